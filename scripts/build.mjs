@@ -1,0 +1,39 @@
+// Builds dist/: the Lua files become one TypeScript module, then the compiler runs.
+import { execFileSync } from 'node:child_process';
+import { existsSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { embedLua } from './embed-lua.mjs';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+
+/** @returns {string | undefined} */
+function compiler() {
+  try {
+    const pkg = createRequire(import.meta.url).resolve('typescript/package.json');
+    return join(dirname(pkg), 'bin', 'tsc');
+  } catch {
+    return undefined;
+  }
+}
+
+const tsc = compiler();
+if (tsc === undefined) {
+  // `npm ci --omit=dev` on a tree that is already built: nothing to do, and nothing to do it with.
+  if (existsSync(join(root, 'dist', 'index.js'))) process.exit(0);
+  console.error(
+    'smart-router: dist/ is missing and TypeScript is not installed: run `npm ci` without --omit=dev first.',
+  );
+  process.exit(1);
+}
+embedLua(root);
+rmSync(join(root, 'dist'), { recursive: true, force: true });
+try {
+  execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')], {
+    stdio: 'inherit',
+    cwd: root,
+  });
+} catch {
+  process.exit(1);
+}

@@ -1,0 +1,238 @@
+/**
+ * The way to the store: one client for a single server, Sentinel or Cluster, and one method that runs a script.
+ *
+ * Promises: every command has a deadline; an error is an error, never an empty answer; nothing is sent again
+ * behind the caller's back (a script that ran although its reply was lost would otherwise run twice); a flushed
+ * script cache or a restarted server costs one extra round trip. While the connection is down a command waits
+ * a short while for it, then fails; the client goes on connecting for ever.
+ */
+import { createHash } from 'node:crypto';
+import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import type { Clock } from '../../clock.js';
+import { AppError } from '../../errors.js';
+import { scripts } from './scripts.generated.js';
+
+export type ScriptName = keyof typeof scripts;
+export type Reply = string | number | null | Reply[];
+type Client = Redis | Cluster;
+
+export interface ConnectionOptions {
+  url: string;
+  keyPrefix: string;
+  commandTimeoutMs: number;
+  clock: Clock;
+  /** Told of every command: for metrics. */
+  observe?: (operation: string, outcome: 'ok' | 'error', seconds: number) => void;
+  /** Told when the connection comes and goes. */
+  onState?: (state: 'up' | 'down', reason?: string) => void;
+  /** Tests put their own time in, in microseconds; production uses the store's clock. */
+  nowUs?: () => number;
+}
+
+const shas = Object.fromEntries(
+  Object.entries(scripts).map(([name, text]) => [name, createHash('sha1').update(text).digest('hex')]),
+) as Record<ScriptName, string>;
+
+/** Replies that mean "not now" rather than "you are wrong". */
+const notNow =
+  /^(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
+
+export class StoreConnection {
+  readonly keyPrefix: string;
+  readonly #client: Client;
+  readonly #options: ConnectionOptions;
+  #lastError = 'not connected yet';
+  #offsetMs: number | undefined;
+  #up = false;
+
+  constructor(options: ConnectionOptions) {
+    this.#options = options;
+    this.keyPrefix = options.keyPrefix;
+    this.#client = createClient(options, options.commandTimeoutMs);
+    this.#client.on('error', (error: Error) => {
+      this.#lastError = describeError(error);
+    });
+    this.#client.on('ready', () => this.#setState(true));
+    this.#client.on('close', () => this.#setState(false));
+    this.#client.connect().catch((error: Error) => {
+      this.#lastError = describeError(error);
+    });
+  }
+
+  /** A connection of its own for blocking reads: those must not stand in front of everybody else's commands. */
+  blockingClient(): Client {
+    const client = createClient(this.#options, undefined);
+    client.on('error', () => this.#lastError);
+    return client;
+  }
+
+  /** Runs one script; `args` follow the time override. Rejects with an AppError and nothing else. */
+  async run(name: ScriptName, args: readonly (string | number)[], operation: string = name): Promise<Reply> {
+    const { keyPrefix } = this;
+    const now = this.#options.nowUs ? String(this.#options.nowUs()) : '';
+    return this.command(operation, async (client) => {
+      try {
+        return (await client.evalsha(shas[name], 1, keyPrefix, now, ...args)) as Reply;
+      } catch (error) {
+        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
+        return (await client.eval(scripts[name], 1, keyPrefix, now, ...args)) as Reply;
+      }
+    });
+  }
+
+  /** Runs plain commands under the same deadline and the same errors. */
+  async command<T>(operation: string, send: (client: Client) => Promise<T>): Promise<T> {
+    const start = this.#options.clock.monotonic();
+    const observe = (outcome: 'ok' | 'error') =>
+      this.#options.observe?.(operation, outcome, (this.#options.clock.monotonic() - start) / 1000);
+    try {
+      if (this.#client.status !== 'ready') await this.#untilReady();
+      const reply = await send(this.#client);
+      observe('ok');
+      return reply;
+    } catch (error) {
+      observe('error');
+      throw this.#toAppError(operation, error);
+    }
+  }
+
+  /** Keeps the estimate of the store's clock: `storeNowMs` was read during the command that just returned. */
+  learnTime(storeNowMs: number): void {
+    this.#offsetMs = storeNowMs - this.#options.clock.monotonic();
+  }
+
+  /** The store's clock as far as it is known here, or undefined before the first answer. */
+  estimateNowMs(): number | undefined {
+    if (this.#options.nowUs) return undefined;
+    return this.#offsetMs === undefined ? undefined : this.#offsetMs + this.#options.clock.monotonic();
+  }
+
+  get isUp(): boolean {
+    return this.#up;
+  }
+
+  close(): void {
+    this.#client.disconnect();
+  }
+
+  #setState(up: boolean): void {
+    if (this.#up === up) return;
+    this.#up = up;
+    this.#options.onState?.(up ? 'up' : 'down', up ? undefined : this.#lastError);
+  }
+
+  /** Half of the command's time: a blip passes unseen, and the caller still gets its answer in time. */
+  async #untilReady(): Promise<void> {
+    const patienceMs = this.#options.commandTimeoutMs / 2;
+    const ready = await new Promise<boolean>((resolve) => {
+      const finish = (value: boolean) => {
+        cancel();
+        this.#client.off('ready', up);
+        resolve(value);
+      };
+      const up = () => finish(true);
+      const cancel = this.#options.clock.after(patienceMs, () => finish(false));
+      this.#client.once('ready', up);
+    });
+    if (!ready) throw new Error(this.#lastError);
+  }
+
+  #toAppError(operation: string, error: unknown): AppError {
+    if (error instanceof AppError) return error;
+    const message = describeError(error);
+    if (error instanceof Error && error.name === 'ReplyError' && !notNow.test(error.message)) {
+      return new AppError('internal', `the store refused ${operation}: ${message}`, { cause: error });
+    }
+    return new AppError('store_unavailable', `the store did not answer (${operation}): ${message}`, {
+      retryAfterSeconds: 1,
+      cause: error,
+    });
+  }
+}
+
+function describeError(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const inner = (error as { lastNodeError?: Error }).lastNodeError;
+  if (inner) return describeError(inner);
+  // An AggregateError (localhost as IPv4 and IPv6) has an empty message.
+  const first = error instanceof AggregateError ? error.errors[0] : undefined;
+  return first instanceof Error ? first.message : error.message || error.name;
+}
+
+interface Address {
+  host: string;
+  port: number;
+}
+
+/** `host:port,host:port` behind an optional `user:password@`, as Sentinel and Cluster addresses are written. */
+function parseAddresses(
+  rest: string,
+  defaultPort: number,
+): { auth: { username?: string; password?: string }; nodes: Address[] } {
+  const at = rest.lastIndexOf('@');
+  const nodes = rest
+    .slice(at + 1)
+    .split(',')
+    .map((node) => {
+      const url = new URL(`redis://${node}`);
+      return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || defaultPort) };
+    });
+  if (at < 0) return { auth: {}, nodes };
+  const url = new URL(`redis://${rest.slice(0, at)}@x`);
+  return {
+    auth: {
+      ...(url.username ? { username: decodeURIComponent(url.username) } : {}),
+      password: decodeURIComponent(url.password),
+    },
+    nodes,
+  };
+}
+
+function createClient(options: ConnectionOptions, commandTimeout: number | undefined): Client {
+  const { clock } = options;
+  const retryDelay = (attempt: number) =>
+    Math.min(2000, 50 * 2 ** Math.min(attempt, 6)) * (0.5 + clock.random() / 2);
+  const common = {
+    lazyConnect: true,
+    connectTimeout: 5000,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    retryStrategy: retryDelay,
+    // A demoted master answers READONLY: connect anew and find the right one.
+    reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
+    connectionName: 'smart-router',
+    ...(commandTimeout === undefined ? {} : { commandTimeout }),
+  } satisfies RedisOptions;
+  const special = /^redis\+(sentinel|cluster):\/\/([^/?]+)(?:\/([^?]*))?(?:\?(.*))?$/.exec(options.url);
+  if (!special) {
+    // A private certificate authority is made known as to any Node program: NODE_EXTRA_CA_CERTS.
+    return new Redis(options.url, common);
+  }
+  const [, kind, hosts = '', path = '', query = ''] = special;
+  const params = new URLSearchParams(query);
+  const tls = params.get('tls') === 'true' ? { tls: {} } : {};
+  if (kind === 'sentinel') {
+    const { auth, nodes } = parseAddresses(hosts, 26379);
+    const sentinelPassword = params.get('sentinel_password');
+    return new Redis({
+      ...common,
+      ...auth,
+      ...tls,
+      sentinels: nodes,
+      name: path,
+      sentinelRetryStrategy: retryDelay,
+      failoverDetector: true,
+      ...(params.get('tls') === 'true' ? { enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
+      ...(sentinelPassword ? { sentinelPassword } : {}),
+    });
+  }
+  const { auth, nodes } = parseAddresses(hosts, 6379);
+  return new Cluster(nodes, {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    clusterRetryStrategy: retryDelay,
+    redisOptions: { ...common, ...auth, ...tls },
+    maxRedirections: 8,
+  });
+}

@@ -1,0 +1,26 @@
+/** Names of the keys that TypeScript touches by itself; all others are built inside the scripts (lua/lib). */
+export interface Keys {
+  tierConfig: string;
+  tierVersion: string;
+  merchantConfig: string;
+  events: string;
+  dataVersion: string;
+  callPattern: string;
+  callPrefix: string;
+}
+
+export function keysOf(prefix: string): Keys {
+  return {
+    tierConfig: `${prefix}tier:config`,
+    tierVersion: `${prefix}tier:version`,
+    merchantConfig: `${prefix}merchant:config`,
+    events: `${prefix}events`,
+    dataVersion: `${prefix}data:version`,
+    callPattern: `${escapeGlob(prefix)}call:*`,
+    callPrefix: `${prefix}call:`,
+  };
+}
+
+function escapeGlob(text: string): string {
+  return text.replace(/[*?[\]\\]/g, '\\$&');
+}

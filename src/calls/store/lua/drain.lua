@@ -1,0 +1,14 @@
+-- Stops new calls on a pod at once; running calls go on.
+-- ARGV: 2 pod, 3 how long the mark lasts, ms
+-- Result: {'ok', live calls, deadline} | {'pod_not_found'}
+-- Guarantee: the mark is never shortened, so that it lasts as long as anybody waits for it.
+--#include base
+--#include pods
+local pod = ARGV[2]
+if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
+local key = P .. 'pod:draining:' .. pod
+local deadline = math.max(now + tonumber(ARGV[3]), tonumber(call('GET', key) or 0) or 0)
+call('SET', key, digits(deadline), 'PX', deadline - now)
+local _, load = settle(pod)
+event('pod_draining', 'pod', pod, 'calls', load, 'until', digits(deadline))
+return { 'ok', load, deadline }

@@ -1,0 +1,34 @@
+-- What every script starts with. KEYS[1] is the key prefix (one key, so that a Cluster finds the slot);
+-- ARGV[1] is the time in microseconds for tests, or '' for the store's own clock.
+local P = KEYS[1]
+local call = redis.call
+local now_us = tonumber(ARGV[1])
+if not now_us then
+  local time = call('TIME')
+  now_us = time[1] * 1000000 + time[2]
+end
+local now = math.floor(now_us / 1000)
+
+-- Lua writes large numbers as 1.79e+15; the store needs all digits.
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function call_key(sid)
+  return P .. 'call:' .. sid
+end
+
+-- Live calls of a pod with their lease deadlines: the load of a pod is the size of this set.
+local function pod_calls_key(pod)
+  return P .. 'pod:calls:' .. pod
+end
+
+-- Live calls of a pool with their lease deadlines: the union over all pools is the index of all calls.
+local function pool_calls_key(pool)
+  return P .. pool .. ':calls'
+end
+
+-- About 10,000 events are kept: more than an hour at one call a second, under 3 MB.
+local function event(kind, ...)
+  call('XADD', P .. 'events', 'MAXLEN', '~', 10000, '*', 'type', kind, ...)
+end

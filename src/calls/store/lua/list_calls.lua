@@ -1,0 +1,15 @@
+-- One page of a pool's live calls.
+-- ARGV: 2 pool, 3 cursor, 4 page size (a hint: a small pool comes whole)
+-- Result: {next cursor ('0' = end), {sid, deadline, field, value...}...}
+--#include base
+local page = call('ZSCAN', P .. ARGV[2] .. ':calls', ARGV[3], 'COUNT', tonumber(ARGV[4]))
+local result = { page[1] }
+for i = 1, #page[2], 2 do
+  local row = call('HGETALL', call_key(page[2][i]))
+  if #row > 0 then
+    table.insert(row, 1, page[2][i])
+    table.insert(row, 2, page[2][i + 1])
+    table.insert(result, row)
+  end
+end
+return result

@@ -1,0 +1,82 @@
+-- A pod's heartbeat: what it says it serves is made true, within its capacity.
+-- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7.. call SIDs
+-- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}} | {'pod_not_found'}
+--         {'other_uid', the registered uid}
+-- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
+--#include base
+--#include iso
+--#include counter
+--#include calls
+local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+if not pool then return { 'pod_not_found' } end
+local known_uid = call('HGET', P .. 'pod:' .. pod, 'uid')
+if uid ~= '' and known_uid and known_uid ~= '' and known_uid ~= uid then return { 'other_uid', known_uid } end
+if call('GET', P .. 'pod:suspended:' .. pod) == 'awaiting_report' then
+  call('DEL', P .. 'pod:suspended:' .. pod)
+end
+
+local reported, unknown = {}, {}
+local renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}
+for i = 7, #ARGV do
+  local sid = ARGV[i]
+  if not reported[sid] then
+    reported[sid] = true
+    local record = call('HMGET', call_key(sid), 'pod_name', 'fence')
+    local owner = record[1]
+    local live = owner and call('ZSCORE', pod_calls_key(owner), sid)
+    if live and owner == pod then
+      move_lease(sid, pod, pool, now + lease, info_ttl)
+      call('HSET', call_key(sid), 'renewed_at', iso(now))
+      call('HDEL', call_key(sid), 'missing_since')
+      table.insert(renewed, sid)
+      table.insert(fences, sid)
+      table.insert(fences, record[2] or '')
+    elseif live or tonumber(call('GET', P .. 'tombstone:' .. sid) or 0) > now then
+      table.insert(conflicts, sid)
+    else
+      table.insert(unknown, sid)
+    end
+  end
+end
+
+-- Calls the pod no longer knows end one grace after the first report without them: until then the lease
+-- is cut to that moment, so that sweep and allocate end them too if the pod falls silent.
+local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
+for i = 1, #entries, 2 do
+  local sid = entries[i]
+  if not reported[sid] then
+    local since = tonumber(call('HGET', call_key(sid), 'missing_since') or now)
+    if now >= since + grace then
+      end_call(sid, pod, pool, grace)
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod')
+      table.insert(ended, sid)
+    elseif call('EXISTS', call_key(sid)) == 1 then
+      call('HSET', call_key(sid), 'missing_since', digits(since))
+      move_lease(sid, pod, pool, math.min(since + grace, tonumber(entries[i + 1])), info_ttl)
+    end
+  end
+end
+
+local kind, max = kind_of(pool)
+if not kind then max = 1 end
+local load = load_of(pod)
+for _, sid in ipairs(unknown) do
+  local entry = call('ZSCORE', pod_calls_key(pod), sid)
+  if entry or load < max then
+    local fence, at = digits(next_count(P .. 'fence')), iso(now)
+    call('HSET', call_key(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
+      'fence', fence, 'renewed_at', at)
+    move_lease(sid, pod, pool, now + lease, info_ttl)
+    if not entry then load = load + 1 end
+    event('call_adopted', 'call', sid, 'pod', pod, 'pool', pool, 'fence', fence)
+    table.insert(adopted, sid)
+    table.insert(fences, sid)
+    table.insert(fences, fence)
+  else
+    table.insert(conflicts, sid)
+  end
+end
+local _, after = settle(pod)
+if after > 0 then call('PEXPIRE', P .. 'lease:' .. pod, lease) end
+return { 'ok', renewed, adopted, ended, conflicts, fences }

@@ -1,0 +1,84 @@
+-- Writes the tier configuration and converts the pools to it, all in this step.
+-- ARGV: 2 JSON text, 3 mode: 'init' (only if there is none), 'apply' (the stored text, written by hand),
+--       'replace'; 4 expected version ('' = any), 5 who, 6.. pairs of pool id and kind
+-- Result: {'ok', version, changed pools} | {'exists'} (init) | {'changed', version} (apply, replace: it has
+--         changed meanwhile) | {'conflict', pool, reason}
+-- Guarantee: no pool's keys ever have another type than `pools` says; refused as a whole or done as a whole.
+--#include base
+--#include pods
+local key, text, mode = P .. 'tier:config', ARGV[2], ARGV[3]
+local stored, version = call('GET', key), tonumber(call('GET', P .. 'tier:version') or 0)
+if mode == 'init' and stored then return { 'exists' } end
+if mode == 'apply' and stored ~= text then return { 'changed', version } end
+if mode == 'replace' and ARGV[4] ~= '' and tonumber(ARGV[4]) ~= version then return { 'changed', version } end
+
+local old, new = {}, {}
+local flat = call('HGETALL', P .. 'pools')
+for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
+for i = 6, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
+
+-- A tier that goes into or out of the chain keeps its name and changes its keys.
+local function twin(pool)
+  if string.sub(pool, 1, 9) == 'merchant:' then return 'pool:' .. string.sub(pool, 10) end
+  return 'merchant:' .. string.sub(pool, 6)
+end
+
+-- Plan first, so that a conflict leaves everything as it was.
+local plan = {}
+for pool, kind in pairs(new) do
+  local from = pool
+  local other = twin(pool)
+  if not old[pool] and old[other] and old[other] ~= 'label' and not new[other] then from = other end
+  local type_now = call('TYPE', available_key(from)).ok
+  local type_new = parse_kind(kind) == 'shared' and 'zset' or 'set'
+  local rebuild = from ~= pool or old[pool] == 'gone' or (type_now ~= 'none' and type_now ~= type_new)
+    or (old[pool] and parse_kind(old[pool]) ~= parse_kind(kind))
+  if rebuild then
+    local pods = call('SCARD', P .. from .. ':assigned')
+    if pods > 20000 then return { 'conflict', from, pods .. ' pods are more than the 20000 that one step converts' } end
+    local members = call('SMEMBERS', P .. from .. ':assigned')
+    if type_new == 'set' then
+      local busy = 0
+      for _, pod in ipairs(members) do if load_of(pod) > 1 then busy = busy + 1 end end
+      if busy > 0 then
+        return { 'conflict', from, busy .. ' of its pods have more than one live call, and an exclusive pod has one' }
+      end
+    end
+    table.insert(plan, { pool = pool, from = from, pods = members })
+  end
+end
+
+local changed = 0
+for pool, kind in pairs(new) do
+  if old[pool] ~= kind then
+    changed = changed + 1
+    call('HSET', P .. 'pools', pool, kind)
+  end
+end
+for pool, kind in pairs(old) do
+  if not new[pool] and kind ~= 'label' and kind ~= 'gone' then
+    changed = changed + 1
+    call('DEL', available_key(pool))
+    if call('EXISTS', P .. pool .. ':assigned', pool_calls_key(pool)) == 0 then
+      call('HDEL', P .. 'pools', pool)
+    else
+      call('HSET', P .. 'pools', pool, 'gone')
+    end
+  end
+end
+for _, step in ipairs(plan) do
+  call('DEL', available_key(step.from), available_key(step.pool))
+  if step.from ~= step.pool then
+    call('HDEL', P .. 'pools', step.from)
+    call('SUNIONSTORE', P .. step.pool .. ':assigned', P .. step.pool .. ':assigned', P .. step.from .. ':assigned')
+    call('ZUNIONSTORE', pool_calls_key(step.pool), 2, pool_calls_key(step.pool), pool_calls_key(step.from))
+    call('DEL', P .. step.from .. ':assigned', pool_calls_key(step.from))
+    for _, pod in ipairs(step.pods) do call('SET', P .. 'pod:tier:' .. pod, tier_of(step.pool)) end
+  end
+  for _, pod in ipairs(call('SMEMBERS', P .. step.pool .. ':assigned')) do settle(pod) end
+end
+if stored == text and changed == 0 then return { 'ok', version, 0 } end
+if stored ~= text then call('SET', key, text) end
+version = call('INCR', P .. 'tier:version')
+event('tiers_changed', 'version', version, 'by', ARGV[5], 'mode', mode)
+return { 'ok', version, changed }

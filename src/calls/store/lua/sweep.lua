@@ -1,0 +1,51 @@
+-- One batch of the zombie clean-up of one pool.
+-- ARGV: 2 epoch, 3 tombstone ms, 4 pool, 5 phase ('calls' | 'pods' | 'available'), 6 cursor, 7 batch size
+-- Result: {'ok', next cursor ('0' = phase done), looked at, calls ended, pods put back, pods taken out}
+--         {'stale_epoch'}
+-- Guarantee: ends only calls past their lease or whose record is gone; puts back only pods that the
+-- leader knows; a pod comes back with its true load.
+--#include base
+--#include epoch
+--#include calls
+if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
+local grace, pool, phase, batch = tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[7])
+local ended, back, out = 0, 0, 0
+
+if phase == 'calls' then
+  local expired = call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', now, 'LIMIT', 0, batch)
+  for _, sid in ipairs(expired) do ended = ended + reclaim(sid, pool, grace) end
+  return { 'ok', #expired < batch and '0' or '1', #expired, ended, 0, 0 }
+end
+
+if phase == 'pods' then
+  local page = call('SSCAN', P .. pool .. ':assigned', ARGV[6], 'COUNT', batch)
+  for _, pod in ipairs(page[2]) do
+    local home = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+    if home == pool then
+      local lost = end_expired(pod, pool, grace, 'lease expired')
+      local moved = settle(pod)
+      ended = ended + lost
+      if moved < 0 then out = out + 1 end
+      if moved > 0 and lost == 0 then
+        back = back + 1
+        event('pod_recovered', 'pod', pod, 'pool', pool)
+      end
+    elseif home then
+      call('SREM', P .. pool .. ':assigned', pod)
+    end
+  end
+  return { 'ok', page[1], #page[2], ended, back, out }
+end
+
+-- Members of `available` that are not of this pool: nobody can have them, so they are not counted either.
+local shared = kind_of(pool) == 'shared'
+local key = available_key(pool)
+local page = call(shared and 'ZSCAN' or 'SSCAN', key, ARGV[6], 'COUNT', batch)
+local step = shared and 2 or 1
+for i = 1, #page[2], step do
+  local pod = page[2][i]
+  if pool_of(call('GET', P .. 'pod:tier:' .. pod)) ~= pool then
+    out = out + call(shared and 'ZREM' or 'SREM', key, pod)
+  end
+end
+return { 'ok', page[1], #page[2] / step, 0, 0, out }

@@ -1,0 +1,5 @@
+-- Starts a leader's term.
+-- Result: the new epoch, larger than every earlier one
+--#include base
+--#include counter
+return digits(next_count(P .. 'leader:epoch'))

@@ -1,0 +1,140 @@
+/**
+ * The leader's operations. Every write carries the epoch of the leader's term; the store refuses an older one,
+ * and that refusal is an `EpochRefused`, which ends the term of whoever meets it.
+ */
+import type { PoolId } from '../tiers.js';
+import type { Reply, StoreConnection } from './connection.js';
+import { list } from './store.js';
+
+export class EpochRefused extends Error {
+  override readonly name = 'EpochRefused';
+  constructor(epoch: string) {
+    super(`the store has seen a newer leader than epoch ${epoch}`);
+  }
+}
+
+export interface PodRegistration {
+  name: string;
+  uid: string;
+  /** Wanted by label or by hand; undefined lets the store choose by the targets. */
+  pool: PoolId | undefined;
+  /** Why it takes no calls although it is known, or empty. */
+  suspended: '' | 'terminating' | 'not_ready';
+  /** After a loss of the store's content it takes calls only once it has reported what it serves. */
+  mustReport: boolean;
+  metadata: string;
+}
+
+export interface Assignment {
+  /** Merchant pools and the chain's tiers with their targets, in the order they are filled. */
+  candidates: readonly { pool: PoolId; target: number }[];
+  /** Where a pod goes when all targets are met. */
+  last: PoolId;
+}
+
+export interface Registered {
+  podName: string;
+  /** `waiting`: it has more calls than the pool it belongs to allows; it moves when they have ended. */
+  outcome: 'new' | 'known' | 'moved' | 'waiting';
+  pool: PoolId;
+  lostCalls: string[];
+}
+
+export type SweepPhase = 'calls' | 'pods' | 'available';
+
+export interface SweepBatch {
+  cursor: string;
+  lookedAt: number;
+  callsEnded: number;
+  podsPutBack: number;
+  podsTakenOut: number;
+}
+
+export class PoolStore {
+  constructor(
+    readonly connection: StoreConnection,
+    readonly reportGraceMs: number,
+  ) {}
+
+  async takeEpoch(): Promise<string> {
+    return String(await this.connection.run('takeEpoch', [], 'take_epoch'));
+  }
+
+  async register(
+    epoch: string,
+    pods: readonly PodRegistration[],
+    assignment: Assignment,
+  ): Promise<Registered[]> {
+    const request = {
+      candidates: assignment.candidates.map(({ pool, target }) => [pool, target]),
+      last: assignment.last,
+      pods: pods.map((pod) => ({
+        name: pod.name,
+        uid: pod.uid,
+        pool: pod.pool ?? '',
+        suspended: pod.suspended,
+        must_report: pod.mustReport,
+        metadata: pod.metadata,
+      })),
+    };
+    const rows = await this.#write('register', epoch, [this.reportGraceMs, JSON.stringify(request)]);
+    return rows.map((row) => {
+      const [podName = '', outcome, pool, ...lostCalls] = list(row).map(String);
+      return { podName, outcome: outcome as Registered['outcome'], pool: pool as PoolId, lostCalls };
+    });
+  }
+
+  /** Live calls of each pod, or -1 for one that is not registered. */
+  async suspend(
+    epoch: string,
+    reason: 'terminating' | 'not_ready' | 'unconfirmed',
+    pods: readonly string[],
+  ): Promise<number[]> {
+    return (await this.#write('suspend', epoch, [reason, ...pods])).map(Number);
+  }
+
+  async remove(
+    epoch: string,
+    pods: readonly string[],
+    reason: string,
+  ): Promise<{ podName: string; lostCalls: string[] }[]> {
+    const rows = await this.#write('remove', epoch, [this.reportGraceMs, reason, ...pods]);
+    return rows.map((row) => {
+      const [podName = '', ...lostCalls] = list(row).map(String);
+      return { podName, lostCalls };
+    });
+  }
+
+  async sweep(
+    epoch: string,
+    pool: PoolId,
+    phase: SweepPhase,
+    cursor: string,
+    batch: number,
+  ): Promise<SweepBatch> {
+    const [next, lookedAt, callsEnded, podsPutBack, podsTakenOut] = await this.#write('sweep', epoch, [
+      this.reportGraceMs,
+      pool,
+      phase,
+      cursor,
+      batch,
+    ]);
+    return {
+      cursor: String(next),
+      lookedAt: Number(lookedAt),
+      callsEnded: Number(callsEnded),
+      podsPutBack: Number(podsPutBack),
+      podsTakenOut: Number(podsTakenOut),
+    };
+  }
+
+  async #write(
+    script: 'register' | 'suspend' | 'remove' | 'sweep',
+    epoch: string,
+    args: readonly (string | number)[],
+  ): Promise<Reply[]> {
+    const [code, ...rest] = list(await this.connection.run(script, [epoch, ...args]));
+    if (code === 'stale_epoch') throw new EpochRefused(epoch);
+    return rest;
+  }
+}

@@ -1,0 +1,122 @@
+/** Shapes of what operators read: pods, calls and pools as the scripts describe them. */
+import type { PoolId } from '../tiers.js';
+import type { Reply } from './connection.js';
+
+export interface PoolCounts {
+  pool: PoolId;
+  /** `gone`: its tier was deleted and its pods have not been moved yet. */
+  kind: 'exclusive' | 'shared' | 'gone';
+  maxConcurrent: number;
+  assigned: number;
+  /** Pods that could take a call now. */
+  available: number;
+  activeCalls: number;
+  /** Calls that its pods could have at once. */
+  capacity: number;
+}
+
+export interface Snapshot {
+  nowMs: number;
+  tierVersion: number;
+  epoch: string;
+  pools: PoolCounts[];
+  activeCalls: number;
+}
+
+export interface PodInfo {
+  podName: string;
+  pool: PoolId | '';
+  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, or empty. */
+  blockedBy: string;
+  drainingUntilMs: number | undefined;
+  leaseCallSid: string | null;
+  uid: string;
+  metadata: string;
+  calls: { callSid: string; leaseExpiresAtMs: number }[];
+}
+
+export interface CallInfo {
+  callSid: string;
+  leaseExpiresAtMs: number;
+  podName: string;
+  sourcePool: string;
+  merchantId: string;
+  provider: string;
+  flow: string;
+  template: string;
+  allocatedAt: string;
+  renewedAt: string | undefined;
+  fence: number;
+}
+
+export function parseSnapshot(reply: Reply[]): Snapshot {
+  const [now, version, epoch, ...rows] = reply;
+  const pools = rows.map(parsePool).sort((a, b) => (a.pool < b.pool ? -1 : 1));
+  return {
+    nowMs: Number(now),
+    tierVersion: Number(version),
+    epoch: String(epoch),
+    pools,
+    activeCalls: pools.reduce((sum, pool) => sum + pool.activeCalls, 0),
+  };
+}
+
+function parsePool(row: Reply): PoolCounts {
+  const [pool, value, assigned, available, activeCalls] = strings(row);
+  const shared = /^shared:(\d+)$/.exec(value ?? '');
+  const kind = shared ? 'shared' : value === 'gone' ? 'gone' : 'exclusive';
+  const maxConcurrent = shared ? Number(shared[1]) : kind === 'gone' ? 0 : 1;
+  return {
+    pool: pool as PoolId,
+    kind,
+    maxConcurrent,
+    assigned: Number(assigned),
+    available: Number(available),
+    activeCalls: Number(activeCalls),
+    capacity: Number(assigned) * maxConcurrent,
+  };
+}
+
+export function parsePod(row: Reply): PodInfo {
+  const parts = Array.isArray(row) ? row : [];
+  const [podName = '', pool = '', blockedBy = '', until = '', lease = '', uid = '', metadata = ''] = parts
+    .slice(0, 7)
+    .map(String);
+  const calls = strings(parts[7] ?? null);
+  return {
+    podName,
+    pool: pool as PoolId | '',
+    blockedBy,
+    drainingUntilMs: until === '' || Number.isNaN(Number(until)) ? undefined : Number(until),
+    leaseCallSid: lease === '' ? null : lease,
+    uid,
+    metadata,
+    calls: calls.flatMap((callSid, i) =>
+      i % 2 === 0 ? [{ callSid, leaseExpiresAtMs: Number(calls[i + 1]) }] : [],
+    ),
+  };
+}
+
+export function parseCall(row: Reply): CallInfo {
+  const [callSid = '', deadline, ...rest] = strings(row);
+  const fields = new Map<string, string>();
+  for (let i = 0; i + 1 < rest.length; i += 2) fields.set(rest[i] as string, rest[i + 1] as string);
+  const field = (name: string) => fields.get(name) ?? '';
+  return {
+    callSid,
+    leaseExpiresAtMs: Number(deadline),
+    podName: field('pod_name'),
+    sourcePool: field('source_pool'),
+    merchantId: field('merchant_id'),
+    provider: field('provider'),
+    flow: field('flow'),
+    template: field('template'),
+    allocatedAt: field('allocated_at'),
+    renewedAt: fields.get('renewed_at'),
+    fence: Number(field('fence')),
+  };
+}
+
+function strings(reply: Reply): string[] {
+  return Array.isArray(reply) ? reply.map(String) : [];
+}

@@ -1,0 +1,251 @@
+/**
+ * The operations on calls and pods that any replica may do. Each one is one script and one round trip; this
+ * file only turns arguments into strings and answers into objects, and codes into errors.
+ */
+import { AppError } from '../../errors.js';
+import type { PoolId } from '../tiers.js';
+import type { Reply, StoreConnection } from './connection.js';
+import { type CallInfo, type PodInfo, parseCall, parsePod, parseSnapshot, type Snapshot } from './replies.js';
+
+export interface LeaseTimes {
+  leaseTtlMs: number;
+  callInfoTtlMs: number;
+  drainingTtlMs: number;
+  reportGraceMs: number;
+  /** 0 = off: a call nobody has renewed nor reported by then ends. */
+  noShowTimeoutMs: number;
+}
+
+export interface AllocateRequest {
+  callSid: string;
+  merchantId: string;
+  provider: string;
+  flow: string;
+  template: string;
+  chain: readonly PoolId[];
+  /** How long the caller still waits; the store refuses to act later than that. */
+  patienceMs: number;
+}
+
+export interface Allocation {
+  podName: string;
+  sourcePool: PoolId;
+  allocatedAt: string;
+  leaseExpiresAtMs: number;
+  fence: number;
+  wasExisting: boolean;
+  /** Calls that had lost their owner and were ended to make room. */
+  reclaimed: number;
+}
+
+export interface Released {
+  podName: string;
+  releasedToPool: PoolId | null;
+  wasDraining: boolean;
+  activeCalls: number;
+}
+
+export interface Report {
+  renewed: string[];
+  adopted: string[];
+  ended: string[];
+  conflicts: string[];
+  fences: Record<string, number>;
+}
+
+export interface Drained {
+  activeCalls: number;
+  untilMs: number;
+}
+
+export interface Page<T> {
+  items: T[];
+  /** Give it back to read on; undefined at the end. */
+  cursor: string | undefined;
+}
+
+export class CallStore {
+  constructor(
+    readonly connection: StoreConnection,
+    readonly times: LeaseTimes,
+  ) {}
+
+  /** Resolves to undefined when nothing in the chain is free. */
+  async allocate(request: AllocateRequest): Promise<Allocation | undefined> {
+    const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
+    const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
+    const send = async () => {
+      const now = this.connection.estimateNowMs();
+      return list(
+        await this.connection.run('allocate', [
+          request.callSid,
+          request.merchantId,
+          request.provider,
+          request.flow,
+          request.template,
+          firstLeaseMs,
+          callInfoTtlMs,
+          reportGraceMs,
+          now === undefined ? '' : Math.round(now + request.patienceMs),
+          ...request.chain,
+        ]),
+      );
+    };
+    let reply = await send();
+    if (reply[0] === 'late') {
+      // Either it was late, or our idea of the store's clock is old (a failover to another clock): once more.
+      this.connection.learnTime(Number(reply[1]));
+      reply = await send();
+    }
+    if (reply[0] === 'late') {
+      throw new AppError('store_unavailable', 'the store answered too late to allocate a pod', {
+        retryAfterSeconds: 1,
+      });
+    }
+    if (reply[0] === 'no_pods') {
+      this.connection.learnTime(Number(reply[1]));
+      return undefined;
+    }
+    this.connection.learnTime(Number(reply[8]));
+    return {
+      podName: String(reply[1]),
+      sourcePool: String(reply[2]) as PoolId,
+      allocatedAt: String(reply[3]),
+      leaseExpiresAtMs: Number(reply[4]),
+      fence: Number(reply[5]),
+      wasExisting: reply[6] === 1,
+      reclaimed: Number(reply[7]),
+    };
+  }
+
+  async release(callSid: string, fence?: number): Promise<Released> {
+    const reply = await this.#release(callSid, fence, '');
+    if (reply[0] !== 'ok') throw codeError(reply, callSid);
+    return {
+      podName: String(reply[1]),
+      releasedToPool: reply[2] === '' ? null : (String(reply[2]) as PoolId),
+      wasDraining: reply[3] === 1,
+      activeCalls: Number(reply[4]),
+    };
+  }
+
+  /** Gives back what was allocated for a caller that is gone, unless somebody has asked for that call since. */
+  async releaseUnclaimed(callSid: string, fence: number): Promise<boolean> {
+    return (await this.#release(callSid, fence, 'unclaimed'))[0] === 'ok';
+  }
+
+  async #release(callSid: string, fence: number | undefined, mode: '' | 'unclaimed'): Promise<Reply[]> {
+    return list(await this.connection.run('release', [callSid, fence ?? '', this.times.reportGraceMs, mode]));
+  }
+
+  async renew(callSid: string, fence?: number): Promise<{ leaseExpiresAtMs: number; podName: string }> {
+    const { leaseTtlMs, callInfoTtlMs } = this.times;
+    const reply = list(await this.connection.run('renew', [callSid, fence ?? '', leaseTtlMs, callInfoTtlMs]));
+    if (reply[0] !== 'ok') throw codeError(reply, callSid);
+    return { leaseExpiresAtMs: Number(reply[1]), podName: String(reply[2]) };
+  }
+
+  async report(podName: string, calls: readonly string[], uid = ''): Promise<Report> {
+    const { leaseTtlMs, callInfoTtlMs, reportGraceMs } = this.times;
+    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, ...calls];
+    const reply = list(await this.connection.run('report', args));
+    if (reply[0] !== 'ok') throw codeError(reply, podName);
+    const [, renewed, adopted, ended, conflicts, fences] = reply.map((part) =>
+      Array.isArray(part) ? part.map(String) : [],
+    );
+    return {
+      renewed: renewed ?? [],
+      adopted: adopted ?? [],
+      ended: ended ?? [],
+      conflicts: conflicts ?? [],
+      fences: Object.fromEntries(pairs(fences ?? []).map(([sid, fence]) => [sid, Number(fence)])),
+    };
+  }
+
+  /** `waitMs`: somebody waits that long for the last call, so the mark lasts longer than that. */
+  async drain(podName: string, waitMs = 0): Promise<Drained> {
+    const markMs = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
+    const reply = list(await this.connection.run('drain', [podName, markMs]));
+    if (reply[0] !== 'ok') throw codeError(reply, podName);
+    return { activeCalls: Number(reply[1]), untilMs: Number(reply[2]) };
+  }
+
+  /** `blockedBy` is empty when the pod takes calls again. */
+  async undrain(podName: string): Promise<{ activeCalls: number; blockedBy: string }> {
+    const reply = list(await this.connection.run('undrain', [podName]));
+    if (reply[0] !== 'ok') throw codeError(reply, podName);
+    return { activeCalls: Number(reply[1]), blockedBy: String(reply[2]) };
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    const snapshot = parseSnapshot(list(await this.connection.run('snapshot', [])));
+    this.connection.learnTime(snapshot.nowMs);
+    return snapshot;
+  }
+
+  async pod(podName: string): Promise<PodInfo> {
+    const reply = list(await this.connection.run('podInfo', [podName], 'pod'));
+    if (reply[0] !== 'ok') throw codeError(reply, podName);
+    return parsePod(reply[1] ?? null);
+  }
+
+  async call(callSid: string): Promise<CallInfo> {
+    const reply = list(await this.connection.run('callInfo', [callSid], 'call'));
+    if (reply[0] !== 'ok') throw codeError(reply, callSid);
+    return parseCall(reply[1] ?? null);
+  }
+
+  async pods(pool: PoolId, cursor: string, count: number): Promise<Page<PodInfo>> {
+    return page(list(await this.connection.run('listPods', [pool, cursor, count], 'pods')), parsePod);
+  }
+
+  async calls(pool: PoolId, cursor: string, count: number): Promise<Page<CallInfo>> {
+    return page(list(await this.connection.run('listCalls', [pool, cursor, count], 'calls')), parseCall);
+  }
+}
+
+/** The one place where a script's code becomes an error that a caller sees. */
+function codeError(reply: Reply[], subject: string): AppError {
+  switch (reply[0]) {
+    case 'not_found':
+      return new AppError(
+        'call_not_found',
+        `no live call ${quote(subject)}: it has ended or never got a pod`,
+      );
+    case 'stale_fence':
+      return new AppError(
+        'stale_fence',
+        `the fence is not the one of call ${quote(subject)}: that allocation has ended`,
+      );
+    case 'pod_not_found':
+      return new AppError('pod_not_found', `no pod ${quote(subject)}: it is not registered`);
+    case 'other_uid':
+      return new AppError(
+        'pod_not_found',
+        `pod ${quote(subject)} is registered with another uid: this one has been replaced`,
+      );
+    default:
+      return new AppError('internal', `the store answered ${JSON.stringify(reply[0])}, which nobody expects`);
+  }
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+}
+
+export function list(reply: Reply): Reply[] {
+  if (!Array.isArray(reply))
+    throw new AppError('internal', 'the store answered something that is not a list');
+  return reply;
+}
+
+export function pairs<T>(flat: readonly T[]): [T, T][] {
+  return flat.flatMap((item, i) =>
+    i % 2 === 0 && i + 1 < flat.length ? [[item, flat[i + 1] as T] as [T, T]] : [],
+  );
+}
+
+function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {
+  const [cursor, ...rows] = reply;
+  return { items: rows.map(parse), cursor: cursor === '0' ? undefined : String(cursor) };
+}

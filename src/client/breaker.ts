@@ -1,0 +1,99 @@
+import type { Clock } from '../clock.js';
+
+/**
+ * The circuit breaker: stops asking a router that is down, so that callers fail (or fall back) at once.
+ *
+ *   closed     everything passes; `failures` failed attempts in a row open it
+ *   open       nothing passes for `openMs`
+ *   half_open  `trials` attempts pass; when all have succeeded it closes, the first failure opens it again
+ *
+ * It counts attempts, not operations: four failed attempts of one allocate say as much about the router as
+ * one attempt of four allocates. An answer from before the last change of state says nothing about now and
+ * is ignored; a cancelled trial gives its place back.
+ */
+export type BreakerState = 'closed' | 'open' | 'half_open';
+
+export interface BreakerSettings {
+  failures: number;
+  openMs: number;
+  trials: number;
+}
+
+/** Permission for one attempt; exactly one of its methods must be called, once. */
+export interface Permit {
+  success(): void;
+  failure(): void;
+  cancel(): void;
+}
+
+export class Breaker {
+  #state: BreakerState = 'closed';
+  #term = 0;
+  #failures = 0;
+  #openedAtMs = 0;
+  #trialsInFlight = 0;
+  #trialsPassed = 0;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly settings: BreakerSettings,
+    private readonly onChange: (from: BreakerState, to: BreakerState) => void,
+  ) {}
+
+  get state(): BreakerState {
+    if (this.#state === 'open' && this.openForMs() <= 0) this.#enter('half_open');
+    return this.#state;
+  }
+
+  /** Milliseconds until trials are allowed; 0 unless open. */
+  openForMs(): number {
+    if (this.#state !== 'open') return 0;
+    return Math.max(0, this.#openedAtMs + this.settings.openMs - this.clock.monotonic());
+  }
+
+  /**
+   * A permit, or null: the router is taken to be down. A `longPoll` (drain with wait) takes no trial place,
+   * because it would hold it for minutes and keep the breaker half open; its outcome still counts.
+   */
+  acquire(longPoll = false): Permit | null {
+    const state = this.state;
+    if (state === 'open') return null;
+    const takesPlace = state === 'half_open' && !longPoll;
+    if (takesPlace && this.#trialsInFlight + this.#trialsPassed >= this.settings.trials) return null;
+    if (takesPlace) this.#trialsInFlight += 1;
+    const term = this.#term;
+    const settle = (apply: () => void) => () => {
+      if (term !== this.#term) return;
+      if (takesPlace) this.#trialsInFlight -= 1;
+      apply();
+    };
+    return {
+      success: settle(() => this.#succeeded()),
+      failure: settle(() => this.#failed()),
+      cancel: settle(() => {}),
+    };
+  }
+
+  #succeeded(): void {
+    this.#failures = 0;
+    if (this.#state !== 'half_open') return;
+    this.#trialsPassed += 1;
+    if (this.#trialsPassed >= this.settings.trials) this.#enter('closed');
+  }
+
+  #failed(): void {
+    this.#failures += 1;
+    if (this.#state === 'half_open' || this.#failures >= this.settings.failures) this.#enter('open');
+  }
+
+  #enter(to: BreakerState): void {
+    const from = this.#state;
+    this.#state = to;
+    this.#term += 1;
+    this.#failures = 0;
+    this.#trialsInFlight = 0;
+    this.#trialsPassed = 0;
+    if (to === 'open') this.#openedAtMs = this.clock.monotonic();
+    this.onChange(from, to);
+  }
+}

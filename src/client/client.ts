@@ -1,0 +1,173 @@
+import { type AttachedCall, type Call, FallbackCall, RoutedHandle } from './allocated.js';
+import type { BreakerState } from './breaker.js';
+import { HandleRegistry, HeldCall } from './call.js';
+import { RouterUnavailableError } from './errors.js';
+import {
+  allocateCall,
+  type ClaimOptions,
+  checkCallSid,
+  checkFence,
+  type DrainOptions,
+  drainPod,
+  type ReleaseResult,
+  type ReportOptions,
+  releaseCall,
+  renewCall,
+  reportPod,
+  type SignalOption,
+  undrainPod,
+} from './operations.js';
+import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
+import { type ListCalls, Reporter, type ReportingOptions } from './reporter.js';
+import { Requester } from './requester.js';
+import type { DrainResult, Report } from './wire.js';
+
+export interface AllocateOptions extends SignalOption {
+  /** Starts `call.keepAlive()` at once. Only where this process lives as long as the call. */
+  autoRenew?: boolean | undefined;
+}
+
+export interface AttachRequest {
+  callSid: string;
+  /** From the allocation. Without it, renew and release are unfenced until a report brings it. */
+  fence?: number | undefined;
+  /** The pod that serves the call, where one process speaks for several pods. */
+  podName?: string | undefined;
+}
+
+/** Made by {@link createClient}. One per process: the breaker learns from all of its requests. */
+export class Client {
+  readonly #requester: Requester;
+  readonly #registry = new HandleRegistry();
+
+  /** @internal */
+  constructor(options: ClientOptions) {
+    this.#requester = new Requester(resolveOptions(options));
+  }
+
+  /** For health pages. */
+  get breakerState(): BreakerState {
+    return this.#requester.breaker.state;
+  }
+
+  /**
+   * Gets a pod for a call; the same SID gives the same pod while the call lives, so repeating it is safe.
+   * While the router is down it resolves to the fallback URL, if one is configured.
+   * @throws NoPodsError (never retried, never a fallback), RouterUnavailableError, ApiError
+   */
+  async allocate(request: AllocateRequest, options: AllocateOptions = {}): Promise<Call> {
+    try {
+      const allocation = await allocateCall(this.#requester, request, options);
+      const call = new RoutedHandle(this.#requester, this.#registry, request.callSid, allocation);
+      if (options.autoRenew) call.keepAlive();
+      return call;
+    } catch (error) {
+      if (error instanceof RouterUnavailableError) return this.#fallBack(request, error);
+      throw error;
+    }
+  }
+
+  /** A handle on a call that was allocated elsewhere; end it with `release()` or `detach()`. */
+  attach(request: AttachRequest): AttachedCall {
+    checkCallSid(request.callSid);
+    checkFence(request.fence);
+    this.#requester.lifetime.assertOpen(`attach ${request.callSid}`);
+    return new HeldCall(this.#requester, this.#registry, {
+      callSid: request.callSid,
+      podName: request.podName ?? null,
+      fence: request.fence ?? null,
+      leaseExpiresAt: null,
+      leaseMs: null,
+    }).track();
+  }
+
+  /** Ends a call by its SID. See {@link ReleaseResult} for what is not an error. */
+  async release(callSid: string, options: ClaimOptions = {}): Promise<ReleaseResult> {
+    return releaseCall(this.#requester, callSid, options);
+  }
+
+  /**
+   * Renews a call's lease once.
+   * @throws CallNotFoundError, StaleFenceError, RouterUnavailableError
+   */
+  async renew(callSid: string, options: ClaimOptions = {}): Promise<{ leaseExpiresAt: Date }> {
+    const { fence, signal } = options;
+    return renewCall(this.#requester, callSid, { fence, signal });
+  }
+
+  /** Says once which calls a pod serves; handles of those calls learn their fences and losses from it. */
+  async report(pod: string, calls: readonly string[], options: ReportOptions = {}): Promise<Report> {
+    const { uid, tier, merchant, signal } = options;
+    return this.#report(pod, calls, { uid, tier, merchant, signal });
+  }
+
+  /** Says so again and again, in the background, until `stop()` or `close()`. */
+  startReporting(pod: string, listCalls: ListCalls, options: ReportingOptions = {}): Reporter {
+    return new Reporter(this.#requester, pod, listCalls, options, (calls, reportOptions) =>
+      this.#report(pod, calls, reportOptions),
+    );
+  }
+
+  /** No new calls for this pod; running ones go on. With `wait` it answers when the last one has ended. */
+  async drain(pod: string, options: DrainOptions = {}): Promise<DrainResult> {
+    return drainPod(this.#requester, pod, options);
+  }
+
+  /** Ends a drain now. */
+  async undrain(pod: string, options: SignalOption = {}): Promise<void> {
+    return undrainPod(this.#requester, pod, options);
+  }
+
+  /**
+   * Stops all background work and fails what is in flight with `ClientClosedError`. Calls are not released:
+   * they belong to people on the phone, not to this process. Await your releases first.
+   */
+  close(): void {
+    this.#requester.lifetime.close();
+  }
+
+  async #report(pod: string, calls: readonly string[], options: ReportOptions & { retries?: number }) {
+    const report = await reportPod(this.#requester, pod, calls, options);
+    for (const [callSid, fence] of Object.entries(report.fences)) {
+      for (const call of this.#registry.of(callSid, pod)) call.learnFence(fence);
+    }
+    for (const callSid of report.conflicts) {
+      for (const call of this.#registry.of(callSid, pod)) call.markLost('conflict');
+    }
+    this.#requester.emit({ type: 'reported', pod, report });
+    return report;
+  }
+
+  #fallBack(request: AllocateRequest, error: RouterUnavailableError): FallbackCall {
+    const { fallbackUrl } = this.#requester.settings;
+    if (fallbackUrl === undefined) throw error;
+    const url =
+      typeof fallbackUrl === 'string' ? fallbackUrl : this.#askFallback(fallbackUrl, request, error);
+    this.#requester.emit({ type: 'fallback', callSid: request.callSid, error });
+    return new FallbackCall(this.#requester, request.callSid, url, error);
+  }
+
+  #askFallback(
+    give: (request: AllocateRequest) => string,
+    request: AllocateRequest,
+    error: RouterUnavailableError,
+  ): string {
+    try {
+      const url: unknown = give(request);
+      if (typeof url === 'string' && url !== '') return url;
+      throw new TypeError('fallbackUrl gave no URL');
+    } catch (problem) {
+      // The router being down is what the caller must hear; its broken fallback is told beside it.
+      this.#requester.emit({ type: 'callback_failed', callback: 'fallbackUrl', error: problem });
+      throw error;
+    }
+  }
+}
+
+/**
+ * Creates a client.
+ * @throws InvalidArgumentError naming the option that is wrong
+ */
+export function createClient(options: ClientOptions): Client {
+  return new Client(options);
+}

@@ -1,0 +1,161 @@
+/**
+ * Every way in which this library fails. Three families, because a caller does one of three things:
+ * fix the code (`InvalidArgumentError`, `ApiError`), try elsewhere or later (`NoPodsError`,
+ * `RouterUnavailableError`), or let go of the call (`CallNotFoundError`, `StaleFenceError`,
+ * `CallLostError`). No message ever carries the API key.
+ */
+
+/** The root: `error instanceof SmartRouterError` is true for everything this library throws on its own. */
+export class SmartRouterError extends Error {
+  override readonly name: string = 'SmartRouterError';
+
+  constructor(
+    /** Stable, for branching: the router's own code where it gave one, else one of this library's. */
+    readonly code: string,
+    message: string,
+    options?: { cause?: unknown },
+  ) {
+    super(message, options);
+  }
+}
+
+/** An option or argument is wrong; nothing was sent. */
+export class InvalidArgumentError extends SmartRouterError {
+  override readonly name = 'InvalidArgumentError';
+
+  constructor(message: string) {
+    super('invalid_argument', message);
+  }
+}
+
+/** `close()` was called before or while the operation ran. */
+export class ClientClosedError extends SmartRouterError {
+  override readonly name = 'ClientClosedError';
+
+  constructor(operation: string) {
+    super('client_closed', `${operation}: the client was closed. Create a new one to go on.`);
+  }
+}
+
+/** What the router said when it refused a request. */
+export interface Refusal {
+  /** For example `release CA123`. */
+  operation: string;
+  status: number;
+  /** The router's code, or `unexpected_status` where the answer was not the router's JSON. */
+  code: string;
+  /** The router's own sentence. */
+  text: string;
+  /** From `Retry-After`, uncapped; null when absent. */
+  retryAfterMs: number | null;
+}
+
+const advice: Record<string, string> = {
+  invalid_request: 'Fix the request: repeating it will not help.',
+  unauthorized: 'Check the apiKey option against SMART_ROUTER_API_KEY of the router.',
+  forbidden: 'This key may not do that: check which key the router expects for this operation.',
+  not_found: 'The router has no such path: check baseUrl.',
+  pod_not_found: 'Check the pod name, and that the router watches the namespace it runs in.',
+  too_many_requests: 'Slow down and try again after the time in retryAfterMs.',
+  no_pods: 'Play a busy message, or try again after the time in retryAfterMs.',
+  call_not_found: 'The call has ended or was never allocated: stop serving it.',
+  stale_fence: 'The call now belongs to a later claim: stop serving it.',
+  unexpected_status: 'This does not look like the router: check baseUrl and the proxies in between.',
+};
+
+/** The router answered and refused. Not retried, except 429. */
+export class ApiError extends SmartRouterError {
+  override readonly name: string = 'ApiError';
+  readonly status: number;
+  readonly retryAfterMs: number | null;
+
+  constructor(refusal: Refusal) {
+    const hint = advice[refusal.code];
+    super(
+      refusal.code,
+      `${refusal.operation}: the router answered ${refusal.status} ${refusal.code}: ${refusal.text}${hint ? ` ${hint}` : ''}`,
+    );
+    this.status = refusal.status;
+    this.retryAfterMs = refusal.retryAfterMs;
+  }
+}
+
+/** 503 `no_pods`: the router works and every pod is taken. Never retried, never answered by a fallback. */
+export class NoPodsError extends ApiError {
+  override readonly name = 'NoPodsError';
+}
+
+/** 404 `call_not_found`: the call has ended, or the router never knew it. */
+export class CallNotFoundError extends ApiError {
+  override readonly name = 'CallNotFoundError';
+}
+
+/** 409 `stale_fence`: the call exists, but under a later claim than ours. */
+export class StaleFenceError extends ApiError {
+  override readonly name = 'StaleFenceError';
+}
+
+/** How the router was down: see {@link RouterUnavailableError.reason}. */
+export type UnavailableReason = 'network' | 'timeout' | 'server_error' | 'bad_response' | 'breaker_open';
+
+/** The router could not be reached, did not answer in time, or answered something that is not an answer. */
+export class RouterUnavailableError extends SmartRouterError {
+  override readonly name = 'RouterUnavailableError';
+  readonly reason: UnavailableReason;
+  /** Requests really sent: 0 when the breaker was open from the start. */
+  readonly attempts: number;
+  /** The HTTP status, when there was one. */
+  readonly status: number | null;
+  readonly retryAfterMs: number | null;
+
+  constructor(failure: {
+    operation: string;
+    reason: UnavailableReason;
+    text: string;
+    attempts: number;
+    /** The router's code, for a 5xx that carried one. */
+    code?: string | undefined;
+    status?: number;
+    retryAfterMs?: number | null;
+    cause?: unknown;
+  }) {
+    super(
+      failure.code ?? 'router_unavailable',
+      `${failure.operation}: ${failure.text} (requests sent: ${failure.attempts})`,
+      failure.cause === undefined ? undefined : { cause: failure.cause },
+    );
+    this.reason = failure.reason;
+    this.attempts = failure.attempts;
+    this.status = failure.status ?? null;
+    this.retryAfterMs = failure.retryAfterMs ?? null;
+  }
+}
+
+/** Why a call was lost: it ended at the router, a later claim holds it, or another pod owns it. */
+export type LostReason = 'ended' | 'stale_fence' | 'conflict';
+
+/** The reason of an aborted `call.lost`. */
+export class CallLostError extends SmartRouterError {
+  override readonly name = 'CallLostError';
+
+  constructor(
+    readonly callSid: string,
+    readonly reason: LostReason,
+    options?: { cause?: unknown },
+  ) {
+    const what = {
+      ended: 'has ended at the router',
+      stale_fence: 'now belongs to a later claim',
+      conflict: 'is owned by another pod, has ended, or does not fit on this pod',
+    }[reason];
+    super('call_lost', `Call ${callSid} ${what}: stop serving it; its pod may be given to others.`, options);
+  }
+}
+
+/** The error class for a refusal: codes become types here and nowhere else. */
+export function refusalError(refusal: Refusal): ApiError {
+  if (refusal.code === 'no_pods') return new NoPodsError(refusal);
+  if (refusal.code === 'call_not_found') return new CallNotFoundError(refusal);
+  if (refusal.code === 'stale_fence') return new StaleFenceError(refusal);
+  return new ApiError(refusal);
+}

@@ -1,0 +1,199 @@
+import { CallNotFoundError, InvalidArgumentError, StaleFenceError } from './errors.js';
+import { type AllocateRequest, maxDurationMs } from './options.js';
+import type { Requester } from './requester.js';
+import {
+  type Allocation,
+  type DrainResult,
+  decodeAllocation,
+  decodeDrain,
+  decodeRelease,
+  decodeRenewal,
+  decodeReport,
+  decodeUndrain,
+  isFence,
+  type ReleasedPod,
+  type Report,
+} from './wire.js';
+
+/** The router's operations, one function each: arguments checked, request built, answer named. */
+
+export interface SignalOption {
+  /** Gives up as soon as it aborts, with its reason. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface ClaimOptions extends SignalOption {
+  /** From the allocation; without it the router acts on whoever holds the call now. */
+  fence?: number | undefined;
+}
+
+export interface DrainOptions extends SignalOption {
+  /**
+   * Answer only when the last call has ended, or after this long: milliseconds, or `"500ms"`, `"30s"`,
+   * `"15m"`, `"1h"`. A retry waits for what is left of it, not for all of it again.
+   */
+  wait?: number | string | undefined;
+}
+
+export interface ReportOptions extends SignalOption {
+  /** The pod's UID, so that a report from a replaced pod of the same name does not count. */
+  uid?: string | undefined;
+  /** Where a pod that announces itself belongs (`POD_SOURCE=registered`). */
+  tier?: string | undefined;
+  merchant?: string | undefined;
+}
+
+/**
+ * How a release ended. `already_ended` is also what the retry of a release finds whose first answer was
+ * lost; `not_ours` means that a later claim holds the call (409 `stale_fence`); `fallback` that the router
+ * never gave this call a pod. In all three there is nothing left to do.
+ */
+export type ReleaseResult =
+  | ({ released: true } & ReleasedPod)
+  | { released: false; reason: 'already_ended' | 'not_ours' | 'fallback' };
+
+/** Refuses what the router would refuse. */
+export function checkCallSid(callSid: unknown): void {
+  if (typeof callSid !== 'string' || !/^[^\p{Cc}]{1,256}$/u.test(callSid)) {
+    throw new InvalidArgumentError('callSid must be 1 to 256 characters without control characters.');
+  }
+}
+
+/** Also keeps `..` and the like out of the path. */
+export function checkPod(pod: unknown): void {
+  if (typeof pod !== 'string' || pod.length > 253 || !/^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$/.test(pod)) {
+    throw new InvalidArgumentError(
+      'The pod must be a Kubernetes name: lower-case letters, digits, - and dots.',
+    );
+  }
+}
+
+export function checkFence(fence: unknown): void {
+  if (fence !== undefined && !isFence(fence)) {
+    throw new InvalidArgumentError('fence must be the integer that the allocation gave.');
+  }
+}
+
+function waitMilliseconds(wait: number | string | undefined): number {
+  if (wait === undefined) return 0;
+  const match = /^(\d{1,8})(ms|s|m|h)$/.exec(typeof wait === 'number' ? `${wait}ms` : wait);
+  const unitMs = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }[match?.[2] ?? ''] ?? Number.NaN;
+  const waitMs = Number(match?.[1]) * unitMs;
+  if (!(waitMs <= maxDurationMs)) {
+    throw new InvalidArgumentError('wait must be whole milliseconds, or like "30s" or "15m", up to one day.');
+  }
+  return waitMs;
+}
+
+export async function allocateCall(
+  requester: Requester,
+  request: AllocateRequest,
+  options: SignalOption,
+): Promise<Allocation> {
+  checkCallSid(request.callSid);
+  return requester.send({
+    operation: `allocate ${request.callSid}`,
+    path: '/allocate',
+    body: () => ({
+      call_sid: request.callSid,
+      merchant_id: request.merchantId,
+      provider: request.provider,
+      flow: request.flow,
+      template: request.template,
+    }),
+    decode: decodeAllocation,
+    signal: options.signal,
+  });
+}
+
+export async function releaseCall(
+  requester: Requester,
+  callSid: string,
+  options: ClaimOptions,
+): Promise<ReleaseResult> {
+  checkCallSid(callSid);
+  checkFence(options.fence);
+  try {
+    const pod = await requester.send({
+      operation: `release ${callSid}`,
+      path: '/release',
+      body: () => ({ call_sid: callSid, fence: options.fence }),
+      decode: decodeRelease,
+      signal: options.signal,
+    });
+    return { released: true, ...pod };
+  } catch (error) {
+    if (error instanceof CallNotFoundError) return { released: false, reason: 'already_ended' };
+    if (error instanceof StaleFenceError) return { released: false, reason: 'not_ours' };
+    throw error;
+  }
+}
+
+export async function renewCall(
+  requester: Requester,
+  callSid: string,
+  options: ClaimOptions & { retries?: number },
+): Promise<{ leaseExpiresAt: Date }> {
+  checkCallSid(callSid);
+  checkFence(options.fence);
+  return requester.send({
+    operation: `renew ${callSid}`,
+    path: '/renew',
+    body: () => ({ call_sid: callSid, fence: options.fence }),
+    decode: decodeRenewal,
+    signal: options.signal,
+    ...(options.retries === undefined ? {} : { retries: options.retries }),
+  });
+}
+
+export async function reportPod(
+  requester: Requester,
+  pod: string,
+  calls: readonly string[],
+  options: ReportOptions & { retries?: number },
+): Promise<Report> {
+  checkPod(pod);
+  // A list that is no list must never pass for an empty one: that would end the pod's calls.
+  if (!Array.isArray(calls)) throw new InvalidArgumentError('calls must be an array of call SIDs.');
+  for (const callSid of calls) checkCallSid(callSid);
+  const snapshot = [...calls];
+  return requester.send({
+    operation: `report ${pod}`,
+    path: `/pod/${encodeURIComponent(pod)}/report`,
+    body: () => ({ calls: snapshot, uid: options.uid, tier: options.tier, merchant: options.merchant }),
+    decode: decodeReport,
+    signal: options.signal,
+    ...(options.retries === undefined ? {} : { retries: options.retries }),
+  });
+}
+
+export async function drainPod(
+  requester: Requester,
+  pod: string,
+  options: DrainOptions,
+): Promise<DrainResult> {
+  checkPod(pod);
+  const { clock } = requester.settings;
+  const waitMs = waitMilliseconds(options.wait);
+  const endsAtMs = clock.monotonic() + waitMs;
+  const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
+  return requester.send({
+    operation: `drain ${pod}`,
+    path: '/drain',
+    body: () => ({ pod_name: pod, wait: leftMs() > 0 ? `${leftMs()}ms` : undefined }),
+    decode: decodeDrain,
+    extraTimeMs: leftMs,
+    signal: options.signal,
+  });
+}
+
+export async function undrainPod(requester: Requester, pod: string, options: SignalOption): Promise<void> {
+  checkPod(pod);
+  return requester.send({
+    operation: `undrain ${pod}`,
+    path: '/undrain',
+    body: () => ({ pod_name: pod }),
+    decode: decodeUndrain,
+    signal: options.signal,
+  });
+}

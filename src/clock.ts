@@ -1,0 +1,43 @@
+/**
+ * The only place that reads the time, sets a timer or draws a random number.
+ *
+ * Everything takes a `Clock`, so that a test or a simulation can put its own in. Times that decide who
+ * owns what never come from here: those are read by the scripts from the store's clock.
+ */
+export interface Clock {
+  /** Wall clock, milliseconds since 1970. For logs and for people, never for deadlines. */
+  now(): number;
+  /** Milliseconds from an arbitrary start; never goes backwards. */
+  monotonic(): number;
+  /** Runs `callback` once after `ms`; the result cancels it. Never keeps the process alive. */
+  after(ms: number, callback: () => void): () => void;
+  /** Resolves after `ms`, or as soon as `signal` aborts (it never rejects: look at the signal). */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Uniform in [0, 1). */
+  random(): number;
+}
+
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener('abort', done, { once: true });
+  });
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  after(ms, callback) {
+    const timer = setTimeout(callback, ms);
+    timer.unref();
+    return () => clearTimeout(timer);
+  },
+  sleep,
+  random: () => Math.random(),
+};

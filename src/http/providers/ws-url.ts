@@ -1,0 +1,62 @@
+/**
+ * The address at which a voice-agent pod takes one call.
+ *
+ * Promise: whatever a webhook's query string says, the result stays inside the configured path: each value is
+ * one percent-encoded path segment. Weakness: `.` and `..` cannot be encoded at all, because the WHATWG URL
+ * parser also treats `%2e%2e` as "go up"; so they are refused, not escaped. Check with `isPathSegment` before
+ * a pod is taken: `buildWsUrl` throws on such a value, and by then a pod would already be allocated.
+ */
+
+export const DEFAULT_WS_URL_TEMPLATE =
+  '{base}/ws/pod/{pod}/agent/voice/breeze-buddy/{provider}/callback/{template}{flow}';
+
+/** Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. */
+const MAX_SEGMENT_LENGTH = 256;
+
+export interface WsUrlParts {
+  /** `WS_URL_TEMPLATE`; may use {base}, {pod}, {provider}, {template} and {flow}. */
+  readonly template?: string | undefined;
+  /** `VOICE_AGENT_BASE_URL`, with or without a trailing slash. */
+  readonly baseUrl: string;
+  readonly pod: string;
+  readonly provider: string;
+  /** Empty or missing means the provider's default. */
+  readonly callTemplate?: string | undefined;
+  readonly flow: string;
+}
+
+export function defaultCallTemplate(provider: string): string {
+  return provider === 'exotel' ? 'template' : 'order-confirmation';
+}
+
+/** Whether a value can stand as one path segment without changing the path around it. */
+export function isPathSegment(value: string): boolean {
+  if (value.length === 0 || value.length > MAX_SEGMENT_LENGTH) return false;
+  if (value === '.' || value === '..') return false;
+  // Lone surrogates would make encodeURIComponent throw.
+  return !/[\p{Cc}\p{Surrogate}]/u.test(value);
+}
+
+export function buildWsUrl(parts: WsUrlParts): string {
+  const values: Record<string, string> = {
+    base: parts.baseUrl.replace(/\/+$/, ''),
+    pod: segment('pod', parts.pod),
+    provider: segment('provider', parts.provider),
+    template: segment('template', parts.callTemplate || defaultCallTemplate(parts.provider)),
+    flow: parts.flow === 'v2' ? '/v2' : '',
+  };
+  // One pass with a function: a value that itself reads "{pod}" or "$&" is never expanded again.
+  return (parts.template ?? DEFAULT_WS_URL_TEMPLATE).replace(
+    /\{(base|pod|provider|template|flow)\}/g,
+    (_placeholder, name: string) => values[name] ?? '',
+  );
+}
+
+function segment(field: string, value: string): string {
+  if (!isPathSegment(value)) {
+    throw new RangeError(
+      `${field} must be 1 to ${MAX_SEGMENT_LENGTH} characters without control characters, not "." or ".."`,
+    );
+  }
+  return encodeURIComponent(value);
+}

@@ -1,0 +1,177 @@
+import { createHmac } from 'node:crypto';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { Pair } from '../../../src/http/providers/form.js';
+import { type PlivoRequest, type Received, verifyPlivo } from '../../../src/http/providers/signatures.js';
+
+const token = 'my_auth_token';
+const nonce = '05429567804466091622';
+const address = 'https://router.example/api/v1/plivo/allocate';
+const params: Pair[] = [
+  ['To', '918000000000'],
+  ['CallUUID', '97ceeb52-58b6-11e1-86da-77300b68f8bb'],
+  ['Event', 'StartApp'],
+];
+const fields = 'CallUUID97ceeb52-58b6-11e1-86da-77300b68f8bbEventStartAppTo918000000000';
+
+function sign(message: string, key = token): string {
+  return createHmac('sha256', key).update(message).digest('base64');
+}
+
+function v3(message: string, request: Partial<PlivoRequest> = {}): PlivoRequest {
+  const headers = { 'x-plivo-signature-v3': sign(message), 'x-plivo-signature-v3-nonce': nonce };
+  return { token, headers, method: 'POST', url: address, params, ...request };
+}
+
+describe('verifyPlivo V3', () => {
+  // The strings to sign, as construct_get_url and construct_post_url of plivo-node (lib/utils/v3Security.js) and
+  // plivo-python (plivo/utils/signature_v3.py) build them. Plivo publishes no vector with its result.
+  it.each<[string, string, Partial<PlivoRequest>]>([
+    ['a POST without a query', `${address}?${fields}.${nonce}`, {}],
+    [
+      'a POST with a query, sorted and decoded',
+      `${address}?flow=v2&merchant_id=a b.${fields}.${nonce}`,
+      { url: `${address}?merchant_id=a%20b&flow=v2` },
+    ],
+    ['a POST with nothing in it', `${address}.${nonce}`, { params: [] }],
+    ['a POST with only a query', `${address}?a=1.${nonce}`, { params: [], url: `${address}?a=1` }],
+    ['a GET without a query', `${address}.${nonce}`, { method: 'GET', params: [] }],
+    [
+      'a GET, whose parameters are all in the query',
+      `${address}?CallUUID=1&b=&b=10&b=2&z=x y.${nonce}`,
+      { method: 'get', url: `${address}?z=x+y&b=2&b=10&b=&CallUUID=1` },
+    ],
+    [
+      'an address with a port',
+      `https://router.example:8443/x?${fields}.${nonce}`,
+      { url: 'https://router.example:8443/x' },
+    ],
+  ])('accepts %s', (_name, message, request) => {
+    expect(verifyPlivo(v3(message, request))).toBe(true);
+  });
+
+  const message = `${address}?${fields}.${nonce}`;
+  const good = sign(message);
+  it.each<[string, Record<string, Received>, boolean]>([
+    ['the main account’s signature', { 'x-plivo-signature-ma-v3': good }, true],
+    ['one of several signatures', { 'x-plivo-signature-v3': `${sign('x')},${good}` }, true],
+    ['one of several, with spaces', { 'x-plivo-signature-v3': `${sign('x')} , ${good}` }, true],
+    [
+      'a right main account’s beside a wrong own one',
+      { 'x-plivo-signature-v3': sign('x'), 'x-plivo-signature-ma-v3': good },
+      true,
+    ],
+    ['a doubled header', { 'x-plivo-signature-v3': [good, good] }, false],
+    ['no signature', {}, false],
+    ['an empty signature', { 'x-plivo-signature-v3': '' }, false],
+    [
+      'a doubled nonce',
+      { 'x-plivo-signature-v3': good, 'x-plivo-signature-v3-nonce': [nonce, nonce] },
+      false,
+    ],
+    ['no nonce', { 'x-plivo-signature-v3': good, 'x-plivo-signature-v3-nonce': undefined }, false],
+    [
+      'an empty nonce',
+      { 'x-plivo-signature-v3': sign(`${address}?${fields}.`), 'x-plivo-signature-v3-nonce': '' },
+      false,
+    ],
+    [
+      'the V2 nonce only',
+      {
+        'x-plivo-signature-v3': good,
+        'x-plivo-signature-v3-nonce': undefined,
+        'x-plivo-signature-v2-nonce': nonce,
+      },
+      false,
+    ],
+    [
+      'a wrong V3 beside a right V2',
+      {
+        'x-plivo-signature-v3': sign('x'),
+        'x-plivo-signature-v2': sign(address + nonce),
+        'x-plivo-signature-v2-nonce': nonce,
+      },
+      false,
+    ],
+  ])('decides on %s', (_name, headers, expected) => {
+    const all = { 'x-plivo-signature-v3-nonce': nonce, ...headers };
+    expect(verifyPlivo({ token, headers: all, method: 'POST', url: address, params })).toBe(expected);
+  });
+
+  it('refuses another method, token, parameter or query, and an empty token', () => {
+    expect(verifyPlivo(v3(message, { method: 'PUT' }))).toBe(false);
+    expect(verifyPlivo(v3(message, { token: 'other' }))).toBe(false);
+    expect(verifyPlivo(v3(message, { params: params.slice(1) }))).toBe(false);
+    expect(verifyPlivo(v3(message, { url: `${address}?merchant_id=gold` }))).toBe(false);
+    const headers = { 'x-plivo-signature-v3': sign(message, ''), 'x-plivo-signature-v3-nonce': nonce };
+    expect(verifyPlivo(v3(message, { token: '', headers }))).toBe(false);
+  });
+
+  it('refuses a signature with any single character changed', () => {
+    fc.assert(
+      fc.property(fc.nat(good.length - 1), fc.constantFrom(...'ABCabc019+/=-_ '), (at, char) => {
+        fc.pre(good[at] !== char);
+        const forged = good.slice(0, at) + char + good.slice(at + 1);
+        const headers = { 'x-plivo-signature-v3': forged, 'x-plivo-signature-v3-nonce': nonce };
+        expect(verifyPlivo(v3(message, { headers }))).toBe(false);
+      }),
+    );
+  });
+
+  it('never throws, whatever the headers', () => {
+    const text = fc.string({ unit: 'binary' });
+    const value = fc.oneof(text, fc.array(text), fc.constant(undefined));
+    const names = ['v3', 'ma-v3', 'v3-nonce', 'v2', 'ma-v2', 'v2-nonce'].map(
+      (name) => `x-plivo-signature-${name}`,
+    );
+    const headers = fc.dictionary(fc.constantFrom(...names), value);
+    fc.assert(
+      fc.property(headers, text, text, fc.array(fc.tuple(text, text)), (any, method, url, pairs) => {
+        for (const each of [method, 'GET', 'POST']) {
+          expect(verifyPlivo({ token, headers: any, method: each, url, params: pairs })).toBe(false);
+        }
+      }),
+    );
+  });
+});
+
+describe('verifyPlivo V2', () => {
+  // Vectors: plivo/plivo-node test/utils.js, the first also in plivo-ruby, plivo-java and plivo-dotnet.
+  it.each([
+    ['https://answer.url', '12345', 'ehV3IKhLysWBxC1sy8INm0qGoQYdYsHwuoKjsX7FsXc=', 'my_auth_token', true],
+    [
+      'https://answer.url?merchant_id=1',
+      '12345',
+      'ehV3IKhLysWBxC1sy8INm0qGoQYdYsHwuoKjsX7FsXc=',
+      'my_auth_token',
+      true,
+    ],
+    [
+      'https://answer.url:8000',
+      '24725744043720739450',
+      'LDphWoWimP4QM5AoWI1uwP6WmlWtt5ITPZjXIWYvCNU=',
+      'my_auth_token',
+      true,
+    ],
+    [
+      'https://answer.url:8080',
+      '123456',
+      'xeV6S6BPIQJ/rgKCjCm/Fo2ve5zNe1fatQoHyRT8vxQ=',
+      'my_auth_tokens',
+      true,
+    ],
+    [
+      'https://answer.url:8000',
+      '12345',
+      'ehV3IKhLysWBxC1sy8INm0qGoQYdYsHwuoKjsX7FsXc=',
+      'my_auth_token',
+      false,
+    ],
+    ['https://answer.url', '123456', 'ehV3IKhLysWBxC1sy8INm0qGoQYdYsHwuoKjsX7FsXc=', 'my_auth_tokens', false],
+  ])('agrees with Plivo’s libraries on %s with nonce %s', (url, anyNonce, signature, anyToken, expected) => {
+    for (const name of ['x-plivo-signature-v2', 'x-plivo-signature-ma-v2']) {
+      const headers = { [name]: signature, 'x-plivo-signature-v2-nonce': anyNonce };
+      expect(verifyPlivo({ token: anyToken, headers, method: 'POST', url, params })).toBe(expected);
+    }
+  });
+});

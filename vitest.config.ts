@@ -1,0 +1,16 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    environment: 'node',
+    include: ['test/**/*.test.ts'],
+    globalSetup: ['test/support/global-setup.ts'],
+    // A process per test file: engines belong to one file, and a file that hangs can be ended.
+    pool: 'forks',
+    // Each file may run two engines beside itself.
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    reporters: ['default', './test/support/skips-reporter.ts'],
+  },
+});
