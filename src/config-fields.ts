@@ -1,7 +1,7 @@
 /**
  * The kinds of values an environment variable can have. A kind says what it expects, in words that follow
  * "must be", and turns text into a value or into problems. Kinds know nothing of variable names or defaults:
- * those are in config.ts.
+ * those are in config-table.ts.
  */
 import { isIP, isIPv6 } from 'node:net';
 import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from './calls/tiers.js';
@@ -110,7 +110,7 @@ export function secret(min: number): Kind<string> {
 /** `*?[]\` are refused because they mean something else in SCAN and in access rules. */
 export const keyPrefix = matching(
   '1 to 64 visible ASCII characters without spaces and without * ? [ ] \\',
-  /^[\x21-\x7e]+$(?<![*?[\]\\].*)/,
+  /^(?!.*[*?[\]\\])[\x21-\x7e]+$/,
   64,
 );
 
@@ -239,7 +239,7 @@ export const databaseUrl: Kind<string> = {
 /** Hides what could be a password in a URL, also in one too broken to parse: too much rather than too little. */
 export function hidePassword(url: string): string {
   return url
-    .replace(/^([a-z+]*:\/\/)?(?:([^:]*):)?.*@/is, (_, scheme = '', user) =>
+    .replace(/^([a-z+]*:\/\/)?(?:([^:@]*):)?.*@/is, (_, scheme = '', user) =>
       user === undefined ? `${scheme}********@` : `${scheme}${user}:********@`,
     )
     .replace(/([?&][^=&]*(?:pass|token|secret)[^=&]*=)[^&]*/gi, '$1********');

@@ -8,307 +8,18 @@
  * Weakness: a misspelt variable is not noticed, because the environment is shared with everything else
  * (Kubernetes itself adds SMART_ROUTER_SERVICE_HOST and the like). `smart-router config` shows the sources.
  */
-import { hostname } from 'node:os';
 import { showValue } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
-import * as kinds from './config-fields.js';
+import { hasHashTag, hidePassword, isLoopback } from './config-fields.js';
+import { configFields, configTable, type Field, type Lookup } from './config-table.js';
 import { formatDuration } from './durations.js';
 import { ConfigError } from './errors.js';
 
 export type { StaticPod } from './config-fields.js';
+export { configTable } from './config-table.js';
 
 /** Commands that only look (`config`, `doctor`) use the mode they look at. */
 export type Mode = 'serve' | 'demo';
-
-type Lookup = (name: string) => string;
-type Default = string | { readonly note: string; compute(lookup: Lookup, clock: Clock): string };
-
-export interface Field<T> {
-  readonly name: string;
-  readonly section: string;
-  readonly kind: kinds.Kind<T>;
-  /** As it would stand in the environment. */
-  readonly fallback: Default | undefined;
-  readonly demoFallback: string | undefined;
-  readonly description: string;
-  /** `password`: a URL that may carry one. */
-  readonly secret: boolean | 'password';
-}
-
-interface Extra {
-  readonly demo?: string;
-  readonly secret?: boolean | 'password';
-}
-
-function optional<T>(
-  name: string,
-  kind: kinds.Kind<T>,
-  description: string,
-  extra: Extra = {},
-): Field<T | undefined> {
-  const { demo, secret = false } = extra;
-  return { name, section: '', kind, fallback: undefined, demoFallback: demo, description, secret };
-}
-
-function field<T>(
-  name: string,
-  kind: kinds.Kind<T>,
-  fallback: Default,
-  description: string,
-  extra?: Extra,
-): Field<T> {
-  return { ...optional(name, kind, description, extra), kind, fallback };
-}
-
-function section<T extends Record<string, Field<unknown>>>(title: string, fields: T): T {
-  const entries = Object.entries(fields).map(([key, value]) => [key, { ...value, section: title }]);
-  return Object.fromEntries(entries) as T;
-}
-
-const { boolean, choice, duration, line, minutes, orOff, secret, wholeNumber } = kinds;
-const interval = duration('100ms', '1h');
-const ofADay = duration('100ms', '24h');
-const port = wholeNumber(0, 65_535);
-const hidden = { secret: true } as const;
-
-const podName: Default = {
-  note: 'host name and a random part',
-  compute: (_, clock) =>
-    `${hostname().slice(0, 200) || 'smart-router'}-${Math.floor(clock.random() * 36 ** 6)
-      .toString(36)
-      .padStart(6, '0')}`,
-};
-const sameNamespace: Default = { note: 'NAMESPACE', compute: (lookup) => lookup('NAMESPACE') };
-
-export const configFields = {
-  ...section('Server', {
-    httpHost: field('HTTP_HOST', kinds.host, '127.0.0.1', 'Address the API listens on'),
-    httpPort: field('HTTP_PORT', port, '8080', 'Port of the API; 0 takes any free one'),
-    metricsPort: field(
-      'METRICS_PORT',
-      orOff(port, 'off'),
-      '9090',
-      'Second port with /metrics only; 0 takes any free one',
-      { demo: 'off' },
-    ),
-    publicUrl: optional(
-      'PUBLIC_URL',
-      kinds.baseUrl('http', 'https'),
-      'Address providers know us by; their signatures are computed over it',
-    ),
-    trustProxy: field(
-      'TRUST_PROXY',
-      kinds.trustProxy,
-      'false',
-      'Whose X-Forwarded headers count: nobody, everybody, a number of hops, or addresses',
-    ),
-    requestTimeoutMs: field(
-      'REQUEST_TIMEOUT',
-      duration('50ms', '1m'),
-      '2s',
-      'A request that needs the store is answered within this time',
-    ),
-    shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest a clean stop takes'),
-  }),
-  ...section('Access', {
-    apiKey: optional('SMART_ROUTER_API_KEY', secret(16), 'Bearer key of the voice agents', hidden),
-    adminKey: optional('SMART_ROUTER_ADMIN_KEY', secret(16), 'Bearer key of operators', hidden),
-    authDisabled: field('AUTH_DISABLED', boolean, 'false', 'Listen beyond loopback without any key'),
-    twilioAuthToken: optional(
-      'TWILIO_AUTH_TOKEN',
-      secret(1),
-      'Checks the signature of Twilio webhooks',
-      hidden,
-    ),
-    plivoAuthToken: optional('PLIVO_AUTH_TOKEN', secret(1), 'Checks the signature of Plivo webhooks', hidden),
-    exotelWebhookToken: optional(
-      'EXOTEL_WEBHOOK_TOKEN',
-      secret(1),
-      'Token Exotel sends as query token or basic auth',
-      hidden,
-    ),
-  }),
-  ...section('Voice agents', {
-    voiceAgentBaseUrl: field(
-      'VOICE_AGENT_BASE_URL',
-      kinds.baseUrl('ws', 'wss'),
-      'ws://localhost:8081',
-      'Where the audio of a call is sent: {base} of the template',
-    ),
-    wsUrlTemplate: field(
-      'WS_URL_TEMPLATE',
-      kinds.wsUrlTemplate,
-      '{base}/ws/pod/{pod}/agent/voice/breeze-buddy/{provider}/callback/{template}{flow}',
-      'The ws_url of a call; {flow} is /v2 or nothing',
-    ),
-  }),
-  ...section('Store', {
-    redisUrl: field(
-      'REDIS_URL',
-      kinds.redisUrl,
-      'redis://localhost:6379',
-      'The store; embedded runs one inside the process, not persisted',
-      { demo: 'embedded', secret: 'password' },
-    ),
-    redisKeyPrefix: field(
-      'REDIS_KEY_PREFIX',
-      kinds.keyPrefix,
-      'voice:',
-      'Starts every key; on a cluster with a hash tag: {voice}:',
-    ),
-    redisCommandTimeoutMs: field(
-      'REDIS_COMMAND_TIMEOUT',
-      duration('10ms', '1m'),
-      '1s',
-      'Longest one command may take',
-    ),
-  }),
-  ...section('Calls', {
-    tierConfig: optional(
-      'TIER_CONFIG',
-      kinds.tierConfig,
-      'Tiers and default chain, in JSON; written to the store only if it has none. Unset: gold 10, standard 20, overflow 5',
-    ),
-    tierConfigRefreshIntervalMs: field(
-      'TIER_CONFIG_REFRESH_INTERVAL',
-      interval,
-      '30s',
-      'How often tiers are read again from the store',
-    ),
-    leaseTtlMs: field('LEASE_TTL', ofADay, '15m', 'How long a call keeps its pod without renewal'),
-    callInfoTtlMs: field(
-      'CALL_INFO_TTL',
-      duration('100ms', '168h'),
-      '1h',
-      'How long the store remembers a call without renewal',
-    ),
-    drainingTtlMs: field('DRAINING_TTL', ofADay, '6m', 'How long a drain lasts'),
-    reportGraceMs: field(
-      'REPORT_GRACE',
-      interval,
-      '30s',
-      'How long a call may be missing from its pod’s reports; also how long an ended call cannot be adopted again',
-    ),
-    noShowTimeoutMs: field(
-      'NO_SHOW_TIMEOUT',
-      orOff(ofADay, 'off', '0', '0s'),
-      'off',
-      'Ends a call that was never renewed nor reported by then',
-    ),
-  }),
-  ...section('Pods', {
-    podSource: field(
-      'POD_SOURCE',
-      choice('kubernetes', 'static', 'registered'),
-      'kubernetes',
-      'Where pods come from',
-      { demo: 'static' },
-    ),
-    staticPods: optional(
-      'STATIC_PODS',
-      kinds.staticPods,
-      'The pods of POD_SOURCE=static: name, name=tier or name=merchant:id, separated by commas',
-    ),
-    podLabelSelector: field(
-      'POD_LABEL_SELECTOR',
-      line(1_024),
-      'app=voice-agent',
-      'Which pods are voice agents',
-    ),
-    namespace: field('NAMESPACE', kinds.dnsLabel, 'default', 'Namespace of the voice agents'),
-    kubeconfig: optional('KUBECONFIG', line(4_096), 'How to reach Kubernetes from outside, as for kubectl'),
-    cleanupIntervalMs: field('CLEANUP_INTERVAL', interval, '30s', 'Time between two zombie sweeps'),
-    reconcileIntervalMs: field(
-      'RECONCILE_INTERVAL',
-      interval,
-      '60s',
-      'Time between two full comparisons with the pod source',
-    ),
-  }),
-  ...section('Leadership', {
-    podName: field('POD_NAME', line(253), podName, 'Identity of this replica'),
-    leaderElectionEnabled: field(
-      'LEADER_ELECTION_ENABLED',
-      boolean,
-      'true',
-      'false: this replica leads at once; for a single replica',
-      { demo: 'false' },
-    ),
-    leaderElectionLockName: field(
-      'LEADER_ELECTION_LOCK_NAME',
-      kinds.dnsName,
-      'smart-router-leader',
-      'Name of the Kubernetes Lease',
-    ),
-    leaderElectionNamespace: field(
-      'LEADER_ELECTION_NAMESPACE',
-      kinds.dnsLabel,
-      sameNamespace,
-      'Namespace of the Lease',
-    ),
-    leaderElectionDurationMs: field(
-      'LEADER_ELECTION_DURATION',
-      interval,
-      '15s',
-      'A leader silent for this long is replaced',
-    ),
-    leaderElectionRenewDeadlineMs: field(
-      'LEADER_ELECTION_RENEW_DEADLINE',
-      interval,
-      '10s',
-      'A leader that cannot renew for this long gives up',
-    ),
-    leaderElectionRetryPeriodMs: field(
-      'LEADER_ELECTION_RETRY_PERIOD',
-      interval,
-      '2s',
-      'Time between two tries to get or renew the Lease',
-    ),
-    leaderLoss: field(
-      'LEADER_LOSS',
-      choice('exit', 'follow'),
-      'exit',
-      'What a replica does that loses leadership',
-    ),
-  }),
-  ...section('Records', {
-    databaseUrl: optional(
-      'DATABASE_URL',
-      kinds.databaseUrl,
-      'PostgreSQL with the records; unset: no records',
-      { secret: 'password' },
-    ),
-    zombieCleanupEnabled: field(
-      'ZOMBIE_CLEANUP_ENABLED',
-      boolean,
-      'true',
-      'Whether stuck records are brought back',
-    ),
-    zombieCleanupIntervalMs: field(
-      'ZOMBIE_CLEANUP_INTERVAL_MINUTES',
-      minutes(1, 10_080),
-      '15',
-      'Time between two slow sweeps over records',
-    ),
-    zombieStuckThresholdMs: field(
-      'ZOMBIE_STUCK_THRESHOLD_MINUTES',
-      minutes(1, 35_000),
-      '60',
-      'A record in Processing without a claim for this long is stuck',
-    ),
-  }),
-  ...section('Logging', {
-    logLevel: field(
-      'LOG_LEVEL',
-      choice('trace', 'debug', 'info', 'warn', 'error', 'fatal'),
-      'info',
-      'Least severe level that is logged',
-    ),
-    logFormat: field('LOG_FORMAT', choice('json', 'pretty'), 'json', 'Lines for machines or for people', {
-      demo: 'pretty',
-    }),
-  }),
-};
 
 type Fields = typeof configFields;
 export type ConfigKey = keyof Fields;
@@ -319,9 +30,6 @@ export interface Config extends Values {
   /** To be logged once at start. */
   readonly warnings: readonly string[];
 }
-
-/** Every variable there is, in the order of the documentation. */
-export const configTable: readonly Field<unknown>[] = Object.values(configFields);
 
 const ms = formatDuration;
 
@@ -364,7 +72,7 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
     of: ['redisUrl', 'redisKeyPrefix'],
     problem: ({ redisUrl, redisKeyPrefix }) =>
       redisUrl.startsWith('redis+cluster:') &&
-      !kinds.hasHashTag(redisKeyPrefix) &&
+      !hasHashTag(redisKeyPrefix) &&
       `REDIS_KEY_PREFIX must carry a hash tag like {voice}: on a Redis Cluster, so that all keys share a slot, got ${showValue(redisKeyPrefix)}`,
   },
   {
@@ -377,7 +85,7 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
   {
     of: ['httpHost', 'apiKey', 'adminKey', 'authDisabled'],
     problem: ({ httpHost, apiKey, adminKey, authDisabled }) =>
-      !(kinds.isLoopback(httpHost) || apiKey || adminKey || authDisabled) &&
+      !(isLoopback(httpHost) || apiKey || adminKey || authDisabled) &&
       `HTTP_HOST must be a loopback address like 127.0.0.1 while neither SMART_ROUTER_API_KEY nor SMART_ROUTER_ADMIN_KEY is set (AUTH_DISABLED=true allows it), got ${showValue(httpHost)}`,
   },
   {
@@ -439,7 +147,7 @@ function givenFor(env: NodeJS.ProcessEnv, mode: Mode, clock: Clock): (field: Fie
 }
 
 function shown(field: Field<unknown>, text: string): string {
-  return field.secret === 'password' || text.includes('://') ? kinds.hidePassword(text) : text;
+  return field.secret === 'password' ? hidePassword(text) : text;
 }
 
 /** Reads and checks everything. Throws a ConfigError with all problems. */
@@ -451,7 +159,7 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
   const given = givenFor(env, mode, clock);
 
   for (const [key, field] of Object.entries<Field<unknown>>(configFields)) {
-    const { text } = given(field);
+    const { text, source } = given(field);
     values[key] = undefined;
     if (text === undefined) continue;
     const reading = field.kind.read(text);
@@ -461,6 +169,8 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
       continue;
     }
     unread.add(key);
+    // A default taken from a wrong variable (the Lease's namespace): that variable has its own line.
+    if (source === 'default') continue;
     const got = field.secret === true ? 'what is there is not shown' : `got ${showValue(shown(field, text))}`;
     if (reading.problems.length === 0) problems.push(`${field.name} must be ${field.kind.expects}; ${got}`);
     problems.push(...reading.problems.map((problem) => `${field.name}: ${problem}`));

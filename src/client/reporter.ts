@@ -14,8 +14,8 @@ export interface ReportingOptions extends Omit<ReportOptions, 'signal'> {
   onAdopted?: ((callSids: string[]) => void) | undefined;
 }
 
-/** Lists the calls that the pod really serves, at this moment. */
-export type ListCalls = () => readonly string[] | Promise<readonly string[]>;
+/** Lists the calls that the pod really serves, at this moment. Synchronous: a promise could hang the heartbeat. */
+export type ListCalls = () => readonly string[];
 
 type SendReport = (calls: readonly string[], options: ReportOptions & { retries: number }) => Promise<Report>;
 
@@ -83,8 +83,7 @@ export class Reporter {
   #report(signal: AbortSignal | undefined): Promise<Report> {
     const turn = this.#last.then(async () => {
       const { uid, tier, merchant, onConflict, onAdopted } = this.#options;
-      const calls = await this.#listCalls();
-      const report = await this.#send(calls, { uid, tier, merchant, signal, retries: 0 });
+      const report = await this.#send(this.#listCalls(), { uid, tier, merchant, signal, retries: 0 });
       this.#tell('onConflict', onConflict, report.conflicts);
       this.#tell('onAdopted', onAdopted, report.adopted);
       return report;

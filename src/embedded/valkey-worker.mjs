@@ -298,7 +298,8 @@ function readiness(fd) {
 
 // --- Valkey's event loop ---
 
-let scheduled = false;
+// Until Valkey has booted, connections wait.
+let scheduled = true;
 function scheduleRun() {
   if (scheduled) return;
   scheduled = true;
@@ -343,12 +344,11 @@ function listen() {
 }
 
 async function start() {
-  const source = await readWasm();
-  const actualPort = await listen();
   // Lua's errors are WebAssembly exceptions; their tag comes from the host.
   const env = { __c_longjmp: new wasm.Tag({ parameters: ['i32'] }) };
-  const { instance } = await wasm.instantiate(source, { wasi_snapshot_preview1: wasi, host, env });
+  const { instance } = await wasm.instantiate(await readWasm(), { wasi_snapshot_preview1: wasi, host, env });
   valkey = instance.exports;
+  const actualPort = await listen();
   valkey._initialize();
   valkey.rk_boot(actualPort);
   // Valkey's own timers (expiry, timeouts of blocked clients) need a pass every 100 ms, whatever happens.
@@ -356,6 +356,7 @@ async function start() {
     followWallClock();
     run();
   }, valkey.rk_next_timeout_ms());
+  scheduled = false;
   run();
   port.postMessage({ type: 'ready', port: actualPort });
 }

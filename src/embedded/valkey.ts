@@ -24,12 +24,16 @@ export interface EmbeddedValkeyOptions {
 export interface EmbeddedValkey {
   url: string;
   port: number;
+  /** For tests: the thread holds still, connections stay open, until `resume()`. */
+  pause(): Promise<void>;
+  resume(): void;
   /** Resolves when the thread has ended and the port is free. May be called again. */
   stop(): Promise<void>;
 }
 
 type WorkerMessage =
   | { type: 'ready'; port: number }
+  | { type: 'paused' }
   | { type: 'failed'; code: string; message: string }
   | { type: 'log'; line: string };
 
@@ -42,9 +46,10 @@ export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): 
       `The embedded Valkey has no password and listens on loopback only, not on ${host}.`,
     ]);
   }
+  const gate = new Int32Array(new SharedArrayBuffer(4));
   const worker = new Worker(new URL('./valkey-worker.mjs', import.meta.url), {
     name: 'valkey',
-    workerData: { host, port, log: onLog !== undefined },
+    workerData: { host, port, log: onLog !== undefined, gate },
     // Not the parent's: a loader or an --input-type meant for it would break the thread.
     execArgv: [],
   });
@@ -58,11 +63,8 @@ export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): 
     watch(worker, () => stopped !== undefined, onCrash);
     // The store serves the process; it is no reason to stay alive.
     worker.unref();
-    return {
-      url: `redis://${host.includes(':') ? `[${host}]` : host}:${actualPort}`,
-      port: actualPort,
-      stop,
-    };
+    const url = `redis://${host.includes(':') ? `[${host}]` : host}:${actualPort}`;
+    return { url, port: actualPort, pause: () => pause(worker, gate), resume: () => resume(gate), stop };
   } catch (error) {
     await stop();
     throw error;
@@ -80,7 +82,7 @@ function ready(
     worker.on('message', (message: WorkerMessage) => {
       if (message.type === 'log') onLog?.(message.line);
       else if (message.type === 'ready') resolve(message.port);
-      else reject(toError(message));
+      else if (message.type === 'failed') reject(toError(message));
     });
     worker.once('error', (error: Error) => reject(toError({ code: '', message: error.message })));
     worker.once('exit', (code) => reject(toError({ code: '', message: `its thread ended with ${code}` })));
@@ -100,6 +102,24 @@ function watch(
   };
   worker.on('error', crashed);
   worker.on('exit', (code) => crashed(new Error(`embedded Valkey stopped: its thread ended with ${code}`)));
+}
+
+function pause(worker: Worker, gate: Int32Array): Promise<void> {
+  return new Promise((resolve) => {
+    const paused = (message: WorkerMessage) => {
+      if (message.type !== 'paused') return;
+      worker.off('message', paused);
+      resolve();
+    };
+    worker.on('message', paused);
+    Atomics.store(gate, 0, 1);
+    worker.postMessage('pause');
+  });
+}
+
+function resume(gate: Int32Array): void {
+  Atomics.store(gate, 0, 0);
+  Atomics.notify(gate, 0);
 }
 
 function startError({ code, message }: Failure, host: string, port: number): Error {

@@ -1,4 +1,4 @@
-import { Cluster, Redis } from 'ioredis';
+import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
 import {
   describeEngines,
@@ -14,9 +14,8 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-function client(...args: [string] | [object]): Redis {
-  const redis =
-    args.length === 1 && typeof args[0] === 'string' ? new Redis(args[0]) : new Redis(args[0] as object);
+function client(port: number, options: Omit<RedisOptions, 'replyMapping'> = {}): Redis {
+  const redis = new Redis(port, '127.0.0.1', options);
   redis.on('error', () => {});
   cleanups.push(() => redis.disconnect());
   return redis;
@@ -34,7 +33,7 @@ describeEngines('an engine', (engine) => {
   });
 
   it('answers nothing while paused, and everything once resumed', async () => {
-    const redis = client(engine.url);
+    const redis = client(engine.port);
     await redis.ping();
     await engine.pause();
     const answer = redis.set('key', 'late').then(() => 'answered');
@@ -48,7 +47,7 @@ describeEngines('an engine', (engine) => {
     const before = engine.pid;
     await engine.redis.set('key', 'value');
     await engine.restart();
-    const redis = client(engine.url);
+    const redis = client(engine.port);
     expect(await redis.get('key')).toBeNull();
     if (before !== undefined) expect(engine.pid).not.toBe(before);
   });
@@ -63,18 +62,22 @@ describe('native set-ups', () => {
     const engine = await nativeRedisTls();
     cleanups.push(engine.stop);
     const { port, ca } = engine;
-    expect(await client({ host: '127.0.0.1', port, tls: { ca } }).ping()).toBe('PONG');
-    const stranger = client({ host: '127.0.0.1', port, tls: {}, maxRetriesPerRequest: 0 });
+    expect(await client(port, { tls: { ca } }).ping()).toBe('PONG');
+    const stranger = client(port, { tls: {}, maxRetriesPerRequest: 0 });
     await expect(stranger.ping()).rejects.toThrow();
     await engine.restart();
-    expect(await client({ host: '127.0.0.1', port, tls: { ca } }).ping()).toBe('PONG');
+    expect(await client(port, { tls: { ca } }).ping()).toBe('PONG');
   });
 
   it('Sentinel moves to the replica when the master dies', async (test) => {
     if (native !== true) return test.skip(native);
     const group = await redisSentinel();
     cleanups.push(group.stop);
-    const redis = client({ sentinels: [group.sentinel], name: group.name, sentinelRetryStrategy: () => 100 });
+    const redis = client(group.sentinel.port, {
+      sentinels: [group.sentinel],
+      name: group.name,
+      sentinelRetryStrategy: () => 100,
+    });
     expect(await redis.set('key', 'value')).toBe('OK');
     expect(await redis.wait(1, 5_000)).toBe(1);
     await group.master.stop();
@@ -82,8 +85,8 @@ describe('native set-ups', () => {
     expect(redis.stream.remotePort).toBe(group.replica.port);
   });
 
-  it.each([1, 3] as const)('Cluster of %i covers every slot', async (size, ...[test]) => {
-    if (native !== true) return test?.skip(native);
+  it.for([1, 3] as const)('Cluster of %i covers every slot', async (size, test) => {
+    if (native !== true) return test.skip(native);
     const cluster = await redisCluster(size);
     cleanups.push(cluster.stop);
     const redis = new Cluster(cluster.nodes.map((node) => ({ host: '127.0.0.1', port: node.port })));

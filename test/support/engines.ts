@@ -9,7 +9,7 @@ import { accessSync, constants, existsSync, mkdtempSync, readFileSync, rmSync, w
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { Redis, type RedisOptions } from 'ioredis';
+import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe } from 'vitest';
 import { startEmbeddedValkey } from '../../src/embedded/valkey.js';
 
@@ -48,21 +48,12 @@ function embeddedAvailable(): true | string {
 export async function embeddedValkey(): Promise<Engine> {
   let server = await startEmbeddedValkey();
   const { port } = server;
-  // A thread has no SIGSTOP: Valkey's own CLIENT PAUSE makes every other command wait.
-  const command = async (...args: [string, ...string[]]) => {
-    const client = new Redis(server.url);
-    try {
-      await client.call(...args);
-    } finally {
-      client.disconnect();
-    }
-  };
   return {
     url: server.url,
     port,
     pid: undefined,
-    pause: () => command('CLIENT', 'PAUSE', '3600000', 'ALL'),
-    resume: () => command('CLIENT', 'UNPAUSE'),
+    pause: () => server.pause(),
+    resume: async () => server.resume(),
     async restart() {
       await server.stop();
       server = await startEmbeddedValkey({ port });
@@ -222,7 +213,7 @@ export async function redisSentinel(): Promise<SentinelGroup> {
     return [file, '--sentinel'];
   }, /\+monitor master/);
   const { port } = sentinel;
-  await withClient({ port }, (client) =>
+  await withClient(port, (client) =>
     until('the Sentinel knows the replica', async () => {
       const replicas = (await client.call('SENTINEL', 'REPLICAS', name)) as string[][];
       const fields = replicas[0] ?? [];
@@ -258,6 +249,8 @@ export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
       nativeRedis({
         args: (port) => [
           ...['--port', String(port), '--cluster-port', String(busPort), '--cluster-enabled', 'yes'],
+          // A node that has met nobody does not know its own address.
+          ...['--cluster-announce-ip', '127.0.0.1'],
           ...['--cluster-config-file', `nodes-${port}.conf`, '--cluster-node-timeout', '2000'],
         ],
       }),
@@ -266,7 +259,7 @@ export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
   const slots = 16_384;
   const first = (index: number) => Math.floor((index * slots) / size);
   for (const [index, node] of nodes.entries()) {
-    await withClient({ port: node.port }, async (client) => {
+    await withClient(node.port, async (client) => {
       await client.call('CLUSTER', 'SET-CONFIG-EPOCH', index + 1);
       await client.call('CLUSTER', 'ADDSLOTSRANGE', first(index), first(index + 1) - 1);
       for (const [other, peer] of nodes.entries()) {
@@ -276,7 +269,7 @@ export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
   }
   await Promise.all(
     nodes.map((node) =>
-      withClient({ port: node.port }, (client) =>
+      withClient(node.port, (client) =>
         until('the Cluster is complete', async () => {
           const info = String(await client.call('CLUSTER', 'INFO'));
           return info.includes('cluster_state:ok') && info.includes(`cluster_size:${size}\r`);
@@ -464,7 +457,7 @@ function startServer(args: string[], readyLine: RegExp): Promise<ChildProcess> {
   if (server === undefined) throw new Error('redis-server is not on PATH');
   // If this process is killed outright no exit handler runs; the kernel then ends the server.
   const guard = process.platform === 'linux' ? findOnPath('setpriv') : undefined;
-  const [file, ...rest] =
+  const [file = server, ...rest] =
     guard === undefined ? [server, ...args] : [guard, '--pdeathsig', 'KILL', server, ...args];
   const child = spawn(file, rest, { stdio: ['ignore', 'pipe', 'pipe'] });
   children.add(child);
@@ -496,8 +489,8 @@ async function kill(child: ChildProcess): Promise<void> {
   await ended;
 }
 
-async function withClient<T>(options: RedisOptions, use: (client: Redis) => Promise<T>): Promise<T> {
-  const client = quiet(new Redis({ host: '127.0.0.1', ...options }));
+async function withClient<T>(port: number, use: (client: Redis) => Promise<T>): Promise<T> {
+  const client = quiet(new Redis(port, '127.0.0.1'));
   try {
     return await use(client);
   } finally {

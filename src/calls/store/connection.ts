@@ -96,6 +96,14 @@ export class StoreConnection {
     }
   }
 
+  /** One SCAN page of the server that holds our keys: on a Cluster, the node of the prefix's slot. */
+  scan(cursor: string, pattern: string, count: number): Promise<[string, string[]]> {
+    return this.command('scan', async (client) => {
+      const script = "return redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])";
+      return (await client.eval(script, 1, this.keyPrefix, cursor, pattern, count)) as [string, string[]];
+    });
+  }
+
   /** Keeps the estimate of the store's clock: `storeNowMs` was read during the command that just returned. */
   learnTime(storeNowMs: number): void {
     this.#offsetMs = storeNowMs - this.#options.clock.monotonic();

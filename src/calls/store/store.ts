@@ -84,7 +84,7 @@ export class CallStore {
           request.flow,
           request.template,
           firstLeaseMs,
-          callInfoTtlMs,
+          Math.max(callInfoTtlMs, firstLeaseMs),
           reportGraceMs,
           now === undefined ? '' : Math.round(now + request.patienceMs),
           ...request.chain,
@@ -181,6 +181,11 @@ export class CallStore {
     const snapshot = parseSnapshot(list(await this.connection.run('snapshot', [])));
     this.connection.learnTime(snapshot.nowMs);
     return snapshot;
+  }
+
+  /** Answers if the store does. */
+  async ping(): Promise<void> {
+    await this.connection.command('ping', (client) => client.exists(`${this.connection.keyPrefix}ping`));
   }
 
   async pod(podName: string): Promise<PodInfo> {

@@ -62,6 +62,13 @@ describe('verifyTwilio', () => {
     expect(verifyTwilio({ token, signature: expected, url: address, params })).toBe(true);
   });
 
+  it('accepts a query that Twilio encoded again before it signed', () => {
+    const expected = twilioSignature(token, 'https://mycompany.com/x?template=a%20b', params);
+    expect(
+      verifyTwilio({ token, signature: expected, url: 'https://mycompany.com/x?template=a+b', params }),
+    ).toBe(true);
+  });
+
   it.each([
     ['no header', undefined],
     ['an empty header', ''],

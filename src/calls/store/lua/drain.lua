@@ -3,7 +3,7 @@
 -- Result: {'ok', live calls, deadline} | {'pod_not_found'}
 -- Guarantee: the mark is never shortened, so that it lasts as long as anybody waits for it.
 --#include base
---#include pods
+--#include settle
 local pod = ARGV[2]
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local key = P .. 'pod:draining:' .. pod

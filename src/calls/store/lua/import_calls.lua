@@ -6,6 +6,7 @@
 --#include base
 --#include counter
 --#include calls
+--#include pods
 local lease, imported = tonumber(ARGV[2]), 0
 for i = 4, #ARGV do
   local sid = ARGV[i]
@@ -16,7 +17,7 @@ for i = 4, #ARGV do
     if holder == sid or (holder and kind == 'zset') then
       local left = holder == sid and call('PTTL', P .. 'lease:' .. pod) or lease
       if left < 0 then left = lease end
-      call('HSETNX', call_key(sid), 'fence', digits(next_count(P .. 'fence')))
+      call('HSETNX', call_key(sid), 'fence', next_count(P .. 'fence'))
       move_lease(sid, pod, pool, now + left, tonumber(ARGV[3]))
       event('call_imported', 'call', sid, 'pod', pod, 'pool', pool or '')
       imported = imported + 1

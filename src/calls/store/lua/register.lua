@@ -8,8 +8,9 @@
 --#include base
 --#include epoch
 --#include leave
+--#include settle
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
-local grace, request = tonumber(ARGV[3]), cjson.decode(ARGV[4])
+local grace, request = ARGV[3], cjson.decode(ARGV[4])
 
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
 local function choose()

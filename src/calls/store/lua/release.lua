@@ -6,19 +6,20 @@
 --#include base
 --#include iso
 --#include calls
-local sid, grace = ARGV[2], tonumber(ARGV[4])
+--#include settle
+local sid, grace = ARGV[2], ARGV[4]
 local record = call('HMGET', call_key(sid), 'pod_name', 'fence', 'asked_again', 'renewed_at', 'source_pool')
 local pod = record[1]
 if not pod then return { 'not_found' } end
 if ARGV[3] ~= '' and record[2] ~= ARGV[3] then return { 'stale_fence', record[2] or '' } end
 if ARGV[5] == 'unclaimed' and (record[3] or record[4]) then return { 'claimed' } end
-if not call('ZSCORE', pod_calls_key(pod), sid) then
+if call('ZREM', pod_calls_key(pod), sid) == 0 then
   call('DEL', call_key(sid))
   return { 'not_found' }
 end
 
 local pool, block, lease = read_pod(pod)
-end_call(sid, pod, pool or record[5], grace)
+bury(sid, pool or record[5], grace)
 local load = load_of(pod)
 local kind = kind_of(pool)
 if pool then place(pod, pool, kind, load, block) end

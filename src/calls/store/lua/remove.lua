@@ -8,7 +8,7 @@
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 5, #ARGV do
-  local lost = forget(ARGV[i], tonumber(ARGV[3]), ARGV[4])
+  local lost = forget(ARGV[i], ARGV[3], ARGV[4])
   table.insert(lost, 1, ARGV[i])
   table.insert(results, lost)
 end

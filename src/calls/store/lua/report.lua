@@ -7,7 +7,8 @@
 --#include iso
 --#include counter
 --#include calls
-local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+--#include settle
+local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
 if not pool then return { 'pod_not_found' } end
 local known_uid = call('HGET', P .. 'pod:' .. pod, 'uid')
@@ -64,7 +65,7 @@ local load = load_of(pod)
 for _, sid in ipairs(unknown) do
   local entry = call('ZSCORE', pod_calls_key(pod), sid)
   if entry or load < max then
-    local fence, at = digits(next_count(P .. 'fence')), iso(now)
+    local fence, at = next_count(P .. 'fence'), iso(now)
     call('HSET', call_key(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
       'fence', fence, 'renewed_at', at)
     move_lease(sid, pod, pool, now + lease, info_ttl)

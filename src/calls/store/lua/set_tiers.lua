@@ -5,7 +5,7 @@
 --         changed meanwhile) | {'conflict', pool, reason}
 -- Guarantee: no pool's keys ever have another type than `pools` says; refused as a whole or done as a whole.
 --#include base
---#include pods
+--#include settle
 local key, text, mode = P .. 'tier:config', ARGV[2], ARGV[3]
 local stored, version = call('GET', key), tonumber(call('GET', P .. 'tier:version') or 0)
 if mode == 'init' and stored then return { 'exists' } end

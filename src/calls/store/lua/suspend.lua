@@ -3,7 +3,7 @@
 -- Result: {'ok', live calls of each pod, or -1 for an unknown one} | {'stale_epoch'}
 --#include base
 --#include epoch
---#include pods
+--#include settle
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 4, #ARGV do

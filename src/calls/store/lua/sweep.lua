@@ -6,9 +6,9 @@
 -- leader knows; a pod comes back with its true load.
 --#include base
 --#include epoch
---#include calls
+--#include reclaim
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
-local grace, pool, phase, batch = tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[7])
+local grace, pool, phase, batch = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
 local ended, back, out = 0, 0, 0
 
 if phase == 'calls' then

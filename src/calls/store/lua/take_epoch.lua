@@ -2,4 +2,4 @@
 -- Result: the new epoch, larger than every earlier one
 --#include base
 --#include counter
-return digits(next_count(P .. 'leader:epoch'))
+return next_count(P .. 'leader:epoch')

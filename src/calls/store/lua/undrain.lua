@@ -2,7 +2,7 @@
 -- ARGV: 2 pod
 -- Result: {'ok', live calls, why it still takes no calls ('' = it does)} | {'pod_not_found'}
 --#include base
---#include pods
+--#include settle
 local pod = ARGV[2]
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local was = call('DEL', P .. 'pod:draining:' .. pod)

@@ -1,4 +1,5 @@
 --#include calls
+--#include pods
 -- Takes a pod out of its pool; its calls stay with it and leave the pool's index.
 local function leave(pod, pool)
   call('SREM', P .. pool .. ':assigned', pod)

@@ -1,0 +1,58 @@
+/** Pairs of allocate and release a second: one script each against the seeds' sixteen commands. */
+import type { Cluster, Redis } from 'ioredis';
+import { compare, throughput } from '../support/measure.js';
+import { type Figure, number } from '../support/report.js';
+import { SeedFlow } from '../support/seed-flow.js';
+import { BenchStore, nextSid, podNames } from '../support/store.js';
+import type { Bench } from './part.js';
+
+const targets = [
+  { callers: 1, ratio: 6 },
+  { callers: 16, ratio: 4 },
+  { callers: 64, ratio: 2.7 },
+  { callers: 256, ratio: 2.4 },
+];
+
+export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const { callers, ratio } of targets) {
+    await admin.flushall();
+    const pods = podNames(1000);
+    const ours = new BenchStore(engine.url, { prefix: 'voice:' });
+    await ours.prepare(pods);
+    const theirs = new BenchStore(engine.url, { prefix: 'seed:' });
+    const seeds = new SeedFlow(await clientOf(theirs), 'seed:');
+    await seeds.prepare(pods);
+    const result = await compare(
+      (roundMs) => throughput(callers, roundMs, () => ours.pair(nextSid())),
+      (roundMs) =>
+        throughput(callers, roundMs, async () => {
+          const sid = nextSid();
+          await seeds.allocate(sid);
+          await seeds.release(sid);
+        }),
+      { rounds: quick ? 3 : 9, roundMs: quick ? 200 : 400 },
+    );
+    figures.push({
+      id: `pairs.${callers}`,
+      label: `allocate+release, ${callers} at once, against the seeds' flow`,
+      value: result.ratio,
+      unit: 'x',
+      target: { atLeast: ratio },
+      note: `${number(result.first)}/s to ${number(result.second)}/s, rounds ${result.spread.map(number).join('..')}`,
+    });
+    ours.close();
+    theirs.close();
+  }
+  return figures;
+}
+
+/** The very client that our store uses, with all its options, but without what we put around it. */
+async function clientOf(store: BenchStore): Promise<Redis | Cluster> {
+  let found: Redis | Cluster | undefined;
+  await store.connection.command('bench', async (client) => {
+    found = client;
+  });
+  if (found === undefined) throw new Error('the store gave no client');
+  return found;
+}

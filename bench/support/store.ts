@@ -1,0 +1,128 @@
+/** Our store, as the router uses it, filled with pods of one exclusive pool. */
+import { Redis } from 'ioredis';
+import { StoreConnection } from '../../src/calls/store/connection.js';
+import { PoolStore, type SweepPhase } from '../../src/calls/store/pool-store.js';
+import { CallStore } from '../../src/calls/store/store.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/calls/tiers.js';
+import { systemClock } from '../../src/clock.js';
+import { forEach } from './measure.js';
+
+export const gold: PoolId = 'pool:gold';
+
+export interface BenchStoreOptions {
+  prefix: string;
+  reportGraceMs?: number;
+  /** Added to the wall clock: moves leases into the past without waiting. */
+  offsetMs?: () => number;
+}
+
+export class BenchStore {
+  readonly connection: StoreConnection;
+  readonly calls: CallStore;
+  readonly pools: PoolStore;
+  #epoch = '';
+
+  constructor(url: string, options: BenchStoreOptions) {
+    const { prefix, reportGraceMs = 30_000, offsetMs } = options;
+    this.connection = new StoreConnection({
+      url,
+      keyPrefix: prefix,
+      commandTimeoutMs: 30_000,
+      clock: systemClock,
+      ...(offsetMs ? { nowUs: () => (systemClock.now() + offsetMs()) * 1000 } : {}),
+    });
+    this.calls = new CallStore(this.connection, {
+      leaseTtlMs: 900_000,
+      callInfoTtlMs: 3_600_000,
+      drainingTtlMs: 360_000,
+      reportGraceMs,
+      noShowTimeoutMs: 0,
+    });
+    this.pools = new PoolStore(this.connection, reportGraceMs);
+  }
+
+  async prepare(pods: readonly string[]): Promise<void> {
+    const { config } = parseTierConfig({ tiers: { gold: { type: 'exclusive', target: 10 } } });
+    if (config === undefined) throw new Error('the tiers of the benchmark are wrong');
+    const kinds = poolsOf(config).flatMap(({ id, kind }) => [id, kind]);
+    await this.connection.run('setTiers', [serializeTierConfig(config), 'init', '', 'bench', ...kinds]);
+    this.#epoch = await this.pools.takeEpoch();
+    const batches = Array.from({ length: Math.ceil(pods.length / 200) }, (_, i) =>
+      pods.slice(i * 200, i * 200 + 200),
+    );
+    await forEach(batches, 4, (batch) =>
+      this.pools.register(
+        this.#epoch,
+        batch.map((name) => ({
+          name,
+          uid: '',
+          pool: gold,
+          suspended: '',
+          mustReport: false,
+          metadata: '{}',
+        })),
+        { candidates: [], last: gold },
+      ),
+    );
+  }
+
+  async allocate(callSid: string): Promise<string> {
+    const allocation = await this.calls.allocate({
+      callSid,
+      merchantId: 'acme',
+      provider: 'twilio',
+      flow: 'v2',
+      template: 'order-confirmation',
+      chain: [gold],
+      patienceMs: 30_000,
+    });
+    if (allocation === undefined)
+      throw new Error('no pod was left: the benchmark has more callers than pods');
+    return allocation.podName;
+  }
+
+  /** One caller's work: a call that comes and goes. */
+  async pair(callSid: string): Promise<void> {
+    await this.allocate(callSid);
+    await this.calls.release(callSid);
+  }
+
+  /** The leader's sweep of the pool: all three phases, batch after batch. */
+  async sweep(
+    batch: number,
+  ): Promise<{ batches: number; lookedAt: number; callsEnded: number; repaired: number }> {
+    const total = { batches: 0, lookedAt: 0, callsEnded: 0, repaired: 0 };
+    for (const phase of ['calls', 'pods', 'available'] satisfies SweepPhase[]) {
+      let cursor = '0';
+      do {
+        const done = await this.pools.sweep(this.#epoch, gold, phase, cursor, batch);
+        cursor = done.cursor;
+        total.batches++;
+        if (phase === 'pods') total.lookedAt += done.lookedAt;
+        total.callsEnded += done.callsEnded;
+        total.repaired += done.podsPutBack + done.podsTakenOut;
+      } while (cursor !== '0');
+    }
+    return total;
+  }
+
+  close(): void {
+    this.connection.close();
+  }
+}
+
+export function podNames(count: number): string[] {
+  return Array.from({ length: count }, (_, i) => `voice-agent-${i}`);
+}
+
+let counter = 0;
+
+/** As long as a provider's: Twilio's have 34 characters. */
+export function nextSid(): string {
+  return `CA${String(++counter).padStart(32, '0')}`;
+}
+
+/** A connection for looking into the store and for emptying it. */
+export function adminClient(url: string): Redis {
+  return new Redis(url);
+}

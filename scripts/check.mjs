@@ -1,0 +1,76 @@
+// `npm test`: everything a change has to pass, step by step, up to the first failure.
+// Arguments go to vitest: `npm test -- test/client` runs only these tests (the steps before them all the same).
+import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { setupDebian } from './setup-debian.mjs';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+const resolve = createRequire(import.meta.url).resolve;
+
+/**
+ * The script behind a package's command: started with this Node, it needs no shell and no .bin link.
+ * @param {string} packageName
+ * @param {string} script
+ */
+function tool(packageName, script) {
+  return join(dirname(resolve(`${packageName}/package.json`)), script);
+}
+
+/** @type {NodeJS.ProcessEnv} */
+const env = { ...process.env };
+// Colours are for people: some of the tools would write them into a log as well.
+const colours = process.stdout.isTTY === true || env.FORCE_COLOR !== undefined;
+if (!colours) env.NO_COLOR = '1';
+
+/**
+ * @param {string} script
+ * @param {string[]} args
+ * @returns {Promise<boolean>}
+ */
+function node(script, ...args) {
+  return new Promise((done) => {
+    const child = spawn(process.execPath, [script, ...args], { cwd: root, env, stdio: 'inherit' });
+    child.once('error', (error) => {
+      console.error(error.message);
+      done(false);
+    });
+    child.once('exit', (code) => done(code === 0));
+  });
+}
+
+/** @type {[string, () => Promise<boolean>][]} */
+const steps = [
+  [
+    'set-up',
+    async () => {
+      const { missing } = await setupDebian();
+      env.SMART_ROUTER_MISSING = JSON.stringify(missing);
+      return true;
+    },
+  ],
+  ['build', () => node(join(root, 'scripts', 'build.mjs'))],
+  ['types', () => node(tool('typescript', 'bin/tsc'), '--noEmit', '-p', join(root, 'tsconfig.json'))],
+  [
+    'lint and format',
+    () => node(tool('@biomejs/biome', 'bin/biome'), 'ci', ...(colours ? [] : ['--colors=off']), '.'),
+  ],
+  ['tests', () => node(tool('vitest', 'vitest.mjs'), 'run', ...process.argv.slice(2))],
+];
+
+// Ctrl-C reaches the child too: its end ends the step, and the step ends the run.
+let interrupted = false;
+process.on('SIGINT', () => {
+  interrupted = true;
+});
+
+for (const [name, step] of steps) {
+  console.log(`\n== ${name} ==`);
+  const started = performance.now();
+  const passed = await step();
+  const seconds = ((performance.now() - started) / 1000).toFixed(1);
+  console.log(`== ${name}: ${passed ? 'passed' : 'FAILED'} in ${seconds} s ==`);
+  if (interrupted) process.exit(130);
+  if (!passed) process.exit(1);
+}

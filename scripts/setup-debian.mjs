@@ -1,0 +1,198 @@
+// Installs what the tests use and npm does not have, on Debian as root only. Everything else is left alone:
+// whoever lacks a program is told which tests will be skipped, and those tests carry the reason.
+import { spawn } from 'node:child_process';
+import { accessSync, constants, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/**
+ * `commands`: any one of them on PATH is enough. Sentinel needs no package of its own: it is
+ * `redis-server --sentinel`.
+ * @typedef {{ name: string, commands: string[], service?: string, neededFor: string }} Program
+ */
+/** @type {Program[]} */
+const programs = [
+  {
+    name: 'redis-server',
+    commands: ['redis-server', 'valkey-server'],
+    service: 'redis-server',
+    neededFor: 'tests on a native Redis, Sentinel and Cluster',
+  },
+  { name: 'openssl', commands: ['openssl'], neededFor: 'tests of TLS' },
+];
+
+/** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */
+
+/**
+ * Never rejects: what cannot be installed is reported in `missing`, with the reason.
+ * @param {(line: string) => void} [log]
+ * @returns {Promise<SetupResult>}
+ */
+export async function setupDebian(log = console.log) {
+  const absent = programs.filter((program) => !isOnPath(program));
+  const refusal = absent.length === 0 ? undefined : whyNot();
+  /** @type {SetupResult} */
+  const result = { installed: [], missing: [] };
+  if (absent.length === 0) {
+    log(`Everything is there: ${programs.map((program) => program.name).join(', ')}.`);
+  } else if (refusal !== undefined) {
+    result.missing = absent.map(({ name }) => ({ name, reason: refusal }));
+  } else {
+    const names = absent.map((program) => program.name);
+    log(
+      `Installing ${names.join(', ')} with apt-get; no service is started (SMART_ROUTER_SETUP=off prevents this).`,
+    );
+    const failure = await install(absent);
+    for (const program of absent) {
+      if (isOnPath(program)) result.installed.push(program.name);
+      else
+        result.missing.push({
+          name: program.name,
+          reason: failure ?? 'apt-get installed it, but it is not on PATH',
+        });
+    }
+  }
+  for (const { name, reason } of result.missing) {
+    const neededFor = programs.find((program) => program.name === name)?.neededFor;
+    log(`Without ${name}, ${neededFor} will be skipped: ${reason}.`);
+  }
+  return result;
+}
+
+/** @param {Program} program */
+function isOnPath(program) {
+  const folders = (process.env.PATH ?? '').split(delimiter);
+  return program.commands.some((command) =>
+    folders.some((folder) => {
+      try {
+        accessSync(join(folder, command), constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    }),
+  );
+}
+
+/** @returns {string | undefined} */
+function whyNot() {
+  if (process.env.SMART_ROUTER_SETUP === 'off') return 'not installed, and SMART_ROUTER_SETUP is off';
+  if (!isDebian()) return 'not installed, and this is not Debian: install it by hand';
+  if (process.getuid?.() !== 0)
+    return 'not installed, and only root may install it: `sudo apt-get install` it';
+  return undefined;
+}
+
+function isDebian() {
+  try {
+    return /^(ID|ID_LIKE)=.*\bdebian\b/m.test(readFileSync('/etc/os-release', 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * @param {Program[]} absent
+ * @returns {Promise<string | undefined>} the reason of a failure
+ */
+async function install(absent) {
+  const names = absent.map((program) => program.name);
+  const restore = forbidServices();
+  // A process ended by a signal runs no `finally`.
+  /** @param {NodeJS.Signals} signal */
+  const interrupted = (signal) => {
+    restore();
+    process.kill(process.pid, signal);
+  };
+  process.once('SIGINT', interrupted).once('SIGTERM', interrupted);
+  try {
+    const installNow = () => aptGet('install', '-y', '--no-install-recommends', ...names);
+    // Lists may be absent, as in most images, or so old that the packages they name are gone.
+    if ((await hasCandidates(names)) && (await installNow()) === undefined) return undefined;
+    // A failed update need not matter (another repository); if it does, it is the better reason.
+    const updateFailure = await aptGet('update', '-o', 'APT::Update::Error-Mode=any');
+    const failure = await installNow();
+    return failure === undefined ? undefined : (updateFailure ?? failure);
+  } finally {
+    process.off('SIGINT', interrupted).off('SIGTERM', interrupted);
+    restore();
+    await disableServices(absent);
+  }
+}
+
+/** @param {string[]} names */
+async function hasCandidates(names) {
+  const { output } = await run('apt-cache', ['policy', ...names]);
+  return output.split('Candidate: ').length - 1 === names.length && !output.includes('Candidate: (none)');
+}
+
+/**
+ * @param {string[]} args
+ * @returns {Promise<string | undefined>} the reason of a failure
+ */
+async function aptGet(...args) {
+  const options = ['DPkg::Lock::Timeout=60', 'Acquire::Retries=1', 'Acquire::http::Timeout=20'];
+  const { code, output } = await run('apt-get', [...options.flatMap((option) => ['-o', option]), ...args]);
+  if (code === 0) return undefined;
+  const lines = output.split('\n').map((line) => line.trim());
+  const error = lines.find((line) => line.startsWith('E: ')) ?? lines.filter(Boolean).at(-1) ?? '';
+  return `apt-get ${args[0]} failed: ${error.replace(/^E: /, '').replace(/\.$/, '')}`;
+}
+
+/**
+ * @param {string} file
+ * @param {string[]} args
+ * @returns {Promise<{ code: number | null, output: string }>}
+ */
+function run(file, args) {
+  return new Promise((resolve) => {
+    let output = '';
+    const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C' };
+    const child = spawn(file, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    // Long enough for a slow mirror; a hanging one must not hold up the tests for ever.
+    const timer = setTimeout(() => {
+      output += `\nE: no end after five minutes`;
+      child.kill('SIGTERM');
+    }, 300_000);
+    const read = (/** @type {Buffer} */ chunk) => {
+      output += chunk;
+    };
+    child.stdout.on('data', read);
+    child.stderr.on('data', read);
+    child.once('error', (error) => {
+      clearTimeout(timer);
+      resolve({ code: null, output: `E: ${error.message}` });
+    });
+    child.once('close', (code) => {
+      clearTimeout(timer);
+      resolve({ code, output });
+    });
+  });
+}
+
+const policy = '/usr/sbin/policy-rc.d';
+const policyBefore = `${policy}.before-smart-router`;
+
+/** Debian starts what it installs, unless this file says no (exit 101). @returns {() => void} restores what was there */
+function forbidServices() {
+  // Left by a run that was killed.
+  if (existsSync(policyBefore)) renameSync(policyBefore, policy);
+  if (existsSync(policy)) renameSync(policy, policyBefore);
+  writeFileSync(policy, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
+  let restored = false;
+  return () => {
+    if (restored) return;
+    restored = true;
+    if (existsSync(policyBefore)) renameSync(policyBefore, policy);
+    else rmSync(policy, { force: true });
+  };
+}
+
+/** Only those just installed: a machine with systemd would start them at its next boot. @param {Program[]} installed */
+async function disableServices(installed) {
+  if (!existsSync('/run/systemd/system')) return;
+  for (const { service } of installed)
+    if (service !== undefined) await run('systemctl', ['disable', service]);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await setupDebian();

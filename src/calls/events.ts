@@ -1,0 +1,120 @@
+/**
+ * The event stream of the store, as a feed. It reads only while somebody listens, on a connection of its own,
+ * and starts over by itself after an error; a listener may then have missed events, which is why everything
+ * that waits for one also looks by itself now and then.
+ */
+import type { Clock } from '../clock.js';
+import type { StoreConnection } from './store/connection.js';
+import { keysOf } from './store/keys.js';
+
+export interface StoreEvent {
+  /** `milliseconds-sequence`: grows, and says when. */
+  id: string;
+  type: string;
+  at: string;
+  fields: Record<string, string>;
+}
+
+type Listener = (event: StoreEvent) => void;
+type Row = [id: string, fields: string[]];
+
+const replayPage = 500;
+
+export class EventFeed {
+  readonly #connection: StoreConnection;
+  readonly #clock: Clock;
+  readonly #key: string;
+  readonly #listeners = new Set<Listener>();
+  #reading: AbortController | undefined;
+
+  constructor(connection: StoreConnection, clock: Clock) {
+    this.#connection = connection;
+    this.#clock = clock;
+    this.#key = keysOf(connection.keyPrefix).events;
+  }
+
+  subscribe(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    if (!this.#reading) {
+      this.#reading = new AbortController();
+      void this.#read(this.#reading.signal);
+    }
+    return () => {
+      this.#listeners.delete(listener);
+      if (this.#listeners.size === 0) this.close();
+    };
+  }
+
+  get listeners(): number {
+    return this.#listeners.size;
+  }
+
+  close(): void {
+    this.#reading?.abort();
+    this.#reading = undefined;
+  }
+
+  /** Events after `since` (exclusive), oldest first, one page. */
+  async replay(since: string, limit = replayPage): Promise<StoreEvent[]> {
+    const rows = await this.#connection.command('events', (client) =>
+      client.xrange(this.#key, since === '' ? '-' : `(${since}`, '+', 'COUNT', limit),
+    );
+    return rows.map(toEvent);
+  }
+
+  /** The newest events, oldest first. */
+  async latest(limit: number): Promise<StoreEvent[]> {
+    const rows = await this.#connection.command('events', (client) =>
+      client.xrevrange(this.#key, '+', '-', 'COUNT', limit),
+    );
+    return rows.map(toEvent).reverse();
+  }
+
+  async #read(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const client = this.#connection.blockingClient();
+      const stop = () => client.disconnect();
+      signal.addEventListener('abort', stop, { once: true });
+      try {
+        await client.connect();
+        let last = (await client.xrevrange(this.#key, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
+        while (!signal.aborted) {
+          const reply = (await client.xread(
+            'COUNT',
+            replayPage,
+            'BLOCK',
+            5000,
+            'STREAMS',
+            this.#key,
+            last,
+          )) as [string, Row[]][] | null;
+          for (const row of reply?.[0]?.[1] ?? []) {
+            last = row[0];
+            const event = toEvent(row);
+            for (const listener of this.#listeners) listener(event);
+          }
+        }
+      } catch {
+        // The connection reports its state itself; here it is only tried again.
+        await this.#clock.sleep(500, signal);
+      } finally {
+        signal.removeEventListener('abort', stop);
+        client.disconnect();
+      }
+    }
+  }
+}
+
+function toEvent([id, flat]: Row): StoreEvent {
+  const fields: Record<string, string> = {};
+  for (let i = 0; i + 1 < flat.length; i += 2) fields[flat[i] as string] = flat[i + 1] as string;
+  const { type = 'unknown', ...rest } = fields;
+  return { id, type, at: new Date(Number(id.split('-')[0])).toISOString(), fields: rest };
+}
+
+/** Stream ids in order: -1, 0 or 1. */
+export function compareEventIds(a: string, b: string): number {
+  const [aMs = 0, aSeq = 0] = a.split('-').map(Number);
+  const [bMs = 0, bSeq = 0] = b.split('-').map(Number);
+  return Math.sign(aMs - bMs) || Math.sign(aSeq - bSeq);
+}

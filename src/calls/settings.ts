@@ -1,0 +1,239 @@
+/**
+ * The configuration that changes at run time: tiers and merchants. The store holds the truth; every replica
+ * keeps a copy and reads it again every `TIER_CONFIG_REFRESH_INTERVAL`.
+ *
+ * How it fails: a store error or a text that is not a valid configuration leaves the copy as it is, with a
+ * warning and a count; calls go on. A text written by hand is applied by the first replica that reads it, and
+ * refused (the copy stays) while it cannot be, for instance a shared pool that should become exclusive while
+ * pods have several calls. The scripts never look at the copy's idea of a pool's type.
+ */
+import { AppError } from '../errors.js';
+import type { Logger } from '../observe/log.js';
+import {
+  type Chain,
+  type MerchantConfig,
+  parseMerchantConfig,
+  parseStoredMerchant,
+  resolveChain,
+} from './chain.js';
+import type { StoreConnection } from './store/connection.js';
+import { keysOf } from './store/keys.js';
+import { list } from './store/store.js';
+import {
+  parseTierConfig,
+  parseTierConfigJson,
+  poolsOf,
+  serializeTierConfig,
+  type TierConfig,
+} from './tiers.js';
+
+export interface SettingsOptions {
+  connection: StoreConnection;
+  log: Logger;
+  /** What this replica was started with: written if the store has none, and compared otherwise. */
+  initial: TierConfig;
+  /** Whether `TIER_CONFIG` was given: only then is a difference worth a warning. */
+  initialGiven: boolean;
+  onRefreshError?: () => void;
+}
+
+export class Settings {
+  readonly #options: SettingsOptions;
+  readonly #keys: ReturnType<typeof keysOf>;
+  #tiers: TierConfig;
+  #version = 0;
+  #appliedText: string | undefined;
+  #differs = false;
+  #merchants = new Map<string, MerchantConfig>();
+  #chains = new Map<string, Chain>();
+
+  constructor(options: SettingsOptions) {
+    this.#options = options;
+    this.#keys = keysOf(options.connection.keyPrefix);
+    this.#tiers = options.initial;
+  }
+
+  get tiers(): TierConfig {
+    return this.#tiers;
+  }
+
+  get tierVersion(): number {
+    return this.#version;
+  }
+
+  /** `TIER_CONFIG` of this replica says something else than the store. */
+  get differsFromEnvironment(): boolean {
+    return this.#differs;
+  }
+
+  get merchants(): ReadonlyMap<string, MerchantConfig> {
+    return this.#merchants;
+  }
+
+  chainFor(merchantId: string): Chain {
+    // Unknown merchants share one entry, so that made-up ids cannot fill the memory.
+    const key = this.#merchants.has(merchantId) ? merchantId : '';
+    let chain = this.#chains.get(key);
+    if (!chain) {
+      chain = resolveChain(this.#tiers, this.#merchants.get(key));
+      this.#chains.set(key, chain);
+    }
+    return chain;
+  }
+
+  /** First contact: writes the configuration if the store has none. */
+  async start(): Promise<void> {
+    await this.writeIfMissing();
+    await this.#read();
+    if (this.#options.initialGiven && this.#differs) {
+      this.#options.log.warn(
+        'TIER_CONFIG differs from the configuration in the store, which is the one that counts: change it with `smart-router tiers set`',
+      );
+    }
+  }
+
+  /** One round of the refresh loop. Never throws: what is in memory goes on. */
+  async refresh(): Promise<void> {
+    try {
+      await this.#read();
+    } catch (error) {
+      this.#options.onRefreshError?.();
+      this.#options.log.warn(
+        { err: error },
+        'could not read the configuration, going on with the one in memory',
+      );
+    }
+  }
+
+  /** For somebody who looks: what the store holds now, or an error. */
+  async refreshOrThrow(): Promise<void> {
+    await this.#read();
+  }
+
+  /** After a flush: the leader writes back what it has in memory. */
+  async writeIfMissing(): Promise<void> {
+    await this.#write('init', this.#tiers, serializeTierConfig(this.#tiers), undefined, 'start');
+  }
+
+  /** Brings the store's pools in line with its configuration text, also when only they were lost. */
+  async reapply(): Promise<void> {
+    this.#appliedText = undefined;
+    await this.#read();
+  }
+
+  async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
+    const { config, problems, warnings } = parseTierConfig(input, 'tiers');
+    if (!config) {
+      throw new AppError('invalid_request', `the tier configuration is wrong: ${problems.join('; ')}`, {
+        problems,
+      });
+    }
+    await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by);
+    await this.#read();
+    return warnings;
+  }
+
+  async setMerchant(id: string, input: unknown, by: string): Promise<MerchantConfig> {
+    const { config, problems } = parseMerchantConfig(input, id);
+    if (!config) {
+      throw new AppError('invalid_request', `the merchant configuration is wrong: ${problems.join('; ')}`, {
+        problems,
+      });
+    }
+    await this.#options.connection.run('setMerchant', [id, JSON.stringify(config), by], 'set_merchant');
+    await this.#read();
+    return config;
+  }
+
+  async deleteMerchant(id: string, by: string): Promise<void> {
+    const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by], 'set_merchant'));
+    if (code === 'not_found') throw new AppError('merchant_not_found', `no configuration for merchant ${id}`);
+    await this.#read();
+  }
+
+  async #read(): Promise<void> {
+    const { connection, log } = this.#options;
+    const [text, version, merchants] = await connection.command('settings', (client) =>
+      Promise.all([
+        client.get(this.#keys.tierConfig),
+        client.get(this.#keys.tierVersion),
+        client.hgetall(this.#keys.merchantConfig),
+      ]),
+    );
+    this.#version = Number(version ?? 0);
+    this.#readMerchants(merchants);
+    if (text === null || text === this.#appliedText) return;
+    const { config, problems } = parseTierConfigJson(text, this.#keys.tierConfig);
+    if (!config) {
+      this.#options.onRefreshError?.();
+      log.warn(
+        { problems },
+        'the tier configuration in the store is not valid, going on with the one in memory',
+      );
+      return;
+    }
+    if (!(await this.#apply(config, text))) return;
+    this.#appliedText = text;
+    this.#tiers = config;
+    this.#chains.clear();
+    this.#differs = serializeTierConfig(config) !== serializeTierConfig(this.#options.initial);
+  }
+
+  /** A text that cannot be applied now (see tier_conflict) is tried again with the next refresh. */
+  async #apply(config: TierConfig, text: string): Promise<boolean> {
+    try {
+      await this.#write('apply', config, text, undefined, 'refresh');
+      return true;
+    } catch (error) {
+      if (!(error instanceof AppError) || error.status !== 409) throw error;
+      this.#options.onRefreshError?.();
+      this.#options.log.warn({ err: error }, 'the tier configuration in the store cannot be applied yet');
+      return false;
+    }
+  }
+
+  #readMerchants(entries: Record<string, string>): void {
+    const merchants = new Map<string, MerchantConfig>();
+    for (const [id, json] of Object.entries(entries)) {
+      const { config, problem } = parseStoredMerchant(json);
+      if (problem)
+        this.#options.log.warn(
+          { merchant: id, problem },
+          'a merchant entry is malformed and counts as empty',
+        );
+      merchants.set(id, config);
+    }
+    this.#merchants = merchants;
+    this.#chains.clear();
+  }
+
+  async #write(
+    mode: 'init' | 'apply' | 'replace',
+    config: TierConfig,
+    text: string,
+    expectedVersion: number | undefined,
+    by: string,
+  ): Promise<void> {
+    const kinds = poolsOf(config).flatMap(({ id, kind, maxConcurrent }) => [
+      id,
+      kind === 'shared' ? `shared:${maxConcurrent}` : 'exclusive',
+    ]);
+    const reply = list(
+      await this.#options.connection.run(
+        'setTiers',
+        [text, mode, expectedVersion ?? '', by, ...kinds],
+        'set_tiers',
+      ),
+    );
+    if (reply[0] === 'conflict') {
+      throw new AppError('tier_conflict', `${reply[1]} cannot be changed now: ${reply[2]}`);
+    }
+    if (reply[0] === 'changed') {
+      throw new AppError(
+        'version_conflict',
+        `the tier configuration has changed meanwhile, it is at version ${reply[1]}: read it again`,
+      );
+    }
+    if (reply[0] === 'ok') this.#version = Number(reply[1]);
+  }
+}

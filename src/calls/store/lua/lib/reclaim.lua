@@ -1,0 +1,38 @@
+--#include calls
+--#include settle
+-- Ends the calls of one pod that have lost their owner: past their lease, or their record was deleted.
+-- An entry whose record names another pod is a leftover and goes alone. Returns the number ended.
+local function end_expired(pod, pool, grace, reason)
+  local ended = 0
+  local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
+  for i = 1, #entries, 2 do
+    local sid = entries[i]
+    local owner = call('HGET', call_key(sid), 'pod_name')
+    if owner and owner ~= pod then
+      call('ZREM', pod_calls_key(pod), sid)
+    elseif not owner or tonumber(entries[i + 1]) <= now then
+      end_call(sid, pod, pool, grace)
+      ended = ended + 1
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool or '',
+        'reason', owner and reason or 'record deleted')
+    end
+  end
+  return ended
+end
+
+-- Ends what has expired on the pod of one call of a pool's index, and repairs the index where the two differ.
+local function reclaim(sid, pool, grace)
+  local pod = call('HGET', call_key(sid), 'pod_name')
+  local ended = 0
+  if pod then
+    ended = end_expired(pod, pool, grace, 'lease expired')
+    settle(pod)
+  end
+  local left = pod and call('ZSCORE', pod_calls_key(pod), sid)
+  if left then
+    call('ZADD', pool_calls_key(pool), left, sid)
+  else
+    call('ZREM', pool_calls_key(pool), sid)
+  end
+  return ended
+end

@@ -1,0 +1,32 @@
+--#include pods
+-- What is derived from a pod's truth: the lease mirror, the status, the place in the available set.
+
+-- The lease mirror names the latest live call, and is gone when there is none.
+local function mirror_lease(pod, load, lease)
+  if load == 0 then
+    if lease then call('DEL', P .. 'lease:' .. pod) end
+    return
+  end
+  if lease and call('ZSCORE', pod_calls_key(pod), lease) then return end
+  local latest = call('ZRANGE', pod_calls_key(pod), -1, -1, 'WITHSCORES')
+  call('SET', P .. 'lease:' .. pod, latest[1], 'PX', digits(math.max(1, latest[2] - now)))
+end
+
+local function status_of(load, block)
+  if block then return 'draining' end
+  return load > 0 and 'allocated' or 'available'
+end
+
+-- Brings everything derived from a pod's truth in line with it, writing only what differs.
+local function settle(pod)
+  local pool, block, lease = read_pod(pod)
+  local load = load_of(pod)
+  local moved = pool and place(pod, pool, kind_of(pool), load, block) or 0
+  mirror_lease(pod, load, lease)
+  local status = status_of(load, block)
+  if pool and call('HGET', P .. 'pod:' .. pod, 'status') ~= status then
+    call('HSET', P .. 'pod:' .. pod, 'status', status)
+    if load == 0 then call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', '') end
+  end
+  return moved, load, block, pool
+end

@@ -1,0 +1,22 @@
+/** `smart-router serve`: a router until it is told to stop. */
+import { loadConfig } from '../config.js';
+import { type RunningRouter, startRouter } from '../main.js';
+
+/** Resolves to the exit code: 0 after a clean stop. A second signal ends it at once. */
+export async function serve(env: NodeJS.ProcessEnv): Promise<number> {
+  const config = loadConfig(env, 'serve');
+  const router = await startRouter(config);
+  await untilStopped(router);
+  return 0;
+}
+
+/** Waits for SIGTERM or SIGINT, then stops `router` cleanly. */
+export async function untilStopped(router: RunningRouter): Promise<void> {
+  const signal = await new Promise<NodeJS.Signals>((resolve) => {
+    for (const name of ['SIGTERM', 'SIGINT'] as const) process.once(name, () => resolve(name));
+  });
+  for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => process.exit(1));
+  router.context.log.info({ signal }, 'stopping: finishing what is in flight');
+  await router.stop();
+  router.context.log.info('stopped');
+}

@@ -1,0 +1,15 @@
+/** Pods named in `STATIC_PODS`: always there, always ready. For a laptop, a test, or machines without Kubernetes. */
+import type { StaticPod } from '../config.js';
+import type { ClusterPod, PodSource } from './pods.js';
+
+export function staticSource(pods: readonly StaticPod[]): PodSource {
+  const listed: ClusterPod[] = pods.map(({ name, tier, merchant }) => ({
+    name,
+    uid: '',
+    state: 'ready',
+    mustReport: false,
+    ...(tier === undefined ? {} : { tier }),
+    ...(merchant === undefined ? {} : { merchant }),
+  }));
+  return { name: 'static', list: async () => listed };
+}

@@ -1,0 +1,67 @@
+/** What the routes are given. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fastify';
+import type { EventFeed } from '../calls/events.js';
+import type { CallRouter } from '../calls/router.js';
+import type { Settings } from '../calls/settings.js';
+import type { CallStore } from '../calls/store/store.js';
+import type { Clock } from '../clock.js';
+import type { Config } from '../config.js';
+import type { Logger } from '../observe/log.js';
+import type { Metrics } from '../observe/metrics.js';
+import type { LoopState } from '../supervised-loop.js';
+
+export interface HttpContext {
+  config: Pick<
+    Config,
+    | 'apiKey'
+    | 'adminKey'
+    | 'twilioAuthToken'
+    | 'plivoAuthToken'
+    | 'exotelWebhookToken'
+    | 'publicUrl'
+    | 'trustProxy'
+    | 'voiceAgentBaseUrl'
+    | 'wsUrlTemplate'
+    | 'requestTimeoutMs'
+    | 'shutdownTimeoutMs'
+  >;
+  router: CallRouter;
+  store: CallStore;
+  settings: Settings;
+  feed: EventFeed;
+  metrics: Metrics;
+  log: Logger;
+  clock: Clock;
+  leadership: { isLeader: boolean; leader: string | null; loops: LoopState[] };
+  /** Aborts when this router begins to stop: whoever waits gets an answer then. */
+  stopping: AbortSignal;
+}
+
+export type App = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>;
+
+/** Who may call a route: everybody, holders of one of the keys, of the admin key, or a provider by its signature. */
+export type Access = 'public' | 'api' | 'admin' | 'webhook';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Default: admin. */
+    access?: Access;
+    /** Probes are logged at debug. */
+    quiet?: boolean;
+  }
+  interface FastifyRequest {
+    /** What the log line of this request says beside the usual. */
+    about: Record<string, unknown>;
+    /** For events and audit: which key, from where. */
+    actor: string;
+  }
+}

@@ -1,0 +1,79 @@
+/** Every failure becomes one JSON answer with a stable code; what nobody expected is a 500 and a log line. */
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { showValue } from '../calls/tiers.js';
+import { AppError, type ErrorCode, errorCodes } from '../errors.js';
+import type { HttpContext } from './context.js';
+
+interface ValidationIssue {
+  instancePath: string;
+  keyword: string;
+  message?: string;
+  params: Record<string, unknown>;
+  data?: unknown;
+  parentSchema?: { description?: string; properties?: Record<string, { description?: string }> };
+}
+
+export function answerError(
+  context: HttpContext,
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  const app = error instanceof AppError ? error : fromFastify(error as FastifyError);
+  if (app.code === 'internal') {
+    context.metrics.panicsRecovered.inc();
+    request.log.error({ err: error }, 'a request failed in a way nobody expected');
+  }
+  request.about.code = app.code;
+  if (app.details.retryAfterSeconds !== undefined) reply.header('retry-after', app.details.retryAfterSeconds);
+  reply.status(app.status).send(errorBody(app));
+}
+
+export function errorBody(error: AppError) {
+  // What went wrong inside is in the log; a caller can do nothing with it.
+  const text =
+    error.code === 'internal' ? 'something went wrong inside the router: see its log' : error.message;
+  const { problems } = error.details;
+  return { success: false as const, error: text, code: error.code, ...(problems ? { problems } : {}) };
+}
+
+function fromFastify(error: FastifyError): AppError {
+  if (error.validation) {
+    const where = error.validationContext === 'body' ? '' : `${error.validationContext}: `;
+    return new AppError(
+      'invalid_request',
+      where + describe(error.validation[0] as unknown as ValidationIssue),
+    );
+  }
+  switch (error.code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new AppError('payload_too_large', 'the body is larger than 64 KiB');
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new AppError(
+        'unsupported_media_type',
+        'the body must be JSON, sent with content-type: application/json',
+      );
+    case 'FST_ERR_CTP_EMPTY_JSON_BODY':
+      return new AppError('invalid_request', 'the body is empty: it must be a JSON object');
+  }
+  if (error.statusCode === 400 || error instanceof SyntaxError) {
+    return new AppError('invalid_request', `the body is not valid JSON: ${error.message}`);
+  }
+  const known = Object.entries(errorCodes).find(
+    ([code, status]) => status === error.statusCode && code !== 'internal',
+  );
+  if (known && error.statusCode !== undefined && error.statusCode < 500) {
+    return new AppError(known[0] as ErrorCode, error.message);
+  }
+  return new AppError('internal', error.message ?? 'unknown', { cause: error });
+}
+
+function describe({ instancePath, keyword, message, params, data, parentSchema }: ValidationIssue): string {
+  const field = instancePath.slice(1).replaceAll('/', '.') || 'the body';
+  if (keyword === 'required') {
+    const missing = String(params.missingProperty);
+    const expected = parentSchema?.properties?.[missing]?.description;
+    return `${missing} is missing${expected ? `: it must be ${expected}` : ''}`;
+  }
+  return `${field} must be ${parentSchema?.description ?? message}, got ${showValue(data)}`;
+}

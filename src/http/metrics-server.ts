@@ -1,0 +1,48 @@
+/** The second port: /metrics and nothing else, so that a network policy can open it to Prometheus alone. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { ConfigError } from '../errors.js';
+import type { HttpContext } from './context.js';
+import { renderMetrics } from './routes/probes.js';
+
+export async function startMetricsServer(
+  context: HttpContext,
+  host: string,
+  port: number,
+): Promise<{ url: string; stop(): Promise<void> }> {
+  const server = createServer((request, response) => {
+    if (request.method !== 'GET' || request.url?.split('?')[0] !== '/metrics') {
+      response.writeHead(404, { 'content-type': 'text/plain' }).end('only GET /metrics is here\n');
+      return;
+    }
+    renderMetrics(context).then(
+      (text) =>
+        response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }).end(text),
+      (error: unknown) => {
+        context.log.error({ err: error }, 'metrics could not be rendered');
+        response.writeHead(500, { 'content-type': 'text/plain' }).end('metrics could not be rendered\n');
+      },
+    );
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      const hint = 'stop what uses it, or set another METRICS_PORT (off turns it off)';
+      reject(
+        error.code === 'EADDRINUSE'
+          ? new ConfigError([`METRICS_PORT ${port} on ${host} is taken: ${hint}`])
+          : error,
+      );
+    });
+    server.listen(port, host, resolve);
+  });
+  const address = server.address() as AddressInfo;
+  const shownHost = address.family === 'IPv6' ? `[${address.address}]` : address.address;
+  return {
+    url: `http://${shownHost}:${address.port}/metrics`,
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}

@@ -1,0 +1,93 @@
+/** Allocate, release, renew: what every call needs. */
+
+import { allocateFor } from '../allocating.js';
+import type { App, HttpContext } from '../context.js';
+import { withDeadline } from '../deadline.js';
+import { AllocateBody, Allocated, CallBody, ErrorAnswer, Released, Renewed } from '../schemas.js';
+
+export async function callRoutes(app: App, context: HttpContext): Promise<void> {
+  const { router, clock, config } = context;
+  const tags = ['calls'];
+  const guard = { access: 'api' as const };
+
+  app.post(
+    '/allocate',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: 'Give a call a pod, or the pod it already has',
+        body: AllocateBody,
+        response: { 200: Allocated, 400: ErrorAnswer, 503: ErrorAnswer },
+      },
+    },
+    async (request) => {
+      const { body } = request;
+      const { allocation, wsUrl } = await allocateFor(context, request, {
+        callSid: body.call_sid,
+        merchantId: body.merchant_id ?? '',
+        provider: body.provider ?? 'twilio',
+        flow: body.flow ?? 'v2',
+        template: body.template,
+      });
+      return {
+        success: true as const,
+        pod_name: allocation.podName,
+        ws_url: wsUrl,
+        source_pool: allocation.sourcePool,
+        allocated_at: allocation.allocatedAt,
+        lease_expires_at: new Date(allocation.leaseExpiresAtMs).toISOString(),
+        fence: allocation.fence,
+        was_existing: allocation.wasExisting,
+      };
+    },
+  );
+
+  app.post(
+    '/release',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: 'End a call; its pod is available again unless it drains',
+        body: CallBody,
+        response: { 200: Released, 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer },
+      },
+    },
+    async (request) => {
+      const { call_sid, fence } = request.body;
+      request.about.call_sid = call_sid;
+      const released = await withDeadline(clock, config.requestTimeoutMs, router.release(call_sid, fence));
+      request.about.pod_name = released.podName;
+      return {
+        success: true as const,
+        pod_name: released.podName,
+        released_to_pool: released.releasedToPool,
+        was_draining: released.wasDraining,
+      };
+    },
+  );
+
+  app.post(
+    '/renew',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: "Move a call's lease: calls of any length keep their pod as long as somebody renews",
+        body: CallBody,
+        response: { 200: Renewed, 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer },
+      },
+    },
+    async (request) => {
+      const { call_sid, fence } = request.body;
+      request.about.call_sid = call_sid;
+      const { leaseExpiresAtMs } = await withDeadline(
+        clock,
+        config.requestTimeoutMs,
+        router.renew(call_sid, fence),
+      );
+      return { success: true as const, lease_expires_at: new Date(leaseExpiresAtMs).toISOString() };
+    },
+  );
+}

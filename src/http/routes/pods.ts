@@ -1,0 +1,168 @@
+/** What voice agents need of pods: report, drain, undrain, and a look at one. */
+import type { PodInfo } from '../../calls/store/replies.js';
+import { tierNameOf } from '../../calls/tiers.js';
+import { untilNoCalls } from '../../calls/waiting.js';
+import { parseDuration } from '../../durations.js';
+import { AppError } from '../../errors.js';
+import type { App, HttpContext } from '../context.js';
+import { withDeadline } from '../deadline.js';
+import * as schemas from '../schemas.js';
+
+const longestWaitMs = 24 * 3_600_000;
+/** Each waiter holds a connection and looks once a second. */
+const mostWaiters = 1000;
+
+export async function podRoutes(app: App, context: HttpContext): Promise<void> {
+  const { router, store, clock, config, feed, stopping } = context;
+  const { ErrorAnswer } = schemas;
+  const tags = ['pods'];
+  const guard = { access: 'api' as const };
+  const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 503: ErrorAnswer };
+  let waiters = 0;
+
+  app.post(
+    '/pod/:pod/report',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: "A pod's heartbeat with the calls it really serves",
+        params: schemas.PodParams,
+        body: schemas.ReportBody,
+        response: { 200: schemas.Reported, ...errors },
+      },
+    },
+    async (request) => {
+      const { pod } = request.params;
+      request.about.pod_name = pod;
+      const { calls, uid } = request.body;
+      return withDeadline(clock, config.requestTimeoutMs, router.report(pod, calls, uid));
+    },
+  );
+
+  app.post(
+    '/drain',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: 'No new calls for a pod; running ones go on. With wait, answers when the last has ended',
+        body: schemas.DrainBody,
+        response: { 200: schemas.Drained, ...errors, 429: ErrorAnswer },
+      },
+    },
+    async (request, reply) => {
+      const { pod_name } = request.body;
+      request.about.pod_name = pod_name;
+      const waitMs = parseWait(request.body.wait);
+      if (waitMs > 0 && waiters >= mostWaiters) {
+        throw new AppError(
+          'too_many_requests',
+          `${mostWaiters} drains are being waited for on this router: try another`,
+          {
+            retryAfterSeconds: 5,
+          },
+        );
+      }
+      let { activeCalls } = await withDeadline(
+        clock,
+        config.requestTimeoutMs,
+        router.drain(pod_name, waitMs),
+      );
+      if (waitMs > 0 && activeCalls > 0) {
+        const closed = new AbortController();
+        reply.raw.once('close', () => closed.abort());
+        waiters += 1;
+        try {
+          const until = AbortSignal.any([closed.signal, stopping]);
+          activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, waitMs, until);
+        } finally {
+          waiters -= 1;
+        }
+      }
+      const message =
+        activeCalls > 0
+          ? `Pod ${pod_name} is draining with active call in progress. Will complete when call ends.`
+          : `Pod ${pod_name} is draining with no active calls.`;
+      return {
+        success: true as const,
+        pod_name,
+        has_active_call: activeCalls > 0,
+        active_calls: activeCalls,
+        message,
+      };
+    },
+  );
+
+  app.post(
+    '/undrain',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: 'End a drain now',
+        body: schemas.UndrainBody,
+        response: { 200: schemas.Undrained, ...errors },
+      },
+    },
+    async (request) => {
+      const { pod_name } = request.body;
+      request.about.pod_name = pod_name;
+      const { activeCalls, blockedBy } = await withDeadline(
+        clock,
+        config.requestTimeoutMs,
+        router.undrain(pod_name),
+      );
+      const message =
+        blockedBy === ''
+          ? `Pod ${pod_name} takes calls again.`
+          : `Pod ${pod_name} no longer drains, but takes no calls: ${blockedBy}.`;
+      return { success: true as const, pod_name, active_calls: activeCalls, message };
+    },
+  );
+
+  app.get(
+    '/pod/:pod',
+    {
+      config: guard,
+      schema: {
+        tags,
+        summary: 'One pod with its calls',
+        params: schemas.PodParams,
+        response: { 200: schemas.Pod, ...errors },
+      },
+    },
+    async (request) =>
+      showPod(await withDeadline(clock, config.requestTimeoutMs, store.pod(request.params.pod))),
+  );
+}
+
+function parseWait(text: string | undefined): number {
+  if (text === undefined) return 0;
+  const ms = text === '0' ? 0 : parseDuration(text);
+  if (ms === undefined || ms > longestWaitMs) {
+    throw new AppError(
+      'invalid_request',
+      `wait must be a duration like 30s or 5m, at most 24h, got ${JSON.stringify(text)}`,
+    );
+  }
+  return ms;
+}
+
+export function showPod(pod: PodInfo) {
+  return {
+    pod_name: pod.podName,
+    tier: pod.pool === '' ? '' : tierNameOf(pod.pool),
+    is_draining: pod.blockedBy === 'draining' || pod.blockedBy === 'terminating',
+    draining_until: pod.drainingUntilMs === undefined ? null : new Date(pod.drainingUntilMs).toISOString(),
+    blocked_by: pod.blockedBy === '' ? null : pod.blockedBy,
+    has_active_lease: pod.calls.length > 0,
+    lease_call_sid: pod.leaseCallSid,
+    calls: pod.calls.map(({ callSid }) => callSid),
+    leases: pod.calls.map(({ callSid, leaseExpiresAtMs }) => ({
+      call_sid: callSid,
+      lease_expires_at: new Date(leaseExpiresAtMs).toISOString(),
+    })),
+    uid: pod.uid,
+  };
+}

@@ -1,0 +1,69 @@
+/** Health, readiness, metrics: public, and logged at debug. */
+import Type from 'typebox';
+import { AppError } from '../../errors.js';
+import type { App, HttpContext } from '../context.js';
+import { withDeadline } from '../deadline.js';
+import { ErrorAnswer } from '../schemas.js';
+
+export async function probeRoutes(app: App, context: HttpContext, { hide = false } = {}): Promise<void> {
+  const { store, clock, config, stopping } = context;
+  const quiet = { access: 'public' as const, quiet: true };
+  const tags = ['probes'];
+
+  app.get(
+    '/health',
+    {
+      config: quiet,
+      schema: {
+        hide,
+        tags,
+        summary: 'The process runs',
+        response: { 200: Type.Object({ status: Type.Literal('ok') }) },
+      },
+    },
+    async () => ({ status: 'ok' as const }),
+  );
+
+  app.get(
+    '/ready',
+    {
+      config: quiet,
+      schema: {
+        hide,
+        tags,
+        summary: 'The store answers and calls can be served',
+        response: { 200: Type.Object({ status: Type.Literal('ready') }), 503: ErrorAnswer },
+      },
+    },
+    async () => {
+      if (stopping.aborted)
+        throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
+      await withDeadline(clock, config.requestTimeoutMs, store.ping());
+      return { status: 'ready' as const };
+    },
+  );
+
+  app.get(
+    '/metrics',
+    { config: quiet, schema: { hide, tags, summary: 'Prometheus text' } },
+    async (_, reply) => {
+      reply.type('text/plain; version=0.0.4; charset=utf-8');
+      return renderMetrics(context);
+    },
+  );
+}
+
+export async function renderMetrics({
+  store,
+  metrics,
+  clock,
+  config,
+}: Pick<HttpContext, 'store' | 'metrics' | 'clock' | 'config'>): Promise<string> {
+  const snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot()).catch(
+    (error: unknown) => {
+      if (error instanceof AppError) return undefined;
+      throw error;
+    },
+  );
+  return metrics.render(snapshot);
+}

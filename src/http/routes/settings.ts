@@ -1,0 +1,150 @@
+/** Tier and merchant configuration at run time. */
+import Type from 'typebox';
+import { serializeTierConfig } from '../../calls/tiers.js';
+import { AppError } from '../../errors.js';
+import type { App, HttpContext } from '../context.js';
+import { withDeadline } from '../deadline.js';
+import * as schemas from '../schemas.js';
+
+const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a JSON object' });
+
+export async function settingsRoutes(app: App, context: HttpContext): Promise<void> {
+  const { settings, clock, config } = context;
+  const { ErrorAnswer } = schemas;
+  const tags = ['configuration'];
+  const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer };
+  const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
+
+  const showTiers = (warnings: readonly string[] = []) => ({
+    ...(JSON.parse(serializeTierConfig(settings.tiers)) as {
+      tiers: Record<string, { type: string; target: number; max_concurrent?: number }>;
+      default_chain: string[];
+    }),
+    version: settings.tierVersion,
+    ...(warnings.length > 0 ? { warnings: [...warnings] } : {}),
+  });
+  const showMerchant = (id: string) => {
+    const { steps, skipped } = settings.chainFor(id);
+    const { fallback, ...merchant } = settings.merchants.get(id) ?? {};
+    return {
+      merchant_id: id,
+      ...merchant,
+      ...(fallback ? { fallback: [...fallback] } : {}),
+      chain: [...steps],
+      skipped,
+    };
+  };
+
+  app.get(
+    '/tiers',
+    {
+      schema: { tags, summary: 'The tier configuration', response: { 200: schemas.Tiers, 503: ErrorAnswer } },
+    },
+    async (_, reply) => {
+      await inTime(settings.refreshOrThrow());
+      reply.header('etag', `"${settings.tierVersion}"`);
+      return showTiers();
+    },
+  );
+
+  app.put(
+    '/tiers',
+    {
+      schema: {
+        tags,
+        summary:
+          'Replace the tier configuration (any of the three forms); If-Match with a version refuses to overwrite a newer one',
+        body: AnyObject,
+        response: { 200: schemas.Tiers, ...errors },
+      },
+    },
+    async (request, reply) => {
+      const expected = parseIfMatch(request.headers['if-match']);
+      const warnings = await inTime(settings.replaceTiers(request.body, request.actor, expected));
+      request.log.info({ by: request.actor, version: settings.tierVersion }, 'tier configuration replaced');
+      reply.header('etag', `"${settings.tierVersion}"`);
+      return showTiers(warnings);
+    },
+  );
+
+  app.get(
+    '/merchants',
+    {
+      schema: {
+        tags,
+        summary: 'All merchants with the chains they get',
+        response: { 200: schemas.Merchants, 503: ErrorAnswer },
+      },
+    },
+    async () => {
+      await inTime(settings.refreshOrThrow());
+      return { merchants: [...settings.merchants.keys()].sort().map(showMerchant) };
+    },
+  );
+
+  app.get(
+    '/merchants/:id',
+    {
+      schema: {
+        tags,
+        summary: 'One merchant',
+        params: schemas.MerchantParams,
+        response: { 200: schemas.Merchant, ...errors },
+      },
+    },
+    async ({ params }) => {
+      await inTime(settings.refreshOrThrow());
+      if (!settings.merchants.has(params.id)) {
+        throw new AppError(
+          'merchant_not_found',
+          `no configuration for merchant ${params.id}: its calls take the default chain`,
+        );
+      }
+      return showMerchant(params.id);
+    },
+  );
+
+  app.put(
+    '/merchants/:id',
+    {
+      schema: {
+        tags,
+        summary: 'Write the configuration of a merchant: tier, pool, fallback, all optional',
+        params: schemas.MerchantParams,
+        body: AnyObject,
+        response: { 200: schemas.Merchant, ...errors },
+      },
+    },
+    async (request) => {
+      await inTime(settings.setMerchant(request.params.id, request.body, request.actor));
+      return showMerchant(request.params.id);
+    },
+  );
+
+  app.delete(
+    '/merchants/:id',
+    {
+      schema: {
+        tags,
+        summary: 'Delete the configuration of a merchant: its calls take the default chain again',
+        params: schemas.MerchantParams,
+        response: {
+          200: Type.Object({ success: Type.Literal(true), merchant_id: Type.String() }),
+          ...errors,
+        },
+      },
+    },
+    async (request) => {
+      await inTime(settings.deleteMerchant(request.params.id, request.actor));
+      return { success: true as const, merchant_id: request.params.id };
+    },
+  );
+}
+
+function parseIfMatch(header: string | undefined): number | undefined {
+  if (header === undefined || header === '*') return undefined;
+  const version = /^(?:W\/)?"?(\d{1,15})"?$/.exec(header.trim())?.[1];
+  if (version === undefined)
+    throw new AppError('invalid_request', 'If-Match must be a version as in the ETag of GET /tiers');
+  return Number(version);
+}

@@ -1,0 +1,157 @@
+/**
+ * The HTTP server: what is common to all routes. Validation does not coerce (a number is not a string), every
+ * request has an id and a log line, every answer counts in the metrics, errors have one shape.
+ */
+import { randomUUID } from 'node:crypto';
+import swagger from '@fastify/swagger';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import Fastify, { type FastifyBaseLogger, type FastifyRequest } from 'fastify';
+import { AppError } from '../errors.js';
+import { version } from '../version.js';
+import { authorize } from './auth.js';
+import type { App, HttpContext } from './context.js';
+import { answerError } from './errors.js';
+import { callRoutes } from './routes/calls.js';
+import { eventRoutes } from './routes/events.js';
+import { operatorRoutes } from './routes/operators.js';
+import { podRoutes } from './routes/pods.js';
+import { probeRoutes } from './routes/probes.js';
+import { settingsRoutes } from './routes/settings.js';
+import { webhookRoutes } from './routes/webhooks.js';
+
+export const bodyLimitBytes = 64 * 1024;
+export const apiPrefix = '/api/v1';
+
+export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
+  const { config, metrics, log } = context;
+  const app: App = Fastify({
+    loggerInstance: log as FastifyBaseLogger,
+    disableRequestLogging: true,
+    bodyLimit: bodyLimitBytes,
+    trustProxy: trustOf(config.trustProxy),
+    genReqId,
+    // Slow senders are cut off; answers may take as long as a drain waits.
+    requestTimeout: 30_000,
+    keepAliveTimeout: 75_000,
+    forceCloseConnections: 'idle',
+    routerOptions: { maxParamLength: 1024, ignoreTrailingSlash: true },
+    ajv: {
+      customOptions: {
+        coerceTypes: false,
+        removeAdditional: false,
+        useDefaults: false,
+        allErrors: false,
+        verbose: true,
+      },
+    },
+  }).withTypeProvider<TypeBoxTypeProvider>();
+
+  app.removeContentTypeParser('text/plain');
+  app.decorateRequest('about');
+  app.decorateRequest('actor', '');
+  app.setErrorHandler((error, request, reply) => answerError(context, error, request, reply));
+
+  app.addHook('onRequest', async (request, reply) => {
+    request.about = {};
+    reply.header('x-request-id', request.id);
+    // An unknown path has no route: it is a 404 for everybody.
+    if (request.is404) return;
+    const who = authorize(config, request.routeOptions.config.access ?? 'admin', request);
+    request.actor = `${who}@${request.ip}`;
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    const seconds = reply.elapsedTime / 1000;
+    const endpoint = request.routeOptions.url ?? 'unmatched';
+    const labels = { method: request.method, endpoint, status: String(reply.statusCode) };
+    metrics.httpRequests.inc(labels);
+    metrics.httpDuration.observe(labels, seconds);
+    const level = reply.statusCode >= 500 ? 'warn' : request.routeOptions.config.quiet ? 'debug' : 'info';
+    request.log[level](
+      { ...labels, ms: Math.round(reply.elapsedTime * 10) / 10, ...request.about },
+      'request',
+    );
+  });
+
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Smart Router',
+        version,
+        description: 'Every live phone call gets a healthy voice-agent pod, atomically.',
+      },
+      components: { securitySchemes: { key: { type: 'http', scheme: 'bearer' } } },
+    },
+  });
+  const methods = collectMethods(app);
+  app.setNotFoundHandler((request, reply) => {
+    answerError(context, notFound(request, methods), request, reply);
+  });
+
+  await app.register(
+    async (api) => {
+      for (const routes of [
+        callRoutes,
+        podRoutes,
+        operatorRoutes,
+        settingsRoutes,
+        eventRoutes,
+        webhookRoutes,
+      ]) {
+        await api.register(async (scope) => routes(scope as App, context));
+      }
+      await api.register(async (scope) => probeRoutes(scope as App, context));
+      api.get('/openapi.json', { schema: { hide: true } }, async () => app.swagger());
+    },
+    { prefix: apiPrefix },
+  );
+  // The probes also without prefix, where Kubernetes and Prometheus look for them.
+  await app.register(async (scope) => probeRoutes(scope as App, context, { hide: true }));
+  await extend?.(app);
+  return app;
+}
+
+/** A number counts the proxies in front of us, nearest first. */
+function trustOf(setting: HttpContext['config']['trustProxy']) {
+  return typeof setting === 'number' ? (_: string, hop: number) => hop < setting : setting;
+}
+
+/** The caller's id if it is a sane one, so that one id follows a call through several systems. */
+function genReqId(request: { headers: Record<string, unknown> }): string {
+  const given = request.headers['x-request-id'];
+  return typeof given === 'string' && /^[\w.:-]{1,128}$/.test(given) ? given : randomUUID();
+}
+
+interface KnownPath {
+  pattern: RegExp;
+  methods: Set<string>;
+}
+
+/** Which methods each path has, to tell a wrong method from a wrong path. */
+function collectMethods(app: App): Map<string, KnownPath> {
+  const known = new Map<string, KnownPath>();
+  app.addHook('onRoute', ({ url, method }) => {
+    const pattern = new RegExp(`^${url.replace(/:[^/]+/g, '[^/]+').replace(/\/$/, '')}/?$`);
+    const entry = known.get(url) ?? { pattern, methods: new Set<string>() };
+    for (const one of Array.isArray(method) ? method : [method]) entry.methods.add(one);
+    known.set(url, entry);
+  });
+  return known;
+}
+
+function notFound(request: FastifyRequest, known: ReadonlyMap<string, KnownPath>): AppError {
+  const path = (request.url.split('?')[0] ?? '').slice(0, 200);
+  const allowed = new Set(
+    [...known.values()].filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => [...methods]),
+  );
+  if (allowed.size > 0) {
+    return new AppError(
+      'method_not_allowed',
+      `${request.method} is not for ${path}: use ${[...allowed].join(' or ')}`,
+    );
+  }
+  return new AppError(
+    'not_found',
+    `there is nothing at ${request.method} ${path}: see ${apiPrefix}/openapi.json`,
+  );
+}

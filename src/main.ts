@@ -1,0 +1,270 @@
+/** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
+import { EventFeed } from './calls/events.js';
+import { adoptStore } from './calls/import.js';
+import { CallRouter } from './calls/router.js';
+import { Settings } from './calls/settings.js';
+import { checkStore } from './calls/store/check.js';
+import { StoreConnection } from './calls/store/connection.js';
+import { PoolStore } from './calls/store/pool-store.js';
+import { CallStore, type LeaseTimes } from './calls/store/store.js';
+import { defaultTierConfig } from './calls/tiers.js';
+import { type Clock, systemClock } from './clock.js';
+import { staticSource } from './cluster/static.js';
+import type { Config } from './config.js';
+import { startEmbeddedValkey } from './embedded/valkey.js';
+import { ConfigError } from './errors.js';
+import type { App, HttpContext } from './http/context.js';
+import { startMetricsServer } from './http/metrics-server.js';
+import { createServer } from './http/server.js';
+import { createLogger, type Logger } from './observe/log.js';
+import { Metrics } from './observe/metrics.js';
+import { PoolManager } from './pool/manager.js';
+import { Reconciler } from './pool/reconciler.js';
+import { Sweeper } from './pool/sweeper.js';
+import { SupervisedLoop } from './supervised-loop.js';
+
+export interface RunningRouter {
+  /** The address of the API, with the port that was really taken. */
+  url: string;
+  metricsUrl: string | undefined;
+  redisUrl: string;
+  context: HttpContext;
+  /** Finishes what is in flight, for at most `SHUTDOWN_TIMEOUT`. */
+  stop(): Promise<void>;
+}
+
+export interface StartOptions {
+  clock?: Clock;
+  log?: Logger;
+  /** More routes on the same server: benchmarks measure against an empty one. */
+  extend?: (app: App) => Promise<void>;
+}
+
+export async function startRouter(config: Config, options: StartOptions = {}): Promise<RunningRouter> {
+  const clock = options.clock ?? systemClock;
+  const log = options.log ?? createLogger({ level: config.logLevel, format: config.logFormat });
+  for (const warning of config.warnings) log.warn(warning);
+  if (config.podSource !== 'static') {
+    throw new ConfigError([
+      `POD_SOURCE=${config.podSource} is not in this version yet: use POD_SOURCE=static with STATIC_PODS`,
+    ]);
+  }
+  if (config.databaseUrl !== undefined)
+    log.warn('DATABASE_URL is set, but this version has no record plane yet: it is not used');
+
+  // Started last, stopped first.
+  const stops: (() => Promise<void> | void)[] = [];
+  const stopAll = async () => {
+    for (const stop of stops.splice(0).reverse()) await stop();
+  };
+  try {
+    const metrics = new Metrics();
+    const redisUrl = await openEngine(config, stops);
+    const connection = openStore(config, redisUrl, { clock, log, metrics });
+    stops.push(() => connection.close());
+
+    const times = leaseTimes(config);
+    const store = new CallStore(connection, times);
+    const pools = new PoolStore(connection, times.reportGraceMs);
+    const settings = new Settings({
+      connection,
+      log,
+      initial: config.tierConfig ?? defaultTierConfig,
+      initialGiven: config.tierConfig !== undefined,
+      onRefreshError: () => metrics.settingsErrors.inc(),
+    });
+    const onCrash = (loop: string) => {
+      metrics.panicsRecovered.inc();
+      metrics.loopRestarts.inc({ loop });
+    };
+    const manager = new PoolManager({
+      pools,
+      reconciler: new Reconciler({
+        source: staticSource(config.staticPods ?? []),
+        settings,
+        store,
+        pools,
+        log,
+        onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
+      }),
+      sweeper: new Sweeper({ store, pools, log, onZombies: (count) => metrics.zombiesRecovered.inc(count) }),
+      clock,
+      log,
+      reconcileIntervalMs: config.reconcileIntervalMs,
+      cleanupIntervalMs: config.cleanupIntervalMs,
+      onCrash,
+      onLeader: (leading) => metrics.leaderStatus.set(leading ? 1 : 0),
+    });
+    const refresh = new SupervisedLoop({
+      name: 'settings',
+      intervalMs: config.tierConfigRefreshIntervalMs,
+      clock,
+      log,
+      runAtStart: false,
+      onCrash: () => onCrash('settings'),
+      runOnce: async () => {
+        await settings.refresh();
+        return {};
+      },
+    });
+
+    const feed = new EventFeed(connection, clock);
+    stops.push(() => feed.close());
+    const stopping = new AbortController();
+    const patienceMs = Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
+    const context: HttpContext = {
+      config,
+      router: new CallRouter({ store, settings, metrics, clock, patienceMs }),
+      store,
+      settings,
+      feed,
+      metrics,
+      log,
+      clock,
+      stopping: stopping.signal,
+      leadership: {
+        get isLeader() {
+          return manager.isLeader;
+        },
+        get leader() {
+          return manager.isLeader ? config.podName : null;
+        },
+        get loops() {
+          return [...manager.loops, refresh.state];
+        },
+      },
+    };
+
+    // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
+    const prepare = async () => {
+      await checkStore(connection, config);
+      await adoptStore(connection, times, log);
+      await settings.start();
+      manager.start();
+      refresh.start();
+    };
+    const prepared = prepareUntilDone(prepare, { clock, log, signal: stopping.signal });
+    stops.push(async () => {
+      await prepared.ended;
+      await Promise.all([manager.stop(), refresh.stop()]);
+    });
+    await prepared.firstTry;
+
+    const app = await createServer(context, options.extend);
+    stops.push(() => closeServer(app, clock, config.shutdownTimeoutMs, log));
+    const url = await listen(app, config);
+    const metricsServer =
+      config.metricsPort === undefined
+        ? undefined
+        : await startMetricsServer(context, config.httpHost, config.metricsPort);
+    if (metricsServer) stops.push(metricsServer.stop);
+    log.info({ url, metrics: metricsServer?.url }, 'smart-router is listening');
+    stops.push(() => stopping.abort());
+    return { url, metricsUrl: metricsServer?.url, redisUrl, context, stop: stopAll };
+  } catch (error) {
+    await stopAll();
+    throw error;
+  }
+}
+
+function leaseTimes(config: Config): LeaseTimes {
+  return {
+    leaseTtlMs: config.leaseTtlMs,
+    callInfoTtlMs: config.callInfoTtlMs,
+    drainingTtlMs: config.drainingTtlMs,
+    reportGraceMs: config.reportGraceMs,
+    noShowTimeoutMs: config.noShowTimeoutMs ?? 0,
+  };
+}
+
+async function openEngine(config: Config, stops: (() => Promise<void> | void)[]): Promise<string> {
+  if (config.redisUrl !== 'embedded') return config.redisUrl;
+  const engine = await startEmbeddedValkey();
+  stops.push(() => engine.stop());
+  return engine.url;
+}
+
+function openStore(
+  config: Config,
+  url: string,
+  { clock, log, metrics }: { clock: Clock; log: Logger; metrics: Metrics },
+): StoreConnection {
+  return new StoreConnection({
+    url,
+    keyPrefix: config.redisKeyPrefix,
+    commandTimeoutMs: config.redisCommandTimeoutMs,
+    clock,
+    observe: (operation, outcome, seconds) => {
+      metrics.storeDuration.observe({ operation }, seconds);
+      if (outcome === 'error') metrics.storeErrors.inc({ operation });
+    },
+    onState: (state, reason) => {
+      metrics.storeUp.set(state === 'up' ? 1 : 0);
+      if (state === 'up') log.info('connected to the store');
+      else
+        log.error(
+          { reason },
+          'lost the connection to the store: calls are answered with 503 until it is back',
+        );
+    },
+  });
+}
+
+/** Tries for ever; only a ConfigError, which no waiting mends, comes out of the first try. */
+function prepareUntilDone(
+  prepare: () => Promise<void>,
+  { clock, log, signal }: { clock: Clock; log: Logger; signal: AbortSignal },
+): { firstTry: Promise<void>; ended: Promise<void> } {
+  const attempt = async (): Promise<'done' | 'again'> => {
+    try {
+      await prepare();
+      return 'done';
+    } catch (error) {
+      if (error instanceof ConfigError) throw error;
+      log.error({ err: error }, 'the store cannot be used yet: trying again');
+      return 'again';
+    }
+  };
+  const first = attempt();
+  const ended = (async () => {
+    let result = await first.catch(() => 'done' as const);
+    while (result === 'again' && !signal.aborted) {
+      await clock.sleep(1000, signal);
+      if (signal.aborted) return;
+      result = await attempt().catch((error: unknown) => {
+        log.fatal({ err: error }, 'the store cannot be used: change what is named here and start again');
+        return 'done' as const;
+      });
+    }
+  })();
+  return { firstTry: first.then(() => undefined), ended };
+}
+
+async function listen(app: App, config: Config): Promise<string> {
+  try {
+    const address = await app.listen({ host: config.httpHost, port: config.httpPort });
+    return address.replace(/\/$/, '');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EADDRINUSE') {
+      throw new ConfigError([
+        `HTTP_PORT ${config.httpPort} on ${config.httpHost} is taken: stop what uses it or set another HTTP_PORT`,
+      ]);
+    }
+    if (code === 'EACCES' || code === 'EADDRNOTAVAIL') {
+      throw new ConfigError([
+        `cannot listen on ${config.httpHost}:${config.httpPort} (${code}): set another HTTP_HOST or HTTP_PORT`,
+      ]);
+    }
+    throw error;
+  }
+}
+
+async function closeServer(app: App, clock: Clock, timeoutMs: number, log: Logger): Promise<void> {
+  const cancel = clock.after(timeoutMs, () => {
+    log.warn('some requests did not finish in time and are cut off');
+    app.server.closeAllConnections();
+  });
+  await app.close();
+  cancel();
+}

@@ -1,0 +1,50 @@
+/** Logs: JSON lines for machines, or pretty lines for people. Secrets never come this far; a list guards the rest. */
+import { type Logger as PinoLogger, pino } from 'pino';
+import pretty from 'pino-pretty';
+
+export type Logger = PinoLogger;
+
+export interface LogOptions {
+  level: string;
+  format: 'json' | 'pretty';
+}
+
+const redact = {
+  paths: [
+    'authorization',
+    '*.authorization',
+    'headers.authorization',
+    'apiKey',
+    'adminKey',
+    'token',
+    '*.token',
+    'From',
+    'To',
+  ],
+  censor: '********',
+};
+
+export function createLogger({ level, format }: LogOptions): Logger {
+  const options = { level, redact, base: null, serializers: { err: describeError } };
+  if (format === 'pretty') {
+    return pino(
+      options,
+      pretty({ colorize: process.stdout.isTTY === true, ignore: 'pid,hostname', translateTime: 'HH:MM:ss' }),
+    );
+  }
+  return pino({
+    ...options,
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label) => ({ level: label }) },
+  });
+}
+
+export const silentLogger: Logger = pino({ level: 'silent' });
+
+/** One line for an error that we expect, with its stack only if it is a surprise. */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error;
+  const code = (error as { code?: unknown }).code;
+  const expected = error.name === 'AppError' || error.name === 'EpochRefused';
+  return { name: error.name, message: error.message, code, ...(expected ? {} : { stack: error.stack }) };
+}

@@ -1,0 +1,150 @@
+/**
+ * Every metric we export. Counters and histograms are this process's own; gauges of state are read from the
+ * store at each scrape, so that they are the same on every replica, and absent (not 0) when the store is gone.
+ * docs/metrics.md explains each one, and a test fails when one is missing there.
+ */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Snapshot } from '../calls/store/replies.js';
+import { tierNameOf } from '../calls/tiers.js';
+
+const seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+export class Metrics {
+  readonly registry = new Registry();
+
+  readonly httpDuration = this.#histogram('http_request_duration_seconds', 'Time to answer a request', [
+    'method',
+    'endpoint',
+    'status',
+  ]);
+  readonly httpRequests = this.#counter('http_requests_total', 'Requests answered', [
+    'method',
+    'endpoint',
+    'status',
+  ]);
+  readonly allocations = this.#counter(
+    'smart_router_allocations_total',
+    'Allocations by pool and outcome (success, existing, no_pods, error)',
+    ['pool', 'status'],
+  );
+  readonly releases = this.#counter(
+    'smart_router_releases_total',
+    'Releases by pool and outcome (success, draining, not_found, stale_fence, error)',
+    ['pool', 'status'],
+  );
+  readonly leaderStatus = this.#gauge(
+    'smart_router_leader_status',
+    '1 on the replica that manages the pools',
+    [],
+  );
+  readonly panicsRecovered = this.#counter(
+    'smart_router_panics_recovered_total',
+    'Crashes of loops and handlers that were caught',
+    [],
+  );
+  readonly drains = this.#counter('smart_router_drains_total', 'Drains accepted', []);
+  readonly zombiesRecovered = this.#counter(
+    'smart_router_zombies_recovered_total',
+    'Calls ended and pods put back after they lost their owner',
+    [],
+  );
+
+  readonly allocateDuration = this.#histogram(
+    'smart_router_allocate_duration_seconds',
+    'Time to allocate a pod, by outcome',
+    ['status'],
+  );
+  readonly noPods = this.#counter(
+    'smart_router_no_pods_total',
+    'Calls that got no pod, by the chain that was tried',
+    ['chain'],
+  );
+  readonly unmetDemand = this.#counter(
+    'smart_router_pool_unmet_demand_total',
+    'Calls that a pool could not take, by tier: it was full and the call went on',
+    ['tier'],
+  );
+  readonly callsLost = this.#counter(
+    'smart_router_calls_lost_total',
+    'Live calls ended because their pod was gone',
+    ['reason'],
+  );
+  readonly reportedCalls = this.#counter(
+    'smart_router_reported_calls_total',
+    'Calls in reports of pods by outcome (renewed, adopted, ended, conflict)',
+    ['outcome'],
+  );
+  readonly storeDuration = this.#histogram(
+    'smart_router_store_duration_seconds',
+    'Time of a store operation',
+    ['operation'],
+  );
+  readonly storeErrors = this.#counter('smart_router_store_errors_total', 'Store operations that failed', [
+    'operation',
+  ]);
+  readonly storeUp = this.#gauge('smart_router_store_up', '1 while the connection to the store is up', []);
+  readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
+    'loop',
+  ]);
+  readonly settingsErrors = this.#counter(
+    'smart_router_settings_refresh_errors_total',
+    'Refreshes of the tier configuration that failed or were invalid',
+    [],
+  );
+  readonly webhookRefusals = this.#counter(
+    'smart_router_webhook_refusals_total',
+    'Webhooks refused for a wrong or missing signature',
+    ['provider'],
+  );
+
+  readonly #activeCalls = this.#gauge('smart_router_active_calls', 'Live calls', []);
+  readonly #available = this.#gauge('smart_router_pool_available_pods', 'Pods that could take a call now', [
+    'tier',
+  ]);
+  readonly #assigned = this.#gauge('smart_router_pool_assigned_pods', 'Pods of the pool', ['tier']);
+  readonly #capacity = this.#gauge(
+    'smart_router_pool_capacity_calls',
+    'Calls that the pods of the pool could have at once',
+    ['tier'],
+  );
+  readonly #load = this.#gauge('smart_router_pool_active_calls', 'Live calls of the pool', ['tier']);
+
+  constructor({ processMetrics = true } = {}) {
+    if (processMetrics) collectDefaultMetrics({ register: this.registry });
+  }
+
+  /** The Prometheus text; `snapshot` undefined means that the store did not answer. */
+  async render(snapshot: Snapshot | undefined): Promise<string> {
+    for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load]) gauge.reset();
+    this.#activeCalls.remove();
+    if (snapshot) {
+      this.#activeCalls.set(snapshot.activeCalls);
+      for (const { pool, available, assigned, capacity, activeCalls } of snapshot.pools) {
+        const tier = tierNameOf(pool);
+        this.#available.set({ tier }, available);
+        this.#assigned.set({ tier }, assigned);
+        this.#capacity.set({ tier }, capacity);
+        this.#load.set({ tier }, activeCalls);
+      }
+    }
+    return this.registry.metrics();
+  }
+
+  #counter<L extends string>(name: string, help: string, labelNames: readonly L[]): Counter<L> {
+    return new Counter({ name, help, labelNames: [...labelNames], registers: [this.registry] });
+  }
+
+  #gauge<L extends string>(name: string, help: string, labelNames: readonly L[]): Gauge<L> {
+    return new Gauge({ name, help, labelNames: [...labelNames], registers: [this.registry] });
+  }
+
+  #histogram<L extends string>(name: string, help: string, labelNames: readonly L[]): Histogram<L> {
+    return new Histogram({
+      name,
+      help,
+      labelNames: [...labelNames],
+      buckets: seconds,
+      registers: [this.registry],
+    });
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * The zombie clean-up: the last layer of recovery. It looks only at the store: calls past their lease end, pods
+ * that should be available are put back with their true load, pods that should not be are taken out. It works
+ * in small batches, so that no other command waits long; a batch that fails ends the round, and the next round
+ * starts over.
+ */
+import type { PoolStore } from '../calls/store/pool-store.js';
+import type { CallStore } from '../calls/store/store.js';
+import type { Logger } from '../observe/log.js';
+
+const phases = ['calls', 'pods', 'available'] as const;
+export const sweepBatchSize = 100;
+
+export interface SweepCounts extends Record<string, number> {
+  pods: number;
+  calls_ended: number;
+  pods_put_back: number;
+  pods_taken_out: number;
+}
+
+export class Sweeper {
+  constructor(
+    readonly options: {
+      store: CallStore;
+      pools: PoolStore;
+      log: Logger;
+      onZombies?: (count: number) => void;
+    },
+  ) {}
+
+  async runOnce(epoch: string, signal: AbortSignal): Promise<SweepCounts> {
+    const { store, pools, log, onZombies } = this.options;
+    const counts: SweepCounts = { pods: 0, calls_ended: 0, pods_put_back: 0, pods_taken_out: 0 };
+    for (const { pool } of (await store.snapshot()).pools) {
+      for (const phase of phases) {
+        let cursor = '0';
+        do {
+          if (signal.aborted) return counts;
+          const batch = await pools.sweep(epoch, pool, phase, cursor, sweepBatchSize);
+          cursor = batch.cursor;
+          if (phase === 'pods') counts.pods += batch.lookedAt;
+          counts.calls_ended += batch.callsEnded;
+          counts.pods_put_back += batch.podsPutBack;
+          counts.pods_taken_out += batch.podsTakenOut;
+          // Counted batch by batch: what a crash interrupts has still happened.
+          const zombies = batch.callsEnded + batch.podsPutBack;
+          if (zombies > 0) onZombies?.(zombies);
+        } while (cursor !== '0');
+      }
+    }
+    if (counts.calls_ended + counts.pods_put_back + counts.pods_taken_out > 0) {
+      log.info(counts, 'zombies recovered');
+    }
+    return counts;
+  }
+}

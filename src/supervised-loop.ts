@@ -1,0 +1,107 @@
+/**
+ * A loop that nobody has to look after: it runs every interval, and a crash is logged, counted, and tried again
+ * after 1, 2, 4 ... 30 seconds. The backoff starts over after a healthy minute. Two rounds never run at once.
+ */
+import type { Clock } from './clock.js';
+import type { Logger } from './observe/log.js';
+
+export interface LoopOptions {
+  name: string;
+  intervalMs: number;
+  clock: Clock;
+  log: Logger;
+  /** One round; its counts are shown in `/status`. */
+  runOnce(signal: AbortSignal): Promise<Record<string, number>>;
+  onCrash?: () => void;
+  /** False: the first round waits one interval. */
+  runAtStart?: boolean;
+}
+
+export interface LoopState {
+  name: string;
+  running: boolean;
+  rounds: number;
+  crashes: number;
+  last_round_at: string | null;
+  last_error: string | null;
+  counts: Record<string, number>;
+}
+
+const firstBackoffMs = 1000;
+const longestBackoffMs = 30_000;
+const healthyAfterMs = 60_000;
+
+export class SupervisedLoop {
+  readonly #options: LoopOptions;
+  readonly #stopping = new AbortController();
+  #wake = new AbortController();
+  #finished: Promise<void> | undefined;
+  #state: LoopState;
+
+  constructor(options: LoopOptions) {
+    this.#options = options;
+    this.#state = {
+      name: options.name,
+      running: false,
+      rounds: 0,
+      crashes: 0,
+      last_round_at: null,
+      last_error: null,
+      counts: {},
+    };
+  }
+
+  get state(): LoopState {
+    return { ...this.#state };
+  }
+
+  start(): void {
+    this.#finished ??= this.#run();
+  }
+
+  /** Does the next round now instead of at the end of the interval. */
+  nudge(): void {
+    this.#wake.abort();
+  }
+
+  /** Resolves when the round under way has ended. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#finished;
+  }
+
+  async #run(): Promise<void> {
+    const { clock, intervalMs, log, name, onCrash, runOnce, runAtStart = true } = this.#options;
+    const { signal } = this.#stopping;
+    this.#state.running = true;
+    let backoffMs = firstBackoffMs;
+    let healthySince = clock.monotonic();
+    if (!runAtStart) await this.#pause(intervalMs);
+    while (!signal.aborted) {
+      let waitMs = intervalMs;
+      try {
+        this.#state.counts = await runOnce(signal);
+        this.#state.rounds += 1;
+        this.#state.last_round_at = new Date(clock.now()).toISOString();
+        this.#state.last_error = null;
+        if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
+      } catch (error) {
+        if (signal.aborted) break;
+        this.#state.crashes += 1;
+        this.#state.last_error = error instanceof Error ? error.message : String(error);
+        waitMs = backoffMs;
+        log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'a loop crashed and is started again');
+        onCrash?.();
+        backoffMs = Math.min(backoffMs * 2, longestBackoffMs);
+        healthySince = clock.monotonic() + waitMs;
+      }
+      await this.#pause(waitMs);
+    }
+    this.#state.running = false;
+  }
+
+  async #pause(ms: number): Promise<void> {
+    this.#wake = new AbortController();
+    await this.#options.clock.sleep(ms, AbortSignal.any([this.#wake.signal, this.#stopping.signal]));
+  }
+}

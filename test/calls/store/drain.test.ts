@@ -1,0 +1,141 @@
+/** drain and undrain: no new calls at once, running calls go on. Spec 2.3, invariant 6, seeds/flow-09. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { describeEngines } from '../../support/engines.js';
+import { openStore, type TestStore, testTimes } from '../../support/store.js';
+
+const pools = ['pool:gold', 'pool:basic', 'merchant:vip'] as const;
+const drainMs = testTimes.drainingTtlMs;
+
+describeEngines('drain', (engine) => {
+  let store: TestStore;
+  beforeEach(async () => {
+    store = await openStore(engine.url, { virtualTime: true });
+  });
+  afterEach(() => store.close());
+
+  it.each(pools)(
+    'an idle pod of %s gets no call until the drain ends, then one at the next sweep',
+    async (pool) => {
+      await store.register(['a'], pool);
+      const before = store.nowMs();
+      expect(await store.calls.drain('a')).toEqual({ activeCalls: 0, untilMs: before + drainMs });
+      expect(await store.sweep()).toMatchObject({ podsPutBack: 0 });
+      expect(await store.allocate('1', [pool])).toBeUndefined();
+      store.advance(drainMs - 1000);
+      await store.sweep();
+      expect(await store.allocate('1', [pool])).toBeUndefined();
+      store.advance(1000);
+      expect(await store.sweep()).toMatchObject({ podsPutBack: 1 });
+      expect(await store.allocate('1', [pool])).toMatchObject({ podName: 'a' });
+    },
+  );
+
+  it.each(pools)('a live call of %s goes on: same pod, renewable, released to no pool', async (pool) => {
+    await store.register(['a'], pool);
+    await store.allocate('1', [pool]);
+    expect(await store.calls.drain('a')).toMatchObject({ activeCalls: 1 });
+    expect(await store.allocate('1', [pool])).toMatchObject({ podName: 'a', wasExisting: true });
+    expect(await store.calls.renew('1')).toMatchObject({ podName: 'a' });
+    expect(await store.sweep()).toEqual({ callsEnded: 0, podsPutBack: 0, podsTakenOut: 0 });
+    expect(await engine.redis.get('voice:lease:a')).toBe('1');
+    expect(await store.calls.release('1')).toMatchObject({ releasedToPool: null, wasDraining: true });
+    expect(await store.allocate('2', [pool])).toBeUndefined();
+  });
+
+  it.each(pools)('undrain makes a pod of %s available at once, with its true load', async (pool) => {
+    await store.register(['a'], pool);
+    await store.allocate('1', [pool]);
+    await store.calls.drain('a');
+    expect(await store.calls.undrain('a')).toEqual({ activeCalls: 1, blockedBy: '' });
+    const next = await store.allocate('2', [pool]);
+    if (pool === 'pool:basic') {
+      expect(next).toMatchObject({ podName: 'a' });
+      expect(await engine.redis.zscore('voice:pool:basic:available', 'a')).toBe('2');
+    } else {
+      expect(next).toBeUndefined();
+      await store.calls.release('1');
+      expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a' });
+    }
+  });
+
+  it.each([
+    { waitMs: 0, lastsMs: drainMs },
+    { waitMs: 60_000, lastsMs: drainMs },
+    { waitMs: drainMs, lastsMs: drainMs + 30_000 },
+    { waitMs: 3_600_000, lastsMs: 3_630_000 },
+  ])('with a wait of $waitMs ms the mark lasts $lastsMs ms', async ({ waitMs, lastsMs }) => {
+    await store.register(['a'], 'pool:gold');
+    const before = store.nowMs();
+    expect(await store.calls.drain('a', waitMs)).toMatchObject({ untilMs: before + lastsMs });
+    const ttl = await engine.redis.pttl('voice:pod:draining:a');
+    expect(ttl).toBeGreaterThan(lastsMs - 10_000);
+    expect(ttl).toBeLessThanOrEqual(lastsMs);
+  });
+
+  it('a second drain starts the time anew', async () => {
+    await store.register(['a'], 'pool:gold');
+    await store.calls.drain('a');
+    store.advance(drainMs - 1000);
+    const before = store.nowMs();
+    expect(await store.calls.drain('a')).toEqual({ activeCalls: 0, untilMs: before + drainMs });
+  });
+
+  it('a second, shorter drain does not cut the time somebody waits', async () => {
+    await store.register(['a'], 'pool:gold');
+    const { untilMs } = await store.calls.drain('a', 3_600_000);
+    expect(await store.calls.drain('a')).toMatchObject({ untilMs });
+    expect((await store.calls.pod('a')).drainingUntilMs).toBe(untilMs);
+  });
+
+  it('a mark past its deadline blocks nothing, even if its key has not expired', async () => {
+    await store.register(['a'], 'pool:gold');
+    await store.allocate('1', ['pool:gold']);
+    await store.calls.drain('a');
+    store.advance(drainMs + 1);
+    expect(await engine.redis.exists('voice:pod:draining:a')).toBe(1);
+    expect(await store.calls.release('1')).toMatchObject({ releasedToPool: 'pool:gold', wasDraining: false });
+    expect(await store.allocate('2', ['pool:gold'])).toMatchObject({ podName: 'a' });
+  });
+
+  it('undrain of a pod that does not drain changes nothing, twice', async () => {
+    await store.register(['a'], 'pool:gold');
+    for (let i = 0; i < 2; i++) {
+      expect(await store.calls.undrain('a')).toEqual({ activeCalls: 0, blockedBy: '' });
+    }
+    expect(await engine.redis.smembers('voice:pool:gold:available')).toEqual(['a']);
+  });
+
+  it.each(['terminating', 'not_ready'] as const)(
+    'a pod that is %s may be drained and undrained, and still takes no call',
+    async (reason) => {
+      await store.register(['a'], 'pool:gold');
+      await store.pools.suspend(store.epoch, reason, ['a']);
+      expect(await store.calls.drain('a')).toMatchObject({ activeCalls: 0 });
+      expect(await store.calls.undrain('a')).toEqual({ activeCalls: 0, blockedBy: reason });
+      await store.sweep();
+      expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
+    },
+  );
+
+  it('registering a draining pod again does not end the drain', async () => {
+    await store.register(['a'], 'pool:basic');
+    await store.calls.drain('a');
+    await store.register(['a'], 'pool:basic');
+    expect(await store.allocate('1', ['pool:basic'])).toBeUndefined();
+  });
+
+  it('an unknown pod is not found, by drain and undrain, and leaves no mark', async () => {
+    for (const answer of [store.calls.drain('x'), store.calls.undrain('x')]) {
+      await expect(answer).rejects.toMatchObject({ code: 'pod_not_found', status: 404 });
+    }
+    expect(await engine.redis.exists('voice:pod:draining:x')).toBe(0);
+  });
+
+  it('a removed pod that comes back under its name does not drain', async () => {
+    await store.register(['a'], 'pool:gold');
+    await store.calls.drain('a');
+    await store.pools.remove(store.epoch, ['a'], 'gone');
+    await store.register(['a'], 'pool:gold');
+    expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'a' });
+  });
+});

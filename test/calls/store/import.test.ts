@@ -1,0 +1,149 @@
+/** Calls of an earlier Go router: call hashes and lease keys, none of our indexes. Spec 2.4, last lines. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { describeEngines } from '../../support/engines.js';
+import { openStore, type TestStore, testTimes } from '../../support/store.js';
+
+describeEngines('import', (engine) => {
+  let store: TestStore;
+  beforeEach(async () => {
+    await goPod('g1', 'gold');
+    await goPod('g2', 'gold');
+    await goPod('s1', 'basic');
+    await goPod('v1', 'merchant:vip');
+    store = await openStore(engine.url, { virtualTime: true });
+  });
+  afterEach(() => store.close());
+
+  /** What the Go router leaves of a registered pod. */
+  async function goPod(pod: string, tier: string): Promise<void> {
+    const merchant = tier.startsWith('merchant:');
+    const base = merchant ? `voice:${tier}` : `voice:pool:${tier}`;
+    await engine.redis.set(`voice:pod:tier:${pod}`, tier);
+    await engine.redis.sadd(`${base}:assigned`, pod);
+    if (tier === 'basic') await engine.redis.zadd(`${base}:available`, 0, pod);
+    else await engine.redis.sadd(merchant ? `${base}:pods` : `${base}:available`, pod);
+    await engine.redis.hset(`voice:pod:${pod}`, { status: 'available' });
+    await engine.redis.hset('voice:pod:metadata', pod, '{}');
+  }
+
+  /** And of an allocated call. */
+  async function goCall(sid: string, pod: string, tier: string, leaseMs = 600_000): Promise<void> {
+    const pool = tier.startsWith('merchant:') ? tier : `pool:${tier}`;
+    if (tier === 'basic') await engine.redis.zincrby('voice:pool:basic:available', 1, pod);
+    else await engine.redis.srem(tier === 'gold' ? 'voice:pool:gold:available' : `voice:${tier}:pods`, pod);
+    await engine.redis.hset(`voice:call:${sid}`, {
+      pod_name: pod,
+      source_pool: pool,
+      merchant_id: 'acme',
+      allocated_at: '2026-02-01T10:00:00Z',
+    });
+    await engine.redis.pexpire(`voice:call:${sid}`, 3_600_000);
+    await engine.redis.set(`voice:lease:${pod}`, sid, 'PX', leaseMs);
+    await engine.redis.hset(`voice:pod:${pod}`, { status: 'allocated', allocated_call_sid: sid });
+  }
+
+  function importCalls(...sids: string[]): Promise<unknown> {
+    const { leaseTtlMs, callInfoTtlMs } = testTimes;
+    return store.connection.run('importCalls', [leaseTtlMs, callInfoTtlMs, ...sids]);
+  }
+
+  it.each([
+    ['g1', 'gold', 'pool:gold'],
+    ['v1', 'merchant:vip', 'merchant:vip'],
+    ['s1', 'basic', 'pool:basic'],
+  ] as const)('a call on %s lives on with what is left of its lease', async (pod, tier, pool) => {
+    await goCall('old', pod, tier, 500_000);
+    const before = store.nowMs();
+    expect(await importCalls('old')).toBe(1);
+    const call = await store.calls.call('old');
+    expect(call).toMatchObject({ podName: pod, sourcePool: pool, merchantId: 'acme' });
+    expect(call.fence).toBeGreaterThan(0);
+    expect(call.leaseExpiresAtMs - before).toBeGreaterThan(490_000);
+    expect(call.leaseExpiresAtMs - before).toBeLessThanOrEqual(500_001);
+    expect(await store.allocate('old', [pool])).toMatchObject({ podName: pod, wasExisting: true });
+    expect(await store.calls.release('old', call.fence)).toMatchObject({ releasedToPool: pool });
+  });
+
+  it('a pod with an imported call is not given to another', async () => {
+    await goCall('old', 'g1', 'gold');
+    await importCalls('old');
+    await store.sweep();
+    expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'g2' });
+    expect(await store.allocate('2', ['pool:gold'])).toBeUndefined();
+  });
+
+  it('every call of a shared pod counts: its lease names only the latest', async () => {
+    for (const sid of ['1', '2', '3']) await goCall(sid, 's1', 'basic');
+    expect(await importCalls('1', '2', '3')).toBe(3);
+    await store.sweep();
+    expect(await engine.redis.zscore('voice:pool:basic:available', 's1')).toBe('3');
+    expect(await store.allocate('4', ['pool:basic'])).toBeUndefined();
+  });
+
+  it('every call of a shared pod counts also while the pod drains and its pool has no other', async () => {
+    for (const sid of ['1', '2', '3']) await goCall(sid, 's1', 'basic');
+    await engine.redis.zrem('voice:pool:basic:available', 's1');
+    await engine.redis.set('voice:pod:draining:s1', 'true', 'PX', 360_000);
+    expect(await importCalls('1', '2', '3')).toBe(3);
+  });
+
+  it('a pod that the Go router was draining still drains', async () => {
+    await goCall('old', 's1', 'basic');
+    await engine.redis.zrem('voice:pool:basic:available', 's1');
+    await engine.redis.set('voice:pod:draining:s1', 'true', 'PX', 360_000);
+    await importCalls('old');
+    await store.sweep();
+    expect(await store.allocate('1', ['pool:basic'])).toBeUndefined();
+    expect(await store.calls.release('old')).toMatchObject({ wasDraining: true, releasedToPool: null });
+  });
+
+  it.each([
+    ['whose lease names another call of an exclusive pod', () => engine.redis.set('voice:lease:g1', 'newer')],
+    ['without a lease', () => engine.redis.del('voice:lease:g1')],
+    ['without a pod name', () => engine.redis.hdel('voice:call:old', 'pod_name')],
+    ['whose record is a lock of the Go router', () => engine.redis.set('voice:call:old', 'lock')],
+    ['whose record is gone', () => engine.redis.del('voice:call:old')],
+  ] as [string, () => Promise<unknown>][])('a call %s is not live', async (_, prepare) => {
+    await goCall('old', 'g1', 'gold');
+    await prepare();
+    expect(await importCalls('old')).toBe(0);
+    expect((await store.calls.snapshot()).activeCalls).toBe(0);
+  });
+
+  it('a second import finds nothing new and moves no lease', async () => {
+    await goCall('old', 'g1', 'gold');
+    expect(await importCalls('old')).toBe(1);
+    const first = await store.calls.call('old');
+    await store.calls.renew('old');
+    const renewed = await store.calls.call('old');
+    expect(await importCalls('old')).toBe(0);
+    expect(await store.calls.call('old')).toEqual(renewed);
+    expect(renewed.fence).toBe(first.fence);
+  });
+
+  it('a lease without an end gets one', async () => {
+    await goCall('old', 'g1', 'gold');
+    await engine.redis.persist('voice:lease:g1');
+    const before = store.nowMs();
+    await importCalls('old');
+    expect((await store.calls.call('old')).leaseExpiresAtMs).toBe(before + testTimes.leaseTtlMs);
+  });
+
+  it('an imported call that nobody renews ends with its lease', async () => {
+    await goCall('old', 'g1', 'gold', 500_000);
+    await importCalls('old');
+    store.advance(500_001);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
+    expect(await engine.redis.sismember('voice:pool:gold:available', 'g1')).toBe(1);
+  });
+
+  it('pods of the Go router are known, and registering them keeps their calls', async () => {
+    await goCall('old', 'g1', 'gold');
+    await importCalls('old');
+    await store.register(['g1', 'g2', 'g3'], 'pool:gold');
+    expect((await store.calls.pods('pool:gold', '0', 10)).items.map(({ podName }) => podName).sort()).toEqual(
+      ['g1', 'g2', 'g3'],
+    );
+    expect(await store.calls.call('old')).toMatchObject({ podName: 'g1' });
+  });
+});

@@ -1,0 +1,184 @@
+/** report: what a pod says it serves is made true, within its capacity. Spec 2.3. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { describeEngines } from '../../support/engines.js';
+import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
+
+const graceMs = testTimes.reportGraceMs;
+const nothing = { renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
+
+describeEngines('report', (engine) => {
+  let store: TestStore;
+  beforeEach(async () => {
+    store = await openStore(engine.url, { virtualTime: true });
+    await store.register(['a', 'b'], 'pool:gold');
+    await store.register(['s'], 'pool:basic');
+  });
+  afterEach(() => store.close());
+
+  /** Gives pod `a` the call, whatever the order of a set. */
+  async function allocateOnA(sid: string): Promise<number> {
+    await store.calls.drain('b');
+    const given = await store.allocate(sid, ['pool:gold']);
+    await store.calls.undrain('b');
+    return given?.fence ?? 0;
+  }
+
+  it('renews the calls it names, with their fences', async () => {
+    const fence = await allocateOnA('1');
+    store.advance(500_000);
+    expect(await store.calls.report('a', ['1'])).toEqual({
+      ...nothing,
+      renewed: ['1'],
+      fences: { '1': fence },
+    });
+    store.advance(500_000);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 0 });
+    expect((await store.calls.call('1')).renewedAt).toBeDefined();
+  });
+
+  it('without calls on a pod without calls changes nothing', async () => {
+    expect(await store.calls.report('a', [])).toEqual(nothing);
+  });
+
+  it('counts a call that is named twice once', async () => {
+    await store.allocate('1', ['pool:basic']);
+    const { renewed, adopted } = await store.calls.report('s', ['1', '1', '2', '2']);
+    expect({ renewed, adopted }).toEqual({ renewed: ['1'], adopted: ['2'] });
+  });
+
+  it('adopts forgotten calls up to the capacity; the rest are conflicts', async () => {
+    const report = await store.calls.report('s', ['1', '2', '3', '4']);
+    expect(report).toMatchObject({ adopted: ['1', '2', '3'], conflicts: ['4'] });
+    expect(Object.keys(report.fences)).toEqual(['1', '2', '3']);
+    expect(await engine.redis.zscore('voice:pool:basic:available', 's')).toBe('3');
+    expect((await store.calls.snapshot()).activeCalls).toBe(3);
+    expect(await store.calls.report('a', ['5', '6'])).toMatchObject({ adopted: ['5'], conflicts: ['6'] });
+    expect(await store.calls.call('5')).toMatchObject({ podName: 'a', sourcePool: 'pool:gold' });
+    expect(await store.allocate('7', ['pool:gold'])).toMatchObject({ podName: 'b' });
+    expect(await store.allocate('8', ['pool:gold'])).toBeUndefined();
+  });
+
+  it('a live call fills the capacity of an exclusive pod: another is a conflict', async () => {
+    await allocateOnA('1');
+    expect(await store.calls.report('a', ['1', '2'])).toMatchObject({ renewed: ['1'], conflicts: ['2'] });
+    expect(await store.calls.report('a', ['2'])).toMatchObject({ adopted: [], conflicts: ['2'] });
+  });
+
+  it('an adopted call has a fence that renews and releases it', async () => {
+    const { fences } = await store.calls.report('a', ['1']);
+    await store.calls.renew('1', fences['1']);
+    expect(await store.calls.release('1', fences['1'])).toMatchObject({ releasedToPool: 'pool:gold' });
+  });
+
+  it('a draining pod keeps its forgotten calls and stays out of its pool', async () => {
+    await store.calls.drain('s');
+    expect(await store.calls.report('s', ['1'])).toMatchObject({ adopted: ['1'] });
+    expect(await store.allocate('2', ['pool:basic'])).toBeUndefined();
+    await store.calls.undrain('s');
+    expect(await engine.redis.zscore('voice:pool:basic:available', 's')).toBe('1');
+  });
+
+  it('a call that another pod owns is a conflict and stays with its owner', async () => {
+    const fence = await allocateOnA('1');
+    expect(await store.calls.report('b', ['1'])).toEqual({ ...nothing, conflicts: ['1'] });
+    expect(await store.calls.call('1')).toMatchObject({ podName: 'a', fence });
+  });
+
+  it('an ended call is a conflict while its tombstone lasts', async () => {
+    await allocateOnA('1');
+    await store.calls.release('1');
+    store.advance(graceMs - 1000);
+    expect(await store.calls.report('a', ['1'])).toEqual({ ...nothing, conflicts: ['1'] });
+    store.advance(1000);
+    expect(await store.calls.report('a', ['1'])).toMatchObject({ adopted: ['1'] });
+  });
+
+  it('a call the pod does not know ends one grace after the first report without it', async () => {
+    await allocateOnA('1');
+    store.advance(100_000);
+    expect(await store.calls.report('a', [])).toEqual(nothing);
+    store.advance(graceMs - 1000);
+    expect(await store.calls.report('a', [])).toEqual(nothing);
+    expect(await store.calls.call('1')).toMatchObject({ podName: 'a' });
+    store.advance(1000);
+    expect(await store.calls.report('a', [])).toEqual({ ...nothing, ended: ['1'] });
+    expect((await store.calls.pod('a')).calls).toEqual([]);
+    expect(await engine.redis.sismember('voice:pool:gold:available', 'a')).toBe(1);
+  });
+
+  it('a call known again in time is kept, and a later silence counts from its own beginning', async () => {
+    await allocateOnA('1');
+    await store.calls.report('a', []);
+    store.advance(graceMs - 1000);
+    expect(await store.calls.report('a', ['1'])).toMatchObject({ renewed: ['1'] });
+    store.advance(graceMs);
+    expect(await store.calls.report('a', [])).toMatchObject({ ended: [] });
+    expect(await store.sweep()).toMatchObject({ callsEnded: 0 });
+  });
+
+  it.each(['sweep', 'allocate'] as const)(
+    'if the pod falls silent after a report without the call, %s ends it',
+    async (by) => {
+      await store.calls.drain('b');
+      await store.allocate('1', ['pool:gold']);
+      await store.calls.report('a', []);
+      store.advance(graceMs + 1);
+      if (by === 'sweep') expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
+      expect(await store.allocate('2', ['pool:gold'])).toMatchObject({
+        podName: 'a',
+        reclaimed: by === 'sweep' ? 0 : 1,
+      });
+    },
+  );
+
+  it('a report never lengthens the lease of a call it does not name', async () => {
+    await allocateOnA('1');
+    store.advance(testTimes.leaseTtlMs - 1000);
+    await store.calls.report('a', []);
+    store.advance(1001);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
+  });
+
+  it.each([
+    { known: 'u1', said: 'u1', ok: true },
+    { known: 'u1', said: '', ok: true },
+    { known: '', said: 'u1', ok: true },
+    { known: 'u1', said: 'u2', ok: false },
+  ])('uid $said reporting for a pod registered with $known is taken: $ok', async ({ known, said, ok }) => {
+    const pod = registration('p', 'pool:gold', { uid: known });
+    await store.pools.register(store.epoch, [pod], { candidates: [], last: 'pool:gold' });
+    const report = store.calls.report('p', ['1'], said);
+    if (ok) expect(await report).toMatchObject({ adopted: ['1'] });
+    else {
+      await expect(report).rejects.toMatchObject({ code: 'pod_not_found', status: 404 });
+      expect(await engine.redis.exists('voice:call:1')).toBe(0);
+    }
+  });
+
+  it('of an unknown pod is refused and adopts nothing', async () => {
+    await expect(store.calls.report('nobody', ['1'])).rejects.toMatchObject({ code: 'pod_not_found' });
+    expect(await engine.redis.exists('voice:call:1', 'voice:pod:calls:nobody')).toBe(0);
+  });
+
+  it('the first report makes a pod that has to report available, with its calls', async () => {
+    const pod = registration('new', 'pool:basic', { mustReport: true });
+    await store.pools.register(store.epoch, [pod], { candidates: [], last: 'pool:basic' });
+    expect((await store.calls.pod('new')).blockedBy).toBe('awaiting_report');
+    await store.calls.report('new', ['1', '2']);
+    expect((await store.calls.pod('new')).blockedBy).toBe('');
+    expect(await engine.redis.zscore('voice:pool:basic:available', 'new')).toBe('2');
+  });
+
+  it('a report does not make a terminating or draining pod available', async () => {
+    await store.pools.suspend(store.epoch, 'terminating', ['a']);
+    await store.calls.drain('b');
+    for (const pod of ['a', 'b']) await store.calls.report(pod, []);
+    expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
+  });
+
+  it('five thousand calls in one report are one answer', async () => {
+    const sids = Array.from({ length: 5000 }, (_, i) => `call-${i}`);
+    const { adopted, conflicts } = await store.calls.report('s', sids);
+    expect([adopted.length, conflicts.length]).toEqual([3, 4997]);
+  });
+});
