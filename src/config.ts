@@ -113,15 +113,10 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
   },
 ];
 
-function warningsOf({ mode, podSource, staticPods, leaderElectionEnabled }: Config): string[] {
+function warningsOf({ podSource, staticPods }: Config): string[] {
   const warnings: string[] = [];
   if (podSource !== 'static' && staticPods)
     warnings.push(`STATIC_PODS is not used with POD_SOURCE=${podSource}`);
-  if (podSource !== 'kubernetes' && leaderElectionEnabled && mode === 'serve') {
-    warnings.push(
-      `LEADER_ELECTION_ENABLED=true needs a Kubernetes API also with POD_SOURCE=${podSource}; for a single replica set it to false`,
-    );
-  }
   return warnings;
 }
 

@@ -609,7 +609,7 @@ const register = op('register', {
   mustReport: one(false, false, true),
 });
 const tamper = op('tamper', {
-  how: one('del call', 'del call', 'del draining', 'set draining', 'del available', 'put', 'score'),
+  how: one('del call', 'del call', 'del draining', 'set draining', 'del available', 'put', 'put', 'score'),
   pod: one(...podNames, 'ghost'),
   sid: one(...sids),
 });

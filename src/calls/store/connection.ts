@@ -44,6 +44,7 @@ export class StoreConnection {
   #lastError = 'not connected yet';
   #offsetMs: number | undefined;
   #up = false;
+  #closed = false;
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
@@ -62,7 +63,8 @@ export class StoreConnection {
   /** A connection of its own for blocking reads: those must not stand in front of everybody else's commands. */
   blockingClient(): Client {
     const client = createClient(this.#options, undefined);
-    client.on('error', () => this.#lastError);
+    // Its user sees the failed read; the main connection tells the reason.
+    client.on('error', () => undefined);
     return client;
   }
 
@@ -120,11 +122,12 @@ export class StoreConnection {
   }
 
   close(): void {
+    this.#closed = true;
     this.#client.disconnect();
   }
 
   #setState(up: boolean): void {
-    if (this.#up === up) return;
+    if (this.#up === up || this.#closed) return;
     this.#up = up;
     this.#options.onState?.(up ? 'up' : 'down', up ? undefined : this.#lastError);
   }

@@ -208,6 +208,8 @@ class Replay {
   readonly #suspended = new Set<string>();
   /** Its block has ended without an event: nobody knows whether it is available again yet. */
   readonly #unsure = new Set<string>();
+  /** Registered again and suspended with no order between the two: it may still be suspended. */
+  readonly #perhapsSuspended = new Set<string>();
   #lastId = '-';
   #lastFence = 0;
 
@@ -243,7 +245,7 @@ class Replay {
       this.#unsure.add(name);
     }
     for (const name of replicas.registered) {
-      if (this.#suspended.delete(name)) this.#unsure.add(name);
+      if (this.#suspended.delete(name)) this.#perhapsSuspended.add(name);
     }
     const rows = await engine.redis.xrange('voice:events', this.#lastId, '+');
     const problems: string[] = [];
@@ -267,7 +269,8 @@ class Replay {
       if (event.type === 'no_pods') count(`allocate ${call} nothing`);
     }
     // A suspension that ended in this batch may have ended before or after anything in it.
-    for (const name of replicas.registered) if (this.#suspended.delete(name)) this.#unsure.add(name);
+    for (const name of replicas.registered)
+      if (this.#suspended.delete(name)) this.#perhapsSuspended.add(name);
     replicas.registered.clear();
 
     for (const answer of replicas.answers) {
@@ -350,11 +353,14 @@ class Replay {
       case 'pod_registered':
         this.#registered.add(name);
         this.#suspended.delete(name);
+        this.#perhapsSuspended.delete(name);
         this.#unsure.delete(name);
         break;
       case 'pod_removed':
         if (load > 0) found.push(`${name} still has ${this.#callsOf(name)}`);
-        for (const set of [this.#registered, this.#draining, this.#suspended, this.#unsure]) set.delete(name);
+        this.#registered.delete(name);
+        this.#draining.delete(name);
+        this.#suspended.delete(name);
         break;
     }
     return found;
@@ -363,7 +369,8 @@ class Replay {
   /** Pods of a pool that surely could have taken the call that was refused. */
   #free(pool: string): string[] {
     return (pools[pool]?.pods ?? []).flatMap((name) => {
-      const blocked = this.#draining.has(name) || this.#suspended.has(name) || this.#unsure.has(name);
+      const unsure = this.#unsure.has(name) || this.#perhapsSuspended.has(name);
+      const blocked = this.#draining.has(name) || this.#suspended.has(name) || unsure;
       if (blocked || !this.#registered.has(name) || this.replicas.registered.has(name)) return [];
       return this.#callsOf(name).length < (pools[pool]?.max ?? 0) ? [`${name} of ${pool} was free`] : [];
     });
