@@ -3,6 +3,7 @@
  */
 import { cpus, loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
+import { http } from './calls/http.js';
 import { latency } from './calls/latency.js';
 import { memory } from './calls/memory.js';
 import { pairs } from './calls/pairs.js';
@@ -13,7 +14,7 @@ import { startEngine } from './support/engine.js';
 import { type Figure, meets, table, writeResults } from './support/report.js';
 import { adminClient } from './support/store.js';
 
-const parts: Record<string, Part> = { pairs, poolSize, draining, sweep, memory, latency };
+const parts: Record<string, Part> = { pairs, http, poolSize, draining, sweep, memory, latency };
 
 const { values: options } = parseArgs({
   options: {

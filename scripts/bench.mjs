@@ -1,7 +1,7 @@
 // Runs a benchmark: `npm run bench -- calls`. bench/*.ts is compiled into .cache/bench together with the sources
 // it imports, so that what is measured is the tree as it is now. Types are not checked here: `npm test` does.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -37,6 +37,9 @@ Options:
 function build() {
   embedLua(root);
   rmSync(compiled, { recursive: true, force: true });
+  mkdirSync(compiled, { recursive: true });
+  // src/version.ts reads it.
+  copyFileSync(join(root, 'package.json'), join(compiled, 'package.json'));
   const typescript = dirname(createRequire(import.meta.url).resolve('typescript/package.json'));
   execFileSync(
     process.execPath,

@@ -54,7 +54,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
   // Started last, stopped first.
   const stops: (() => Promise<void> | void)[] = [];
+  const stopping = new AbortController();
   const stopAll = async () => {
+    stopping.abort();
     for (const stop of stops.splice(0).reverse()) await stop();
   };
   try {
@@ -110,7 +112,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
     const feed = new EventFeed(connection, clock);
     stops.push(() => feed.close());
-    const stopping = new AbortController();
     const patienceMs = Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
     const context: HttpContext = {
       config,
@@ -159,7 +160,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         : await startMetricsServer(context, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
     log.info({ url, metrics: metricsServer?.url }, 'smart-router is listening');
-    stops.push(() => stopping.abort());
     return { url, metricsUrl: metricsServer?.url, redisUrl, context, stop: stopAll };
   } catch (error) {
     await stopAll();

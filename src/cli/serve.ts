@@ -6,6 +6,12 @@ import { type RunningRouter, startRouter } from '../main.js';
 export async function serve(env: NodeJS.ProcessEnv): Promise<number> {
   const config = loadConfig(env, 'serve');
   const router = await startRouter(config);
+  // The log keeps where it came from; what then ends the process says it in one line (index.ts).
+  const keep = (error: unknown) => {
+    router.context.log.fatal({ err: error }, 'an error that nobody caught: the router ends');
+  };
+  process.prependListener('uncaughtException', keep);
+  process.prependListener('unhandledRejection', keep);
   await untilStopped(router);
   return 0;
 }

@@ -1,4 +1,6 @@
 /** Every failure becomes one JSON answer with a stable code; what nobody expected is a 500 and a log line. */
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { showValue } from '../calls/tiers.js';
 import { AppError, type ErrorCode, errorCodes } from '../errors.js';
@@ -19,7 +21,7 @@ export function answerError(
   request: FastifyRequest,
   reply: FastifyReply,
 ): void {
-  const app = error instanceof AppError ? error : fromFastify(error as FastifyError);
+  const app = error instanceof AppError ? error : fromFastify(error as FastifyError, request);
   if (app.code === 'internal') {
     context.metrics.panicsRecovered.inc();
     request.log.error({ err: error }, 'a request failed in a way nobody expected');
@@ -37,7 +39,34 @@ export function errorBody(error: AppError) {
   return { success: false as const, error: text, code: error.code, ...(problems ? { problems } : {}) };
 }
 
-function fromFastify(error: FastifyError): AppError {
+/** What is not even HTTP, or has headers over Node's 16 KiB, never becomes a request: answered on the socket. */
+export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const app = fromParser(error.code);
+  const body = JSON.stringify(errorBody(app));
+  const head = [
+    `HTTP/1.1 ${app.status} ${STATUS_CODES[app.status]}`,
+    'content-type: application/json; charset=utf-8',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
+}
+
+function fromParser(code: string | undefined): AppError {
+  if (code === 'HPE_HEADER_OVERFLOW') {
+    return new AppError('payload_too_large', 'the headers of the request are larger than 16 KiB');
+  }
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+    return new AppError('invalid_request', 'the request did not arrive completely within 30 s');
+  }
+  return new AppError('invalid_request', 'this is not a valid HTTP request');
+}
+
+function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
   if (error.validation) {
     const where = error.validationContext === 'body' ? '' : `${error.validationContext}: `;
     return new AppError(
@@ -51,13 +80,14 @@ function fromFastify(error: FastifyError): AppError {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return new AppError(
         'unsupported_media_type',
-        'the body must be JSON, sent with content-type: application/json',
+        request.routeOptions.config.access === 'webhook'
+          ? 'the body must be a form, sent with content-type: application/x-www-form-urlencoded'
+          : 'the body must be JSON, sent with content-type: application/json',
       );
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return new AppError('invalid_request', 'the body is empty: it must be a JSON object');
-  }
-  if (error.statusCode === 400 || error instanceof SyntaxError) {
-    return new AppError('invalid_request', `the body is not valid JSON: ${error.message}`);
+    case 'FST_ERR_CTP_INVALID_JSON_BODY':
+      return new AppError('invalid_request', 'the body is not valid JSON (a key __proto__ is refused too)');
   }
   const known = Object.entries(errorCodes).find(
     ([code, status]) => status === error.statusCode && code !== 'internal',

@@ -5,14 +5,15 @@
 import { randomUUID } from 'node:crypto';
 import swagger from '@fastify/swagger';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import Fastify, { type FastifyBaseLogger, type FastifyRequest } from 'fastify';
+import Fastify, { type FastifyBaseLogger, type FastifyRequest, LogController } from 'fastify';
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
 import { authorize } from './auth.js';
 import type { App, HttpContext } from './context.js';
-import { answerError } from './errors.js';
+import { answerBrokenRequest, answerError } from './errors.js';
 import { callRoutes } from './routes/calls.js';
 import { eventRoutes } from './routes/events.js';
+import { homeRoutes } from './routes/home.js';
 import { operatorRoutes } from './routes/operators.js';
 import { podRoutes } from './routes/pods.js';
 import { probeRoutes } from './routes/probes.js';
@@ -23,10 +24,15 @@ export const bodyLimitBytes = 64 * 1024;
 export const apiPrefix = '/api/v1';
 
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
-  const { config, metrics, log } = context;
+  const { config, metrics, log, stopping } = context;
   const app: App = Fastify({
-    loggerInstance: log as FastifyBaseLogger,
-    disableRequestLogging: true,
+    // Fastify's own lines (the address it listens on) from warn up; those of requests go to the whole log.
+    loggerInstance: log.child(
+      {},
+      { level: log.isLevelEnabled('warn') ? 'warn' : log.level },
+    ) as FastifyBaseLogger,
+    childLoggerFactory: (_, bindings, options) => log.child(bindings, options) as FastifyBaseLogger,
+    logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: bodyLimitBytes,
     trustProxy: trustOf(config.trustProxy),
     genReqId,
@@ -34,7 +40,16 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     requestTimeout: 30_000,
     keepAliveTimeout: 75_000,
     forceCloseConnections: 'idle',
-    routerOptions: { maxParamLength: 1024, ignoreTrailingSlash: true },
+    // Whoever still reaches us while we stop is served; its connection ends with the answer (see onSend).
+    return503OnClosing: false,
+    // The longest call id: 256 characters of 4 bytes, each byte as %XX.
+    routerOptions: { maxParamLength: 3072, ignoreTrailingSlash: true },
+    clientErrorHandler: answerBrokenRequest,
+    frameworkErrors: (error, request, reply) => {
+      request.about = {};
+      const wrong = error.code === 'FST_ERR_BAD_URL' ? 'is not valid percent-encoding' : 'is too long';
+      answerError(context, new AppError('invalid_request', `the path ${wrong}`), request, reply);
+    },
     ajv: {
       customOptions: {
         coerceTypes: false,
@@ -46,7 +61,13 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
-  app.removeContentTypeParser('text/plain');
+  app.removeContentTypeParser(['text/plain', 'application/json']);
+  const parseJson = app.getDefaultJsonParser('error', 'error');
+  app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
+    // Many clients name a content type with every request, also where there is nothing to send.
+    if (request.method === 'DELETE' && body === '') done(null, undefined);
+    else parseJson(request, String(body), done);
+  });
   app.decorateRequest('about');
   app.decorateRequest('actor', '');
   app.setErrorHandler((error, request, reply) => answerError(context, error, request, reply));
@@ -58,6 +79,10 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (request.is404) return;
     const who = authorize(config, request.routeOptions.config.access ?? 'admin', request);
     request.actor = `${who}@${request.ip}`;
+  });
+  app.addHook('onSend', (_, reply, payload, done) => {
+    if (stopping.aborted) reply.header('connection', 'close');
+    done(null, payload);
   });
   app.addHook('onResponse', async (request, reply) => {
     const seconds = reply.elapsedTime / 1000;
@@ -107,6 +132,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   );
   // The probes also without prefix, where Kubernetes and Prometheus look for them.
   await app.register(async (scope) => probeRoutes(scope as App, context, { hide: true }));
+  await app.register(async (scope) => homeRoutes(scope as App, context));
   await extend?.(app);
   return app;
 }

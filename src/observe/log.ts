@@ -1,5 +1,5 @@
 /** Logs: JSON lines for machines, or pretty lines for people. Secrets never come this far; a list guards the rest. */
-import { type Logger as PinoLogger, pino } from 'pino';
+import { type DestinationStream, type Logger as PinoLogger, pino } from 'pino';
 import pretty from 'pino-pretty';
 
 export type Logger = PinoLogger;
@@ -7,6 +7,8 @@ export type Logger = PinoLogger;
 export interface LogOptions {
   level: string;
   format: 'json' | 'pretty';
+  /** Default: standard output. */
+  destination?: DestinationStream;
 }
 
 const redact = {
@@ -24,19 +26,25 @@ const redact = {
   censor: '********',
 };
 
-export function createLogger({ level, format }: LogOptions): Logger {
+export function createLogger({ level, format, destination }: LogOptions): Logger {
   const options = { level, redact, base: null, serializers: { err: describeError } };
   if (format === 'pretty') {
     return pino(
       options,
-      pretty({ colorize: process.stdout.isTTY === true, ignore: 'pid,hostname', translateTime: 'HH:MM:ss' }),
+      pretty({
+        colorize: process.stdout.isTTY === true,
+        ignore: 'pid,hostname',
+        translateTime: 'HH:MM:ss',
+        ...(destination ? { destination } : {}),
+      }),
     );
   }
-  return pino({
+  const json = {
     ...options,
     timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label) => ({ level: label }) },
-  });
+    formatters: { level: (label: string) => ({ level: label }) },
+  };
+  return destination ? pino(json, destination) : pino(json);
 }
 
 export const silentLogger: Logger = pino({ level: 'silent' });

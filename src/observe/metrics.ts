@@ -29,7 +29,7 @@ export class Metrics {
   );
   readonly releases = this.#counter(
     'smart_router_releases_total',
-    'Releases by pool and outcome (success, draining, not_found, stale_fence, error)',
+    'Releases by pool and outcome (success, draining, not_found, stale_fence, caller_gone, error)',
     ['pool', 'status'],
   );
   readonly leaderStatus = this.#gauge(

@@ -141,6 +141,11 @@ export function parseKind(value: string | undefined): { kind: PoolState['kind'];
   return shared ? { kind: 'shared', max: Number(shared[1]) } : { kind: undefined, max: 0 };
 }
 
+/** What an operator wrote (`yes`, `1`) is no deadline: it holds as long as it is there. */
+export function isMarkByHand(mark: string): boolean {
+  return !(Number(mark) >= 1e11);
+}
+
 export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
   const { keys } = keyspace;
   const text = (key: string) => keys.get(key)?.items[0];
@@ -186,8 +191,8 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     const tier = text(`pod:tier:${name}`);
     const drainingUntil = text(`pod:draining:${name}`);
     const suspended = text(`pod:suspended:${name}`) ?? '';
-    // A mark by hand is no number: it holds as long as it is there.
-    const draining = drainingUntil !== undefined && !(Number(drainingUntil) <= nowMs);
+    const draining =
+      drainingUntil !== undefined && (isMarkByHand(drainingUntil) || Number(drainingUntil) > nowMs);
     pods.set(name, {
       name,
       pool: tier === undefined || tier.startsWith('merchant:') ? tier : `pool:${tier}`,

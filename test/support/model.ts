@@ -11,7 +11,14 @@ import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import type { Allocation, LeaseTimes, Released, Report } from '../../src/calls/store/store.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/calls/tiers.js';
 import { AppError } from '../../src/errors.js';
-import { type Keyspace, parseKind, parseState, readKeyspace, violations } from './invariants.js';
+import {
+  isMarkByHand,
+  type Keyspace,
+  parseKind,
+  parseState,
+  readKeyspace,
+  violations,
+} from './invariants.js';
 import { openStore, registration, type TestStore, testTimes } from './store.js';
 
 export interface ModelPod {
@@ -463,11 +470,17 @@ export class Model {
     return lost;
   }
 
+  #score(pod: ModelPod): number {
+    return parseKind(this.pools.get(pod.pool)).kind === 'shared' ? pod.calls.size : 0;
+  }
+
   // --- Comparison with the store ---
 
   differences(keyspace: Keyspace): string[] {
     const state = parseState(keyspace, this.now);
-    const available = (pod: ModelPod) => state.pools.get(pod.pool)?.available.has(pod.name);
+    // The score of a shared pod is its load; in a set everybody has 0, as has a free exclusive pod.
+    const score = (pod: ModelPod) => state.pools.get(pod.pool)?.available.get(pod.name);
+    const expectedScore = (pod: ModelPod) => (pod.listed === 'yes' ? this.#score(pod) : undefined);
     return [
       ...same(
         [...state.pools.values()].map(({ id, value }) => [id, value ?? '']),
@@ -479,15 +492,16 @@ export class Model {
       ...[...this.pods.values()].flatMap((pod) => {
         const real = state.pods.get(pod.name);
         const drain = pod.drain === Number.POSITIVE_INFINITY ? 'by hand' : pod.drain?.toFixed(0);
+        const mark = real?.drainingUntil;
         return [
           ...same(real?.pool, pod.pool, `pool of ${pod.name}`),
           ...same([...(real?.calls ?? [])], [...pod.calls], `calls of ${pod.name}`),
           ...same(real?.suspended, pod.suspended, `suspension of ${pod.name}`),
-          ...same(real?.drainingUntil, drain, `draining mark of ${pod.name}`),
+          ...same(mark && isMarkByHand(mark) ? 'by hand' : mark, drain, `draining mark of ${pod.name}`),
           ...same(real?.fields.get('uid') ?? '', pod.uid, `uid of ${pod.name}`),
           ...(pod.listed === 'maybe'
             ? []
-            : same(available(pod) ?? false, pod.listed === 'yes', `${pod.name} in available of ${pod.pool}`)),
+            : same(score(pod), expectedScore(pod), `score of ${pod.name} in available of ${pod.pool}`)),
         ];
       }),
       ...[...this.records].flatMap(([sid, record]) => {
@@ -881,7 +895,7 @@ class Run {
       await redis.del(`voice:pod:draining:${name}`);
       if (pod) pod.drain = undefined;
     } else if (how === 'set draining' && pod) {
-      await redis.set(`voice:pod:draining:${name}`, 'by hand');
+      await redis.set(`voice:pod:draining:${name}`, name < 'c' ? '1' : 'by hand');
       pod.drain = Number.POSITIVE_INFINITY;
     } else if (how === 'del available' && pod) {
       await redis.del(available);
@@ -907,7 +921,7 @@ async function code<T>(answer: Promise<T>): Promise<T | string> {
   }
 }
 
-/** How often properties run: `PROPERTY_RUNS` multiplies nothing, it replaces the number. */
+/** How often a property runs: `PROPERTY_RUNS` replaces the number given here. */
 export function propertyRuns(fallback: number): number {
   const wanted = Number(process.env.PROPERTY_RUNS ?? '');
   return wanted > 0 ? wanted : fallback;

@@ -53,7 +53,14 @@ export class StoreConnection {
     this.#client.on('error', (error: Error) => {
       this.#lastError = describeError(error);
     });
-    this.#client.on('ready', () => this.#setState(true));
+    this.#client.on('ready', () => {
+      this.#setState(true);
+      // The first allocate needs to know the store's time; after a failover it may be another.
+      this.#client.time().then(
+        ([seconds, micros]) => this.learnTime(Number(seconds) * 1000 + Number(micros) / 1000),
+        () => undefined,
+      );
+    });
     this.#client.on('close', () => this.#setState(false));
     this.#client.connect().catch((error: Error) => {
       this.#lastError = describeError(error);
@@ -117,8 +124,8 @@ export class StoreConnection {
     return this.#offsetMs === undefined ? undefined : this.#offsetMs + this.#options.clock.monotonic();
   }
 
-  get isUp(): boolean {
-    return this.#up;
+  get clock(): Clock {
+    return this.#options.clock;
   }
 
   close(): void {

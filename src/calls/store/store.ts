@@ -91,10 +91,11 @@ export class CallStore {
         ]),
       );
     };
+    const giveUpMs = this.connection.clock.monotonic() + request.patienceMs;
     let reply = await send();
-    if (reply[0] === 'late') {
-      // Either it was late, or our idea of the store's clock is old (a failover to another clock): once more.
-      this.connection.learnTime(Number(reply[1]));
+    if (reply[0] === 'late') this.connection.learnTime(Number(reply[1]));
+    if (reply[0] === 'late' && this.connection.clock.monotonic() < giveUpMs) {
+      // Not late by our own clock: our idea of the store's was old (a failover to another clock). Once more.
       reply = await send();
     }
     if (reply[0] === 'late') {

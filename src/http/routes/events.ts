@@ -1,13 +1,24 @@
-/** Server-sent events: what happens to calls, pods and configuration, live, and again from `since`. */
+/**
+ * Server-sent events: what happens to calls, pods and configuration, live, and again from `since`.
+ *
+ * The feed only rings; every listener reads the stream for itself from where it stands. So nothing is missed or
+ * doubled when the feed starts late or starts over, and a listener that reads slowly holds one page in memory.
+ */
+import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
-import { compareEventIds, type StoreEvent } from '../../calls/events.js';
+import type { StoreEvent } from '../../calls/events.js';
 import { AppError } from '../../errors.js';
 import type { App, HttpContext } from '../context.js';
+import { callerGone, withDeadline } from '../deadline.js';
+import { ErrorAnswer } from '../schemas.js';
 
 const mostListeners = 100;
-const heartbeatMs = 15_000;
-/** A listener that does not read is cut off rather than remembered. */
-const mostBufferedBytes = 1024 * 1024;
+/** Proxies close silent connections. Also the longest an event is late if the feed has missed it. */
+export const heartbeatMs = 15_000;
+/** A listener that takes nothing for this long is cut off. */
+export const stuckAfterMs = 30_000;
+/** Events that come together are read together: at most 50 reads a second and listener. */
+const burstMs = 20;
 
 const Query = Type.Object({
   since: Type.Optional(
@@ -18,88 +29,146 @@ const Query = Type.Object({
   ),
 });
 
-export async function eventRoutes(app: App, { feed, clock, stopping }: HttpContext): Promise<void> {
+export async function eventRoutes(app: App, context: HttpContext): Promise<void> {
+  const { feed, clock, config, stopping } = context;
+  let listeners = 0;
+
   app.get(
     '/events',
     {
+      exposeHeadRoute: false,
       schema: {
         tags: ['operators'],
         summary: 'Server-sent events; ?since= (or Last-Event-ID) replays what is kept',
         querystring: Query,
+        response: { 400: ErrorAnswer, 429: ErrorAnswer, 503: ErrorAnswer },
       },
     },
     async (request, reply) => {
-      if (feed.listeners >= mostListeners) {
+      if (stopping.aborted) {
+        throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
+      }
+      if (listeners >= mostListeners) {
         throw new AppError(
           'too_many_requests',
           `${mostListeners} listeners are connected to this router already`,
-          {
-            retryAfterSeconds: 5,
-          },
+          { retryAfterSeconds: 5 },
         );
       }
       const lastId = request.headers['last-event-id'];
       const resume = typeof lastId === 'string' && /^\d{1,16}-\d{1,20}$/.test(lastId) ? lastId : undefined;
       const since = request.query.since ?? resume;
 
-      // Listen first, then replay, so that nothing falls between the two.
-      let waiting: StoreEvent[] | undefined = [];
-      let last = '0-0';
-      const send = (event: StoreEvent) => {
-        if (compareEventIds(event.id, last) <= 0) return;
-        last = event.id;
-        const data = JSON.stringify({ id: event.id, type: event.type, at: event.at, ...event.fields });
-        raw.write(`id: ${event.id}\nevent: ${event.type}\ndata: ${data}\n\n`);
-        if (raw.writableLength > mostBufferedBytes) raw.destroy();
-      };
-      const unsubscribe = feed.subscribe((event) => (waiting ? waiting.push(event) : send(event)));
-      const { raw } = reply;
-      let firstPage: StoreEvent[] = [];
-      try {
-        if (since !== undefined) firstPage = await feed.replay(since);
-      } catch (error) {
-        unsubscribe();
-        throw error;
-      }
-      reply.hijack();
-      raw.writeHead(200, {
-        'content-type': 'text/event-stream',
-        'cache-control': 'no-store',
-        'x-accel-buffering': 'no',
-        'x-request-id': request.id,
-      });
-      raw.write('retry: 2000\n\n');
       const ended = new AbortController();
-      const end = () => {
-        ended.abort();
-        unsubscribe();
-        raw.end();
-      };
-      raw.once('close', end);
+      const end = () => ended.abort();
+      const bell = new Bell(ended.signal);
+      reply.raw.once('close', end);
       stopping.addEventListener('abort', end, { once: true });
-      void beat(raw, clock, ended.signal);
+      const unsubscribe = feed.subscribe(() => bell.ring());
+      listeners += 1;
       try {
-        for (let page = firstPage; page.length > 0 && !ended.signal.aborted; page = await feed.replay(last))
-          page.forEach(send);
-      } catch {
-        // The store went away while replaying: the browser connects again and resumes from its last id.
-        end();
+        const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
+        const start = since ?? (await inTime(feed.latest(1)))[0]?.id ?? '0-0';
+        const page = await inTime(feed.replay(start));
+        if (callerGone(request)) end();
+        reply.hijack();
+        open(reply.raw, request.id);
+        await stream(context, reply.raw, { start, page, bell, ended });
+      } finally {
+        listeners -= 1;
+        unsubscribe();
+        stopping.removeEventListener('abort', end);
       }
-      waiting.forEach(send);
-      waiting = undefined;
     },
   );
 }
 
-/** Proxies close silent connections. */
-async function beat(
-  raw: { write(text: string): boolean },
+function open(raw: ServerResponse, requestId: string): void {
+  raw.writeHead(200, {
+    'content-type': 'text/event-stream',
+    'cache-control': 'no-store',
+    'x-accel-buffering': 'no',
+    'x-request-id': requestId,
+    connection: 'close',
+  });
+  raw.write('retry: 2000\n\n');
+}
+
+interface Reader {
+  start: string;
+  page: StoreEvent[];
+  bell: Bell;
+  ended: AbortController;
+}
+
+/** Resolves when the listener is gone, the router stops, or the store does not answer. Never rejects. */
+async function stream(
+  { feed, clock }: Pick<HttpContext, 'feed' | 'clock'>,
+  raw: ServerResponse,
+  { start, page, bell, ended }: Reader,
+): Promise<void> {
+  const { signal } = ended;
+  let last = start;
+  let next = page;
+  try {
+    while (!signal.aborted) {
+      for (const event of next) raw.write(show(event));
+      last = next.at(-1)?.id ?? last;
+      if (raw.writableNeedDrain && !(await drained(raw, clock, signal))) return void raw.destroy();
+      if (next.length === 0) {
+        if (await bell.heard(clock)) await clock.sleep(burstMs, signal);
+        else if (!signal.aborted) raw.write(': still here\n\n');
+      }
+      if (!signal.aborted) next = await feed.replay(last);
+    }
+  } catch {
+    // The store went away: the browser connects again and resumes from its last id.
+  }
+  raw.end();
+}
+
+function show({ id, type, at, fields }: StoreEvent): string {
+  return `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify({ ...fields, id, type, at })}\n\n`;
+}
+
+/** False when the listener has taken nothing for too long. */
+async function drained(
+  raw: ServerResponse,
   clock: HttpContext['clock'],
   signal: AbortSignal,
-): Promise<void> {
-  for (;;) {
-    await clock.sleep(heartbeatMs, signal);
-    if (signal.aborted) return;
-    raw.write(': still here\n\n');
+): Promise<boolean> {
+  const done = new AbortController();
+  const finish = () => done.abort();
+  raw.once('drain', finish);
+  signal.addEventListener('abort', finish, { once: true });
+  await clock.sleep(stuckAfterMs, done.signal);
+  raw.off('drain', finish);
+  signal.removeEventListener('abort', finish);
+  return done.signal.aborted;
+}
+
+/** Remembers that it was rung while nobody was waiting. */
+class Bell {
+  #rung = false;
+  #wake = new AbortController();
+
+  constructor(readonly ended: AbortSignal) {
+    ended.addEventListener('abort', () => this.#wake.abort(), { once: true });
+  }
+
+  ring(): void {
+    this.#rung = true;
+    this.#wake.abort();
+  }
+
+  /** Waits for the next ring; false when there was none within a heartbeat, or the listener is gone. */
+  async heard(clock: HttpContext['clock']): Promise<boolean> {
+    if (!this.#rung && !this.ended.aborted) {
+      this.#wake = new AbortController();
+      await clock.sleep(heartbeatMs, this.#wake.signal);
+    }
+    const rung = this.#rung;
+    this.#rung = false;
+    return rung;
   }
 }

@@ -5,7 +5,7 @@ import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../durations.js';
 import { AppError } from '../../errors.js';
 import type { App, HttpContext } from '../context.js';
-import { withDeadline } from '../deadline.js';
+import { callerGone, withDeadline } from '../deadline.js';
 import * as schemas from '../schemas.js';
 
 const longestWaitMs = 24 * 3_600_000;
@@ -64,20 +64,24 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
           },
         );
       }
+      // Before anything is waited for: a caller that leaves meanwhile is noticed too.
+      const over = new AbortController();
+      const end = () => over.abort();
+      reply.raw.once('close', end);
       let { activeCalls } = await withDeadline(
         clock,
         config.requestTimeoutMs,
         router.drain(pod_name, waitMs),
       );
       if (waitMs > 0 && activeCalls > 0) {
-        const closed = new AbortController();
-        reply.raw.once('close', () => closed.abort());
+        if (callerGone(request) || stopping.aborted) end();
+        stopping.addEventListener('abort', end, { once: true });
         waiters += 1;
         try {
-          const until = AbortSignal.any([closed.signal, stopping]);
-          activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, waitMs, until);
+          activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, waitMs, over.signal);
         } finally {
           waiters -= 1;
+          stopping.removeEventListener('abort', end);
         }
       }
       const message =

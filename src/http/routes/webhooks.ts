@@ -19,6 +19,10 @@ interface Params {
   record: Record<string, string | undefined>;
 }
 
+interface Received extends Params {
+  query: Record<string, string | undefined>;
+}
+
 interface Answers {
   stream(url: string): unknown;
   /** Undefined: 503 JSON. */
@@ -94,14 +98,17 @@ function acceptBodies(scope: App, provider: Provider): void {
 }
 
 /** The body's fields over the query's, after the signature has been checked. */
-function readParams(context: HttpContext, provider: Provider, request: FastifyRequest): Params {
+function readParams(context: HttpContext, provider: Provider, request: FastifyRequest): Received {
   const body = (request.body ?? { pairs: [], record: {} }) as Params;
   verify(context, provider, request, body.pairs);
-  const query = request.query as Record<string, string | string[] | undefined>;
-  const fromQuery = Object.fromEntries(
-    Object.entries(query).map(([key, value]) => [key, Array.isArray(value) ? value[0] : value]),
+  // A name sent twice comes as a list: the first one counts, as in a form.
+  const query = Object.fromEntries(
+    Object.entries(request.query as Record<string, string | string[] | undefined>).map(([key, value]) => [
+      key,
+      Array.isArray(value) ? value[0] : value,
+    ]),
   );
-  return { pairs: body.pairs, record: { ...fromQuery, ...body.record } };
+  return { pairs: body.pairs, record: { ...query, ...body.record }, query };
 }
 
 function verify(
@@ -148,7 +155,7 @@ async function allocate(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<unknown> {
-  const { record } = readParams(context, provider, request);
+  const { record, query } = readParams(context, provider, request);
   const callSid = callSidOf(provider, record);
   const problem = callSidProblem(callSid, provider === 'plivo' ? 'CallUUID' : 'CallSid');
   if (problem) throw new AppError('invalid_request', problem);
@@ -159,7 +166,6 @@ async function allocate(
     await releaseIfFinal(context, provider, record, request);
     return provider === 'exotel' ? { success: true, released: true } : '<Response/>';
   }
-  const query = request.query as Record<string, string | undefined>;
   const merchantId = query.merchant_id ?? '';
   if (merchantId !== '' && !isName(merchantId)) {
     throw new AppError('invalid_request', 'merchant_id must be 1 to 64 of A-Z a-z 0-9 _ . -');

@@ -54,7 +54,7 @@ describeEngines('allocate', (engine) => {
     }
     expect(loads).toEqual({ a: 3, b: 3 });
     expect(await store.allocate('one too many', ['pool:basic'])).toBeUndefined();
-    expect(await engine.redis.zrange('voice:pool:basic:available', 0, -1, 'WITHSCORES')).toEqual([
+    expect(await engine.redis.zrange('voice:pool:basic:available', 0, '-1', 'WITHSCORES')).toEqual([
       ...['a', '3'],
       ...['b', '3'],
     ]);

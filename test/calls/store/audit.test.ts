@@ -19,12 +19,12 @@ async function broken(redis: Redis): Promise<string[]> {
     const key = pool.startsWith('pool:') ? `voice:${pool}:available` : `voice:${pool}:pods`;
     const scores = new Map<string, number>();
     if (max > 1) {
-      const flat = await redis.zrange(key, 0, -1, 'WITHSCORES');
+      const flat = await redis.zrange(key, 0, '-1', 'WITHSCORES');
       for (let i = 0; i < flat.length; i += 2) scores.set(flat[i] as string, Number(flat[i + 1]));
     } else for (const pod of await redis.smembers(key)) scores.set(pod, 0);
-    const indexed = new Set(await redis.zrange(`voice:${pool}:calls`, 0, -1));
+    const indexed = new Set(await redis.zrange(`voice:${pool}:calls`, 0, '-1'));
     for (const pod of await redis.smembers(`voice:${pool}:assigned`)) {
-      const calls = await redis.zrange(`voice:pod:calls:${pod}`, 0, -1);
+      const calls = await redis.zrange(`voice:pod:calls:${pod}`, 0, '-1');
       const blocked = (await redis.exists(`voice:pod:draining:${pod}`, `voice:pod:suspended:${pod}`)) > 0;
       const score = scores.get(pod);
       scores.delete(pod);

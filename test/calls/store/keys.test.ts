@@ -40,8 +40,8 @@ const known: Row[] = [
     name: new RegExp(`^pod:${pod}$`),
     type: is('hash'),
     fields: {
-      always: ['status', 'uid'],
-      sometimes: ['allocated_call_sid', 'allocated_at', 'released_at', 'source_pool'],
+      always: ['status'],
+      sometimes: ['allocated_call_sid', 'allocated_at', 'released_at', 'source_pool', 'uid'],
     },
   },
 ];
@@ -71,7 +71,7 @@ async function everything(redis: Redis, keys: string[]): Promise<string[]> {
     string: (key) => redis.get(key),
     hash: (key) => redis.hgetall(key),
     set: (key) => redis.smembers(key),
-    zset: (key) => redis.zrange(key, 0, -1),
+    zset: (key) => redis.zrange(key, 0, '-1'),
   };
   const texts = keys.map(async (key) => [key, JSON.stringify(await readers[await redis.type(key)]?.(key))]);
   return (await Promise.all(texts)).flat() as string[];
@@ -155,11 +155,12 @@ describeEngines('keys', (engine) => {
       'gold',
       'merchant:vip',
     ]);
-    expect(await redis.zrange('voice:pool:basic:available', 0, -1, 'WITHSCORES')).toEqual(['basic-2', '1']);
+    expect(await redis.zrange('voice:pool:basic:available', 0, '-1', 'WITHSCORES')).toEqual(['basic-2', '1']);
     expect(await redis.hmget('voice:call:v', 'pod_name', 'source_pool')).toEqual(['vip-1', 'merchant:vip']);
     expect(await redis.hget('voice:pod:basic-1', 'status')).toBe('draining');
+    expect(await redis.hget('voice:pod:gold-1', 'uid')).toBe('u1');
     expect(await redis.hget('voice:pod:gold-1', 'status')).toBe('allocated');
-    expect(await redis.zrange('voice:pod:calls:basic-1', 0, -1)).toHaveLength(3);
+    expect(await redis.zrange('voice:pod:calls:basic-1', 0, '-1')).toHaveLength(3);
     expect(await redis.get('voice:lease:vip-1')).toBe('v');
     expect(await redis.zcard('voice:merchant:acme:calls')).toBe(1);
   });

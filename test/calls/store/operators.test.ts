@@ -94,7 +94,7 @@ describeEngines('by hand', (engine) => {
       expect(await store.allocate('2', [pool])).toBeUndefined();
       await store.sweep();
       if (pool === 'pool:basic') {
-        const scores = await engine.redis.zrange(availableKey(pool), 0, -1, 'WITHSCORES');
+        const scores = await engine.redis.zrange(availableKey(pool), 0, '-1', 'WITHSCORES');
         expect(scores.filter((_, i) => i % 2 === 1)).toEqual(['0', '1']);
       } else expect(await engine.redis.scard(availableKey(pool))).toBe(1);
       expect((await store.calls.snapshot()).activeCalls).toBe(1);

@@ -77,7 +77,7 @@ describeEngines('sweep', (engine) => {
     if (pool === 'pool:basic') await engine.redis.zadd(key, 0, 'ghost', 0, 'other');
     else await engine.redis.sadd(key, 'ghost', 'other');
     expect(await store.sweep(pool)).toEqual({ ...idle, podsTakenOut: 2 });
-    const members = pool === 'pool:basic' ? engine.redis.zrange(key, 0, -1) : engine.redis.smembers(key);
+    const members = pool === 'pool:basic' ? engine.redis.zrange(key, 0, '-1') : engine.redis.smembers(key);
     expect(await members).toEqual(['a']);
   });
 

@@ -205,7 +205,7 @@ describeEngines('set_tiers', (engine) => {
     await store.calls.drain('a');
     await store.pools.suspend(store.epoch, 'not_ready', ['b']);
     await set({ gold: { type: 'shared', max_concurrent: 2 }, basic, vip }, ['gold', 'basic']);
-    expect(await engine.redis.zrange('voice:pool:gold:available', 0, -1)).toEqual(['c']);
+    expect(await engine.redis.zrange('voice:pool:gold:available', 0, '-1')).toEqual(['c']);
   });
 
   it('a change leaves an event with the version and who made it', async () => {

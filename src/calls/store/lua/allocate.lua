@@ -16,18 +16,19 @@ local deadline = now + lease
 -- Its caller has been told that it failed: it must not take a pod now.
 if not_after and now > not_after then return { 'late', now } end
 
-local record = call('HMGET', call_key(sid), 'pod_name', 'source_pool', 'allocated_at', 'fence')
+local record_key = call_key(sid)
+local record = call('HMGET', record_key, 'pod_name', 'source_pool', 'allocated_at', 'fence')
 if record[1] then
   local pod = record[1]
   local held = call('ZSCORE', pod_calls_key(pod), sid)
   if held then
     deadline = math.max(deadline, tonumber(held))
     move_lease(sid, pod, (read_pod(pod)), deadline, info_ttl)
-    call('HSET', call_key(sid), 'asked_again', 1)
+    call('HSET', record_key, 'asked_again', 1)
     call('SET', P .. 'lease:' .. pod, sid, 'PX', digits(deadline - now))
     return { 'ok', pod, record[2], record[3], deadline, record[4], 1, 0, now }
   end
-  call('DEL', call_key(sid))
+  call('DEL', record_key)
 end
 
 -- The available sets are derived, so a candidate is checked against the truth. One that fails leaves
@@ -85,12 +86,12 @@ if not pod then
 end
 
 local fence, allocated_at, score = next_count(P .. 'fence'), iso(now), digits(deadline)
-if kind == 'shared' then call('ZADD', available_key(pool), load + 1, pod) end
-call('ZADD', pod_calls_key(pod), score, sid)
+local added = call('ZADD', pod_calls_key(pod), score, sid)
+if kind == 'shared' then call('ZADD', available_key(pool), load + added, pod) end
 call('ZADD', pool_calls_key(pool), score, sid)
-call('HSET', call_key(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', ARGV[3],
+call('HSET', record_key, 'pod_name', pod, 'source_pool', pool, 'merchant_id', ARGV[3],
   'allocated_at', allocated_at, 'fence', fence, 'provider', ARGV[4], 'flow', ARGV[5], 'template', ARGV[6])
-call('PEXPIRE', call_key(sid), info_ttl)
+call('PEXPIRE', record_key, info_ttl)
 call('SET', P .. 'lease:' .. pod, sid, 'PX', lease)
 call('HSET', P .. 'pod:' .. pod, 'status', 'allocated', 'allocated_call_sid', sid,
   'allocated_at', allocated_at, 'source_pool', pool)

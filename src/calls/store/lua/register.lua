@@ -1,7 +1,7 @@
 -- Makes a batch of pods known: assigns pools, applies suspensions, makes the rest available.
 -- ARGV: 2 epoch, 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
 --       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), must_report, metadata}...]}
--- Result: {'ok', {pod, outcome, pool, lost sid, ..., ''}...} with outcome 'new' | 'known' | 'moved' | 'waiting'
+-- Result: {'ok', {pod, outcome, pool, lost sid...}...} with outcome 'new' | 'known' | 'moved' | 'waiting'
 --         {'stale_epoch'}
 -- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
 -- pod, so the old one's calls end first.
@@ -31,16 +31,13 @@ local function register(pod)
 
   local pool, outcome = pod.pool, 'known'
   if pool == '' then pool = (kind_of(current) and current) or choose() end
-  if string.sub(pool, 1, 9) == 'merchant:' then
-    local kind = call('HGET', P .. 'pools', pool)
-    if not kind or kind == 'gone' then call('HSET', P .. 'pools', pool, 'label') end
-  end
   if not current then
     outcome = 'new'
     if pod.must_report and pod.suspended == '' then pod.suspended = 'awaiting_report' end
   elseif pool ~= current then
-    local _, max = kind_of(pool)
-    if load_of(name) > max then
+    -- A merchant pool that does not exist yet will be exclusive.
+    local kind, max = kind_of(pool)
+    if load_of(name) > (kind and max or 1) then
       pool, outcome = current, 'waiting'
     else
       leave(name, current)
@@ -50,6 +47,9 @@ local function register(pod)
 
   call('SADD', P .. pool .. ':assigned', name)
   if pool ~= current then
+    if string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
+      call('HSET', P .. 'pools', pool, 'label')
+    end
     call('SET', P .. 'pod:tier:' .. name, tier_of(pool))
     local entries = call('ZRANGE', pod_calls_key(name), 0, -1, 'WITHSCORES')
     for i = 1, #entries, 2 do call('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
@@ -58,10 +58,10 @@ local function register(pod)
   local suspension = P .. 'pod:suspended:' .. name
   if pod.suspended ~= '' then
     call('SET', suspension, pod.suspended)
-  elseif call('GET', suspension) ~= 'awaiting_report' then
-    call('DEL', suspension)
+  elseif call('GET', suspension) ~= 'awaiting_report' and call('DEL', suspension) == 1 then
+    event('pod_resumed', 'pod', name, 'pool', pool)
   end
-  if uid ~= pod.uid or not current then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
+  if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
   if call('HGET', P .. 'pod:metadata', name) ~= pod.metadata then
     call('HSET', P .. 'pod:metadata', name, pod.metadata)
   end

@@ -8,6 +8,7 @@
 --#include counter
 --#include calls
 --#include settle
+--#include leftover
 local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
 if not pool then return { 'pod_not_found' } end
@@ -46,7 +47,7 @@ end
 local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do
   local sid = entries[i]
-  if not reported[sid] then
+  if not reported[sid] and not drop_leftover(sid, pod, pool) then
     local since = tonumber(call('HGET', call_key(sid), 'missing_since') or now)
     if now >= since + grace then
       end_call(sid, pod, pool, grace)

@@ -2,11 +2,11 @@
 -- A pod's truth (tier, draining mark, suspension, live calls) and its place in the available set.
 
 -- Why a pod may not take a call, or false. The draining mark holds its deadline; one that an operator
--- wrote by hand (any other text) holds as long as the key exists.
+-- wrote by hand (any other text, also a `1`: below 1e11 ms, 1973, it is no deadline) holds while it exists.
 local function block_of(draining, suspended)
   if suspended then return suspended end
   local untl = draining and tonumber(draining)
-  if draining and (not untl or untl > now) then return 'draining' end
+  if draining and (not untl or untl < 1e11 or untl > now) then return 'draining' end
   return false
 end
 

@@ -1,5 +1,6 @@
 --#include calls
 --#include settle
+--#include leftover
 -- Ends the calls of one pod that have lost their owner: past their lease, or their record was deleted.
 -- An entry whose record names another pod is a leftover and goes alone. Returns the number ended.
 local function end_expired(pod, pool, grace, reason)
@@ -7,10 +8,8 @@ local function end_expired(pod, pool, grace, reason)
   local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
   for i = 1, #entries, 2 do
     local sid = entries[i]
-    local owner = call('HGET', call_key(sid), 'pod_name')
-    if owner and owner ~= pod then
-      call('ZREM', pod_calls_key(pod), sid)
-    elseif not owner or tonumber(entries[i + 1]) <= now then
+    local leftover, owner = drop_leftover(sid, pod, pool)
+    if not leftover and (not owner or tonumber(entries[i + 1]) <= now) then
       end_call(sid, pod, pool, grace)
       ended = ended + 1
       event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool or '',
@@ -23,6 +22,7 @@ end
 -- Ends what has expired on the pod of one call of a pool's index, and repairs the index where the two differ.
 local function reclaim(sid, pool, grace)
   local pod = call('HGET', call_key(sid), 'pod_name')
+  if pod and pool_of(call('GET', P .. 'pod:tier:' .. pod)) ~= pool then pod = nil end
   local ended = 0
   if pod then
     ended = end_expired(pod, pool, grace, 'lease expired')

@@ -23,10 +23,13 @@ local function settle(pod)
   local load = load_of(pod)
   local moved = pool and place(pod, pool, kind_of(pool), load, block) or 0
   mirror_lease(pod, load, lease)
-  local status = status_of(load, block)
-  if pool and call('HGET', P .. 'pod:' .. pod, 'status') ~= status then
-    call('HSET', P .. 'pod:' .. pod, 'status', status)
-    if load == 0 then call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', '') end
+  if pool then
+    local status = status_of(load, block)
+    local shown = call('HMGET', P .. 'pod:' .. pod, 'status', 'allocated_call_sid')
+    if shown[1] ~= status then call('HSET', P .. 'pod:' .. pod, 'status', status) end
+    if (shown[2] or '') ~= '' and not call('ZSCORE', pod_calls_key(pod), shown[2]) then
+      call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', call('GET', P .. 'lease:' .. pod) or '')
+    end
   end
   return moved, load, block, pool
 end

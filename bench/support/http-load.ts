@@ -1,0 +1,109 @@
+/** Load on a POST route over keep-alive connections: by `wrk` where it is installed, else by plain sockets. */
+import { execFile, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { throughput } from './measure.js';
+
+export interface HttpLoad {
+  name: string;
+  /** Answers a second; every call SID is a new one. Fails if an answer is not a 200. */
+  run(url: string, path: string, connections: number, ms: number): Promise<number>;
+}
+
+export function httpLoad(): HttpLoad {
+  // wrk has no --version that succeeds; it prints its usage and ends with 1.
+  const found = spawnSync('wrk', ['--version'], { encoding: 'utf8' }).error === undefined;
+  return found ? { name: 'wrk', run: runWrk } : { name: 'sockets of this process', run: runSockets };
+}
+
+let run = 0;
+
+const body = (sid: string) => `{"call_sid":"${sid}","merchant_id":"acme","template":"order-confirmation"}`;
+
+async function runWrk(url: string, path: string, connections: number, ms: number): Promise<number> {
+  const folder = mkdtempSync(join(tmpdir(), 'smart-router-bench-'));
+  const script = join(folder, 'load.lua');
+  const sid = `CA${String(++run).padStart(8, '0')}' .. string.format('%024d', count) .. '`;
+  writeFileSync(
+    script,
+    `local count = 0
+local headers = { ['content-type'] = 'application/json' }
+function request()
+  count = count + 1
+  return wrk.format('POST', '${path}', headers, '${body(sid)}')
+end
+`,
+  );
+  try {
+    const seconds = Math.max(1, Math.round(ms / 1000));
+    const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '-s', script, url];
+    const { stdout } = await promisify(execFile)('wrk', args);
+    const wrong = /Non-2xx or 3xx responses: (\d+)|Socket errors: (.*)/.exec(stdout);
+    if (wrong) throw new Error(`${path}: ${wrong[0]}`);
+    const rate = /Requests\/sec:\s+([\d.]+)/.exec(stdout)?.[1];
+    if (rate === undefined) throw new Error(`wrk said nothing of a rate:\n${stdout}`);
+    return Number(rate);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function runSockets(url: string, path: string, connections: number, ms: number): Promise<number> {
+  const { hostname, port } = new URL(url);
+  const prefix = `CA${String(++run).padStart(8, '0')}`;
+  let count = 0;
+  const clients = Array.from({ length: connections }, () => new Connection(hostname, Number(port)));
+  try {
+    return await throughput(connections, ms, async (caller) => {
+      const text = body(prefix + String(++count).padStart(24, '0'));
+      const status = await clients[caller]?.post(path, text);
+      if (status !== '200') throw new Error(`${path} answered ${status}`);
+    });
+  } finally {
+    for (const client of clients) client.close();
+  }
+}
+
+/** One request at a time; reads no more of an answer than its status and its length. */
+class Connection {
+  readonly #socket;
+  #received = '';
+  #resolve: (status: string) => void = () => {};
+  #reject: (error: Error) => void = () => {};
+
+  constructor(host: string, port: number) {
+    this.#socket = connect({ host, port, noDelay: true });
+    this.#socket.setEncoding('latin1');
+    this.#socket.on('data', (text: string) => this.#read(text));
+    this.#socket.on('error', (error) => this.#reject(error));
+    this.#socket.on('close', () => this.#reject(new Error('the server closed the connection')));
+  }
+
+  post(path: string, text: string): Promise<string> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+      this.#socket.write(
+        `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+      );
+    });
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #read(text: string): void {
+    this.#received += text;
+    const head = this.#received.indexOf('\r\n\r\n');
+    if (head < 0) return;
+    const length = Number(/content-length: (\d+)/i.exec(this.#received)?.[1] ?? 0);
+    if (this.#received.length < head + 4 + length) return;
+    const status = this.#received.slice(9, 12);
+    this.#received = '';
+    this.#resolve(status);
+  }
+}

@@ -1,0 +1,34 @@
+/** Times as people say them. `now` is the router's clock where it is known, so that a wrong one here does no harm. */
+
+/** `0s`, `42s`, `3m 5s`, `2h 14m`, `3d 4h`: two units are enough. */
+export function span(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 60) return `${seconds}s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${seconds % 60}s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)}h ${minutes % 60}m`;
+  const hours = Math.floor(minutes / 60);
+  return `${Math.floor(hours / 24)}d ${hours % 24}h`;
+}
+
+/** Since `time`, or `-` when there is none. */
+export function age(time: string | null | undefined, nowMs: number): string {
+  const at = time ? Date.parse(time) : Number.NaN;
+  return Number.isNaN(at) ? '-' : span(nowMs - at);
+}
+
+/** Until `time`: `14m 50s left`, or `over since 3s`. */
+export function countdown(time: string | null | undefined, nowMs: number): string {
+  const at = time ? Date.parse(time) : Number.NaN;
+  if (Number.isNaN(at)) return '-';
+  return at >= nowMs ? `${span(at - nowMs)} left` : `over since ${span(nowMs - at)}`;
+}
+
+export function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+/** `20 of 300 pods shown`: the last line of a list. */
+export function shownOf(shown: number, total: number, noun: string): string {
+  return shown === total ? count(total, noun) : `${shown} of ${count(total, noun)} shown`;
+}

@@ -1,0 +1,14 @@
+/** The answers of the API, by the schemas that the router itself serialises with; types only. */
+import type { Static } from 'typebox';
+import type * as schemas from '../http/schemas.js';
+
+export type Status = Static<typeof schemas.Status>;
+export type Pool = Static<typeof schemas.Pool>;
+export type Pod = Static<typeof schemas.Pod>;
+export type Call = Static<typeof schemas.Call>;
+export type Tiers = Static<typeof schemas.Tiers>;
+export type Merchant = Static<typeof schemas.Merchant>;
+export type Allocated = Static<typeof schemas.Allocated>;
+export type Released = Static<typeof schemas.Released>;
+export type Drained = Static<typeof schemas.Drained>;
+export type Undrained = Static<typeof schemas.Undrained>;

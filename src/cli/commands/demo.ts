@@ -1,0 +1,33 @@
+/** `smart-router demo`. */
+import type { Command } from 'commander';
+import { type Cli, describe, wholeNumber } from '../cli.js';
+import type { DemoCommandOptions } from '../demo.js';
+
+export function demo(parent: Command, cli: Cli): void {
+  const command = describe(parent.command('demo'), {
+    summary: 'run a router with everything it needs inside, and traffic to look at',
+    about: 'Needs no Redis, no Kubernetes and no telephony. Nothing it holds outlives it.',
+    examples: [
+      ['demo', ''],
+      ['demo --seconds 60 --quiet', 'one minute, only the beginning and the summary'],
+      ['status', 'in another terminal: look at it'],
+    ],
+    json: 'print a failure to start as a JSON document; the show itself is for people',
+  })
+    .option(
+      '--port <n>',
+      'where to listen (default: HTTP_PORT, else 8080, or the next free one)',
+      wholeNumber(0, 65_535),
+    )
+    .option('--seed <n>', 'the same seed makes the same choices', wholeNumber(0, 4_294_967_295))
+    .option('--seconds <n>', 'end after so many seconds', wholeNumber(1, 1_000_000))
+    .option('--quiet', 'only the banner and the summary');
+  command.action(async () => {
+    cli.resident = true;
+    const { port, seed, seconds, quiet } = command.opts<DemoCommandOptions>();
+    const options = { port, seed, seconds, quiet };
+    const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+    const { demo: run } = await import('../demo.js');
+    cli.exitCode = await run(cli.env, given);
+  });
+}

@@ -1,0 +1,49 @@
+/** `smart-router doctor`: looks at everything it can reach and says what to do. */
+import type { Command } from 'commander';
+import { count } from '../ages.js';
+import { answer, type Cli, describeOperator, readUrl } from '../cli.js';
+import type { Check } from '../doctor/check.js';
+import { Failure } from '../failure.js';
+import type { Colour, Paint } from '../screen.js';
+import { clean } from '../table.js';
+
+export function doctor(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('doctor'), {
+    summary: 'check the configuration, the store and the router, and say what to do',
+    about:
+      'Changes nothing. Reads the same environment as `serve`; a check that cannot be made is skipped, and only\n"fail" makes the exit code 1.',
+    examples: [
+      ['doctor', ''],
+      ['doctor --url https://router.example.com', 'with the router that runs there'],
+      ['doctor --json | jq ".checks[] | select(.status!=\\"ok\\")"', ''],
+    ],
+  });
+  answer(command, cli, async () => {
+    const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
+    const { examine } = await import('../doctor/examine.js');
+    const checks = await examine(cli.env, cli.clock, readUrl(url, cli.env), timeout);
+    const failed = checks.filter(({ status }) => status === 'fail').length;
+    return {
+      document: { checks },
+      text: show(checks, cli.screen.paint),
+      failure: failed > 0 ? new Failure('checks_failed', `${count(failed, 'check')} failed`) : undefined,
+    };
+  });
+}
+
+const colours: Readonly<Record<Check['status'], Colour>> = {
+  ok: 'green',
+  warn: 'yellow',
+  fail: 'red',
+  skip: 'dim',
+};
+
+function show(checks: readonly Check[], paint: Paint): string {
+  const width = Math.max(...checks.map(({ name }) => name.length));
+  return checks
+    .map(({ name, status, message, hint }) => {
+      const text = clean(hint === undefined ? message : `${message}. ${hint}`);
+      return `${paint(colours[status], status.padEnd(4))}  ${name.padEnd(width)}  ${text}\n`;
+    })
+    .join('');
+}

@@ -1,0 +1,104 @@
+/** `smart-router status`: pools, leader, loops, store. */
+import type { Command } from 'commander';
+import { age } from '../ages.js';
+import type { Status } from '../answers.js';
+import { answerWith, type Cli, describeOperator } from '../cli.js';
+import { Failure } from '../failure.js';
+import { byText, readStatus } from '../lists.js';
+import type { Paint } from '../screen.js';
+import { type Cell, clean, facts, table, usageBar } from '../table.js';
+
+export function status(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('status'), {
+    summary: 'show pools, calls, leader, loops and store',
+    examples: [
+      ['status', ''],
+      ['status --url https://router.example.com', 'another router'],
+      ['status --json | jq .pools.gold', 'for a script'],
+    ],
+  });
+  answerWith(command, cli, async (api) => {
+    const { body, nowMs } = await readStatus(api);
+    const { paint } = cli.screen;
+    const warnings = body.tier_config_differs
+      ? ['TIER_CONFIG of this router differs from the store, which counts: see `smart-router tiers get`']
+      : [];
+    const down = `the store of the router at ${api.baseUrl} does not answer: ${clean(body.store_error ?? 'no reason given')}`;
+    return {
+      document: body,
+      text: [summary(body, api.baseUrl, paint), pools(body, paint), loops(body, nowMs, paint)].join('\n'),
+      warnings,
+      failure: body.status === 'down' ? new Failure('store_unavailable', down) : undefined,
+    };
+  });
+}
+
+function summary(body: Status, url: string, paint: Paint): string {
+  const up = body.status === 'up';
+  return facts(
+    [
+      ['router', `${url} (version ${body.version})`],
+      ['store', { text: body.status, colour: up ? 'green' : 'red' }],
+      ['leader', leader(body)],
+      ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
+      ['tiers', `version ${body.tier_version}`],
+    ],
+    paint,
+  );
+}
+
+function leader({ is_leader, leader }: Status): Cell {
+  if (is_leader) return `${leader ?? ''} (this router)`.trim();
+  return leader ?? { text: 'not this router', colour: 'dim' };
+}
+
+function pools(body: Status, paint: Paint): string {
+  const names = Object.keys(body.pools).sort(byText);
+  if (names.length === 0) return body.status === 'up' ? 'no pools yet\n' : '';
+  const rows = names.map((name): Cell[] => {
+    const { type, assigned, available, active_calls, capacity } = body.pools[name] as Status['pools'][string];
+    const percent = capacity > 0 ? Math.round((100 * active_calls) / capacity) : 0;
+    const bar = `${usageBar(active_calls, capacity)} ${String(percent).padStart(3)}%`;
+    const colour = assigned === 0 ? 'dim' : available === 0 ? 'red' : percent >= 80 ? 'yellow' : 'green';
+    return [name, type, assigned, available, active_calls, capacity, { text: bar, colour }];
+  });
+  const columns = [
+    { head: 'POOL' },
+    { head: 'TYPE' },
+    { head: 'ASSIGNED', align: 'right' },
+    { head: 'AVAILABLE', align: 'right' },
+    { head: 'ACTIVE', align: 'right' },
+    { head: 'CAPACITY', align: 'right' },
+    { head: 'USE' },
+  ] as const;
+  return table(columns, rows, paint);
+}
+
+function loops(body: Status, nowMs: number, paint: Paint): string {
+  if (body.loops.length === 0) return 'no loops run here\n';
+  const rows = body.loops.map((loop): Cell[] => {
+    const last = age(loop.last_round_at, nowMs);
+    const did = Object.entries(loop.counts)
+      .filter(([, number]) => number !== 0)
+      .map(([name, number]) => `${name} ${number}`)
+      .join(', ');
+    const error: Cell = loop.last_error ? { text: loop.last_error, colour: 'red' } : did || '-';
+    return [
+      loop.name,
+      loop.running ? 'running' : { text: 'stopped', colour: 'yellow' },
+      last === '-' ? 'never' : `${last} ago`,
+      loop.rounds,
+      { text: String(loop.crashes), colour: loop.crashes > 0 ? 'yellow' : undefined },
+      error,
+    ];
+  });
+  const columns = [
+    { head: 'LOOP' },
+    { head: 'STATE' },
+    { head: 'LAST ROUND' },
+    { head: 'ROUNDS', align: 'right' },
+    { head: 'CRASHES', align: 'right' },
+    { head: 'LAST ERROR, OR WHAT IT DID' },
+  ] as const;
+  return table(columns, rows, paint);
+}

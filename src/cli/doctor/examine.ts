@@ -1,0 +1,60 @@
+/** All checks, in the order in which a person would make them. */
+import type { Clock } from '../../clock.js';
+import { type Config, loadConfig } from '../../config.js';
+import { ConfigError } from '../../errors.js';
+import { type Check, fail, ok, skip, warn } from './check.js';
+import { checkEmbedded } from './embedded.js';
+import { checkRouter } from './router.js';
+import { checkSetup } from './setup.js';
+import { checkStoreAt } from './store.js';
+
+export async function examine(
+  env: NodeJS.ProcessEnv,
+  clock: Clock,
+  url: string,
+  timeoutMs: number,
+): Promise<Check[]> {
+  const { config, checks } = readConfiguration(env, clock);
+  const [store, router] = await Promise.all([
+    config ? checkStoreAt(config, clock) : [skip('store', 'not looked at: its settings cannot be read')],
+    checkRouter({ env, clock, url, timeoutMs, config }),
+  ]);
+  return [
+    checkNode(process.versions.node),
+    ...checks,
+    checkEmbedded(config),
+    ...store,
+    ...(config ? checkSetup(env, config, clock) : []),
+    ...router,
+  ];
+}
+
+const oldestNode = 20;
+
+export function checkNode(version: string): Check {
+  return Number(version.split('.')[0]) >= oldestNode
+    ? ok('node', `v${version}`)
+    : fail('node', `v${version} is too old`, `Install Node.js ${oldestNode} or newer.`);
+}
+
+/** With problems elsewhere the store is still looked at, as long as its own variables can be read. */
+function readConfiguration(
+  env: NodeJS.ProcessEnv,
+  clock: Clock,
+): { config: Config | undefined; checks: Check[] } {
+  const name = 'configuration';
+  try {
+    const config = loadConfig(env, 'serve', clock);
+    const warnings = config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.'));
+    return { config, checks: warnings.length > 0 ? warnings : [ok(name, 'every value and relation holds')] };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const checks = error.problems.map((text) => fail(name, text, 'See `smart-router config`.'));
+    const ofStore = Object.fromEntries(Object.entries(env).filter(([key]) => key.startsWith('REDIS_')));
+    try {
+      return { config: loadConfig(ofStore, 'serve', clock), checks };
+    } catch {
+      return { config: undefined, checks };
+    }
+  }
+}

@@ -1,0 +1,209 @@
+/** The store: reachable, new enough, set up so that nothing is lost, and quick. Everything here only reads. */
+import { dataVersion } from '../../calls/import.js';
+import { checkStore, type StoreFacts, storeFacts } from '../../calls/store/check.js';
+import { StoreConnection } from '../../calls/store/connection.js';
+import { keysOf } from '../../calls/store/keys.js';
+import { parseTierConfigJson, serializeTierConfig } from '../../calls/tiers.js';
+import type { Clock } from '../../clock.js';
+import type { Config } from '../../config.js';
+import { hidePassword } from '../../config-fields.js';
+import { startEmbeddedValkey } from '../../embedded/valkey.js';
+import { ConfigError } from '../../errors.js';
+import { oneLine, toFailure } from '../failure.js';
+import { type Check, fail, ok, warn } from './check.js';
+
+const rounds = 5;
+/** One round trip inside a data centre is below 1 ms; ten times that is felt in every call. */
+const slowRoundTripMs = 10;
+const slowScriptMs = 50;
+const slowestAnswerMs = 4000;
+const clockWarningMs = 2000;
+
+/** Starts the embedded store if that is the configured one: the checks then show that it works. */
+export async function checkStoreAt(config: Config, clock: Clock): Promise<Check[]> {
+  if (config.redisUrl !== 'embedded') return checkStoreAtUrl(config.redisUrl, config, clock);
+  try {
+    const engine = await startEmbeddedValkey();
+    try {
+      return await checkStoreAtUrl(engine.url, config, clock);
+    } finally {
+      await engine.stop();
+    }
+  } catch (error) {
+    return [fail('store', oneLine(toFailure(error).message), 'Set REDIS_URL to a Redis or Valkey server.')];
+  }
+}
+
+async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promise<Check[]> {
+  const connection = new StoreConnection({
+    url,
+    keyPrefix: config.redisKeyPrefix,
+    // A store that is slow to answer is worth a line of its own, not a failure.
+    commandTimeoutMs: Math.max(slowestAnswerMs, config.redisCommandTimeoutMs),
+    clock,
+  });
+  const shown = config.redisUrl === 'embedded' ? 'embedded Valkey' : hidePassword(url);
+  try {
+    const checks = [await checkRoundTrip(connection, clock, shown)];
+    const facts = await storeFacts(connection);
+    checks.push(await checkVersion(connection, facts), await checkCluster(connection, facts, config));
+    checks.push(checkEviction(facts), await checkPersistence(connection, facts, config));
+    checks.push(await checkClock(connection, clock), await checkScript(connection, clock));
+    checks.push(await checkDataVersion(connection), await checkTiers(connection, config));
+    return checks;
+  } catch (error) {
+    const reason = oneLine(toFailure(error).message)
+      .replace(/^the store did not answer \(\w+\): /, '')
+      .replace(/^connect ECONNREFUSED /, 'connection refused by ')
+      .replace(/^getaddrinfo ENOTFOUND /, 'there is no host ');
+    return [fail('store', `cannot use ${shown}: ${reason}`, hintFor(reason))];
+  } finally {
+    connection.close();
+  }
+}
+
+function hintFor(reason: string): string {
+  if (/NOAUTH|WRONGPASS|NOPERM/.test(reason)) return 'Put the right user and password into REDIS_URL.';
+  return 'Start it, or set REDIS_URL; REDIS_URL=embedded runs one inside the router.';
+}
+
+async function timed(clock: Clock, work: () => Promise<unknown>): Promise<{ middle: number; worst: number }> {
+  const times: number[] = [];
+  for (let i = 0; i < rounds; i++) {
+    const start = clock.monotonic();
+    await work();
+    times.push(clock.monotonic() - start);
+  }
+  times.sort((a, b) => a - b);
+  return { middle: times[Math.floor(rounds / 2)] ?? 0, worst: times[rounds - 1] ?? 0 };
+}
+
+const ms = (value: number) => `${value.toFixed(value < 10 ? 1 : 0)} ms`;
+
+async function checkRoundTrip(connection: StoreConnection, clock: Clock, shown: string): Promise<Check> {
+  // The first one connects.
+  await connection.command('ping', (client) => client.ping());
+  const { middle } = await timed(clock, () => connection.command('ping', (client) => client.ping()));
+  const text = `${shown} answers in ${ms(middle)}`;
+  return middle <= slowRoundTripMs
+    ? ok('store', text)
+    : warn('store', text, 'That is slow: run the router near it.');
+}
+
+async function checkVersion(connection: StoreConnection, { engine, version }: StoreFacts): Promise<Check> {
+  // With an address that suits any set-up, only the version can be refused.
+  const problem = await refusal(() =>
+    checkStore(connection, { redisUrl: 'redis+cluster://', redisKeyPrefix: '{any}:' }),
+  );
+  return problem === undefined
+    ? ok('store version', `${engine} ${version}`)
+    : fail('store version', problem, 'Upgrade it.');
+}
+
+async function checkCluster(
+  connection: StoreConnection,
+  { clusterEnabled }: StoreFacts,
+  config: Config,
+): Promise<Check> {
+  const prefix = config.redisKeyPrefix;
+  if (!clusterEnabled) return ok('store cluster', `not a Cluster; keys begin with ${prefix}`);
+  const problem = await refusal(() => checkStore(connection, config));
+  return problem === undefined
+    ? ok('store cluster', `a Cluster, and all keys share the slot of ${prefix}`)
+    : fail('store cluster', problem, 'See docs/configuration.md.');
+}
+
+async function refusal(work: () => Promise<void>): Promise<string | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems.join('; ');
+    throw error;
+  }
+}
+
+function checkEviction({ evictionPolicy }: StoreFacts): Check {
+  const name = 'store eviction';
+  if (evictionPolicy === 'noeviction') return ok(name, evictionPolicy);
+  const hint = 'Set `maxmemory-policy noeviction`, or calls are forgotten when memory runs out.';
+  return evictionPolicy === ''
+    ? warn(name, 'the policy is not told', hint)
+    : fail(name, `the policy is ${evictionPolicy}`, hint);
+}
+
+async function checkPersistence(
+  connection: StoreConnection,
+  facts: StoreFacts,
+  config: Config,
+): Promise<Check> {
+  const name = 'store persistence';
+  const persistence = (await configuredPersistence(connection)) ?? facts.persistence;
+  if (persistence === 'append-only file') return ok(name, persistence);
+  if (config.redisUrl === 'embedded') {
+    return warn(name, 'the embedded store keeps nothing', 'For a trial only: set REDIS_URL for production.');
+  }
+  const hint = 'Set `appendonly yes`, or a restart of the store forgets live calls.';
+  return warn(name, persistence === 'none' ? 'nothing is kept' : `${persistence} only`, hint);
+}
+
+/** Managed stores often refuse CONFIG; INFO alone cannot tell snapshots from none. */
+async function configuredPersistence(connection: StoreConnection): Promise<string | undefined> {
+  try {
+    const [appendonly, save] = await connection.command('config', (client) =>
+      Promise.all([client.config('GET', 'appendonly'), client.config('GET', 'save')]),
+    );
+    const value = (reply: unknown) => (Array.isArray(reply) ? String(reply[1] ?? '') : '');
+    if (value(appendonly) === 'yes') return 'append-only file';
+    return value(save) === '' ? 'none' : 'snapshots';
+  } catch {
+    return undefined;
+  }
+}
+
+async function checkClock(connection: StoreConnection, clock: Clock): Promise<Check> {
+  const before = clock.now();
+  const [seconds, micros] = await connection.command('time', (client) => client.time());
+  const here = (before + clock.now()) / 2;
+  const offMs = Number(seconds) * 1000 + Number(micros) / 1000 - here;
+  const text = `${ms(Math.abs(offMs))} ${offMs >= 0 ? 'ahead of' : 'behind'} this machine`;
+  return Math.abs(offMs) < clockWarningMs
+    ? ok('store clock', text)
+    : warn('store clock', text, 'Leases follow the store; times in logs will not match. Run NTP on both.');
+}
+
+async function checkScript(connection: StoreConnection, clock: Clock): Promise<Check> {
+  const { middle, worst } = await timed(clock, () => connection.run('snapshot', []));
+  const text = `a script takes ${ms(middle)}, at worst ${ms(worst)}`;
+  return worst < slowScriptMs
+    ? ok('store scripts', text)
+    : warn('store scripts', text, 'Look at its slow log, its load and its swap.');
+}
+
+async function checkDataVersion(connection: StoreConnection): Promise<Check> {
+  const name = 'store data';
+  const { dataVersion: key } = keysOf(connection.keyPrefix);
+  const found = await connection.command('data_version', (client) => client.get(key));
+  if (found === null) return ok(name, `none yet under ${connection.keyPrefix}; the first router writes it`);
+  if (Math.abs(Number(found) - dataVersion) <= 1)
+    return ok(name, `version ${found}, as this router knows it`);
+  return fail(
+    name,
+    `version ${found}; this router knows version ${dataVersion}`,
+    'Use a router between the two, or another REDIS_KEY_PREFIX.',
+  );
+}
+
+async function checkTiers(connection: StoreConnection, { tierConfig }: Config): Promise<Check> {
+  const name = 'store tiers';
+  const { tierConfig: key } = keysOf(connection.keyPrefix);
+  const text = await connection.command('tiers', (client) => client.get(key));
+  if (text === null) return ok(name, 'none yet; the first router writes TIER_CONFIG or its default');
+  const { config, problems } = parseTierConfigJson(text, key);
+  const set = 'Change it with `smart-router tiers set`.';
+  if (!config) return fail(name, problems.join('; '), set);
+  if (tierConfig && serializeTierConfig(tierConfig) !== serializeTierConfig(config)) {
+    return warn(name, 'TIER_CONFIG differs from the store, which counts', set);
+  }
+  return ok(name, `chain ${config.defaultChain.join(' > ')}`);
+}

@@ -1,0 +1,59 @@
+/** Everything that can go wrong becomes one Failure: a line for people, a code and an exit code for scripts. */
+import { CommanderError } from 'commander';
+import { AppError, ConfigError } from '../errors.js';
+import { type CliCode, type ExitCode, exitCodeOf } from './exit-codes.js';
+
+export class Failure extends Error {
+  override readonly name = 'Failure';
+  readonly exitCode: ExitCode;
+
+  constructor(
+    readonly code: CliCode | (string & {}),
+    message: string,
+    /** Each on a line of its own; the message then only introduces them. */
+    readonly problems: readonly string[] = [],
+    options: { cause?: unknown } = {},
+  ) {
+    super(message, options);
+    this.exitCode = exitCodeOf(code);
+  }
+
+  /** The fields that --json prints. */
+  get fields(): { error: string; code: string; problems?: readonly string[] } {
+    const { message: error, code, problems } = this;
+    return { error, code, ...(problems.length > 0 ? { problems } : {}) };
+  }
+}
+
+export function toFailure(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  if (error instanceof CommanderError) return new Failure('usage', usageLine(error.message));
+  if (error instanceof ConfigError) {
+    const [first = '', ...more] = error.problems;
+    if (more.length === 0) return new Failure('configuration', first);
+    return new Failure(
+      'configuration',
+      `the configuration has ${error.problems.length} problems:`,
+      error.problems,
+    );
+  }
+  if (error instanceof AppError) return new Failure(error.code, error.message, error.details.problems);
+  const text = error instanceof Error ? error.message || error.name : String(error);
+  return new Failure(
+    'failed',
+    `something unexpected went wrong: ${oneLine(text)} (DEBUG=smart-router shows where)`,
+    [],
+    { cause: error },
+  );
+}
+
+/** Commander's "error: unknown command 'x'" and "(Did you mean y?)", two lines, as one sentence. */
+function usageLine(message: string): string {
+  const [first = '', ...rest] = message.replace(/^error: /, '').split('\n');
+  const suggestion = /\(?Did you mean (.*?)\?\)?$/.exec(rest.join(' '))?.[1];
+  return suggestion ? `${first}. Did you mean ${suggestion}?` : first;
+}
+
+export function oneLine(text: string): string {
+  return text.replace(/[\s\p{Cc}]+/gu, ' ').trim();
+}

@@ -1,0 +1,47 @@
+/** Reading the router's lists to their end. */
+import type { Pool, Status } from './answers.js';
+import type { Answer, RouterApi } from './api.js';
+import { Failure } from './failure.js';
+
+const pageSize = 1000;
+/** Ten million entries: a router that never ends its list is not followed for ever. */
+const mostPages = 10_000;
+
+/** All pages of `/pods` or `/calls`; each entry once, although the store may give one twice while it moves. */
+export async function readAll<T>(
+  api: RouterApi,
+  list: 'pods' | 'calls',
+  pool: string | undefined,
+  idOf: (item: T) => string,
+): Promise<Answer<T[]>> {
+  const found = new Map<string, T>();
+  let cursor: string | null = null;
+  for (let page = 0; page < mostPages; page++) {
+    const query = new URLSearchParams({ limit: String(pageSize) });
+    if (pool !== undefined) query.set('pool', pool);
+    if (cursor !== null) query.set('cursor', cursor);
+    const { body, nowMs }: Answer<Record<string, unknown>> = await api.send(`/${list}?${query}`, {
+      has: list,
+    });
+    for (const item of body[list] as T[]) found.set(idOf(item), item);
+    cursor = typeof body.cursor === 'string' ? body.cursor : null;
+    if (cursor === null) return { body: [...found.values()], nowMs };
+  }
+  throw new Failure('failed', `the router's list of ${list} does not end after ${mostPages} pages`);
+}
+
+export async function readStatus(api: RouterApi): Promise<Answer<Status>> {
+  return api.send<Status>('/status', { has: 'pools' });
+}
+
+/** What a list is asked for: `gold`, `pool:gold` and `merchant:acme` are all understood. */
+export function poolIdOf(name: string, pools: Readonly<Record<string, Pool>>): string {
+  const bare = name.replace(/^pool:/, '');
+  if (Object.hasOwn(pools, bare)) return bare.startsWith('merchant:') ? bare : `pool:${bare}`;
+  if (Object.hasOwn(pools, `merchant:${name}`)) return `merchant:${name}`;
+  const known = Object.keys(pools).sort();
+  const hint = known.length > 0 ? `known are ${known.slice(0, 10).join(', ')}` : 'the router knows none yet';
+  throw new Failure('pool_not_found', `no pool ${JSON.stringify(name)}: ${hint}`);
+}
+
+export const byText = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);

@@ -1,0 +1,102 @@
+/** All commands. Each is a file in commands/; docs/cli.md has a section for each, and a test compares the two. */
+import { Command } from 'commander';
+import { version } from '../version.js';
+import type { Cli } from './cli.js';
+import { allocate } from './commands/allocate.js';
+import { calls } from './commands/calls.js';
+import { config } from './commands/config.js';
+import { demo } from './commands/demo.js';
+import { doctor } from './commands/doctor.js';
+import { drain } from './commands/drain.js';
+import { merchantsDelete } from './commands/merchants-delete.js';
+import { merchantsGet } from './commands/merchants-get.js';
+import { merchantsList } from './commands/merchants-list.js';
+import { merchantsSet } from './commands/merchants-set.js';
+import { pods } from './commands/pods.js';
+import { release } from './commands/release.js';
+import { serve } from './commands/serve.js';
+import { status } from './commands/status.js';
+import { tiersGet } from './commands/tiers-get.js';
+import { tiersSet } from './commands/tiers-set.js';
+import { undrain } from './commands/undrain.js';
+import { exitCodeMeanings } from './exit-codes.js';
+
+export function createProgram(
+  cli: Cli,
+  write: { out(text: string): void; err(text: string): void },
+): Command {
+  const program = new Command('smart-router')
+    .description('Every live phone call gets a healthy voice-agent pod.')
+    .version(version, '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print this help')
+    .addHelpCommand(helpCommand())
+    // A subcommand may have a --version of its own.
+    .enablePositionalOptions()
+    .exitOverride()
+    // Errors are printed in index.ts, as text or as JSON.
+    .configureOutput({ writeOut: write.out, writeErr: write.err, outputError: () => undefined })
+    .addHelpText('after', () => footer());
+
+  program.commandsGroup('Run:');
+  for (const add of [serve, demo, config, doctor]) add(program, cli);
+  program.commandsGroup('Look:');
+  for (const add of [status, pods, calls]) add(program, cli);
+  program.commandsGroup('Act:');
+  for (const add of [allocate, release, drain, undrain]) add(program, cli);
+  program.commandsGroup('Configure a running router:');
+  const tiers = group(program, 'tiers', 'show or replace the tier configuration');
+  for (const add of [tiersGet, tiersSet]) add(tiers, cli);
+  const merchants = group(program, 'merchants', 'show or change merchants');
+  for (const add of [merchantsList, merchantsGet, merchantsSet, merchantsDelete]) add(merchants, cli);
+  return program;
+}
+
+function helpCommand(): Command {
+  return new Command('help')
+    .argument('[command]')
+    .description('print the help of a command')
+    .helpOption(false)
+    .helpGroup('Help:');
+}
+
+/** `smart-router tiers set` for the arguments of one: where the help of what was meant is. */
+export function helpOf(program: Command, args: readonly string[]): string {
+  let command = program;
+  const path = [program.name()];
+  for (const arg of args) {
+    const next = command.commands.find((candidate) => candidate.name() === arg);
+    if (!next) break;
+    command = next;
+    path.push(next.name());
+  }
+  return `${path.join(' ')} --help`;
+}
+
+function group(program: Command, name: string, summary: string): Command {
+  return program
+    .command(name)
+    .summary(summary)
+    .description(`${summary[0]?.toUpperCase()}${summary.slice(1)}.`)
+    .usage('<command> [options]')
+    .helpCommand(false)
+    .addHelpText('after', `\nRun \`smart-router ${name} <command> --help\` for examples.`);
+}
+
+function footer(): string {
+  const codes = Object.entries(exitCodeMeanings).map(([code, what]) => `  ${code.padEnd(3)}  ${what}`);
+  return `
+Examples:
+  $ smart-router demo                      a router with everything inside
+  $ smart-router status                    what the router at http://127.0.0.1:8080 does
+  $ smart-router drain POD --wait 10m      empty a pod before it is stopped
+  $ smart-router COMMAND --help            options and examples of one command
+
+Environment:
+  SMART_ROUTER_URL        address of the router, if not http://127.0.0.1:8080; --url wins
+  SMART_ROUTER_ADMIN_KEY  key for operators; SMART_ROUTER_API_KEY opens less
+  NO_COLOR                no colours on a terminal
+  DEBUG=smart-router      where an unexpected error came from
+
+Exit codes:
+${codes.join('\n')}`;
+}

@@ -1,0 +1,71 @@
+/**
+ * The terminal: results on stdout, everything else on stderr. Colours only where a person looks (a TTY, no
+ * NO_COLOR, no TERM=dumb), decided for each of the two streams.
+ */
+export interface OutStream {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  write(text: string): boolean;
+  on?(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
+}
+
+export interface Streams {
+  stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean };
+  stdout: OutStream;
+  stderr: OutStream;
+}
+
+const sequences = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
+export type Colour = keyof typeof sequences;
+export type Paint = (colour: Colour | undefined, text: string) => string;
+
+export function paintFor(stream: OutStream, env: NodeJS.ProcessEnv): Paint {
+  const coloured = stream.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
+  return (colour, text) =>
+    coloured && colour !== undefined && text !== '' ? `\u001b[${sequences[colour]}m${text}\u001b[0m` : text;
+}
+
+export class Screen {
+  readonly paint: Paint;
+  readonly paintError: Paint;
+  readonly #streams: Streams;
+  #progress = '';
+
+  constructor(streams: Streams, env: NodeJS.ProcessEnv) {
+    this.#streams = streams;
+    this.paint = paintFor(streams.stdout, env);
+    this.paintError = paintFor(streams.stderr, env);
+  }
+
+  get stdin(): Streams['stdin'] {
+    return this.#streams.stdin;
+  }
+
+  get watched(): boolean {
+    return this.#streams.stderr.isTTY === true;
+  }
+
+  out(text: string): void {
+    this.#clearProgress();
+    this.#streams.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+  }
+
+  err(line: string): void {
+    this.#clearProgress();
+    this.#streams.stderr.write(`${line}\n`);
+  }
+
+  /** On a TTY one line that is written over; elsewhere nothing. */
+  progress(line: string): void {
+    if (!this.watched) return;
+    const width = (this.#streams.stderr.columns || 80) - 1;
+    this.#streams.stderr.write(`\r\u001b[2K${line.slice(0, width)}`);
+    this.#progress = line;
+  }
+
+  #clearProgress(): void {
+    if (this.#progress === '') return;
+    this.#progress = '';
+    this.#streams.stderr.write('\r\u001b[2K');
+  }
+}

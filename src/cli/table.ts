@@ -1,0 +1,71 @@
+/** Aligned columns without lines around them: good to read, and good for awk and sort. */
+import type { Colour, Paint } from './screen.js';
+
+export type Cell = string | number | { readonly text: string; readonly colour: Colour | undefined };
+
+export interface Column {
+  readonly head: string;
+  readonly align?: 'right';
+}
+
+/** One very long cell (a call SID has up to 256 characters) must not push every other row apart. */
+const widestColumn = 64;
+
+const textOf = (cell: Cell) =>
+  clean(typeof cell === 'object' ? cell.text : typeof cell === 'number' ? String(cell) : cell);
+
+/** Names come from other machines: nothing in them may move the cursor or turn the text around. */
+export function clean(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, '?');
+}
+
+const widthOf = (text: string) => [...text].length;
+
+export function table(columns: readonly Column[], rows: readonly (readonly Cell[])[], paint: Paint): string {
+  const widths = columns.map(({ head }, i) =>
+    Math.min(widestColumn, Math.max(widthOf(head), ...rows.map((row) => widthOf(textOf(row[i] ?? ''))))),
+  );
+  const line = (cells: readonly Cell[], colour?: Colour) =>
+    columns
+      .map(({ align }, i) => {
+        const cell = cells[i] ?? '';
+        const text = textOf(cell);
+        const space = ' '.repeat(Math.max(0, (widths[i] ?? 0) - widthOf(text)));
+        const painted = paint(typeof cell === 'object' ? cell.colour : colour, text);
+        if (align === 'right') return space + painted;
+        return i === columns.length - 1 ? painted : painted + space;
+      })
+      .join('  ')
+      .trimEnd();
+  const head = line(
+    columns.map((column) => column.head),
+    'bold',
+  );
+  return [head, ...rows.map((row) => line(row))].map((text) => `${text}\n`).join('');
+}
+
+/** `name  value` lines, for one thing. */
+export function facts(entries: readonly (readonly [string, Cell])[], paint: Paint): string {
+  const width = Math.max(...entries.map(([name]) => name.length));
+  return entries
+    .map(([name, cell]) => {
+      const value = paint(typeof cell === 'object' ? cell.colour : undefined, textOf(cell));
+      return `${`${name.padEnd(width)}  ${value}`.trimEnd()}\n`;
+    })
+    .join('');
+}
+
+const barCells = 10;
+
+/** `####------`: at least one mark for any use at all, and never full before it is. */
+export function usageBar(used: number, capacity: number): string {
+  if (capacity <= 0) return used > 0 ? '#'.repeat(barCells) : '-'.repeat(barCells);
+  const share = Math.min(1, used / capacity);
+  const marks =
+    share === 0
+      ? 0
+      : share === 1
+        ? barCells
+        : Math.min(barCells - 1, Math.max(1, Math.round(share * barCells)));
+  return '#'.repeat(marks) + '-'.repeat(barCells - marks);
+}

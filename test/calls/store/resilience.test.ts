@@ -1,0 +1,249 @@
+/** When the store is not well: an error in time, the right one, and nothing done behind the caller's back. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { StoreConnection } from '../../../src/calls/store/connection.js';
+import { CallStore } from '../../../src/calls/store/store.js';
+import { systemClock } from '../../../src/clock.js';
+import { AppError } from '../../../src/errors.js';
+import { describeEngines, nativeAvailable, nativeRedis } from '../../support/engines.js';
+import { openStore, type TestStore, testTimes } from '../../support/store.js';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function open(url: string, options: Parameters<typeof openStore>[1] = {}): Promise<TestStore> {
+  const store = await openStore(url, options);
+  cleanups.push(() => store.close());
+  return store;
+}
+
+/** For servers that cannot be written to: no configuration, no epoch. */
+function connect(url: string, commandTimeoutMs = 1000): CallStore {
+  const connection = new StoreConnection({ url, keyPrefix: 'voice:', commandTimeoutMs, clock: systemClock });
+  cleanups.push(() => connection.close());
+  return new CallStore(connection, testTimes);
+}
+
+/** The code of a refusal, or `ok`; anything but an AppError fails the test. */
+async function outcome(answer: Promise<unknown>): Promise<string> {
+  try {
+    await answer;
+    return 'ok';
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    return error.code;
+  }
+}
+
+async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
+  const start = performance.now();
+  try {
+    return await answer;
+  } finally {
+    expect(performance.now() - start).toBeLessThan(ms);
+  }
+}
+
+function allocate(calls: CallStore, callSid: string, pool: 'pool:gold' | 'pool:basic') {
+  const request = { callSid, merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
+  return calls.allocate({ ...request, chain: [pool], patienceMs: 5000 });
+}
+
+describeEngines('resilience', (engine) => {
+  it('SCRIPT FLUSH between operations costs no answer', async () => {
+    const store = await open(engine.url);
+    const flush = () => engine.redis.script('FLUSH');
+    await flush();
+    await store.register(['g'], 'pool:gold');
+    await flush();
+    expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'g' });
+    await flush();
+    await store.calls.renew('1');
+    await flush();
+    await store.sweep();
+    await flush();
+    expect(await store.calls.release('1')).toMatchObject({ podName: 'g' });
+    await flush();
+    expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
+  });
+
+  it('after a restart the store answers again; until then every answer is store_unavailable', async () => {
+    const store = await open(engine.url, { commandTimeoutMs: 400 });
+    await store.register(['g'], 'pool:gold');
+    const seen: string[] = [];
+    const restarted = engine.restart().then(() => 'restarted');
+    let state = 'down';
+    restarted.then((value) => {
+      state = value;
+    });
+    while (state === 'down') seen.push(await outcome(store.calls.drain('nobody')));
+    await expect.poll(() => outcome(store.calls.snapshot()), { timeout: 10_000 }).toBe('ok');
+    // Before the kill and after the start "nobody" is truly unknown; between them there is no answer.
+    expect(seen.filter((code) => code !== 'store_unavailable' && code !== 'pod_not_found')).toEqual([]);
+    expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
+  });
+
+  it('a paused store is an error within the command timeout, and takes no pod when it goes on', async () => {
+    const store = await open(engine.url, { commandTimeoutMs: 400 });
+    await store.register(['g'], 'pool:gold');
+    await store.calls.snapshot();
+    await engine.pause();
+    const patience = { patienceMs: 400 };
+    const answer = within(1500, outcome(store.allocate('1', ['pool:gold'], patience)));
+    expect(await answer).toBe('store_unavailable');
+    await engine.resume();
+    await expect.poll(() => outcome(store.calls.snapshot()), { timeout: 10_000 }).toBe('ok');
+    expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
+    expect(await store.allocate('2', ['pool:gold'])).toMatchObject({ podName: 'g' });
+  });
+
+  it('an allocate that is answered after its caller has lost patience takes no pod', async () => {
+    const store = await open(engine.url);
+    await store.register(['g'], 'pool:gold');
+    await store.calls.snapshot();
+    await engine.pause();
+    const answer = outcome(store.allocate('1', ['pool:gold'], { patienceMs: 200 }));
+    await systemClock.sleep(600); // The caller's patience, three times over: real time is what is tested.
+    await engine.resume();
+    expect(await answer).toBe('store_unavailable');
+    expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
+  });
+
+  it.each(['127.0.0.1', 'localhost'])(
+    'nobody listening on %s is an error in time, with a reason',
+    async (host) => {
+      const calls = connect(`redis://${host}:1`, 2000);
+      await expect(within(3000, calls.snapshot())).rejects.toMatchObject({
+        code: 'store_unavailable',
+        status: 503,
+        message: expect.stringContaining('ECONNREFUSED'),
+        details: { retryAfterSeconds: 1 },
+      });
+    },
+  );
+
+  it('a closed connection is an error in time', async () => {
+    const calls = connect(engine.url, 400);
+    await calls.snapshot();
+    calls.connection.close();
+    await expect(within(1000, calls.snapshot())).rejects.toMatchObject({ code: 'store_unavailable' });
+  });
+
+  it('a full store (OOM) refuses what it cannot do as a whole, and still lets calls end', async () => {
+    const store = await open(engine.url);
+    await store.register(['g', 'h'], 'pool:gold');
+    await store.register(['s'], 'pool:basic');
+    for (const pool of ['pool:gold', 'pool:basic'] as const) await store.allocate(pool, [pool]);
+    await engine.redis.config('SET', 'maxmemory', '1');
+    cleanups.push(() => engine.redis.config('SET', 'maxmemory', '0'));
+    const seen = {
+      shared: await outcome(store.allocate('1', ['pool:basic'])),
+      renew: await outcome(store.calls.renew('pool:gold')),
+      report: await outcome(store.calls.report('s', ['pool:basic'])),
+      drain: await outcome(store.calls.drain('s')),
+    };
+    const exclusive = await outcome(store.allocate('2', ['pool:gold']));
+    const release = await outcome(store.calls.release('pool:gold'));
+    await engine.redis.config('SET', 'maxmemory', '0');
+    const refused = 'store_unavailable';
+    expect(seen).toEqual({ shared: refused, renew: refused, report: refused, drain: refused });
+    expect(release).toBe('ok');
+    expect((await store.calls.pod('s')).calls.map(({ callSid }) => callSid)).toEqual(['pool:basic']);
+    // SPOP frees memory, so an exclusive pod may still be had: then the call is complete.
+    expect(await outcome(store.calls.call('2'))).toBe(exclusive === 'ok' ? 'ok' : 'call_not_found');
+    expect(await store.sweep()).toEqual({ callsEnded: 0, podsPutBack: 0, podsTakenOut: 0 });
+  });
+
+  it.each([
+    ['voice:pool:gold:available', (store: TestStore) => store.allocate('2', ['pool:gold'])],
+    ['voice:call:2', (store: TestStore) => store.allocate('2', ['pool:gold'])],
+    ['voice:call:2', (store: TestStore) => store.calls.release('2')],
+    ['voice:call:2', (store: TestStore) => store.calls.renew('2')],
+    ['voice:pod:calls:g', (store: TestStore) => store.calls.drain('g')],
+    ['voice:pod:calls:g', (store: TestStore) => store.calls.report('g', ['1'])],
+    ['voice:pools', (store: TestStore) => store.calls.snapshot()],
+    ['voice:pool:gold:assigned', (store: TestStore) => store.calls.pods('pool:gold', '0', 10)],
+  ] as [string, (store: TestStore) => Promise<unknown>][])(
+    'data of another type in %s is internal, not unavailable and not missing (%#)',
+    async (key, act) => {
+      const store = await open(engine.url);
+      await store.register(['g'], 'pool:gold');
+      await engine.redis.del(key);
+      await engine.redis.set(key, 'not what it should be');
+      await expect(act(store)).rejects.toMatchObject({
+        code: 'internal',
+        status: 500,
+        message: expect.stringContaining('WRONGTYPE'),
+      });
+    },
+  );
+});
+
+describe('resilience of native servers', () => {
+  const native = nativeAvailable();
+
+  it('a restart that keeps the data never makes a live call "not found"', async (test) => {
+    if (native !== true) return test.skip(native);
+    const engine = await nativeRedis();
+    cleanups.push(() => engine.stop());
+    const store = await open(engine.url, { commandTimeoutMs: 400 });
+    await store.register(['g'], 'pool:gold');
+    await store.allocate('1', ['pool:gold']);
+    await store.connection.command('save', (client) => client.call('SAVE'));
+    const seen = new Set<string>();
+    let restarting = true;
+    const restarted = engine.restart().then(() => {
+      restarting = false;
+    });
+    while (restarting) seen.add(await outcome(store.calls.renew('1')));
+    await restarted;
+    await expect.poll(() => outcome(store.calls.renew('1')), { timeout: 10_000 }).toBe('ok');
+    expect([...seen].filter((code) => code !== 'ok' && code !== 'store_unavailable')).toEqual([]);
+    expect(seen).toContain('store_unavailable');
+    expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'g', wasExisting: true });
+  });
+
+  it.for([
+    ['a wrong password', ':wr0ng-s3cret@', 'WRONGPASS'],
+    ['a wrong user', 'intruder:wr0ng-s3cret@', 'WRONGPASS'],
+    ['no password', '', 'NOAUTH'],
+  ] as const)('%s is store_unavailable, and no secret is told', async ([, auth, reason], test) => {
+    if (native !== true) return test.skip(native);
+    const secret = 's3same-0pen';
+    const engine = await nativeRedis({ args: (port) => ['--port', `${port}`, '--requirepass', secret] });
+    cleanups.push(() => engine.stop());
+    const calls = connect(`redis://${auth}127.0.0.1:${engine.port}`, 400);
+    const error = await calls.snapshot().then(
+      () => undefined,
+      (refusal: AppError) => refusal,
+    );
+    expect(error).toMatchObject({ code: 'store_unavailable', message: expect.stringContaining(reason) });
+    const told = [error?.message, error?.stack, JSON.stringify(error), String(error?.cause)].join('\n');
+    expect(told).not.toMatch(/wr0ng-s3cret|s3same-0pen/);
+    const right = connect(`redis://:${secret}@127.0.0.1:${engine.port}`, 1000);
+    expect(await right.snapshot()).toMatchObject({ activeCalls: 0 });
+  });
+
+  it('a read-only replica refuses writes as store_unavailable and still answers questions', async (test) => {
+    if (native !== true) return test.skip(native);
+    const master = await nativeRedis({
+      args: (port) => ['--port', `${port}`, '--repl-diskless-sync-delay', '0'],
+    });
+    cleanups.push(() => master.stop());
+    const store = await open(master.url);
+    await store.register(['g'], 'pool:gold');
+    const replica = await nativeRedis({
+      args: (port) => ['--port', `${port}`, '--replicaof', '127.0.0.1', `${master.port}`],
+    });
+    cleanups.push(() => replica.stop());
+    const calls = connect(replica.url);
+    const assigned = async () =>
+      (await calls.snapshot()).pools.find(({ pool }) => pool === 'pool:gold')?.assigned;
+    await expect.poll(() => assigned().catch(() => 'loading'), { timeout: 20_000 }).toBe(1);
+    expect(await outcome(allocate(calls, '1', 'pool:gold'))).toBe('store_unavailable');
+    expect(await outcome(allocate(calls, '1', 'pool:basic'))).toBe('store_unavailable');
+    await expect.poll(() => outcome(calls.snapshot()), { timeout: 10_000 }).toBe('ok');
+    expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
+  });
+});

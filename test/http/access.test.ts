@@ -1,0 +1,156 @@
+/** Who may do what: every endpoint, with every combination of keys set and given; and what is never logged. */
+import { readFileSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+
+const apiKey = 'api-key-0123456789';
+const adminKey = 'admin-key-0123456789';
+const given = { none: undefined, wrong: 'wrong-key-0123456789', api: apiKey, admin: adminKey };
+
+type Level = 'public' | 'api' | 'admin';
+const endpoints: [method: string, path: string, level: Level][] = [
+  ['POST', '/allocate', 'api'],
+  ['POST', '/release', 'api'],
+  ['POST', '/renew', 'api'],
+  ['POST', '/pod/ghost/report', 'api'],
+  ['POST', '/drain', 'api'],
+  ['POST', '/undrain', 'api'],
+  ['GET', '/pod/ghost', 'api'],
+  ['GET', '/status', 'admin'],
+  ['GET', '/pods', 'admin'],
+  ['GET', '/calls', 'admin'],
+  ['GET', '/calls/nobody', 'admin'],
+  ['GET', '/tiers', 'admin'],
+  ['PUT', '/tiers', 'admin'],
+  ['GET', '/merchants', 'admin'],
+  ['GET', '/merchants/acme', 'admin'],
+  ['PUT', '/merchants/acme', 'admin'],
+  ['DELETE', '/merchants/acme', 'admin'],
+  ['GET', '/events?since=x', 'admin'],
+  ['GET', '/openapi.json', 'admin'],
+  ['GET', '/health', 'public'],
+  ['GET', '/ready', 'public'],
+  ['GET', '/metrics', 'public'],
+];
+
+/** 401, 403, or undefined for "let in" (whatever the endpoint then says to an empty body). */
+function expected(keys: { api: boolean; admin: boolean }, level: Level, who: keyof typeof given) {
+  if (level === 'public' || (!keys.api && !keys.admin)) return undefined;
+  if (keys.admin && who === 'admin') return undefined;
+  if (level === 'api') return keys.api && who === 'api' ? undefined : 401;
+  if (!keys.admin) return 403;
+  return keys.api && who === 'api' ? 403 : 401;
+}
+
+describeEngines('access', (engine) => {
+  let router: TestRouter;
+  afterEach(() => router.stop());
+
+  it.each([
+    { api: false, admin: false },
+    { api: true, admin: false },
+    { api: false, admin: true },
+    { api: true, admin: true },
+  ])('with keys %o set, every endpoint lets in whom it should', async (keys) => {
+    router = await startTestRouter(engine.url, {
+      ...(keys.api ? { SMART_ROUTER_API_KEY: apiKey } : {}),
+      ...(keys.admin ? { SMART_ROUTER_ADMIN_KEY: adminKey } : {}),
+    });
+    const wrong: unknown[] = [];
+    for (const [method, path, level] of endpoints) {
+      for (const [who, value] of Object.entries(given)) {
+        const headers: Record<string, string> = value ? { authorization: `Bearer ${value}` } : {};
+        const { status, body } = await router.ask(path, { method, headers });
+        const refused = status === 401 || status === 403 ? status : undefined;
+        const should = expected(keys, level, who as keyof typeof given);
+        const code = refused === 401 ? 'unauthorized' : refused === 403 ? 'forbidden' : body?.code;
+        if (refused !== should || body?.code !== code)
+          wrong.push({ method, path, who, status, should, body });
+      }
+    }
+    expect(wrong).toEqual([]);
+    expect(router.logText()).not.toMatch(/api-key-0|admin-key-0|wrong-key-0/);
+  });
+
+  it('a key counts only whole, as one bearer header, in any case of the word', async () => {
+    router = await startTestRouter(engine.url, { SMART_ROUTER_API_KEY: apiKey });
+    const status = async (authorization: string) =>
+      (await router.get('/pod/gold-1', { authorization })).status;
+    for (const right of [`Bearer ${apiKey}`, `bearer ${apiKey}`, `BEARER  ${apiKey}`]) {
+      expect(await status(right)).toBe(200);
+    }
+    for (const wrong of [
+      apiKey,
+      `Basic ${apiKey}`,
+      `Bearer ${apiKey}x`,
+      `Bearer ${apiKey.slice(0, -1)}`,
+      `Bearer ${apiKey}, Bearer x`,
+      'Bearer ',
+      'Bearer',
+    ]) {
+      expect(await status(wrong)).toBe(401);
+    }
+  });
+
+  it('an unknown path and a wrong method are told to everybody alike', async () => {
+    router = await startTestRouter(engine.url, { SMART_ROUTER_ADMIN_KEY: adminKey });
+    expect((await router.get('/nowhere')).status).toBe(404);
+    expect((await router.get('/allocate')).status).toBe(405);
+  });
+
+  it('a refused request changes nothing and does not even read its body', async () => {
+    router = await startTestRouter(engine.url, { SMART_ROUTER_API_KEY: apiKey });
+    const answer = await router.ask('/allocate', { method: 'POST', body: '{broken' });
+    expect(answer.status).toBe(401);
+    const asAgent = { authorization: `Bearer ${apiKey}` };
+    expect((await router.post('/allocate', { call_sid: 'CA1' }, asAgent)).body.was_existing).toBe(false);
+  });
+
+  it('keys, tokens and phone numbers are in no log line, at any level, however requests fail', async () => {
+    router = await startTestRouter(engine.url, {
+      SMART_ROUTER_API_KEY: apiKey,
+      SMART_ROUTER_ADMIN_KEY: adminKey,
+      EXOTEL_WEBHOOK_TOKEN: 'exotel-secret',
+      LOG_LEVEL: 'trace',
+    });
+    const fields = { CallSid: 'CA1', From: '+15550001111', To: '+15550002222', Caller: '+15550001111' };
+    const query = new URLSearchParams({ ...fields, token: 'exotel-secret' });
+    const bearer = { authorization: `Bearer ${apiKey}` };
+    await router.get(`/exotel/allocate?${query}`);
+    await router.post(`/exotel/allocate?${query}`, fields);
+    await router.form(`/exotel/status?${query}&Status=completed`, fields);
+    await router.form('/twilio/allocate', fields);
+    await router.get(`/nowhere?${query}`, bearer);
+    await router.get(`/calls/%E0%A4%A?${query}`, bearer);
+    await router.post('/allocate', { call_sid: 5, From: fields.From }, bearer);
+    await router.post(
+      '/allocate',
+      { call_sid: 'x', From: fields.From },
+      { ...bearer, 'x-long': 'y'.repeat(20_000) },
+    );
+    await engine.pause();
+    await router.form(`/exotel/status?${query}`, { ...fields, Status: 'completed' });
+    await router.get(`/exotel/allocate?${query}`);
+    await engine.resume();
+    expect(router.logs().length).toBeGreaterThan(10);
+    expect(router.logText()).not.toMatch(/\+?1555000|%2B1555|secret|api-key-0|admin-key-0|[Bb]earer/);
+  });
+});
+
+describe('keys are compared', () => {
+  it('by the constant-time helper and by nothing else', () => {
+    const source = (file: string) => readFileSync(new URL(`../../src/http/${file}`, import.meta.url), 'utf8');
+    expect(source('auth.ts')).toContain("import { bearerMatches } from './providers/signatures.js'");
+    const others = (text: string, names: string) =>
+      [...text.matchAll(new RegExp(`\\b(?:${names}) [!=]==? (\\S+?)[);,]*\\s`, 'g'))].map(
+        (match) => match[1],
+      );
+    expect(new Set(others(source('auth.ts'), 'apiKey|adminKey'))).toEqual(new Set(['undefined']));
+    const signatures = source('providers/signatures.ts');
+    expect(signatures).toMatch(/timingSafeEqual\(sha256\(received\), sha256\(expected\)\)/);
+    expect(
+      others(signatures, 'token|key|signature|expected|received').filter((word) => word !== "''"),
+    ).toEqual([]);
+  });
+});

@@ -1,0 +1,174 @@
+/** A store that does not answer, and callers that do not wait: nobody waits too long, and no pod is lost. */
+import type { FastifyRequest } from 'fastify';
+import { afterEach, expect, it, vi } from 'vitest';
+import { allocateFor } from '../../src/http/allocating.js';
+import type { App } from '../../src/http/context.js';
+import { describeEngines } from '../support/engines.js';
+import { postBytes, rawConnection } from '../support/raw-http.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const requestTimeoutMs = 1000;
+/** The machine may be busy; the router's own part is the timeout. */
+const slackMs = 1500;
+const patient = { REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '20s', STATIC_PODS: 'gold-1=gold' };
+
+describeEngines('deadlines', (engine) => {
+  let router: TestRouter;
+  afterEach(async () => {
+    await engine.resume();
+    await router.stop();
+  });
+
+  it('with the store paused every endpoint that needs it is 503 in time, and afterwards no pod was taken', async () => {
+    router = await startTestRouter(engine.url);
+    await router.post('/allocate', { call_sid: 'known' });
+    await engine.pause();
+    const timed = async (what: Promise<Awaited<ReturnType<TestRouter['get']>>>) => {
+      const start = performance.now();
+      const { status, body, headers } = await what;
+      return { status, body, headers, ms: performance.now() - start };
+    };
+    const answers = await Promise.all([
+      timed(router.post('/allocate', { call_sid: 'CA1' })),
+      timed(router.post('/release', { call_sid: 'known' })),
+      timed(router.post('/renew', { call_sid: 'known' })),
+      timed(router.post('/drain', { pod_name: 'gold-1', wait: '1h' })),
+      timed(router.post('/undrain', { pod_name: 'gold-1' })),
+      timed(router.post('/pod/gold-1/report', { calls: [] })),
+      timed(router.get('/pod/gold-1')),
+      timed(router.get('/pods')),
+      timed(router.get('/calls')),
+      timed(router.get('/calls/known')),
+      timed(router.get('/tiers')),
+      timed(router.put('/tiers', { gold: 1 })),
+      timed(router.get('/merchants')),
+      timed(router.put('/merchants/acme', {})),
+      timed(router.get('/events?since=0')),
+      timed(router.get('/ready')),
+      timed(router.form('/twilio/allocate', { CallSid: 'CA2' })),
+    ]);
+    for (const { status, body, headers, ms } of answers) {
+      expect(status).toBe(503);
+      expect(body).toEqual({ success: false, error: expect.any(String), code: expect.any(String) });
+      expect(['store_unavailable', 'timeout']).toContain(body.code);
+      expect(headers['retry-after']).toBe('1');
+      expect(ms).toBeLessThan(requestTimeoutMs + slackMs);
+    }
+    const status = await timed(router.get('/status'));
+    expect([status.status, status.body.status, status.body.active_calls]).toEqual([200, 'down', null]);
+    expect(status.body.store_error).toMatch(/./);
+    expect((await router.get('/health')).status).toBe(200);
+    await engine.resume();
+    await until(async () => (await router.get('/ready')).status === 200, 'the store is back');
+    for (const sid of ['CA1', 'CA2']) expect((await router.get(`/calls/${sid}`)).status).toBe(404);
+  });
+
+  it('with the store unreachable from the start it answers 503, and says why in its log', async () => {
+    router = await startTestRouter('redis://127.0.0.1:1', {}, { ready: false });
+    const start = performance.now();
+    const answer = await router.post('/allocate', { call_sid: 'CA1' });
+    expect([answer.status, answer.body.code]).toEqual([503, 'store_unavailable']);
+    expect(performance.now() - start).toBeLessThan(requestTimeoutMs + slackMs);
+    expect((await router.get('/health')).status).toBe(200);
+    expect((await router.get('/ready')).status).toBe(503);
+    expect(router.logText()).toContain('the store cannot be used yet');
+  });
+
+  /** The request is in the router, waiting for the paused store, when the caller hangs up. */
+  async function hungUp(callSid: string, beforeResume: () => Promise<void> = async () => {}) {
+    let app: App | undefined;
+    router = await startTestRouter(engine.url, patient, { extend: async (server) => void (app = server) });
+    const connections = () =>
+      new Promise<number>((resolve) => app?.server.getConnections((_, count) => resolve(count)));
+    const allocate = vi.spyOn(router.context.router, 'allocate');
+    const giveBack = vi.spyOn(router.context.router, 'giveBack');
+    await engine.pause();
+    const { socket, closed } = await rawConnection(router.port);
+    socket.write(postBytes('/allocate', { call_sid: callSid }));
+    await until(() => allocate.mock.calls.length === 1, 'the router has asked the store');
+    socket.destroy();
+    await closed;
+    await until(async () => (await connections()) === 0, 'the router knows that the caller is gone');
+    await beforeResume();
+    await engine.resume();
+    await until(() => giveBack.mock.settledResults[0]?.type === 'fulfilled', 'the pod was given back');
+    return { allocate, giveBack };
+  }
+
+  it('a caller that hangs up while the store works takes no pod', async () => {
+    const { allocate } = await hungUp('CA1');
+    expect((await allocate.mock.results[0]?.value).wasExisting).toBe(false);
+    expect((await router.get('/calls/CA1')).status).toBe(404);
+    expect((await router.post('/allocate', { call_sid: 'CA2' })).body.pod_name).toBe('gold-1');
+    expect((await router.get('/metrics')).text).toContain(
+      'smart_router_releases_total{pool="pool:gold",status="caller_gone"} 1',
+    );
+  });
+
+  it('a retry of the same call on another connection keeps the pod', async () => {
+    let retry: ReturnType<TestRouter['post']> | undefined;
+    await hungUp('CA1', async () => {
+      retry = router.post('/allocate', { call_sid: 'CA1' });
+      const { allocate } = router.context.router;
+      await until(() => vi.mocked(allocate).mock.calls.length === 2, 'the retry has asked the store');
+    });
+    const answer = await retry;
+    expect(answer?.body).toMatchObject({ success: true, pod_name: 'gold-1' });
+    expect((await router.get('/calls/CA1')).body.fence).toBe(answer?.body.fence);
+  });
+
+  it('a caller that is gone before the store is asked costs nothing', async () => {
+    router = await startTestRouter(engine.url);
+    const request = { about: {}, raw: { socket: { destroyed: true } } } as unknown as FastifyRequest;
+    const wanted = { callSid: 'CA1', merchantId: '', provider: 'twilio', flow: 'v2', template: undefined };
+    await expect(allocateFor(router.context, request, wanted)).rejects.toThrow(/the caller closed/);
+    expect((await router.get('/metrics')).text).not.toContain('smart_router_allocations_total{');
+  });
+
+  it('an allocate that is done after its answer was due gives its pod back', async () => {
+    // The store answers within its own limit, but later than the request may take.
+    router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '300ms', REDIS_COMMAND_TIMEOUT: '300ms' });
+    const real = router.context.router.allocate.bind(router.context.router);
+    const giveBack = vi.spyOn(router.context.router, 'giveBack');
+    vi.spyOn(router.context.router, 'allocate').mockImplementation(async (request) => {
+      const allocation = await real(request);
+      await answered;
+      return allocation;
+    });
+    let answer: (value?: unknown) => void = () => {};
+    const answered = new Promise((resolve) => {
+      answer = resolve;
+    });
+    const late = await router.post('/allocate', { call_sid: 'CA1' });
+    expect([late.status, late.body.code, late.headers['retry-after']]).toEqual([503, 'timeout', '1']);
+    answer();
+    await until(() => giveBack.mock.settledResults[0]?.type === 'fulfilled', 'the pod was given back');
+    expect((await router.get('/calls/CA1')).status).toBe(404);
+  });
+
+  it('request ids come back as they were sent if they are sane, and are made up otherwise', async () => {
+    router = await startTestRouter(engine.url);
+    const id = async (given?: string) => {
+      const answer = await router.get('/pod/ghost', given === undefined ? {} : { 'x-request-id': given });
+      return answer.headers['x-request-id'] as string;
+    };
+    const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+    expect(await id('call-42:a.b')).toBe('call-42:a.b');
+    for (const odd of [undefined, '', 'a b', 'x'.repeat(129), 'a"b', 'ü'])
+      expect(await id(odd)).toMatch(uuid);
+    expect((await router.get('/calls/%E0%A4%A', { 'x-request-id': 'bad-url' })).headers['x-request-id']).toBe(
+      'bad-url',
+    );
+    const line = await until(
+      () => router.logs().find((each) => each.reqId === 'call-42:a.b' && each.msg === 'request'),
+      'the request is logged',
+    );
+    expect(line).toMatchObject({
+      method: 'GET',
+      endpoint: '/api/v1/pod/:pod',
+      status: '404',
+      code: 'pod_not_found',
+    });
+  });
+});

@@ -1,0 +1,155 @@
+/** Drain with wait: it answers when the last call has ended, when time is up, when the router stops. */
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { PoolStore } from '../../src/calls/store/pool-store.js';
+import { describeEngines } from '../support/engines.js';
+import { postBytes, rawConnection } from '../support/raw-http.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const env = { STATIC_PODS: 'gold-1=gold', REQUEST_TIMEOUT: '10s', REDIS_COMMAND_TIMEOUT: '10s' };
+const ended = {
+  success: true,
+  pod_name: 'gold-1',
+  has_active_call: false,
+  active_calls: 0,
+  message: 'Pod gold-1 is draining with no active calls.',
+};
+const live = {
+  success: true,
+  pod_name: 'gold-1',
+  has_active_call: true,
+  active_calls: 1,
+  message: 'Pod gold-1 is draining with active call in progress. Will complete when call ends.',
+};
+
+describeEngines('drain with wait', (engine) => {
+  let router: TestRouter;
+  beforeEach(async () => {
+    router = await startTestRouter(engine.url, env);
+  });
+  afterEach(async () => {
+    await engine.resume();
+    await router.stop();
+  });
+  const waiting = (count = 1) => until(() => router.context.feed.listeners === count, `${count} wait`);
+
+  /** A call on gold-1 and somebody who waits for its end. */
+  async function drainBusyPod(wait = '1h') {
+    await router.post('/allocate', { call_sid: 'CA1' });
+    const start = performance.now();
+    const answer = router.post('/drain', { pod_name: 'gold-1', wait });
+    await waiting();
+    return { answer, start };
+  }
+
+  it('answers at once when there is no call', async () => {
+    expect((await router.post('/drain', { pod_name: 'gold-1', wait: '1h' })).body).toEqual(ended);
+  });
+
+  it('answers when the call is released, and leaves no waiter behind', async () => {
+    const { answer } = await drainBusyPod();
+    await router.post('/release', { call_sid: 'CA1' });
+    expect((await answer).body).toEqual(ended);
+    await waiting(0);
+  });
+
+  it('answers when the sweep ends a call whose lease has run out', async () => {
+    await router.stop();
+    router = await startTestRouter(engine.url, { ...env, LEASE_TTL: '1s' });
+    const { answer } = await drainBusyPod();
+    expect((await answer).body).toEqual(ended);
+  });
+
+  it('answers when the pod is removed', async () => {
+    const { answer } = await drainBusyPod();
+    const pools = new PoolStore(router.context.store.connection, 30_000);
+    await pools.remove(await pools.takeEpoch(), ['gold-1'], 'test');
+    expect((await answer).body).toEqual(ended);
+  });
+
+  it('answers with what is live when time is up', async () => {
+    const { answer, start } = await drainBusyPod('400ms');
+    expect((await answer).body).toEqual(live);
+    expect(performance.now() - start).toBeGreaterThanOrEqual(400);
+    await waiting(0);
+  });
+
+  it('answers several who wait for the same pod', async () => {
+    const { answer } = await drainBusyPod();
+    const others = [1, 2].map(() => router.post('/drain', { pod_name: 'gold-1', wait: '30m' }));
+    await waiting(3);
+    await router.post('/release', { call_sid: 'CA1' });
+    for (const each of [answer, ...others]) expect((await each).body).toEqual(ended);
+    await waiting(0);
+  });
+
+  it('forgets a waiter that hangs up', async () => {
+    await router.post('/allocate', { call_sid: 'CA1' });
+    const { socket } = await rawConnection(router.port);
+    socket.write(postBytes('/drain', { pod_name: 'gold-1', wait: '1h' }));
+    await waiting();
+    socket.destroy();
+    await waiting(0);
+  });
+
+  it('does not wait for a caller that hung up before the store had answered', async () => {
+    await router.post('/allocate', { call_sid: 'CA1' });
+    const drain = vi.spyOn(router.context.router, 'drain');
+    const pod = vi.spyOn(router.context.store, 'pod');
+    await engine.pause();
+    const { socket, closed } = await rawConnection(router.port);
+    socket.write(postBytes('/drain', { pod_name: 'gold-1', wait: '1h' }));
+    await until(() => drain.mock.calls.length === 1, 'the router has asked the store');
+    socket.destroy();
+    await closed;
+    // A round trip on another connection: the router has seen the end of the first one by then.
+    await router.get('/health');
+    await engine.resume();
+    await until(() => pod.mock.settledResults[0]?.type === 'fulfilled', 'it has looked once');
+    await router.get('/pod/gold-1');
+    await waiting(0);
+  });
+
+  it('keeps the mark for as long as somebody waits, whatever DRAINING_TTL says', async () => {
+    await router.stop();
+    router = await startTestRouter(engine.url, { ...env, DRAINING_TTL: '1s' });
+    const { answer } = await drainBusyPod('1h');
+    await router.post('/drain', { pod_name: 'gold-1' });
+    const { draining_until } = (await router.get('/pod/gold-1')).body;
+    expect(Date.parse(draining_until) - Date.now()).toBeGreaterThan(3_600_000);
+    await router.post('/release', { call_sid: 'CA1' });
+    await answer;
+  });
+
+  it('answers at once with what is live when the router stops', async () => {
+    const { answer } = await drainBusyPod();
+    const start = performance.now();
+    const stopped = router.stop();
+    const { body, headers } = await answer;
+    expect(body).toEqual(live);
+    expect(headers.connection).toBe('close');
+    await stopped;
+    expect(performance.now() - start).toBeLessThan(4000);
+    expect(router.logText()).not.toContain('cut off');
+  });
+
+  it('goes on through an outage of the store and never takes it for the end of the call', async () => {
+    await router.stop();
+    router = await startTestRouter(engine.url, {
+      ...env,
+      REQUEST_TIMEOUT: '300ms',
+      REDIS_COMMAND_TIMEOUT: '300ms',
+    });
+    const { answer } = await drainBusyPod();
+    await engine.pause();
+    await until(async () => (await router.get('/ready')).status === 503, 'the store is gone');
+    await engine.resume();
+    await until(async () => (await router.get('/ready')).status === 200, 'the store is back');
+    expect(router.context.feed.listeners).toBe(1);
+    await until(
+      async () => (await router.post('/release', { call_sid: 'CA1' })).status !== 503,
+      'the call is released',
+    );
+    expect((await answer).body).toEqual(ended);
+  });
+});

@@ -1,0 +1,183 @@
+/** Drain without waiting, undrain, one pod, lists and status: exact bodies over real HTTP. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const iso = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+
+describeEngines('pods over HTTP', (engine) => {
+  let router: TestRouter;
+  beforeEach(async () => {
+    router = await startTestRouter(engine.url);
+  });
+  afterEach(() => router.stop());
+
+  it('drain of an idle pod and of a busy one answer with the words of the contract', async () => {
+    const { body: call } = await router.post('/allocate', { call_sid: 'CA1' });
+    const busy = call.pod_name as string;
+    const idle = busy === 'gold-1' ? 'gold-2' : 'gold-1';
+    expect((await router.post('/drain', { pod_name: idle })).body).toEqual({
+      success: true,
+      pod_name: idle,
+      has_active_call: false,
+      active_calls: 0,
+      message: `Pod ${idle} is draining with no active calls.`,
+    });
+    const drained = await router.post('/drain', { pod_name: busy });
+    expect(drained.status).toBe(200);
+    expect(drained.body).toEqual({
+      success: true,
+      pod_name: busy,
+      has_active_call: true,
+      active_calls: 1,
+      message: `Pod ${busy} is draining with active call in progress. Will complete when call ends.`,
+    });
+    expect((await router.post('/drain', { pod_name: busy })).body).toEqual(drained.body);
+  });
+
+  it('undrain answers the same twice, and the pod takes calls again', async () => {
+    for (const pod_name of ['gold-1', 'gold-2', 'basic-1']) await router.post('/drain', { pod_name });
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(503);
+    const expected = {
+      success: true,
+      pod_name: 'gold-1',
+      active_calls: 0,
+      message: 'Pod gold-1 takes calls again.',
+    };
+    expect((await router.post('/undrain', { pod_name: 'gold-1' })).body).toEqual(expected);
+    expect((await router.post('/undrain', { pod_name: 'gold-1' })).body).toEqual(expected);
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).body.pod_name).toBe('gold-1');
+  });
+
+  it('GET /pod shows its calls, its lease and why it takes none', async () => {
+    await router.post('/drain', { pod_name: 'gold-1' });
+    const { body: call } = await router.post('/allocate', { call_sid: 'CA1' });
+    expect((await router.get('/pod/gold-2')).body).toEqual({
+      pod_name: 'gold-2',
+      tier: 'gold',
+      is_draining: false,
+      draining_until: null,
+      blocked_by: null,
+      has_active_lease: true,
+      lease_call_sid: 'CA1',
+      calls: ['CA1'],
+      leases: [{ call_sid: 'CA1', lease_expires_at: call.lease_expires_at }],
+      uid: '',
+    });
+    expect((await router.get('/pod/gold-1')).body).toEqual({
+      pod_name: 'gold-1',
+      tier: 'gold',
+      is_draining: true,
+      draining_until: iso,
+      blocked_by: 'draining',
+      has_active_lease: false,
+      lease_call_sid: null,
+      calls: [],
+      leases: [],
+      uid: '',
+    });
+  });
+
+  it('status counts pools, calls and loops, and says who leads', async () => {
+    await router.post('/allocate', { call_sid: 'CA1' });
+    const body = await until(async () => {
+      const { body } = await router.get('/status');
+      return body.loops.every(({ rounds }: { rounds: number }) => rounds > 0) && body;
+    }, 'every loop has made a round');
+    expect(body).toEqual({
+      status: 'up',
+      version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+      pools: {
+        gold: { type: 'exclusive', assigned: 2, available: 1, active_calls: 1, capacity: 2 },
+        basic: { type: 'shared', assigned: 1, available: 1, active_calls: 0, capacity: 3 },
+      },
+      active_calls: 1,
+      is_leader: true,
+      leader: 'router-under-test',
+      loops: ['reconcile', 'sweep', 'settings'].map((name) => ({
+        name,
+        running: true,
+        rounds: expect.any(Number),
+        crashes: 0,
+        last_round_at: iso,
+        last_error: null,
+        counts: expect.any(Object),
+      })),
+      tier_version: 1,
+      tier_config_differs: false,
+      store_error: null,
+    });
+  });
+
+  it('health, ready and metrics answer with and without the prefix', async () => {
+    for (const root of ['', '//']) {
+      const health = await router.get(`${root || '/'}health`);
+      expect([health.status, health.body]).toEqual([200, { status: 'ok' }]);
+      const ready = await router.get(`${root || '/'}ready`);
+      expect([ready.status, ready.body]).toEqual([200, { status: 'ready' }]);
+      const metrics = await router.get(`${root || '/'}metrics`);
+      expect(metrics.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
+    }
+  });
+
+  it('undrain of a pod that is not ready says that it still takes no calls', async () => {
+    await router.stop();
+    router = await startTestRouter(engine.url, { RECONCILE_INTERVAL: '1h' });
+    await engine.redis.set('voice:pod:suspended:gold-1', 'not_ready');
+    expect((await router.post('/undrain', { pod_name: 'gold-1' })).body.message).toBe(
+      'Pod gold-1 no longer drains, but takes no calls: not_ready.',
+    );
+  });
+});
+
+describeEngines('lists over HTTP', (engine) => {
+  let router: TestRouter;
+  const names = Array.from({ length: 300 }, (_, i) => `pod-${i}`);
+  beforeEach(async () => {
+    const pods = names.map((name, i) =>
+      i % 3 === 0 ? `${name}=basic` : i % 10 === 1 ? `${name}=merchant:vip` : name,
+    );
+    router = await startTestRouter(engine.url, {
+      STATIC_PODS: pods.join(','),
+      RECONCILE_INTERVAL: '1h',
+      CLEANUP_INTERVAL: '20m',
+    });
+  });
+  afterEach(() => router.stop());
+
+  async function readAll(path: string, list: 'pods' | 'calls'): Promise<Record<string, string>[][]> {
+    const pages: Record<string, string>[][] = [];
+    let cursor: string | null = '';
+    do {
+      const separator = path.includes('?') ? '&' : '?';
+      const { status, body } = await router.get(path + (cursor ? `${separator}cursor=${cursor}` : ''));
+      expect(status).toBe(200);
+      expect(Object.keys(body).sort()).toEqual([list, 'cursor'].sort());
+      pages.push(body[list]);
+      cursor = body.cursor;
+    } while (cursor !== null && pages.length < 1000);
+    return pages;
+  }
+
+  it.each([1, 7, 100, 1000])('300 pods come complete in pages of %i, each once', async (limit) => {
+    const pages = await readAll(`/pods?limit=${limit}`, 'pods');
+    const found = pages.flat().map(({ pod_name }) => pod_name);
+    expect(found.sort()).toEqual([...names].sort());
+    expect(Math.max(...pages.map((page) => page.length))).toBeLessThanOrEqual(limit + 128);
+    const vip = (await readAll(`/pods?pool=merchant:vip&limit=${limit}`, 'pods')).flat();
+    expect(new Set(vip.map(({ tier }) => tier))).toEqual(new Set(['merchant:vip']));
+    expect((await readAll('/pods?pool=pool:nowhere', 'pods')).flat()).toEqual([]);
+  });
+
+  it('300 calls come complete in pages, each once', async () => {
+    const sids = Array.from({ length: 300 }, (_, i) => `call ${i}/ü`);
+    await Promise.all(sids.map((call_sid) => router.post('/allocate', { call_sid })));
+    for (const limit of [13, 100]) {
+      const found = (await readAll(`/calls?limit=${limit}`, 'calls')).flat();
+      expect(found.map(({ call_sid }) => call_sid).sort()).toEqual([...sids].sort());
+    }
+    const gold = (await readAll('/calls?pool=pool:gold', 'calls')).flat();
+    expect(new Set(gold.map(({ source_pool }) => source_pool))).toEqual(new Set(['pool:gold']));
+  });
+});

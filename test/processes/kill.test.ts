@@ -1,0 +1,226 @@
+/** Routers die without a word, under load. Spec 7, invariants 5, 8 and 9. */
+import { expect, it } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { checkInvariants } from '../support/invariants.js';
+import {
+  type Answer,
+  allocate,
+  isIdle,
+  pause,
+  quickTimes,
+  type RouterProcess,
+  release,
+  renew,
+  startRouter,
+  until,
+  untilServing,
+} from '../support/processes.js';
+import { tcpProxy } from '../support/tcp-proxy.js';
+import { followEvents, replay, seeded } from './history.js';
+
+const limits = { 'pool:gold': 1, 'pool:basic': 3 };
+const podCount = 12;
+const env = {
+  ...quickTimes,
+  TIER_CONFIG: JSON.stringify({
+    tiers: {
+      gold: { type: 'exclusive', target: 8 },
+      basic: { type: 'shared', target: 4, max_concurrent: 3 },
+    },
+    default_chain: ['gold', 'basic'],
+  }),
+  STATIC_PODS: Array.from({ length: podCount }, (_, i) => `agent-${i}`).join(','),
+};
+const leaseMs = 2000;
+const sweepMs = 500;
+const loadMs = 10_000;
+
+describeEngines('killing routers', (engine) => {
+  const start = async () => {
+    const router = await startRouter({ ...env, REDIS_URL: engine.url });
+    await untilServing(router, podCount);
+    return router;
+  };
+
+  it('under load loses no acknowledged call and no pod', { timeout: 60_000 }, async () => {
+    const seed = Math.floor(Math.random() * 2 ** 32);
+    const random = seeded(seed);
+    const routers = [await start(), await start()];
+    const events = followEvents(engine.url);
+    const load = new Load(routers, random);
+    const callers = Promise.all(Array.from({ length: 24 }, (_, i) => load.run(`caller-${i}`)));
+
+    // The second one leads (the last to start does), dies at a random moment, and is started again at once.
+    const startMs = performance.now();
+    for (let kills = 0; kills < 3 || performance.now() < startMs + loadMs; kills++) {
+      await pause(300 + random() * 1200);
+      await routers[1]?.signal('SIGKILL');
+      routers[1] = await startRouter({ ...env, REDIS_URL: engine.url });
+    }
+    load.ending = true;
+    await callers;
+    const loadEndedMs = performance.now();
+    expect(load.problems, `seed ${seed}`).toEqual([]);
+    expect(load.served).toBeGreaterThan(100);
+    expect(load.abandoned).toBeGreaterThan(0);
+    expect(load.checkedElsewhere).toBeGreaterThan(0);
+
+    // Calls that nobody released are the only ones left; a lease and a sweep later there are none.
+    for (const router of routers) await until('no pod is lost', () => isIdle(router));
+    expect(performance.now() - loadEndedMs).toBeLessThan(leaseMs + sweepMs + 2000);
+    expect(replay(await events.all(), limits), `seed ${seed}`).toMatchObject({ violations: [], live: 0 });
+    expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+  });
+
+  it('leaves its calls with the survivor: same call, same pod, same fence', async () => {
+    const [survivor, victim] = [await start(), await start()];
+    const sids = Array.from({ length: 15 }, (_, i) => `call-${i}`);
+    const given = await Promise.all(sids.map((sid) => allocate(victim, sid)));
+    await victim.signal('SIGKILL');
+    for (const [i, sid] of sids.entries()) {
+      const { pod_name, fence } = given[i]?.body ?? {};
+      const again = await allocate(survivor, sid);
+      expect(again.body).toMatchObject({ success: true, pod_name, fence, was_existing: true });
+      expect((await release(survivor, sid, fence)).body).toMatchObject({ success: true, pod_name });
+    }
+    expect(await isIdle(survivor)).toBe(true);
+  });
+
+  it('the last to start leads; killed, nobody sweeps until it is started again with a new epoch', async () => {
+    const first = await start();
+    const second = await start();
+    await until('the first has noticed', async () => !(await leads(first)) && (await leads(second)));
+    expect(first.logged(/^another replica manages the pools/)).toMatchObject([{ level: 'warn' }]);
+    const epoch = Number(await engine.redis.get('voice:leader:epoch'));
+
+    // The first goes on serving although it leads no more.
+    expect((await allocate(first, 'abandoned')).status).toBe(200);
+    await second.signal('SIGKILL');
+    expect((await allocate(first, 'live')).status).toBe(200);
+    await until('the lease has run out', async () => {
+      expect((await renew(first, 'live')).status).toBe(200);
+      return expired('abandoned');
+    });
+    expect(await leads(first)).toBe(false);
+    expect((await first.get('/api/v1/status')).body.active_calls).toBe(2);
+    expect(Number(await engine.redis.get('voice:leader:epoch'))).toBe(epoch);
+
+    const third = await start();
+    await until('the sweep goes on', async () => {
+      expect((await renew(first, 'live')).status).toBe(200);
+      return (await first.get('/api/v1/calls/abandoned')).status === 404;
+    });
+    expect(await leads(third)).toBe(true);
+    expect(third.logged(/^leading/)).toHaveLength(1);
+    expect(Number(await engine.redis.get('voice:leader:epoch'))).toBeGreaterThan(epoch);
+    expect((await first.get('/api/v1/calls/live')).status).toBe(200);
+    expect(await checkInvariants(engine.redis)).toEqual([]);
+  });
+
+  it('a clean stop answers what is in flight, and does not wait for connections that only stay open', async () => {
+    const survivor = await start();
+    const proxy = await tcpProxy(engine.port);
+    const leaver = await startRouter({ ...env, REDIS_URL: `redis://127.0.0.1:${proxy.port}` });
+    await untilServing(leaver, podCount);
+    proxy.delay(300);
+    const inFlight = Promise.all(Array.from({ length: 8 }, (_, i) => allocate(leaver, `call-${i}`)));
+    await until('the store has them', async () => (await engine.redis.keys('voice:call:*')).length === 8);
+    const stopMs = performance.now();
+    expect(await leaver.stop()).toBe(0);
+    expect(performance.now() - stopMs).toBeLessThan(10_000);
+    for (const [i, { status, body }] of (await inFlight).entries()) {
+      expect(status).toBe(200);
+      expect((await allocate(survivor, `call-${i}`)).body).toMatchObject({
+        fence: body.fence,
+        was_existing: true,
+      });
+    }
+    expect(leaver.logged('stopped')).toHaveLength(1);
+    expect(leaver.logged(/did not finish in time/)).toEqual([]);
+  });
+
+  async function expired(sid: string): Promise<boolean> {
+    const [seconds = '0'] = await engine.redis.time();
+    const deadline = await engine.redis.zscore('voice:pool:gold:calls', sid);
+    return Number(deadline ?? Number.POSITIVE_INFINITY) < Number(seconds) * 1000 - sweepMs;
+  }
+});
+
+async function leads(router: RouterProcess): Promise<boolean> {
+  return (await router.get('/api/v1/status')).body.is_leader === true;
+}
+
+/** Callers that try another router when one does not answer, as the client library does. */
+class Load {
+  readonly problems: string[] = [];
+  ending = false;
+  served = 0;
+  abandoned = 0;
+  checkedElsewhere = 0;
+  readonly #routers: RouterProcess[];
+  readonly #random: () => number;
+
+  constructor(routers: RouterProcess[], random: () => number) {
+    this.#routers = routers;
+    this.#random = random;
+  }
+
+  async run(name: string): Promise<void> {
+    for (let i = 0; !this.ending; i++) await this.#call(`${name}-${i}`);
+  }
+
+  async #call(sid: string): Promise<void> {
+    const { answer, router } = await this.#insist((one) => allocate(one, sid));
+    if (answer.status === 503 && answer.body.code === 'no_pods') return pause(50);
+    if (answer.status !== 200) return this.#say(sid, 'allocate', answer);
+    const ownedUntilMs = performance.now() - answer.ms + leaseMs;
+    const { pod_name, fence } = answer.body;
+    this.served += 1;
+
+    // Acknowledged by one router, known to the other, whatever has happened to the first.
+    if (this.#random() < 0.3) {
+      const other = this.#routers.find((one) => one !== router);
+      const again = other && (await allocate(other, sid));
+      if (again?.status === 200 && performance.now() < ownedUntilMs) {
+        this.checkedElsewhere += 1;
+        const { body } = again;
+        if (body.pod_name !== pod_name || body.fence !== fence || !body.was_existing) {
+          this.#say(sid, `had ${pod_name} with fence ${fence}`, again);
+        }
+      } else if (again !== undefined && ![0, 200].includes(again.status)) this.#say(sid, 'again', again);
+    }
+    await pause(this.#random() * 200);
+    if (this.#random() < 0.05) {
+      this.abandoned += 1;
+      return;
+    }
+    let lost = false;
+    const released = await this.#insist(
+      (one) => release(one, sid, fence),
+      () => {
+        lost = true;
+      },
+    );
+    // 404 is right after a release whose answer was lost, and after the lease.
+    const fine = released.answer.status === 200 || lost || performance.now() > ownedUntilMs;
+    if (!fine) this.#say(sid, 'release', released.answer);
+  }
+
+  /** Until somebody answers. */
+  async #insist(
+    ask: (router: RouterProcess) => Promise<Answer>,
+    onLost?: () => void,
+  ): Promise<{ answer: Answer; router: RouterProcess }> {
+    for (;;) {
+      const router = this.#routers[Math.floor(this.#random() * this.#routers.length)] as RouterProcess;
+      const answer = await ask(router);
+      if (answer.status !== 0) return { answer, router };
+      onLost?.();
+      await pause(10);
+    }
+  }
+
+  #say(sid: string, what: string, { status, text }: Answer): void {
+    this.problems.push(`${sid}: ${what}: ${status} ${text}`);
+  }
+}

@@ -1,0 +1,226 @@
+/** Three routers, one store, 1,000 callers, fewer slots than callers. Spec 7, invariants 1 to 4 and 7. */
+import { expect, it } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { checkInvariants } from '../support/invariants.js';
+import {
+  allocate,
+  pause,
+  type RouterProcess,
+  release,
+  renew,
+  startRouter,
+  until,
+  untilServing,
+} from '../support/processes.js';
+import { followEvents, type Held, overlaps, replay, seeded } from './history.js';
+
+const callers = 1000;
+const pods = { gold: 60, basic: 12, acme: 30 };
+const podCount = pods.gold + pods.basic + pods.acme;
+const limits = { 'pool:gold': 1, 'pool:basic': 5, 'merchant:acme': 1 };
+const slots = pods.gold + pods.basic * limits['pool:basic'] + pods.acme;
+const env = {
+  TIER_CONFIG: JSON.stringify({
+    tiers: {
+      gold: { type: 'exclusive', target: pods.gold },
+      basic: { type: 'shared', target: pods.basic, max_concurrent: 5 },
+      acme: { type: 'exclusive', target: pods.acme },
+    },
+    default_chain: ['gold', 'basic'],
+  }),
+  STATIC_PODS: Array.from({ length: podCount }, (_, i) => `agent-${i}`).join(','),
+  CLEANUP_INTERVAL: '500ms',
+  RECONCILE_INTERVAL: '1s',
+  // 1,000 requests at once on two cores wait for each other longer than they would for a store.
+  REQUEST_TIMEOUT: '30s',
+  REDIS_COMMAND_TIMEOUT: '30s',
+};
+
+describeEngines('three routers on one store', (engine) => {
+  it('give 1,000 racing callers every slot once at a time and lose none', { timeout: 90_000 }, async () => {
+    const seed = Math.floor(Math.random() * 2 ** 32);
+    const routers = await startThree(engine.url);
+    const events = followEvents(engine.url);
+    const crowd = new Crowd(routers, seed);
+
+    // All at once, nobody lets go: exactly the slots are given.
+    await crowd.each((caller) => crowd.ask(caller));
+    expect(crowd.holding, `seed ${seed}`).toBe(slots);
+    for (const router of routers) {
+      const { body } = await router.get('/api/v1/status');
+      expect(body.active_calls).toBe(slots);
+      expect(Object.values(body.pools ?? {}).map(({ available }) => available)).toEqual([0, 0, 0]);
+    }
+    expect(await checkInvariants(engine.redis)).toEqual([]);
+
+    // Everybody gets a pod, holds it, and lets go.
+    await crowd.each((caller) => crowd.serve(caller));
+    expect(crowd.problems, `seed ${seed}`).toEqual([]);
+    expect(overlaps(crowd.held, limits), `seed ${seed}`).toEqual([]);
+    const history = replay(await events.all(), limits);
+    expect(history, `seed ${seed}`).toEqual({
+      violations: [],
+      allocated: callers,
+      ended: callers,
+      live: 0,
+    });
+
+    for (const router of routers) {
+      const { body } = await router.get('/api/v1/status');
+      expect(body.active_calls).toBe(0);
+      expect(body.pools).toMatchObject({
+        gold: { assigned: pods.gold, available: pods.gold, active_calls: 0 },
+        basic: { assigned: pods.basic, available: pods.basic, active_calls: 0 },
+        'merchant:acme': { assigned: pods.acme, available: pods.acme, active_calls: 0 },
+      });
+    }
+    expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+
+    // What the routers counted themselves agrees with what the callers saw.
+    const metrics = (await Promise.all(routers.map((router) => router.get('/metrics')))).map(
+      ({ text }) => text,
+    );
+    expect(sum(metrics, /^smart_router_allocations_total\{.*status="success"\} (\d+)$/gm)).toBe(callers);
+    expect(sum(metrics, /^smart_router_releases_total\{.*status="success"\} (\d+)$/gm)).toBe(callers);
+    expect(sum(metrics, /^smart_router_panics_recovered_total (\d+)$/gm)).toBe(0);
+  });
+});
+
+async function startThree(redisUrl: string): Promise<RouterProcess[]> {
+  const routers = await Promise.all([1, 2, 3].map(() => startRouter({ ...env, REDIS_URL: redisUrl })));
+  for (const router of routers) await untilServing(router, podCount);
+  await routers[0]?.put('/api/v1/merchants/acme', { pool: 'acme' });
+  for (const router of routers) {
+    await until('every router knows the merchant', async () => {
+      const { chain } = (await router.get('/api/v1/merchants/acme')).body;
+      return chain?.[0] === 'merchant:acme';
+    });
+  }
+  return routers;
+}
+
+interface Caller {
+  sid: string;
+  merchant: string | undefined;
+  got: Omit<Held, 'untilMs'> | undefined;
+}
+
+class Crowd {
+  readonly held: Held[] = [];
+  readonly problems: string[] = [];
+  readonly #routers: RouterProcess[];
+  readonly #random: () => number;
+  readonly #callers: Caller[];
+
+  constructor(routers: RouterProcess[], seed: number) {
+    this.#routers = routers;
+    this.#random = seeded(seed);
+    this.#callers = Array.from({ length: callers }, (_, i) => ({
+      sid: `CA-${i}`,
+      merchant: i % 3 === 0 ? 'acme' : undefined,
+      got: undefined,
+    }));
+  }
+
+  get holding(): number {
+    return this.#callers.filter(({ got }) => got !== undefined).length;
+  }
+
+  async each(work: (caller: Caller) => Promise<void>): Promise<void> {
+    await Promise.all(this.#callers.map(work));
+  }
+
+  /** One try: a third of the callers ask two or three routers for the same call at the same moment. */
+  async ask(caller: Caller): Promise<void> {
+    const answers = await Promise.all(
+      this.#some(this.#random() < 1 / 3 ? 2 + this.#below(2) : 1).map((router) =>
+        allocate(router, caller.sid, caller.merchant),
+      ),
+    );
+    const fromMs = performance.now();
+    const given = answers.filter(({ status }) => status === 200).map(({ body }) => body);
+    for (const { status, body, text } of answers) {
+      if (status !== 200 && !(status === 503 && body.code === 'no_pods')) this.#say(caller, status, text);
+    }
+    const [first] = given;
+    if (first === undefined) return;
+    if (given.some(({ fence, pod_name }) => fence !== first.fence || pod_name !== first.pod_name)) {
+      this.#say(caller, 'two answers', JSON.stringify(given));
+    }
+    if (given.filter(({ was_existing }) => !was_existing).length !== 1) {
+      this.#say(caller, 'not exactly one was new', JSON.stringify(given));
+    }
+    caller.got = {
+      call: caller.sid,
+      pod: first.pod_name ?? '',
+      pool: first.source_pool ?? '',
+      fence: first.fence ?? 0,
+      fromMs,
+    };
+  }
+
+  async serve(caller: Caller): Promise<void> {
+    while (caller.got === undefined) {
+      await pause(100 + this.#below(400));
+      await this.ask(caller);
+    }
+    const { got, sid } = caller;
+    await pause(this.#below(50));
+    if (this.#random() < 0.3) await this.#holdOn(caller, got.fence);
+    this.held.push({ ...got, untilMs: performance.now() });
+    await this.#letGo(caller, got.fence);
+    // A late one, when the pod probably serves somebody else.
+    if (this.#random() < 0.25) {
+      await pause(this.#below(100));
+      const late = await release(this.#any(), sid, this.#random() < 0.5 ? got.fence : undefined);
+      if (late.status !== 404) this.#say(caller, 'a late release', late.text);
+    }
+  }
+
+  /** The same call asked for again, somewhere else, and renewed: still the same pod. */
+  async #holdOn({ sid, merchant, got }: Caller, fence: number): Promise<void> {
+    const [again, renewed] = await Promise.all([
+      allocate(this.#any(), sid, merchant),
+      renew(this.#any(), sid, fence),
+    ]);
+    const { fence: same, pod_name, was_existing } = again.body;
+    if (same !== fence || pod_name !== got?.pod || !was_existing) this.problems.push(`${sid}: ${again.text}`);
+    if (renewed.status !== 200) this.problems.push(`${sid}: ${renewed.text}`);
+  }
+
+  async #letGo(caller: Caller, fence: number): Promise<void> {
+    const answers = await Promise.all(
+      this.#some(this.#random() < 1 / 3 ? 2 : 1).map((router) =>
+        release(router, caller.sid, this.#random() < 0.5 ? fence : undefined),
+      ),
+    );
+    const statuses = answers.map(({ status }) => status).sort();
+    if (statuses[0] !== 200 || (statuses[1] ?? 404) !== 404) {
+      this.#say(caller, 'releases', answers.map(({ text }) => text).join(' '));
+    }
+  }
+
+  #say({ sid }: Caller, what: string | number, text: string): void {
+    this.problems.push(`${sid}: ${what}: ${text}`);
+  }
+
+  #below(count: number): number {
+    return Math.floor(this.#random() * count);
+  }
+
+  #any(): RouterProcess {
+    return this.#routers[this.#below(this.#routers.length)] as RouterProcess;
+  }
+
+  /** Different routers, in any order. */
+  #some(count: number): RouterProcess[] {
+    const first = this.#below(this.#routers.length);
+    return [...this.#routers.slice(first), ...this.#routers.slice(0, first)].slice(0, count);
+  }
+}
+
+function sum(texts: readonly string[], pattern: RegExp): number {
+  return texts
+    .flatMap((text) => [...text.matchAll(pattern)])
+    .reduce((total, [, value]) => total + Number(value), 0);
+}

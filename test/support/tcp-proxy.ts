@@ -1,0 +1,131 @@
+/**
+ * A TCP proxy that breaks the way to a server as networks do: nothing listens any more, a connection is reset,
+ * bytes get stuck, replies vanish, everything is slow. Nothing is imitated: the server behind it is a real one.
+ */
+import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
+import { onTestFinished } from 'vitest';
+
+export interface TcpProxy {
+  readonly port: number;
+  /** Connections that are open now. */
+  readonly connections: number;
+  /** Everything passes again, first of all what was stuck: TCP delivers late rather than never. */
+  pass(): void;
+  /** Both directions get stuck, on present and future connections; nobody is told. */
+  blackHole(): void;
+  /** Present connections are stuck for ever, as after the death of a machine; new ones work. */
+  strand(): void;
+  /** Requests arrive and are done, their replies are thrown away. End it with `reset()`. */
+  loseReplies(): void;
+  /** Every chunk arrives this much later, in order. */
+  delay(ms: number): void;
+  /** Present connections are reset; new ones work. */
+  reset(): void;
+  /** Connections are reset and nothing listens any more: ECONNREFUSED. */
+  down(): Promise<void>;
+  up(): Promise<void>;
+}
+
+type Mode = 'pass' | 'stuck' | 'lose replies';
+
+interface Link {
+  client: Socket;
+  server: Socket;
+  stranded: boolean;
+  held: (() => void)[];
+}
+
+/** Ends with the test that starts it. */
+export async function tcpProxy(targetPort: number): Promise<TcpProxy> {
+  const links = new Set<Link>();
+  let mode: Mode = 'pass';
+  let delayMs = 0;
+
+  const forward = (link: Link, to: Socket, chunk: Buffer) => {
+    const write = () => {
+      if (!to.destroyed) to.write(chunk);
+    };
+    if (link.stranded || mode === 'stuck') link.held.push(write);
+    else if (mode === 'lose replies' && to === link.client) return;
+    else if (delayMs > 0) setTimeout(write, delayMs);
+    else write();
+  };
+
+  const accept = (client: Socket) => {
+    const server = tcpConnect({ port: targetPort, host: '127.0.0.1' });
+    const link: Link = { client, server, stranded: false, held: [] };
+    links.add(link);
+    for (const [from, to] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      from.setNoDelay(true);
+      from.on('data', (chunk: Buffer) => forward(link, to, chunk));
+      from.on('error', () => {});
+      from.on('close', () => {
+        // A stranded connection hears nothing of its other end either.
+        if (!link.stranded) to.destroy();
+        if (client.destroyed && server.destroyed) links.delete(link);
+      });
+    }
+  };
+
+  const resetAll = () => {
+    for (const { client, server } of links) {
+      client.resetAndDestroy();
+      server.resetAndDestroy();
+    }
+    links.clear();
+  };
+
+  let listener = await listen(accept, 0);
+  const address = listener.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  onTestFinished(() => {
+    resetAll();
+    listener.close();
+  });
+  return {
+    port,
+    get connections() {
+      return links.size;
+    },
+    pass() {
+      mode = 'pass';
+      delayMs = 0;
+      for (const link of links) if (!link.stranded) for (const write of link.held.splice(0)) write();
+    },
+    blackHole() {
+      mode = 'stuck';
+    },
+    strand() {
+      for (const link of links) link.stranded = true;
+    },
+    loseReplies() {
+      mode = 'lose replies';
+    },
+    delay(ms) {
+      delayMs = ms;
+    },
+    reset() {
+      resetAll();
+      mode = 'pass';
+    },
+    async down() {
+      const closed = new Promise((resolve) => listener.close(resolve));
+      resetAll();
+      await closed;
+    },
+    async up() {
+      listener = await listen(accept, port);
+    },
+  };
+}
+
+function listen(accept: (socket: Socket) => void, port: number): Promise<Server> {
+  return new Promise((resolve, reject) => {
+    const server = createServer(accept);
+    server.once('error', reject);
+    server.listen(port, '127.0.0.1', () => resolve(server));
+  });
+}
