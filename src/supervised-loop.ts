@@ -79,14 +79,16 @@ export class SupervisedLoop {
     if (!runAtStart) await this.#pause(intervalMs);
     while (!signal.aborted) {
       let waitMs = intervalMs;
+      // Before the round, not after it: a nudge in the middle asks for another one.
+      this.#wake = new AbortController();
       try {
         this.#state.counts = await runOnce(signal);
         this.#state.rounds += 1;
         this.#state.last_round_at = new Date(clock.now()).toISOString();
         this.#state.last_error = null;
-        if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
       } catch (error) {
         if (signal.aborted) break;
+        if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
         this.#state.crashes += 1;
         this.#state.last_error = error instanceof Error ? error.message : String(error);
         waitMs = backoffMs;
@@ -101,7 +103,6 @@ export class SupervisedLoop {
   }
 
   async #pause(ms: number): Promise<void> {
-    this.#wake = new AbortController();
     await this.#options.clock.sleep(ms, AbortSignal.any([this.#wake.signal, this.#stopping.signal]));
   }
 }

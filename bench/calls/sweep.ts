@@ -6,6 +6,7 @@
  * the sweep is repeated, and the figure is the median of the sweeps' longest scripts; the note has the worst.
  */
 import type { Redis } from 'ioredis';
+import { sweepBatchSize as batch } from '../../src/pool/sweeper.js';
 import { forEach, median } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
@@ -13,8 +14,6 @@ import type { Bench } from './part.js';
 
 const pods = 100_000;
 const expiredCalls = 10_000;
-/** What the leader uses: src/pool's sweep. */
-const batch = 100;
 
 export async function sweep({ engine, admin, quick }: Bench): Promise<Figure[]> {
   await admin.flushall();

@@ -76,7 +76,9 @@ export function answer(command: Command, cli: Cli, work: () => Promise<Outcome>)
     const { document, text, warnings = [], failure } = await work();
     const { screen } = cli;
     if (command.opts<{ json?: true }>().json) {
-      screen.out(toJson({ success: failure === undefined, ...failure?.fields, ...document }));
+      // The router's own `success` does not know what was asked for: a drain that waited in vain has one too.
+      const { success: _, ...rest } = document as Record<string, unknown>;
+      screen.out(toJson({ success: failure === undefined, ...failure?.fields, ...rest }));
     } else {
       if (text !== '') screen.out(text);
       for (const warning of warnings) screen.err(`${screen.paintError('yellow', 'warning:')} ${warning}`);

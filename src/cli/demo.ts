@@ -18,6 +18,8 @@ export interface DemoCommandOptions {
   quiet?: boolean;
 }
 
+const lingerMs = 500;
+
 /** Resolves to the exit code: 0 after a clean stop. A second signal ends it at once. */
 export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions = {}): Promise<number> {
   const { seconds, ...given } = options;
@@ -45,6 +47,8 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
     return 0;
   } finally {
     for (const name of ['SIGINT', 'SIGTERM'] as const) process.off(name, onSignal);
+    // All is stopped by now: a connection that is slow to close must not keep anybody from the prompt.
+    if (stop.signal.aborted) systemClock.after(lingerMs, () => process.exit());
   }
 }
 

@@ -3,9 +3,15 @@
  * request has an id and a log line, every answer counts in the metrics, errors have one shape.
  */
 import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import swagger from '@fastify/swagger';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import Fastify, { type FastifyBaseLogger, type FastifyRequest, LogController } from 'fastify';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
 import { authorize } from './auth.js';
@@ -47,8 +53,11 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     clientErrorHandler: answerBrokenRequest,
     frameworkErrors: (error, request, reply) => {
       request.about = {};
+      reply.header('x-request-id', request.id);
       const wrong = error.code === 'FST_ERR_BAD_URL' ? 'is not valid percent-encoding' : 'is too long';
       answerError(context, new AppError('invalid_request', `the path ${wrong}`), request, reply);
+      // No hook runs here.
+      recordAnswer(metrics, request, reply);
     },
     ajv: {
       customOptions: {
@@ -61,6 +70,8 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
+  // Everybody who waits (drains, event streams) listens to it: hundreds are no leak.
+  setMaxListeners(0, stopping);
   app.removeContentTypeParser(['text/plain', 'application/json']);
   const parseJson = app.getDefaultJsonParser('error', 'error');
   app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
@@ -84,18 +95,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (stopping.aborted) reply.header('connection', 'close');
     done(null, payload);
   });
-  app.addHook('onResponse', async (request, reply) => {
-    const seconds = reply.elapsedTime / 1000;
-    const endpoint = request.routeOptions.url ?? 'unmatched';
-    const labels = { method: request.method, endpoint, status: String(reply.statusCode) };
-    metrics.httpRequests.inc(labels);
-    metrics.httpDuration.observe(labels, seconds);
-    const level = reply.statusCode >= 500 ? 'warn' : request.routeOptions.config.quiet ? 'debug' : 'info';
-    request.log[level](
-      { ...labels, ms: Math.round(reply.elapsedTime * 10) / 10, ...request.about },
-      'request',
-    );
-  });
+  app.addHook('onResponse', async (request, reply) => recordAnswer(metrics, request, reply));
 
   await app.register(swagger, {
     openapi: {
@@ -106,6 +106,11 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         description: 'Every live phone call gets a healthy voice-agent pod, atomically.',
       },
       components: { securitySchemes: { key: { type: 'http', scheme: 'bearer' } } },
+    },
+    transform: ({ schema, url, route }) => {
+      const access = route.config?.access ?? 'admin';
+      const needsKey = access === 'api' || access === 'admin';
+      return { url, schema: { ...schema, security: needsKey ? [{ key: [] }] : [] } };
     },
   });
   const methods = collectMethods(app);
@@ -135,6 +140,20 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   await app.register(async (scope) => homeRoutes(scope as App, context));
   await extend?.(app);
   return app;
+}
+
+/** Counted and logged; never with its address, which may carry phone numbers and tokens. */
+function recordAnswer(metrics: HttpContext['metrics'], request: FastifyRequest, reply: FastifyReply): void {
+  const { url, config } = request.routeOptions;
+  const labels = {
+    method: request.method,
+    endpoint: url ?? 'unmatched',
+    status: String(reply.statusCode),
+  };
+  metrics.httpRequests.inc(labels);
+  metrics.httpDuration.observe(labels, reply.elapsedTime / 1000);
+  const level = reply.statusCode >= 500 ? 'warn' : config.quiet ? 'debug' : 'info';
+  request.log[level]({ ...labels, ms: Math.round(reply.elapsedTime * 10) / 10, ...request.about }, 'request');
 }
 
 /** A number counts the proxies in front of us, nearest first. */

@@ -23,7 +23,7 @@ export function config(parent: Command, cli: Cli): void {
     const { warnings, problems } = judge(cli, mode);
     const message = problems.length === 1 ? (problems[0] ?? '') : `${count(problems.length, 'problem')}:`;
     return {
-      document: { mode, values, warnings },
+      document: { mode, values, warnings, problems },
       text: show(values, cli.screen.paint),
       warnings,
       failure:

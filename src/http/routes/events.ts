@@ -13,8 +13,10 @@ import { callerGone, withDeadline } from '../deadline.js';
 import { ErrorAnswer } from '../schemas.js';
 
 const mostListeners = 100;
-/** Proxies close silent connections. Also the longest an event is late if the feed has missed it. */
-export const heartbeatMs = 15_000;
+/** The longest an event is late when the feed has not rung: it is still connecting, or connects again. */
+export const lookEveryMs = 1000;
+/** Proxies close silent connections: after 15 looks without an event something is sent anyway. */
+const looksPerHeartbeat = 15;
 /** A listener that takes nothing for this long is cut off. */
 export const stuckAfterMs = 30_000;
 /** Events that come together are read together: at most 50 reads a second and listener. */
@@ -41,7 +43,12 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
         tags: ['operators'],
         summary: 'Server-sent events; ?since= (or Last-Event-ID) replays what is kept',
         querystring: Query,
-        response: { 400: ErrorAnswer, 429: ErrorAnswer, 503: ErrorAnswer },
+        response: {
+          200: { description: 'a stream', content: { 'text/event-stream': { schema: Type.String() } } },
+          400: ErrorAnswer,
+          429: ErrorAnswer,
+          503: ErrorAnswer,
+        },
       },
     },
     async (request, reply) => {
@@ -110,14 +117,16 @@ async function stream(
   const { signal } = ended;
   let last = start;
   let next = page;
+  let silentLooks = 0;
   try {
     while (!signal.aborted) {
       for (const event of next) raw.write(show(event));
       last = next.at(-1)?.id ?? last;
       if (raw.writableNeedDrain && !(await drained(raw, clock, signal))) return void raw.destroy();
-      if (next.length === 0) {
+      silentLooks = next.length === 0 ? silentLooks + 1 : 0;
+      if (silentLooks > 0) {
+        if (silentLooks % looksPerHeartbeat === 0) raw.write(': still here\n\n');
         if (await bell.heard(clock)) await clock.sleep(burstMs, signal);
-        else if (!signal.aborted) raw.write(': still here\n\n');
       }
       if (!signal.aborted) next = await feed.replay(last);
     }
@@ -161,11 +170,11 @@ class Bell {
     this.#wake.abort();
   }
 
-  /** Waits for the next ring; false when there was none within a heartbeat, or the listener is gone. */
+  /** Waits for the next ring; false when it is time to look without one, or the listener is gone. */
   async heard(clock: HttpContext['clock']): Promise<boolean> {
     if (!this.#rung && !this.ended.aborted) {
       this.#wake = new AbortController();
-      await clock.sleep(heartbeatMs, this.#wake.signal);
+      await clock.sleep(lookEveryMs, this.#wake.signal);
     }
     const rung = this.#rung;
     this.#rung = false;

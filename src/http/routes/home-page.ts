@@ -36,13 +36,13 @@ small, .soft { color:var(--soft); font-size:.85rem; }
 #log ol { list-style:none; padding:0; font-size:.9rem; }
 #log li { display:grid; grid-template-columns:4.4rem 7.5rem minmax(0,1fr); gap:.8rem; padding:.2rem 0; border-top:1px solid var(--line); }
 #log time { color:var(--soft); font-variant-numeric:tabular-nums; }
-#log span { overflow-wrap:anywhere; } #log small { margin-left:.4rem; } #log b { font-weight:600; }
-li[data-tone=good] b { color:var(--busy); } li[data-tone=warn] b { color:var(--drain); } li[data-tone=bad] b { color:var(--bad); }
+#log span { overflow-wrap:anywhere; } #log small { margin-left:.4rem; } #log b { font-weight:600; color:var(--soft); }
+#log [data-tone=good] b { color:var(--busy); } #log [data-tone=warn] b { color:var(--drain); } #log [data-tone=bad] b { color:var(--bad); }
 button, input { font:inherit; color:inherit; background:transparent; border:1px solid var(--free); border-radius:.5rem; padding:.3rem .8rem; }
 button { cursor:pointer; } :focus-visible { outline:3px solid var(--busy); outline-offset:2px; }
 #key { display:flex; flex-wrap:wrap; gap:.6rem; align-items:center; margin:1.3rem 0; } #key input { flex:1 1 14rem; } #key p { flex-basis:100%; color:var(--bad); }
 main[data-stale] { opacity:.45; }
-@media (max-width:34rem) { #log li { grid-template-columns:4.1rem 5.4rem minmax(0,1fr); gap:.5rem; font-size:.85rem; } #log small { display:block; margin:0; } .facts { gap:.6rem 1.6rem; } }
+@media (max-width:34rem) { #log li { grid-template-columns:3.8rem 4.8rem minmax(0,1fr); gap:.5rem; font-size:.8rem; } #log { padding:.9rem; } #log small { display:block; margin:0; font-size:inherit; } .facts { gap:.6rem 1.6rem; } }
 `;
 
 export const body = `
@@ -74,7 +74,7 @@ const plural = (n, word) => n + ' ' + word + (n === 1 ? '' : 's');
 async function ask(path, signal) {
   const response = await fetch(api + path, { headers: key ? { authorization: 'Bearer ' + key } : {}, cache: 'no-store', signal });
   if (response.status === 401 || response.status === 403) {
-    $('refused').textContent = key ? (await response.json()).error : '';
+    if (key) $('refused').textContent = response.status === 401 ? 'The router does not accept this key.' : (await response.json()).error;
     if ($('key').hidden) { $('key').hidden = false; $('secret').focus(); }
     key = '';
     throw Object.assign(new Error('locked'), { locked: true });
@@ -143,7 +143,7 @@ const tones = { call_allocated: 'good', pod_undrained: 'good', pod_draining: 'wa
 function drawEvents() {
   if (paused) return;
   $('list').replaceChildren(...events.map(({ id, type, at, call, pod, pool, merchant, ...more }) => {
-    const who = [call, pod].filter(Boolean).join(type === 'call_released' ? ' ← ' : ' → ');
+    const who = [call, pod].filter(Boolean).join(/allocated|adopted/.test(type) ? ' → ' : ' ← ');
     const words = [pool && pool.replace('pool:', ''), merchant && 'for ' + merchant, more.reason, more.chain, more.by && 'by ' + more.by];
     return make('li', { 'data-tone': tones[type] }, make('time', { datetime: at }, clock(at)), make('b', {}, type.replace(/^(call|pod)_/, '').replaceAll('_', ' ')), make('span', {}, who + ' ', make('small', {}, words.filter(Boolean).join(', '))));
   }));
@@ -180,6 +180,7 @@ $('pause').addEventListener('click', () => {
 $('key').addEventListener('submit', (event) => {
   event.preventDefault();
   key = $('secret').value.trim();
+  $('refused').textContent = '';
   $('secret').value = '';
 });
 void poll();

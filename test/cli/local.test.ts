@@ -1,0 +1,271 @@
+/** Commands that need no router: config, doctor, serve, demo. */
+import { createServer } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
+import type { RunningRouter } from '../../src/main.js';
+import { redisAt } from './redis.js';
+import { documentOf, routerEnv, runner, start, startTestRouter, useBinary } from './support.js';
+
+const binary = useBinary();
+const run = runner(binary, () => 'http://127.0.0.1:1');
+
+describe('config', () => {
+  const secrets = {
+    SMART_ROUTER_API_KEY: 'hidden-api-key-1234',
+    SMART_ROUTER_ADMIN_KEY: 'hidden-admin-key-1234',
+    TWILIO_AUTH_TOKEN: 'hidden-twilio',
+    PLIVO_AUTH_TOKEN: 'hidden-plivo',
+    EXOTEL_WEBHOOK_TOKEN: 'hidden-exotel',
+    REDIS_URL: 'redis://user:hidden-redis@store:6379',
+    DATABASE_URL: 'postgres://user:hidden-pg@db/records',
+  };
+
+  it('shows every value with its source', async () => {
+    const { code, stdout, stderr } = await run('config', { env: { LEASE_TTL: '5m' } });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^ {2}LEASE_TTL +environment {2}5m$/m);
+    expect(stdout).toMatch(/^ {2}HTTP_PORT +default +8080$/m);
+    expect(stdout).toMatch(/^ {2}PUBLIC_URL +default +-$/m);
+  });
+
+  it('hides secrets, also when something else is wrong', async () => {
+    for (const args of ['config', 'config --json', 'config --mode demo']) {
+      for (const env of [secrets, { ...secrets, HTTP_PORT: 'x', SMART_ROUTER_API_KEY: 'hidden' }]) {
+        const { stdout, stderr } = await run(args, { env });
+        expect(stdout + stderr).not.toContain('hidden');
+        expect(stdout).toContain('********');
+      }
+    }
+  });
+
+  it('shows all problems together and exits 2', async () => {
+    const env = { HTTP_PORT: 'x', LEASE_TTL: '2h' };
+    const { code, stdout, stderr } = await run('config', { env });
+    expect(code).toBe(2);
+    expect(stdout).toMatch(/^ {2}HTTP_PORT +environment {2}x$/m);
+    expect(stderr).toMatch(/^smart-router: 2 problems:\n {2}HTTP_PORT must .*\n {2}CALL_INFO_TTL must .*\n$/);
+    const document = documentOf(await run('config --json', { env }));
+    expect(document).toMatchObject({ success: false, code: 'configuration', mode: 'serve' });
+    expect(document.problems).toHaveLength(2);
+  });
+
+  it('--mode demo shows the defaults of the demo', async () => {
+    const { values } = documentOf(await run('config --mode demo --json')) as {
+      values: { name: string; value: string }[];
+    };
+    expect(values.find(({ name }) => name === 'REDIS_URL')?.value).toBe('embedded');
+    expect(await run('config --mode prod')).toMatchObject({ code: 2 });
+  });
+});
+
+interface Check {
+  name: string;
+  status: string;
+  message: string;
+  hint?: string;
+}
+
+async function examine(
+  env: NodeJS.ProcessEnv,
+  args = '',
+): Promise<{ code: number | null; checks: Check[]; of(name: string): Check | undefined }> {
+  const ended = await run(`doctor --json ${args}`.trim(), { env });
+  const { checks } = documentOf(ended) as unknown as { checks: Check[] };
+  return { code: ended.code, checks, of: (name) => checks.find((check) => check.name === name) };
+}
+
+describe('doctor', () => {
+  let engine: EmbeddedValkey;
+  let router: RunningRouter;
+  const keys = { SMART_ROUTER_API_KEY: 'api-key-0123456789', SMART_ROUTER_ADMIN_KEY: 'admin-key-0123456789' };
+  beforeAll(async () => {
+    engine = await startEmbeddedValkey();
+    router = await startTestRouter({ REDIS_URL: engine.url, ...keys });
+  });
+  afterAll(async () => {
+    await router.stop();
+    await engine.stop();
+  });
+
+  it('finds nothing wrong with a router that runs, and both keys accepted', async () => {
+    const env = { ...keys, REDIS_URL: engine.url, VOICE_AGENT_BASE_URL: 'wss://voice.example.com' };
+    const { code, checks, of } = await examine(env, `--url ${router.url}`);
+    expect(checks.filter(({ status }) => status === 'fail')).toEqual([]);
+    expect(code).toBe(0);
+    for (const name of [
+      'node',
+      'configuration',
+      'embedded store',
+      'store',
+      'store version',
+      'store cluster',
+      'store eviction',
+      'store clock',
+      'store data',
+      'store tiers',
+      'voice agents',
+      'access',
+      'router',
+      'router ready',
+      'router access',
+      'router api key',
+    ]) {
+      expect(of(name), name).toMatchObject({ status: 'ok' });
+    }
+    expect(of('store')?.message).toMatch(/answers in [\d.]+ ms$/);
+    expect(of('store data')?.message).toContain('version 1');
+  });
+
+  it('is one line for each check, without colours in a pipe', async () => {
+    const { code, stdout, stderr } = await run(`doctor --url ${router.url}`, {
+      env: { ...keys, REDIS_URL: engine.url },
+    });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    for (const line of stdout.trimEnd().split('\n')) expect(line).toMatch(/^(ok|warn|fail|skip) {2,4}\S/);
+  });
+
+  it('fails with a hint for a wrong configuration, and still looks at the store', async () => {
+    const { code, of, checks } = await examine({ HTTP_PORT: 'x', LEASE_TTL: '2h', REDIS_URL: engine.url });
+    expect(code).toBe(1);
+    expect(checks.filter(({ name, status }) => name === 'configuration' && status === 'fail')).toHaveLength(
+      2,
+    );
+    expect(of('store')).toMatchObject({ status: 'ok' });
+  });
+
+  it('fails for a store that is not there, without its password', async () => {
+    const { code, of, checks } = await examine({ REDIS_URL: 'redis://:hunter2@127.0.0.1:1' });
+    expect(code).toBe(1);
+    expect(of('store')).toMatchObject({
+      status: 'fail',
+      message: expect.stringContaining('connection refused by 127.0.0.1:1'),
+    });
+    expect(JSON.stringify(checks)).not.toContain('hunter2');
+  });
+
+  it('looks at the embedded store by starting it', async () => {
+    const { of } = await examine({ REDIS_URL: 'embedded' });
+    expect(of('store')).toMatchObject({ status: 'ok', message: expect.stringContaining('embedded Valkey') });
+    expect(of('store persistence')).toMatchObject({ status: 'warn' });
+  });
+
+  it('fails for an eviction policy that forgets calls, and for data of another version', async () => {
+    const other = await startEmbeddedValkey();
+    try {
+      await redisAt(other.url, async (redis) => {
+        await redis.config('SET', 'maxmemory-policy', 'allkeys-lru');
+        await redis.set('voice:data:version', '9');
+        await redis.set('voice:tier:config', '{"gold":-1}');
+      });
+      const { code, of } = await examine({ REDIS_URL: other.url });
+      expect(code).toBe(1);
+      expect(of('store eviction')).toMatchObject({ status: 'fail', message: 'the policy is allkeys-lru' });
+      expect(of('store data')).toMatchObject({
+        status: 'fail',
+        message: expect.stringContaining('version 9'),
+      });
+      expect(of('store tiers')).toMatchObject({ status: 'fail' });
+    } finally {
+      await other.stop();
+    }
+  });
+
+  it('warns of what is right by itself and probably not meant', async () => {
+    const { of } = await examine({
+      REDIS_URL: engine.url,
+      TIER_CONFIG: '{"silver":1}',
+      SMART_ROUTER_API_KEY: 'only-the-api-key-1',
+      TWILIO_AUTH_TOKEN: 'token',
+    });
+    expect(of('voice agents')).toMatchObject({
+      status: 'warn',
+      message: expect.stringContaining('still the default'),
+    });
+    expect(of('webhooks')).toMatchObject({
+      status: 'warn',
+      message: expect.stringContaining('PUBLIC_URL is not set'),
+    });
+    expect(of('access')).toMatchObject({ status: 'warn' });
+    expect(of('store tiers')).toMatchObject({ status: 'warn' });
+  });
+
+  it('says which port is taken when no router runs', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    try {
+      const { code, of } = await examine({
+        REDIS_URL: engine.url,
+        HTTP_PORT: String(port),
+        METRICS_PORT: 'off',
+      });
+      expect(code).toBe(1);
+      expect(of('router')).toMatchObject({ status: 'warn' });
+      expect(of('port')).toMatchObject({
+        status: 'fail',
+        message: expect.stringContaining('something listens there'),
+      });
+    } finally {
+      server.close();
+    }
+  });
+
+  it('fails for a key that the router refuses', async () => {
+    const env = {
+      REDIS_URL: engine.url,
+      SMART_ROUTER_ADMIN_KEY: 'another-key-0123456789',
+      SMART_ROUTER_API_KEY: 'yet-another-0123456789',
+    };
+    const { code, of } = await examine(env, `--url ${router.url}`);
+    expect(code).toBe(1);
+    expect(of('router access')).toMatchObject({ status: 'fail' });
+    expect(of('router api key')).toMatchObject({ status: 'fail' });
+    const none = await examine({ REDIS_URL: engine.url }, `--url ${router.url}`);
+    expect(none.of('router access')).toMatchObject({ status: 'skip' });
+  });
+});
+
+describe('serve', () => {
+  it('runs until SIGTERM and ends with 0', async () => {
+    const router = start(binary, ['serve', '--json'], { env: { ...routerEnv, LOG_FORMAT: 'pretty' } });
+    await router.shows('smart-router is listening');
+    router.child.kill('SIGTERM');
+    const { code, stdout, stderr } = await router.ended;
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    for (const line of stdout.trim().split('\n')) expect(() => JSON.parse(line)).not.toThrow();
+  });
+
+  it('exits 2 with one line per problem, and no stack trace', async () => {
+    const { code, stdout, stderr } = await run('serve', { env: { HTTP_PORT: 'x', REDIS_URL: 'y' } });
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+    expect(stderr).toMatch(/^smart-router: the configuration has 2 problems:\n( {2}\w+ must .*\n){2}$/);
+    const ended = await run('serve --json', { env: { HTTP_PORT: 'x', REDIS_URL: 'y' } });
+    expect(documentOf(ended)).toMatchObject({ success: false, code: 'configuration' });
+  });
+
+  it('exits 2 when its port is taken', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    const { code, stderr } = await run('serve', { env: { ...routerEnv, HTTP_PORT: String(port) } });
+    server.close();
+    expect(code).toBe(2);
+    expect(stderr).toContain(`HTTP_PORT ${port} on 127.0.0.1 is taken`);
+  });
+});
+
+describe('demo', () => {
+  it('runs for as long as it is told to', async () => {
+    const { code, stdout, stderr } = await run('demo --seconds 1 --quiet --port 0 --seed 7', {
+      env: { DEMO_SPEED: '10' },
+    });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain('Smart Router');
+  });
+
+  it('exits 2 for a wrong configuration', async () => {
+    const { code, stderr } = await run('demo', { env: { DEMO_SPEED: 'fast' } });
+    expect(code).toBe(2);
+    expect(stderr).toBe('smart-router: DEMO_SPEED must be a number from 0.1 to 20, got "fast"\n');
+  });
+});

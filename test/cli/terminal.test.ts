@@ -1,0 +1,94 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { age, countdown, span } from '../../src/cli/ages.js';
+import { checkNode } from '../../src/cli/doctor/examine.js';
+import { toFailure } from '../../src/cli/failure.js';
+import { run } from '../../src/cli/index.js';
+import { table, usageBar } from '../../src/cli/table.js';
+import type { RunningRouter } from '../../src/main.js';
+import { capture } from './capture.js';
+import { startTestRouter } from './support.js';
+
+describe('on a terminal', () => {
+  let router: RunningRouter;
+  beforeEach(async () => {
+    router = await startTestRouter();
+  });
+  afterEach(() => router.stop());
+
+  async function onTerminal(args: string[], env: NodeJS.ProcessEnv = {}) {
+    const screen = capture({ tty: true });
+    const code = await run([...args, '--url', router.url], env, { streams: screen.streams });
+    return { code, out: screen.out(), err: screen.err() };
+  }
+
+  it('there are colours, unless NO_COLOR or TERM=dumb is set, and never in JSON', async () => {
+    expect((await onTerminal(['status'])).out).toContain('\u001b[32mup\u001b[0m');
+    expect((await onTerminal(['status'], { NO_COLOR: '1' })).out).not.toContain('\u001b');
+    expect((await onTerminal(['status'], { TERM: 'dumb' })).out).not.toContain('\u001b');
+    expect((await onTerminal(['status', '--json'])).out).not.toContain('\u001b');
+  });
+
+  it('drain --wait shows calls left and time, on one line that is cleared at the end', async () => {
+    const call = { callSid: 'CA1', merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
+    const { podName } = await router.context.router.allocate(call);
+    const { code, err } = await onTerminal(['drain', podName, '--wait', '1500ms'], { NO_COLOR: '1' });
+    expect(code).toBe(7);
+    expect(err).toContain(`\r\u001b[2Kdraining ${podName}: 1 call left, 0s of 1s`);
+    expect(err).toMatch(/\r\u001b\[2Ksmart-router: 1 call still live/);
+  });
+});
+
+describe('what people read', () => {
+  it('times have two units at most', () => {
+    const [s, m, h, d] = [1000, 60_000, 3_600_000, 86_400_000];
+    expect([-5, 999, 42 * s, 3 * m + 5 * s, 2 * h + 14 * m + 9 * s, 3 * d + 4 * h].map(span)).toEqual([
+      '0s',
+      '0s',
+      '42s',
+      '3m 5s',
+      '2h 14m',
+      '3d 4h',
+    ]);
+    const now = Date.parse('2026-01-01T00:00:00Z');
+    expect(age('2025-12-31T23:59:00Z', now)).toBe('1m 0s');
+    expect(age(null, now)).toBe('-');
+    expect(countdown('2026-01-01T00:15:00Z', now)).toBe('15m 0s left');
+    expect(countdown('2025-12-31T23:59:57Z', now)).toBe('over since 3s');
+  });
+
+  it('a bar is empty only without use and full only without room', () => {
+    expect([
+      usageBar(0, 1000),
+      usageBar(1, 1000),
+      usageBar(999, 1000),
+      usageBar(1000, 1000),
+      usageBar(5, 0),
+    ]).toEqual(['----------', '#---------', '#########-', '##########', '##########']);
+  });
+
+  it('a very long cell does not push the other rows apart', () => {
+    const plain = (_: unknown, text: string) => text;
+    const text = table(
+      [{ head: 'A' }, { head: 'B' }],
+      [
+        ['x'.repeat(200), 'y'],
+        ['short', 'y'],
+      ],
+      plain,
+    );
+    expect(text.split('\n')[2]).toBe(`short${' '.repeat(59)}  y`);
+  });
+
+  it('an unexpected error is one line, whatever is in it', () => {
+    const failure = toFailure(new Error('first\nsecond\u0000'));
+    expect(failure.message).toBe(
+      'something unexpected went wrong: first second (DEBUG=smart-router shows where)',
+    );
+    expect(failure.exitCode).toBe(1);
+    expect(toFailure('text').exitCode).toBe(1);
+  });
+
+  it('a Node that is too old is named', () => {
+    expect(checkNode('18.20.1')).toMatchObject({ status: 'fail', hint: 'Install Node.js 20 or newer.' });
+  });
+});

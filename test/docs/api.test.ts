@@ -1,0 +1,98 @@
+/** docs/api.md is run from top to bottom: what it says a router answers is what a router answers. */
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Answer, startTestRouter, type TestRouter } from '../support/router.js';
+
+const text = readFileSync(new URL('../../docs/api.md', import.meta.url), 'utf8');
+const headings = [...text.matchAll(/^### `([A-Z]+) (\S+)`$/gm)].map((match) => `${match[1]} ${match[2]}`);
+const examples = [...text.matchAll(/```sh\n(curl [^\n]+)\n```(?:\n\n```(json|xml)\n(.*?)\n```)?/gs)].map(
+  ([, command = '', kind, answer]) => ({ command, kind, answer }),
+);
+
+function words(command: string): string[] {
+  return [...command.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
+    (match) => match[1] ?? match[2] ?? match[3] ?? '',
+  );
+}
+
+/** As much of curl as the document uses: -X, -H, -d, -N and one address. */
+function run(router: TestRouter, command: string): Promise<Answer> {
+  const [, ...rest] = words(command);
+  const headers: Record<string, string> = {};
+  let [method, path, body] = ['', '', undefined as string | undefined];
+  for (let i = 0; i < rest.length; i += 1) {
+    const word = rest[i] as string;
+    const next = rest[i + 1] ?? '';
+    if (word === '-X') method = next;
+    else if (word === '-d') body = next;
+    else if (word === '-H') headers[next.split(': ')[0] as string] = next.split(': ')[1] as string;
+    else if (word.startsWith('$ROUTER/api/v1')) path = word.slice('$ROUTER/api/v1'.length);
+    if (['-X', '-d', '-H'].includes(word)) i += 1;
+  }
+  if (body !== undefined) headers['content-type'] ??= 'application/x-www-form-urlencoded';
+  return router.ask(path, { method: method || (body ? 'POST' : 'GET'), headers, ...(body ? { body } : {}) });
+}
+
+/** What differs from run to run becomes a word for its kind. */
+function settled(value: unknown, key = ''): unknown {
+  if (key === 'loops' || (key === 'version' && typeof value === 'string')) return `<${key}>`;
+  if (Array.isArray(value)) return value.map((item) => settled(item));
+  if (typeof value === 'object' && value !== null) {
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, settled(item, name)]));
+  }
+  if (typeof value === 'string' && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(value)) return '<time>';
+  return typeof value === 'number' && value > 1e12 ? '<fence>' : value;
+}
+
+describe('docs/api.md', () => {
+  let engine: Engine;
+  let router: TestRouter;
+  beforeAll(async () => {
+    engine = await embeddedValkey();
+    router = await startTestRouter(engine.url, {
+      STATIC_PODS: 'voice-agent-0=gold,voice-agent-1=basic',
+      TIER_CONFIG: '{"gold":{"target":1},"basic":{"type":"shared","target":1,"max_concurrent":3}}',
+      VOICE_AGENT_BASE_URL: 'wss://voice.example.com',
+      POD_NAME: 'router-0',
+    });
+  });
+  afterAll(async () => {
+    await router.stop();
+    await engine.stop();
+  });
+
+  it('has a section for every operation of the API, and no other', async () => {
+    const { paths } = (await router.get('/openapi.json')).body as { paths: Record<string, object> };
+    const operations = Object.entries(paths).flatMap(([path, item]) =>
+      Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    expect([...headings].sort()).toEqual([...operations, 'GET /api/v1/openapi.json'].sort());
+  });
+
+  it('has answers that a router gives, for every example in order', async () => {
+    expect(examples.length).toBeGreaterThan(30);
+    for (const { command, kind, answer = '' } of examples) {
+      if (command.includes('/events')) continue;
+      const got = await run(router, command);
+      expect(got.status, command).toBeLessThan(500);
+      if (kind === 'json') {
+        expect(settled(got.body), command).toEqual(settled(JSON.parse(answer)));
+        expect(Object.keys(got.body.loops?.[0] ?? {})).toEqual(
+          Object.keys(JSON.parse(answer).loops?.[0] ?? {}),
+        );
+      }
+      if (kind === 'xml') expect(got.text, command).toBe(answer);
+    }
+  });
+
+  it('names every type of event that a script writes', () => {
+    const scripts = readFileSync(
+      new URL('../../src/calls/store/scripts.generated.ts', import.meta.url),
+      'utf8',
+    );
+    const types = new Set([...scripts.matchAll(/\bevent\('(\w+)'/g)].map((match) => match[1]));
+    expect(types.size).toBeGreaterThan(10);
+    expect([...types].filter((type) => !text.includes(`\`${type}\``))).toEqual([]);
+  });
+});

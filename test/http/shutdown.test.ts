@@ -1,0 +1,102 @@
+/** A clean stop: what is in flight is finished, who waits is told, nobody new comes in, and it does not hang. */
+import { afterEach, expect, it, vi } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { rawConnection } from '../support/raw-http.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { listen } from '../support/sse.js';
+import { until } from '../support/until.js';
+
+const env = { REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '20s', SHUTDOWN_TIMEOUT: '8s' };
+
+describeEngines('a clean stop', (engine) => {
+  let router: TestRouter;
+  afterEach(async () => {
+    await engine.resume();
+    await router.stop();
+  });
+
+  it('finishes an allocate that is in flight, on a connection that would be kept alive', async () => {
+    router = await startTestRouter(engine.url, env);
+    const allocate = vi.spyOn(router.context.router, 'allocate');
+    await engine.pause();
+    const answer = router.post('/allocate', { call_sid: 'CA1' }, { connection: 'keep-alive' });
+    await until(() => allocate.mock.calls.length === 1, 'the allocate is in flight');
+    const stopped = router.stop();
+    await until(async () => {
+      const refused = await rawConnection(router.port).catch((error: NodeJS.ErrnoException) => error.code);
+      if (typeof refused === 'object') refused.socket.destroy();
+      return refused === 'ECONNREFUSED';
+    }, 'new connections are refused');
+    await engine.resume();
+    const { status, headers } = await answer;
+    expect([status, headers.connection]).toEqual([200, 'close']);
+    await stopped;
+    expect(router.logText()).not.toContain('cut off');
+    expect(await engine.redis.hget('voice:call:CA1', 'pod_name')).toMatch(/^gold-/);
+  });
+
+  it('serves a request whose sender was in the middle of it, and says that it is not ready any more', async () => {
+    router = await startTestRouter(engine.url, env);
+    const { socket, text, closed } = await rawConnection(router.port);
+    socket.write('GET /api/v1/ready HTTP/1.1\r\nhost: router\r\n');
+    await router.get('/health');
+    const stopped = router.stop();
+    await until(() => router.context.stopping.aborted, 'the router stops');
+    socket.write('\r\n');
+    await closed;
+    expect(text()).toMatch(/^HTTP\/1\.1 503 /);
+    expect(text()).toMatch(/connection: close/i);
+    expect(text()).toMatch(/\{"success":false,"error":"this router is stopping","code":"shutting_down"\}$/);
+    await stopped;
+  });
+
+  it('closes the streams of events', async () => {
+    router = await startTestRouter(engine.url, env);
+    const listeners = await Promise.all([1, 2, 3].map(() => listen(`${router.url}/api/v1/events`)));
+    const start = performance.now();
+    await router.stop();
+    for (const { closed } of listeners) await closed;
+    expect(performance.now() - start).toBeLessThan(6000);
+    expect(router.logText()).not.toContain('cut off');
+    expect(router.context.feed.listeners).toBe(0);
+  });
+
+  it('does not wait for idle connections', async () => {
+    router = await startTestRouter(engine.url, env);
+    const { socket, text, closed } = await rawConnection(router.port);
+    socket.write('GET /api/v1/health HTTP/1.1\r\nhost: router\r\n\r\n');
+    await until(() => text().includes('"ok"'), 'the connection is used and idle');
+    const start = performance.now();
+    await router.stop();
+    await closed;
+    expect(performance.now() - start).toBeLessThan(6000);
+  });
+
+  it('cuts off after SHUTDOWN_TIMEOUT what does not end by itself', async () => {
+    router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '300ms' });
+    const { socket, closed } = await rawConnection(router.port);
+    socket.write('POST /api/v1/allocate HTTP/1.1\r\nhost: router\r\ncontent-length: 100\r\n\r\n{');
+    await router.get('/health');
+    await router.stop();
+    await closed;
+    expect(router.logText()).toContain('some requests did not finish in time and are cut off');
+  });
+
+  it('may be asked for twice', async () => {
+    router = await startTestRouter(engine.url, env);
+    await Promise.all([router.stop(), router.stop()]);
+  });
+
+  it('one line says where it listens, and no deprecation warning was printed', async () => {
+    const warnings: string[] = [];
+    const note = (warning: Error) => warnings.push(`${warning.name} ${warning.message}`);
+    process.on('warning', note);
+    router = await startTestRouter(engine.url, env);
+    await router.get('/health');
+    process.off('warning', note);
+    expect(warnings).toEqual([]);
+    expect(router.logs().filter(({ msg }) => /listening/i.test(String(msg)))).toMatchObject([
+      { msg: 'smart-router is listening', url: router.url },
+    ]);
+  });
+});

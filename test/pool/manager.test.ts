@@ -1,0 +1,150 @@
+/** Terms, epochs and the loops of a leader. Spec 3 and invariant 9. */
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { checkInvariants } from '../support/invariants.js';
+import { intervals, type Leader, openLeader } from './fixture.js';
+
+const { reconcileIntervalMs, cleanupIntervalMs } = intervals;
+const waitFor = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 10_000 });
+
+describeEngines('the pool manager', (engine) => {
+  const leaders: Leader[] = [];
+  const open = async () => {
+    const leader = await openLeader(engine.url);
+    leader.source.set('a', 'b', 'c', 'd');
+    leaders.push(leader);
+    return leader;
+  };
+  let first: Leader;
+  beforeEach(async () => {
+    first = await open();
+  });
+  afterEach(async () => {
+    for (const { manager, store } of leaders.splice(0)) {
+      await manager.stop();
+      store.close();
+    }
+  });
+
+  const rounds = ({ manager }: Leader) =>
+    Object.fromEntries(manager.loops.map((loop) => [loop.name, loop.rounds]));
+  const started = async (leader: Leader) => {
+    leader.manager.start();
+    await waitFor(() => expect(rounds(leader).reconcile).toBe(1));
+  };
+  const warnings = ({ log }: Leader) => log.filter(({ level }) => level === 40).map(({ msg }) => msg);
+  const assigned = async () =>
+    (await first.store.calls.snapshot()).pools.reduce((sum, pool) => sum + pool.assigned, 0);
+
+  it('starts with a full sync, then sweeps and syncs at their intervals', async () => {
+    expect(first.manager.isLeader).toBe(false);
+    await started(first);
+    expect(first.manager.isLeader).toBe(true);
+    expect(first.leading).toEqual([true]);
+    expect(await assigned()).toBe(4);
+    expect(rounds(first)).toEqual({ reconcile: 1, sweep: 0 });
+    first.clock.advance(cleanupIntervalMs);
+    await waitFor(() => expect(rounds(first)).toEqual({ reconcile: 1, sweep: 1 }));
+    first.clock.advance(reconcileIntervalMs - cleanupIntervalMs);
+    await waitFor(() => expect(rounds(first)).toEqual({ reconcile: 2, sweep: 2 }));
+    expect(first.manager.loops.find(({ name }) => name === 'sweep')?.counts).toMatchObject({ pods: 4 });
+  });
+
+  it('takes one epoch for its term, whatever its loops do', async () => {
+    await started(first);
+    const epoch = await engine.redis.get('voice:leader:epoch');
+    first.clock.advance(reconcileIntervalMs);
+    await waitFor(() => expect(rounds(first)).toMatchObject({ reconcile: 2 }));
+    expect(await engine.redis.get('voice:leader:epoch')).toBe(epoch);
+  });
+
+  it('sweeps nothing before the first sync has said which pods exist', async () => {
+    await first.store.register(['left-over'], 'pool:gold');
+    await engine.redis.del('voice:pool:gold:available');
+    first.source.failure = new Error('the cluster does not answer');
+    first.manager.start();
+    await waitFor(() => expect(first.crashes).toEqual(['reconcile']));
+    first.clock.advance(cleanupIntervalMs);
+    await waitFor(() => expect(rounds(first).sweep).toBe(1));
+    expect(first.manager.loops.find(({ name }) => name === 'sweep')?.counts).toEqual({});
+    expect(await engine.redis.exists('voice:pool:gold:available')).toBe(0);
+  });
+
+  it('comes back by itself when the source does', async () => {
+    first.source.failure = new Error('the cluster does not answer');
+    first.manager.start();
+    await waitFor(() => expect(first.crashes).toHaveLength(1));
+    first.source.failure = undefined;
+    await waitFor(() => expect(first.clock.sleepsMs).toContain(1000));
+    first.clock.advance(1000);
+    await waitFor(() => expect(rounds(first).reconcile).toBe(1));
+    expect(await assigned()).toBe(4);
+  });
+
+  it.each([
+    ['reconcile', reconcileIntervalMs],
+    ['sweep', cleanupIntervalMs],
+  ])(
+    'an older leader that meets a newer one in its %s stops its pool work, warns once, and serves on',
+    async (_, ms) => {
+      await started(first);
+      const second = await open();
+      await started(second);
+      expect(first.manager.isLeader).toBe(true);
+      // A pod that only the older one would remove.
+      first.source.set('a');
+      first.clock.advance(ms);
+      await waitFor(() => expect(first.manager.isLeader).toBe(false));
+      expect(second.manager.isLeader).toBe(true);
+      expect(first.leading).toEqual([true, false]);
+      expect(warnings(first)).toEqual(['another replica manages the pools now: this one only serves calls']);
+
+      for (let i = 0; i < 3; i++) {
+        const before = rounds(first).reconcile ?? 0;
+        first.clock.advance(reconcileIntervalMs);
+        await waitFor(() => expect(rounds(first).reconcile).toBeGreaterThan(before));
+      }
+      expect(await assigned()).toBe(4);
+      expect(warnings(first)).toHaveLength(1);
+      expect(first.crashes).toEqual([]);
+      expect(await first.store.allocate('1', ['pool:gold'])).toBeDefined();
+      expect(await second.store.calls.release('1')).toMatchObject({ activeCalls: 0 });
+      expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+    },
+  );
+
+  it('a flush is healed with the next sync, in the same term', async () => {
+    await started(first);
+    const epoch = await engine.redis.get('voice:leader:epoch');
+    await engine.redis.flushall();
+    first.clock.advance(reconcileIntervalMs);
+    await waitFor(() => expect(rounds(first).reconcile).toBe(2));
+    expect(await assigned()).toBe(4);
+    expect(await engine.redis.get('voice:leader:epoch')).toBe(epoch);
+    expect(first.manager.isLeader).toBe(true);
+  });
+
+  it('after a flush the newer of two leaders still wins, whoever writes first', async () => {
+    await started(first);
+    const second = await open();
+    await started(second);
+    const epoch = await engine.redis.get('voice:leader:epoch');
+    await engine.redis.flushall();
+    first.clock.advance(reconcileIntervalMs);
+    await waitFor(() => expect(rounds(first).reconcile).toBe(2));
+    second.clock.advance(reconcileIntervalMs);
+    await waitFor(() => expect(rounds(second).reconcile).toBe(2));
+    first.clock.advance(reconcileIntervalMs);
+    await waitFor(() => expect(first.manager.isLeader).toBe(false));
+    expect(second.manager.isLeader).toBe(true);
+    expect(await engine.redis.get('voice:leader:epoch')).toBe(epoch);
+  });
+
+  it('a stop ends its loops and its leadership', async () => {
+    await started(first);
+    await first.manager.stop();
+    expect(first.leading.at(-1)).toBe(false);
+    expect(first.manager.loops.map(({ running }) => running)).toEqual([false, false]);
+    expect(first.clock.sleepsMs).toEqual([]);
+  });
+});

@@ -1,0 +1,75 @@
+/** A witness that sees nothing proves nothing: each kind of wrong history is told. */
+import { describe, expect, it } from 'vitest';
+import { overlaps, replay, type StreamEvent } from './history.js';
+
+const limits = { 'pool:gold': 1, 'pool:basic': 2 };
+let fence = 0;
+const given = (call: string, pod: string, pool = 'pool:gold'): StreamEvent => ({
+  type: 'call_allocated',
+  call,
+  pod,
+  pool,
+  fence: ++fence,
+});
+const ended = (call: string, pod: string, type = 'call_released'): StreamEvent => ({
+  type,
+  call,
+  pod,
+  pool: '',
+  fence: Number.NaN,
+});
+
+describe('the replay of the event stream', () => {
+  it.each<[string, StreamEvent[], RegExp[]]>([
+    ['one after the other is right', [given('1', 'a'), ended('1', 'a'), given('2', 'a')], []],
+    ['two on a shared pod are right', [given('1', 'a', 'pool:basic'), given('2', 'a', 'pool:basic')], []],
+    ['two on an exclusive pod', [given('1', 'a'), given('2', 'a')], [/a of pool:gold got 2/]],
+    [
+      'three on a pod shared by two',
+      ['1', '2', '3'].map((call) => given(call, 'a', 'pool:basic')),
+      [/a of pool:basic got 3/],
+    ],
+    ['two pods for one call', [given('1', 'a'), given('1', 'b')], [/1 got b while it had a/]],
+    [
+      'a doubled end',
+      [given('1', 'a'), ended('1', 'a'), ended('1', 'a', 'call_recovered')],
+      [/1 ended on a/],
+    ],
+    ['an old fence', [given('1', 'a'), { ...given('2', 'b'), fence: 0 }], [/fence 0 of 2/]],
+    ['an unknown pool', [given('1', 'a', 'pool:none')], [/a of pool:none got 1/]],
+  ])('%s', (_, events, expected) => {
+    expect(replay(events, limits).violations).toEqual(expected.map((text) => expect.stringMatching(text)));
+  });
+
+  it('counts', () => {
+    const events = [given('1', 'a'), given('2', 'b'), ended('1', 'a')];
+    expect(replay(events, limits)).toEqual({ violations: [], allocated: 2, ended: 1, live: 1 });
+  });
+});
+
+describe('the callers’ own times', () => {
+  const held = (call: string, fromMs: number, untilMs: number, pool = 'pool:gold') => ({
+    call,
+    pod: 'a',
+    pool,
+    fence: ++fence,
+    fromMs,
+    untilMs,
+  });
+
+  it('two at once on an exclusive pod are told, two in a row are not', () => {
+    expect(overlaps([held('1', 0, 10), held('2', 10, 20)], limits)).toEqual([]);
+    expect(overlaps([held('2', 9, 20), held('1', 0, 10)], limits)).toEqual(['a served 2 and 1 at once']);
+  });
+
+  it('more than a shared pod takes are told', () => {
+    const two = [held('1', 0, 10, 'pool:basic'), held('2', 1, 10, 'pool:basic')];
+    expect(overlaps(two, limits)).toEqual([]);
+    expect(overlaps([...two, held('3', 2, 10, 'pool:basic')], limits)).toHaveLength(1);
+  });
+
+  it('a fence given twice is told', () => {
+    const one = held('1', 0, 1);
+    expect(overlaps([one, { ...one, call: '2', fromMs: 5, untilMs: 6 }], limits)).toHaveLength(1);
+  });
+});

@@ -1,0 +1,256 @@
+/** The rules of the house as a test: what a reviewer would otherwise have to look for by hand. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+
+interface File {
+  path: string;
+  text: string;
+}
+
+function walk(folder: string): string[] {
+  if (!existsSync(join(root, folder))) return [];
+  return readdirSync(join(root, folder), { withFileTypes: true }).flatMap((entry) => {
+    const path = folder === '' ? entry.name : `${folder}/${entry.name}`;
+    const skipped = ['node_modules', 'dist', 'results', 'coverage', '.git', '.cache'].includes(entry.name);
+    if (entry.isDirectory()) return skipped ? [] : walk(path);
+    return entry.isFile() ? [path] : [];
+  });
+}
+
+const read = (path: string): File => ({ path, text: readFileSync(join(root, path), 'utf8') });
+const everything = walk('')
+  .filter((path) => /\.(ts|mts|mjs|js|lua|md|json|ya?ml|sql|sh)$/.test(path) || path.startsWith('.ci/'))
+  .map(read);
+const written = everything.filter(
+  ({ path }) => !path.endsWith('.generated.ts') && path !== 'package-lock.json',
+);
+const under = (folder: string, pattern = /./) =>
+  written.filter(({ path }) => path.startsWith(`${folder}/`) && pattern.test(path));
+const sources = under('src', /\.(ts|mjs)$/);
+const lines = ({ text }: File) => text.split('\n').length - (text.endsWith('\n') ? 1 : 0);
+
+/** Code without its comments; `//` inside an address is none. */
+const code = ({ text }: File) =>
+  text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|[^:'"`\\])\/\/.*$/gm, '$1');
+
+/** `path:line: what`, for every match of the pattern. */
+function findings(file: File, pattern: RegExp, text = file.text): string[] {
+  return [...text.matchAll(pattern)].map(
+    (match) => `${file.path}: ${match[0].trim()}, line ${text.slice(0, match.index).split('\n').length}`,
+  );
+}
+
+/** What a file imports, as it is written there. */
+function imports(file: File): string[] {
+  return [...code(file).matchAll(/\b(?:from|import)\s*\(?\s*'([^'\s]+)'/g)].map(([, target = '']) => target);
+}
+
+it('there are files to look at', () => {
+  expect(sources.length).toBeGreaterThan(50);
+  expect(under('src/calls/store/lua', /\.lua$/).length).toBeGreaterThan(15);
+});
+
+describe('length', () => {
+  it('a source file has at most 400 lines', () => {
+    const long = sources.filter((file) => lines(file) > 400).map((file) => `${file.path}: ${lines(file)}`);
+    expect(long).toEqual([]);
+  });
+
+  it('a Lua file has at most 100 lines', () => {
+    const long = under('src', /\.lua$/)
+      .filter((file) => lines(file) > 100)
+      .map((file) => `${file.path}: ${lines(file)}`);
+    expect(long).toEqual([]);
+  });
+});
+
+describe('time, chance and the environment', () => {
+  /** Everything else takes a Clock, so that tests and simulations can put their own in. */
+  const mayReadTheTime: Record<string, string> = {
+    'src/clock.ts': 'it is the clock',
+    'src/embedded/valkey-worker.mjs': 'it is the clock of the store, in a thread of its own',
+    'src/http/routes/home-page.ts': 'its script runs in the browser',
+  };
+  const forbidden =
+    /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|setImmediate|process\.hrtime)\b|\bnew Date\(\s*\)|from 'node:timers(\/promises)?'/g;
+
+  it('only the clock reads the time, sets timers or draws random numbers', () => {
+    const found = sources
+      .filter(({ path }) => !(path in mayReadTheTime))
+      .flatMap((file) => findings(file, forbidden, code(file)));
+    expect(found).toEqual([]);
+  });
+
+  it.each([
+    'Date.now()',
+    'setTimeout(f, 1)',
+    'new Date()',
+    "import { setTimeout } from 'node:timers/promises'",
+    'const { random } = Math, x = Math.random',
+  ])('%s is seen, and not in a comment', (text) => {
+    const file = { path: 'x.ts', text: `${text}; // 'redis://x'` };
+    expect(findings(file, forbidden, code(file))).not.toEqual([]);
+    const comment = { path: 'x.ts', text: `/** ${text} */\nconst a = 1; // ${text}` };
+    expect(findings(comment, forbidden, code(comment))).toEqual([]);
+  });
+
+  it('every exception is still needed', () => {
+    const idle = Object.keys(mayReadTheTime).filter((path) => {
+      const file = sources.find((one) => one.path === path);
+      return !file || findings(file, forbidden, code(file)).length === 0;
+    });
+    expect(idle).toEqual([]);
+  });
+
+  it('only the command line hands the environment on, and only the configuration reads it', () => {
+    const readers = [...sources, ...under('bin')]
+      .filter(({ path }) => !/^(bin\/.*|src\/cli\/index\.ts|src\/config[^/]*\.ts)$/.test(path))
+      .flatMap((file) => findings(file, /\bprocess\.env\b/g, code(file)));
+    expect(readers).toEqual([]);
+  });
+});
+
+describe('folders', () => {
+  const targets = (file: File) =>
+    imports(file).map((target) =>
+      target.startsWith('.')
+        ? relative(root, resolve(root, dirname(file.path), target))
+            .split(sep)
+            .join('/')
+        : target,
+    );
+  const offences = (folder: string, allowed: (target: string) => boolean) =>
+    under(folder, /\.(ts|mjs)$/).flatMap((file) =>
+      targets(file)
+        .filter((target) => !allowed(target))
+        .map((target) => `${file.path} imports ${target}`),
+    );
+  const within = (target: string, ...folders: string[]) =>
+    folders.some((folder) => target.startsWith(`src/${folder}/`));
+
+  it('imports are seen', () => {
+    const [file] = sources.filter(({ path }) => path === 'src/pool/reconciler.ts');
+    expect(file && targets(file)).toContain('src/calls/settings.js');
+  });
+
+  it('calls know nothing of http, cli, pool, demo', () => {
+    expect(offences('src/calls', (target) => !within(target, 'http', 'cli', 'pool', 'demo'))).toEqual([]);
+  });
+
+  it('the pool knows nothing of http, cli, demo', () => {
+    expect(offences('src/pool', (target) => !within(target, 'http', 'cli', 'demo'))).toEqual([]);
+  });
+
+  it('http knows nothing of cli, pool, demo', () => {
+    expect(offences('src/http', (target) => !within(target, 'cli', 'pool', 'demo'))).toEqual([]);
+  });
+
+  it('the client needs nothing but the clock and Node', () => {
+    const allowed = (target: string) =>
+      within(target, 'client') || target === 'src/clock.js' || target.startsWith('node:');
+    expect(offences('src/client', allowed)).toEqual([]);
+  });
+
+  it('only the command line starts the demo', () => {
+    const outside = sources.filter(({ path }) => !/^src\/(cli|demo)\//.test(path));
+    const found = outside.flatMap((file) =>
+      targets(file)
+        .filter((target) => within(target, 'demo'))
+        .map((target) => `${file.path} imports ${target}`),
+    );
+    expect(found).toEqual([]);
+  });
+
+  it('no folder is a bucket', () => {
+    const buckets = sources.filter(({ path }) =>
+      /(^|\/)(utils?|common|helpers?|misc|types)(\/|\.ts$)/.test(path),
+    );
+    expect(buckets.map(({ path }) => path)).toEqual([]);
+  });
+});
+
+describe('Lua scripts', () => {
+  const scripts = under('src/calls/store/lua', /lua\/[^/]+\.lua$/);
+  const header = ({ text }: File) => /^(?:--(?!#).*\n)+/.exec(text)?.[0] ?? '';
+
+  it.each(scripts.map((file) => [file.path.split('/').at(-1), file] as const))(
+    '%s says what it does, what it takes and what it answers',
+    (_, file) => {
+      expect(header(file)).toMatch(/^-- [A-Z]/);
+      expect(header(file)).toContain('-- Result: ');
+      const body = file.text.slice(header(file).length);
+      const used = [...body.matchAll(/\bARGV\[(\d+)\]/g)].map(([, index]) => Number(index));
+      const named = [...header(file).matchAll(/\b(\d+)(?:\.\.)? [a-zA-Z'("]/g)].map(([, i]) => Number(i));
+      expect(named).toEqual(expect.arrayContaining([...new Set(used)].filter((index) => index > 1)));
+      if (used.some((index) => index > 1)) expect(header(file)).toContain('-- ARGV: 2 ');
+      expect(file.text).toContain('--#include base');
+    },
+  );
+
+  it.each(under('src/calls/store/lua/lib').map((file) => [file.path.split('/').at(-1), file] as const))(
+    'lib/%s opens with a comment',
+    (_, file) => {
+      expect(file.text.replace(/^(--#include .*\n)*/, '')).toMatch(/^-- \S/);
+    },
+  );
+});
+
+describe('leftovers', () => {
+  // Put together here, so that this file does not find itself.
+  const marks = new RegExp(`\\b(${['TO' + 'DO', 'FIX' + 'ME', 'X' + 'XX', 'HA' + 'CK'].join('|')})\\b`, 'g');
+  const own = ({ path }: File) => path === 'test/tidy.test.ts';
+
+  it('nothing is left to do', () => {
+    expect(written.flatMap((file) => findings(file, marks))).toEqual([]);
+  });
+
+  it('no test keeps the others from running', () => {
+    const only = /\b(it|test|describe|suite|bench)(\.\w+)*\.only\b/g;
+    expect(under('test').flatMap((file) => findings(file, only, code(file)))).toEqual([]);
+  });
+
+  it('no test is switched off without a reason in its name', () => {
+    const off = /\b(it|test|describe)\.(skip|todo|fails)\(\s*['"`](?![^'"`]*[[(:])[^\n]*/g;
+    expect(under('test').flatMap((file) => findings(file, off, code(file)))).toEqual([]);
+  });
+
+  it('no path of somebody’s machine is written down', () => {
+    const paths = /(?<![\w.$}{-])\/(home|Users|root|work)\/[\w.-]+|\b[A-Z]:\\\\?Users\b/g;
+    const found = [...written, read('package-lock.json')].filter((file) => !own(file));
+    expect(found.flatMap((file) => findings(file, paths))).toEqual([]);
+  });
+});
+
+describe('dependencies', () => {
+  const manifest = JSON.parse(read('package.json').text) as Record<
+    string,
+    Record<string, string> | undefined
+  >;
+  const runtime = Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies });
+
+  it('every version is exact', () => {
+    const all = { ...manifest.dependencies, ...manifest.optionalDependencies, ...manifest.devDependencies };
+    expect(Object.entries(all).filter(([, version]) => !/^\d+\.\d+\.\d+$/.test(version))).toEqual([]);
+  });
+
+  it('the lock file names no download address: every registry and mirror will do', () => {
+    expect(findings(read('package-lock.json'), /"resolved":.*|https?:\/\/[^"]*\.tgz/g)).toEqual([]);
+  });
+
+  it('every runtime dependency is justified in ARCHITECTURE.md', () => {
+    const { text } = read('ARCHITECTURE.md');
+    expect(runtime.filter((name) => !text.includes(`\`${name}\``))).toEqual([]);
+  });
+
+  it('every package that the sources import is a runtime dependency, and every one of them is used', () => {
+    const packages = sources.flatMap(imports).filter((name) => !/^(\.|node:)/.test(name));
+    const used = new Set(packages.map((name) => /^(@[^/]+\/)?[^/]+/.exec(name)?.[0] ?? name));
+    const known = sources.map(({ text }) => text).join('\n');
+    expect([...used].filter((name) => !runtime.includes(name))).toEqual([]);
+    expect(runtime.filter((name) => !used.has(name) && !known.includes(name))).toEqual([]);
+  });
+});
