@@ -139,7 +139,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
     const prepare = async () => {
       await checkStore(connection, config);
-      await adoptStore(connection, times, log);
+      await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
       manager.start();
       refresh.start();

@@ -99,7 +99,8 @@ export class EventFeed {
         await this.#clock.sleep(500, signal);
       } finally {
         signal.removeEventListener('abort', stop);
-        client.disconnect();
+        // A second disconnect of an ended client leaves a timer that holds the process for two seconds.
+        if (client.status !== 'end') client.disconnect();
       }
     }
   }

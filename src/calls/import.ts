@@ -10,15 +10,20 @@ import type { Logger } from '../observe/log.js';
 import type { StoreConnection } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import type { LeaseTimes } from './store/store.js';
+import { parseTierConfigJson, poolsOf, type TierConfig } from './tiers.js';
 
 /** Neighbouring versions run side by side during a roll; anything further apart is refused. */
 export const dataVersion = 1;
 
-export async function adoptStore(
-  connection: StoreConnection,
-  times: LeaseTimes,
-  log: Logger,
-): Promise<number> {
+export interface AdoptOptions {
+  connection: StoreConnection;
+  times: LeaseTimes;
+  log: Logger;
+  /** What counts if the store has no tier configuration of its own. */
+  tiers: TierConfig;
+}
+
+export async function adoptStore({ connection, times, log, tiers }: AdoptOptions): Promise<number> {
   const keys = keysOf(connection.keyPrefix);
   const found = await connection.command('data_version', (client) => client.get(keys.dataVersion));
   if (found !== null) {
@@ -27,10 +32,18 @@ export async function adoptStore(
       `the store holds data of version ${found}, this router knows version ${dataVersion}: use a router between the two, or another REDIS_KEY_PREFIX`,
     ]);
   }
+  // Which pools are shared is asked before they are converted: only there does one lease stand for several calls.
+  const text = await connection.command('settings', (client) => client.get(keys.tierConfig));
+  const config = (text === null ? undefined : parseTierConfigJson(text).config) ?? tiers;
+  const shared = poolsOf(config).flatMap(({ id, kind }) => (kind === 'shared' ? [id] : []));
   let imported = 0;
   for await (const sids of callSids(connection)) {
     imported += Number(
-      await connection.run('importCalls', [times.leaseTtlMs, times.callInfoTtlMs, ...sids], 'import'),
+      await connection.run(
+        'importCalls',
+        [times.leaseTtlMs, times.callInfoTtlMs, JSON.stringify(shared), ...sids],
+        'import',
+      ),
     );
   }
   await connection.command('data_version', (client) => client.set(keys.dataVersion, String(dataVersion)));

@@ -109,7 +109,7 @@ const shapes: readonly Shape[] = [
   [/^(merchant:config|pools|pod:metadata)$/, ['hash'], 'for ever'],
   [/^events$/, ['stream'], 'for ever'],
   [/^call:/, ['hash'], 'ttl'],
-  [/^tombstone:/, ['string'], 'ttl'],
+  [/^tombstones:\d+$/, ['hash'], 'ttl'],
   [/^lease:/, ['string'], 'ttl'],
   // An operator may write the mark by hand, without a time.
   [/^pod:draining:/, ['string'], 'any'],
@@ -209,7 +209,13 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     pods,
     pools,
     records: new Map(tails('call:').map((sid) => [sid, flat(`call:${sid}`)])),
-    tombstones: new Map(tails('tombstone:').map((sid) => [sid, Number(text(`tombstone:${sid}`))])),
+    // The same call may have ended in several slices of time: the last one counts.
+    tombstones: tails('tombstones:')
+      .flatMap((slot) => [...flat(`tombstones:${slot}`)])
+      .reduce(
+        (all, [sid, until]) => all.set(sid, Math.max(all.get(sid) ?? 0, Number(until))),
+        new Map<string, number>(),
+      ),
     fence: Number(text('fence') ?? 0),
     strange: strangeKeys(keys),
   };

@@ -28,6 +28,7 @@ export interface ModelPod {
   /** Until when; Infinity for a mark by hand. */
   drain: number | undefined;
   suspended: string;
+  mustReport: boolean;
   calls: Map<string, number>;
   listed: 'yes' | 'no' | 'maybe';
 }
@@ -161,6 +162,7 @@ export class Model {
     const { leaseTtlMs, reportGraceMs } = this.times;
     const expected: Report = { renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
     const problems: string[] = [];
+    pod.mustReport = false;
     if (pod.suspended === 'awaiting_report') pod.suspended = '';
     const reported = new Set(sids);
     const unknown: string[] = [];
@@ -247,16 +249,24 @@ export class Model {
       const open = candidates.find((candidate) => this.podsOf(candidate.pool).length < candidate.target);
       pool = pod && parseKind(this.pools.get(pod.pool)).kind ? pod.pool : (open?.pool ?? last);
     }
-    const value = this.pools.get(pool);
-    if (pool.startsWith('merchant:') && (!value || value === 'gone')) this.pools.set(pool, 'label');
     let outcome = 'known';
     if (!pod) {
       outcome = 'new';
-      const suspended = request.suspended || (request.mustReport ? 'awaiting_report' : '');
-      pod = { name, pool, uid: '', drain: undefined, suspended, calls: new Map(), listed: 'no' };
+      const { mustReport } = request;
+      pod = {
+        name,
+        pool,
+        uid: '',
+        drain: undefined,
+        suspended: '',
+        mustReport,
+        calls: new Map(),
+        listed: 'no',
+      };
       this.pods.set(name, pod);
     } else {
-      if (pool !== pod.pool && pod.calls.size > parseKind(this.pools.get(pool)).max) {
+      const { kind, max } = parseKind(this.pools.get(pool));
+      if (pool !== pod.pool && pod.calls.size > (kind ? max : 1)) {
         pool = pod.pool;
         outcome = 'waiting';
       } else if (pool !== pod.pool) {
@@ -266,9 +276,11 @@ export class Model {
         pod.listed = 'no';
         for (const [sid, deadline] of pod.calls) this.#indexOf(pool).set(sid, deadline);
       }
-      if (request.suspended || pod.suspended !== 'awaiting_report') pod.suspended = request.suspended;
     }
-    pod.uid = request.uid;
+    const unknown = !parseKind(this.pools.get(pool)).kind;
+    if (outcome !== 'waiting' && pool.startsWith('merchant:') && unknown) this.pools.set(pool, 'label');
+    pod.suspended = request.suspended || (pod.mustReport ? 'awaiting_report' : '');
+    if (request.uid !== '') pod.uid = request.uid;
     this.#settle(pod);
     return { podName: name, outcome, pool, lostCalls };
   }

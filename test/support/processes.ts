@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { onTestFinished } from 'vitest';
 import { findOnPath } from './engines.js';
 
-const root = process.env.SR_ROOT ?? fileURLToPath(new URL('../..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 
 /** What the API answers; fields of all operations, so that a test reads what it expects. */
 export interface AnswerBody {

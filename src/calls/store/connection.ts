@@ -33,9 +33,9 @@ const shas = Object.fromEntries(
   Object.entries(scripts).map(([name, text]) => [name, createHash('sha1').update(text).digest('hex')]),
 ) as Record<ScriptName, string>;
 
-/** Replies that mean "not now" rather than "you are wrong". */
+/** Replies that mean "not now" rather than "you are wrong"; Redis 6.2 puts them behind the script's name. */
 const notNow =
-  /^(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
+  /(?:^|: )(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
 
 export class StoreConnection {
   readonly keyPrefix: string;
@@ -218,7 +218,7 @@ function createClient(options: ConnectionOptions, commandTimeout: number | undef
     maxRetriesPerRequest: 0,
     retryStrategy: retryDelay,
     // A demoted master answers READONLY: connect anew and find the right one.
-    reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
+    reconnectOnError: (error: Error) => error.message.includes('READONLY'),
     connectionName: 'smart-router',
     ...(commandTimeout === undefined ? {} : { commandTimeout }),
   } satisfies RedisOptions;

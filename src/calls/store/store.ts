@@ -74,8 +74,11 @@ export class CallStore {
   async allocate(request: AllocateRequest): Promise<Allocation | undefined> {
     const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
     const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
+    const { clock } = this.connection;
+    const giveUpMs = clock.monotonic() + request.patienceMs;
     const send = async () => {
       const now = this.connection.estimateNowMs();
+      const patienceMs = giveUpMs - clock.monotonic();
       return list(
         await this.connection.run('allocate', [
           request.callSid,
@@ -86,15 +89,14 @@ export class CallStore {
           firstLeaseMs,
           Math.max(callInfoTtlMs, firstLeaseMs),
           reportGraceMs,
-          now === undefined ? '' : Math.round(now + request.patienceMs),
+          now === undefined ? '' : Math.round(now + patienceMs),
           ...request.chain,
         ]),
       );
     };
-    const giveUpMs = this.connection.clock.monotonic() + request.patienceMs;
     let reply = await send();
     if (reply[0] === 'late') this.connection.learnTime(Number(reply[1]));
-    if (reply[0] === 'late' && this.connection.clock.monotonic() < giveUpMs) {
+    if (reply[0] === 'late' && clock.monotonic() < giveUpMs) {
       // Not late by our own clock: our idea of the store's was old (a failover to another clock). Once more.
       reply = await send();
     }

@@ -44,7 +44,7 @@ describeEngines('import', (engine) => {
 
   function importCalls(...sids: string[]): Promise<unknown> {
     const { leaseTtlMs, callInfoTtlMs } = testTimes;
-    return store.connection.run('importCalls', [leaseTtlMs, callInfoTtlMs, ...sids]);
+    return store.connection.run('importCalls', [leaseTtlMs, callInfoTtlMs, '["pool:basic"]', ...sids]);
   }
 
   it.each([

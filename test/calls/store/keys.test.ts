@@ -41,7 +41,7 @@ const known: Row[] = [
     type: is('hash'),
     fields: {
       always: ['status'],
-      sometimes: ['allocated_call_sid', 'allocated_at', 'released_at', 'source_pool', 'uid'],
+      sometimes: ['allocated_call_sid', 'allocated_at', 'released_at', 'source_pool', 'uid', 'must_report'],
     },
   },
 ];
@@ -54,7 +54,7 @@ const ours: Row[] = [
   { name: new RegExp(`^pod:suspended:${pod}$`), type: is('string') },
   { name: /^leader:epoch$/, type: is('string') },
   { name: /^fence$/, type: is('string') },
-  { name: /^tombstone:.+$/, type: is('string'), ttlMs: testTimes.reportGraceMs },
+  { name: /^tombstones:\d+$/, type: is('hash'), ttlMs: testTimes.reportGraceMs },
   { name: /^events$/, type: is('stream') },
   { name: /^tier:version$/, type: is('string') },
 ];
@@ -170,7 +170,7 @@ describeEngines('keys', (engine) => {
     const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2'];
     await store.pools.remove(store.epoch, pods, 'gone');
     const left = (await scan(engine.redis)).filter(
-      (key) => key !== 'voice:events' && !key.startsWith('voice:tombstone:'),
+      (key) => key !== 'voice:events' && !key.startsWith('voice:tombstones:'),
     );
     const texts = await everything(engine.redis, left);
     expect(texts.filter((text) => pods.some((name) => text.includes(name)))).toEqual([]);

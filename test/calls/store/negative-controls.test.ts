@@ -41,14 +41,14 @@ const controls: Control[] = [
   {
     broken: 'a released call leaves its record',
     script: 'release',
-    line: "  call('DEL', call_key(sid))\n  call('SET', P .. 'tombstone:'",
-    becomes: "  call('SET', P .. 'tombstone:'",
+    line: "  call('DEL', call_key(sid))\n  leave_tombstone(",
+    becomes: '  leave_tombstone(',
   },
   {
     broken: 'the tombstone of a released call is over at once',
     script: 'release',
-    line: "'tombstone:' .. sid, digits(now + grace)",
-    becomes: "'tombstone:' .. sid, digits(now)",
+    line: "call('HSET', key, sid, digits(now + grace))",
+    becomes: "call('HSET', key, sid, digits(now))",
   },
   {
     broken: 'drain leaves the pod in available',
@@ -131,7 +131,7 @@ const controls: Control[] = [
   {
     broken: 'report adopts calls that have ended',
     script: 'report',
-    line: "elseif live or tonumber(call('GET', P .. 'tombstone:' .. sid) or 0) > now then",
+    line: 'elseif live or has_tombstone(sid, grace) then',
     becomes: 'elseif live then',
   },
   {
@@ -149,7 +149,7 @@ const controls: Control[] = [
   {
     broken: 'register moves a pod with more calls than the pool allows',
     script: 'register',
-    line: 'if load_of(name) > max then',
+    line: 'if load_of(name) > (kind and max or 1) then',
     becomes: 'if false then',
   },
   {

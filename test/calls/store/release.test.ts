@@ -115,8 +115,11 @@ describeEngines('release', (engine) => {
     await store.allocate('1', ['pool:gold']);
     await store.calls.release('1');
     const keys = await engine.redis.keys('*');
-    expect(keys.filter((key) => key.includes(':1'))).toEqual(['voice:tombstone:1']);
-    const ttl = await engine.redis.pttl('voice:tombstone:1');
+    const [stone = '', ...others] = keys.filter((key) => key.startsWith('voice:tombstones:'));
+    expect(others).toEqual([]);
+    expect(keys.filter((key) => key.startsWith('voice:call:'))).toEqual([]);
+    expect(await engine.redis.hgetall(stone)).toEqual({ 1: String(store.nowMs() + testTimes.reportGraceMs) });
+    const ttl = await engine.redis.pttl(stone);
     expect(ttl).toBeGreaterThan(0);
     expect(ttl).toBeLessThanOrEqual(testTimes.reportGraceMs);
   });

@@ -24,7 +24,7 @@ local function register(pod)
   local name, lost = pod.name, {}
   local current = pool_of(call('GET', P .. 'pod:tier:' .. name))
   local uid = call('HGET', P .. 'pod:' .. name, 'uid')
-  if current and uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
+  if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost = forget(name, grace, 'replaced by a pod of the same name')
     current = nil
   end
@@ -33,7 +33,6 @@ local function register(pod)
   if pool == '' then pool = (kind_of(current) and current) or choose() end
   if not current then
     outcome = 'new'
-    if pod.must_report and pod.suspended == '' then pod.suspended = 'awaiting_report' end
   elseif pool ~= current then
     -- A merchant pool that does not exist yet will be exclusive.
     local kind, max = kind_of(pool)
@@ -46,14 +45,19 @@ local function register(pod)
   end
 
   call('SADD', P .. pool .. ':assigned', name)
+  if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
+    call('HSET', P .. 'pools', pool, 'label')
+  end
   if pool ~= current then
-    if string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
-      call('HSET', P .. 'pools', pool, 'label')
-    end
     call('SET', P .. 'pod:tier:' .. name, tier_of(pool))
     local entries = call('ZRANGE', pod_calls_key(name), 0, -1, 'WITHSCORES')
     for i = 1, #entries, 2 do call('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
     event('pod_registered', 'pod', name, 'pool', pool, 'outcome', outcome)
+  end
+  -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
+  if not current and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
+  if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
+    pod.suspended = 'awaiting_report'
   end
   local suspension = P .. 'pod:suspended:' .. name
   if pod.suspended ~= '' then

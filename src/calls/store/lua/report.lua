@@ -14,6 +14,7 @@ local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
 if not pool then return { 'pod_not_found' } end
 local known_uid = call('HGET', P .. 'pod:' .. pod, 'uid')
 if uid ~= '' and known_uid and known_uid ~= '' and known_uid ~= uid then return { 'other_uid', known_uid } end
+if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
 if call('GET', P .. 'pod:suspended:' .. pod) == 'awaiting_report' then
   call('DEL', P .. 'pod:suspended:' .. pod)
 end
@@ -34,7 +35,7 @@ for i = 7, #ARGV do
       table.insert(renewed, sid)
       table.insert(fences, sid)
       table.insert(fences, record[2] or '')
-    elseif live or tonumber(call('GET', P .. 'tombstone:' .. sid) or 0) > now then
+    elseif live or has_tombstone(sid, grace) then
       table.insert(conflicts, sid)
     else
       table.insert(unknown, sid)

@@ -1,9 +1,10 @@
+--#include tombstones
 -- What is left of a call that its pod no longer has: nothing but a tombstone, so that a late report cannot
 -- bring it back.
 local function bury(sid, pool, grace)
   if pool then call('ZREM', pool_calls_key(pool), sid) end
   call('DEL', call_key(sid))
-  call('SET', P .. 'tombstone:' .. sid, digits(now + grace), 'PX', grace)
+  leave_tombstone(sid, grace)
 end
 
 local function end_call(sid, pod, pool, grace)

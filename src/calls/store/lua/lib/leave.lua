@@ -22,7 +22,7 @@ local function forget(pod, grace, reason)
   for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
     if not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
-      end_call(sid, pod, pool, grace)
+      end_call(sid, pod, pool or call('HGET', call_key(sid), 'source_pool'), grace)
       event('call_lost', 'call', sid, 'pod', pod, 'pool', pool or '', 'reason', reason)
     end
   end

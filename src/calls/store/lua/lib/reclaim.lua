@@ -2,7 +2,8 @@
 --#include settle
 --#include leftover
 -- Ends the calls of one pod that have lost their owner: past their lease, or their record was deleted.
--- An entry whose record names another pod is a leftover and goes alone. Returns the number ended.
+-- An entry whose record names another pod is a leftover and goes alone; the living are in the pool's index
+-- afterwards. Returns the number ended.
 local function end_expired(pod, pool, grace, reason)
   local ended = 0
   local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
@@ -14,6 +15,8 @@ local function end_expired(pod, pool, grace, reason)
       ended = ended + 1
       event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool or '',
         'reason', owner and reason or 'record deleted')
+    elseif not leftover and pool then
+      call('ZADD', pool_calls_key(pool), entries[i + 1], sid)
     end
   end
   return ended
