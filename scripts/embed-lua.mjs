@@ -1,5 +1,6 @@
 // Turns src/calls/store/lua/*.lua into one TypeScript module, so that nothing is read from disk at run time.
-// A line `--#include name` is replaced by lua/lib/name.lua, once per script; comments are dropped.
+// A line `--#include name` is replaced by lua/lib/name.lua, once per script; an indented one stands in a block, so
+// what it brings is known only there. Comments are dropped.
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 
@@ -13,11 +14,12 @@ function expand(folder, file, included) {
   return readFileSync(file, 'utf8')
     .split('\n')
     .map((line) => {
-      const name = /^--#include (\w+)$/.exec(line)?.[1];
+      const [, indent, name] = /^(\s*)--#include (\w+)$/.exec(line) ?? [];
       if (name === undefined) return line;
       if (included.has(name)) return '';
-      included.add(name);
-      return expand(folder, join(folder, 'lib', `${name}.lua`), included);
+      const known = indent === '' ? included : new Set(included);
+      known.add(name);
+      return expand(folder, join(folder, 'lib', `${name}.lua`), known);
     })
     .join('\n');
 }

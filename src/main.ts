@@ -112,10 +112,12 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
     const feed = new EventFeed(connection, clock);
     stops.push(() => feed.close());
-    const patienceMs = Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
+    // A little less than the command's deadline: what the store does in its last moment still finds its reader.
+    const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
+    let isPrepared = false;
     const context: HttpContext = {
       config,
-      router: new CallRouter({ store, settings, metrics, clock, patienceMs }),
+      router: new CallRouter({ store, settings, metrics, clock, patienceMs, isPrepared: () => isPrepared }),
       store,
       settings,
       feed,
@@ -141,6 +143,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await checkStore(connection, config);
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
+      isPrepared = true;
       manager.start();
       refresh.start();
     };

@@ -24,6 +24,8 @@ export interface CallRouterOptions {
   clock: Clock;
   /** An allocate that the store has not begun by then must not happen any more. */
   patienceMs: number;
+  /** False until the store has been checked, taken over and configured: before that no call may be touched. */
+  isPrepared(): boolean;
 }
 
 export class CallRouter {
@@ -33,7 +35,15 @@ export class CallRouter {
     this.#options = options;
   }
 
+  assertPrepared(): void {
+    if (this.#options.isPrepared()) return;
+    throw new AppError('store_unavailable', 'the store has not been taken into use yet: see the log', {
+      retryAfterSeconds: 1,
+    });
+  }
+
   async allocate(request: CallRequest): Promise<Allocation> {
+    this.assertPrepared();
     const { store, settings, metrics, clock, patienceMs } = this.#options;
     const chain = settings.chainFor(request.merchantId).steps;
     const start = clock.monotonic();
@@ -75,11 +85,12 @@ export class CallRouter {
   }
 
   async release(callSid: string, fence?: number): Promise<Released> {
+    this.assertPrepared();
     const { store, metrics } = this.#options;
     try {
       const released = await store.release(callSid, fence);
       metrics.releases.inc({
-        pool: released.releasedToPool ?? '',
+        pool: released.pool,
         status: released.wasDraining ? 'draining' : 'success',
       });
       return released;
@@ -91,11 +102,13 @@ export class CallRouter {
     }
   }
 
-  renew(callSid: string, fence?: number): Promise<{ leaseExpiresAtMs: number; podName: string }> {
+  async renew(callSid: string, fence?: number): Promise<{ leaseExpiresAtMs: number; podName: string }> {
+    this.assertPrepared();
     return this.#options.store.renew(callSid, fence);
   }
 
   async report(podName: string, calls: readonly string[], uid?: string): Promise<Report> {
+    this.assertPrepared();
     const { store, metrics } = this.#options;
     const report = await store.report(podName, calls, uid);
     const { renewed, adopted, ended, conflicts } = report;
@@ -107,12 +120,14 @@ export class CallRouter {
   }
 
   async drain(podName: string, waitMs: number): Promise<Drained> {
+    this.assertPrepared();
     const drained = await this.#options.store.drain(podName, waitMs);
     this.#options.metrics.drains.inc();
     return drained;
   }
 
-  undrain(podName: string): Promise<{ activeCalls: number; blockedBy: string }> {
+  async undrain(podName: string): Promise<{ activeCalls: number; blockedBy: string }> {
+    this.assertPrepared();
     return this.#options.store.undrain(podName);
   }
 }

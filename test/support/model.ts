@@ -137,6 +137,7 @@ export class Model {
       releasedToPool: block === '' && parseKind(this.pools.get(pod.pool)).kind ? pod.pool : null,
       wasDraining: block === 'draining' || block === 'terminating',
       activeCalls: pod.calls.size,
+      pool: pod.pool,
     };
   }
 

@@ -3,7 +3,7 @@
  * belong to the test that starts them and end with it, whatever its outcome.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -200,9 +200,9 @@ function logLines(text: string): LogLine[] {
   });
 }
 
-/** `npm test` builds before it tests; a single test file started by hand may find nothing built. */
+/** `npm test` builds before it tests; a single test file started by hand may find nothing built, or something old. */
 function build(): void {
-  const built = join(root, 'dist', 'cli', 'index.js');
+  const built = join(root, 'dist', 'index.js');
   const lock = join(root, 'node_modules', '.smart-router-build');
   const deadline = performance.now() + 60_000;
   while (!existsSync(built) || existsSync(lock)) {
@@ -220,6 +220,21 @@ function build(): void {
       rmSync(lock, { recursive: true });
     }
   }
+  // Only told: another test file may be running from it at this moment.
+  if (!toldOld && newestMs(join(root, 'src')) > statSync(built).mtimeMs) {
+    console.warn('dist/ is older than src/, and these tests run dist/: `npm run build` first.');
+    toldOld = true;
+  }
+}
+
+let toldOld = false;
+
+function newestMs(folder: string): number {
+  const times = readdirSync(folder, { withFileTypes: true }).map((entry) => {
+    if (entry.isDirectory()) return newestMs(join(folder, entry.name));
+    return entry.name.endsWith('.generated.ts') ? 0 : statSync(join(folder, entry.name)).mtimeMs;
+  });
+  return Math.max(0, ...times);
 }
 
 // --- Talking to them ---

@@ -77,32 +77,43 @@ export class StoreConnection {
 
   /** Runs one script; `args` follow the time override. Rejects with an AppError and nothing else. */
   async run(name: ScriptName, args: readonly (string | number)[], operation: string = name): Promise<Reply> {
-    const { keyPrefix } = this;
-    const now = this.#options.nowUs ? String(this.#options.nowUs()) : '';
-    return this.command(operation, async (client) => {
+    const { nowUs, clock } = this.#options;
+    const now = nowUs ? String(nowUs()) : '';
+    const start = clock.monotonic();
+    try {
+      if (this.#client.status !== 'ready') await this.#untilReady();
+      let reply: Reply;
       try {
-        return (await client.evalsha(shas[name], 1, keyPrefix, now, ...args)) as Reply;
+        reply = (await this.#client.evalsha(shas[name], 1, this.keyPrefix, now, ...args)) as Reply;
       } catch (error) {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
-        return (await client.eval(scripts[name], 1, keyPrefix, now, ...args)) as Reply;
+        reply = (await this.#client.eval(scripts[name], 1, this.keyPrefix, now, ...args)) as Reply;
       }
-    });
+      this.#observe(operation, 'ok', start);
+      return reply;
+    } catch (error) {
+      this.#observe(operation, 'error', start);
+      throw this.#toAppError(operation, error);
+    }
   }
 
   /** Runs plain commands under the same deadline and the same errors. */
   async command<T>(operation: string, send: (client: Client) => Promise<T>): Promise<T> {
     const start = this.#options.clock.monotonic();
-    const observe = (outcome: 'ok' | 'error') =>
-      this.#options.observe?.(operation, outcome, (this.#options.clock.monotonic() - start) / 1000);
     try {
       if (this.#client.status !== 'ready') await this.#untilReady();
       const reply = await send(this.#client);
-      observe('ok');
+      this.#observe(operation, 'ok', start);
       return reply;
     } catch (error) {
-      observe('error');
+      this.#observe(operation, 'error', start);
       throw this.#toAppError(operation, error);
     }
+  }
+
+  #observe(operation: string, outcome: 'ok' | 'error', startMs: number): void {
+    const { observe, clock } = this.#options;
+    observe?.(operation, outcome, (clock.monotonic() - startMs) / 1000);
   }
 
   /** One SCAN page of the server that holds our keys: on a Cluster, the node of the prefix's slot. */
@@ -122,6 +133,12 @@ export class StoreConnection {
   estimateNowMs(): number | undefined {
     if (this.#options.nowUs) return undefined;
     return this.#offsetMs === undefined ? undefined : this.#offsetMs + this.#options.clock.monotonic();
+  }
+
+  /** The store's time for people to read: written here because a script takes longer to. Empty before it is known. */
+  stamp(): string {
+    const now = this.estimateNowMs();
+    return now === undefined ? '' : new Date(now).toISOString();
   }
 
   get clock(): Clock {
@@ -220,6 +237,9 @@ function createClient(options: ConnectionOptions, commandTimeout: number | undef
     // A demoted master answers READONLY: connect anew and find the right one.
     reconnectOnError: (error: Error) => error.message.includes('READONLY'),
     connectionName: 'smart-router',
+    // A machine that died says nothing: a connection that owes an answer for this long is replaced. Without it
+    // the kernel keeps sending for about 15 minutes. A blocking read is answered every 5 s.
+    socketTimeout: commandTimeout === undefined ? 15_000 : 2 * commandTimeout,
     ...(commandTimeout === undefined ? {} : { commandTimeout }),
   } satisfies RedisOptions;
   const special = /^redis\+(sentinel|cluster):\/\/([^/?]+)(?:\/([^?]*))?(?:\?(.*))?$/.exec(options.url);

@@ -108,9 +108,7 @@ export function parseCall(row: Reply): CallInfo {
     podName: field('pod_name'),
     sourcePool: field('source_pool'),
     merchantId: field('merchant_id'),
-    provider: field('provider'),
-    flow: field('flow'),
-    template: field('template'),
+    ...splitRoute(field('route')),
     allocatedAt: field('allocated_at'),
     renewedAt: fields.get('renewed_at'),
     fence: Number(field('fence')),
@@ -119,4 +117,20 @@ export function parseCall(row: Reply): CallInfo {
 
 function strings(reply: Reply): string[] {
   return Array.isArray(reply) ? reply.map(String) : [];
+}
+
+interface Route {
+  provider: string;
+  flow: string;
+  template: string;
+}
+
+/** One field of the call record instead of three: every argument of a script costs the store time. */
+export function joinRoute({ provider, flow, template }: Route): string {
+  return [provider, flow, template].map(encodeURIComponent).join('/');
+}
+
+function splitRoute(route: string): Route {
+  const [provider = '', flow = '', template = ''] = route.split('/').map(decodeURIComponent);
+  return { provider, flow, template };
 }

@@ -5,7 +5,15 @@
 import { AppError } from '../../errors.js';
 import type { PoolId } from '../tiers.js';
 import type { Reply, StoreConnection } from './connection.js';
-import { type CallInfo, type PodInfo, parseCall, parsePod, parseSnapshot, type Snapshot } from './replies.js';
+import {
+  type CallInfo,
+  joinRoute,
+  type PodInfo,
+  parseCall,
+  parsePod,
+  parseSnapshot,
+  type Snapshot,
+} from './replies.js';
 
 export interface LeaseTimes {
   leaseTtlMs: number;
@@ -41,6 +49,8 @@ export interface Allocation {
 export interface Released {
   podName: string;
   releasedToPool: PoolId | null;
+  /** The pool of its pod, whether it went back there or not. */
+  pool: PoolId | '';
   wasDraining: boolean;
   activeCalls: number;
 }
@@ -83,13 +93,12 @@ export class CallStore {
         await this.connection.run('allocate', [
           request.callSid,
           request.merchantId,
-          request.provider,
-          request.flow,
-          request.template,
+          joinRoute(request),
           firstLeaseMs,
           Math.max(callInfoTtlMs, firstLeaseMs),
           reportGraceMs,
           now === undefined ? '' : Math.round(now + patienceMs),
+          this.connection.stamp(),
           ...request.chain,
         ]),
       );
@@ -129,6 +138,7 @@ export class CallStore {
       releasedToPool: reply[2] === '' ? null : (String(reply[2]) as PoolId),
       wasDraining: reply[3] === 1,
       activeCalls: Number(reply[4]),
+      pool: String(reply[5]) as PoolId | '',
     };
   }
 
@@ -138,7 +148,15 @@ export class CallStore {
   }
 
   async #release(callSid: string, fence: number | undefined, mode: '' | 'unclaimed'): Promise<Reply[]> {
-    return list(await this.connection.run('release', [callSid, fence ?? '', this.times.reportGraceMs, mode]));
+    return list(
+      await this.connection.run('release', [
+        callSid,
+        fence ?? '',
+        this.times.reportGraceMs,
+        mode,
+        this.connection.stamp(),
+      ]),
+    );
   }
 
   async renew(callSid: string, fence?: number): Promise<{ leaseExpiresAtMs: number; podName: string }> {

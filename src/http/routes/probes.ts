@@ -6,7 +6,7 @@ import { withDeadline } from '../deadline.js';
 import { ErrorAnswer } from '../schemas.js';
 
 export async function probeRoutes(app: App, context: HttpContext, { hide = false } = {}): Promise<void> {
-  const { store, clock, config, stopping } = context;
+  const { router, store, clock, config, stopping } = context;
   const quiet = { access: 'public' as const, quiet: true };
   const tags = ['probes'];
 
@@ -38,6 +38,7 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
     async () => {
       if (stopping.aborted)
         throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
+      router.assertPrepared();
       await withDeadline(clock, config.requestTimeoutMs, store.ping());
       return { status: 'ready' as const };
     },

@@ -31,7 +31,7 @@ const known: Row[] = [
     ttlMs: testTimes.callInfoTtlMs,
     fields: {
       always: ['pod_name', 'source_pool', 'merchant_id', 'allocated_at', 'fence'],
-      sometimes: ['provider', 'flow', 'template', 'renewed_at', 'asked_again', 'missing_since'],
+      sometimes: ['route', 'renewed_at', 'asked_again', 'missing_since'],
     },
   },
   { name: new RegExp(`^lease:${pod}$`), type: is('string'), ttlMs: testTimes.leaseTtlMs },

@@ -25,6 +25,7 @@ describeEngines('release', (engine) => {
         releasedToPool: pool,
         wasDraining: false,
         activeCalls: 0,
+        pool,
       });
       expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a', wasExisting: false });
     },
@@ -62,6 +63,7 @@ describeEngines('release', (engine) => {
         releasedToPool: null,
         wasDraining,
         activeCalls: 0,
+        pool,
       });
       expect(await store.allocate('next', [pool])).toBeUndefined();
     }

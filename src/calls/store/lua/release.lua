@@ -1,34 +1,62 @@
 -- Ends a call and makes its pod available again, unless the pod is blocked.
--- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone ms, 5 'unclaimed' = only if nobody has asked for it again
--- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left} | {'not_found'}
+-- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone ms, 5 'unclaimed' = only if nobody has asked for it again,
+--       6 now in ISO 8601 as the router estimates it ('' = write it here)
+-- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'}
 -- Guarantee: frees only what the named call owns; a second release finds nothing and changes nothing.
---#include base
---#include iso
---#include calls
---#include settle
+-- The common way (an exclusive pod that nothing blocks) is written out, as in allocate.
+--#include start
 local sid, grace = ARGV[2], ARGV[4]
-local record = call('HMGET', call_key(sid), 'pod_name', 'fence', 'asked_again', 'renewed_at', 'source_pool')
+local record_key = P .. 'call:' .. sid
+local record = call('HMGET', record_key, 'pod_name', 'fence')
 local pod = record[1]
 if not pod then return { 'not_found' } end
 if ARGV[3] ~= '' and record[2] ~= ARGV[3] then return { 'stale_fence', record[2] or '' } end
-if ARGV[5] == 'unclaimed' and (record[3] or record[4]) then return { 'claimed' } end
-if call('ZREM', pod_calls_key(pod), sid) == 0 then
-  call('DEL', call_key(sid))
+if ARGV[5] == 'unclaimed' then
+  local claims = call('HMGET', record_key, 'asked_again', 'renewed_at')
+  if claims[1] or claims[2] then return { 'claimed' } end
+end
+local calls_key = P .. 'pod:calls:' .. pod
+if call('ZREM', calls_key, sid) == 0 then
+  call('DEL', record_key)
   return { 'not_found' }
 end
+-- As leave_tombstone in lib/tombstones.lua.
+local stones = P .. 'tombstones:' .. math.floor(now / 4000)
+call('HSET', stones, sid, string.format('%.0f', now + grace))
+call('PEXPIRE', stones, grace)
 
-local pool, block, lease = read_pod(pod)
-bury(sid, pool or record[5], grace)
-local load = load_of(pod)
-local kind = kind_of(pool)
-if pool then place(pod, pool, kind, load, block) end
-mirror_lease(pod, load, lease)
-if pool then
-  call('HSET', P .. 'pod:' .. pod, 'status', status_of(load, block), 'released_at', iso(now),
-    'allocated_call_sid', load > 0 and call('GET', P .. 'lease:' .. pod) or '')
+local truth = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod,
+  P .. 'lease:' .. pod)
+local tier = truth[1]
+local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
+call('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
+local load = call('ZCARD', calls_key)
+local kind = pool and call('HGET', P .. 'pools', pool)
+local released_to, draining, released_at = pool, 0, ARGV[6]
+if released_at == '' then
+  --#include iso
+  released_at = iso(now)
 end
-local draining = (block == 'draining' or block == 'terminating') and 1 or 0
-local released_to = (not block and kind) and pool or ''
-event('call_released', 'call', sid, 'pod', pod, 'pool', released_to)
-return { 'ok', pod, released_to, draining, load }
+if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
+  call('SADD', P .. pool .. ':available', pod)
+  call('DEL', record_key, P .. 'lease:' .. pod)
+  call('HSET', P .. 'pod:' .. pod, 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
+else
+  --#include base
+  --#include settle
+  local block = block_of(truth[2], truth[3])
+  call('DEL', record_key)
+  kind = parse_kind(kind)
+  if pool then place(pod, pool, kind, load, block) end
+  mirror_lease(pod, load, truth[4])
+  if pool then
+    call('HSET', P .. 'pod:' .. pod, 'status', status_of(load, block), 'released_at', released_at,
+      'allocated_call_sid', load > 0 and call('GET', P .. 'lease:' .. pod) or '')
+  end
+  if block == 'draining' or block == 'terminating' then draining = 1 end
+  if block or not kind then released_to = '' end
+end
+call('XADD', P .. 'events', 'MAXLEN', '~', '10000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
+  'pool', released_to)
+return { 'ok', pod, released_to, draining, load, pool or '' }

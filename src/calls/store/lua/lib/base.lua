@@ -1,15 +1,7 @@
--- What every script starts with. KEYS[1] is the key prefix (one key, so that a Cluster finds the slot);
--- ARGV[1] is the time in microseconds for tests, or '' for the store's own clock.
+--#include start
+-- Key names and small helpers that nearly every script uses.
 -- Numbers for the store are handed over as text: redis.call takes 0.6 us to write a number, `digits` 0.3, and
 -- an argument that came as text costs nothing (in arithmetic Lua reads it as a number by itself).
-local P = KEYS[1]
-local call = redis.call
-local now_us = tonumber(ARGV[1])
-if not now_us then
-  local time = call('TIME')
-  now_us = time[1] * 1000000 + time[2]
-end
-local now = math.floor(now_us / 1000)
 
 -- Lua writes large numbers as 1.79e+15; the store needs all digits.
 local function digits(number)

@@ -4,7 +4,7 @@
 local slice = 4000
 
 local function tombstones_key(slot)
-  return P .. 'tombstones:' .. digits(slot)
+  return P .. 'tombstones:' .. slot
 end
 
 local function leave_tombstone(sid, grace)

@@ -1,0 +1,22 @@
+--#include base
+--#include pods
+-- A pod of the pool, its load, and for a shared pool the key of its scores. `available` is derived, so a candidate
+-- is checked against the truth; one that fails leaves it until the sweep. 100 such mean damage: on to the next pool.
+local function take(pool, value)
+  local kind, max = parse_kind(value)
+  local key = available_key(pool)
+  for _ = 1, kind and 100 or 0 do
+    local pod
+    if kind == 'shared' then
+      pod = call('ZRANGEBYSCORE', key, '-inf', '(' .. max, 'LIMIT', '0', '1')[1]
+    else
+      pod = call('SPOP', key)
+    end
+    if not pod then return nil end
+    local home, block = read_pod(pod)
+    local load = load_of(pod)
+    if home == pool and not block and load < max then return pod, load, kind == 'shared' and key end
+    if kind == 'shared' and home == pool then place(pod, pool, kind, load, block) end
+    if kind == 'shared' and home ~= pool then call('ZREM', key, pod) end
+  end
+end
