@@ -86,7 +86,7 @@ describeEngines('metrics', (engine) => {
       'smart_router_releases_total{pool="",status="stale_fence"}': 1,
       'smart_router_releases_total{pool="pool:basic",status="success"}': 1,
       'smart_router_releases_total{pool="",status="not_found"}': 1,
-      'smart_router_releases_total{pool="",status="draining"}': 1,
+      'smart_router_releases_total{pool="pool:gold",status="draining"}': 1,
       smart_router_drains_total: 1,
       'smart_router_reported_calls_total{outcome="renewed"}': 1,
       'smart_router_reported_calls_total{outcome="conflict"}': 1,

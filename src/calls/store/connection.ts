@@ -45,6 +45,7 @@ export class StoreConnection {
   #offsetMs: number | undefined;
   #up = false;
   #closed = false;
+  #second: readonly [number, string] = [0, ''];
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
@@ -135,10 +136,14 @@ export class StoreConnection {
     return this.#offsetMs === undefined ? undefined : this.#offsetMs + this.#options.clock.monotonic();
   }
 
-  /** The store's time for people to read: written here because a script takes longer to. Empty before it is known. */
-  stamp(): string {
+  /** The second it is at the store, as a number and in ISO 8601: here it is written once, in a script every time. */
+  second(): readonly [second: number | '', iso: string] {
     const now = this.estimateNowMs();
-    return now === undefined ? '' : new Date(now).toISOString();
+    if (now === undefined) return ['', ''];
+    const second = Math.floor(now / 1000);
+    if (this.#second[0] !== second)
+      this.#second = [second, new Date(second * 1000).toISOString().slice(0, 20)];
+    return this.#second;
   }
 
   get clock(): Clock {

@@ -98,7 +98,7 @@ export class CallStore {
           Math.max(callInfoTtlMs, firstLeaseMs),
           reportGraceMs,
           now === undefined ? '' : Math.round(now + patienceMs),
-          this.connection.stamp(),
+          ...this.connection.second(),
           ...request.chain,
         ]),
       );
@@ -154,7 +154,7 @@ export class CallStore {
         fence ?? '',
         this.times.reportGraceMs,
         mode,
-        this.connection.stamp(),
+        ...this.connection.second(),
       ]),
     );
   }

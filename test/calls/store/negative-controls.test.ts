@@ -101,8 +101,8 @@ const controls: Control[] = [
   {
     broken: 'fences stand still',
     script: 'allocate',
-    line: "= string.format('%.0f', now_us), ARGV[9]",
-    becomes: "= '1', ARGV[9]",
+    line: "local fence, score = string.format('%.0f', now_us),",
+    becomes: "local fence, score = '1',",
   },
   {
     broken: 'sweep ends live calls',

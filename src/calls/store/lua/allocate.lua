@@ -1,7 +1,7 @@
 -- Gives a call a pod, or the pod it already has.
 -- ARGV: 2 sid, 3 merchant, 4 route (provider/flow/template), 5 first lease ms, 6 record ttl ms (not below it),
---       7 tombstone ms, 8 refuse after (store ms, '' = never), 9 now in ISO 8601 as the router estimates it
---       ('' = write it here), 10.. the chain's pool ids
+--       7 tombstone ms, 8 refuse after (store ms, '' = never), 9 the second it is as the router estimates it, 10 that
+--       second in ISO 8601 up to the dot (written here if it is another), 11.. the chain's pool ids
 -- Result: {'ok', pod, pool, allocated_at, deadline, fence, was_existing, reclaimed, now}
 --         {'no_pods', now} | {'late', now}
 -- Guarantee: the same SID gets the same pod while its call lives; an exclusive pod has one call, a shared
@@ -31,10 +31,10 @@ if owner then
   call('DEL', record_key)
 end
 
-local kinds = #ARGV > 9 and call('HMGET', P .. 'pools', unpack(ARGV, 10)) or {}
+local kinds = #ARGV > 10 and call('HMGET', P .. 'pools', unpack(ARGV, 11)) or {}
 local pod, load, scores, pool
 for i, kind in ipairs(kinds) do
-  pool = ARGV[9 + i]
+  pool = ARGV[10 + i]
   if kind == 'exclusive' and string.sub(pool, 1, 5) == 'pool:' then
     -- As `take` does, for the one kind that is common enough to be written out.
     pod = call('SPOP', P .. pool .. ':available')
@@ -59,7 +59,7 @@ if not pod then
   --#include take
   --#include reclaim
   for i, kind in ipairs(kinds) do
-    pool = ARGV[9 + i]
+    pool = ARGV[10 + i]
     local known = kind and kind ~= 'gone'
     local expired = known and call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', digits(now), 'LIMIT', 0, 50) or {}
     for _, old in ipairs(expired) do
@@ -70,21 +70,21 @@ if not pod then
     if pod then break end
   end
   if not pod then
-    event('no_pods', 'call', sid, 'merchant', ARGV[3], 'chain', table.concat(ARGV, ' ', 10))
+    event('no_pods', 'call', sid, 'merchant', ARGV[3], 'chain', table.concat(ARGV, ' ', 11))
     return { 'no_pods', now }
   end
 end
 
--- As next_count in lib/counter.lua.
-local fence, allocated_at, score = string.format('%.0f', now_us), ARGV[9], string.format('%.0f', deadline)
-if allocated_at == '' then
-  --#include iso
-  allocated_at = iso(now)
-end
+local fence, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
 local before = call('SET', P .. 'fence', fence, 'GET')
-if before and tonumber(before) >= now_us then
+if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lua
   fence = string.format('%.0f', before + 1)
   call('SET', P .. 'fence', fence)
+end
+local allocated_at = ARGV[10] .. string.format('%03dZ', now % 1000)
+if math.floor(now / 1000) ~= tonumber(ARGV[9]) then
+  --#include iso
+  allocated_at = iso(now)
 end
 local added = call('ZADD', P .. 'pod:calls:' .. pod, score, sid)
 if scores then call('ZADD', scores, load + added, pod) end
