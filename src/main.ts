@@ -62,7 +62,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   try {
     const metrics = new Metrics();
     const redisUrl = await openEngine(config, stops);
-    const connection = openStore(config, redisUrl, { clock, log, metrics });
+    let onStoreUp = () => {};
+    const connection = openStore(config, redisUrl, { clock, log, metrics, onUp: () => onStoreUp() });
     stops.push(() => connection.close());
 
     const times = leaseTimes(config);
@@ -97,6 +98,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       onCrash,
       onLeader: (leading) => metrics.leaderStatus.set(leading ? 1 : 0),
     });
+    onStoreUp = () => manager.nudge();
     const refresh = new SupervisedLoop({
       name: 'settings',
       intervalMs: config.tierConfigRefreshIntervalMs,
@@ -190,7 +192,7 @@ async function openEngine(config: Config, stops: (() => Promise<void> | void)[])
 function openStore(
   config: Config,
   url: string,
-  { clock, log, metrics }: { clock: Clock; log: Logger; metrics: Metrics },
+  { clock, log, metrics, onUp }: { clock: Clock; log: Logger; metrics: Metrics; onUp(): void },
 ): StoreConnection {
   return new StoreConnection({
     url,
@@ -203,8 +205,10 @@ function openStore(
     },
     onState: (state, reason) => {
       metrics.storeUp.set(state === 'up' ? 1 : 0);
-      if (state === 'up') log.info('connected to the store');
-      else
+      if (state === 'up') {
+        log.info('connected to the store');
+        onUp();
+      } else
         log.error(
           { reason },
           'lost the connection to the store: calls are answered with 503 until it is back',

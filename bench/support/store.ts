@@ -89,13 +89,13 @@ export class BenchStore {
 
   /** The leader's sweep of the pool: all three phases, batch after batch. */
   async sweep(
-    batch: number,
+    batchSize: (phase: SweepPhase) => number,
   ): Promise<{ batches: number; lookedAt: number; callsEnded: number; repaired: number }> {
     const total = { batches: 0, lookedAt: 0, callsEnded: 0, repaired: 0 };
     for (const phase of ['calls', 'pods', 'available'] satisfies SweepPhase[]) {
       let cursor = '0';
       do {
-        const done = await this.pools.sweep(this.#epoch, gold, phase, cursor, batch);
+        const done = await this.pools.sweep(this.#epoch, gold, phase, cursor, batchSize(phase));
         cursor = done.cursor;
         total.batches++;
         if (phase === 'pods') total.lookedAt += done.lookedAt;

@@ -71,13 +71,15 @@ export class EventFeed {
   }
 
   async #read(signal: AbortSignal): Promise<void> {
+    let last: string | undefined;
     while (!signal.aborted) {
       const client = this.#connection.blockingClient();
       const stop = () => client.disconnect();
       signal.addEventListener('abort', stop, { once: true });
       try {
         await client.connect();
-        let last = (await client.xrevrange(this.#key, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
+        // A connection that broke goes on where it stopped; only the first one starts at the newest.
+        last ??= (await client.xrevrange(this.#key, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
         while (!signal.aborted) {
           const reply = (await client.xread(
             'COUNT',

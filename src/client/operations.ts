@@ -167,6 +167,11 @@ export async function reportPod(
   });
 }
 
+/** fetch gives up on an answer whose headers take longer than 300 s. */
+const longestSliceMs = 240_000;
+const askAgainMs = 500;
+
+/** With `wait`, resolves when the last call has ended or the time is up, over as many requests as that takes. */
 export async function drainPod(
   requester: Requester,
   pod: string,
@@ -177,14 +182,21 @@ export async function drainPod(
   const waitMs = waitMilliseconds(options.wait);
   const endsAtMs = clock.monotonic() + waitMs;
   const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
-  return requester.send({
-    operation: `drain ${pod}`,
-    path: '/drain',
-    body: () => ({ pod_name: pod, wait: leftMs() > 0 ? `${leftMs()}ms` : undefined }),
-    decode: decodeDrain,
-    extraTimeMs: leftMs,
-    signal: options.signal,
-  });
+  const sliceMs = () => Math.min(leftMs(), longestSliceMs);
+  for (;;) {
+    const answer = await requester.send({
+      operation: `drain ${pod}`,
+      path: '/drain',
+      body: () => ({ pod_name: pod, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
+      decode: decodeDrain,
+      extraTimeMs: sliceMs,
+      signal: options.signal,
+    });
+    // Live calls before the time is up: the slice is over, or that router is stopping. Ask again, the next one.
+    if (!answer.hasActiveCall || leftMs() === 0) return answer;
+    await clock.sleep(Math.min(askAgainMs, leftMs()), options.signal);
+    if (options.signal?.aborted) throw options.signal.reason;
+  }
 }
 
 export async function undrainPod(requester: Requester, pod: string, options: SignalOption): Promise<void> {

@@ -59,6 +59,11 @@ export class PoolManager {
     for (const loop of this.#loops) loop.start();
   }
 
+  /** The store is back, perhaps without its content: look now instead of in a minute. */
+  nudge(): void {
+    this.#loops[0]?.nudge();
+  }
+
   async stop(): Promise<void> {
     await Promise.all(this.#loops.map((loop) => loop.stop()));
     this.#options.onLeader?.(false);

@@ -9,8 +9,9 @@ import type { ClusterPod, PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
 import { assignmentOf, wantedPool } from './assignment.js';
 
-/** 50 pods take about 1 ms of the store: nobody notices. */
-const batchSize = 50;
+/** 50 pods take about 1 ms of the store: nobody notices. Removing one also ends its calls. */
+const registerBatch = 50;
+const removeBatch = 10;
 
 export interface ReconcileCounts extends Record<string, number> {
   pods: number;
@@ -45,11 +46,11 @@ export class Reconciler {
     const wanted = await source.list(signal);
     counts.pods = wanted.length;
     const ghosts = await this.#ghosts(new Set(wanted.map(({ name }) => name)));
-    for (const batch of batches(ghosts)) {
+    for (const batch of batches(ghosts, removeBatch)) {
       if (signal.aborted) return counts;
       await this.#remove(epoch, batch, counts);
     }
-    for (const batch of batches(wanted)) {
+    for (const batch of batches(wanted, registerBatch)) {
       if (signal.aborted) return counts;
       await this.#register(epoch, batch, counts);
     }
@@ -118,6 +119,6 @@ export class Reconciler {
   }
 }
 
-function* batches<T>(items: readonly T[]): Generator<T[]> {
-  for (let i = 0; i < items.length; i += batchSize) yield items.slice(i, i + batchSize);
+function* batches<T>(items: readonly T[], size: number): Generator<T[]> {
+  for (let i = 0; i < items.length; i += size) yield items.slice(i, i + size);
 }

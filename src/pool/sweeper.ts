@@ -4,12 +4,17 @@
  * in small batches, so that no other command waits long; a batch that fails ends the round, and the next round
  * starts over.
  */
-import type { PoolStore } from '../calls/store/pool-store.js';
+import type { PoolStore, SweepPhase } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
 import type { Logger } from '../observe/log.js';
 
 const phases = ['calls', 'pods', 'available'] as const;
-export const sweepBatchSize = 100;
+
+/** So that no script holds the store for more than about 2 ms: ending a call takes 40 us, a look at a pod 10. */
+export function sweepBatchSize(phase: SweepPhase, maxConcurrent: number): number {
+  if (phase === 'calls') return 25;
+  return phase === 'pods' ? Math.max(5, Math.ceil(100 / Math.max(1, maxConcurrent))) : 200;
+}
 
 export interface SweepCounts extends Record<string, number> {
   pods: number;
@@ -31,12 +36,12 @@ export class Sweeper {
   async runOnce(epoch: string, signal: AbortSignal): Promise<SweepCounts> {
     const { store, pools, log, onZombies } = this.options;
     const counts: SweepCounts = { pods: 0, calls_ended: 0, pods_put_back: 0, pods_taken_out: 0 };
-    for (const { pool } of (await store.snapshot()).pools) {
+    for (const { pool, maxConcurrent } of (await store.snapshot()).pools) {
       for (const phase of phases) {
         let cursor = '0';
         do {
           if (signal.aborted) return counts;
-          const batch = await pools.sweep(epoch, pool, phase, cursor, sweepBatchSize);
+          const batch = await pools.sweep(epoch, pool, phase, cursor, sweepBatchSize(phase, maxConcurrent));
           cursor = batch.cursor;
           if (phase === 'pods') counts.pods += batch.lookedAt;
           counts.calls_ended += batch.callsEnded;

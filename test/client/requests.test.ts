@@ -7,7 +7,7 @@ import {
   NoPodsError,
   RouterUnavailableError,
 } from '../../src/client/index.js';
-import { allocated, failure, fixture, released, renewed, reported } from './scripted-router.js';
+import { allocated, eventually, failure, fixture, released, renewed, reported } from './scripted-router.js';
 
 describe('what the client sends', () => {
   it('sends an allocation in snake case and gives the answer in camel case', async () => {
@@ -115,6 +115,25 @@ describe('drain with wait', () => {
     };
     await client.drain('agent-1', { wait: 30_000 });
     expect(router.bodies('/api/v1/drain').map((body) => body.wait)).toEqual(['30000ms', '18000ms']);
+  });
+
+  it('asks again while calls live and time is left, in slices that fetch can wait for', async () => {
+    const { router, clock, client } = await fixture();
+    const busy = { json: { ...drained.json, has_active_call: true, active_calls: 1 } };
+    router.otherwise = () => {
+      if (router.received.length === 2) return drained;
+      clock.advance(240_000);
+      return busy;
+    };
+    const done = client.drain('agent-1', { wait: '10m' });
+    for (const requests of [1, 2]) {
+      await eventually(() => expect(router.received).toHaveLength(requests));
+      await eventually(() => expect(clock.sleepsMs).toEqual([500]));
+      clock.advance(500);
+    }
+    expect(await done).toMatchObject({ hasActiveCall: false });
+    const waits = router.bodies('/api/v1/drain').map((body) => body.wait);
+    expect(waits).toEqual(['240000ms', '240000ms', '119000ms']);
   });
 
   it('refuses a wait that is no duration', async () => {

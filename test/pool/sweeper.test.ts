@@ -47,7 +47,7 @@ describeEngines('the sweeper', (engine) => {
     });
     // Told batch by batch, so that what a crash interrupts is counted too.
     expect(sum(leader.zombies)).toBe(1000);
-    expect(Math.max(...leader.zombies)).toBeLessThanOrEqual(2 * sweepBatchSize);
+    expect(Math.max(...leader.zombies)).toBeLessThanOrEqual(2 * sweepBatchSize('pods', 1));
     const { pools, activeCalls } = await leader.store.calls.snapshot();
     expect(activeCalls).toBe(0);
     expect(pools.map(({ assigned, available }) => available - assigned)).toEqual([0, 0, 0]);

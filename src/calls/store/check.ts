@@ -16,7 +16,7 @@ export async function storeFacts(connection: StoreConnection): Promise<StoreFact
   const field = (name: string) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1] ?? '';
   const valkey = field('valkey_version');
   const aof = field('aof_enabled') === '1';
-  const rdb = Number(field('rdb_saves') || 0) > 0 || field('rdb_last_bgsave_status') === 'ok';
+  const rdb = Number(field('rdb_saves') || 0) > 0;
   return {
     engine: valkey === '' ? 'redis' : 'valkey',
     version: valkey === '' ? field('redis_version') : valkey,

@@ -13,8 +13,16 @@ local ended, back, out = 0, 0, 0
 
 if phase == 'calls' then
   local expired = call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', now, 'LIMIT', 0, batch)
-  for _, sid in ipairs(expired) do ended = ended + reclaim(sid, pool, grace) end
-  return { 'ok', #expired < batch and '0' or '1', #expired, ended, 0, 0 }
+  local done = #expired < batch
+  for _, sid in ipairs(expired) do
+    ended = ended + reclaim(sid, pool, grace)
+    -- A shared pod may have had many: the rest is for the next batch.
+    if ended >= batch then
+      done = false
+      break
+    end
+  end
+  return { 'ok', done and '0' or '1', #expired, ended, 0, 0 }
 end
 
 if phase == 'pods' then
