@@ -1,4 +1,7 @@
-/** Pairs of allocate and release a second: one script each against the seeds' sixteen commands. */
+/**
+ * Pairs of allocate and release a second: one script each against the seeds' sixteen commands, and against the limit
+ * of any such design: two scripts that do nothing.
+ */
 import type { Cluster, Redis } from 'ioredis';
 import { compare, throughput } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
@@ -33,6 +36,11 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
         }),
       { rounds: quick ? 3 : 9, roundMs: quick ? 200 : 400 },
     );
+    const limit = await compare(
+      (roundMs) => throughput(callers, roundMs, () => ours.pair(nextSid())),
+      (roundMs) => throughput(callers, roundMs, () => ours.emptyPair(nextSid())),
+      { rounds: quick ? 3 : 5, roundMs: quick ? 200 : 400 },
+    );
     figures.push({
       id: `pairs.${callers}`,
       label: `allocate+release, ${callers} at once, against the seeds' flow`,
@@ -40,6 +48,13 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
       unit: 'x',
       target: { atLeast: ratio },
       note: `${number(result.first)}/s to ${number(result.second)}/s, rounds ${result.spread.map(number).join('..')}`,
+    });
+    figures.push({
+      id: `pairs.${callers}.limit`,
+      label: `  the same against two empty scripts, so at most ${number(result.ratio / limit.ratio)} x`,
+      value: limit.ratio,
+      unit: 'x',
+      note: `${number(limit.first)}/s to ${number(limit.second)}/s`,
     });
     ours.close();
     theirs.close();

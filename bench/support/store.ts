@@ -87,6 +87,18 @@ export class BenchStore {
     await this.calls.release(callSid);
   }
 
+  /** What a pair costs that does nothing: the same round trips with the same arguments. */
+  async emptyPair(callSid: string): Promise<void> {
+    const { connection } = this;
+    const args = [callSid, '', 'twilio/v2/order-confirmation', 900_000, 3_600_000, 30_000, '', '', '', gold];
+    await connection.command('empty', (client) =>
+      client.eval('return 1', 1, connection.keyPrefix, '', ...args),
+    );
+    await connection.command('empty', (client) =>
+      client.eval('return 1', 1, connection.keyPrefix, '', callSid, ''),
+    );
+  }
+
   /** The leader's sweep of the pool: all three phases, batch after batch. */
   async sweep(
     batchSize: (phase: SweepPhase) => number,
