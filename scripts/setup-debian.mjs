@@ -36,7 +36,7 @@ export async function setupDebian(log = console.log) {
   if (absent.length === 0) {
     log(`Everything is there: ${programs.map((program) => program.name).join(', ')}.`);
   } else if (refusal !== undefined) {
-    result.missing = absent.map(({ name }) => ({ name, reason: refusal }));
+    result.missing = absent.map(({ name }) => ({ name, reason: refusal.replace('PACKAGE', name) }));
   } else {
     const names = absent.map((program) => program.name);
     log(
@@ -74,16 +74,16 @@ function isOnPath(program) {
   );
 }
 
-/** @returns {string | undefined} */
+/** @returns {string | undefined} with PACKAGE where the name of one belongs */
 function whyNot() {
   if (process.env.SMART_ROUTER_SETUP === 'off') return 'not installed, and SMART_ROUTER_SETUP is off';
   if (!isDebian()) return 'not installed, and this is not Debian: install it by hand';
   if (process.getuid?.() !== 0)
-    return 'not installed, and only root may install it: `sudo apt-get install` it';
+    return 'not installed, and only root may install it: `sudo apt-get install PACKAGE`';
   return undefined;
 }
 
-function isDebian() {
+export function isDebian() {
   try {
     return /^(ID|ID_LIKE)=.*\bdebian\b/m.test(readFileSync('/etc/os-release', 'utf8'));
   } catch {

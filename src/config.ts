@@ -15,7 +15,7 @@ import { configFields, configTable, type Field, type Lookup } from './config-tab
 import { formatDuration } from './durations.js';
 import { ConfigError } from './errors.js';
 
-export type { StaticPod } from './config-fields.js';
+export { hidePassword, type StaticPod } from './config-fields.js';
 export { configTable } from './config-table.js';
 
 /** Commands that only look (`config`, `doctor`) use the mode they look at. */
@@ -118,6 +118,12 @@ function warningsOf({ podSource, staticPods }: Config): string[] {
   if (podSource !== 'static' && staticPods)
     warnings.push(`STATIC_PODS is not used with POD_SOURCE=${podSource}`);
   return warnings;
+}
+
+/** What can be configured but not run yet: `serve` refuses it, `config` and `doctor` tell. */
+export function notInThisVersion({ podSource }: Pick<Config, 'podSource'>): string[] {
+  if (podSource === 'static') return [];
+  return [`POD_SOURCE=${podSource} is not in this version yet: use POD_SOURCE=static with STATIC_PODS`];
 }
 
 interface Given {

@@ -10,7 +10,7 @@ import { CallStore, type LeaseTimes } from './calls/store/store.js';
 import { defaultTierConfig } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
 import { staticSource } from './cluster/static.js';
-import type { Config } from './config.js';
+import { type Config, hidePassword, notInThisVersion } from './config.js';
 import { startEmbeddedValkey } from './embedded/valkey.js';
 import { ConfigError } from './errors.js';
 import type { App, HttpContext } from './http/context.js';
@@ -44,11 +44,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLogger({ level: config.logLevel, format: config.logFormat });
   for (const warning of config.warnings) log.warn(warning);
-  if (config.podSource !== 'static') {
-    throw new ConfigError([
-      `POD_SOURCE=${config.podSource} is not in this version yet: use POD_SOURCE=static with STATIC_PODS`,
-    ]);
-  }
+  const missing = notInThisVersion(config);
+  if (missing.length > 0) throw new ConfigError(missing);
   if (config.databaseUrl !== undefined)
     log.warn('DATABASE_URL is set, but this version has no record plane yet: it is not used');
 
@@ -140,22 +137,13 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       },
     };
 
-    // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
-    const prepare = async () => {
-      await checkStore(connection, config);
-      await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
-      await settings.start();
-      isPrepared = true;
-      manager.start();
-      refresh.start();
-    };
-    const prepared = prepareUntilDone(prepare, { clock, log, signal: stopping.signal });
+    // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has
+    // been taken into use, calls are answered with 503.
+    let prepared: ReturnType<typeof prepareUntilDone> | undefined;
     stops.push(async () => {
-      await prepared.ended;
+      await prepared?.ended;
       await Promise.all([manager.stop(), refresh.stop()]);
     });
-    await prepared.firstTry;
-
     const app = await createServer(context, options.extend);
     stops.push(() => closeServer(app, clock, config.shutdownTimeoutMs, log));
     const url = await listen(app, config);
@@ -164,6 +152,23 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         ? undefined
         : await startMetricsServer(context, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
+
+    // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
+    const prepare = async () => {
+      await checkStore(connection, config);
+      await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
+      await settings.start();
+      refresh.start();
+      await manager.start();
+      isPrepared = true;
+    };
+    prepared = prepareUntilDone(prepare, {
+      clock,
+      log,
+      address: hidePassword(redisUrl),
+      signal: stopping.signal,
+    });
+    await prepared.firstTry;
     log.info({ url, metrics: metricsServer?.url }, 'smart-router is listening');
     return { url, metricsUrl: metricsServer?.url, redisUrl, context, stop: stopAll };
   } catch (error) {
@@ -220,7 +225,7 @@ function openStore(
 /** Tries for ever; only a ConfigError, which no waiting mends, comes out of the first try. */
 function prepareUntilDone(
   prepare: () => Promise<void>,
-  { clock, log, signal }: { clock: Clock; log: Logger; signal: AbortSignal },
+  { clock, log, address, signal }: { clock: Clock; log: Logger; address: string; signal: AbortSignal },
 ): { firstTry: Promise<void>; ended: Promise<void> } {
   const attempt = async (): Promise<'done' | 'again'> => {
     try {
@@ -228,15 +233,18 @@ function prepareUntilDone(
       return 'done';
     } catch (error) {
       if (error instanceof ConfigError) throw error;
-      log.error({ err: error }, 'the store cannot be used yet: trying again');
+      log.error(
+        { err: error, store: address },
+        'the store cannot be used yet, trying again: `smart-router doctor` tells more',
+      );
       return 'again';
     }
   };
   const first = attempt();
   const ended = (async () => {
     let result = await first.catch(() => 'done' as const);
-    while (result === 'again' && !signal.aborted) {
-      await clock.sleep(1000, signal);
+    for (let delayMs = 1000; result === 'again' && !signal.aborted; delayMs = Math.min(2 * delayMs, 10_000)) {
+      await clock.sleep(delayMs, signal);
       if (signal.aborted) return;
       result = await attempt().catch((error: unknown) => {
         log.fatal({ err: error }, 'the store cannot be used: change what is named here and start again');

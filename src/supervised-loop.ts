@@ -37,6 +37,11 @@ export class SupervisedLoop {
   #wake = new AbortController();
   #finished: Promise<void> | undefined;
   #state: LoopState;
+  #endFirstRound = () => {};
+  /** Resolves when the first round has ended, well or not. */
+  readonly firstRound = new Promise<void>((resolve) => {
+    this.#endFirstRound = resolve;
+  });
 
   constructor(options: LoopOptions) {
     this.#options = options;
@@ -97,8 +102,10 @@ export class SupervisedLoop {
         backoffMs = Math.min(backoffMs * 2, longestBackoffMs);
         healthySince = clock.monotonic() + waitMs;
       }
+      this.#endFirstRound();
       await this.#pause(waitMs);
     }
+    this.#endFirstRound();
     this.#state.running = false;
   }
 

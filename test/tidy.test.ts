@@ -241,6 +241,45 @@ describe('dependencies', () => {
     expect(findings(read('package-lock.json'), /"resolved":.*|https?:\/\/[^"]*\.tgz/g)).toEqual([]);
   });
 
+  interface LockEntry {
+    resolved?: string;
+    optionalDependencies?: Record<string, string>;
+  }
+
+  /** Node's way: beside the package's own modules first, then in each folder above. */
+  function missingOptional(packages: Record<string, LockEntry>): string[] {
+    const isLocked = (from: string, name: string): boolean => {
+      if (`${from}${from && '/'}node_modules/${name}` in packages) return true;
+      return from !== '' && isLocked(from.slice(0, Math.max(0, from.lastIndexOf('/node_modules/'))), name);
+    };
+    return Object.entries(packages).flatMap(([path, { optionalDependencies = {} }]) =>
+      Object.keys(optionalDependencies)
+        .filter((name) => !isLocked(path, name))
+        .map((name) => `${path || 'package.json'} needs ${name}`),
+    );
+  }
+
+  it('the lock file has every optional package, because npm ci refuses on the platform whose one is missing', () => {
+    const { packages } = JSON.parse(read('package-lock.json').text) as {
+      packages: Record<string, LockEntry>;
+    };
+    expect(Object.values(packages).some((entry) => entry.optionalDependencies)).toBe(true);
+    expect(missingOptional(packages)).toEqual([]);
+    expect(Object.keys(packages).filter((path) => packages[path]?.resolved !== undefined)).toEqual([]);
+  });
+
+  it('an optional package is found beside its parent or above, and missed where it is neither', () => {
+    const optionalDependencies = { x: '1.0.0' };
+    const parent = 'node_modules/@s/a/node_modules/b';
+    for (const place of [`${parent}/node_modules/x`, 'node_modules/@s/a/node_modules/x', 'node_modules/x']) {
+      expect(missingOptional({ [parent]: { optionalDependencies }, [place]: {} })).toEqual([]);
+    }
+    expect(
+      missingOptional({ [parent]: { optionalDependencies }, 'node_modules/c/node_modules/x': {} }),
+    ).toEqual([`${parent} needs x`]);
+    expect(missingOptional({ '': { optionalDependencies } })).toEqual(['package.json needs x']);
+  });
+
   it('every runtime dependency is justified in ARCHITECTURE.md', () => {
     const { text } = read('ARCHITECTURE.md');
     expect(runtime.filter((name) => !text.includes(`\`${name}\``))).toEqual([]);

@@ -45,6 +45,7 @@ export class Settings {
   #appliedText: string | undefined;
   #differs = false;
   #merchants = new Map<string, MerchantConfig>();
+  #merchantPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
 
   constructor(options: SettingsOptions) {
@@ -75,7 +76,11 @@ export class Settings {
     const key = this.#merchants.has(merchantId) ? merchantId : '';
     let chain = this.#chains.get(key);
     if (!chain) {
-      chain = resolveChain(this.#tiers, this.#merchants.get(key));
+      const merchant = this.#merchants.get(key);
+      chain = resolveChain(this.#tiers, merchant);
+      // A merchant pool is taken at its word (its first pod may come at any moment), unless there is nothing else.
+      if (chain.steps.every((pool) => pool.startsWith('merchant:')))
+        chain = resolveChain(this.#tiers, merchant, this.#merchantPools);
       this.#chains.set(key, chain);
     }
     return chain;
@@ -153,14 +158,21 @@ export class Settings {
 
   async #read(): Promise<void> {
     const { connection, log } = this.#options;
-    const [text, version, merchants] = await connection.command('settings', (client) =>
+    const [text, version, merchants, pools] = await connection.command('settings', (client) =>
       Promise.all([
         client.get(this.#keys.tierConfig),
         client.get(this.#keys.tierVersion),
         client.hgetall(this.#keys.merchantConfig),
+        client.hgetall(this.#keys.pools),
       ]),
     );
     this.#version = Number(version ?? 0);
+    // Pools made by a pod's label: only the store knows them.
+    this.#merchantPools = new Set(
+      Object.keys(pools).flatMap((id) =>
+        id.startsWith('merchant:') && pools[id] !== 'gone' ? [id.slice('merchant:'.length)] : [],
+      ),
+    );
     this.#readMerchants(merchants);
     if (text === null || text === this.#appliedText) return;
     const { config, problems } = parseTierConfigJson(text, this.#keys.tierConfig);

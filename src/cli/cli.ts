@@ -33,7 +33,7 @@ export interface Outcome {
 
 export interface CommandHelp {
   summary: string;
-  /** More than the summary says. */
+  /** More than the summary says. One paragraph without line breaks: it is wrapped to the terminal. */
   about?: string;
   examples: readonly (readonly [command: string, what: string])[];
   /** Beside 0, 1 and 2. */
@@ -58,16 +58,26 @@ export function describe(command: Command, help: CommandHelp): Command {
 
 /** The same, for a command that talks to a router. */
 export function describeOperator(command: Command, help: CommandHelp): Command {
-  const access =
-    'The key is read from SMART_ROUTER_ADMIN_KEY, else SMART_ROUTER_API_KEY, in the environment. It is never\nan argument, because arguments are seen by everybody on the machine and kept in the shell history.';
-  return describe(command, { ...help, exits: [...(help.exits ?? []), 6] })
+  return withAccess(describe(command, { ...help, exits: [...(help.exits ?? []), 6] }));
+}
+
+/** Commander wraps descriptions, but not what stands after the options: these lines fit 80 columns. */
+const access = `
+Access:
+  The key is read from SMART_ROUTER_ADMIN_KEY, else SMART_ROUTER_API_KEY, in the
+  environment. It is never an argument, because arguments are seen by everybody
+  on the machine and kept in the shell history.`;
+
+/** Where the router is, how long to wait for it, and where the key comes from. */
+export function withAccess(command: Command): Command {
+  return command
     .option('--url <url>', 'address of the router (default: SMART_ROUTER_URL, else http://127.0.0.1:8080)')
     .addOption(
       new Option('--timeout <duration>', 'longest to wait for one answer')
         .argParser(duration(1, durationMaxMs))
         .default(10_000, '10s'),
     )
-    .addHelpText('after', `\nAccess:\n  ${access.replace('\n', '\n  ')}`);
+    .addHelpText('after', access);
 }
 
 /** Runs `work`, prints its outcome, keeps its exit code. */

@@ -29,8 +29,11 @@ export interface AllocateOptions extends SignalOption {
 
 export interface AttachRequest {
   callSid: string;
-  /** From the allocation. Without it, renew and release are unfenced until a report brings it. */
-  fence?: number | undefined;
+  /**
+   * From the allocation; null for a fallback call, which has none. Without it, renew and release are unfenced
+   * until a report brings it.
+   */
+  fence?: number | null | undefined;
   /** The pod that serves the call, where one process speaks for several pods. */
   podName?: string | undefined;
 }
@@ -70,7 +73,7 @@ export class Client {
   /** A handle on a call that was allocated elsewhere; end it with `release()` or `detach()`. */
   attach(request: AttachRequest): AttachedCall {
     checkCallSid(request.callSid);
-    checkFence(request.fence);
+    checkFence(request.fence ?? undefined);
     this.#requester.lifetime.assertOpen(`attach ${request.callSid}`);
     return new HeldCall(this.#requester, this.#registry, {
       callSid: request.callSid,

@@ -17,6 +17,11 @@ export class SmartRouterError extends Error {
   ) {
     super(message, options);
   }
+
+  /** An Error's message is not enumerable: without this, a JSON log would keep everything but the text. */
+  toJSON(): Record<string, unknown> {
+    return { name: this.name, message: this.message, ...this };
+  }
 }
 
 /** An option or argument is wrong; nothing was sent. */
@@ -55,13 +60,19 @@ const advice: Record<string, string> = {
   unauthorized: 'Check the apiKey option against SMART_ROUTER_API_KEY of the router.',
   forbidden: 'This key may not do that: check which key the router expects for this operation.',
   not_found: 'The router has no such path: check baseUrl.',
-  pod_not_found: 'Check the pod name, and that the router watches the namespace it runs in.',
+  pod_not_found: 'Check the pod name.',
   too_many_requests: 'Slow down and try again after the time in retryAfterMs.',
   no_pods: 'Play a busy message, or try again after the time in retryAfterMs.',
   call_not_found: 'The call has ended or was never allocated: stop serving it.',
   stale_fence: 'The call now belongs to a later claim: stop serving it.',
   unexpected_status: 'This does not look like the router: check baseUrl and the proxies in between.',
 };
+
+/** The router's sentence and our advice as two sentences: the router's own have no full stop, a proxy's may. */
+export function withAdvice(text: string, hint: string): string {
+  const said = text.trimEnd().replace(/\.+$/, '');
+  return said === '' ? hint : `${said}${/[!?]$/.test(said) ? '' : '.'} ${hint}`;
+}
 
 /** The router answered and refused. Not retried, except 429. */
 export class ApiError extends SmartRouterError {
@@ -73,7 +84,7 @@ export class ApiError extends SmartRouterError {
     const hint = advice[refusal.code];
     super(
       refusal.code,
-      `${refusal.operation}: the router answered ${refusal.status} ${refusal.code}: ${refusal.text}${hint ? ` ${hint}` : ''}`,
+      `${refusal.operation}: the router answered ${refusal.status} ${refusal.code}: ${hint ? withAdvice(refusal.text, hint) : refusal.text}`,
     );
     this.status = refusal.status;
     this.retryAfterMs = refusal.retryAfterMs;

@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.js';
 import { parseRetryAfterMs } from './backoff.js';
-import { RouterUnavailableError, refusalError, SmartRouterError } from './errors.js';
+import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
 
 /** One attempt: a POST with a deadline, and its answer sorted into a result or a typed error. */
@@ -80,7 +80,7 @@ function sort<T>(transport: Transport, attempt: Attempt<T>, response: Response, 
     throw new RouterUnavailableError({
       operation,
       reason: 'server_error',
-      text: `the router at ${transport.baseUrl} answered ${status} ${code ?? ''}: ${said} Look at its logs and at /ready.`,
+      text: `the router at ${transport.baseUrl} answered ${status} ${code ?? ''}: ${withAdvice(said, 'Look at its logs and at /ready.')}`,
       attempts,
       code,
       status,

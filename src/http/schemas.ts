@@ -3,6 +3,7 @@
  * description completes the sentence "field must be ...", which is what a caller with a wrong value reads.
  */
 import Type, { type Static } from 'typebox';
+import { MAX_SEGMENT_LENGTH } from './providers/ws-url.js';
 
 /** Control characters (C0, DEL, C1) and lone halves of surrogate pairs. */
 const printable = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
@@ -45,7 +46,7 @@ export const AllocateBody = Type.Object(
     merchant_id: Type.Optional(name('the id of a merchant')),
     provider: Type.Optional(segment('the name of the telephony provider', 64)),
     flow: Type.Optional(segment('the flow of the conversation', 64)),
-    template: Type.Optional(segment('the template of the conversation', 128)),
+    template: Type.Optional(segment('the template of the conversation', MAX_SEGMENT_LENGTH)),
   },
   { description: 'a JSON object with call_sid' },
 );
@@ -162,7 +163,7 @@ export const PageQuery = Type.Object({
   cursor: Type.Optional(
     Type.String({
       maxLength: 128,
-      pattern: '^(pool|merchant):[A-Za-z0-9_.-]{1,64},[0-9]{1,20}$',
+      pattern: '^(pool|merchant):[A-Za-z0-9_.-]{1,64},[0-9]{1,19}$',
       description: 'the cursor of an earlier page',
     }),
   ),

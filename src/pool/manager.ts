@@ -55,8 +55,10 @@ export class PoolManager {
     return this.#loops.map((loop) => loop.state);
   }
 
-  start(): void {
+  /** Resolves when the first sync has been tried: usually the pods are there then. */
+  async start(): Promise<void> {
     for (const loop of this.#loops) loop.start();
+    await this.#loops[0]?.firstRound;
   }
 
   /** The store is back, perhaps without its content: look now instead of in a minute. */

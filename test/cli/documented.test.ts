@@ -45,19 +45,38 @@ describe('docs/cli.md', () => {
   });
 });
 
+/** As printed, with what stands after the options. */
+function helpOf(command: Command): string {
+  let text = '';
+  command.configureOutput({
+    writeOut: (part) => {
+      text += part;
+    },
+  });
+  command.outputHelp();
+  return text;
+}
+
 describe('--help', () => {
   it.each(commands)('of %s has examples, exit codes and --json', (_, command) => {
-    let text = '';
-    command.configureOutput({
-      writeOut: (part) => {
-        text += part;
-      },
-    });
-    command.outputHelp();
+    const text = helpOf(command);
     expect(text).toContain('\nExamples:\n  $ smart-router ');
     expect(text).toContain('\nExit codes:\n  0    done\n');
     expect(text).toContain('--json');
     if (command.options.some(({ long }) => long === '--url'))
-      expect(text).toContain('It is never\n  an argument');
+      expect(text).toContain('environment. It is never an argument');
+  });
+
+  it.each(commands)('of %s leaves the line breaks of its paragraphs to the terminal', (_, command) => {
+    const paragraphs = command.description().split('\n\n');
+    expect(paragraphs.filter((paragraph) => paragraph.includes('\n'))).toEqual([]);
+    const access = helpOf(command).split('\nAccess:\n')[1] ?? '';
+    expect(access.split('\n').filter((line) => line.length > 80)).toEqual([]);
+  });
+
+  it('names exit code 6 for whatever talks to a router, but not for doctor, where that is a failed check', () => {
+    const talking = commands.filter(([, { options }]) => options.some(({ long }) => long === '--url'));
+    const without6 = talking.filter(([, command]) => !/^ {2}6 {4}/m.test(helpOf(command)));
+    expect(without6.map(([path]) => path)).toEqual(['doctor']);
   });
 });

@@ -48,6 +48,19 @@ describe('attach', () => {
     expect(router.bodies('/api/v1/renew')).toEqual([{ call_sid: 'CA1' }, { call_sid: 'CA1', fence: 12 }]);
   });
 
+  it('takes the null fence of a fallback call for none', async () => {
+    const { router, clock, client, another } = await fixture();
+    const fallbackUrl = 'wss://fallback.example.com/ws';
+    router.queue.push('reset', renewed(clock), released);
+    const { callSid, fence } = await another({ fallbackUrl, retries: 0 }).allocate({ callSid: 'CA1' });
+    const call = client.attach({ callSid, fence });
+    expect(call.fence).toBeNull();
+    await call.renew();
+    await call.release();
+    expect(router.bodies('/api/v1/renew')).toEqual([{ call_sid: 'CA1' }]);
+    expect(router.bodies('/api/v1/release')).toEqual([{ call_sid: 'CA1' }]);
+  });
+
   it('refuses a fence that is none', async () => {
     const { client } = await fixture();
     expect(() => client.attach({ callSid: 'CA1', fence: '9' as never })).toThrow(InvalidArgumentError);

@@ -24,7 +24,7 @@ export const wrongFields: [path: string, good: Record<string, unknown>, wrong: R
         merchant_id: [1, '', 'a b', 'x'.repeat(65), null, ['m'], 'a/b'],
         provider: [1, '', 'a\nb', '.', '..', 'x'.repeat(65), null],
         flow: [2, '', '..', {}, null],
-        template: [3, '', '..', 'a\u0007', 'x'.repeat(129), [], null],
+        template: [3, '', '..', 'a\u0007', 'x'.repeat(257), [], null],
       },
     ],
     ['/release', { call_sid: 'CA1' }, { fence: ['1', 1.5, 0, -1, true, null, 2 ** 53, [1]] }],

@@ -49,6 +49,15 @@ describeEngines('calls over HTTP', (engine) => {
     );
   });
 
+  it.each(['x', '🙂'])('a template may have 256 characters like %s, as in a webhook', async (character) => {
+    const template = character.repeat(256);
+    const { status, body } = await router.post('/allocate', { call_sid: 'CA1', template });
+    expect({ status, segment: body.ws_url?.split('/').at(-2) }).toEqual({
+      status: 200,
+      segment: encodeURIComponent(template),
+    });
+  });
+
   it('nothing free is 503 no_pods with Retry-After, and changes nothing', async () => {
     for (let i = 0; i < 5; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
     const answer = await router.post('/allocate', { call_sid: 'one too many' });

@@ -56,6 +56,7 @@ export class StoreConnection {
     });
     this.#client.on('ready', () => {
       this.#setState(true);
+      this.#lastError = 'the connection was closed';
       // The first allocate needs to know the store's time; after a failover it may be another.
       this.#client.time().then(
         ([seconds, micros]) => this.learnTime(Number(seconds) * 1000 + Number(micros) / 1000),

@@ -3,6 +3,7 @@ export interface Keys {
   tierConfig: string;
   tierVersion: string;
   merchantConfig: string;
+  pools: string;
   events: string;
   dataVersion: string;
   callPattern: string;
@@ -14,6 +15,7 @@ export function keysOf(prefix: string): Keys {
     tierConfig: `${prefix}tier:config`,
     tierVersion: `${prefix}tier:version`,
     merchantConfig: `${prefix}merchant:config`,
+    pools: `${prefix}pools`,
     events: `${prefix}events`,
     dataVersion: `${prefix}data:version`,
     callPattern: `${escapeGlob(prefix)}call:*`,

@@ -87,7 +87,8 @@ export function parsePod(row: Reply): PodInfo {
     podName,
     pool: pool as PoolId | '',
     blockedBy,
-    drainingUntilMs: until === '' || Number.isNaN(Number(until)) ? undefined : Number(until),
+    // Any other text is a mark by hand, without a deadline: see deadline_of in lua/lib/pods.lua.
+    drainingUntilMs: /^\d{12,14}$/.test(until) ? Number(until) : undefined,
     leaseCallSid: lease === '' ? null : lease,
     uid,
     metadata,

@@ -1,23 +1,25 @@
 /** `smart-router doctor`: looks at everything it can reach and says what to do. */
 import type { Command } from 'commander';
 import { count } from '../ages.js';
-import { answer, type Cli, describeOperator, readUrl } from '../cli.js';
+import { answer, type Cli, describe, readUrl, withAccess } from '../cli.js';
 import type { Check } from '../doctor/check.js';
 import { Failure } from '../failure.js';
 import type { Colour, Paint } from '../screen.js';
 import { clean } from '../table.js';
 
 export function doctor(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('doctor'), {
+  // Not describeOperator: a router or store that does not answer is a check, never exit code 6.
+  const described = describe(parent.command('doctor'), {
     summary: 'check the configuration, the store and the router, and say what to do',
     about:
-      'Changes nothing. Reads the same environment as `serve`; a check that cannot be made is skipped, and only\n"fail" makes the exit code 1.',
+      'Changes nothing. Reads the same environment as `serve`; a check that cannot be made is skipped, and only "fail" makes the exit code 1.',
     examples: [
       ['doctor', ''],
       ['doctor --url https://router.example.com', 'with the router that runs there'],
       ['doctor --json | jq ".checks[] | select(.status!=\\"ok\\")"', ''],
     ],
   });
+  const command = withAccess(described);
   answer(command, cli, async () => {
     const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
     const { examine } = await import('../doctor/examine.js');

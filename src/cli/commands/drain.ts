@@ -12,7 +12,7 @@ export function drain(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('drain').argument('<pod>', 'name of the pod'), {
     summary: 'give a pod no new calls; running ones go on',
     about:
-      'The drain ends by itself after DRAINING_TTL of the router (or the wait and 30s, if that is longer).\nCtrl-C ends the waiting, not the drain.',
+      'The drain ends by itself after DRAINING_TTL of the router (or the wait and 30s, if that is longer). Ctrl-C ends the waiting, not the drain.',
     examples: [
       ['drain voice-agent-0', 'answers at once'],
       ['drain voice-agent-0 --wait', 'until its last call has ended, 5m at most'],

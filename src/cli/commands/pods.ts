@@ -21,7 +21,7 @@ export function pods(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('pods').argument('[pod]', 'show only this one'), {
     summary: 'list pods, or show one',
     about:
-      'States: free (no call), busy (one call or more), draining (finishes its calls, or terminating),\nblocked (not ready, or awaiting its first report).',
+      'States: free (no call), busy (one call or more), draining (finishes its calls, or terminating), blocked (not ready, or awaiting its first report).',
     examples: [
       ['pods', ''],
       ['pods --pool gold --state free', 'who could take a call of this pool'],

@@ -6,7 +6,7 @@ export function serve(parent: Command, cli: Cli): void {
   const command = describe(parent.command('serve'), {
     summary: 'run a router until SIGTERM or SIGINT',
     about:
-      'Configured by environment variables: see `smart-router config` and docs/configuration.md. Its log goes to\nstdout, one JSON document per line unless LOG_FORMAT=pretty.',
+      'Configured by environment variables: see `smart-router config` and docs/configuration.md. Its log goes to stdout, one JSON document per line unless LOG_FORMAT=pretty.',
     json: 'LOG_FORMAT=json, and a failure to start is a JSON document too',
     examples: [
       ['serve', ''],

@@ -13,7 +13,7 @@ export function tiersSet(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('set').argument('<file|-|json>', argument), {
     summary: 'replace the tier configuration',
     about:
-      'Takes any of the three forms of TIER_CONFIG, and what `tiers get --json` prints: its version is then the\none that may be replaced. Everything is checked here first, with all problems at once.',
+      'Takes any of the three forms of TIER_CONFIG, and what `tiers get --json` prints: its version is then the one that may be replaced. Everything is checked here first, with all problems at once.',
     examples: [
       ['tiers set tiers.json', ''],
       ['tiers set \'{"gold":10,"standard":20}\'', ''],

@@ -10,8 +10,9 @@
 export const DEFAULT_WS_URL_TEMPLATE =
   '{base}/ws/pod/{pod}/agent/voice/breeze-buddy/{provider}/callback/{template}{flow}';
 
-/** Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. */
-const MAX_SEGMENT_LENGTH = 256;
+/** Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. Counted like
+ * JSON Schema does, in characters and not in UTF-16 units, so that the API and the webhooks agree. */
+export const MAX_SEGMENT_LENGTH = 256;
 
 export interface WsUrlParts {
   /** `WS_URL_TEMPLATE`; may use {base}, {pod}, {provider}, {template} and {flow}. */
@@ -31,7 +32,9 @@ export function defaultCallTemplate(provider: string): string {
 
 /** Whether a value can stand as one path segment without changing the path around it. */
 export function isPathSegment(value: string): boolean {
-  if (value.length === 0 || value.length > MAX_SEGMENT_LENGTH) return false;
+  // Each character is one or two units: a huge value is refused before it is taken apart.
+  if (value.length === 0 || value.length > 2 * MAX_SEGMENT_LENGTH) return false;
+  if ([...value].length > MAX_SEGMENT_LENGTH) return false;
   if (value === '.' || value === '..') return false;
   // Lone surrogates would make encodeURIComponent throw.
   return !/[\p{Cc}\p{Surrogate}]/u.test(value);

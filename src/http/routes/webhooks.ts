@@ -46,6 +46,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
       const method = provider === 'exotel' ? ['POST', 'GET'] : ['POST'];
       scope.route({
         method,
+        exposeHeadRoute: false,
         url: `/${provider}/allocate`,
         config,
         schema: { ...schema, summary: `${provider} rings: answers with the address of a pod` },
@@ -53,6 +54,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
       });
       scope.route({
         method,
+        exposeHeadRoute: false,
         url: `/${provider}/status`,
         config,
         schema: { ...schema, summary: `${provider}'s status callback: a final status releases the call` },

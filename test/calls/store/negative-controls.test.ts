@@ -59,7 +59,7 @@ const controls: Control[] = [
   {
     broken: 'drain shortens an earlier mark',
     script: 'drain',
-    line: "math.max(now + tonumber(ARGV[3]), tonumber(call('GET', key) or 0) or 0)",
+    line: 'math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)',
     becomes: 'now + tonumber(ARGV[3])',
   },
   {
@@ -137,14 +137,14 @@ const controls: Control[] = [
   {
     broken: 'report adopts beyond the capacity',
     script: 'report',
-    line: 'if entry or load < max then',
-    becomes: 'if true then',
+    line: 'if (entry or load < max) and',
+    becomes: 'if',
   },
   {
     broken: 'report adopts calls that have ended',
     script: 'report',
-    line: 'elseif live or has_tombstone(sid, grace) then',
-    becomes: 'elseif live then',
+    line: ' and not has_tombstone(sid, grace) then',
+    becomes: ' then',
   },
   {
     broken: 'report ends missing calls at once',

@@ -62,13 +62,17 @@ describe('buildWsUrl', () => {
     );
   });
 
-  it.each([['.'], ['..'], ['a\nb'], ['\ud800'], ['x'.repeat(257)]])(
+  it.each([['.'], ['..'], ['a\nb'], ['\ud800'], ['x'.repeat(257)], ['🙂'.repeat(257)]])(
     'refuses the template %j',
     (callTemplate) => {
       expect(isPathSegment(callTemplate)).toBe(false);
       expect(() => buildWsUrl({ ...base, callTemplate })).toThrow(/^template must be/);
     },
   );
+
+  it.each(['x', '🙂'])('accepts a template of 256 characters like %s', (character) => {
+    expect(isPathSegment(character.repeat(256))).toBe(true);
+  });
 
   it('refuses an empty pod', () => {
     expect(() => buildWsUrl({ ...base, pod: '' })).toThrow(/^pod must be/);

@@ -7,8 +7,9 @@
 local pod = ARGV[2]
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local key = P .. 'pod:draining:' .. pod
-local deadline = math.max(now + tonumber(ARGV[3]), tonumber(call('GET', key) or 0) or 0)
-call('SET', key, digits(deadline), 'PX', deadline - now)
+local before = call('GET', key)
+local deadline = math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)
+call('SET', key, digits(deadline), 'PX', digits(deadline - now))
 local _, load = settle(pod)
 event('pod_draining', 'pod', pod, 'calls', load, 'until', digits(deadline))
 return { 'ok', load, deadline }

@@ -35,7 +35,7 @@ for i = 7, #ARGV do
       table.insert(renewed, sid)
       table.insert(fences, sid)
       table.insert(fences, record[2] or '')
-    elseif live or has_tombstone(sid, grace) then
+    elseif live then
       table.insert(conflicts, sid)
     else
       table.insert(unknown, sid)
@@ -66,7 +66,8 @@ if not kind then max = 1 end
 local load = load_of(pod)
 for _, sid in ipairs(unknown) do
   local entry = call('ZSCORE', pod_calls_key(pod), sid)
-  if entry or load < max then
+  -- Capacity first: the tombstones are one lookup for every four seconds of grace.
+  if (entry or load < max) and not has_tombstone(sid, grace) then
     local fence, at = next_count(P .. 'fence'), iso(now)
     call('HSET', call_key(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
       'fence', fence, 'renewed_at', at)

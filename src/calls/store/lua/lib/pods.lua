@@ -1,12 +1,17 @@
 --#include pools
 -- A pod's truth (tier, draining mark, suspension, live calls) and its place in the available set.
 
--- Why a pod may not take a call, or false. The draining mark holds its deadline; one that an operator
--- wrote by hand (any other text, also a `1`: below 1e11 ms, 1973, it is no deadline) holds while it exists.
+-- The draining mark holds its deadline, 12 to 14 digits of milliseconds (1973 to 5138). Any other text was written by
+-- hand and is none.
+local function deadline_of(draining)
+  return string.match(draining, '^%d+$') and #draining >= 12 and #draining <= 14 and tonumber(draining) or nil
+end
+
+-- Why a pod may not take a call, or false. A mark by hand holds while it exists.
 local function block_of(draining, suspended)
   if suspended then return suspended end
-  local untl = draining and tonumber(draining)
-  if draining and (not untl or untl < 1e11 or untl > now) then return 'draining' end
+  local untl = draining and deadline_of(draining)
+  if draining and (not untl or untl > now) then return 'draining' end
   return false
 end
 

@@ -1,0 +1,23 @@
+import { afterEach, expect, it, vi } from 'vitest';
+import { isDebian, setupDebian } from '../../scripts/setup-debian.mjs';
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+});
+
+it('tells who is not root the whole command for each missing package', async (test) => {
+  if (!isDebian()) return test.skip('this is not Debian');
+  // Nothing can be installed here: `apt-get` is not on this PATH either.
+  vi.stubEnv('PATH', '');
+  vi.stubEnv('SMART_ROUTER_SETUP', '');
+  vi.spyOn(process, 'getuid').mockReturnValue(1000);
+  const lines: string[] = [];
+  const { installed, missing } = await setupDebian((line) => lines.push(line));
+  expect(installed).toEqual([]);
+  for (const name of ['redis-server', 'openssl']) {
+    const reason = `not installed, and only root may install it: \`sudo apt-get install ${name}\``;
+    expect(missing).toContainEqual({ name, reason });
+    expect(lines.join('\n')).toMatch(new RegExp(`^Without ${name}, .* will be skipped: not installed`, 'm'));
+  }
+});
