@@ -58,7 +58,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   };
   try {
     const metrics = new Metrics();
-    const redisUrl = await openEngine(config, stops);
+    const redisUrl = await openEngine(config, stops, log);
     let onStoreUp = () => {};
     const connection = openStore(config, redisUrl, { clock, log, metrics, onUp: () => onStoreUp() });
     stops.push(() => connection.close());
@@ -187,9 +187,16 @@ function leaseTimes(config: Config): LeaseTimes {
   };
 }
 
-async function openEngine(config: Config, stops: (() => Promise<void> | void)[]): Promise<string> {
+async function openEngine(
+  config: Config,
+  stops: (() => Promise<void> | void)[],
+  log: Logger,
+): Promise<string> {
   if (config.redisUrl !== 'embedded') return config.redisUrl;
-  const engine = await startEmbeddedValkey();
+  const engine = await startEmbeddedValkey({
+    onCrash: (error) =>
+      log.fatal({ err: error }, 'the embedded store has ended, and its data with it: restart the router'),
+  });
   stops.push(() => engine.stop());
   return engine.url;
 }

@@ -6,6 +6,7 @@
 import type { Clock } from '../clock.js';
 import type { StoreConnection } from './store/connection.js';
 import { keysOf } from './store/keys.js';
+import { pairs } from './store/replies.js';
 
 export interface StoreEvent {
   /** `milliseconds-sequence`: grows, and says when. */
@@ -109,15 +110,6 @@ export class EventFeed {
 }
 
 function toEvent([id, flat]: Row): StoreEvent {
-  const fields: Record<string, string> = {};
-  for (let i = 0; i + 1 < flat.length; i += 2) fields[flat[i] as string] = flat[i + 1] as string;
-  const { type = 'unknown', ...rest } = fields;
+  const { type = 'unknown', ...rest } = Object.fromEntries(pairs(flat));
   return { id, type, at: new Date(Number(id.split('-')[0])).toISOString(), fields: rest };
-}
-
-/** Stream ids in order: -1, 0 or 1. */
-export function compareEventIds(a: string, b: string): number {
-  const [aMs = 0, aSeq = 0] = a.split('-').map(Number);
-  const [bMs = 0, bSeq = 0] = b.split('-').map(Number);
-  return Math.sign(aMs - bMs) || Math.sign(aSeq - bSeq);
 }

@@ -182,6 +182,7 @@ export class Settings {
         { problems },
         'the tier configuration in the store is not valid, going on with the one in memory',
       );
+      await this.#applyMemory(text);
       return;
     }
     if (!(await this.#apply(config, text))) return;
@@ -202,6 +203,17 @@ export class Settings {
       this.#options.log.warn({ err: error }, 'the tier configuration in the store cannot be applied yet');
       return false;
     }
+  }
+
+  /**
+   * A store that knows no pools yet (first contact, or they were lost) gets those in memory, or nobody could be
+   * given a pod. The broken text stays where it is, for whoever wrote it. Pools that are there are left alone:
+   * they came from the last text that was valid.
+   */
+  async #applyMemory(text: string): Promise<void> {
+    const { connection } = this.#options;
+    const known = await connection.command('settings', (client) => client.exists(this.#keys.pools));
+    if (known === 0) await this.#apply(this.#tiers, text);
   }
 
   #readMerchants(entries: Record<string, string>): void {

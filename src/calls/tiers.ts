@@ -83,10 +83,6 @@ export function callSidProblem(value: unknown, field = 'call_sid'): string | und
   return undefined;
 }
 
-export function isCallSid(value: unknown): value is string {
-  return callSidProblem(value) === undefined;
-}
-
 /** A value for an error message: short, on one line, and safe for whatever JSON can hold. */
 export function showValue(value: unknown): string {
   if (value === undefined) return 'nothing';

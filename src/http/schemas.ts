@@ -2,7 +2,7 @@
  * The shapes of requests and answers. The same objects validate, serialise and become OpenAPI. A field's
  * description completes the sentence "field must be ...", which is what a caller with a wrong value reads.
  */
-import Type, { type Static } from 'typebox';
+import Type from 'typebox';
 import { MAX_SEGMENT_LENGTH } from './providers/ws-url.js';
 
 /** Control characters (C0, DEL, C1) and lone halves of surrogate pairs. */
@@ -10,15 +10,15 @@ const printable = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 const namePattern = '^[A-Za-z0-9_.-]{1,64}$';
 const segmentPattern = '^(?!\\.{1,2}$)[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]+$';
 
-export const callSid = Type.String({
+const callSid = Type.String({
   minLength: 1,
   maxLength: 256,
   pattern: printable,
   description: "the provider's call id: a string of 1 to 256 characters without control characters",
 });
-export const name = (what: string) =>
+const name = (what: string) =>
   Type.String({ pattern: namePattern, description: `${what}: a string of 1 to 64 of A-Z a-z 0-9 _ . -` });
-export const podName = Type.String({
+const podName = Type.String({
   minLength: 1,
   maxLength: 253,
   pattern: '^(?!metadata$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$',
@@ -31,12 +31,11 @@ const segment = (what: string, max: number) =>
     pattern: segmentPattern,
     description: `${what}: a string of 1 to ${max} characters without control characters`,
   });
-export const fence = Type.Integer({
+const fence = Type.Integer({
   minimum: 1,
   maximum: Number.MAX_SAFE_INTEGER,
   description: 'the fence from the answer of allocate: a whole number',
 });
-export const time = Type.String({ format: 'date-time', description: 'a time in ISO 8601' });
 const success = Type.Literal(true);
 const sids = Type.Array(Type.String());
 
@@ -50,7 +49,6 @@ export const AllocateBody = Type.Object(
   },
   { description: 'a JSON object with call_sid' },
 );
-export type AllocateBody = Static<typeof AllocateBody>;
 
 export const Allocated = Type.Object({
   success,
@@ -128,7 +126,8 @@ export const Pod = Type.Object({
   is_draining: Type.Boolean(),
   draining_until: Type.Union([Type.String(), Type.Null()]),
   blocked_by: Type.Union([Type.String(), Type.Null()], {
-    description: 'why it takes no new call: draining, terminating, not_ready, awaiting_report, or null',
+    description:
+      'why it takes no new call: draining, terminating, not_ready, awaiting_report, unconfirmed, or null',
   }),
   has_active_lease: Type.Boolean(),
   lease_call_sid: Type.Union([Type.String(), Type.Null()]),

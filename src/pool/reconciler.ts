@@ -58,19 +58,10 @@ export class Reconciler {
   }
 
   async #ghosts(wanted: ReadonlySet<string>): Promise<string[]> {
-    const { store } = this.#options;
-    const { connection } = store;
+    const { store, pools } = this.#options;
     const ghosts = new Set<string>();
     for (const { pool } of (await store.snapshot()).pools) {
-      const key = `${connection.keyPrefix}${pool}:assigned`;
-      let cursor = '0';
-      do {
-        const [next, names] = await connection.command('assigned', (client) =>
-          client.sscan(key, cursor, 'COUNT', 500),
-        );
-        for (const name of names) if (!wanted.has(name)) ghosts.add(name);
-        cursor = next;
-      } while (cursor !== '0');
+      for await (const name of pools.assigned(pool)) if (!wanted.has(name)) ghosts.add(name);
     }
     return [...ghosts];
   }

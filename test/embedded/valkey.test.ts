@@ -9,6 +9,7 @@ import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
 import { ConfigError } from '../../src/errors.js';
+import { until } from '../support/until.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -89,19 +90,25 @@ describe('the embedded Valkey serves', () => {
 
   it('keys that expire while nobody asks', async () => {
     await redis.set('key', 'value', 'PX', 50);
-    await sleep(500);
-    expect(await redis.dbsize()).toBe(0);
+    // DBSIZE counts what has expired until somebody takes it away: asking it ends nothing.
+    await until(async () => (await redis.dbsize()) === 0, 'the key is gone');
     expect(await redis.info('stats')).toMatch(/expired_keys:[1-9]/);
   });
 
   it('blocking reads: a value wakes them, a timeout ends them', async () => {
     const reader = client(server.port);
-    const read = reader.xread('BLOCK', 5_000, 'STREAMS', 'stream', '$');
-    await sleep(50);
-    const started = performance.now();
-    await redis.xadd('stream', '*', 'field', 'value');
-    expect((await read)?.[0]?.[1]?.[0]?.[1]).toEqual(['field', 'value']);
-    expect(performance.now() - started).toBeLessThan(80);
+    const isWaiting = async () => /blocked_clients:1/.test(await redis.info('clients'));
+    const tookMs: number[] = [];
+    for (let i = 0; i < 5; i++) {
+      const read = reader.xread('BLOCK', 5_000, 'STREAMS', 'stream', '$');
+      await until(isWaiting, 'the reader waits');
+      const started = performance.now();
+      await redis.xadd('stream', '*', 'field', 'value');
+      expect((await read)?.[0]?.[1]?.[0]?.[1]).toEqual(['field', 'value']);
+      tookMs.push(performance.now() - started);
+    }
+    // The fastest of five: a timer of 100 ms would delay them all, a busy machine only some.
+    expect(Math.min(...tookMs)).toBeLessThan(80);
     expect(await reader.xread('BLOCK', 100, 'STREAMS', 'stream', '$')).toBeNull();
   });
 
@@ -170,12 +177,15 @@ describe('the embedded Valkey serves', () => {
   });
 
   it('hardly any CPU when idle', async () => {
-    await sleep(200);
-    const before = process.cpuUsage();
-    await sleep(1_000);
-    const used = process.cpuUsage(before);
-    // Ten passes a second: 3 ms were measured, the bound leaves room for the test runner.
-    expect((used.user + used.system) / 1000).toBeLessThan(200);
+    const usedMs: number[] = [];
+    for (let i = 0; i < 3; i++) {
+      const before = process.cpuUsage();
+      await sleep(500);
+      const used = process.cpuUsage(before);
+      usedMs.push((used.user + used.system) / 1000);
+    }
+    // Ten passes a second: 3 ms were measured. The quietest of three: the test runner works beside it at times.
+    expect(Math.min(...usedMs)).toBeLessThan(100);
   });
 });
 

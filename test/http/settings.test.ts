@@ -1,7 +1,8 @@
 /** Tiers and merchants at run time: three forms, versions, conversion under load, other replicas, lost stores. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
-import { baseEnv, startTestRouter, type TestRouter } from '../support/router.js';
+import { baseEnv, dump, startTestRouter, type TestRouter } from '../support/router.js';
+import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 
 const tiers = {
@@ -225,6 +226,25 @@ describeEngines('settings over HTTP', (engine) => {
     expect(router.logText()).toContain('a merchant entry is malformed and counts as empty');
   });
 
+  it('a store whose tier configuration is broken from the start is served with TIER_CONFIG, and the text is kept', async () => {
+    await router.stop();
+    await engine.redis.flushall();
+    // As a Go program writes a tier without a limit.
+    const text =
+      '{"tiers":{"gold":{"type":"exclusive","target":2,"max_concurrent":0}},"default_chain":["gold"]}';
+    await engine.redis.set('voice:tier:config', text);
+    router = await startTestRouter(engine.url);
+    expect(router.logText()).toContain('the tier configuration in the store is not valid');
+    const { body } = await router.post('/allocate', { call_sid: 'CA1' });
+    expect(body.source_pool).toBe('pool:gold');
+    expect(await engine.redis.get('voice:tier:config')).toBe(text);
+    await engine.redis.set('voice:tier:config', text.replace(',"max_concurrent":0', ''));
+    await until(
+      async () => !('basic' in (await router.get('/tiers')).body.tiers),
+      'the mended text is applied',
+    );
+  });
+
   it('every change is an event that says who made it', async () => {
     await router.put('/tiers', { gold: 3 });
     await router.put('/merchants/acme', { tier: 'gold' });
@@ -234,5 +254,30 @@ describeEngines('settings over HTTP', (engine) => {
     expect(fields.some((text) => /^type merchant_changed merchant acme .*by anonymous@/.test(text))).toBe(
       true,
     );
+  });
+
+  it('a store that this version must not use is left as it is, although it answers later', async () => {
+    const way = await tcpProxy(Number(new URL(engine.url).port));
+    await way.down();
+    const other = await startTestRouter(`redis://127.0.0.1:${way.port}`, {}, { ready: false });
+    others.push(other);
+    await engine.redis.set('voice:data:version', 9);
+    const before = await dump(engine.redis);
+    await way.up();
+    await until(
+      () => other.logText().includes('the store cannot be used: change'),
+      'it has seen the version',
+    );
+    for (const answer of [
+      await other.put('/tiers', { gold: 1 }),
+      await other.get('/tiers'),
+      await other.put('/merchants/acme', { tier: 'gold' }),
+      await other.get('/merchants'),
+      await other.del('/merchants/acme'),
+    ]) {
+      expect([answer.status, answer.body.code]).toEqual([503, 'store_unavailable']);
+      expect(answer.headers['retry-after']).toBe('1');
+    }
+    expect(await dump(engine.redis)).toEqual(before);
   });
 });

@@ -262,6 +262,11 @@ export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
     await withClient(node.port, async (client) => {
       await client.call('CLUSTER', 'SET-CONFIG-EPOCH', index + 1);
       await client.call('CLUSTER', 'ADDSLOTSRANGE', first(index), first(index + 1) - 1);
+    });
+  }
+  // Only now: a node that has been met takes no epoch any more.
+  for (const [index, node] of nodes.entries()) {
+    await withClient(node.port, async (client) => {
       for (const [other, peer] of nodes.entries()) {
         if (other > index) await client.call('CLUSTER', 'MEET', '127.0.0.1', peer.port, busPorts[other] ?? 0);
       }

@@ -7,7 +7,7 @@
  * lowered or a pod moved (`maxLowered`).
  *
  * Weakness: an allocation that was wrong and has already ended leaves nothing to see here; the model
- * (model.ts) and the replay of the event stream (interleavings.test.ts) look at that.
+ * (model/) and the replay of the event stream (interleavings.test.ts) look at that.
  */
 import type { Cluster, Redis } from 'ioredis';
 

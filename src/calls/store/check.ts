@@ -1,5 +1,6 @@
 /** What a store must be before it is used: new enough, and addressed the way it is set up. */
 import type { Config } from '../../config.js';
+import { hasHashTag } from '../../config-fields.js';
 import { ConfigError } from '../../errors.js';
 import type { StoreConnection } from './connection.js';
 
@@ -38,7 +39,7 @@ export async function checkStore(
       `the store is ${engine} ${version}: ${engine} ${needMajor}.${needMinor} or newer is needed`,
     ]);
   }
-  if (clusterEnabled && !/\{[^}]+\}/.test(config.redisKeyPrefix)) {
+  if (clusterEnabled && !hasHashTag(config.redisKeyPrefix)) {
     throw new ConfigError([
       `the store is a Cluster: REDIS_KEY_PREFIX must carry a hash tag like {voice}: so that all keys are in one slot, got ${config.redisKeyPrefix}`,
     ]);

@@ -51,6 +51,8 @@ export class StoreConnection {
     this.#options = options;
     this.keyPrefix = options.keyPrefix;
     this.#client = createClient(options, options.commandTimeoutMs);
+    // Every request that meets a lost connection waits for `ready`.
+    this.#client.setMaxListeners(0);
     this.#client.on('error', (error: Error) => {
       this.#lastError = describeError(error);
     });

@@ -1,4 +1,6 @@
 /** Names of the keys that TypeScript touches by itself; all others are built inside the scripts (lua/lib). */
+import type { PoolId } from '../tiers.js';
+
 export interface Keys {
   tierConfig: string;
   tierVersion: string;
@@ -8,6 +10,7 @@ export interface Keys {
   dataVersion: string;
   callPattern: string;
   callPrefix: string;
+  assigned(pool: PoolId): string;
 }
 
 export function keysOf(prefix: string): Keys {
@@ -20,6 +23,7 @@ export function keysOf(prefix: string): Keys {
     dataVersion: `${prefix}data:version`,
     callPattern: `${escapeGlob(prefix)}call:*`,
     callPrefix: `${prefix}call:`,
+    assigned: (pool) => `${prefix}${pool}:assigned`,
   };
 }
 

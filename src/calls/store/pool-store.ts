@@ -4,6 +4,7 @@
  */
 import type { PoolId } from '../tiers.js';
 import type { Reply, StoreConnection } from './connection.js';
+import { keysOf } from './keys.js';
 import { list } from './store.js';
 
 export class EpochRefused extends Error {
@@ -82,6 +83,19 @@ export class PoolStore {
       const [podName = '', outcome, pool, ...lostCalls] = list(row).map(String);
       return { podName, outcome: outcome as Registered['outcome'], pool: pool as PoolId, lostCalls };
     });
+  }
+
+  /** The names of a pool's pods; one that comes or goes meanwhile may be missed or given. */
+  async *assigned(pool: PoolId): AsyncGenerator<string> {
+    const key = keysOf(this.connection.keyPrefix).assigned(pool);
+    let cursor = '0';
+    do {
+      const [next, names] = await this.connection.command('assigned', (client) =>
+        client.sscan(key, cursor, 'COUNT', 500),
+      );
+      yield* names;
+      cursor = next;
+    } while (cursor !== '0');
   }
 
   /** Live calls of each pod, or -1 for one that is not registered. */

@@ -26,7 +26,7 @@ export interface Snapshot {
 export interface PodInfo {
   podName: string;
   pool: PoolId | '';
-  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, or empty. */
+  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `unconfirmed`, or empty. */
   blockedBy: string;
   drainingUntilMs: number | undefined;
   leaseCallSid: string | null;
@@ -82,7 +82,6 @@ export function parsePod(row: Reply): PodInfo {
   const [podName = '', pool = '', blockedBy = '', until = '', lease = '', uid = '', metadata = ''] = parts
     .slice(0, 7)
     .map(String);
-  const calls = strings(parts[7] ?? null);
   return {
     podName,
     pool: pool as PoolId | '',
@@ -92,16 +91,16 @@ export function parsePod(row: Reply): PodInfo {
     leaseCallSid: lease === '' ? null : lease,
     uid,
     metadata,
-    calls: calls.flatMap((callSid, i) =>
-      i % 2 === 0 ? [{ callSid, leaseExpiresAtMs: Number(calls[i + 1]) }] : [],
-    ),
+    calls: pairs(strings(parts[7] ?? null)).map(([callSid, deadline]) => ({
+      callSid,
+      leaseExpiresAtMs: Number(deadline),
+    })),
   };
 }
 
 export function parseCall(row: Reply): CallInfo {
   const [callSid = '', deadline, ...rest] = strings(row);
-  const fields = new Map<string, string>();
-  for (let i = 0; i + 1 < rest.length; i += 2) fields.set(rest[i] as string, rest[i + 1] as string);
+  const fields = new Map(pairs(rest));
   const field = (name: string) => fields.get(name) ?? '';
   return {
     callSid,
@@ -114,6 +113,11 @@ export function parseCall(row: Reply): CallInfo {
     renewedAt: fields.get('renewed_at'),
     fence: Number(field('fence')),
   };
+}
+
+/** Hashes, streams and scores come as one flat list: name, value, name, value. */
+export function pairs(flat: readonly string[]): [string, string][] {
+  return flat.flatMap((item, i) => (i % 2 === 0 ? [[item, flat[i + 1] ?? ''] as [string, string]] : []));
 }
 
 function strings(reply: Reply): string[] {

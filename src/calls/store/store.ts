@@ -9,6 +9,7 @@ import {
   type CallInfo,
   joinRoute,
   type PodInfo,
+  pairs,
   parseCall,
   parsePod,
   parseSnapshot,
@@ -263,12 +264,6 @@ export function list(reply: Reply): Reply[] {
   if (!Array.isArray(reply))
     throw new AppError('internal', 'the store answered something that is not a list');
   return reply;
-}
-
-export function pairs<T>(flat: readonly T[]): [T, T][] {
-  return flat.flatMap((item, i) =>
-    i % 2 === 0 && i + 1 < flat.length ? [[item, flat[i + 1] as T] as [T, T]] : [],
-  );
 }
 
 function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {

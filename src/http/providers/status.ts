@@ -28,10 +28,6 @@ const FINAL_WORDS: Readonly<Record<Provider, ReadonlySet<string>>> = {
   exotel: new Set([...FINAL, 'terminal']),
 };
 
-export function isProvider(value: string): value is Provider {
-  return (PROVIDERS as readonly string[]).includes(value);
-}
-
 /** The provider's id of the call: `CallSid`, for Plivo `CallUUID`. */
 export function callSidOf(provider: Provider, params: StatusParams): string | undefined {
   return pick(params, provider === 'plivo' ? 'CallUUID' : 'CallSid');

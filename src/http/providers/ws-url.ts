@@ -7,22 +7,18 @@
  * a pod is taken: `buildWsUrl` throws on such a value, and by then a pod would already be allocated.
  */
 
-export const DEFAULT_WS_URL_TEMPLATE =
-  '{base}/ws/pod/{pod}/agent/voice/breeze-buddy/{provider}/callback/{template}{flow}';
-
 /** Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. Counted like
  * JSON Schema does, in characters and not in UTF-16 units, so that the API and the webhooks agree. */
 export const MAX_SEGMENT_LENGTH = 256;
 
 export interface WsUrlParts {
   /** `WS_URL_TEMPLATE`; may use {base}, {pod}, {provider}, {template} and {flow}. */
-  readonly template?: string | undefined;
+  readonly template: string;
   /** `VOICE_AGENT_BASE_URL`, with or without a trailing slash. */
   readonly baseUrl: string;
   readonly pod: string;
   readonly provider: string;
-  /** Empty or missing means the provider's default. */
-  readonly callTemplate?: string | undefined;
+  readonly callTemplate: string;
   readonly flow: string;
 }
 
@@ -45,11 +41,11 @@ export function buildWsUrl(parts: WsUrlParts): string {
     base: parts.baseUrl.replace(/\/+$/, ''),
     pod: segment('pod', parts.pod),
     provider: segment('provider', parts.provider),
-    template: segment('template', parts.callTemplate || defaultCallTemplate(parts.provider)),
+    template: segment('template', parts.callTemplate),
     flow: parts.flow === 'v2' ? '/v2' : '',
   };
   // One pass with a function: a value that itself reads "{pod}" or "$&" is never expanded again.
-  return (parts.template ?? DEFAULT_WS_URL_TEMPLATE).replace(
+  return parts.template.replace(
     /\{(base|pod|provider|template|flow)\}/g,
     (_placeholder, name: string) => values[name] ?? '',
   );

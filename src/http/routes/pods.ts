@@ -64,25 +64,23 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
           },
         );
       }
-      // Before anything is waited for: a caller that leaves meanwhile is noticed too.
+      // Before anything is waited for: a caller that leaves meanwhile is noticed too, and a burst is counted in time.
       const over = new AbortController();
       const end = () => over.abort();
       reply.raw.once('close', end);
-      let { activeCalls } = await withDeadline(
-        clock,
-        config.requestTimeoutMs,
-        router.drain(pod_name, waitMs),
-      );
-      if (waitMs > 0 && activeCalls > 0) {
-        if (callerGone(request) || stopping.aborted) end();
-        stopping.addEventListener('abort', end, { once: true });
-        waiters += 1;
-        try {
+      stopping.addEventListener('abort', end, { once: true });
+      if (waitMs > 0) waiters += 1;
+      let activeCalls: number;
+      try {
+        const drained = await withDeadline(clock, config.requestTimeoutMs, router.drain(pod_name, waitMs));
+        activeCalls = drained.activeCalls;
+        if (waitMs > 0 && activeCalls > 0) {
+          if (callerGone(request) || stopping.aborted) end();
           activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, waitMs, over.signal);
-        } finally {
-          waiters -= 1;
-          stopping.removeEventListener('abort', end);
         }
+      } finally {
+        if (waitMs > 0) waiters -= 1;
+        stopping.removeEventListener('abort', end);
       }
       const message =
         activeCalls > 0
@@ -143,7 +141,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
 
 function parseWait(text: string | undefined): number {
   if (text === undefined) return 0;
-  const ms = text === '0' ? 0 : parseDuration(text);
+  const ms = parseDuration(text);
   if (ms === undefined || ms > longestWaitMs) {
     throw new AppError(
       'invalid_request',

@@ -39,7 +39,16 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
       if (stopping.aborted)
         throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
       router.assertPrepared();
-      await withDeadline(clock, config.requestTimeoutMs, store.ping());
+      await withDeadline(clock, config.requestTimeoutMs, store.ping()).catch((error: unknown) => {
+        // Everybody may ask: where the store is and what it said is for the log and for /status.
+        if (error instanceof AppError && error.code === 'store_unavailable') {
+          throw new AppError('store_unavailable', 'the store does not answer', {
+            retryAfterSeconds: 1,
+            cause: error,
+          });
+        }
+        throw error;
+      });
       return { status: 'ready' as const };
     },
   );

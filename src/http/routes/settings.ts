@@ -9,11 +9,13 @@ import * as schemas from '../schemas.js';
 const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a JSON object' });
 
 export async function settingsRoutes(app: App, context: HttpContext): Promise<void> {
-  const { settings, clock, config } = context;
+  const { router, settings, clock, config } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['configuration'];
   const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer };
   const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
+  // Also for a look: reading the configuration applies it. A store that was not taken into use is left alone.
+  app.addHook('preHandler', async () => router.assertPrepared());
 
   const showTiers = (warnings: readonly string[] = []) => ({
     ...(JSON.parse(serializeTierConfig(settings.tiers)) as {

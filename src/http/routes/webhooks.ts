@@ -11,7 +11,7 @@ import { withDeadline } from '../deadline.js';
 import { type Pair, parseForm, parseMultipart, recordFromJson, toRecord } from '../providers/form.js';
 import { requestUrl } from '../providers/public-url.js';
 import { verifyExotel, verifyPlivo, verifyTwilio } from '../providers/signatures.js';
-import { callSidOf, isFinalStatus, type Provider } from '../providers/status.js';
+import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
 import { plivoStream, plivoUnavailable, twimlStream, twimlUnavailable } from '../providers/xml.js';
 
 interface Params {
@@ -38,7 +38,7 @@ const answers: Record<Provider, Answers> = {
 };
 
 export async function webhookRoutes(app: App, context: HttpContext): Promise<void> {
-  for (const provider of ['twilio', 'plivo', 'exotel'] as const) {
+  for (const provider of PROVIDERS) {
     await app.register(async (scope) => {
       acceptBodies(scope as App, provider);
       const config = { access: 'webhook' as const };

@@ -12,7 +12,7 @@ import type { PoolId } from '../../../src/calls/tiers.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines, type SuiteEngine } from '../../support/engines.js';
 import { parseState, readKeyspace, violations } from '../../support/invariants.js';
-import { propertyRuns } from '../../support/model.js';
+import { propertyRuns } from '../../support/property-runs.js';
 import { openStore, registration, type TestStore } from '../../support/store.js';
 
 const runs = propertyRuns(60);

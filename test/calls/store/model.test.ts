@@ -6,7 +6,9 @@
 import fc from 'fast-check';
 import { it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
-import { anyScenario, type Op, propertyRuns, runScenario } from '../../support/model.js';
+import { anyScenario, type Op } from '../../support/model/operations.js';
+import { runScenario } from '../../support/model/run.js';
+import { propertyRuns } from '../../support/property-runs.js';
 
 const runs = propertyRuns(200);
 

@@ -9,7 +9,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Reply, ScriptName } from '../../../src/calls/store/connection.js';
 import { scripts } from '../../../src/calls/store/scripts.generated.js';
 import { type Engine, engines } from '../../support/engines.js';
-import { anyScenario, runScenario } from '../../support/model.js';
+import { anyScenario } from '../../support/model/operations.js';
+import { runScenario } from '../../support/model/run.js';
 import type { TestStore } from '../../support/store.js';
 
 interface Control {

@@ -70,6 +70,17 @@ describeEngines('report', (engine) => {
     expect(await store.calls.release('1', fences['1'])).toMatchObject({ releasedToPool: 'pool:gold' });
   });
 
+  it('an adopted call has its whole grace, whatever was noted before the store forgot it', async () => {
+    await allocateOnA('1');
+    await store.calls.report('a', []);
+    await engine.redis.del('voice:pod:calls:a');
+    expect(await store.calls.report('a', ['1'])).toMatchObject({ adopted: ['1'] });
+    store.advance(graceMs + 1);
+    expect(await store.calls.report('a', [])).toMatchObject({ ended: [] });
+    store.advance(graceMs + 1);
+    expect(await store.calls.report('a', [])).toMatchObject({ ended: ['1'] });
+  });
+
   it('a draining pod keeps its forgotten calls and stays out of its pool', async () => {
     await store.calls.drain('s');
     expect(await store.calls.report('s', ['1'])).toMatchObject({ adopted: ['1'] });

@@ -1,12 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  callSidOf,
-  isFinalStatus,
-  isProvider,
-  PROVIDERS,
-  type Provider,
-} from '../../../src/http/providers/status.js';
+import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../../../src/http/providers/status.js';
 
 type Case = [Provider, Record<string, string>, boolean];
 
@@ -81,9 +75,4 @@ describe('isFinalStatus', () => {
       ),
     );
   });
-});
-
-it('knows its providers', () => {
-  expect(PROVIDERS.every(isProvider)).toBe(true);
-  expect(isProvider('vonage')).toBe(false);
 });

@@ -1,8 +1,16 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { buildWsUrl, isPathSegment } from '../../../src/http/providers/ws-url.js';
+import { loadConfig } from '../../../src/config.js';
+import { buildWsUrl, defaultCallTemplate, isPathSegment } from '../../../src/http/providers/ws-url.js';
 
-const base = { baseUrl: 'wss://agents.example', pod: 'voice-0', provider: 'twilio', flow: 'v2' };
+const base = {
+  template: loadConfig({ POD_SOURCE: 'static', STATIC_PODS: 'voice-0' }).wsUrlTemplate,
+  baseUrl: 'wss://agents.example',
+  pod: 'voice-0',
+  provider: 'twilio',
+  callTemplate: 'order-confirmation',
+  flow: 'v2',
+};
 const path = 'wss://agents.example/ws/pod/voice-0/agent/voice/breeze-buddy';
 
 describe('buildWsUrl', () => {
@@ -10,9 +18,7 @@ describe('buildWsUrl', () => {
     ['flow v2', {}, `${path}/twilio/callback/order-confirmation/v2`],
     ['another flow', { flow: 'v1' }, `${path}/twilio/callback/order-confirmation`],
     ['Plivo', { provider: 'plivo' }, `${path}/plivo/callback/order-confirmation/v2`],
-    ['Exotel, whose default template differs', { provider: 'exotel' }, `${path}/exotel/callback/template/v2`],
     ['a template', { callTemplate: 'abandoned-cart' }, `${path}/twilio/callback/abandoned-cart/v2`],
-    ['an empty template', { callTemplate: '' }, `${path}/twilio/callback/order-confirmation/v2`],
     [
       'a base with slashes at the end',
       { baseUrl: 'wss://agents.example//' },
@@ -35,6 +41,14 @@ describe('buildWsUrl', () => {
     ],
   ])('gives the address for %s', (_name, parts, expected) => {
     expect(buildWsUrl({ ...base, ...parts })).toBe(expected);
+  });
+
+  it('has a template for every provider, and another one for Exotel', () => {
+    expect(['twilio', 'plivo', 'exotel'].map(defaultCallTemplate)).toEqual([
+      'order-confirmation',
+      'order-confirmation',
+      'template',
+    ]);
   });
 
   it('keeps every accepted template in its one segment', () => {

@@ -69,6 +69,8 @@ for _, sid in ipairs(unknown) do
   -- Capacity first: the tombstones are one lookup for every four seconds of grace.
   if (entry or load < max) and not has_tombstone(sid, grace) then
     local fence, at = next_count(P .. 'fence'), iso(now)
+    -- A record that outlived its call's entry would bring its old silence along.
+    call('DEL', call_key(sid))
     call('HSET', call_key(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
       'fence', fence, 'renewed_at', at)
     move_lease(sid, pod, pool, now + lease, info_ttl)

@@ -1,15 +1,10 @@
 --#include tombstones
--- What is left of a call that its pod no longer has: nothing but a tombstone, so that a late report cannot
--- bring it back.
-local function bury(sid, pool, grace)
+-- What is left of a call that has ended: nothing but a tombstone, so that a late report cannot bring it back.
+local function end_call(sid, pod, pool, grace)
+  call('ZREM', pod_calls_key(pod), sid)
   if pool then call('ZREM', pool_calls_key(pool), sid) end
   call('DEL', call_key(sid))
   leave_tombstone(sid, grace)
-end
-
-local function end_call(sid, pod, pool, grace)
-  call('ZREM', pod_calls_key(pod), sid)
-  bury(sid, pool, grace)
 end
 
 -- Moves a live call's lease; the call record outlives the lease by what the configuration checks.

@@ -1,0 +1,319 @@
+/**
+ * What the store must do, written a second time: small, in memory, one method for each operation. Its truth and
+ * the steps they share are in state.ts.
+ */
+import type { Allocation, Released, Report } from '../../../src/calls/store/store.js';
+import type { PoolId } from '../../../src/calls/tiers.js';
+import { parseKind } from '../invariants.js';
+import { same } from './same.js';
+import { inOrder, type ModelPod, ModelState } from './state.js';
+
+export interface PodRequest {
+  name: string;
+  uid: string;
+  pool: PoolId | '';
+  suspended: '' | 'terminating' | 'not_ready';
+  mustReport: boolean;
+}
+
+export class Model extends ModelState {
+  // --- The operations of any replica ---
+
+  /** Says what is wrong with the answer, and follows it. */
+  allocate(sid: string, chain: readonly PoolId[], answer: Allocation | undefined): string[] {
+    const { leaseTtlMs, noShowTimeoutMs } = this.times;
+    const deadline = this.now + (noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs);
+    const record = this.records.get(sid);
+    const held = record && this.pods.get(record.pod)?.calls.get(sid);
+    if (record && held !== undefined) {
+      this.moveLease(sid, record.pod, Math.max(deadline, held));
+      record.claimed = true;
+      return same(answer, {
+        podName: record.pod,
+        sourcePool: record.pool,
+        allocatedAt: record.allocatedAt,
+        leaseExpiresAtMs: Math.max(deadline, held),
+        fence: record.fence,
+        wasExisting: true,
+        reclaimed: 0,
+      });
+    }
+    this.records.delete(sid);
+    const problems: string[] = [];
+    let reclaimed = 0;
+    let pod: ModelPod | undefined;
+    const known = chain.filter((pool) => parseKind(this.pools.get(pool)).kind);
+    for (const pool of known) pod ??= this.take(pool, answer, problems);
+    for (const pool of pod ? [] : known) {
+      for (const old of this.expired(pool)) {
+        if (pod) break;
+        reclaimed += this.reclaim(old, pool);
+        pod = this.take(pool, answer, problems);
+      }
+    }
+    if (!answer || !pod) {
+      if (answer) problems.push(`gave ${answer.podName}, which cannot take a call`);
+      return problems;
+    }
+    if (answer.fence <= this.lastFence) problems.push(`fence ${answer.fence} after ${this.lastFence}`);
+    this.lastFence = answer.fence;
+    const allocatedAt = new Date(this.now).toISOString();
+    this.hold(sid, pod, deadline);
+    this.records.set(sid, {
+      pod: pod.name,
+      pool: pod.pool,
+      fence: answer.fence,
+      allocatedAt,
+      claimed: false,
+      missingSince: undefined,
+    });
+    pod.listed = parseKind(this.pools.get(pod.pool)).kind === 'shared' ? 'yes' : 'no';
+    const expected = {
+      podName: pod.name,
+      sourcePool: pod.pool,
+      allocatedAt,
+      leaseExpiresAtMs: deadline,
+      fence: answer.fence,
+      wasExisting: false,
+      reclaimed,
+    };
+    return [...problems, ...same(answer, expected)];
+  }
+
+  release(sid: string, fence: number | undefined): Released | string {
+    const record = this.records.get(sid);
+    if (!record) return 'call_not_found';
+    if (fence !== undefined && fence !== record.fence) return 'stale_fence';
+    const pod = this.pod(record.pod);
+    this.endCall(sid, pod);
+    this.settle(pod);
+    const block = this.blockOf(pod);
+    return {
+      podName: pod.name,
+      releasedToPool: block === '' && parseKind(this.pools.get(pod.pool)).kind ? pod.pool : null,
+      wasDraining: block === 'draining' || block === 'terminating',
+      activeCalls: pod.calls.size,
+      pool: pod.pool,
+    };
+  }
+
+  releaseUnclaimed(sid: string, fence: number): boolean {
+    if (this.records.get(sid)?.claimed) return false;
+    return typeof this.release(sid, fence) !== 'string';
+  }
+
+  renew(sid: string, fence: number | undefined): { leaseExpiresAtMs: number; podName: string } | string {
+    const record = this.records.get(sid);
+    if (!record) return 'call_not_found';
+    if (fence !== undefined && fence !== record.fence) return 'stale_fence';
+    const deadline = this.now + this.times.leaseTtlMs;
+    this.moveLease(sid, record.pod, deadline);
+    record.claimed = true;
+    return { leaseExpiresAtMs: deadline, podName: record.pod };
+  }
+
+  /** `fences` of the answer are taken over for calls that were adopted: they are new. */
+  report(name: string, sids: readonly string[], uid: string, answer: Report | string): string[] {
+    const pod = this.pods.get(name);
+    if (!pod || (uid !== '' && pod.uid !== '' && uid !== pod.uid)) return same(answer, 'pod_not_found');
+    const { leaseTtlMs, reportGraceMs } = this.times;
+    const expected: Report = { renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
+    const problems: string[] = [];
+    pod.mustReport = false;
+    if (pod.suspended === 'awaiting_report') pod.suspended = '';
+    const reported = new Set(sids);
+    const unknown: string[] = [];
+    for (const sid of reported) {
+      const record = this.records.get(sid);
+      const live = record && this.pods.get(record.pod)?.calls.has(sid);
+      if (live && record.pod === name) {
+        this.moveLease(sid, name, this.now + leaseTtlMs);
+        record.claimed = true;
+        record.missingSince = undefined;
+        expected.renewed.push(sid);
+        expected.fences[sid] = record.fence;
+      } else if (live || (this.tombstones.get(sid) ?? 0) > this.now) expected.conflicts.push(sid);
+      else unknown.push(sid);
+    }
+    for (const [sid, deadline] of inOrder(pod.calls)) {
+      const record = this.records.get(sid);
+      // Without its record it is the sweep's.
+      if (reported.has(sid) || this.dropLeftover(sid, pod) || !record) continue;
+      record.missingSince ??= this.now;
+      const end = record.missingSince + reportGraceMs;
+      if (this.now >= end) {
+        this.endCall(sid, pod);
+        expected.ended.push(sid);
+      } else this.moveLease(sid, name, Math.min(end, deadline));
+    }
+    const { kind, max } = parseKind(this.pools.get(pod.pool));
+    for (const sid of unknown) {
+      if (!pod.calls.has(sid) && pod.calls.size >= (kind ? max : 1)) {
+        expected.conflicts.push(sid);
+        continue;
+      }
+      const fence = typeof answer === 'string' ? 0 : (answer.fences[sid] ?? 0);
+      if (fence <= this.lastFence)
+        problems.push(`adopted ${sid} with fence ${fence} after ${this.lastFence}`);
+      this.lastFence = Math.max(fence, this.lastFence);
+      const allocatedAt = new Date(this.now).toISOString();
+      this.records.set(sid, {
+        pod: name,
+        pool: pod.pool,
+        fence,
+        allocatedAt,
+        claimed: true,
+        missingSince: undefined,
+      });
+      this.hold(sid, pod, this.now + leaseTtlMs);
+      expected.adopted.push(sid);
+      expected.fences[sid] = fence;
+    }
+    this.settle(pod);
+    return [...problems, ...same(answer, expected)];
+  }
+
+  drain(name: string, waitMs: number): { activeCalls: number; untilMs: number } | string {
+    const pod = this.pods.get(name);
+    if (!pod) return 'pod_not_found';
+    const mark = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
+    const before = pod.drain === undefined || pod.drain === Number.POSITIVE_INFINITY ? 0 : pod.drain;
+    pod.drain = Math.max(this.now + mark, before);
+    this.settle(pod);
+    return { activeCalls: pod.calls.size, untilMs: pod.drain };
+  }
+
+  undrain(name: string): { activeCalls: number; blockedBy: string } | string {
+    const pod = this.pods.get(name);
+    if (!pod) return 'pod_not_found';
+    pod.drain = undefined;
+    this.settle(pod);
+    return { activeCalls: pod.calls.size, blockedBy: pod.suspended };
+  }
+
+  // --- The leader's operations ---
+
+  register(request: PodRequest, candidates: readonly { pool: PoolId; target: number }[], last: PoolId) {
+    const { name } = request;
+    let pod = this.pods.get(name);
+    let lostCalls: string[] = [];
+    if (pod && pod.uid !== '' && request.uid !== '' && pod.uid !== request.uid) {
+      lostCalls = this.forget(pod);
+      pod = undefined;
+    }
+    let pool = request.pool;
+    if (pool === '') {
+      const open = candidates.find((candidate) => this.podsOf(candidate.pool).length < candidate.target);
+      pool = pod && parseKind(this.pools.get(pod.pool)).kind ? pod.pool : (open?.pool ?? last);
+    }
+    let outcome = 'known';
+    if (!pod) {
+      outcome = 'new';
+      const { mustReport } = request;
+      pod = {
+        name,
+        pool,
+        uid: '',
+        drain: undefined,
+        suspended: '',
+        mustReport,
+        calls: new Map(),
+        listed: 'no',
+      };
+      this.pods.set(name, pod);
+    } else {
+      const { kind, max } = parseKind(this.pools.get(pool));
+      if (pool !== pod.pool && pod.calls.size > (kind ? max : 1)) {
+        pool = pod.pool;
+        outcome = 'waiting';
+      } else if (pool !== pod.pool) {
+        outcome = 'moved';
+        this.leave(pod);
+        pod.pool = pool;
+        pod.listed = 'no';
+        for (const [sid, deadline] of pod.calls) this.indexOf(pool).set(sid, deadline);
+      }
+    }
+    const unknown = !parseKind(this.pools.get(pool)).kind;
+    if (outcome !== 'waiting' && pool.startsWith('merchant:') && unknown) this.pools.set(pool, 'label');
+    pod.suspended = request.suspended || (pod.mustReport ? 'awaiting_report' : '');
+    if (request.uid !== '') pod.uid = request.uid;
+    this.settle(pod);
+    return { podName: name, outcome, pool, lostCalls };
+  }
+
+  suspend(name: string, reason: string): number {
+    const pod = this.pods.get(name);
+    if (!pod) return -1;
+    pod.suspended = reason;
+    this.settle(pod);
+    return pod.calls.size;
+  }
+
+  remove(name: string): string[] {
+    const pod = this.pods.get(name);
+    return pod ? this.forget(pod) : [];
+  }
+
+  sweepCalls(pool: PoolId): { callsEnded: number } {
+    let callsEnded = 0;
+    for (const sid of this.expired(pool)) callsEnded += this.reclaim(sid, pool);
+    return { callsEnded };
+  }
+
+  /** `unsure`: how many of the pods could have been counted either way. */
+  sweepPods(pool: PoolId): { callsEnded: number; putBack: number; takenOut: number; unsure: number } {
+    const total = { callsEnded: 0, putBack: 0, takenOut: 0, unsure: 0 };
+    for (const pod of this.podsOf(pool)) {
+      const ended = this.endExpired(pod);
+      const before = pod.listed;
+      this.settle(pod);
+      total.callsEnded += ended;
+      if (before === 'maybe') total.unsure++;
+      else if (before === 'yes' && pod.listed === 'no') total.takenOut++;
+      else if (before === 'no' && pod.listed === 'yes' && ended === 0) total.putBack++;
+    }
+    return total;
+  }
+
+  /** The number of pools that changed, or `conflict`. */
+  setTiers(kinds: ReadonlyMap<PoolId, string>): number | 'conflict' {
+    const old = new Map(this.pools);
+    const plan: { pool: PoolId; from: PoolId }[] = [];
+    for (const [pool, value] of kinds) {
+      const twin: PoolId = pool.startsWith('pool:') ? `merchant:${pool.slice(5)}` : `pool:${pool.slice(9)}`;
+      const comes = !old.has(pool) && old.has(twin) && old.get(twin) !== 'label' && !kinds.has(twin);
+      const from = comes ? twin : pool;
+      const { kind } = parseKind(value);
+      const otherKind = old.has(pool) && parseKind(old.get(pool)).kind !== kind;
+      if (from === pool && !otherKind) continue;
+      if (kind === 'exclusive' && this.podsOf(from).some((pod) => pod.calls.size > 1)) return 'conflict';
+      plan.push({ pool, from });
+    }
+    let changed = 0;
+    for (const [pool, value] of kinds) {
+      if (old.get(pool) !== value) changed++;
+      this.pools.set(pool, value);
+    }
+    for (const [pool, value] of old) {
+      if (kinds.has(pool) || value === 'label' || value === 'gone') continue;
+      changed++;
+      for (const pod of this.podsOf(pool)) pod.listed = 'no';
+      if (this.podsOf(pool).length === 0 && this.indexOf(pool).size === 0) this.pools.delete(pool);
+      else this.pools.set(pool, 'gone');
+    }
+    for (const { pool, from } of plan) {
+      if (from !== pool) {
+        this.pools.delete(from);
+        for (const [sid, deadline] of this.indexOf(from)) this.indexOf(pool).set(sid, deadline);
+        this.index.delete(from);
+        for (const pod of this.podsOf(from)) pod.pool = pool;
+      }
+      for (const pod of this.podsOf(pool)) {
+        pod.listed = 'no';
+        this.settle(pod);
+      }
+    }
+    return changed;
+  }
+}

@@ -1,0 +1,265 @@
+/** A run: the same operations on the model and on the store, compared after each one. */
+import type { Redis } from 'ioredis';
+import { EpochRefused } from '../../../src/calls/store/pool-store.js';
+import type { PoolId } from '../../../src/calls/tiers.js';
+import { AppError } from '../../../src/errors.js';
+import { parseKind, readKeyspace, violations } from '../invariants.js';
+import { openStore, registration, type TestStore, testTimes } from '../store.js';
+import { differences } from './differences.js';
+import { Model, type PodRequest } from './model.js';
+import { chains, type Fence, type Op, podNames, type Scenario, tierConfigs } from './operations.js';
+import { same } from './same.js';
+
+/** `rewire` may change the store before the first operation: that is how broken scripts get in. */
+export async function runScenario(
+  engine: { url: string; redis: Redis },
+  scenario: Scenario,
+  rewire: (store: TestStore) => void = () => {},
+): Promise<void> {
+  await engine.redis.flushall();
+  const first = tierConfigs[0];
+  if (!first) throw new Error('no tiers');
+  const times = { ...testTimes, noShowTimeoutMs: scenario.noShowTimeoutMs };
+  const store = await openStore(engine.url, { virtualTime: true, tiers: first.input, times });
+  try {
+    rewire(store);
+    const run = new Run(engine.redis, store, new Model(times));
+    run.model.setTiers(first.kinds);
+    const homes: PoolId[] = ['pool:gold', 'pool:gold', 'pool:basic', 'pool:basic', 'merchant:vip'];
+    for (const [i, pod] of podNames.entries()) {
+      const pool = homes[i] ?? '';
+      await run.step({ op: 'register', pod, pool, uid: '', suspended: '', mustReport: false });
+    }
+    for (const step of scenario.ops) await run.step(step);
+    await run.finish();
+  } finally {
+    store.close();
+  }
+}
+
+class Run {
+  #tiers = tierConfigs[0] as (typeof tierConfigs)[number];
+  #tampered = false;
+  #maxLowered = false;
+  readonly #fences = new Map<string, number[]>();
+
+  constructor(
+    readonly redis: Redis,
+    readonly store: TestStore,
+    readonly model: Model,
+  ) {}
+
+  async step(step: Op): Promise<void> {
+    const problems = await this.#do(step);
+    this.#tick();
+    const settled = step.op === 'sweep' && step.pool === 'all';
+    if (settled) this.#tampered = false;
+    const keyspace = await readKeyspace(this.redis);
+    problems.push(
+      ...differences(this.model, keyspace).map((text) => `model: ${text}`),
+      ...violations(keyspace, {
+        nowMs: this.model.now,
+        settled,
+        tampered: this.#tampered,
+        maxLowered: this.#maxLowered,
+      }).map((text) => `invariant: ${text}`),
+    );
+    if (problems.length > 0) throw new Error(`after ${JSON.stringify(step)}:\n  ${problems.join('\n  ')}`);
+  }
+
+  /** Liveness: a lease and a sweep later no call is left, and every pod that nobody blocks is available. */
+  async finish(): Promise<void> {
+    await this.step({ op: 'sweep', pool: 'all' });
+    await this.step({ op: 'advance', ms: this.model.times.leaseTtlMs });
+    await this.step({ op: 'sweep', pool: 'all' });
+    const { activeCalls } = await this.store.calls.snapshot();
+    const busy = [...this.model.pods.values()].filter((pod) => pod.calls.size > 0);
+    if (activeCalls > 0 || busy.length > 0)
+      throw new Error(`8: ${activeCalls} calls outlived lease and sweep`);
+  }
+
+  #tick(): void {
+    this.model.now = this.store.nowMs();
+  }
+
+  #fence(sid: string, which: Fence): number | undefined {
+    const current = this.model.records.get(sid)?.fence;
+    const past = this.#fences.get(sid) ?? [];
+    if (which === 'none') return undefined;
+    if (which === 'right') return current ?? past.at(-1) ?? 1;
+    return past.filter((value) => value !== current).at(-1) ?? 7;
+  }
+
+  #remember(sid: string, value: number): void {
+    this.#fences.set(sid, [...(this.#fences.get(sid) ?? []), value]);
+  }
+
+  async #do(step: Op): Promise<string[]> {
+    const { model, store } = this;
+    const { calls, pools, epoch } = store;
+    this.#tick();
+    switch (step.op) {
+      case 'allocate': {
+        const chain = chains[step.chain] ?? [];
+        const answer = await store.allocate(step.sid, chain);
+        if (answer && !answer.wasExisting) this.#remember(step.sid, answer.fence);
+        return model.allocate(step.sid, chain, answer);
+      }
+      case 'release': {
+        const value = this.#fence(step.sid, step.fence);
+        return same(await code(calls.release(step.sid, value)), model.release(step.sid, value));
+      }
+      case 'unclaimed': {
+        const value = this.#fence(step.sid, step.fence) ?? 1;
+        return same(await calls.releaseUnclaimed(step.sid, value), model.releaseUnclaimed(step.sid, value));
+      }
+      case 'renew': {
+        const value = this.#fence(step.sid, step.fence);
+        return same(await code(calls.renew(step.sid, value)), model.renew(step.sid, value));
+      }
+      case 'report': {
+        const own = step.own ? (model.pods.get(step.pod)?.calls.keys() ?? []) : [];
+        const reported = [...own, ...step.sids];
+        const answer = await code(calls.report(step.pod, reported, step.uid));
+        if (typeof answer !== 'string') {
+          for (const sid of answer.adopted) this.#remember(sid, answer.fences[sid] ?? 0);
+        }
+        return model.report(step.pod, reported, step.uid, answer);
+      }
+      case 'drain':
+        return same(await code(calls.drain(step.pod, step.waitMs)), model.drain(step.pod, step.waitMs));
+      case 'undrain':
+        return same(await code(calls.undrain(step.pod)), model.undrain(step.pod));
+      case 'register': {
+        const { candidates, last } = this.#tiers;
+        // A plain pool is only ever asked for while the configuration has it.
+        const exists = step.pool.startsWith('merchant:') || this.#tiers.kinds.has(step.pool as PoolId);
+        const request: PodRequest = { ...step, name: step.pod, pool: exists ? step.pool : '' };
+        const { uid, suspended, mustReport } = request;
+        const asked = registration(step.pod, request.pool || undefined, { uid, suspended, mustReport });
+        const answer = await pools.register(epoch, [asked], { candidates, last });
+        return same(answer, [model.register(request, candidates, last)]);
+      }
+      case 'suspend':
+        return same(await pools.suspend(epoch, step.reason as 'not_ready', [step.pod]), [
+          model.suspend(step.pod, step.reason),
+        ]);
+      case 'remove': {
+        const answer = await pools.remove(epoch, [step.pod], 'test');
+        return same(answer, [{ podName: step.pod, lostCalls: model.remove(step.pod) }]);
+      }
+      case 'sweep': {
+        const all = (await calls.snapshot()).pools.map(({ pool }) => pool);
+        const problems: string[] = [];
+        for (const pool of step.pool === 'all' ? all : all.filter((id) => id === step.pool)) {
+          problems.push(...(await this.#sweep(pool)));
+        }
+        return problems;
+      }
+      case 'tiers': {
+        const tiers = tierConfigs[step.config] ?? this.#tiers;
+        const args = [tiers.text, 'replace', '', 'test', ...[...tiers.kinds].flat()];
+        const [result, , changed] = (await store.connection.run('setTiers', args)) as [
+          string,
+          unknown,
+          number,
+        ];
+        const expected = model.setTiers(tiers.kinds);
+        this.#maxLowered = true;
+        if (result === 'ok') this.#tiers = tiers;
+        return same(result === 'ok' ? changed : result, expected);
+      }
+      case 'advance':
+        store.advance(step.ms);
+        return [];
+      case 'old leader':
+        return this.#oldLeader(step.write, step.pod);
+      case 'tamper':
+        this.#tampered = true;
+        await this.#tamper(step.how, step.pod, step.sid);
+        return [];
+    }
+  }
+
+  async #sweep(pool: PoolId): Promise<string[]> {
+    const { model, store } = this;
+    const batch = async (phase: 'calls' | 'pods' | 'available') => {
+      this.#tick();
+      return store.pools.sweep(store.epoch, pool, phase, '0', 1000);
+    };
+    const ended = (await batch('calls')).callsEnded;
+    const problems = same(ended, model.sweepCalls(pool).callsEnded, `calls ended in ${pool}`);
+    const pods = await batch('pods');
+    const expected = model.sweepPods(pool);
+    problems.push(...same(pods.callsEnded, expected.callsEnded, `calls ended on pods of ${pool}`));
+    for (const [what, actual, least] of [
+      ['put back', pods.podsPutBack, expected.putBack],
+      ['taken out', pods.podsTakenOut, expected.takenOut],
+    ] as const) {
+      if (actual < least || actual > least + expected.unsure) {
+        problems.push(
+          `sweep of ${pool}: expected ${least} (+${expected.unsure}) pods ${what}, got ${actual}`,
+        );
+      }
+    }
+    await batch('available');
+    return problems;
+  }
+
+  async #oldLeader(write: string, pod: string): Promise<string[]> {
+    const { pools } = this.store;
+    const old = '1700000000000000';
+    const writes: Record<string, () => Promise<unknown>> = {
+      register: () =>
+        pools.register(old, [registration(pod, 'pool:gold')], { candidates: [], last: 'pool:gold' }),
+      suspend: () => pools.suspend(old, 'not_ready', [pod]),
+      remove: () => pools.remove(old, [pod], 'test'),
+      sweep: () => pools.sweep(old, 'pool:gold', 'pods', '0', 100),
+    };
+    try {
+      await writes[write]?.();
+    } catch (error) {
+      if (error instanceof EpochRefused) return [];
+      throw error;
+    }
+    return [`9: the ${write} of an older leader was accepted`];
+  }
+
+  async #tamper(how: string, name: string, sid: string): Promise<void> {
+    const { model, redis } = this;
+    const pod = model.pods.get(name);
+    const pool = pod?.pool ?? 'pool:basic';
+    const { kind } = parseKind(model.pools.get(pool));
+    const available = `voice:${pool}${pool.startsWith('merchant:') ? ':pods' : ':available'}`;
+    if (how === 'del call') {
+      await redis.del(`voice:call:${sid}`);
+      model.records.delete(sid);
+    } else if (how === 'del draining') {
+      await redis.del(`voice:pod:draining:${name}`);
+      if (pod) pod.drain = undefined;
+    } else if (how === 'set draining' && pod) {
+      await redis.set(`voice:pod:draining:${name}`, name < 'c' ? '1' : 'by hand');
+      pod.drain = Number.POSITIVE_INFINITY;
+    } else if (how === 'del available' && pod) {
+      await redis.del(available);
+      for (const other of model.podsOf(pool)) other.listed = 'no';
+    } else if (how === 'put' && kind) {
+      if (kind === 'shared') await redis.zadd(available, pod?.calls.size ?? 0, name);
+      else await redis.sadd(available, name);
+      if (pod) pod.listed = 'yes';
+    } else if (how === 'score' && kind === 'shared') {
+      await redis.zadd(available, 0, name);
+      if (pod) pod.listed = 'maybe';
+    }
+  }
+}
+
+/** The answer, or the code of the error that a caller would see. */
+async function code<T>(answer: Promise<T>): Promise<T | string> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof AppError) return error.code;
+    throw error;
+  }
+}

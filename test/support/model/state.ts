@@ -1,0 +1,168 @@
+/**
+ * What the model knows, and the steps that its operations are made of.
+ *
+ * The truth (pods, calls, deadlines, marks) is predicted exactly. Membership in `available` is known as yes, no
+ * or maybe: after somebody wrote into it by hand, the order in which a random SPOP meets bad members decides what
+ * is left of them. A pod that surely is available must be given; one that may be, can be given; no other ever.
+ */
+import type { Allocation, LeaseTimes } from '../../../src/calls/store/store.js';
+import type { PoolId } from '../../../src/calls/tiers.js';
+import { parseKind } from '../invariants.js';
+
+export interface ModelPod {
+  name: string;
+  pool: PoolId;
+  uid: string;
+  /** Until when; Infinity for a mark by hand. */
+  drain: number | undefined;
+  suspended: string;
+  mustReport: boolean;
+  calls: Map<string, number>;
+  listed: 'yes' | 'no' | 'maybe';
+}
+
+export interface ModelRecord {
+  pod: string;
+  pool: PoolId;
+  fence: number;
+  allocatedAt: string;
+  claimed: boolean;
+  missingSince: number | undefined;
+}
+
+export class ModelState {
+  now = 0;
+  lastFence = 0;
+  readonly pools = new Map<PoolId, string>();
+  readonly pods = new Map<string, ModelPod>();
+  readonly records = new Map<string, ModelRecord>();
+  readonly tombstones = new Map<string, number>();
+  readonly index = new Map<PoolId, Map<string, number>>();
+
+  constructor(readonly times: LeaseTimes) {}
+
+  podsOf(pool: PoolId): ModelPod[] {
+    return [...this.pods.values()].filter((pod) => pod.pool === pool);
+  }
+
+  blockOf(pod: ModelPod): string {
+    return pod.suspended || (pod.drain !== undefined && pod.drain > this.now ? 'draining' : '');
+  }
+
+  protected pod(name: string): ModelPod {
+    const pod = this.pods.get(name);
+    if (!pod) throw new Error(`the model has no pod ${name}`);
+    return pod;
+  }
+
+  protected indexOf(pool: PoolId): Map<string, number> {
+    const index = this.index.get(pool) ?? new Map<string, number>();
+    this.index.set(pool, index);
+    return index;
+  }
+
+  protected expired(pool: PoolId): string[] {
+    return inOrder(this.indexOf(pool)).flatMap(([sid, deadline]) => (deadline <= this.now ? [sid] : []));
+  }
+
+  protected hold(sid: string, pod: ModelPod, deadline: number): void {
+    pod.calls.set(sid, deadline);
+    this.indexOf(pod.pool).set(sid, deadline);
+  }
+
+  protected moveLease(sid: string, name: string, deadline: number): void {
+    this.hold(sid, this.pod(name), deadline);
+  }
+
+  protected endCall(sid: string, pod: ModelPod): void {
+    pod.calls.delete(sid);
+    this.indexOf(pod.pool).delete(sid);
+    this.records.delete(sid);
+    this.tombstones.set(sid, this.now + this.times.reportGraceMs);
+  }
+
+  /** The entry of a call that lives on another pod goes alone. */
+  protected dropLeftover(sid: string, pod: ModelPod): boolean {
+    const owner = this.records.get(sid)?.pod;
+    if (owner === undefined || owner === pod.name) return false;
+    pod.calls.delete(sid);
+    if (this.pods.get(owner)?.pool !== pod.pool) this.indexOf(pod.pool).delete(sid);
+    return true;
+  }
+
+  protected endExpired(pod: ModelPod): number {
+    let ended = 0;
+    for (const [sid, deadline] of inOrder(pod.calls)) {
+      if (this.dropLeftover(sid, pod)) continue;
+      if (this.records.has(sid) && deadline > this.now) continue;
+      this.endCall(sid, pod);
+      ended++;
+    }
+    return ended;
+  }
+
+  protected reclaim(sid: string, pool: PoolId): number {
+    const owner = this.pods.get(this.records.get(sid)?.pod ?? '');
+    let ended = 0;
+    if (owner?.pool === pool) {
+      ended = this.endExpired(owner);
+      this.settle(owner);
+    }
+    const left = owner?.pool === pool ? owner.calls.get(sid) : undefined;
+    if (left === undefined) this.indexOf(pool).delete(sid);
+    else this.indexOf(pool).set(sid, left);
+    return ended;
+  }
+
+  protected settle(pod: ModelPod): void {
+    const { kind } = parseKind(this.pools.get(pod.pool));
+    if (!kind) return;
+    const can = this.blockOf(pod) === '' && (kind === 'shared' || pod.calls.size === 0);
+    pod.listed = can ? 'yes' : 'no';
+  }
+
+  protected take(pool: PoolId, answer: Allocation | undefined, problems: string[]): ModelPod | undefined {
+    const { kind, max } = parseKind(this.pools.get(pool));
+    const members = this.podsOf(pool).filter((pod) => pod.listed !== 'no');
+    const able = members.filter((pod) => this.blockOf(pod) === '' && pod.calls.size < max);
+    const sure = able.filter((pod) => pod.listed === 'yes');
+    const given = answer?.sourcePool === pool ? able.find((pod) => pod.name === answer.podName) : undefined;
+    if (!given && sure.length > 0) {
+      problems.push(
+        `gave ${answer?.podName ?? 'nothing'}, not one of ${sure.map(({ name }) => name)} of ${pool}`,
+      );
+    }
+    const least = Math.min(...sure.map((pod) => pod.calls.size));
+    if (given?.listed === 'yes' && given.calls.size > least) {
+      problems.push(`gave ${given.name} with ${given.calls.size} calls, another of ${pool} has ${least}`);
+    }
+    for (const pod of members) {
+      if (!able.includes(pod)) pod.listed = 'maybe';
+      else if (!given && kind === 'exclusive' && pod.listed === 'maybe') pod.listed = 'no';
+    }
+    return given;
+  }
+
+  protected leave(pod: ModelPod): void {
+    const { pool } = pod;
+    for (const sid of [...pod.calls.keys()]) {
+      if (!this.dropLeftover(sid, pod)) this.indexOf(pool).delete(sid);
+    }
+    const value = this.pools.get(pool);
+    const empty = this.podsOf(pool).every((other) => other === pod) && this.indexOf(pool).size === 0;
+    if (empty && (value === 'gone' || value === 'label')) this.pools.delete(pool);
+  }
+
+  protected forget(pod: ModelPod): string[] {
+    const lost = inOrder(pod.calls).flatMap(([sid]) => (this.dropLeftover(sid, pod) ? [] : [sid]));
+    for (const sid of lost) this.endCall(sid, pod);
+    this.leave(pod);
+    this.pods.delete(pod.name);
+    return lost;
+  }
+}
+
+/** As a sorted set gives them: by deadline, then by name. */
+export function inOrder(calls: ReadonlyMap<string, number>): [string, number][] {
+  return [...calls].sort(([a, x], [b, y]) => x - y || (a < b ? -1 : 1));
+}
