@@ -20,7 +20,8 @@ export class SmartRouterError extends Error {
 
   /** An Error's message is not enumerable: without this, a JSON log would keep everything but the text. */
   toJSON(): Record<string, unknown> {
-    return { name: this.name, message: this.message, ...this };
+    const fields: object = { ...this };
+    return { name: this.name, message: this.message, ...fields };
   }
 }
 

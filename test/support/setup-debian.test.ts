@@ -7,7 +7,8 @@ afterEach(() => {
 });
 
 it('tells who is not root the whole command for each missing package', async (test) => {
-  if (!isDebian()) return test.skip('this is not Debian');
+  const elsewhere = 'this is not Debian';
+  if (!isDebian()) return test.skip(elsewhere);
   // Nothing can be installed here: `apt-get` is not on this PATH either.
   vi.stubEnv('PATH', '');
   vi.stubEnv('SMART_ROUTER_SETUP', '');

@@ -7,8 +7,10 @@
  * a pod is taken: `buildWsUrl` throws on such a value, and by then a pod would already be allocated.
  */
 
-/** Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. Counted like
- * JSON Schema does, in characters and not in UTF-16 units, so that the API and the webhooks agree. */
+/**
+ * Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. Counted
+ * as JSON Schema does, in characters and not in UTF-16 units, so that the API and the webhooks agree.
+ */
 export const MAX_SEGMENT_LENGTH = 256;
 
 export interface WsUrlParts {
