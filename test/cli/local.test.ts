@@ -9,6 +9,8 @@ import { documentOf, routerEnv, runner, start, startTestRouter, useBinary } from
 const binary = useBinary();
 const run = runner(binary, () => 'http://127.0.0.1:1');
 
+const pods = { POD_SOURCE: 'static', STATIC_PODS: 'agent-0' };
+
 describe('config', () => {
   const secrets = {
     SMART_ROUTER_API_KEY: 'hidden-api-key-1234',
@@ -21,7 +23,7 @@ describe('config', () => {
   };
 
   it('shows every value with its source', async () => {
-    const { code, stdout, stderr } = await run('config', { env: { LEASE_TTL: '5m' } });
+    const { code, stdout, stderr } = await run('config', { env: { ...pods, LEASE_TTL: '5m' } });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(/^ {2}LEASE_TTL +environment {2}5m$/m);
     expect(stdout).toMatch(/^ {2}HTTP_PORT +default +8080$/m);
@@ -88,7 +90,7 @@ describe('doctor', () => {
   });
 
   it('finds nothing wrong with a router that runs, and both keys accepted', async () => {
-    const env = { ...keys, REDIS_URL: engine.url, VOICE_AGENT_BASE_URL: 'wss://voice.example.com' };
+    const env = { ...pods, ...keys, REDIS_URL: engine.url, VOICE_AGENT_BASE_URL: 'wss://voice.example.com' };
     const { code, checks, of } = await examine(env, `--url ${router.url}`);
     expect(checks.filter(({ status }) => status === 'fail')).toEqual([]);
     expect(code).toBe(0);
@@ -118,10 +120,16 @@ describe('doctor', () => {
 
   it('is one line for each check, without colours in a pipe', async () => {
     const { code, stdout, stderr } = await run(`doctor --url ${router.url}`, {
-      env: { ...keys, REDIS_URL: engine.url },
+      env: { ...pods, ...keys, REDIS_URL: engine.url },
     });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     for (const line of stdout.trimEnd().split('\n')) expect(line).toMatch(/^(ok|warn|fail|skip) {2,4}\S/);
+  });
+
+  it('fails with a hint for a source of pods that serve refuses', async () => {
+    const { code, of } = await examine({ REDIS_URL: engine.url }, `--url ${router.url}`);
+    expect(code).toBe(1);
+    expect(of('configuration')).toMatchObject({ status: 'fail', hint: 'Otherwise `serve` does not start.' });
   });
 
   it('fails with a hint for a wrong configuration, and still looks at the store', async () => {

@@ -1,4 +1,4 @@
-/** Found by attacking the running router: each was a 500, a lost call or a wrong end of a drain. */
+/** Odd but possible: keys written by hand, numbers beyond 64 bits, methods nobody expects. */
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
