@@ -149,6 +149,12 @@ export class StoreConnection {
     return this.#second;
   }
 
+  /** Now at the store in ISO 8601, as far as it is known here; empty before the first answer. */
+  stamp(): string {
+    const now = this.estimateNowMs();
+    return now === undefined ? '' : new Date(now).toISOString();
+  }
+
   get clock(): Clock {
     return this.#options.clock;
   }

@@ -155,7 +155,7 @@ export class CallStore {
         fence ?? '',
         this.times.reportGraceMs,
         mode,
-        ...this.connection.second(),
+        this.connection.stamp(),
       ]),
     );
   }

@@ -76,15 +76,15 @@ if not pod then
 end
 
 local fence, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
+local allocated_at = ARGV[10] .. string.sub(fence, 11, 13) .. 'Z'
+if string.sub(fence, 1, 10) ~= ARGV[9] then
+  --#include iso
+  allocated_at = iso(now)
+end
 local before = call('SET', P .. 'fence', fence, 'GET')
 if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lua
   fence = string.format('%.0f', before + 1)
   call('SET', P .. 'fence', fence)
-end
-local allocated_at = ARGV[10] .. string.format('%03dZ', now % 1000)
-if math.floor(now / 1000) ~= tonumber(ARGV[9]) then
-  --#include iso
-  allocated_at = iso(now)
 end
 local added = call('ZADD', P .. 'pod:calls:' .. pod, score, sid)
 if scores then call('ZADD', scores, load + added, pod) end

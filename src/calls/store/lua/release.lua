@@ -1,6 +1,6 @@
 -- Ends a call and makes its pod available again, unless the pod is blocked.
 -- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone ms, 5 'unclaimed' = only if nobody has asked for it again,
---       6 and 7 the second it is, as in allocate
+--       6 now in ISO 8601 as the router estimates it, for people ('' = write it here)
 -- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'}
 -- Guarantee: frees only what the named call owns; a second release finds nothing and changes nothing.
@@ -33,8 +33,8 @@ local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:'
 call('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
 local load = call('ZCARD', calls_key)
 local kind = pool and call('HGET', P .. 'pools', pool)
-local released_to, draining, released_at = pool, 0, ARGV[7] .. string.format('%03dZ', now % 1000)
-if math.floor(now / 1000) ~= tonumber(ARGV[6]) then
+local released_to, draining, released_at = pool, 0, ARGV[6]
+if released_at == '' then
   --#include iso
   released_at = iso(now)
 end
