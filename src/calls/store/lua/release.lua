@@ -26,8 +26,7 @@ local stones = P .. 'tombstones:' .. math.floor(now / 4000)
 call('HSET', stones, sid, string.format('%.0f', now + grace))
 call('PEXPIRE', stones, grace)
 
-local truth = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod,
-  P .. 'lease:' .. pod)
+local truth = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod)
 local tier = truth[1]
 local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
 call('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
@@ -49,7 +48,7 @@ else
   call('DEL', record_key)
   kind = parse_kind(kind)
   if pool then place(pod, pool, kind, load, block) end
-  mirror_lease(pod, load, truth[4])
+  mirror_lease(pod, load, call('GET', P .. 'lease:' .. pod))
   if pool then
     call('HSET', P .. 'pod:' .. pod, 'status', status_of(load, block), 'released_at', released_at,
       'allocated_call_sid', load > 0 and call('GET', P .. 'lease:' .. pod) or '')
