@@ -19,6 +19,12 @@ const programs = [
     neededFor: 'tests on a native Redis, Sentinel and Cluster',
   },
   { name: 'openssl', commands: ['openssl'], neededFor: 'tests of TLS' },
+  {
+    name: 'prometheus',
+    commands: ['promtool'],
+    service: 'prometheus',
+    neededFor: 'the check of the metrics by promtool',
+  },
 ];
 
 /** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */

@@ -110,7 +110,12 @@ export class Metrics {
   readonly #load = this.#gauge('smart_router_pool_active_calls', 'Live calls of the pool', ['tier']);
 
   constructor({ processMetrics = true } = {}) {
-    if (processMetrics) collectDefaultMetrics({ register: this.registry });
+    if (!processMetrics) return;
+    collectDefaultMetrics({ register: this.registry });
+    // Gauges that are named like counters: promtool refuses them, and the ones by type say the same.
+    for (const kind of ['handles', 'requests', 'resources']) {
+      this.registry.removeSingleMetric(`nodejs_active_${kind}_total`);
+    }
   }
 
   /** The Prometheus text; `snapshot` undefined means that the store did not answer. */
