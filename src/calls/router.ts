@@ -128,6 +128,6 @@ export class CallRouter {
 
   async undrain(podName: string): Promise<{ activeCalls: number; blockedBy: string }> {
     this.assertPrepared();
-    return this.#options.store.undrain(podName);
+    return this.#options.store.undrain(podName, this.#options.patienceMs);
   }
 }

@@ -193,8 +193,10 @@ export class CallStore {
   }
 
   /** `blockedBy` is empty when the pod takes calls again. */
-  async undrain(podName: string): Promise<{ activeCalls: number; blockedBy: string }> {
-    const reply = list(await this.connection.run('undrain', [podName]));
+  async undrain(podName: string, patienceMs?: number): Promise<{ activeCalls: number; blockedBy: string }> {
+    const now = this.connection.estimateNowMs();
+    const notAfter = now === undefined || patienceMs === undefined ? '' : Math.round(now + patienceMs);
+    const reply = list(await this.connection.run('undrain', [podName, notAfter]));
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     return { activeCalls: Number(reply[1]), blockedBy: String(reply[2]) };
   }
@@ -244,6 +246,10 @@ function codeError(reply: Reply[], subject: string): AppError {
         'stale_fence',
         `the fence is not the one of call ${quote(subject)}: that allocation has ended`,
       );
+    case 'late':
+      return new AppError('store_unavailable', 'the store got to it too late: nothing was changed', {
+        retryAfterSeconds: 1,
+      });
     case 'pod_not_found':
       return new AppError('pod_not_found', `no pod ${quote(subject)}: it is not registered`);
     case 'other_uid':

@@ -138,4 +138,12 @@ describeEngines('drain', (engine) => {
     await store.register(['a'], 'pool:gold');
     expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'a' });
   });
+
+  it('an undrain that the store gets to after its caller gave up ends no drain', async () => {
+    await store.register(['a'], 'pool:gold');
+    await store.calls.drain('a');
+    expect(await store.connection.run('undrain', ['a', store.nowMs() - 1])).toEqual(['late']);
+    expect((await store.calls.pod('a')).blockedBy).toBe('draining');
+    expect(await store.connection.run('undrain', ['a', store.nowMs() + 1000])).toEqual(['ok', 0, '']);
+  });
 });

@@ -1,9 +1,11 @@
 -- Ends a drain now.
--- ARGV: 2 pod
+-- ARGV: 2 pod, 3 refuse after (store ms, '' = never): one that its caller gave up must not end a later drain
 -- Result: {'ok', live calls, why it still takes no calls ('' = it does)} | {'pod_not_found'}
+--         {'late'}
 --#include base
 --#include settle
 local pod = ARGV[2]
+if ARGV[3] ~= '' and now > tonumber(ARGV[3]) then return { 'late' } end
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local was = call('DEL', P .. 'pod:draining:' .. pod)
 local _, load, block = settle(pod)
