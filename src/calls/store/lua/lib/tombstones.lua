@@ -1,6 +1,6 @@
--- Ended calls, remembered for the report grace: a hash for every four seconds, sid to deadline. A key for each
--- call would be simpler, but at thousands of calls a second those keys outnumber all others a hundred times, and
--- every lookup in the store pays for it (measured: 10 % of an allocate and release).
+-- Ended calls, remembered for the report grace: a hash for every four seconds, sid to deadline. Not a key for each
+-- call: that took 1.7 instead of 1.2 to 1.4 MB for 10,000 ended calls, and filled the keyspace that operators scan.
+-- It is no faster: both took the same time within the noise (51 us for an allocate and release).
 local slice = 4000
 
 local function tombstones_key(slot)
