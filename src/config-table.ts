@@ -69,6 +69,12 @@ const podName: Default = {
 };
 const sameNamespace: Default = { note: 'NAMESPACE', compute: (lookup) => lookup('NAMESPACE') };
 
+/** Through the store, leadership is lost with every longer outage of the store, and a restart mends nothing then. */
+const lossDefault: Default = {
+  note: 'exit with POD_SOURCE=kubernetes, else follow',
+  compute: (lookup) => (lookup('POD_SOURCE') === 'kubernetes' ? 'exit' : 'follow'),
+};
+
 export const configFields = {
   ...section('Server', {
     httpHost: field('HTTP_HOST', kinds.host, '127.0.0.1', 'Address the API listens on'),
@@ -209,6 +215,18 @@ export const configFields = {
     ),
     namespace: field('NAMESPACE', kinds.dnsLabel, 'default', 'Namespace of the voice agents'),
     kubeconfig: optional('KUBECONFIG', line(4_096), 'How to reach Kubernetes from outside, as for kubectl'),
+    kubernetesWatchTimeoutMs: field(
+      'KUBERNETES_WATCH_TIMEOUT',
+      duration('100ms', '1h'),
+      '90s',
+      'A watch without any sign of life for this long is opened again',
+    ),
+    registeredPodTtlMs: field(
+      'REGISTERED_POD_TTL',
+      ofADay,
+      '45s',
+      'With POD_SOURCE=registered: a pod that does not report for this long counts as not ready',
+    ),
     cleanupIntervalMs: field('CLEANUP_INTERVAL', interval, '30s', 'Time between two zombie sweeps'),
     reconcileIntervalMs: field(
       'RECONCILE_INTERVAL',
@@ -259,8 +277,8 @@ export const configFields = {
     leaderLoss: field(
       'LEADER_LOSS',
       choice('exit', 'follow'),
-      'exit',
-      'What a replica does that loses leadership',
+      lossDefault,
+      'What a replica does that loses leadership: end itself gracefully, or go on as a follower',
     ),
   }),
   ...section('Records', {

@@ -120,12 +120,6 @@ function warningsOf({ podSource, staticPods }: Config): string[] {
   return warnings;
 }
 
-/** What can be configured but not run yet: `serve` refuses it, `config` and `doctor` tell. */
-export function notInThisVersion({ podSource }: Pick<Config, 'podSource'>): string[] {
-  if (podSource === 'static') return [];
-  return [`POD_SOURCE=${podSource} is not in this version yet: use POD_SOURCE=static with STATIC_PODS`];
-}
-
 interface Given {
   readonly text: string | undefined;
   readonly source: 'default' | 'environment';

@@ -9,18 +9,16 @@ import { PoolStore } from './calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from './calls/store/store.js';
 import { defaultTierConfig } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
-import { staticSource } from './cluster/static.js';
-import { type Config, hidePassword, notInThisVersion } from './config.js';
+import { announce } from './cluster/registered.js';
+import { type Config, hidePassword } from './config.js';
 import { startEmbeddedValkey } from './embedded/valkey.js';
 import { ConfigError } from './errors.js';
 import type { App, HttpContext } from './http/context.js';
 import { startMetricsServer } from './http/metrics-server.js';
 import { createServer } from './http/server.js';
+import { prepareLeading } from './leading.js';
 import { createLogger, type Logger } from './observe/log.js';
 import { Metrics } from './observe/metrics.js';
-import { PoolManager } from './pool/manager.js';
-import { Reconciler } from './pool/reconciler.js';
-import { Sweeper } from './pool/sweeper.js';
 import { SupervisedLoop } from './supervised-loop.js';
 
 export interface RunningRouter {
@@ -29,6 +27,8 @@ export interface RunningRouter {
   metricsUrl: string | undefined;
   redisUrl: string;
   context: HttpContext;
+  /** Resolves when this replica has lost its leadership and LEADER_LOSS says that the process ends then. */
+  lostLeadership: Promise<void>;
   /** Finishes what is in flight, for at most `SHUTDOWN_TIMEOUT`. */
   stop(): Promise<void>;
 }
@@ -44,8 +44,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLogger({ level: config.logLevel, format: config.logFormat });
   for (const warning of config.warnings) log.warn(warning);
-  const missing = notInThisVersion(config);
-  if (missing.length > 0) throw new ConfigError(missing);
   if (config.databaseUrl !== undefined)
     log.warn('DATABASE_URL is set, but this version has no record plane yet: it is not used');
 
@@ -77,24 +75,23 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.panicsRecovered.inc();
       metrics.loopRestarts.inc({ loop });
     };
-    const manager = new PoolManager({
+    let loseLeadership = () => {};
+    const lostLeadership = new Promise<void>((resolve) => {
+      loseLeadership = resolve;
+    });
+    const { manager, close } = await prepareLeading(config, {
+      store,
       pools,
-      reconciler: new Reconciler({
-        source: staticSource(config.staticPods ?? []),
-        settings,
-        store,
-        pools,
-        log,
-        onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
-      }),
-      sweeper: new Sweeper({ store, pools, log, onZombies: (count) => metrics.zombiesRecovered.inc(count) }),
+      settings,
+      metrics,
       clock,
       log,
-      reconcileIntervalMs: config.reconcileIntervalMs,
-      cleanupIntervalMs: config.cleanupIntervalMs,
       onCrash,
-      onLeader: (leading) => metrics.leaderStatus.set(leading ? 1 : 0),
+      onLost: () => {
+        if (config.leaderLoss === 'exit') loseLeadership();
+      },
     });
+    stops.push(close);
     onStoreUp = () => manager.nudge();
     const refresh = new SupervisedLoop({
       name: 'settings',
@@ -116,8 +113,19 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     let isPrepared = false;
     const context: HttpContext = {
       config,
-      router: new CallRouter({ store, settings, metrics, clock, patienceMs, isPrepared: () => isPrepared }),
+      router: new CallRouter({
+        store,
+        settings,
+        metrics,
+        clock,
+        patienceMs,
+        isPrepared: () => isPrepared,
+        ...(config.podSource === 'registered'
+          ? { announce: (pod) => announce(pools, settings.tiers, pod) }
+          : {}),
+      }),
       store,
+      pools,
       settings,
       feed,
       metrics,
@@ -129,11 +137,12 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.isLeader;
         },
         get leader() {
-          return manager.isLeader ? config.podName : null;
+          return manager.leader;
         },
         get loops() {
           return [...manager.loops, refresh.state];
         },
+        nudge: () => manager.nudge(),
       },
     };
 
@@ -159,7 +168,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
       refresh.start();
-      await manager.start();
+      const led = manager.start();
+      // Only a source that is always there is waited for: with the API server down, calls are served all the same.
+      if (config.podSource !== 'kubernetes') await led;
       isPrepared = true;
     };
     prepared = prepareUntilDone(prepare, {
@@ -170,7 +181,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     });
     await prepared.firstTry;
     log.info({ url, metrics: metricsServer?.url }, 'smart-router is listening');
-    return { url, metricsUrl: metricsServer?.url, redisUrl, context, stop: stopAll };
+    return { url, metricsUrl: metricsServer?.url, redisUrl, context, lostLeadership, stop: stopAll };
   } catch (error) {
     await stopAll();
     throw error;

@@ -10,8 +10,11 @@ export interface LoopOptions {
   intervalMs: number;
   clock: Clock;
   log: Logger;
-  /** One round; its counts are shown in `/status`. */
-  runOnce(signal: AbortSignal): Promise<Record<string, number>>;
+  /** One round; its counts are shown in `/status`. A long one says `alive` now and then, with its counts so far. */
+  runOnce(
+    signal: AbortSignal,
+    alive: (counts: Record<string, number>) => void,
+  ): Promise<Record<string, number>>;
   onCrash?: () => void;
   /** False: the first round waits one interval. */
   runAtStart?: boolean;
@@ -87,10 +90,8 @@ export class SupervisedLoop {
       // Before the round, not after it: a nudge in the middle asks for another one.
       this.#wake = new AbortController();
       try {
-        this.#state.counts = await runOnce(signal);
+        this.#alive(await runOnce(signal, (counts) => this.#alive(counts)));
         this.#state.rounds += 1;
-        this.#state.last_round_at = new Date(clock.now()).toISOString();
-        this.#state.last_error = null;
       } catch (error) {
         if (signal.aborted) break;
         if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
@@ -107,6 +108,12 @@ export class SupervisedLoop {
     }
     this.#endFirstRound();
     this.#state.running = false;
+  }
+
+  #alive(counts: Record<string, number>): void {
+    this.#state.counts = counts;
+    this.#state.last_round_at = new Date(this.#options.clock.now()).toISOString();
+    this.#state.last_error = null;
   }
 
   async #pause(ms: number): Promise<void> {

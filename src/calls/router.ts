@@ -26,6 +26,15 @@ export interface CallRouterOptions {
   patienceMs: number;
   /** False until the store has been checked, taken over and configured: before that no call may be touched. */
   isPrepared(): boolean;
+  /** Makes a pod known that says so itself; only where pods come from their own reports. */
+  announce?: (pod: { name: string } & PodWishes) => Promise<void>;
+}
+
+/** What a pod says of itself in a report. */
+export interface PodWishes {
+  uid?: string | undefined;
+  tier?: string | undefined;
+  merchant?: string | undefined;
 }
 
 export class CallRouter {
@@ -107,16 +116,28 @@ export class CallRouter {
     return this.#options.store.renew(callSid, fence);
   }
 
-  async report(podName: string, calls: readonly string[], uid?: string): Promise<Report> {
+  async report(podName: string, calls: readonly string[], about: PodWishes = {}): Promise<Report> {
     this.assertPrepared();
-    const { store, metrics } = this.#options;
-    const report = await store.report(podName, calls, uid);
+    const { metrics } = this.#options;
+    const report = await this.#report(podName, calls, about);
     const { renewed, adopted, ended, conflicts } = report;
     for (const [outcome, sids] of Object.entries({ renewed, adopted, ended, conflict: conflicts })) {
       if (sids.length > 0) metrics.reportedCalls.inc({ outcome }, sids.length);
     }
     if (ended.length > 0) metrics.zombiesRecovered.inc(ended.length);
     return report;
+  }
+
+  /** Where pods announce themselves, a report of an unknown pod or of its successor makes it known first. */
+  async #report(podName: string, calls: readonly string[], about: PodWishes): Promise<Report> {
+    const { store, announce } = this.#options;
+    try {
+      return await store.report(podName, calls, about.uid);
+    } catch (error) {
+      if (!announce || !(error instanceof AppError) || error.code !== 'pod_not_found') throw error;
+    }
+    await announce({ name: podName, ...about });
+    return store.report(podName, calls, about.uid);
   }
 
   async drain(podName: string, waitMs: number): Promise<Drained> {

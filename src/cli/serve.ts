@@ -16,13 +16,14 @@ export async function serve(env: NodeJS.ProcessEnv): Promise<number> {
   return 0;
 }
 
-/** Waits for SIGTERM or SIGINT, then stops `router` cleanly. */
+/** Waits for SIGTERM, SIGINT or a lost leadership, then stops `router` cleanly. */
 export async function untilStopped(router: RunningRouter): Promise<void> {
-  const signal = await new Promise<NodeJS.Signals>((resolve) => {
+  const reason = await new Promise<NodeJS.Signals | 'lost leadership'>((resolve) => {
     for (const name of ['SIGTERM', 'SIGINT'] as const) process.once(name, () => resolve(name));
+    void router.lostLeadership.then(() => resolve('lost leadership'));
   });
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => process.exit(1));
-  router.context.log.info({ signal }, 'stopping: finishing what is in flight');
+  router.context.log.info({ reason }, 'stopping: finishing what is in flight');
   await router.stop();
   router.context.log.info('stopped');
 }

@@ -1,9 +1,19 @@
-/** Where pods come from. A source says what exists; the pool manager makes the store agree. */
+/**
+ * Where pods come from. A source says what exists and what changes; the pool manager makes the store agree.
+ * A source keeps nothing: whoever asks holds the version it has seen.
+ */
 export interface ClusterPod {
   name: string;
   /** Empty when the source has none: then a name is all there is to know a pod by. */
   uid: string;
-  state: 'ready' | 'not_ready' | 'terminating';
+  /** `gone`: it will never serve again, although the source still lists it. */
+  state: 'ready' | 'not_ready' | 'terminating' | 'gone';
+  /** Of this state: a larger number is newer. Absent where the source has no order. */
+  version?: string;
+  /** How often its container was started anew; a higher number means that its calls are lost. */
+  restarts?: number;
+  /** ISO time from which on calls belong to the container that runs now. */
+  startedAt?: string;
   /** Wanted by label, annotation or configuration. */
   tier?: string;
   merchant?: string;
@@ -11,7 +21,27 @@ export interface ClusterPod {
   mustReport: boolean;
 }
 
+export interface PodList {
+  pods: ClusterPod[];
+  /** Where a watch goes on from. */
+  version: string;
+}
+
+/** A pod as it is now, or only that we have seen everything up to `version`. */
+export type PodChange = { version: string; pod?: ClusterPod };
+
+/** The version is too old to go on from: list again. */
+export class VersionExpired extends Error {
+  override readonly name = 'VersionExpired';
+}
+
 export interface PodSource {
   readonly name: string;
-  list(signal: AbortSignal): Promise<ClusterPod[]>;
+  /** Everything there is, at least as new as the moment of asking. */
+  list(signal: AbortSignal): Promise<PodList>;
+  /**
+   * Every change after `version`, in order. Ends when the source ended it (go on from the last version seen);
+   * throws VersionExpired, or whatever went wrong. A source without it is only listed.
+   */
+  watch?(version: string, signal: AbortSignal): AsyncGenerator<PodChange>;
 }

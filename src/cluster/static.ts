@@ -11,5 +11,5 @@ export function staticSource(pods: readonly StaticPod[]): PodSource {
     ...(tier === undefined ? {} : { tier }),
     ...(merchant === undefined ? {} : { merchant }),
   }));
-  return { name: 'static', list: async () => listed };
+  return { name: 'static', list: async () => ({ pods: listed, version: '' }) };
 }

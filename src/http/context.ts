@@ -6,6 +6,7 @@ import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fasti
 import type { EventFeed } from '../calls/events.js';
 import type { CallRouter } from '../calls/router.js';
 import type { Settings } from '../calls/settings.js';
+import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config.js';
@@ -30,12 +31,19 @@ export interface HttpContext {
   >;
   router: CallRouter;
   store: CallStore;
+  pools: PoolStore;
   settings: Settings;
   feed: EventFeed;
   metrics: Metrics;
   log: Logger;
   clock: Clock;
-  leadership: { isLeader: boolean; leader: string | null; loops: LoopState[] };
+  leadership: {
+    isLeader: boolean;
+    leader: string | null;
+    loops: LoopState[];
+    /** Syncs now, if this replica leads. */
+    nudge(): void;
+  };
   /** Aborts when this router begins to stop: whoever waits gets an answer then. */
   stopping: AbortSignal;
 }

@@ -1,126 +1,88 @@
 /**
- * The leader's work: a full sync first, then sweep and periodic sync as supervised loops.
- *
- * A term starts by taking an epoch from the store; every pool write carries it. When the store refuses it,
- * somebody newer leads: this one stops its pool work at once and goes on serving calls.
+ * Keeps the pools true to the cluster whenever this replica leads: a new term for every time the lock is won, nothing
+ * in between. Who leads is decided by the leadership it is given.
  */
-import { EpochRefused, type PoolStore } from '../calls/store/pool-store.js';
-import type { Clock } from '../clock.js';
-import type { Logger } from '../observe/log.js';
-import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
-import type { Reconciler } from './reconciler.js';
-import type { Sweeper } from './sweeper.js';
+import type { ElectionOptions } from '../leadership/election.js';
+import type { Leadership } from '../leadership/leadership.js';
+import type { LoopState } from '../supervised-loop.js';
+import { Term, type TermOptions } from './term.js';
 
-export interface PoolManagerOptions {
-  pools: PoolStore;
-  reconciler: Reconciler;
-  sweeper: Sweeper;
-  clock: Clock;
-  log: Logger;
-  reconcileIntervalMs: number;
-  cleanupIntervalMs: number;
-  onCrash?: (loop: string) => void;
-  onLeader?: (leading: boolean) => void;
+/** What a leadership is made from; the rest (which lock, which times) is the caller's. */
+export type LeadershipEvents = Pick<ElectionOptions, 'identity' | 'clock' | 'log' | 'lead'> &
+  Required<Pick<ElectionOptions, 'onChange' | 'onLost'>>;
+
+export interface PoolManagerOptions extends TermOptions {
+  leadership(events: LeadershipEvents): Leadership;
+  onLeader?: (isLeader: boolean) => void;
+  /** A term ended although nobody asked for it. */
+  onLost?: () => void;
 }
 
 export class PoolManager {
   readonly #options: PoolManagerOptions;
-  readonly #loops: SupervisedLoop[];
-  #epoch: string | undefined;
-  #taking: Promise<string> | undefined;
-  #refused = false;
-  #synced = false;
+  readonly #leadership: Leadership;
+  #term: Term | undefined;
+  #settled = () => {};
+  readonly #firstOutcome = new Promise<void>((resolve) => {
+    this.#settled = resolve;
+  });
 
   constructor(options: PoolManagerOptions) {
     this.#options = options;
-    const { reconciler, sweeper } = options;
-    this.#loops = [
-      this.#loop('reconcile', options.reconcileIntervalMs, async (epoch, signal) => {
-        const counts = await reconciler.runOnce(epoch, signal);
-        this.#synced = true;
-        return counts;
-      }),
-      this.#loop('sweep', options.cleanupIntervalMs, (epoch, signal) =>
-        // Nothing is put back before the first sync has said which pods exist.
-        this.#synced ? sweeper.runOnce(epoch, signal) : Promise.resolve({}),
-      ),
-    ];
+    const { identity, clock, log } = options;
+    this.#leadership = options.leadership({
+      identity,
+      clock,
+      log,
+      lead: (signal) => this.#lead(signal),
+      onChange: ({ isLeader, leader }) => {
+        options.onLeader?.(isLeader);
+        if (leader !== null && !isLeader) {
+          log.info({ leader }, 'another replica manages the pools');
+          this.#settled();
+        }
+      },
+      onLost: () => options.onLost?.(),
+    });
   }
 
   get isLeader(): boolean {
-    return this.#epoch !== undefined && !this.#refused;
+    return this.#leadership.isLeader;
   }
 
+  get leader(): string | null {
+    return this.#leadership.leader;
+  }
+
+  /** Empty while another replica leads. */
   get loops(): LoopState[] {
-    return this.#loops.map((loop) => loop.state);
+    return this.#term?.loops ?? [];
   }
 
-  /** Resolves when the first sync has been tried: usually the pods are there then. */
+  /** Resolves when another leader is known or our first sync has been tried: usually the pods are there then. */
   async start(): Promise<void> {
-    for (const loop of this.#loops) loop.start();
-    await this.#loops[0]?.firstRound;
+    this.#leadership.start();
+    await this.#firstOutcome;
   }
 
   /** The store is back, perhaps without its content: look now instead of in a minute. */
   nudge(): void {
-    this.#loops[0]?.nudge();
+    this.#term?.nudge();
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#loops.map((loop) => loop.stop()));
-    this.#options.onLeader?.(false);
+    this.#settled();
+    await this.#leadership.stop();
   }
 
-  #loop(
-    name: string,
-    intervalMs: number,
-    work: (epoch: string, signal: AbortSignal) => Promise<Record<string, number>>,
-  ): SupervisedLoop {
-    const { clock, log, onCrash } = this.#options;
-    return new SupervisedLoop({
-      name,
-      intervalMs,
-      clock,
-      log,
-      runAtStart: name === 'reconcile',
-      ...(onCrash ? { onCrash: () => onCrash(name) } : {}),
-      runOnce: async (signal) => {
-        if (this.#refused) return {};
-        try {
-          return await work(await this.#term(), signal);
-        } catch (error) {
-          if (!(error instanceof EpochRefused)) throw error;
-          this.#lose(error);
-          return {};
-        }
-      },
-    });
-  }
-
-  /** One epoch per term, taken with the first write, whichever loop comes first. */
-  #term(): Promise<string> {
-    this.#taking ??= this.#take().catch((error: unknown) => {
-      this.#taking = undefined;
-      throw error;
-    });
-    return this.#taking;
-  }
-
-  async #take(): Promise<string> {
-    const epoch = await this.#options.pools.takeEpoch();
-    this.#epoch = epoch;
-    this.#options.log.info({ epoch }, 'leading: this replica manages the pools');
-    this.#options.onLeader?.(true);
-    return epoch;
-  }
-
-  #lose(error: EpochRefused): void {
-    if (this.#refused) return;
-    this.#refused = true;
-    this.#options.log.warn(
-      { err: error },
-      'another replica manages the pools now: this one only serves calls',
-    );
-    this.#options.onLeader?.(false);
+  async #lead(signal: AbortSignal): Promise<void> {
+    const term = new Term(this.#options, () => this.#leadership.stillHeld());
+    this.#term = term;
+    void term.firstSync.then(this.#settled);
+    try {
+      await term.run(signal);
+    } finally {
+      this.#term = undefined;
+    }
   }
 }

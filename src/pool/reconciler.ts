@@ -1,115 +1,92 @@
 /**
- * Makes the store agree with the cluster: registers what is missing, removes what is gone, moves pods of
- * deleted tiers. Everything it does is idempotent, so it may stop anywhere and start over.
+ * Makes the store agree with a full list of the cluster: registers what is missing, removes what is gone, moves pods
+ * of deleted tiers. Everything it does is idempotent, so it may stop anywhere and start over.
  */
 import type { Settings } from '../calls/settings.js';
-import type { PoolStore, Registered } from '../calls/store/pool-store.js';
+import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
-import type { ClusterPod, PodSource } from '../cluster/pods.js';
+import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
-import { assignmentOf, wantedPool } from './assignment.js';
+import { RemovalBrake } from './brake.js';
+import { nothingPlaced, type Placed, type Placer } from './placer.js';
 
-/** 50 pods take about 1 ms of the store: nobody notices. Removing one also ends its calls. */
-const registerBatch = 50;
-const removeBatch = 10;
-
-export interface ReconcileCounts extends Record<string, number> {
+export interface ReconcileCounts extends Placed {
   pods: number;
-  registered: number;
-  moved: number;
-  removed: number;
-  calls_lost: number;
+  held: number;
 }
 
 export interface ReconcilerOptions {
   source: PodSource;
+  placer: Placer;
   settings: Settings;
   store: CallStore;
   pools: PoolStore;
   log: Logger;
-  onCallsLost?: (count: number, reason: string) => void;
 }
 
 export class Reconciler {
   readonly #options: ReconcilerOptions;
+  readonly #brake = new RemovalBrake();
 
   constructor(options: ReconcilerOptions) {
     this.#options = options;
   }
 
-  async runOnce(epoch: string, signal: AbortSignal): Promise<ReconcileCounts> {
-    const { source, settings } = this.#options;
-    const counts: ReconcileCounts = { pods: 0, registered: 0, moved: 0, removed: 0, calls_lost: 0 };
+  /** `onListed` is told the version of the list once it has been made true. */
+  async runOnce(
+    epoch: string,
+    signal: AbortSignal,
+    onListed?: (version: string) => void,
+  ): Promise<ReconcileCounts> {
+    const { source, settings, placer } = this.#options;
+    const counts: ReconcileCounts = { pods: 0, held: 0, ...nothingPlaced() };
     // After a flush the configuration is gone too, and pods need pools to be put into.
     await settings.writeIfMissing();
     await settings.reapply();
-    const wanted = await source.list(signal);
-    counts.pods = wanted.length;
-    const ghosts = await this.#ghosts(new Set(wanted.map(({ name }) => name)));
-    for (const batch of batches(ghosts, removeBatch)) {
-      if (signal.aborted) return counts;
-      await this.#remove(epoch, batch, counts);
-    }
-    for (const batch of batches(wanted, registerBatch)) {
-      if (signal.aborted) return counts;
-      await this.#register(epoch, batch, counts);
-    }
+    // Before the list: a pod that is registered meanwhile is not missing from it.
+    const known = await this.#known();
+    const newestBefore = placer.newest;
+    const { pods, version } = await source.list(signal);
+    placer.startOverIfBehind(version, newestBefore);
+    counts.pods = pods.length;
+    const listed = new Set(pods.map(({ name }) => name));
+    const missing = known.filter((name) => !listed.has(name));
+    await this.#clear(epoch, missing, known.length, version, counts, signal);
+    await placer.place(epoch, pods, counts, signal);
+    if (signal.aborted) return counts;
+    placer.forgetBefore(version, listed);
+    onListed?.(version);
     return counts;
   }
 
-  async #ghosts(wanted: ReadonlySet<string>): Promise<string[]> {
+  async #clear(
+    epoch: string,
+    missing: readonly string[],
+    known: number,
+    version: string,
+    counts: ReconcileCounts,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { placer, pools, log } = this.#options;
+    const confirmed = missing.length > 0 ? (await pools.removals()).confirmed : [];
+    const { remove, hold } = this.#brake.judge(missing, known, new Set(confirmed));
+    counts.held = hold.length;
+    if (hold.length > 0) {
+      log.error(
+        { held: hold.length, known, pods: hold.slice(0, 20) },
+        'the list misses more than half of the pods: they take no new calls and are removed only after three such lists or `smart-router removals confirm`; check POD_LABEL_SELECTOR and NAMESPACE',
+      );
+      await placer.hold(epoch, hold, version, signal);
+    }
+    await placer.remove(epoch, remove, version, counts, signal);
+  }
+
+  async #known(): Promise<string[]> {
     const { store, pools } = this.#options;
-    const ghosts = new Set<string>();
+    const names = new Set<string>();
     for (const { pool } of (await store.snapshot()).pools) {
-      for await (const name of pools.assigned(pool)) if (!wanted.has(name)) ghosts.add(name);
+      for await (const name of pools.assigned(pool)) names.add(name);
     }
-    return [...ghosts];
+    return [...names];
   }
-
-  async #register(epoch: string, pods: readonly ClusterPod[], counts: ReconcileCounts): Promise<void> {
-    const { pools, settings, source, log } = this.#options;
-    const { tiers } = settings;
-    const results = await pools.register(
-      epoch,
-      pods.map((pod) => ({
-        name: pod.name,
-        uid: pod.uid,
-        pool: wantedPool(tiers, pod),
-        suspended: pod.state === 'ready' ? '' : pod.state,
-        mustReport: pod.mustReport,
-        metadata: JSON.stringify({
-          source: source.name,
-          uid: pod.uid,
-          tier: pod.tier,
-          merchant: pod.merchant,
-        }),
-      })),
-      assignmentOf(tiers),
-    );
-    for (const result of results) this.#count(result, counts);
-    const placed = results.filter(({ outcome }) => outcome === 'new' || outcome === 'moved');
-    for (const { podName, pool, outcome } of placed)
-      log.info({ pod: podName, pool, outcome }, 'pod registered');
-  }
-
-  #count({ outcome, lostCalls }: Registered, counts: ReconcileCounts): void {
-    if (outcome === 'new') counts.registered += 1;
-    if (outcome === 'moved') counts.moved += 1;
-    counts.calls_lost += lostCalls.length;
-    if (lostCalls.length > 0) this.#options.onCallsLost?.(lostCalls.length, 'replaced');
-  }
-
-  async #remove(epoch: string, names: readonly string[], counts: ReconcileCounts): Promise<void> {
-    const { pools, log, onCallsLost } = this.#options;
-    for (const { podName, lostCalls } of await pools.remove(epoch, names, 'not in the cluster')) {
-      counts.removed += 1;
-      counts.calls_lost += lostCalls.length;
-      if (lostCalls.length > 0) onCallsLost?.(lostCalls.length, 'removed');
-      log.info({ pod: podName, lost_calls: lostCalls.length }, 'pod removed');
-    }
-  }
-}
-
-function* batches<T>(items: readonly T[], size: number): Generator<T[]> {
-  for (let i = 0; i < items.length; i += size) yield items.slice(i, i + size);
 }

@@ -54,13 +54,13 @@ describe('the static source', () => {
       { name: 'b', tier: 'gold' },
       { name: 'c', merchant: 'acme' },
     ]);
-    const pods = await source.list(new AbortController().signal);
+    const { pods } = await source.list(new AbortController().signal);
     expect(pods).toEqual([
       { ...pod, name: 'a' },
       { ...pod, name: 'b', tier: 'gold' },
       { ...pod, name: 'c', merchant: 'acme' },
     ]);
-    expect(await source.list(new AbortController().signal)).toEqual(pods);
+    expect((await source.list(new AbortController().signal)).pods).toEqual(pods);
     expect(source.name).toBe('static');
   });
 });

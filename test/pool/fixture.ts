@@ -2,9 +2,11 @@
 import { pino } from 'pino';
 import { Settings } from '../../src/calls/settings.js';
 import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src/calls/tiers.js';
-import type { ClusterPod, PodSource } from '../../src/cluster/pods.js';
+import type { ClusterPod, PodList, PodSource } from '../../src/cluster/pods.js';
+import { Alone } from '../../src/leadership/alone.js';
 import type { Logger } from '../../src/observe/log.js';
 import { PoolManager } from '../../src/pool/manager.js';
+import { Placer } from '../../src/pool/placer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
 import { Sweeper } from '../../src/pool/sweeper.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -31,9 +33,9 @@ export class Pods implements PodSource {
     }));
   }
 
-  async list(): Promise<ClusterPod[]> {
+  async list(): Promise<PodList> {
     if (this.failure) throw this.failure;
-    return this.pods;
+    return { pods: this.pods, version: '' };
   }
 }
 
@@ -80,14 +82,9 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
     [],
     [],
   ];
-  const reconciler = new Reconciler({
-    source,
-    settings,
-    store: calls,
-    pools,
-    log: logger,
-    onCallsLost: (count, reason) => lost.push([reason, count]),
-  });
+  const onCallsLost = (count: number, reason: string) => lost.push([reason, count]);
+  const placer = new Placer({ sourceName: source.name, settings, pools, log: logger, onCallsLost });
+  const reconciler = new Reconciler({ source, placer, settings, store: calls, pools, log: logger });
   const sweeper = new Sweeper({
     store: calls,
     pools,
@@ -96,13 +93,17 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
   });
   const clock = new ManualClock();
   const manager = new PoolManager({
+    identity: 'this-one',
+    source,
+    settings,
+    store: calls,
     pools,
-    reconciler,
-    sweeper,
     clock,
     log: logger,
     ...intervals,
+    leadership: (events) => new Alone(events),
     onCrash: (loop) => crashes.push(loop),
+    onCallsLost,
     onLeader: (is) => leading.push(is),
   });
   return {

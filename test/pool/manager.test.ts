@@ -58,7 +58,7 @@ describeEngines('the pool manager', (engine) => {
     expect(await engine.redis.get('voice:leader:epoch')).toBe(epoch);
   });
 
-  it('sweeps nothing before the first sync has said which pods exist', async () => {
+  it('sweeps although the cluster does not answer: calls that ran out end all the same', async () => {
     await first.store.register(['left-over'], 'pool:gold');
     await engine.redis.del('voice:pool:gold:available');
     first.source.failure = new Error('the cluster does not answer');
@@ -66,8 +66,7 @@ describeEngines('the pool manager', (engine) => {
     await waitFor(() => expect(first.crashes).toEqual(['reconcile']));
     first.clock.advance(cleanupIntervalMs);
     await waitFor(() => expect(rounds(first).sweep).toBe(1));
-    expect(first.manager.loops.find(({ name }) => name === 'sweep')?.counts).toEqual({});
-    expect(await engine.redis.exists('voice:pool:gold:available')).toBe(0);
+    expect(await engine.redis.smembers('voice:pool:gold:available')).toEqual(['left-over']);
   });
 
   it('comes back by itself when the source does', async () => {
@@ -99,11 +98,8 @@ describeEngines('the pool manager', (engine) => {
       expect(first.leading).toEqual([true, false]);
       expect(warnings(first)).toEqual(['another replica manages the pools now: this one only serves calls']);
 
-      for (let i = 0; i < 3; i++) {
-        const before = rounds(first).reconcile ?? 0;
-        first.clock.advance(reconcileIntervalMs);
-        await waitFor(() => expect(rounds(first).reconcile).toBeGreaterThan(before));
-      }
+      await waitFor(() => expect(first.manager.loops).toEqual([]));
+      first.clock.advance(3 * reconcileIntervalMs);
       expect(await assigned()).toBe(4);
       expect(warnings(first)).toHaveLength(1);
       expect(first.crashes).toEqual([]);
@@ -144,7 +140,7 @@ describeEngines('the pool manager', (engine) => {
     await started(first);
     await first.manager.stop();
     expect(first.leading.at(-1)).toBe(false);
-    expect(first.manager.loops.map(({ running }) => running)).toEqual([false, false]);
+    expect(first.manager.loops).toEqual([]);
     expect(first.clock.sleepsMs).toEqual([]);
   });
 });

@@ -79,8 +79,8 @@ export function findOnPath(...names: string[]): string | undefined {
   return undefined;
 }
 
-/** What scripts/setup-debian.mjs could not install, with the reason; empty when tests run without it. */
-function setupReason(name: string): string {
+/** What the set-up step could not install, with the reason; empty when tests run without it. */
+export function setupReason(name: string): string {
   const missing: { name: string; reason: string }[] = JSON.parse(process.env.SMART_ROUTER_MISSING ?? '[]');
   const reason = missing.find((item) => item.name === name)?.reason;
   return reason === undefined ? '' : ` (${reason})`;

@@ -107,6 +107,9 @@ type Shape = readonly [pattern: RegExp, types: readonly string[], ttl: 'ttl' | '
 const shapes: readonly Shape[] = [
   [/^(tier:config|tier:version|fence|leader:epoch|data:version)$/, ['string'], 'for ever'],
   [/^(merchant:config|pools|pod:metadata)$/, ['hash'], 'for ever'],
+  [/^leader$/, ['hash'], 'for ever'],
+  [/^reported$/, ['zset'], 'for ever'],
+  [/^removals:(held|confirmed)$/, ['set'], 'for ever'],
   [/^events$/, ['stream'], 'for ever'],
   [/^call:/, ['hash'], 'ttl'],
   [/^tombstones:\d+$/, ['hash'], 'ttl'],

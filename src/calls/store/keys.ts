@@ -8,8 +8,14 @@ export interface Keys {
   pools: string;
   events: string;
   dataVersion: string;
+  /** Who leads, when the election has its lock in our store. */
+  leader: string;
   callPattern: string;
   callPrefix: string;
+  podMetadata: string;
+  reported: string;
+  removalsHeld: string;
+  removalsConfirmed: string;
   assigned(pool: PoolId): string;
 }
 
@@ -21,8 +27,13 @@ export function keysOf(prefix: string): Keys {
     pools: `${prefix}pools`,
     events: `${prefix}events`,
     dataVersion: `${prefix}data:version`,
+    leader: `${prefix}leader`,
     callPattern: `${escapeGlob(prefix)}call:*`,
     callPrefix: `${prefix}call:`,
+    podMetadata: `${prefix}pod:metadata`,
+    reported: `${prefix}reported`,
+    removalsHeld: `${prefix}removals:held`,
+    removalsConfirmed: `${prefix}removals:confirmed`,
     assigned: (pool) => `${prefix}${pool}:assigned`,
   };
 }

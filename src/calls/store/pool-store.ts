@@ -21,6 +21,12 @@ export interface PodRegistration {
   pool: PoolId | undefined;
   /** Why it takes no calls although it is known, or empty. */
   suspended: '' | 'terminating' | 'not_ready';
+  /** It goes if it has neither a call nor a drain: nothing of it is worth keeping. */
+  idleGoes?: boolean;
+  /** More than the store knows of: the calls it had before the restart are lost. */
+  restarts?: number | undefined;
+  /** ISO time; calls allocated later belong to the restarted container. */
+  startedAt?: string | undefined;
   /** After a loss of the store's content it takes calls only once it has reported what it serves. */
   mustReport: boolean;
   metadata: string;
@@ -35,8 +41,11 @@ export interface Assignment {
 
 export interface Registered {
   podName: string;
-  /** `waiting`: it has more calls than the pool it belongs to allows; it moves when they have ended. */
-  outcome: 'new' | 'known' | 'moved' | 'waiting';
+  /**
+   * `waiting`: it has more calls than the pool it belongs to allows; it moves when they have ended.
+   * `removed`, `skipped`: it was idle and not ready, and was known before or not.
+   */
+  outcome: 'new' | 'known' | 'moved' | 'waiting' | 'removed' | 'skipped';
   pool: PoolId;
   lostCalls: string[];
 }
@@ -57,10 +66,11 @@ export class PoolStore {
     readonly reportGraceMs: number,
   ) {}
 
-  async takeEpoch(): Promise<string> {
-    return String(await this.connection.run('takeEpoch', [], 'take_epoch'));
+  async takeEpoch(leader = ''): Promise<string> {
+    return String(await this.connection.run('takeEpoch', [leader], 'take_epoch'));
   }
 
+  /** An empty epoch is the word of the pod itself, not a leader's. */
   async register(
     epoch: string,
     pods: readonly PodRegistration[],
@@ -74,6 +84,9 @@ export class PoolStore {
         uid: pod.uid,
         pool: pod.pool ?? '',
         suspended: pod.suspended,
+        idle_goes: pod.idleGoes ?? false,
+        restarts: pod.restarts,
+        started_at: pod.startedAt,
         must_report: pod.mustReport,
         metadata: pod.metadata,
       })),
@@ -111,12 +124,47 @@ export class PoolStore {
     epoch: string,
     pods: readonly string[],
     reason: string,
-  ): Promise<{ podName: string; lostCalls: string[] }[]> {
+  ): Promise<{ podName: string; wasKnown: boolean; lostCalls: string[] }[]> {
     const rows = await this.#write('remove', epoch, [this.reportGraceMs, reason, ...pods]);
     return rows.map((row) => {
-      const [podName = '', ...lostCalls] = list(row).map(String);
-      return { podName, lostCalls };
+      const [podName = '', known, ...lostCalls] = list(row).map(String);
+      return { podName, wasKnown: known === '1', lostCalls };
     });
+  }
+
+  /** Pods that the removal brake holds, and those of them whose removal an operator has confirmed. */
+  async removals(): Promise<{ held: string[]; confirmed: string[] }> {
+    const keys = keysOf(this.connection.keyPrefix);
+    const [held, confirmed] = await this.connection.command('removals', (client) =>
+      Promise.all([client.smembers(keys.removalsHeld), client.smembers(keys.removalsConfirmed)]),
+    );
+    return { held: held.sort(), confirmed: confirmed.sort() };
+  }
+
+  /** Resolves to the number of pods that the leader will remove. */
+  async confirmRemovals(by: string): Promise<number> {
+    return Number(await this.connection.run('confirmRemovals', [by], 'confirm_removals'));
+  }
+
+  /** Every pod that has ever reported and is not removed: when it last did, and what it was registered with. */
+  async reported(): Promise<{ name: string; silentMs: number; metadata: string | null }[]> {
+    const keys = keysOf(this.connection.keyPrefix);
+    const { nowMs, seen } = await this.connection.command('reported', async (client) => {
+      // The score first: a report that comes in between makes a pod look younger, never older.
+      const seen = await client.zrange(keys.reported, '0', '-1', 'WITHSCORES');
+      const [seconds, micros] = await client.time();
+      return { nowMs: Number(seconds) * 1000 + Number(micros) / 1000, seen };
+    });
+    const names = seen.filter((_, i) => i % 2 === 0);
+    const metadata =
+      names.length === 0
+        ? []
+        : await this.connection.command('reported', (client) => client.hmget(keys.podMetadata, ...names));
+    return names.map((name, i) => ({
+      name,
+      silentMs: nowMs - Number(seen[2 * i + 1]),
+      metadata: metadata[i] ?? null,
+    }));
   }
 
   async sweep(

@@ -19,6 +19,8 @@ export interface Snapshot {
   nowMs: number;
   tierVersion: number;
   epoch: string;
+  /** Pods that the removal brake holds. */
+  removalsHeld: number;
   pools: PoolCounts[];
   activeCalls: number;
 }
@@ -50,12 +52,13 @@ export interface CallInfo {
 }
 
 export function parseSnapshot(reply: Reply[]): Snapshot {
-  const [now, version, epoch, ...rows] = reply;
+  const [now, version, epoch, removalsHeld, ...rows] = reply;
   const pools = rows.map(parsePool).sort((a, b) => (a.pool < b.pool ? -1 : 1));
   return {
     nowMs: Number(now),
     tierVersion: Number(version),
     epoch: String(epoch),
+    removalsHeld: Number(removalsHeld),
     pools,
     activeCalls: pools.reduce((sum, pool) => sum + pool.activeCalls, 0),
   };

@@ -1,6 +1,6 @@
 /** `smart-router config`: what the environment means. */
 import { type Command, Option } from 'commander';
-import { type ConfigRow, describeConfig, loadConfig, type Mode, notInThisVersion } from '../../config.js';
+import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config.js';
 import { ConfigError } from '../../errors.js';
 import { count } from '../ages.js';
 import { answer, type Cli, describe } from '../cli.js';
@@ -37,7 +37,7 @@ export function config(parent: Command, cli: Cli): void {
 function judge(cli: Cli, mode: Mode): { warnings: readonly string[]; problems: readonly string[] } {
   try {
     const config = loadConfig(cli.env, mode, cli.clock);
-    return { warnings: [...config.warnings, ...notInThisVersion(config)], problems: [] };
+    return { warnings: config.warnings, problems: [] };
   } catch (error) {
     if (error instanceof ConfigError) return { warnings: [], problems: error.problems };
     throw error;

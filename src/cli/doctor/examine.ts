@@ -1,6 +1,6 @@
 /** All checks, in the order in which a person would make them. */
 import type { Clock } from '../../clock.js';
-import { type Config, loadConfig, notInThisVersion } from '../../config.js';
+import { type Config, loadConfig } from '../../config.js';
 import { ConfigError } from '../../errors.js';
 import { type Check, fail, ok, skip, warn } from './check.js';
 import { checkEmbedded } from './embedded.js';
@@ -45,10 +45,7 @@ function readConfiguration(
   const name = 'configuration';
   try {
     const config = loadConfig(env, 'serve', clock);
-    const checks = [
-      ...notInThisVersion(config).map((text) => fail(name, text, 'Otherwise `serve` does not start.')),
-      ...config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.')),
-    ];
+    const checks = [...config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.'))];
     return { config, checks: checks.length > 0 ? checks : [ok(name, 'every value and relation holds')] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

@@ -41,7 +41,15 @@ const known: Row[] = [
     type: is('hash'),
     fields: {
       always: ['status'],
-      sometimes: ['allocated_call_sid', 'allocated_at', 'released_at', 'source_pool', 'uid', 'must_report'],
+      sometimes: [
+        'allocated_call_sid',
+        'allocated_at',
+        'released_at',
+        'source_pool',
+        'uid',
+        'must_report',
+        'restarts',
+      ],
     },
   },
 ];
@@ -53,6 +61,8 @@ const ours: Row[] = [
   { name: /^pools$/, type: is('hash') },
   { name: new RegExp(`^pod:suspended:${pod}$`), type: is('string') },
   { name: /^leader:epoch$/, type: is('string') },
+  { name: /^reported$/, type: is('zset') },
+  { name: /^removals:(held|confirmed)$/, type: is('set') },
   { name: /^fence$/, type: is('string') },
   { name: /^tombstones:\d+$/, type: is('hash'), ttlMs: testTimes.reportGraceMs },
   { name: /^events$/, type: is('stream') },
@@ -109,6 +119,8 @@ describeEngines('keys', (engine) => {
     await on.calls.report('basic-2', ['adopted']);
     await on.calls.drain('basic-1');
     await on.pools.suspend(on.epoch, 'terminating', ['vip-1']);
+    await on.pools.suspend(on.epoch, 'unconfirmed', ['gold-3']);
+    expect(await on.pools.confirmRemovals('an operator')).toBe(1);
     await on.sweep();
   }
 

@@ -159,10 +159,12 @@ describeEngines('pools', (engine) => {
     for (const sid of ['1', '2']) await store.allocate(sid, ['pool:basic']);
     const removed = await store.pools.remove(store.epoch, ['s', 'nobody'], 'gone');
     expect(removed).toEqual([
-      { podName: 's', lostCalls: ['1', '2'] },
-      { podName: 'nobody', lostCalls: [] },
+      { podName: 's', wasKnown: true, lostCalls: ['1', '2'] },
+      { podName: 'nobody', wasKnown: false, lostCalls: [] },
     ]);
-    expect(await store.pools.remove(store.epoch, ['s'], 'gone')).toEqual([{ podName: 's', lostCalls: [] }]);
+    expect(await store.pools.remove(store.epoch, ['s'], 'gone')).toEqual([
+      { podName: 's', wasKnown: false, lostCalls: [] },
+    ]);
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
     await expect(store.calls.pod('s')).rejects.toMatchObject({ code: 'pod_not_found' });
     await store.register(['s'], 'pool:basic');

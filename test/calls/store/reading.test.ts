@@ -35,6 +35,7 @@ describeEngines('reading', (engine) => {
       nowMs: now,
       tierVersion: 1,
       epoch: store.epoch,
+      removalsHeld: 0,
       activeCalls: 0,
       pools: [
         { pool: 'merchant:vip', kind: 'exclusive', maxConcurrent: 1, ...empty },

@@ -146,7 +146,8 @@ class Run {
         ]);
       case 'remove': {
         const answer = await pools.remove(epoch, [step.pod], 'test');
-        return same(answer, [{ podName: step.pod, lostCalls: model.remove(step.pod) }]);
+        const wasKnown = model.pods.has(step.pod);
+        return same(answer, [{ podName: step.pod, wasKnown, lostCalls: model.remove(step.pod) }]);
       }
       case 'sweep': {
         const all = (await calls.snapshot()).pools.map(({ pool }) => pool);

@@ -1,15 +1,16 @@
 -- Makes a batch of pods known: assigns pools, applies suspensions, makes the rest available.
--- ARGV: 2 epoch, 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
---       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), must_report, metadata}...]}
--- Result: {'ok', {pod, outcome, pool, lost sid...}...} with outcome 'new' | 'known' | 'moved' | 'waiting'
+-- ARGV: 2 epoch ('' = the pod's own word), 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
+--       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (not kept without a call or a
+--       drain), must_report, restarts?, started_at? (ISO, of the running container), metadata}...]}
+-- Result: {'ok', {pod, outcome, pool, lost sid...}...}, outcome 'new' | 'known' | 'moved' | 'waiting' | 'removed' | 'skipped'
 --         {'stale_epoch'}
 -- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
--- pod, so the old one's calls end first.
+-- pod, and a restarted container has lost its calls, so those end first.
 --#include base
 --#include epoch
 --#include leave
 --#include settle
-if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
+if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])
 
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
@@ -20,13 +21,27 @@ local function choose()
   return request.last
 end
 
+local function answer(name, outcome, pool, lost)
+  table.insert(lost, 1, name)
+  table.insert(lost, 2, outcome)
+  table.insert(lost, 3, pool)
+  return lost
+end
+
 local function register(pod)
   local name, lost = pod.name, {}
   local current = pool_of(call('GET', P .. 'pod:tier:' .. name))
-  local uid = call('HGET', P .. 'pod:' .. name, 'uid')
+  local known = call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts')
+  local uid, restarts = known[1], known[2]
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost = forget(name, grace, 'replaced by a pod of the same name')
-    current = nil
+    current, restarts = nil, false
+  elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then
+    lost = lose_calls(name, current, grace, 'its container was restarted', pod.started_at)
+  end
+  if pod.idle_goes and (not current or load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0) then
+    if current then forget(name, grace, 'not ready') end
+    return answer(name, current and 'removed' or 'skipped', current or '', lost)
   end
 
   local pool, outcome = pod.pool, 'known'
@@ -60,20 +75,23 @@ local function register(pod)
     pod.suspended = 'awaiting_report'
   end
   local suspension = P .. 'pod:suspended:' .. name
+  local before = call('GET', suspension)
+  if before == 'unconfirmed' then release_hold(name) end
   if pod.suspended ~= '' then
     call('SET', suspension, pod.suspended)
-  elseif call('GET', suspension) ~= 'awaiting_report' and call('DEL', suspension) == 1 then
+  elseif before and before ~= 'awaiting_report' then
+    call('DEL', suspension)
     event('pod_resumed', 'pod', name, 'pool', pool)
+  end
+  if pod.restarts and tostring(pod.restarts) ~= restarts then
+    call('HSET', P .. 'pod:' .. name, 'restarts', pod.restarts)
   end
   if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
   if call('HGET', P .. 'pod:metadata', name) ~= pod.metadata then
     call('HSET', P .. 'pod:metadata', name, pod.metadata)
   end
   settle(name)
-  table.insert(lost, 1, name)
-  table.insert(lost, 2, outcome)
-  table.insert(lost, 3, pool)
-  return lost
+  return answer(name, outcome, pool, lost)
 end
 
 local results = { 'ok' }

@@ -1,6 +1,6 @@
 -- Removes pods for good.
 -- ARGV: 2 epoch, 3 tombstone ms, 4 reason, 5.. pods
--- Result: {'ok', {pod, lost sid, ...}...} | {'stale_epoch'}
+-- Result: {'ok', {pod, 1 if it was known, lost sid, ...}...} | {'stale_epoch'}
 -- Guarantee: each pod goes with all its traces in this one step; a second remove changes nothing.
 --#include base
 --#include epoch
@@ -8,8 +8,10 @@
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 5, #ARGV do
+  local known = call('EXISTS', P .. 'pod:tier:' .. ARGV[i])
   local lost = forget(ARGV[i], ARGV[3], ARGV[4])
   table.insert(lost, 1, ARGV[i])
+  table.insert(lost, 2, known)
   table.insert(results, lost)
 end
 return results

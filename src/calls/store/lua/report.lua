@@ -18,6 +18,7 @@ if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .
 if call('GET', P .. 'pod:suspended:' .. pod) == 'awaiting_report' then
   call('DEL', P .. 'pod:suspended:' .. pod)
 end
+call('ZADD', P .. 'reported', digits(now), pod)
 
 local reported, unknown = {}, {}
 local renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}

@@ -1,8 +1,9 @@
 -- Counts of every pool, read at one moment.
--- Result: {now, tier version, leader epoch, {pool, kind, assigned, can take a call, live calls}...}
+-- Result: {now, tier version, leader epoch, pods held by the removal brake, {pool, kind, assigned, can take a call, live calls}...}
 --#include base
 --#include pools
-local result = { now, tonumber(call('GET', P .. 'tier:version') or 0), call('GET', P .. 'leader:epoch') or '' }
+local result = { now, tonumber(call('GET', P .. 'tier:version') or 0), call('GET', P .. 'leader:epoch') or '',
+  call('SCARD', P .. 'removals:held') }
 local flat = call('HGETALL', P .. 'pools')
 for i = 1, #flat, 2 do
   local pool, value = flat[i], flat[i + 1]

@@ -11,6 +11,7 @@ for i = 4, #ARGV do
   if call('EXISTS', P .. 'pod:tier:' .. pod) == 1 then
     local before = call('GET', P .. 'pod:suspended:' .. pod)
     if before ~= ARGV[3] then call('SET', P .. 'pod:suspended:' .. pod, ARGV[3]) end
+    if ARGV[3] == 'unconfirmed' then call('SADD', P .. 'removals:held', pod) end
     local _
     _, load = settle(pod)
     if before ~= ARGV[3] then event('pod_suspended', 'pod', pod, 'calls', load, 'reason', ARGV[3]) end

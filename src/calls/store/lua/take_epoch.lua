@@ -1,5 +1,8 @@
 -- Starts a leader's term.
+-- ARGV: 2 who leads
 -- Result: the new epoch, larger than every earlier one
 --#include base
 --#include counter
-return next_count(P .. 'leader:epoch')
+local epoch = next_count(P .. 'leader:epoch')
+event('leader_elected', 'leader', ARGV[2], 'epoch', epoch)
+return epoch

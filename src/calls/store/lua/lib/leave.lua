@@ -15,21 +15,36 @@ local function leave(pod, pool)
   end
 end
 
--- Ends a pod's calls and deletes every trace of it. Returns the SIDs of the calls that were lost.
-local function forget(pod, grace, reason)
-  local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+-- Pods that a list no longer had: held by the removal brake, and those whose removal an operator has confirmed.
+local function release_hold(pod)
+  call('SREM', P .. 'removals:held', pod)
+  call('SREM', P .. 'removals:confirmed', pod)
+end
+
+-- Ends a pod's calls, with `before` only those allocated before that time. Returns their SIDs.
+local function lose_calls(pod, pool, grace, reason, before)
   local lost = {}
   for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
-    if not drop_leftover(sid, pod, pool) then
+    local known = call('HMGET', call_key(sid), 'source_pool', 'allocated_at')
+    if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
-      end_call(sid, pod, pool or call('HGET', call_key(sid), 'source_pool'), grace)
+      end_call(sid, pod, pool or known[1], grace)
       event('call_lost', 'call', sid, 'pod', pod, 'pool', pool or '', 'reason', reason)
     end
   end
+  return lost
+end
+
+-- Ends a pod's calls and deletes every trace of it. Returns the SIDs of the calls that were lost.
+local function forget(pod, grace, reason)
+  local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+  local lost = lose_calls(pod, pool, grace, reason)
   if pool then leave(pod, pool) end
   call('DEL', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod,
     P .. 'lease:' .. pod, P .. 'pod:' .. pod, pod_calls_key(pod))
   call('HDEL', P .. 'pod:metadata', pod)
+  call('ZREM', P .. 'reported', pod)
+  release_hold(pod)
   if pool then event('pod_removed', 'pod', pod, 'pool', pool, 'lost', #lost, 'reason', reason) end
   return lost
 end

@@ -1,0 +1,7 @@
+-- An operator's word that the pods held by the removal brake are really gone: the leader removes them in its next round.
+-- ARGV: 2 who says so
+-- Result: how many are held
+--#include base
+local held = call('SUNIONSTORE', P .. 'removals:confirmed', P .. 'removals:held')
+if held > 0 then event('removals_confirmed', 'pods', held, 'by', ARGV[2]) end
+return held

@@ -1,0 +1,238 @@
+/**
+ * Requests to the Kubernetes API, each with an end: an answer, an error, or its deadline.
+ *
+ * Where the API server is and who we are comes from `@kubernetes/client-node`, as kubectl finds it: `KUBECONFIG`,
+ * else `~/.kube/config`, else the service account of the pod we run in (whose token it reads again as it rotates).
+ * Its requests and its informer are not used: they have no deadline, and the informer ends at the first broken
+ * socket.
+ */
+import * as http from 'node:http';
+import * as https from 'node:https';
+import { delimiter } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { KubeConfig } from '@kubernetes/client-node';
+import type { Clock } from '../../clock.js';
+import { ConfigError } from '../../errors.js';
+
+/** `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. */
+export class KubeError extends Error {
+  override readonly name = 'KubeError';
+  constructor(
+    message: string,
+    readonly status?: number,
+    readonly reason?: string,
+    readonly retryAfterMs?: number,
+  ) {
+    super(message);
+  }
+}
+
+export interface KubeRequest {
+  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** From the root: `/api/v1/namespaces/...`. */
+  path: string;
+  query?: Readonly<Record<string, string>>;
+  body?: unknown;
+  /** For the whole answer; for a stream the longest silence, its beginning included. */
+  timeoutMs: number;
+  signal?: AbortSignal;
+}
+
+/** What leadership and the pod source need of the API; one way to ask for a value, one for a stream. */
+export interface KubeApi {
+  json<T>(request: KubeRequest): Promise<T>;
+  /** The lines of a stream as they come; ends with it. */
+  lines(request: KubeRequest): AsyncGenerator<string>;
+  close(): void;
+}
+
+/** A list of 500 large pods is about 5 MB; a hundred of those is no answer of an API server. */
+const longestAnswer = 512 * 1024 * 1024;
+const longestError = 2_000;
+
+/** `kubeconfig` is the value of KUBECONFIG: files, as kubectl separates them. Undefined: the other two places. */
+export async function connectKubernetes(kubeconfig: string | undefined, clock: Clock): Promise<KubeApi> {
+  // 80 MB of memory that only those pay who use it.
+  const { KubeConfig } = await import('@kubernetes/client-node');
+  const config = new KubeConfig();
+  try {
+    const [first, ...others] = (kubeconfig ?? '').split(delimiter).filter((file) => file !== '');
+    if (first === undefined) config.loadFromDefault();
+    else config.loadFromFile(first);
+    for (const file of others) {
+      const other = new KubeConfig();
+      other.loadFromFile(file);
+      config.mergeConfig(other);
+    }
+  } catch (error) {
+    throw new ConfigError([`KUBECONFIG cannot be used: ${messageOf(error)}`]);
+  }
+  const cluster = config.getCurrentCluster();
+  if (!cluster) {
+    throw new ConfigError([
+      'KUBECONFIG has no current context with a cluster: `kubectl config use-context` sets one',
+    ]);
+  }
+  // Without TLS there is nothing to verify; the library refuses to talk to such a server otherwise, kubectl does not.
+  if (cluster.server.startsWith('http:')) Object.assign(cluster, { skipTLSVerify: true });
+  return new HttpKubeApi(config, cluster.server, clock);
+}
+
+class HttpKubeApi implements KubeApi {
+  readonly #config: KubeConfig;
+  readonly #clock: Clock;
+  readonly #server: URL;
+  // The library makes an agent per request, and so a TLS handshake; these two keep their connections.
+  readonly #plain = new http.Agent({ keepAlive: true });
+  readonly #secure = new https.Agent({ keepAlive: true });
+
+  constructor(config: KubeConfig, server: string, clock: Clock) {
+    this.#config = config;
+    this.#clock = clock;
+    this.#server = new URL(server);
+  }
+
+  async json<T>(request: KubeRequest): Promise<T> {
+    const limit = this.#deadline(request);
+    try {
+      const response = await this.#send(request, limit.signal);
+      const text = await readAll(response, longestAnswer);
+      return JSON.parse(text) as T;
+    } catch (error) {
+      throw limit.explain(error);
+    } finally {
+      limit.cancel();
+    }
+  }
+
+  async *lines(request: KubeRequest): AsyncGenerator<string> {
+    const limit = this.#deadline(request);
+    try {
+      const response = await this.#send(request, limit.signal);
+      response.on('data', limit.restart);
+      // readline's iterator does not tell of a broken socket; the `aborted` stream would look like a clean end.
+      let broken: Error | undefined;
+      response.once('error', (error) => {
+        broken = error;
+      });
+      for await (const line of createInterface({ input: response, crlfDelay: Number.POSITIVE_INFINITY })) {
+        if (line !== '') yield line;
+      }
+      if (broken) throw broken;
+    } catch (error) {
+      throw limit.explain(error);
+    } finally {
+      limit.cancel();
+    }
+  }
+
+  close(): void {
+    this.#plain.destroy();
+    this.#secure.destroy();
+  }
+
+  async #send(request: KubeRequest, signal: AbortSignal): Promise<http.IncomingMessage> {
+    const { method = 'GET', path, query, body } = request;
+    const options: https.RequestOptions = { method, signal, headers: { accept: 'application/json' } };
+    await abortable(this.#config.applyToHTTPSOptions(options), signal);
+    const isProxied = this.#config.getCurrentCluster()?.proxyUrl !== undefined;
+    const isSecure = this.#server.protocol === 'https:';
+    if (!isProxied) options.agent = isSecure ? this.#secure : this.#plain;
+    const payload = body === undefined ? undefined : JSON.stringify(body);
+    if (payload !== undefined) {
+      options.headers = {
+        ...(options.headers as http.OutgoingHttpHeaders),
+        'content-type': method === 'PATCH' ? 'application/merge-patch+json' : 'application/json',
+        'content-length': Buffer.byteLength(payload),
+      };
+    }
+    const base = this.#server.pathname.replace(/\/$/, '');
+    const url = new URL(`${base}${path}?${new URLSearchParams(query)}`.replace(/\?$/, ''), this.#server);
+    const response = await new Promise<http.IncomingMessage>((resolve, reject) => {
+      const sent = (isSecure ? https : http).request(url, options, resolve);
+      sent.once('error', reject);
+      sent.end(payload);
+    });
+    const status = response.statusCode ?? 0;
+    if (status >= 200 && status < 300) return response;
+    throw refusal(method, path, status, response.headers, await readAll(response, longestError, 'cut'));
+  }
+
+  /** One timer for the whole request; a stream restarts it with every byte. */
+  #deadline({ method = 'GET', path, timeoutMs, signal }: KubeRequest) {
+    const expired = new AbortController();
+    let cancelTimer = () => {};
+    const restart = () => {
+      cancelTimer();
+      cancelTimer = this.#clock.after(timeoutMs, () => expired.abort());
+    };
+    restart();
+    return {
+      signal: signal ? AbortSignal.any([signal, expired.signal]) : expired.signal,
+      restart,
+      cancel: () => cancelTimer(),
+      explain: (error: unknown): Error => {
+        if (error instanceof KubeError) return error;
+        const what = `${method} ${path}`;
+        if (expired.signal.aborted)
+          return new KubeError(`the Kubernetes API was silent for ${timeoutMs} ms (${what})`);
+        if (signal?.aborted) return new KubeError(`given up (${what})`);
+        return new KubeError(`the Kubernetes API did not answer: ${messageOf(error)} (${what})`);
+      },
+    };
+  }
+}
+
+/** Credentials may come from a program that hangs. */
+function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(new Error('aborted'));
+    if (signal.aborted) return abort();
+    signal.addEventListener('abort', abort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
+async function readAll(response: http.IncomingMessage, limit: number, beyond?: 'cut'): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > limit) {
+      if (beyond === 'cut') break;
+      throw new Error(`an answer of more than ${limit} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function refusal(
+  method: string,
+  path: string,
+  status: number,
+  headers: http.IncomingHttpHeaders,
+  text: string,
+): KubeError {
+  let answer: { reason?: unknown; message?: unknown } = {};
+  try {
+    answer = (JSON.parse(text) ?? {}) as typeof answer;
+  } catch {
+    // Something before the API server answered: its text says enough.
+  }
+  const message = typeof answer.message === 'string' ? answer.message : text.slice(0, 200);
+  const seconds = Number(headers['retry-after']);
+  return new KubeError(
+    `the Kubernetes API answered ${status} to ${method} ${path}: ${message}`,
+    status,
+    typeof answer.reason === 'string' ? answer.reason : undefined,
+    Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : undefined,
+  );
+}
+
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // Node gives one error per address it tried, with an empty message of its own.
+  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
+  return error.message || error.name;
+}

@@ -1,0 +1,125 @@
+/**
+ * The voice agents of a Kubernetes namespace: listed in pages, then watched from the version of the list.
+ *
+ * A watch is asked for bookmarks, so that a quiet one can still be resumed, and ends in one of three ways: the server
+ * ends it (go on from the last version), the version is too old (`VersionExpired`: list again), or it breaks or falls
+ * silent, which is an error like any other. Whoever uses it decides when to try again.
+ */
+import type { Clock } from '../../clock.js';
+import type { Logger } from '../../observe/log.js';
+import { type ClusterPod, type PodChange, type PodSource, VersionExpired } from '../pods.js';
+import { type KubeApi, KubeError } from './api.js';
+import { observePod } from './pods.js';
+
+/** One page of large pods is about 5 MB: a few milliseconds to read, and no burden for the API server. */
+const pageSize = 500;
+const pageTimeoutMs = 15_000;
+/** A list whose pages run out of date starts over; an API server that cannot keep one for a minute is broken. */
+const mostLists = 3;
+
+export interface KubernetesSourceOptions {
+  api: KubeApi;
+  namespace: string;
+  labelSelector: string;
+  /** A watch without a sign of life for this long is given up; API servers send a bookmark about once a minute. */
+  silenceMs: number;
+  clock: Clock;
+  log: Logger;
+}
+
+interface PodListPage {
+  metadata?: { resourceVersion?: string; continue?: string };
+  items?: unknown[];
+}
+
+interface WatchEvent {
+  type?: string;
+  object?: { metadata?: { resourceVersion?: unknown }; code?: unknown; message?: unknown };
+}
+
+export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
+  const { api, namespace, labelSelector, silenceMs, clock, log } = options;
+  const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
+
+  const observe = (object: unknown): ClusterPod | undefined => {
+    const pod = observePod(object);
+    if (!pod) log.warn('the Kubernetes API named a pod that cannot be one: it is left alone');
+    return pod;
+  };
+
+  async function listOnce(signal: AbortSignal) {
+    const pods: ClusterPod[] = [];
+    let next = '';
+    let version: string | undefined;
+    do {
+      const query = { labelSelector, limit: String(pageSize), ...(next === '' ? {} : { continue: next }) };
+      const page = await api.json<PodListPage>({ path, query, timeoutMs: pageTimeoutMs, signal });
+      if (!Array.isArray(page.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
+      for (const item of page.items) {
+        const pod = observe(item);
+        if (pod) pods.push(pod);
+      }
+      // Later pages show the same moment as the first.
+      version ??= page.metadata?.resourceVersion;
+      next = page.metadata?.continue ?? '';
+    } while (next !== '');
+    return { pods, version: version ?? '' };
+  }
+
+  return {
+    name: 'kubernetes',
+
+    async list(signal) {
+      for (let tries = 1; ; tries += 1) {
+        try {
+          return await listOnce(signal);
+        } catch (error) {
+          if (!isExpired(error) || tries >= mostLists) throw error;
+        }
+      }
+    },
+
+    async *watch(version, signal) {
+      const query = {
+        watch: 'true',
+        labelSelector,
+        resourceVersion: version,
+        allowWatchBookmarks: 'true',
+        // 5 to 10 minutes, as client-go asks for: not all watches of a fleet end at the same moment.
+        timeoutSeconds: String(Math.floor(300 + 300 * clock.random())),
+      };
+      try {
+        for await (const line of api.lines({ path, query, timeoutMs: silenceMs, signal })) {
+          yield changeOf(parseEvent(line), observe);
+        }
+      } catch (error) {
+        throw isExpired(error) ? new VersionExpired(`version ${version} is too old to watch from`) : error;
+      }
+    },
+  };
+}
+
+const isExpired = (error: unknown) => error instanceof KubeError && error.status === 410;
+
+function parseEvent(line: string): WatchEvent {
+  try {
+    const event: unknown = JSON.parse(line);
+    if (typeof event === 'object' && event !== null) return event;
+  } catch {
+    // Told below.
+  }
+  throw new KubeError(`the watch sent a line that is no event: ${line.slice(0, 100)}`);
+}
+
+function changeOf({ type, object }: WatchEvent, observe: (o: unknown) => ClusterPod | undefined): PodChange {
+  if (type === 'ERROR') {
+    const code = typeof object?.code === 'number' ? object.code : undefined;
+    throw new KubeError(`the watch ended with an error: ${String(object?.message ?? code)}`, code);
+  }
+  const version = object?.metadata?.resourceVersion;
+  if (typeof version !== 'string') throw new KubeError(`the watch sent an event without a version: ${type}`);
+  if (type === 'BOOKMARK') return { version };
+  const pod = observe(object);
+  if (!pod) return { version };
+  return { version, pod: type === 'DELETED' ? { ...pod, state: 'gone' } : pod };
+}

@@ -1,0 +1,88 @@
+/**
+ * Leading without an election (`LEADER_ELECTION_ENABLED=false`): at once and for ever, for a single replica.
+ *
+ * Nobody prevents a second replica from doing the same; only the epoch keeps their pool writes apart. A refused
+ * epoch is therefore final here: there is no lock to ask (`stillHeld` is false), the work ends by itself, and this
+ * replica goes on as one that only serves calls. Work that throws is started again after a pause.
+ */
+import { Backoff } from './backoff.js';
+import type { LeaderChange, Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
+
+export class Alone implements Leadership {
+  readonly #options: LeadershipOptions;
+  readonly #stopping = new AbortController();
+  #running: Promise<void> | undefined;
+  #role: LeadershipState['role'] = 'follower';
+  #terms = 0;
+  #lastError: string | null = null;
+
+  constructor(options: LeadershipOptions) {
+    this.#options = options;
+  }
+
+  get isLeader(): boolean {
+    return this.#role === 'leader';
+  }
+
+  get leader(): string | null {
+    return this.isLeader ? this.#options.identity : null;
+  }
+
+  get state(): LeadershipState {
+    return {
+      role: this.#role,
+      isLeader: this.isLeader,
+      leader: this.leader,
+      identity: this.#options.identity,
+      lock: 'none: the election is off',
+      terms: this.#terms,
+      last_error: this.#lastError,
+    };
+  }
+
+  start(): void {
+    if (!this.#stopping.signal.aborted) this.#running ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    if (this.#role === 'leader') this.#become('leaving');
+    await this.#running;
+    this.#become('stopped');
+  }
+
+  stillHeld(): Promise<boolean> {
+    return Promise.resolve(false);
+  }
+
+  async #run(): Promise<void> {
+    const { clock, lead, log } = this.#options;
+    const { signal } = this.#stopping;
+    const backoff = new Backoff();
+    while (!signal.aborted) {
+      const startedMs = clock.monotonic();
+      this.#terms += 1;
+      this.#become('leader');
+      try {
+        await lead(signal);
+        break;
+      } catch (error) {
+        if (signal.aborted) break;
+        this.#lastError = error instanceof Error ? error.message : String(error);
+        const pauseMs = backoff.after(clock.monotonic() - startedMs);
+        log.error({ err: error, retry_in_ms: pauseMs }, "the leader's work crashed and is started again");
+        this.#become('follower');
+        await clock.sleep(pauseMs, signal);
+      }
+    }
+    if (!signal.aborted) this.#become('follower');
+  }
+
+  #become(role: LeadershipState['role']): void {
+    const before = this.isLeader;
+    this.#role = role;
+    if (this.isLeader === before) return;
+    const change: LeaderChange = { isLeader: this.isLeader, leader: this.leader };
+    this.#options.onChange?.(change);
+  }
+}

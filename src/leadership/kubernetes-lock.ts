@@ -1,0 +1,147 @@
+/**
+ * The lock as a Lease of Kubernetes (`coordination.k8s.io/v1`), in the fields every client-go elector uses, so that
+ * `kubectl get lease` shows the leader and routers of both kinds respect each other during a migration.
+ *
+ * Compare-and-swap is the API's own: a PUT with the `resourceVersion` that was read is refused with 409 when the
+ * Lease has changed since, by whomever; a label added by hand costs the leader one more read. What others have
+ * written into the object stays as it is.
+ *
+ * The Lease has no field for the writing process, so that goes into an annotation, together with the `renewTime`
+ * it belongs to: client-go rewrites the spec and keeps annotations, and what it wrote must not pass for ours.
+ */
+import type { Clock } from '../clock.js';
+import { type KubeApi, KubeError, type KubeRequest } from '../cluster/kubernetes/api.js';
+import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
+
+export interface KubernetesLockOptions {
+  api: KubeApi;
+  namespace: string;
+  name: string;
+  clock: Clock;
+}
+
+interface Lease {
+  apiVersion: string;
+  kind: string;
+  metadata: {
+    name: string;
+    namespace: string;
+    resourceVersion?: string;
+    annotations?: Record<string, string>;
+  };
+  spec?: {
+    holderIdentity?: string | null;
+    leaseDurationSeconds?: number | null;
+    acquireTime?: string | null;
+    renewTime?: string | null;
+    leaseTransitions?: number | null;
+  };
+}
+
+const writerAnnotation = 'smart-router/leader-process';
+
+export class KubernetesLock implements LeaseLock {
+  readonly description: string;
+  readonly #options: KubernetesLockOptions;
+  readonly #folder: string;
+  /** As the API gave it last: a PUT replaces the whole object. */
+  #lease: Lease | undefined;
+
+  constructor(options: KubernetesLockOptions) {
+    const { namespace, name } = options;
+    this.#options = options;
+    this.#folder = `/apis/coordination.k8s.io/v1/namespaces/${encodeURIComponent(namespace)}/leases`;
+    this.description = `the Lease ${namespace}/${name}`;
+  }
+
+  async read(timeoutMs: number): Promise<HeldRecord | undefined> {
+    // Without a resourceVersion the API answers from etcd, not from a cache.
+    const lease = await this.#ask({ path: this.#path, timeoutMs }, 404);
+    return lease && recordOf(lease);
+  }
+
+  async write(
+    record: LockRecord,
+    version: string | undefined,
+    timeoutMs: number,
+  ): Promise<HeldRecord | undefined> {
+    const { clock, namespace, name } = this.#options;
+    if (version === undefined) {
+      const empty = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } };
+      const body = filledIn(empty, record);
+      return this.#put({ method: 'POST', path: this.#folder, body, timeoutMs });
+    }
+    const untilMs = clock.monotonic() + timeoutMs;
+    if (this.#lease?.metadata.resourceVersion !== version) await this.read(timeoutMs);
+    const lease = this.#lease;
+    if (lease?.metadata.resourceVersion !== version) return undefined;
+    const leftMs = untilMs - clock.monotonic();
+    if (leftMs <= 0) throw new KubeError(`no time left to write ${this.description}`);
+    const body = filledIn(lease, record);
+    return this.#put({ method: 'PUT', path: this.#path, body, timeoutMs: leftMs });
+  }
+
+  get #path(): string {
+    return `${this.#folder}/${encodeURIComponent(this.#options.name)}`;
+  }
+
+  /** 409: it has changed, or exists already. 404 to a PUT: it was deleted. Neither has been written. */
+  async #put(request: KubeRequest): Promise<HeldRecord | undefined> {
+    const lease = await this.#ask(request, 409, ...(request.method === 'PUT' ? [404] : []));
+    return lease && recordOf(lease);
+  }
+
+  async #ask(request: KubeRequest, ...expected: number[]): Promise<Lease | undefined> {
+    try {
+      this.#lease = await this.#options.api.json<Lease>(request);
+    } catch (error) {
+      if (!(error instanceof KubeError && error.status !== undefined && expected.includes(error.status)))
+        throw error;
+      this.#lease = undefined;
+    }
+    return this.#lease;
+  }
+}
+
+function filledIn(lease: Lease, record: LockRecord): Lease {
+  const renewTime = microTime(record.renewedAt);
+  return {
+    ...lease,
+    metadata: {
+      ...lease.metadata,
+      annotations: { ...lease.metadata.annotations, [writerAnnotation]: `${record.writer} ${renewTime}` },
+    },
+    spec: {
+      ...lease.spec,
+      holderIdentity: record.holder,
+      // The API takes nothing below one; a second too many only makes followers wait longer.
+      leaseDurationSeconds: Math.max(1, Math.ceil(record.durationMs / 1000)),
+      acquireTime: microTime(record.acquiredAt),
+      renewTime,
+      leaseTransitions: record.transitions,
+    },
+  };
+}
+
+function recordOf({ metadata, spec = {} }: Lease): HeldRecord {
+  const [writer = '', signedAt] = metadata.annotations?.[writerAnnotation]?.split(' ') ?? [];
+  return {
+    version: metadata.resourceVersion ?? '',
+    holder: spec.holderIdentity ?? '',
+    writer: signedAt !== undefined && spec.renewTime === signedAt ? writer : '',
+    durationMs: (spec.leaseDurationSeconds ?? 0) * 1000,
+    acquiredAt: isoTime(spec.acquireTime),
+    renewedAt: isoTime(spec.renewTime),
+    transitions: spec.leaseTransitions ?? 0,
+  };
+}
+
+/** Kubernetes writes these times with microseconds, and insists on them. */
+function microTime(iso: string): string {
+  return iso.replace(/\.(\d{3})Z$/, '.$1000Z');
+}
+
+function isoTime(text: string | null | undefined): string {
+  const time = new Date(text ?? Number.NaN);
+  return Number.isNaN(time.getTime()) ? '' : time.toISOString();
+}

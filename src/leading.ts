@@ -1,0 +1,93 @@
+/** Which pods there are and who leads, as the configuration says: the pool manager and what it stands on. */
+import type { Settings } from './calls/settings.js';
+import type { PoolStore } from './calls/store/pool-store.js';
+import type { CallStore } from './calls/store/store.js';
+import type { Clock } from './clock.js';
+import { connectKubernetes, type KubeApi } from './cluster/kubernetes/api.js';
+import { kubernetesSource } from './cluster/kubernetes/source.js';
+import type { PodSource } from './cluster/pods.js';
+import { registeredSource } from './cluster/registered.js';
+import { staticSource } from './cluster/static.js';
+import type { Config } from './config.js';
+import { Alone } from './leadership/alone.js';
+import { Election } from './leadership/election.js';
+import { KubernetesLock } from './leadership/kubernetes-lock.js';
+import { StoreLock } from './leadership/store-lock.js';
+import type { Logger } from './observe/log.js';
+import type { Metrics } from './observe/metrics.js';
+import { PoolManager } from './pool/manager.js';
+
+export interface LeadingParts {
+  store: CallStore;
+  pools: PoolStore;
+  settings: Settings;
+  metrics: Metrics;
+  clock: Clock;
+  log: Logger;
+  onCrash(loop: string): void;
+  /** A term ended although nobody asked for it. */
+  onLost(): void;
+}
+
+export interface Leading {
+  manager: PoolManager;
+  close(): void;
+}
+
+/** Asks nobody anything yet: an API server that is down keeps no router from starting. */
+export async function prepareLeading(config: Config, parts: LeadingParts): Promise<Leading> {
+  const { metrics, clock, log, onCrash, onLost } = parts;
+  const api =
+    config.podSource === 'kubernetes' ? await connectKubernetes(config.kubeconfig, clock) : undefined;
+  const manager = new PoolManager({
+    ...parts,
+    identity: config.podName,
+    source: sourceOf(config, api, parts),
+    reconcileIntervalMs: config.reconcileIntervalMs,
+    cleanupIntervalMs: config.cleanupIntervalMs,
+    leadership: (events) => {
+      if (!config.leaderElectionEnabled) return new Alone(events);
+      return new Election({
+        ...events,
+        lock: api
+          ? new KubernetesLock({
+              api,
+              clock,
+              namespace: config.leaderElectionNamespace,
+              name: config.leaderElectionLockName,
+            })
+          : new StoreLock(parts.pools.connection),
+        durationMs: config.leaderElectionDurationMs,
+        renewDeadlineMs: config.leaderElectionRenewDeadlineMs,
+        retryPeriodMs: config.leaderElectionRetryPeriodMs,
+      });
+    },
+    clock,
+    log,
+    onCrash,
+    onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
+    onZombies: (count) => metrics.zombiesRecovered.inc(count),
+    onLeader: (leading) => metrics.leaderStatus.set(leading ? 1 : 0),
+    onLost,
+  });
+  return { manager, close: () => api?.close() };
+}
+
+function sourceOf(
+  config: Config,
+  api: KubeApi | undefined,
+  { pools, clock, log }: Pick<LeadingParts, 'pools' | 'clock' | 'log'>,
+): PodSource {
+  if (api) {
+    return kubernetesSource({
+      api,
+      namespace: config.namespace,
+      labelSelector: config.podLabelSelector,
+      silenceMs: config.kubernetesWatchTimeoutMs,
+      clock,
+      log,
+    });
+  }
+  if (config.podSource === 'registered') return registeredSource(pools, config.registeredPodTtlMs, clock);
+  return staticSource(config.staticPods ?? []);
+}

@@ -1,0 +1,40 @@
+/**
+ * The removal brake. A wrong label selector, a half-restored API server or a typo in STATIC_PODS looks exactly like
+ * a cluster that lost its pods; acting on it would cut every call. So a list that would remove more than half of the
+ * pods, and more than three, removes none: they are held (no new calls, running ones go on) until three lists in a row
+ * have missed them, or an operator says that they are gone.
+ */
+const mostWithoutBrake = 3;
+const listsToBelieve = 3;
+
+export interface Verdict {
+  remove: string[];
+  hold: string[];
+}
+
+export class RemovalBrake {
+  /** Held pods, and how many lists in a row have missed each. */
+  #missed = new Map<string, number>();
+
+  /**
+   * `missing`: known pods that a list did not have, out of `known`. A pod that an earlier list put on hold stays there
+   * even if so many others came back that the rest alone would not have pulled the brake.
+   */
+  judge(missing: readonly string[], known: number, confirmed: ReadonlySet<string>): Verdict {
+    const isBraked = missing.length > mostWithoutBrake && missing.length > known / 2;
+    const verdict: Verdict = { remove: [], hold: [] };
+    const missed = new Map<string, number>();
+    for (const pod of missing) {
+      const before = this.#missed.get(pod) ?? 0;
+      const times = before + 1;
+      if ((!isBraked && before === 0) || confirmed.has(pod) || times >= listsToBelieve) {
+        verdict.remove.push(pod);
+      } else {
+        missed.set(pod, times);
+        verdict.hold.push(pod);
+      }
+    }
+    this.#missed = missed;
+    return verdict;
+  }
+}

@@ -1,0 +1,208 @@
+/**
+ * The one writer of pods. The watch and the periodic list both say what pods are like, and either may be behind the
+ * other: so writes go one after the other, and what is older than the last word about a pod is not written. (Versions
+ * are compared as numbers, which Kubernetes promises; one that is none counts as new.)
+ */
+import type { Settings } from '../calls/settings.js';
+import type { PoolStore, Registered } from '../calls/store/pool-store.js';
+import type { ClusterPod } from '../cluster/pods.js';
+import type { Logger } from '../observe/log.js';
+import { assignmentOf, wantedPool } from './assignment.js';
+
+/** 50 pods take about 1 ms of the store: nobody notices. Removing one also ends its calls. */
+const registerBatch = 50;
+const removeBatch = 10;
+
+export interface PlacerOptions {
+  sourceName: string;
+  settings: Settings;
+  pools: PoolStore;
+  log: Logger;
+  onCallsLost?: (count: number, reason: string) => void;
+}
+
+export interface Placed extends Record<string, number> {
+  registered: number;
+  moved: number;
+  removed: number;
+  calls_lost: number;
+}
+
+export const nothingPlaced = (): Placed => ({ registered: 0, moved: 0, removed: 0, calls_lost: 0 });
+
+export class Placer {
+  readonly #options: PlacerOptions;
+  /** The version of the last word about each pod, also about pods that are gone until a list has confirmed it. */
+  readonly #seen = new Map<string, bigint>();
+  #newest = 0n;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(options: PlacerOptions) {
+    this.#options = options;
+  }
+
+  /** What a watch or a list says. */
+  async place(
+    epoch: string,
+    pods: readonly ClusterPod[],
+    counts: Placed,
+    signal: AbortSignal,
+  ): Promise<void> {
+    for (const batch of batches(pods, registerBatch)) {
+      await this.#inTurn(async () => {
+        if (!signal.aborted)
+          await this.#apply(
+            epoch,
+            batch.filter((pod) => this.#isNews(pod)),
+            counts,
+          );
+      });
+    }
+  }
+
+  /** Pods that a list of this version did not have. */
+  async remove(
+    epoch: string,
+    names: readonly string[],
+    version: string,
+    counts: Placed,
+    signal: AbortSignal,
+  ): Promise<void> {
+    for (const batch of batches(names, removeBatch)) {
+      await this.#inTurn(async () => {
+        const missing = batch.filter((name) => !this.#knowsNewer(name, version));
+        if (!signal.aborted) await this.#remove(epoch, missing, 'not in the cluster', counts);
+      });
+    }
+  }
+
+  /** The same, for pods that the removal brake holds. */
+  async hold(epoch: string, names: readonly string[], version: string, signal: AbortSignal): Promise<void> {
+    for (const batch of batches(names, registerBatch)) {
+      await this.#inTurn(async () => {
+        const missing = batch.filter((name) => !this.#knowsNewer(name, version));
+        if (!signal.aborted && missing.length > 0)
+          await this.#options.pools.suspend(epoch, 'unconfirmed', missing);
+      });
+    }
+  }
+
+  /** The newest version seen so far: a list asked for later is not older, unless the cluster was restored. */
+  get newest(): bigint {
+    return this.#newest;
+  }
+
+  /** Versions have gone backwards: what was seen of the cluster before its restore says nothing about it now. */
+  startOverIfBehind(version: string, newestBefore: bigint): void {
+    const number = numberOf(version);
+    if (number === undefined || number >= newestBefore) return;
+    this.#options.log.warn(
+      { version },
+      'the versions of the cluster went backwards: starting over with this list',
+    );
+    this.#seen.clear();
+    this.#newest = number;
+  }
+
+  /** A list of this version has been made true: older words about pods it did not have are of no use any more. */
+  forgetBefore(version: string, listed: ReadonlySet<string>): void {
+    for (const name of this.#seen.keys()) {
+      if (!listed.has(name) && !this.#knowsNewer(name, version)) this.#seen.delete(name);
+    }
+  }
+
+  #isNews({ name, version }: ClusterPod): boolean {
+    if (this.#knowsNewer(name, version)) return false;
+    const number = numberOf(version);
+    if (number !== undefined) {
+      this.#seen.set(name, number);
+      if (number > this.#newest) this.#newest = number;
+    }
+    return true;
+  }
+
+  #knowsNewer(name: string, version: string | undefined): boolean {
+    const seen = this.#seen.get(name);
+    const number = numberOf(version);
+    return seen !== undefined && number !== undefined && seen > number;
+  }
+
+  async #apply(epoch: string, pods: readonly ClusterPod[], counts: Placed): Promise<void> {
+    const { settings, pools, sourceName } = this.#options;
+    const gone = pods.filter(({ state }) => state === 'gone').map(({ name }) => name);
+    const present = pods.filter(({ state }) => state !== 'gone');
+    if (gone.length > 0) await this.#remove(epoch, gone, 'gone from the cluster', counts);
+    if (present.length === 0) return;
+    const { tiers } = settings;
+    const results = await pools.register(
+      epoch,
+      present.map((pod) => ({
+        name: pod.name,
+        uid: pod.uid,
+        pool: wantedPool(tiers, pod),
+        suspended: pod.state === 'ready' || pod.state === 'gone' ? '' : pod.state,
+        idleGoes: pod.state === 'not_ready',
+        restarts: pod.restarts,
+        startedAt: pod.startedAt,
+        mustReport: pod.mustReport,
+        metadata: JSON.stringify({
+          source: sourceName,
+          uid: pod.uid,
+          tier: pod.tier,
+          merchant: pod.merchant,
+        }),
+      })),
+      assignmentOf(tiers),
+    );
+    for (const result of results) this.#count(result, counts);
+  }
+
+  #count({ podName, pool, outcome, lostCalls }: Registered, counts: Placed): void {
+    const { log } = this.#options;
+    if (outcome === 'new') counts.registered += 1;
+    if (outcome === 'moved') counts.moved += 1;
+    if (outcome === 'removed') counts.removed += 1;
+    if (outcome === 'new' || outcome === 'moved') log.info({ pod: podName, pool, outcome }, 'pod registered');
+    if (outcome === 'removed') log.info({ pod: podName, pool, lost_calls: 0 }, 'pod removed: not ready');
+    this.#countLost(
+      podName,
+      lostCalls,
+      outcome === 'new' || outcome === 'skipped' ? 'replaced' : 'restarted',
+      counts,
+    );
+  }
+
+  async #remove(epoch: string, names: readonly string[], reason: string, counts: Placed): Promise<void> {
+    if (names.length === 0) return;
+    const { pools, log } = this.#options;
+    for (const { podName, wasKnown, lostCalls } of await pools.remove(epoch, names, reason)) {
+      if (!wasKnown) continue;
+      counts.removed += 1;
+      log.info({ pod: podName, lost_calls: lostCalls.length, reason }, 'pod removed');
+      this.#countLost(podName, lostCalls, 'removed', counts);
+    }
+  }
+
+  #countLost(pod: string, calls: readonly string[], reason: string, counts: Placed): void {
+    if (calls.length === 0) return;
+    const { log, onCallsLost } = this.#options;
+    counts.calls_lost += calls.length;
+    onCallsLost?.(calls.length, reason);
+    log.warn({ pod, calls, reason }, 'calls were lost with their pod');
+  }
+
+  /** A write that fails fails for its caller alone. */
+  #inTurn<T>(write: () => Promise<T>): Promise<T> {
+    const result = this.#last.then(write, write);
+    this.#last = result.catch(() => {});
+    return result;
+  }
+}
+
+function numberOf(version: string | undefined): bigint | undefined {
+  return version !== undefined && /^\d+$/.test(version) ? BigInt(version) : undefined;
+}
+
+function* batches<T>(items: readonly T[], size: number): Generator<T[]> {
+  for (let i = 0; i < items.length; i += size) yield items.slice(i, i + size);
+}

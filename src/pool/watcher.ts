@@ -1,0 +1,85 @@
+/**
+ * Follows the changes of the pods: each reaches the store as soon as the source tells it. It goes on from the last
+ * version it has seen, whatever ended the last watch; when that is too old it asks for a list and goes on from there.
+ * One round is one watch; the loop around it starts the next.
+ */
+import type { Clock } from '../clock.js';
+import { type PodSource, VersionExpired } from '../cluster/pods.js';
+import type { Logger } from '../observe/log.js';
+import { nothingPlaced, type Placer } from './placer.js';
+
+/** A server that ends every watch at once is asked again after this long, not in a tight loop. */
+const shortestWatchMs = 1000;
+
+export interface WatcherOptions {
+  watch: NonNullable<PodSource['watch']>;
+  placer: Placer;
+  clock: Clock;
+  log: Logger;
+  /** Asks for a list now instead of at its time. */
+  relist(): void;
+}
+
+export class Watcher {
+  readonly #options: WatcherOptions;
+  #version: string | undefined;
+  #onVersion: ((version: string) => void) | undefined;
+
+  constructor(options: WatcherOptions) {
+    this.#options = options;
+  }
+
+  /** A list has been made true. A watch that lives knows as much and more. */
+  listed(version: string): void {
+    if (this.#version !== undefined) return;
+    this.#version = version;
+    this.#onVersion?.(version);
+  }
+
+  async runOnce(
+    epoch: string,
+    signal: AbortSignal,
+    alive?: (counts: Record<string, number>) => void,
+  ): Promise<Record<string, number>> {
+    const { watch, placer, clock, log, relist } = this.#options;
+    const counts = { changes: 0 };
+    let version = this.#version ?? (await this.#untilListed(signal));
+    const started = clock.monotonic();
+    try {
+      for await (const change of watch(version, signal)) {
+        if (signal.aborted) break;
+        if (change.pod) {
+          await placer.place(epoch, [change.pod], nothingPlaced(), signal);
+          counts.changes += 1;
+        }
+        // Only after the store has it: what fails in between is told again.
+        version = change.version;
+        this.#version = version;
+        alive?.({ ...counts });
+      }
+    } catch (error) {
+      if (signal.aborted) return counts;
+      if (!(error instanceof VersionExpired)) throw error;
+      log.info({ version }, 'the watch is too far behind: listing again');
+      this.#version = undefined;
+      relist();
+    }
+    const lastedMs = clock.monotonic() - started;
+    if (lastedMs < shortestWatchMs) await clock.sleep(shortestWatchMs - lastedMs, signal);
+    return counts;
+  }
+
+  async #untilListed(signal: AbortSignal): Promise<string> {
+    return new Promise((resolve) => {
+      const done = (version: string) => {
+        this.#onVersion = undefined;
+        signal.removeEventListener('abort', giveUp);
+        resolve(version);
+      };
+      const giveUp = () => done('');
+      this.#onVersion = done;
+      signal.addEventListener('abort', giveUp, { once: true });
+      if (signal.aborted) giveUp();
+    });
+  }
+}
