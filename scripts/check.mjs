@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { setupDebian } from './setup-debian.mjs';
+import { setupHelm } from './setup-helm.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const resolve = createRequire(import.meta.url).resolve;
@@ -45,8 +46,8 @@ const steps = [
   [
     'set-up',
     async () => {
-      const { missing } = await setupDebian();
-      env.SMART_ROUTER_MISSING = JSON.stringify(missing);
+      const results = [await setupDebian(), await setupHelm()];
+      env.SMART_ROUTER_MISSING = JSON.stringify(results.flatMap(({ missing }) => missing));
       return true;
     },
   ],

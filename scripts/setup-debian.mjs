@@ -25,6 +25,12 @@ const programs = [
     service: 'prometheus',
     neededFor: 'the check of the metrics by promtool',
   },
+  {
+    name: 'nginx',
+    commands: ['nginx'],
+    service: 'nginx',
+    neededFor: 'the test of the proxy in front of the voice agents',
+  },
 ];
 
 /** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */

@@ -28,7 +28,8 @@
  * **Weakness.** `lead` can be told to end, not forced: what it sends last may arrive after its deadline. A machine
  * whose clock stands still while it sleeps notices nothing before its next renewal. A store that fails over may
  * forget who holds the lock. An elector that starts right after the record was deleted takes it at once, and a record
- * deleted twice within one duration looks as if it had been gone throughout. For all of these each term has an epoch, and the store refuses the writes of an older one.
+ * deleted twice within one duration looks as if it had been gone throughout. For all of these each term has an epoch,
+ * and the store refuses the writes of an older one.
  */
 import { randomUUID } from 'node:crypto';
 import { Backoff } from './backoff.js';
@@ -209,7 +210,7 @@ export class Election implements Leadership {
     }
     const isLost = term.end === 'expired' || term.end === 'taken';
     if (!isLost) await this.#release(term);
-    else this.#isUnsure = false;
+    this.#isUnsure = false;
     this.#term = undefined;
     if (isLost && !this.#stopping.signal.aborted) this.#guard(() => onLost?.());
   }

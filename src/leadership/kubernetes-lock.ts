@@ -7,7 +7,9 @@
  * written into the object stays as it is.
  *
  * The Lease has no field for the writing process, so that goes into an annotation, together with the `renewTime`
- * it belongs to: client-go rewrites the spec and keeps annotations, and what it wrote must not pass for ours.
+ * it belongs to: client-go rewrites the spec and keeps annotations, and what it wrote must not pass for ours. A number
+ * follows that grows with every write, because the API keeps the `resourceVersion` of an object that a PUT leaves as
+ * it was, and a leader whose wall clock repeats itself would look dead.
  */
 import type { Clock } from '../clock.js';
 import { type KubeApi, KubeError, type KubeRequest } from '../cluster/kubernetes/api.js';
@@ -46,6 +48,7 @@ export class KubernetesLock implements LeaseLock {
   readonly #folder: string;
   /** As the API gave it last: a PUT replaces the whole object. */
   #lease: Lease | undefined;
+  #writes = 0;
 
   constructor(options: KubernetesLockOptions) {
     const { namespace, name } = options;
@@ -68,7 +71,7 @@ export class KubernetesLock implements LeaseLock {
     const { clock, namespace, name } = this.#options;
     if (version === undefined) {
       const empty = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } };
-      const body = filledIn(empty, record);
+      const body = this.#filledIn(empty, record);
       return this.#put({ method: 'POST', path: this.#folder, body, timeoutMs });
     }
     const untilMs = clock.monotonic() + timeoutMs;
@@ -77,12 +80,35 @@ export class KubernetesLock implements LeaseLock {
     if (lease?.metadata.resourceVersion !== version) return undefined;
     const leftMs = untilMs - clock.monotonic();
     if (leftMs <= 0) throw new KubeError(`no time left to write ${this.description}`);
-    const body = filledIn(lease, record);
+    const body = this.#filledIn(lease, record);
     return this.#put({ method: 'PUT', path: this.#path, body, timeoutMs: leftMs });
   }
 
   get #path(): string {
     return `${this.#folder}/${encodeURIComponent(this.#options.name)}`;
+  }
+
+  #filledIn(lease: Lease, { holder, writer, durationMs, transitions, ...times }: LockRecord): Lease {
+    const renewTime = microTime(times.renewedAt);
+    this.#writes += 1;
+    const signature = `${writer} ${renewTime} ${this.#writes}`;
+    return {
+      ...lease,
+      metadata: {
+        // With the uid that was read: the API lets a PUT create a Lease that is gone, but never as another object.
+        ...lease.metadata,
+        annotations: { ...lease.metadata.annotations, [writerAnnotation]: signature },
+      },
+      spec: {
+        ...lease.spec,
+        holderIdentity: holder,
+        // The API takes nothing below one; a second too many only makes followers wait longer.
+        leaseDurationSeconds: Math.max(1, Math.ceil(durationMs / 1000)),
+        acquireTime: microTime(times.acquiredAt),
+        renewTime,
+        leaseTransitions: transitions,
+      },
+    };
   }
 
   /** 409: it has changed, or exists already. 404 to a PUT: it was deleted. Neither has been written. */
@@ -101,26 +127,6 @@ export class KubernetesLock implements LeaseLock {
     }
     return this.#lease;
   }
-}
-
-function filledIn(lease: Lease, record: LockRecord): Lease {
-  const renewTime = microTime(record.renewedAt);
-  return {
-    ...lease,
-    metadata: {
-      ...lease.metadata,
-      annotations: { ...lease.metadata.annotations, [writerAnnotation]: `${record.writer} ${renewTime}` },
-    },
-    spec: {
-      ...lease.spec,
-      holderIdentity: record.holder,
-      // The API takes nothing below one; a second too many only makes followers wait longer.
-      leaseDurationSeconds: Math.max(1, Math.ceil(record.durationMs / 1000)),
-      acquireTime: microTime(record.acquiredAt),
-      renewTime,
-      leaseTransitions: record.transitions,
-    },
-  };
 }
 
 function recordOf({ metadata, spec = {} }: Lease): HeldRecord {

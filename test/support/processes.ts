@@ -25,6 +25,7 @@ export interface AnswerBody {
   lease_expires_at?: string;
   released_to_pool?: string | null;
   is_leader?: boolean;
+  leader?: string | null;
   active_calls?: number | null;
   pools?: Record<string, { type: string; assigned: number; available: number; active_calls: number }>;
   loops?: { name: string; running: boolean; rounds: number; crashes: number }[];

@@ -9,7 +9,7 @@
 import * as http from 'node:http';
 import * as https from 'node:https';
 import { delimiter } from 'node:path';
-import { createInterface } from 'node:readline';
+import { StringDecoder } from 'node:string_decoder';
 import type { KubeConfig } from '@kubernetes/client-node';
 import type { Clock } from '../../clock.js';
 import { ConfigError } from '../../errors.js';
@@ -48,6 +48,7 @@ export interface KubeApi {
 
 /** A list of 500 large pods is about 5 MB; a hundred of those is no answer of an API server. */
 const longestAnswer = 512 * 1024 * 1024;
+const longestLine = 16 * 1024 * 1024;
 const longestError = 2_000;
 
 /** `kubeconfig` is the value of KUBECONFIG: files, as kubectl separates them. Undefined: the other two places. */
@@ -109,16 +110,16 @@ class HttpKubeApi implements KubeApi {
     const limit = this.#deadline(request);
     try {
       const response = await this.#send(request, limit.signal);
-      response.on('data', limit.restart);
-      // readline's iterator does not tell of a broken socket; the `aborted` stream would look like a clean end.
-      let broken: Error | undefined;
-      response.once('error', (error) => {
-        broken = error;
-      });
-      for await (const line of createInterface({ input: response, crlfDelay: Number.POSITIVE_INFINITY })) {
-        if (line !== '') yield line;
+      const decoder = new StringDecoder('utf8');
+      let rest = '';
+      // Leaving this loop, whatever the reason, closes the connection.
+      for await (const chunk of response as AsyncIterable<Buffer>) {
+        limit.restart();
+        const lines = (rest + decoder.write(chunk)).split('\n');
+        rest = lines.pop() ?? '';
+        if (rest.length > longestLine) throw new Error(`a line of more than ${longestLine} characters`);
+        for (const line of lines) if (line.trim() !== '') yield line;
       }
-      if (broken) throw broken;
     } catch (error) {
       throw limit.explain(error);
     } finally {

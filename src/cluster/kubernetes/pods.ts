@@ -7,6 +7,9 @@ import type { ClusterPod } from '../pods.js';
 
 type Json = Record<string, unknown>;
 
+/** Kubernetes gives UUIDs and promises only that they are short texts; the store cannot read half a character. */
+const isUid = /^[\x21-\x7e]{1,128}$/;
+
 /** The container that serves calls, as kubectl chooses it: named by this annotation, else the first of the spec. */
 const defaultContainer = 'kubectl.kubernetes.io/default-container';
 
@@ -22,7 +25,7 @@ export function observePod(object: unknown): ClusterPod | undefined {
   const merchant = wish('merchant');
   return {
     name,
-    uid: typeof uid === 'string' ? uid : '',
+    uid: typeof uid === 'string' && isUid.test(uid) ? uid : '',
     state: stateOf(json(status), deletionTimestamp !== undefined && deletionTimestamp !== null),
     ...(typeof resourceVersion === 'string' ? { version: resourceVersion } : {}),
     ...containerOf(json(spec), json(status), json(annotations)[defaultContainer]),
@@ -44,16 +47,22 @@ function stateOf(status: Json, isDeleted: boolean): ClusterPod['state'] {
 /** Only the agent's own container: a sidecar that restarts takes no call with it. */
 function containerOf(spec: Json, status: Json, named: unknown): Pick<ClusterPod, 'restarts' | 'startedAt'> {
   const statuses = list(status.containerStatuses);
-  const wanted = named ?? list(spec.containers)[0]?.name;
-  const container = statuses.find(({ name }) => name === wanted) ?? statuses[0];
-  if (typeof container?.restartCount !== 'number') return {};
-  const { startedAt } = json(json(container.state).running);
-  const startedMs = typeof startedAt === 'string' ? Date.parse(startedAt) : Number.NaN;
-  return {
-    restarts: container.restartCount,
-    // Kubernetes cuts off the fraction: within that second a call may still have been the old container's.
-    ...(Number.isNaN(startedMs) ? {} : { startedAt: new Date(startedMs + 1000).toISOString() }),
-  };
+  const first = list(spec.containers)[0]?.name;
+  const container =
+    statuses.find(({ name }) => name === named) ?? statuses.find(({ name }) => name === first) ?? statuses[0];
+  const { restartCount, state } = container ?? {};
+  if (typeof restartCount !== 'number' || !Number.isSafeInteger(restartCount) || restartCount < 0) return {};
+  const startedAt = oneSecondAfter(json(json(state).running).startedAt);
+  return { restarts: restartCount, ...(startedAt === undefined ? {} : { startedAt }) };
+}
+
+/**
+ * Kubernetes cuts off the fraction: within that second a call may still have been the old container's. Times are
+ * compared as texts, which works up to the year 9999.
+ */
+function oneSecondAfter(time: unknown): string | undefined {
+  const ms = typeof time === 'string' ? Date.parse(time) + 1000 : Number.NaN;
+  return ms >= 0 && ms < Date.UTC(10_000, 0) ? new Date(ms).toISOString() : undefined;
 }
 
 function json(value: unknown): Json {

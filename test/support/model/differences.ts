@@ -17,6 +17,8 @@ export function differences(model: Model, keyspace: Keyspace): string[] {
       'pools',
     ),
     ...same([...state.pods.keys()], [...model.pods.keys()], 'pods'),
+    ...same(keyspace.keys.get('removals:held')?.items ?? [], [...model.held], 'pods held'),
+    ...same(keyspace.keys.get('removals:confirmed')?.items ?? [], [...model.confirmed], 'removals confirmed'),
     ...same([...state.records.keys()], [...model.records.keys()], 'call records'),
     ...[...model.pods.values()].flatMap((pod) => {
       const real = state.pods.get(pod.name);
@@ -28,6 +30,7 @@ export function differences(model: Model, keyspace: Keyspace): string[] {
         ...same(real?.suspended, pod.suspended, `suspension of ${pod.name}`),
         ...same(mark && isMarkByHand(mark) ? 'by hand' : mark, drain, `draining mark of ${pod.name}`),
         ...same(real?.fields.get('uid') ?? '', pod.uid, `uid of ${pod.name}`),
+        ...same(real?.fields.get('restarts'), pod.restarts?.toString(), `restarts of ${pod.name}`),
         ...(pod.listed === 'maybe'
           ? []
           : same(score(pod), expectedScore(pod), `score of ${pod.name} in available of ${pod.pool}`)),

@@ -14,6 +14,10 @@ export interface PodRequest {
   pool: PoolId | '';
   suspended: '' | 'terminating' | 'not_ready';
   mustReport: boolean;
+  idleGoes: boolean;
+  restarts: number | undefined;
+  /** ISO time. */
+  startedAt: string | undefined;
 }
 
 export class Model extends ModelState {
@@ -200,6 +204,13 @@ export class Model extends ModelState {
     if (pod && pod.uid !== '' && request.uid !== '' && pod.uid !== request.uid) {
       lostCalls = this.forget(pod);
       pod = undefined;
+    } else if (pod && (request.restarts ?? 0) > (pod.restarts ?? Number.POSITIVE_INFINITY)) {
+      lostCalls = this.loseCalls(pod, request.startedAt);
+    }
+    if (request.idleGoes && !pod) return { podName: name, outcome: 'skipped', pool: '', lostCalls };
+    if (request.idleGoes && pod?.calls.size === 0 && pod.drain === undefined) {
+      this.forget(pod);
+      return { podName: name, outcome: 'removed', pool: pod.pool, lostCalls };
     }
     let pool = request.pool;
     if (pool === '') {
@@ -217,6 +228,7 @@ export class Model extends ModelState {
         drain: undefined,
         suspended: '',
         mustReport,
+        restarts: undefined,
         calls: new Map(),
         listed: 'no',
       };
@@ -238,6 +250,8 @@ export class Model extends ModelState {
     if (outcome !== 'waiting' && pool.startsWith('merchant:') && unknown) this.pools.set(pool, 'label');
     pod.suspended = request.suspended || (pod.mustReport ? 'awaiting_report' : '');
     if (request.uid !== '') pod.uid = request.uid;
+    pod.restarts = request.restarts ?? pod.restarts;
+    this.releaseHold(name);
     this.settle(pod);
     return { podName: name, outcome, pool, lostCalls };
   }
@@ -246,8 +260,14 @@ export class Model extends ModelState {
     const pod = this.pods.get(name);
     if (!pod) return -1;
     pod.suspended = reason;
+    if (reason === 'unconfirmed') this.held.add(name);
     this.settle(pod);
     return pod.calls.size;
+  }
+
+  confirmRemovals(): number {
+    this.confirmed = new Set(this.held);
+    return this.held.size;
   }
 
   remove(name: string): string[] {

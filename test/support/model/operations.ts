@@ -77,15 +77,19 @@ const register = op('register', {
   pool: one<PoolId | ''>('', '', ...poolIds),
   suspended: one<PodRequest['suspended']>('', '', '', 'terminating', 'not_ready'),
   mustReport: one(false, false, true),
+  idleGoes: one(false, false, false, false, false, true),
+  restarts: one(undefined, undefined, 0, 0, 1, 2),
+  /** How long the container has been running; undefined: it does not run. */
+  runsForMs: one(undefined, 0, 1000, 60_000, 900_000),
 });
 const tamper = op('tamper', {
-  how: one('del call', 'del call', 'del draining', 'set draining', 'del available', 'put', 'put', 'score'),
+  how: one('del call', 'del draining', 'set draining', 'del available', 'put', 'put', 'score', 'score'),
   pod: one(...podNames, 'ghost'),
   sid: one(...sids),
 });
 
 const anyOp = fc.oneof(
-  { weight: 12, arbitrary: allocate },
+  { weight: 15, arbitrary: allocate },
   { weight: 5, arbitrary: advance },
   { weight: 4, arbitrary: release },
   { weight: 3, arbitrary: renew },
@@ -94,17 +98,36 @@ const anyOp = fc.oneof(
   { weight: 3, arbitrary: op('drain', { pod: one(...podNames, 'ghost'), waitMs: one(0, 0, 600_000) }) },
   { weight: 2, arbitrary: op('undrain', { pod: one(...podNames, 'ghost') }) },
   { weight: 1, arbitrary: op('unclaimed', { sid: one(...sids), fence }) },
-  { weight: 2, arbitrary: op('suspend', { pod: one(...podNames), reason: one('terminating', 'not_ready') }) },
+  {
+    weight: 2,
+    arbitrary: op('suspend', {
+      pod: one(...podNames),
+      reason: one('terminating', 'not_ready', 'unconfirmed'),
+    }),
+  },
+  { weight: 1, arbitrary: op('confirm', {}) },
   { weight: 1, arbitrary: op('remove', { pod: one(...podNames, 'ghost') }) },
   { weight: 3, arbitrary: op('sweep', { pool: one<PoolId | 'all'>('all', 'all', ...poolIds) }) },
   { weight: 2, arbitrary: op('tiers', { config: fc.nat(tierConfigs.length - 1) }) },
-  { weight: 4, arbitrary: tamper },
+  { weight: 6, arbitrary: tamper },
   {
     weight: 1,
     arbitrary: op('old leader', { write: one('register', 'suspend', 'remove', 'sweep'), pod: one('a', 'c') }),
   },
 );
 export type Op = typeof anyOp extends fc.Arbitrary<infer T> ? T : never;
+
+/** What most registrations say. */
+export const plainRegister = {
+  op: 'register' as const,
+  uid: '',
+  pool: '' as PoolId | '',
+  suspended: '' as const,
+  mustReport: false,
+  idleGoes: false,
+  restarts: undefined as number | undefined,
+  runsForMs: undefined as number | undefined,
+};
 
 export interface Scenario {
   noShowTimeoutMs: number;

@@ -7,7 +7,15 @@ import { parseKind, readKeyspace, violations } from '../invariants.js';
 import { openStore, registration, type TestStore, testTimes } from '../store.js';
 import { differences } from './differences.js';
 import { Model, type PodRequest } from './model.js';
-import { chains, type Fence, type Op, podNames, type Scenario, tierConfigs } from './operations.js';
+import {
+  chains,
+  type Fence,
+  type Op,
+  plainRegister,
+  podNames,
+  type Scenario,
+  tierConfigs,
+} from './operations.js';
 import { same } from './same.js';
 
 /** `rewire` may change the store before the first operation: that is how broken scripts get in. */
@@ -28,7 +36,7 @@ export async function runScenario(
     const homes: PoolId[] = ['pool:gold', 'pool:gold', 'pool:basic', 'pool:basic', 'merchant:vip'];
     for (const [i, pod] of podNames.entries()) {
       const pool = homes[i] ?? '';
-      await run.step({ op: 'register', pod, pool, uid: '', suspended: '', mustReport: false });
+      await run.step({ ...plainRegister, pod, pool, restarts: 0 });
     }
     for (const step of scenario.ops) await run.step(step);
     await run.finish();
@@ -134,16 +142,23 @@ class Run {
         const { candidates, last } = this.#tiers;
         // A plain pool is only ever asked for while the configuration has it.
         const exists = step.pool.startsWith('merchant:') || this.#tiers.kinds.has(step.pool as PoolId);
-        const request: PodRequest = { ...step, name: step.pod, pool: exists ? step.pool : '' };
-        const { uid, suspended, mustReport } = request;
-        const asked = registration(step.pod, request.pool || undefined, { uid, suspended, mustReport });
+        const { runsForMs, pod: name, op: _, ...asks } = step;
+        const startedAt = runsForMs === undefined ? undefined : new Date(model.now - runsForMs).toISOString();
+        const request: PodRequest = { ...asks, name, startedAt, pool: exists ? step.pool : '' };
+        const asked = registration(name, request.pool || undefined, {
+          ...asks,
+          startedAt,
+          pool: request.pool || undefined,
+        });
         const answer = await pools.register(epoch, [asked], { candidates, last });
         return same(answer, [model.register(request, candidates, last)]);
       }
       case 'suspend':
-        return same(await pools.suspend(epoch, step.reason as 'not_ready', [step.pod]), [
+        return same(await pools.suspend(epoch, step.reason as 'unconfirmed', [step.pod]), [
           model.suspend(step.pod, step.reason),
         ]);
+      case 'confirm':
+        return same(await pools.confirmRemovals('test'), model.confirmRemovals());
       case 'remove': {
         const answer = await pools.remove(epoch, [step.pod], 'test');
         const wasKnown = model.pods.has(step.pod);

@@ -17,6 +17,7 @@ export interface ModelPod {
   drain: number | undefined;
   suspended: string;
   mustReport: boolean;
+  restarts: number | undefined;
   calls: Map<string, number>;
   listed: 'yes' | 'no' | 'maybe';
 }
@@ -37,6 +38,9 @@ export class ModelState {
   readonly pods = new Map<string, ModelPod>();
   readonly records = new Map<string, ModelRecord>();
   readonly tombstones = new Map<string, number>();
+  /** By the removal brake, and those of them that an operator has given up. */
+  readonly held = new Set<string>();
+  confirmed = new Set<string>();
   readonly index = new Map<PoolId, Map<string, number>>();
 
   constructor(readonly times: LeaseTimes) {}
@@ -153,12 +157,28 @@ export class ModelState {
     if (empty && (value === 'gone' || value === 'label')) this.pools.delete(pool);
   }
 
-  protected forget(pod: ModelPod): string[] {
-    const lost = inOrder(pod.calls).flatMap(([sid]) => (this.dropLeftover(sid, pod) ? [] : [sid]));
+  /** With `before` only what was allocated before that time. */
+  protected loseCalls(pod: ModelPod, before?: string): string[] {
+    const lost: string[] = [];
+    for (const [sid] of inOrder(pod.calls)) {
+      const isLater = before !== undefined && (this.records.get(sid)?.allocatedAt ?? '') >= before;
+      if (!isLater && !this.dropLeftover(sid, pod)) lost.push(sid);
+    }
     for (const sid of lost) this.endCall(sid, pod);
+    return lost;
+  }
+
+  protected forget(pod: ModelPod): string[] {
+    const lost = this.loseCalls(pod);
     this.leave(pod);
     this.pods.delete(pod.name);
+    this.releaseHold(pod.name);
     return lost;
+  }
+
+  protected releaseHold(name: string): void {
+    this.held.delete(name);
+    this.confirmed.delete(name);
   }
 }
 

@@ -76,7 +76,7 @@ local function register(pod)
   end
   local suspension = P .. 'pod:suspended:' .. name
   local before = call('GET', suspension)
-  if before == 'unconfirmed' then release_hold(name) end
+  release_hold(name)
   if pod.suspended ~= '' then
     call('SET', suspension, pod.suspended)
   elseif before and before ~= 'awaiting_report' then

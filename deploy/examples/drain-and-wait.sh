@@ -1,0 +1,67 @@
+#!/bin/sh
+# preStop of a voice agent: no new calls for this pod, and no end before its last call has ended.
+#
+# It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
+# early because that router stops, and a router may be gone for a moment. Only these end it:
+#   exit 0   no call is left, or the router does not know the pod (it never got a call, or is removed already)
+#   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong
+# Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
+# POSIX sh and curl 7.55 are needed. The same for Node: drain-and-wait.mjs.
+set -u
+
+if [ -z "${SMART_ROUTER_URL:-}" ] || [ -z "${POD_NAME:-}" ]; then
+  echo 'SMART_ROUTER_URL and POD_NAME must be set'
+  exit 1
+fi
+# terminationGracePeriodSeconds must be longer than this.
+timeout=${DRAIN_TIMEOUT_SECONDS:-3600}
+# One request; proxies cut what is silent for longer than a minute or two.
+step=${DRAIN_WAIT_SECONDS:-50}
+deadline=$(($(date +%s) + timeout))
+calls='an unknown number of'
+said=''
+
+# Read again for every request: the key may be changed while a long call goes on.
+key() {
+  if [ -n "${SMART_ROUTER_API_KEY_FILE:-}" ]; then cat "$SMART_ROUTER_API_KEY_FILE"; else printf %s "${SMART_ROUTER_API_KEY:-}"; fi
+}
+
+while :; do
+  left=$((deadline - $(date +%s)))
+  [ "$left" -lt 0 ] && left=0
+  [ "$left" -gt "$step" ] && left=$step
+  # The key goes through a pipe: an argument could be read in the list of processes.
+  answer=$(printf 'authorization: Bearer %s' "$(key)" | curl --silent --show-error --connect-timeout 5 \
+    --max-time $((left + 10)) --header @- --header 'content-type: application/json' \
+    --data "{\"pod_name\":\"$POD_NAME\",\"wait\":\"${left}s\"}" "${SMART_ROUTER_URL%/}/api/v1/drain" 2>&1)
+  # No JSON in it, or no number: not an answer of a router, and so never "no calls".
+  live=$(printf %s "$answer" | sed -n 's/.*"active_calls": *\([0-9][0-9]*\)[,}].*/\1/p')
+  if [ "$live" = 0 ]; then
+    echo "no calls left on $POD_NAME"
+    exit 0
+  fi
+  case $answer in
+    *'"code":"pod_not_found"'*)
+      echo "the router does not know $POD_NAME: nothing to wait for"
+      exit 0
+      ;;
+    *'"code":"invalid_request"'*)
+      echo "the router answered: $answer"
+      exit 1
+      ;;
+  esac
+  # Waiting mends a router that is gone, full or told another key.
+  if [ -n "$live" ]; then
+    calls=$live
+    news="$live live calls on $POD_NAME"
+  else
+    news="the router did not answer: $answer"
+  fi
+  [ "$news" = "$said" ] || echo "$news"
+  said=$news
+  if [ "$(date +%s)" -ge "$deadline" ]; then
+    echo "time is up: $calls live calls on $POD_NAME"
+    exit 1
+  fi
+  sleep 1
+done

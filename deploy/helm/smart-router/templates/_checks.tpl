@@ -1,0 +1,110 @@
+{{/*
+What the schema cannot say: values that are fine alone and wrong together. All problems are told at once, one line each,
+in the words of the values file.
+*/}}
+{{- define "smart-router.checks" -}}
+{{- $problems := list -}}
+{{- $v := .Values -}}
+{{- $data := $v.secret.data -}}
+{{- $several := or $v.autoscaling.enabled (gt (int $v.replicaCount) 1) -}}
+
+{{- if not $v.image.repository -}}
+{{- $problems = append $problems "image.repository is empty: build the image (docker build -t REGISTRY/smart-router:TAG .), push it, and name it here" -}}
+{{- end -}}
+{{- if not (get $v.config "VOICE_AGENT_BASE_URL") -}}
+{{- $problems = append $problems "config.VOICE_AGENT_BASE_URL is empty: say where the audio of calls goes, e.g. wss://voice.example.com" -}}
+{{- end -}}
+
+{{- if not $v.secret.existingName -}}
+  {{- if not $data.REDIS_URL -}}
+  {{- $problems = append $problems "no Redis: set secret.existingName to a Secret with the key REDIS_URL, or secret.data.REDIS_URL" -}}
+  {{- else if eq (lower $data.REDIS_URL) "embedded" -}}
+  {{- $problems = append $problems "secret.data.REDIS_URL=embedded cannot be used here: every replica, and during a roll also the new one, would have a store of its own and give the same pod to two calls" -}}
+  {{- else if $v.networkPolicy.enabled -}}
+    {{- $servers := regexReplaceAll "^[^:]+://([^/@]*@)?" $data.REDIS_URL "" | splitList "/" | first -}}
+    {{- range regexFindAll ":[0-9]+(,|\\?|$)" $servers -1 -}}
+      {{- $port := regexFind "[0-9]+" . | int -}}
+      {{- $known := false -}}
+      {{- range $v.networkPolicy.egress.redis.ports -}}{{- if eq (int .) $port -}}{{- $known = true -}}{{- end -}}{{- end -}}
+      {{- if not $known -}}
+      {{- $problems = append $problems (printf "REDIS_URL uses port %d, which the NetworkPolicy forbids: add it to networkPolicy.egress.redis.ports" $port) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $key := list "SMART_ROUTER_API_KEY" "SMART_ROUTER_ADMIN_KEY" -}}
+    {{- if not (get $data $key) -}}
+    {{- $problems = append $problems (printf "no %s: set secret.existingName to a Secret with this key, or secret.data.%s (openssl rand -hex 24)" $key $key) -}}
+    {{- else if lt (len (get $data $key)) 16 -}}
+    {{- $problems = append $problems (printf "secret.data.%s has fewer than 16 characters (openssl rand -hex 24)" $key) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if and $data.SMART_ROUTER_API_KEY (eq $data.SMART_ROUTER_API_KEY $data.SMART_ROUTER_ADMIN_KEY) -}}
+  {{- $problems = append $problems "secret.data.SMART_ROUTER_ADMIN_KEY equals SMART_ROUTER_API_KEY: every voice agent would be an operator" -}}
+  {{- end -}}
+  {{- if and $data.DATABASE_URL $v.networkPolicy.enabled (not $v.networkPolicy.egress.postgres.enabled) -}}
+  {{- $problems = append $problems "secret.data.DATABASE_URL is set, but the NetworkPolicy forbids Postgres: set networkPolicy.egress.postgres.enabled" -}}
+  {{- end -}}
+{{- end -}}
+
+{{- $election := $v.leaderElection -}}
+{{- if le (float64 $election.leaseDurationSeconds) (float64 $election.renewDeadlineSeconds) -}}
+{{- $problems = append $problems (printf "leaderElection.leaseDurationSeconds (%v) must be longer than renewDeadlineSeconds (%v), or two replicas lead at once" $election.leaseDurationSeconds $election.renewDeadlineSeconds) -}}
+{{- end -}}
+{{- if le (mulf (float64 $election.renewDeadlineSeconds) 10.0) (mulf (float64 $election.retryPeriodSeconds) 12.0) -}}
+{{- $problems = append $problems (printf "leaderElection.renewDeadlineSeconds (%v) must be longer than 1.2 * retryPeriodSeconds (%v), or one lost request ends a term" $election.renewDeadlineSeconds $election.retryPeriodSeconds) -}}
+{{- end -}}
+{{- if and (not $election.enabled) $several -}}
+{{- $problems = append $problems "leaderElection.enabled is false with more than one replica: each would take the pools from the others; set replicaCount to 1 and autoscaling.enabled to false, or turn the election on" -}}
+{{- end -}}
+
+{{- if and $v.autoscaling.enabled (gt (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas)) -}}
+{{- $problems = append $problems "autoscaling.minReplicas is greater than maxReplicas" -}}
+{{- end -}}
+{{- if $v.ingress.enabled -}}
+  {{- if not $v.ingress.host -}}
+  {{- $problems = append $problems "ingress.enabled without ingress.host: say the name the providers call" -}}
+  {{- end -}}
+  {{- if not (or (get $v.config "PUBLIC_URL") (get $v.config "TRUST_PROXY")) -}}
+  {{- $problems = append $problems "ingress.enabled without config.PUBLIC_URL (or TRUST_PROXY): behind a proxy every provider signature would be wrong" -}}
+  {{- end -}}
+{{- end -}}
+
+{{- $own := include "smart-router.ownVariables" . | fromYamlArray -}}
+{{- range $v.extraEnv -}}
+  {{- if has .name $own -}}
+  {{- $problems = append $problems (printf "extraEnv sets %s, which the chart sets itself: use the value that the comments in values.yaml name" .name) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- if $problems -}}
+{{- fail (printf "\n\nsmart-router cannot be installed like this:\n  - %s\n" (join "\n  - " $problems)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Set by the chart, from other values or from the Secret. */}}
+{{- define "smart-router.ownVariables" -}}
+- HTTP_HOST
+- HTTP_PORT
+- METRICS_PORT
+- POD_NAME
+- POD_SOURCE
+- NAMESPACE
+- POD_LABEL_SELECTOR
+- SHUTDOWN_TIMEOUT
+- TIER_CONFIG
+- LEADER_ELECTION_ENABLED
+- LEADER_ELECTION_LOCK_NAME
+- LEADER_ELECTION_NAMESPACE
+- LEADER_ELECTION_DURATION
+- LEADER_ELECTION_RENEW_DEADLINE
+- LEADER_ELECTION_RETRY_PERIOD
+- LEADER_LOSS
+- NODE_EXTRA_CA_CERTS
+- REDIS_URL
+- SMART_ROUTER_API_KEY
+- SMART_ROUTER_ADMIN_KEY
+- TWILIO_AUTH_TOKEN
+- PLIVO_AUTH_TOKEN
+- EXOTEL_WEBHOOK_TOKEN
+- DATABASE_URL
+{{- end -}}

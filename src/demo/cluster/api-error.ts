@@ -1,0 +1,82 @@
+/** What the API server answers when it refuses: a Status object whose code is also the HTTP status. */
+export interface StatusBody {
+  kind: 'Status';
+  apiVersion: 'v1';
+  metadata: { continue?: string };
+  status: 'Success' | 'Failure';
+  message?: string;
+  reason?: string;
+  details?: object;
+  code?: number;
+}
+
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  constructor(
+    readonly code: number,
+    readonly reason: string,
+    message: string,
+    readonly extra: { details?: object; continue?: string; retryAfterSeconds?: number } = {},
+  ) {
+    super(message);
+  }
+
+  get body(): StatusBody {
+    const { details, continue: token } = this.extra;
+    return {
+      kind: 'Status',
+      apiVersion: 'v1',
+      metadata: token === undefined ? {} : { continue: token },
+      status: 'Failure',
+      message: this.message,
+      reason: this.reason,
+      ...(details ? { details } : {}),
+      code: this.code,
+    };
+  }
+}
+
+export const badRequest = (message: string) => new ApiError(400, 'BadRequest', message);
+
+export const expired = (version: number, oldest: number) =>
+  new ApiError(410, 'Expired', `too old resource version: ${version} (${oldest})`);
+
+export const conflict = (resource: string, name: string, why: string) =>
+  new ApiError(409, 'Conflict', `Operation cannot be fulfilled on ${resource} "${name}": ${why}`, {
+    details: { name, kind: resource },
+  });
+
+export const notFound = (resource: string, name: string) =>
+  new ApiError(404, 'NotFound', `${resource} "${name}" not found`, { details: { name, kind: resource } });
+
+export const invalid = (kind: string, name: string, field: string, why: string) =>
+  new ApiError(422, 'Invalid', `${kind} "${name}" is invalid: ${field}: ${why}`, {
+    details: { name, kind, causes: [{ reason: 'FieldValueInvalid', message: why, field }] },
+  });
+
+/** Reasons as the API server pairs them with a status; an injected fault looks like the real thing. */
+const reasons: Readonly<Record<number, string>> = {
+  400: 'BadRequest',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'NotFound',
+  405: 'MethodNotAllowed',
+  409: 'Conflict',
+  410: 'Expired',
+  413: 'RequestEntityTooLarge',
+  415: 'UnsupportedMediaType',
+  422: 'Invalid',
+  429: 'TooManyRequests',
+  500: 'InternalError',
+  503: 'ServiceUnavailable',
+  504: 'Timeout',
+};
+
+export function refusalOf(code: number, message: string, retryAfterSeconds?: number): ApiError {
+  return new ApiError(
+    code,
+    reasons[code] ?? 'Unknown',
+    message,
+    retryAfterSeconds === undefined ? {} : { retryAfterSeconds },
+  );
+}

@@ -1,0 +1,136 @@
+/**
+ * A small Kubernetes cluster inside the process: an API server on loopback that behaves like the real one where a
+ * client can tell (lists in pages of one moment, watches with bookmarks and 410, conflicts on writes, deletion in two
+ * steps), pods that a test or a simulated StatefulSet moves about, and faults to order.
+ *
+ * It promises the semantics, not the load or the security of the real one: everything is in memory and ends with
+ * `stop()`, there is no TLS, and nothing runs in its pods but what the caller lets run.
+ */
+import { createHash } from 'node:crypto';
+import type { Clock } from '../../clock.js';
+import { refusalOf } from './api-error.js';
+import { Faults } from './faults.js';
+import { Pods } from './pods.js';
+import { Registry } from './registry.js';
+import { type PolicyRule, RequestLog } from './requests.js';
+import { ApiServer } from './server.js';
+import { Store } from './store.js';
+import { Terminations } from './terminations.js';
+import { Watches } from './watching.js';
+
+export interface ClusterOptions {
+  clock: Clock;
+  /** Default: any free one. */
+  port?: number;
+  /** Where pods live when nobody says otherwise, and the namespace of the kubeconfig. Default: `default`. */
+  namespace?: string;
+  /**
+   * Set: requests need this token, or one that `kubeconfigFor` gave out. kubectl sends no token over plain HTTP, so
+   * it can look into a cluster without one only.
+   */
+  token?: string;
+  /** How many changes of each resource a watch can go back. Default: 10,000. */
+  historyLimit?: number;
+  /** Default: one minute, as the real server does. */
+  bookmarkIntervalMs?: number;
+  /** No page is longer, whatever limit is asked for. Default: no bound. */
+  maxPage?: number;
+  /** The rules of a Role: what none of them allows is refused with 403. Default: everything is allowed. */
+  rules?: readonly PolicyRule[];
+}
+
+export interface Cluster {
+  readonly url: string;
+  readonly port: number;
+  readonly namespace: string;
+  readonly clock: Clock;
+  /** The text of a kubeconfig file for the client `default`. */
+  readonly kubeconfig: string;
+  /** The same for a client of its own name, by which faults and the request log know it. */
+  kubeconfigFor(client: string): string;
+  readonly pods: Pods;
+  readonly faults: Faults;
+  readonly requests: RequestLog;
+  /** Of pods, leases and everything: the version of the latest write. */
+  readonly resourceVersion: number;
+  readonly openWatches: number;
+  /** For controllers that live beside the API server. */
+  readonly internals: { store: Store; registry: Registry; terminations: Terminations };
+  stop(): Promise<void>;
+}
+
+const defaultClient = 'default';
+
+export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+  const { clock, port = 0, namespace = 'default', token, historyLimit = 10_000 } = options;
+  const { bookmarkIntervalMs = 60_000, maxPage = Number.POSITIVE_INFINITY, rules } = options;
+  const store = new Store(historyLimit);
+  const terminations = new Terminations(store, clock);
+  const registry = new Registry(store, clock, terminations);
+  const watches = new Watches(store, clock, bookmarkIntervalMs);
+  const requests = new RequestLog();
+  const clients = new Map<string, string>();
+  const clientOf = (authorization: string | undefined): string => {
+    const given = /^Bearer (.+)$/i.exec(authorization ?? '')?.[1];
+    const client = given === undefined ? undefined : clients.get(given);
+    if (client === undefined && token !== undefined) throw refusalOf(401, 'Unauthorized');
+    return client ?? 'anonymous';
+  };
+  const server = new ApiServer({ clock, store, registry, watches, requests, maxPage, clientOf, rules });
+  const faults = new Faults(store, watches, server, clock);
+  server.useFaults(faults);
+  await server.open(port);
+
+  const url = `http://127.0.0.1:${server.port}`;
+  const tokenFor = (client: string): string => {
+    const hash = createHash('sha256')
+      .update(`${token ?? ''} ${client}`)
+      .digest('hex')
+      .slice(0, 32);
+    const own = client === defaultClient && token !== undefined ? token : `${client}-${hash}`;
+    clients.set(own, client);
+    return own;
+  };
+  const kubeconfigFor = (client: string) => kubeconfigOf(url, namespace, client, tokenFor(client));
+  const kubeconfig = kubeconfigFor(defaultClient);
+
+  return {
+    url,
+    port: server.port,
+    namespace,
+    clock,
+    kubeconfig,
+    kubeconfigFor,
+    pods: new Pods(registry, store, clock, namespace),
+    faults,
+    requests,
+    get resourceVersion() {
+      return store.version;
+    },
+    get openWatches() {
+      return watches.size;
+    },
+    internals: { store, registry, terminations },
+    async stop() {
+      terminations.stop();
+      faults.clear();
+      await server.close();
+    },
+  };
+}
+
+/** JSON is YAML: no name needs quoting rules of its own. */
+function kubeconfigOf(server: string, namespace: string, client: string, token: string): string {
+  return JSON.stringify(
+    {
+      apiVersion: 'v1',
+      kind: 'Config',
+      clusters: [{ name: 'simulated', cluster: { server } }],
+      users: [{ name: client, user: { token } }],
+      contexts: [{ name: 'simulated', context: { cluster: 'simulated', user: client, namespace } }],
+      'current-context': 'simulated',
+    },
+    null,
+    2,
+  );
+}

@@ -1,0 +1,124 @@
+/**
+ * The shapes that travel over the Kubernetes API, as far as the simulator fills or reads them, and the merge patch
+ * that changes them. Whatever else a client writes into an object is kept as it came.
+ */
+export type Labels = Readonly<Record<string, string>>;
+
+export interface OwnerReference {
+  apiVersion: string;
+  kind: string;
+  name: string;
+  uid: string;
+  controller?: boolean;
+  blockOwnerDeletion?: boolean;
+}
+
+export interface ObjectMeta {
+  name: string;
+  generateName?: string;
+  namespace: string;
+  uid: string;
+  resourceVersion: string;
+  generation?: number;
+  creationTimestamp: string;
+  deletionTimestamp?: string;
+  deletionGracePeriodSeconds?: number;
+  labels?: Record<string, string>;
+  annotations?: Record<string, string>;
+  ownerReferences?: OwnerReference[];
+}
+
+export interface KubeObject {
+  kind: string;
+  apiVersion: string;
+  metadata: ObjectMeta;
+  spec?: object;
+  status?: object;
+}
+
+/** What a client sends: anything may be missing. */
+export interface Draft {
+  kind?: string;
+  apiVersion?: string;
+  metadata?: Partial<ObjectMeta>;
+  spec?: object;
+  status?: object;
+}
+
+export interface PodCondition {
+  type: string;
+  status: 'True' | 'False' | 'Unknown';
+  lastProbeTime: string | null;
+  lastTransitionTime: string;
+  reason?: string;
+  message?: string;
+}
+
+export interface ContainerState {
+  running?: { startedAt: string };
+  waiting?: { reason: string; message?: string };
+  terminated?: {
+    exitCode: number;
+    reason: string;
+    startedAt?: string;
+    finishedAt: string;
+    containerID?: string;
+  };
+}
+
+export interface ContainerStatus {
+  name: string;
+  ready: boolean;
+  started: boolean;
+  restartCount: number;
+  image: string;
+  imageID: string;
+  containerID?: string;
+  state: ContainerState;
+  lastState: ContainerState;
+}
+
+export interface PodSpec {
+  nodeName?: string;
+  terminationGracePeriodSeconds?: number;
+  containers: { name: string; image: string; [field: string]: unknown }[];
+  [field: string]: unknown;
+}
+
+export interface PodStatus {
+  phase: 'Pending' | 'Running' | 'Succeeded' | 'Failed' | 'Unknown';
+  conditions?: PodCondition[];
+  hostIP?: string;
+  podIP?: string;
+  podIPs?: { ip: string }[];
+  startTime?: string;
+  containerStatuses?: ContainerStatus[];
+  qosClass?: string;
+  reason?: string;
+  message?: string;
+}
+
+export interface Pod extends KubeObject {
+  spec: PodSpec;
+  status: PodStatus;
+}
+
+/** RFC 7386: null takes a field away, an object is merged, anything else (a list too) replaces. */
+export function mergePatch(target: unknown, patch: unknown): unknown {
+  if (!isRecord(patch)) return patch;
+  const merged: Record<string, unknown> = isRecord(target) ? { ...target } : {};
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null) delete merged[key];
+    else merged[key] = mergePatch(merged[key], value);
+  }
+  return merged;
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Kubernetes writes times in whole seconds, except those of a Lease. */
+export function kubeTime(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19)}Z`;
+}

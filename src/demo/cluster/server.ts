@@ -1,0 +1,283 @@
+/**
+ * The HTTP side of the simulated API server: authentication, faults, RBAC, then the request itself. Every refusal is
+ * a Status body; a bug of the simulator is a 500 with its message, never a connection that hangs.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Clock } from '../../clock.js';
+import { ApiError, badRequest, refusalOf } from './api-error.js';
+import { discoveryOf } from './discovery.js';
+import type { Faults, RequestFault } from './faults.js';
+import { countOf, listOf } from './listing.js';
+import { type Draft, isRecord } from './objects.js';
+import type { DeleteOptions, Registry } from './registry.js';
+import {
+  authorize,
+  type PolicyRule,
+  type RequestLog,
+  type SeenRequest,
+  type Target,
+  targetOf,
+  verbOf,
+} from './requests.js';
+import { resources } from './resources.js';
+import { selectorOf } from './selectors.js';
+import type { Store } from './store.js';
+import type { Watches } from './watching.js';
+
+export interface ServerParts {
+  clock: Clock;
+  store: Store;
+  registry: Registry;
+  watches: Watches;
+  requests: RequestLog;
+  maxPage: number;
+  /** Throws 401, or gives the name of the client. */
+  clientOf(authorization: string | undefined): string;
+  rules: readonly PolicyRule[] | undefined;
+}
+
+interface Answer {
+  code: number;
+  body: string;
+  retryAfterSeconds?: number;
+}
+
+const longestBody = 3 * 1024 * 1024;
+/** The real server ends a watch after 30 to 60 minutes when the client names no time. */
+const watchMs = 30 * 60_000;
+
+export class ApiServer {
+  readonly #parts: ServerParts;
+  readonly #server: Server;
+  #faults: Faults | undefined;
+  #port = 0;
+
+  constructor(parts: ServerParts) {
+    this.#parts = parts;
+    this.#server = createServer((request, response) => void this.#serve(request, response));
+    // Longer than any pause of a client: a server that closes idle connections makes requests fail by chance.
+    this.#server.keepAliveTimeout = 600_000;
+  }
+
+  /** Given later, because faults reach the socket of this server. */
+  useFaults(faults: Faults): void {
+    this.#faults = faults;
+  }
+
+  get port(): number {
+    return this.#port;
+  }
+
+  async open(port = this.#port): Promise<void> {
+    if (this.#server.listening) return;
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(port, '127.0.0.1', () => {
+        this.#server.off('error', reject);
+        resolve();
+      });
+    });
+    this.#port = (this.#server.address() as AddressInfo).port;
+  }
+
+  async close(): Promise<void> {
+    if (!this.#server.listening) return;
+    await new Promise<void>((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    response.on('error', () => undefined);
+    let fault: RequestFault | undefined;
+    let answer: Answer | undefined;
+    try {
+      const url = new URL(request.url ?? '/', 'http://cluster');
+      const client = this.#parts.clientOf(request.headers.authorization);
+      const target = targetOf(url.pathname, resources);
+      if (target) {
+        const seen = seenOf(request, url, target, client);
+        const gone = new AbortController();
+        response.once('close', () => gone.abort());
+        // Before the faults: what a client wanted counts, whatever became of it.
+        this.#parts.requests.add(seen);
+        const body = await textOf(request);
+        fault = await this.#faults?.meet(seen, gone.signal);
+        if (response.destroyed) return;
+        if (fault?.reset || fault?.hang) return void request.socket.resetAndDestroy();
+        if (fault?.status !== undefined) {
+          throw refusalOf(fault.status, 'a fault of the simulated cluster', fault.retryAfterSeconds);
+        }
+        if (this.#parts.rules) authorize(this.#parts.rules, seen);
+        answer = this.#answer(seen, target, url.searchParams, body, request, response);
+        if (fault?.lost) return void request.socket.resetAndDestroy();
+      } else answer = this.#plain(request.method ?? 'GET', url.pathname);
+    } catch (error) {
+      answer = failureOf(error);
+    }
+    if (answer) send(response, answer);
+  }
+
+  /** Undefined for a watch, which goes on. */
+  #answer(
+    seen: SeenRequest,
+    target: Target,
+    query: URLSearchParams,
+    text: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Answer | undefined {
+    const { store, registry, maxPage } = this.#parts;
+    const { resource, namespace, name = '', subresource } = target;
+    const part = subresource === 'status' ? 'status' : 'main';
+    if (seen.verb === 'list') return { code: 200, body: listOf(store, resource, namespace, query, maxPage) };
+    if (seen.verb === 'watch') {
+      this.#watch(seen, target, query, response);
+      return undefined;
+    }
+    if (namespace === undefined)
+      throw refusalOf(405, 'the server does not allow this method on the requested resource');
+    switch (seen.verb) {
+      case 'get':
+        return { code: 200, body: registry.get(resource, namespace, name).json };
+      case 'create':
+        return { code: 201, body: registry.create(resource, namespace, draftOf(text)).json };
+      case 'update': {
+        const existed = store.find(resource, namespace, name) !== undefined;
+        const { json } = registry.update(resource, namespace, name, draftOf(text), part);
+        return { code: existed ? 200 : 201, body: json };
+      }
+      case 'patch': {
+        const patch = patchOf(request.headers['content-type'] ?? '', text);
+        return { code: 200, body: registry.patch(resource, namespace, name, patch, part).json };
+      }
+      case 'delete': {
+        const { version } = registry.delete(resource, namespace, name, deletionOf(query, text));
+        const details = { name, group: resource.group, kind: resource.plural, uid: version.uid };
+        const success = { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details };
+        return { code: 200, body: resource.graceful ? version.json : JSON.stringify(success) };
+      }
+    }
+  }
+
+  #watch(
+    seen: SeenRequest,
+    { resource, namespace }: Target,
+    query: URLSearchParams,
+    response: ServerResponse,
+  ): void {
+    const { watches, clock } = this.#parts;
+    watches.open(seen, response, {
+      resource,
+      namespace,
+      selector: selectorOf(query.get('labelSelector') ?? '', query.get('fieldSelector') ?? ''),
+      since: countOf(query, 'resourceVersion') || undefined,
+      bookmarks: isTrue(query.get('allowWatchBookmarks')),
+      timeoutMs: countOf(query, 'timeoutSeconds') * 1000 || watchMs * (1 + clock.random()),
+    });
+  }
+
+  #plain(method: string, path: string): Answer {
+    const text = discoveryOf(path, `127.0.0.1:${this.#port}`);
+    if (text === undefined) throw refusalOf(404, 'the server could not find the requested resource');
+    if (method !== 'GET' && method !== 'HEAD') throw refusalOf(405, 'the server does not allow this method');
+    return { code: 200, body: text };
+  }
+}
+
+function seenOf(request: IncomingMessage, url: URL, target: Target, client: string): SeenRequest {
+  const { method = 'GET', headers } = request;
+  const { resource, subresource, namespace, name } = target;
+  const verb = verbOf(method, name !== undefined, isTrue(url.searchParams.get('watch')));
+  if (!verb) throw refusalOf(405, 'the server does not allow this method on the requested resource');
+  return {
+    client,
+    userAgent: headers['user-agent'] ?? '',
+    method,
+    path: url.pathname + url.search,
+    verb,
+    resource: subresource === undefined ? resource.plural : `${resource.plural}/${subresource}`,
+    group: resource.group,
+    namespace,
+    name,
+  };
+}
+
+const isTrue = (text: string | null) => text === 'true' || text === '1';
+
+async function textOf(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > longestBody) throw refusalOf(413, `limit is ${longestBody}`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function recordOf(text: string): Record<string, unknown> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw badRequest(
+      `the object provided is unrecognized: ${error instanceof Error ? error.message : error}`,
+    );
+  }
+  if (!isRecord(value)) throw badRequest('the object provided is unrecognized: it is no object');
+  return value;
+}
+
+function draftOf(text: string): Draft {
+  const draft = recordOf(text);
+  for (const field of ['metadata', 'spec', 'status']) {
+    if (draft[field] != null && !isRecord(draft[field])) throw badRequest(`${field}: it is no object`);
+  }
+  return draft as Draft;
+}
+
+/** Strategic merge differs from a merge only in how it treats lists; without one they are the same. */
+function patchOf(contentType: string, text: string): Record<string, unknown> {
+  const patch = recordOf(text);
+  const type = contentType.split(';')[0]?.trim();
+  const isMerge =
+    type === 'application/merge-patch+json' ||
+    (type === 'application/strategic-merge-patch+json' && !JSON.stringify(patch).includes('['));
+  if (!isMerge) throw refusalOf(415, `the simulated cluster takes application/merge-patch+json, not ${type}`);
+  return patch;
+}
+
+function deletionOf(query: URLSearchParams, text: string): DeleteOptions {
+  const body = text === '' ? {} : recordOf(text);
+  const seconds = query.has('gracePeriodSeconds')
+    ? countOf(query, 'gracePeriodSeconds')
+    : body.gracePeriodSeconds;
+  const { uid, resourceVersion } = (body.preconditions ?? {}) as Record<string, string | undefined>;
+  return { graceMs: typeof seconds === 'number' ? seconds * 1000 : undefined, uid, resourceVersion };
+}
+
+function failureOf(error: unknown): Answer {
+  const refusal = error instanceof ApiError ? error : refusalOf(500, `Internal error occurred: ${error}`);
+  const { retryAfterSeconds } = refusal.extra;
+  return {
+    code: refusal.code,
+    body: JSON.stringify(refusal.body),
+    ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+  };
+}
+
+function send(response: ServerResponse, { code, body, retryAfterSeconds }: Answer): void {
+  if (response.headersSent || response.destroyed) return;
+  const bytes = Buffer.from(body);
+  response.writeHead(code, {
+    'content-type': 'application/json',
+    'content-length': bytes.length,
+    ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
+    // What is left of a body that was too long would be taken for the next request.
+    ...(code === 413 ? { connection: 'close' } : {}),
+  });
+  response.end(bytes);
+}

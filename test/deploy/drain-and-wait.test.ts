@@ -1,0 +1,190 @@
+/** The preStop hooks as they are shipped, run for real against a real router. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { type Engine, engines, findOnPath } from '../support/engines.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+import { root } from './manifests.js';
+
+const apiKey = 'the-agents-own-key';
+const bearer = { authorization: `Bearer ${apiKey}` };
+const routerEnv = {
+  STATIC_PODS: 'gold-1=gold',
+  SMART_ROUTER_API_KEY: apiKey,
+  SMART_ROUTER_ADMIN_KEY: 'the-operators-own-key',
+};
+
+const hooks = [
+  { name: 'drain-and-wait.mjs', program: process.execPath },
+  { name: 'drain-and-wait.sh', program: findOnPath('curl') && findOnPath('sh') },
+];
+
+describe.each(hooks)('$name', ({ name, program }) => {
+  const runs = it.skipIf(program === undefined);
+  const missing = program === undefined ? ' [curl is not on PATH]' : '';
+  let engine: Engine;
+  let router: TestRouter;
+  let port: number;
+  const hookEnds: (() => Promise<void>)[] = [];
+
+  beforeAll(async () => {
+    const kind = engines.find((one) => one.available() === true);
+    if (!kind) throw new Error('no engine can run here');
+    engine = await kind.start();
+  });
+  afterAll(() => engine.stop());
+
+  beforeEach(async () => {
+    router = await startTestRouter(engine.url, routerEnv);
+    port = router.port;
+  });
+  afterEach(async () => {
+    for (const end of hookEnds.splice(0)) await end();
+    await router.post('/release', { call_sid: 'CA1' }, bearer);
+    await router.post('/undrain', { pod_name: 'gold-1' }, bearer);
+    await router.stop();
+  });
+
+  interface Hook {
+    readonly ended: Promise<number | null>;
+    readonly running: boolean;
+    readonly output: string;
+  }
+
+  /** Short waits, so that it asks again and again within a test. */
+  function startHook(env: Record<string, string> = {}): Hook {
+    const child: ChildProcess = spawn(program ?? '', [`${root}deploy/examples/${name}`], {
+      env: {
+        PATH: process.env.PATH,
+        SMART_ROUTER_URL: `http://127.0.0.1:${port}`,
+        SMART_ROUTER_API_KEY: apiKey,
+        POD_NAME: 'gold-1',
+        DRAIN_TIMEOUT_SECONDS: '60',
+        DRAIN_WAIT_SECONDS: '1',
+        ...env,
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream?.on('data', (chunk: Buffer) => {
+        output += chunk;
+      });
+    const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+    hookEnds.push(async () => {
+      child.kill('SIGKILL');
+      await ended;
+    });
+    return {
+      ended,
+      get running() {
+        return child.exitCode === null;
+      },
+      get output() {
+        return output;
+      },
+    };
+  }
+
+  const allocate = () => router.post('/allocate', { call_sid: 'CA1' }, bearer);
+  const draining = () =>
+    until(async () => (await router.get('/pod/gold-1', bearer)).body.is_draining, 'the pod drains');
+
+  runs(`a pod without calls is drained, and the hook ends at once${missing}`, async () => {
+    const hook = startHook();
+    expect(await hook.ended).toBe(0);
+    expect(hook.output).toBe('no calls left on gold-1\n');
+    expect((await router.get('/pod/gold-1', bearer)).body.is_draining).toBe(true);
+    expect((await allocate()).status).toBe(503);
+  });
+
+  runs(`it ends only after the last call has ended, having asked several times${missing}`, async () => {
+    await allocate();
+    const hook = startHook();
+    await draining();
+    const drains = () => router.logs().filter(({ endpoint }) => endpoint === '/api/v1/drain').length;
+    await until(() => drains() >= 2, 'it has asked twice');
+    expect(hook.running).toBe(true);
+    await router.post('/release', { call_sid: 'CA1' }, bearer);
+    expect(await hook.ended).toBe(0);
+    expect(hook.output).toBe('1 live calls on gold-1\nno calls left on gold-1\n');
+  });
+
+  runs(`it survives a router that stops, is gone and comes back, with the call alive${missing}`, async () => {
+    await allocate();
+    const hook = startHook({ DRAIN_WAIT_SECONDS: '30' });
+    await draining();
+    await router.stop();
+    await until(() => hook.output.includes('did not answer'), 'it has met nobody');
+    router = await startTestRouter(engine.url, { ...routerEnv, HTTP_PORT: String(port) });
+    await until(() => router.context.feed.listeners === 1, 'it asks again');
+    expect(hook.running).toBe(true);
+    await router.post('/release', { call_sid: 'CA1' }, bearer);
+    expect(await hook.ended).toBe(0);
+  });
+
+  runs(`it ends when the time is up, and says what it leaves behind${missing}`, async () => {
+    await allocate();
+    const hook = startHook({ DRAIN_TIMEOUT_SECONDS: '1', DRAIN_WAIT_SECONDS: '30' });
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toMatch(/time is up: 1 live calls on gold-1\n$/);
+  });
+
+  runs(`it ends when the time is up with no router at all${missing}`, async () => {
+    const hook = startHook({ DRAIN_TIMEOUT_SECONDS: '1', SMART_ROUTER_URL: 'http://127.0.0.1:1' });
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toMatch(/time is up: an unknown number of live calls on gold-1\n$/);
+  });
+
+  runs(`a pod the router does not know has nothing to wait for${missing}`, async () => {
+    const hook = startHook({ POD_NAME: 'stranger-1' });
+    expect(await hook.ended).toBe(0);
+    expect(hook.output).toBe('the router does not know stranger-1: nothing to wait for\n');
+  });
+
+  runs(`a 404 of something else than the router is no word about the pod${missing}`, async () => {
+    const stranger = await listen(404, '<h1>default backend</h1>');
+    const hook = startHook({ SMART_ROUTER_URL: stranger, DRAIN_TIMEOUT_SECONDS: '1' });
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toContain('time is up');
+  });
+
+  runs(`a wrong request is not repeated for an hour${missing}`, async () => {
+    const hook = startHook({ POD_NAME: 'Not_A_Pod' });
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toContain('pod_name');
+  });
+
+  runs(`a key in a file is read again, so that a new one works while it waits${missing}`, async () => {
+    await allocate();
+    const file = join(tmpdir(), `smart-router-key-${process.pid}-${name}`);
+    onTestFinished(() => rmSync(file, { force: true }));
+    writeFileSync(file, 'a-key-of-yesterday\n');
+    const hook = startHook({ SMART_ROUTER_API_KEY: '', SMART_ROUTER_API_KEY_FILE: file });
+    await until(() => /401|unauthorized/.test(hook.output), 'it was refused');
+    expect(hook.running).toBe(true);
+    writeFileSync(file, `${apiKey}\n`);
+    await draining();
+    await router.post('/release', { call_sid: 'CA1' }, bearer);
+    expect(await hook.ended).toBe(0);
+    expect(hook.output).not.toContain(apiKey);
+  });
+
+  runs(`without its settings it says which${missing}`, async () => {
+    const hook = startHook({ POD_NAME: '' });
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toContain('SMART_ROUTER_URL and POD_NAME must be set');
+  });
+});
+
+async function listen(status: number, body: string): Promise<string> {
+  const server: Server = createServer((_, response) => response.writeHead(status).end(body));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  const address = server.address();
+  return `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
+}

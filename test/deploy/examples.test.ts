@@ -1,0 +1,199 @@
+/** The manifests beside the chart: agents, their autoscaler, the proxy. */
+import { readdirSync } from 'node:fs';
+import { beforeAll, describe, expect, it } from 'vitest';
+import {
+  chart,
+  describeWith,
+  type EnvEntry,
+  type Manifest,
+  only,
+  parse,
+  parseTyped,
+  readText,
+  render,
+  root,
+  run,
+  selects,
+} from './manifests.js';
+
+const folders = ['deploy/examples', 'deploy/nginx'];
+const containerOf = ({ spec }: Manifest) => spec.template.spec.containers[0];
+const envOf = (workload: Manifest, name: string) =>
+  containerOf(workload).env.find((entry: EnvEntry) => entry.name === name)?.value;
+
+describeWith('kubectl', 'kustomize', () => {
+  it.each(folders)('%s renders, and every field is one of the Kubernetes API', (folder) => {
+    const { code, stdout, stderr } = run('kubectl', 'kustomize', root + folder);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const written = parse(stdout);
+    expect(written.length).toBeGreaterThan(3);
+    expect(parseTyped(stdout)).toEqual(written);
+  });
+
+  it('the agents get both hooks as they are in the folder, under a name that stays', () => {
+    const { data } = only(
+      parse(run('kubectl', 'kustomize', `${root}deploy/examples`).stdout),
+      'ConfigMap',
+      'drain-and-wait',
+    );
+    expect(data).toEqual({
+      'drain-and-wait.mjs': readText('deploy/examples/drain-and-wait.mjs'),
+      'drain-and-wait.sh': readText('deploy/examples/drain-and-wait.sh'),
+    });
+  });
+
+  it('a new configuration of the proxy means new pods', () => {
+    const manifests = parse(run('kubectl', 'kustomize', `${root}deploy/nginx`).stdout);
+    const config = only(manifests, 'ConfigMap');
+    expect(config.data['nginx.conf.template']).toBe(readText('deploy/nginx/nginx.conf'));
+    expect(config.metadata.name).toMatch(/^voice-proxy-\w+$/);
+    const { volumes } = only(manifests, 'Deployment').spec.template.spec;
+    expect(volumes[0].configMap.name).toBe(config.metadata.name);
+  });
+});
+
+describe('the voice agents', () => {
+  const manifests = parse(readText('deploy/examples/voice-agent-statefulset.yaml'));
+  const agents = only(manifests, 'StatefulSet');
+  const pod = agents.spec.template;
+
+  it('wait for their calls before they go, with grace enough', () => {
+    const { command } = containerOf(agents).lifecycle.preStop.exec;
+    expect(command).toEqual(['node', '/etc/smart-router/bin/drain-and-wait.mjs']);
+    const mounts: { name: string; mountPath: string }[] = containerOf(agents).volumeMounts;
+    expect(mounts).toContainEqual(
+      expect.objectContaining({ name: 'drain-and-wait', mountPath: '/etc/smart-router/bin' }),
+    );
+    expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(
+      Number(envOf(agents, 'DRAIN_TIMEOUT_SECONDS')) + 30,
+    );
+  });
+
+  it('have the API key from a Secret, and no other', () => {
+    const file = envOf(agents, 'SMART_ROUTER_API_KEY_FILE');
+    const mount = containerOf(agents).volumeMounts.find(({ mountPath }: { mountPath: string }) =>
+      file.startsWith(mountPath),
+    );
+    const volume = pod.spec.volumes.find(({ name }: { name: string }) => name === mount.name);
+    expect(volume.secret.secretName).toBe('smart-router-agent');
+    expect(JSON.stringify(manifests)).not.toMatch(/ADMIN/i);
+    expect(pod.spec.automountServiceAccountToken).toBe(false);
+  });
+
+  it('are the ones the chart watches, in a pool of their own, and report before they get calls again', () => {
+    expect(readText('deploy/helm/smart-router/values.yaml')).toContain('labelSelector: app=voice-agent');
+    expect(pod.metadata.labels).toEqual({ app: 'voice-agent', 'smart-router/tier': 'gold' });
+    expect(pod.metadata.annotations).toMatchObject({ 'smart-router/report': 'required' });
+    expect(selects(agents.spec.selector.matchLabels, pod.metadata.labels)).toBe(true);
+    expect(
+      selects(only(manifests, 'PodDisruptionBudget').spec.selector.matchLabels, pod.metadata.labels),
+    ).toBe(true);
+  });
+
+  it('have names in DNS, also while they drain', () => {
+    const service = only(manifests, 'Service', agents.spec.serviceName);
+    expect(service.spec).toMatchObject({ clusterIP: 'None', publishNotReadyAddresses: true });
+    expect(selects(service.spec.selector, pod.metadata.labels)).toBe(true);
+    const proxy = only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment');
+    expect(envOf(proxy, 'AGENT_DOMAIN')).toBe(`${service.metadata.name}.voice.svc.cluster.local`);
+    expect(envOf(proxy, 'AGENT_PORT')).toBe(String(service.spec.ports[0].port));
+  });
+
+  it('may do nothing that a pod need not do', () => {
+    for (const workload of [agents, only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment')]) {
+      expect(workload.spec.template.spec.securityContext).toMatchObject({
+        runAsNonRoot: true,
+        seccompProfile: { type: 'RuntimeDefault' },
+      });
+      expect(containerOf(workload).securityContext).toEqual({
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'] },
+      });
+      expect(containerOf(workload).image).toMatch(/:[\w.-]*\d[\w.-]*$/);
+    }
+  });
+});
+
+describeWith('helm', 'the agents and the chart', () => {
+  it('agree on the address of a release named smart-router in namespace voice', () => {
+    const args = ['--namespace', 'voice', '--values', `${chart}/ci/minimal-values.yaml`];
+    const service = only(parse(run('helm', 'template', 'smart-router', chart, ...args).stdout), 'Service');
+    const { name, namespace } = service.metadata;
+    const agents = only(parse(readText('deploy/examples/voice-agent-statefulset.yaml')), 'StatefulSet');
+    expect(envOf(agents, 'SMART_ROUTER_URL')).toBe(
+      `http://${name}.${namespace}.svc:${service.spec.ports[0].port}`,
+    );
+  });
+
+  it('use a user id that the image has too', () => {
+    const [deployment] = render('minimal').filter(({ kind }) => kind === 'Deployment');
+    expect(readText('Dockerfile')).toContain(
+      `USER ${deployment?.spec.template.spec.securityContext.runAsUser}:`,
+    );
+  });
+});
+
+describe('the proxy', () => {
+  const conf = readText('deploy/nginx/nginx.conf');
+  const proxy = only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment');
+
+  it('every variable of the template is filled in, and no other is touched', () => {
+    const used = [...new Set([...conf.matchAll(/\$\{([A-Z_]+)\}/g)].map(([, name = '']) => name))];
+    const filter = new RegExp(envOf(proxy, 'NGINX_ENVSUBST_FILTER'));
+    expect(used.filter((name) => !filter.test(name))).toEqual([]);
+    const set = containerOf(proxy).env.map(({ name }: EnvEntry) => name);
+    // The image finds the resolvers itself.
+    expect(used.filter((name) => name !== 'NGINX_LOCAL_RESOLVERS' && !set.includes(name))).toEqual([]);
+    expect(set).toContain('NGINX_ENTRYPOINT_LOCAL_RESOLVERS');
+  });
+
+  it('lets running calls end when it is replaced', () => {
+    expect(conf).toContain('worker_shutdown_timeout 1h;');
+    const sleep = Number(containerOf(proxy).lifecycle.preStop.exec.command[1]);
+    expect(proxy.spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThan(3600 + sleep);
+  });
+});
+
+describe('metrics', () => {
+  let texts: [path: string, text: string][];
+  beforeAll(() => {
+    const files = readdirSync(`${root}deploy`, { recursive: true, withFileTypes: true }).filter((entry) =>
+      entry.isFile(),
+    );
+    texts = files.map(({ parentPath, name }) => {
+      const path = `${parentPath}/${name}`.slice(root.length);
+      return [path, readText(path)];
+    });
+  });
+
+  it('every metric that a manifest or a text names is one of the router', () => {
+    const documented = new Set(
+      [...readText('docs/metrics.md').matchAll(/^\| `(\w+)` \|/gm)].map(([, name = '']) => name),
+    );
+    const named = texts.flatMap(([path, text]) =>
+      [...text.matchAll(/\b(?:smart_router|http_request)_\w+/g)].map(
+        ([name]) => [path, name.replace(/_(bucket|count|sum)$/, '')] as const,
+      ),
+    );
+    expect(named.length).toBeGreaterThan(5);
+    expect(named.filter(([, name]) => !documented.has(name))).toEqual([]);
+  });
+
+  it('an autoscaler of agents that looks at capacity, load and unmet demand, and takes no silence for zero', () => {
+    const { spec } = only(parse(readText('deploy/examples/agents-keda.yaml')), 'ScaledObject');
+    const queries = spec.triggers
+      .map(({ metadata }: { metadata: { query: string } }) => metadata.query)
+      .join('\n');
+    for (const name of ['active_calls', 'capacity_calls', 'unmet_demand_total'])
+      expect(queries).toContain(`smart_router_pool_${name}{tier="gold"}`);
+    for (const { metadata } of spec.triggers) expect(metadata.ignoreNullValues).toBe('false');
+    expect(spec).not.toHaveProperty('fallback');
+    const agents = only(parse(readText('deploy/examples/voice-agent-statefulset.yaml')), 'StatefulSet');
+    expect(spec.scaleTargetRef).toEqual({
+      apiVersion: 'apps/v1',
+      kind: 'StatefulSet',
+      name: agents.metadata.name,
+    });
+  });
+});

@@ -1,0 +1,138 @@
+/** Values that cannot work are refused before anything is installed, in words that say what to do. */
+import { expect, it } from 'vitest';
+import { chart, describeWith, run, setArgs, template } from './manifests.js';
+
+/** Values that hold alone; each case adds what makes them wrong. Patterns: helm 3 and 4 word the schema differently. */
+const cases: [what: string, base: string, sets: string[], message: string | RegExp][] = [
+  ['no image', 'minimal', ['image.repository=""'], 'image.repository is empty: build the image'],
+  [
+    'nowhere to send the audio',
+    'minimal',
+    ['config.VOICE_AGENT_BASE_URL=""'],
+    'config.VOICE_AGENT_BASE_URL is empty: say where the audio of calls goes',
+  ],
+  [
+    'no Redis',
+    'minimal',
+    ['secret.existingName=""'],
+    'no Redis: set secret.existingName to a Secret with the key REDIS_URL',
+  ],
+  ['no API key', 'tryout', ['secret.data.SMART_ROUTER_API_KEY=""'], 'no SMART_ROUTER_API_KEY: set'],
+  ['no admin key', 'tryout', ['secret.data.SMART_ROUTER_ADMIN_KEY=""'], 'no SMART_ROUTER_ADMIN_KEY: set'],
+  ['a short key', 'tryout', ['secret.data.SMART_ROUTER_API_KEY="short"'], 'fewer than 16 characters'],
+  [
+    'one key for both',
+    'tryout',
+    ['secret.data.SMART_ROUTER_ADMIN_KEY="example-api-key-0001"'],
+    'every voice agent would be an operator',
+  ],
+  [
+    'an embedded Redis with several replicas',
+    'tryout',
+    ['secret.data.REDIS_URL="embedded"', 'replicaCount=3', 'leaderElection.enabled=true'],
+    'a store of its own and give the same pod to two calls',
+  ],
+  [
+    'an embedded Redis with one replica, which has two during a roll',
+    'tryout',
+    ['secret.data.REDIS_URL="embedded"'],
+    'during a roll also the new one',
+  ],
+  [
+    'a Redis port that the network policy forbids',
+    'tryout',
+    ['secret.data.REDIS_URL="rediss://user:pw@redis.example.com:6380/1"'],
+    'REDIS_URL uses port 6380, which the NetworkPolicy forbids',
+  ],
+  [
+    'one forbidden port among several',
+    'tryout',
+    ['secret.data.REDIS_URL="redis+cluster://a:6379,b:7001?tls=true"'],
+    'REDIS_URL uses port 7001',
+  ],
+  [
+    'Postgres that the network policy forbids',
+    'tryout',
+    ['secret.data.DATABASE_URL="postgres://pg/records"'],
+    'set networkPolicy.egress.postgres.enabled',
+  ],
+  [
+    'a lease as short as the renew deadline',
+    'minimal',
+    ['leaderElection.leaseDurationSeconds=10'],
+    'leaderElection.leaseDurationSeconds (10) must be longer than renewDeadlineSeconds (10), or two replicas lead at once',
+  ],
+  [
+    'a renew deadline of 1.2 retries',
+    'minimal',
+    ['leaderElection.renewDeadlineSeconds=12', 'leaderElection.retryPeriodSeconds=10'],
+    'leaderElection.renewDeadlineSeconds (12) must be longer than 1.2 * retryPeriodSeconds (10)',
+  ],
+  [
+    'several replicas without an election',
+    'minimal',
+    ['leaderElection.enabled=false'],
+    'leaderElection.enabled is false with more than one replica',
+  ],
+  [
+    'an autoscaler without an election',
+    'tryout',
+    ['autoscaling.enabled=true'],
+    'leaderElection.enabled is false with more than one replica',
+  ],
+  [
+    'an autoscaler with its bounds swapped',
+    'minimal',
+    ['autoscaling.enabled=true', 'autoscaling.maxReplicas=2'],
+    'autoscaling.minReplicas is greater than maxReplicas',
+  ],
+  [
+    'an ingress without a name',
+    'minimal',
+    ['ingress.enabled=true', 'config.PUBLIC_URL="https://r.example.com"'],
+    'ingress.enabled without ingress.host',
+  ],
+  [
+    'an ingress behind which no signature holds',
+    'minimal',
+    ['ingress.enabled=true', 'ingress.host="r.example.com"'],
+    'every provider signature would be wrong',
+  ],
+  [
+    'a variable of the chart’s own',
+    'minimal',
+    ['extraEnv=[{"name":"HTTP_PORT","value":"80"}]'],
+    'extraEnv sets HTTP_PORT, which the chart sets itself',
+  ],
+  ['a misspelt value', 'minimal', ['replicas=5'], /replicas'? (is )?not allowed/],
+  ['a misspelt variable', 'minimal', ['config.LEASE_TLL="15m"'], /LEASE_TLL'? (is )?not allowed/],
+  [
+    'a secret among the plain variables',
+    'minimal',
+    ['config.REDIS_URL="redis://x"'],
+    /REDIS_URL'? (is )?not allowed/,
+  ],
+  ['a number without a unit', 'minimal', ['config.LEASE_TTL="900"'], /config[./]LEASE_TTL/],
+  ['the tag latest', 'minimal', ['image.tag="latest"'], /image[./]tag/],
+  ['no replica', 'minimal', ['replicaCount=0'], /replicaCount/],
+];
+
+describeWith('helm', 'the chart refuses', () => {
+  it.each(cases)('%s', (_, base, sets, message) => {
+    const { code, stdout, stderr } = template(base, ...sets);
+    expect(stderr).toMatch(message);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+  });
+
+  it('everything that is missing at once, one line each, and shows no secret', () => {
+    const sets = ['secret.data.SMART_ROUTER_API_KEY="short-key"'];
+    const { stderr } = run('helm', 'template', 'calls', chart, ...setArgs(sets));
+    expect(stderr.match(/^ {2}- /gm)).toHaveLength(5);
+    expect(stderr).not.toContain('short-key');
+  });
+
+  it('no port that is allowed', () => {
+    const url = 'redis+sentinel://u:6380@a:26379,b:26379/name?tls=true';
+    expect(template('tryout', `secret.data.REDIS_URL="${url}"`).code).toBe(0);
+  });
+});

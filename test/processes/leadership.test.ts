@@ -1,0 +1,169 @@
+/**
+ * Three router processes, a simulated API server, a real Redis: who leads, when leaders die, stop, freeze or are cut
+ * off. Spec 3 and invariant 9. Calls are served by the others all the while.
+ */
+import { expect, it } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { electionTimes, type Fleet, openFleet } from '../support/fleet.js';
+import { checkInvariants } from '../support/invariants.js';
+import { allocate, pause, type RouterProcess, release, until, untilServing } from '../support/processes.js';
+
+const { durationMs, renewDeadlineMs, retryPeriodMs } = electionTimes;
+/** Two busy cores and a scaled-down clock: what is promised, and a second for the machine. */
+const machineMs = 1000;
+const retryMs = 1.2 * retryPeriodMs;
+const podNames = Array.from({ length: 6 }, (_, i) => `agent-${i}`);
+
+describeEngines('leadership among three routers', (engine) => {
+  const three = async (env?: Record<string, string>): Promise<[Fleet, RouterProcess[]]> => {
+    const fleet = await openFleet(engine.url);
+    fleet.pods(...podNames);
+    const routers = await Promise.all(['r-0', 'r-1', 'r-2'].map((name) => fleet.start(name, env)));
+    await fleet.leader(routers);
+    for (const router of routers) await untilServing(router, podNames.length);
+    return [fleet, routers];
+  };
+
+  /** Allocates and releases on `routers` until stopped; every answer must be a success. */
+  const traffic = (routers: readonly RouterProcess[]) => {
+    let stopped = false;
+    const problems: string[] = [];
+    let served = 0;
+    const run = async (name: string) => {
+      for (let i = 0; !stopped; i++) {
+        const router = routers[i % routers.length];
+        if (!router) return;
+        const sid = `${name}-${i}`;
+        const given = await allocate(router, sid);
+        const back = await release(router, sid, given.body.fence);
+        if (given.status !== 200 || back.status !== 200)
+          problems.push(`${sid}: ${given.status} ${given.text}, ${back.status} ${back.text}`);
+        else served += 1;
+      }
+    };
+    const ended = Promise.all([run('a'), run('b')]);
+    return {
+      async stop() {
+        stopped = true;
+        await ended;
+        expect(problems).toEqual([]);
+        expect(served).toBeGreaterThan(0);
+      },
+    };
+  };
+  const others = (routers: readonly RouterProcess[], one: RouterProcess) =>
+    routers.filter((router) => router !== one);
+  const epoch = async () => Number(await engine.redis.get('voice:leader:epoch'));
+
+  it('a killed leader is replaced within the lease duration and one retry, and calls go on', async () => {
+    const [fleet, routers] = await three();
+    const first = await fleet.leader(routers);
+    const rest = others(routers, first);
+    const before = await epoch();
+    const calls = traffic(rest);
+    await first.signal('SIGKILL');
+    const killedMs = performance.now();
+    await fleet.leader(rest);
+    expect(performance.now() - killedMs).toBeLessThan(durationMs + retryMs + machineMs);
+    await until('the new leader writes with an epoch of its own', async () => (await epoch()) > before);
+    await calls.stop();
+    // It does the work: a pod that appears now is taken into use.
+    fleet.pods('agent-late');
+    for (const router of rest) await untilServing(router, podNames.length + 1);
+    expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+  });
+
+  it('a leader that stops cleanly is replaced within two retries', async () => {
+    const [fleet, routers] = await three();
+    const first = await fleet.leader(routers);
+    const rest = others(routers, first);
+    const calls = traffic(rest);
+    expect(await first.stop()).toBe(0);
+    const stoppedMs = performance.now();
+    await fleet.leader(rest);
+    expect(performance.now() - stoppedMs).toBeLessThan(2 * retryMs + machineMs);
+    expect(2 * retryMs + machineMs).toBeLessThan(durationMs);
+    await calls.stop();
+  });
+
+  it('a leader that froze past its lease writes nothing afterwards: the state of the new one stands', async () => {
+    const [fleet, routers] = await three({ LEADER_LOSS: 'follow' });
+    const frozen = await fleet.leader(routers);
+    const rest = others(routers, frozen);
+    const calls = traffic(rest);
+    await frozen.signal('SIGSTOP');
+    const next = await fleet.leader(rest);
+    await until('the new leader has taken its epoch', () => next.logged(/^leading:/).length > 0);
+    const before = await epoch();
+    // While it sleeps the cluster changes: a pod comes, another goes.
+    fleet.pods('agent-new');
+    fleet.cluster.pods.remove('agent-0', { graceMs: 0 });
+    const known = async () => (await engine.redis.smembers('voice:pool:gold:assigned')).sort();
+    const wanted = [...podNames.slice(1), 'agent-new'];
+    await until('the new leader has seen it', async () => `${await known()}` === `${wanted}`);
+    await frozen.signal('SIGCONT');
+    await until('the old one follows', async () => {
+      const { body } = await frozen.get('/api/v1/status');
+      return body.is_leader === false && body.leader !== null;
+    });
+    await pause(1500); // two rounds of everything that it would do if it still believed
+    expect(await known()).toEqual(wanted);
+    expect(await epoch()).toBe(before);
+    expect((await fleet.leader(routers)).url).toBe(next.url);
+    await calls.stop();
+    expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+  });
+
+  it('a leader cut off from the API server alone steps down in time, ends itself, and is replaced', async () => {
+    const [fleet, routers] = await three();
+    const cut = await fleet.leader(routers);
+    const rest = others(routers, cut);
+    const calls = traffic(rest);
+    const name = String((await cut.get('/api/v1/status')).body.leader);
+    fleet.cluster.faults.isolate(name, 'hang');
+    const cutMs = performance.now();
+    // Down before anybody else may lead: there is never a second one.
+    await until('it no longer leads', async () => {
+      if (!cut.running) return true;
+      const { status, body } = await cut.get('/api/v1/status');
+      const second = await Promise.all(rest.map((router) => router.get('/api/v1/status')));
+      const leaders = [body, ...second.map((answer) => answer.body)].filter((state) => state.is_leader);
+      expect(leaders.length).toBeLessThan(2);
+      return status === 200 && body.is_leader === false;
+    });
+    expect(performance.now() - cutMs).toBeLessThan(renewDeadlineMs + machineMs);
+    await fleet.leader(rest);
+    await until('its process has ended', () => !cut.running);
+    expect(cut.output).toContain('lost leadership');
+    await calls.stop();
+  });
+
+  it('with LEADER_LOSS=follow it goes on serving calls, and may lead again', async () => {
+    const [fleet, routers] = await three({ LEADER_LOSS: 'follow' });
+    const cut = await fleet.leader(routers);
+    const name = String((await cut.get('/api/v1/status')).body.leader);
+    const heal = fleet.cluster.faults.isolate(name, 'reset');
+    await fleet.leader(others(routers, cut));
+    expect((await allocate(cut, 'while-cut')).status).toBe(200);
+    heal();
+    for (const other of others(routers, cut)) await other.signal('SIGKILL');
+    expect((await fleet.leader([cut])).url).toBe(cut.url);
+    expect((await release(cut, 'while-cut')).status).toBe(200);
+  });
+
+  it('routers start and serve calls with the API server down, and manage the pools when it is back', async () => {
+    const [fleet, routers] = await three();
+    for (const router of routers) await router.stop();
+    await fleet.cluster.faults.down();
+    const late = await fleet.start('r-late');
+    await until('it is ready', async () => (await late.get('/ready')).status === 200);
+    const given = await allocate(late, 'in-the-dark');
+    expect(given).toMatchObject({ status: 200, body: { success: true } });
+    expect((await release(late, 'in-the-dark', given.body.fence)).status).toBe(200);
+    expect((await late.get('/api/v1/status')).body).toMatchObject({ is_leader: false });
+    await fleet.cluster.faults.up();
+    await fleet.leader([late]);
+    fleet.pods('agent-late');
+    await untilServing(late, podNames.length + 1);
+  });
+});
