@@ -10,6 +10,7 @@ export const errorCodes = {
   call_not_found: 404,
   pod_not_found: 404,
   merchant_not_found: 404,
+  nothing_held: 404,
   method_not_allowed: 405,
   stale_fence: 409,
   version_conflict: 409,

@@ -61,6 +61,9 @@ describe('defaults', () => {
       staticPods: undefined,
       podLabelSelector: 'app=voice-agent',
       namespace: 'default',
+      kubeconfig: undefined,
+      kubernetesWatchTimeoutMs: 90_000,
+      registeredPodTtlMs: 45_000,
       leaderElectionEnabled: true,
       leaderElectionLockName: 'smart-router-leader',
       leaderElectionNamespace: 'default',
@@ -101,6 +104,14 @@ describe('defaults', () => {
     expect(loadConfig({ POD_NAME: 'router-0' }).podName).toBe('router-0');
     expect(loadConfig({ NAMESPACE: 'voice' }).leaderElectionNamespace).toBe('voice');
     expect(loadConfig({ NAMESPACE: 'v', LEADER_ELECTION_NAMESPACE: 'w' }).leaderElectionNamespace).toBe('w');
+  });
+
+  it('end a replica that loses leadership only where a restart can mend it, unless told otherwise', () => {
+    expect(loadConfig({ POD_SOURCE: 'kubernetes' }).leaderLoss).toBe('exit');
+    expect(loadConfig({ POD_SOURCE: 'static', STATIC_PODS: 'a' }).leaderLoss).toBe('follow');
+    expect(loadConfig({ POD_SOURCE: 'registered' }).leaderLoss).toBe('follow');
+    expect(loadConfig({ POD_SOURCE: 'registered', LEADER_LOSS: 'exit' }).leaderLoss).toBe('exit');
+    expect(loadConfig({ LEADER_LOSS: 'follow' }).leaderLoss).toBe('follow');
   });
 
   it('have the types their users expect', () => {
@@ -202,6 +213,8 @@ describe('refusals', () => {
     [{ POD_SOURCE: 'docker' }, 'one of kubernetes, static, registered; got "docker"'],
     [{ LOG_LEVEL: 'verbose' }, 'one of trace, debug, info, warn, error, fatal'],
     [{ LEADER_LOSS: 'panic' }, 'one of exit, follow'],
+    [{ KUBERNETES_WATCH_TIMEOUT: '2h' }, 'from 100ms to 1h'],
+    [{ REGISTERED_POD_TTL: '45' }, 'a duration from 100ms to 24h'],
     [{ TRUST_PROXY: '10.0.0.0/33' }, 'addresses like'],
     [{ TRUST_PROXY: '99' }, 'hops from 1 to 32'],
     [{ PUBLIC_URL: 'voice.example.com' }, 'a URL like https://'],

@@ -14,6 +14,8 @@ import { merchantsList } from './commands/merchants-list.js';
 import { merchantsSet } from './commands/merchants-set.js';
 import { pods } from './commands/pods.js';
 import { release } from './commands/release.js';
+import { removalsConfirm } from './commands/removals-confirm.js';
+import { removalsList } from './commands/removals-list.js';
 import { serve } from './commands/serve.js';
 import { status } from './commands/status.js';
 import { tiersGet } from './commands/tiers-get.js';
@@ -43,6 +45,8 @@ export function createProgram(
   for (const add of [status, pods, calls]) add(program, cli);
   program.commandsGroup('Act:');
   for (const add of [allocate, release, drain, undrain]) add(program, cli);
+  const removals = group(program, 'removals', 'show or confirm removals that the brake holds');
+  for (const add of [removalsList, removalsConfirm]) add(removals, cli);
   program.commandsGroup('Configure a running router:');
   const tiers = group(program, 'tiers', 'show or replace the tier configuration');
   for (const add of [tiersGet, tiersSet]) add(tiers, cli);

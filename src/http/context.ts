@@ -63,6 +63,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Default: admin. */
     access?: Access;
+    /** A request without a body is as good as an empty object. */
+    bodyOptional?: boolean;
     /** Probes are logged at debug. */
     quiet?: boolean;
   }

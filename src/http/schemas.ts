@@ -190,6 +190,9 @@ export const Status = Type.Object({
   version: Type.String(),
   pools: Type.Record(Type.String(), Pool),
   active_calls: Type.Union([Type.Integer(), Type.Null()]),
+  removals_held: Type.Union([Type.Integer(), Type.Null()], {
+    description: 'pods that the removal brake holds',
+  }),
   is_leader: Type.Boolean(),
   leader: Type.Union([Type.String(), Type.Null()]),
   loops: Type.Array(
@@ -209,6 +212,13 @@ export const Status = Type.Object({
   }),
   store_error: Type.Union([Type.String(), Type.Null()]),
 });
+
+export const ConfirmBody = Type.Object({}, { description: 'a JSON object, or nothing' });
+export const Removals = Type.Object({
+  held: Type.Array(Type.String(), { description: 'pods that the removal brake holds' }),
+  confirmed: Type.Array(Type.String(), { description: 'those of them that the leader removes next' }),
+});
+export const RemovalsConfirmed = Type.Object({ success, confirmed: Type.Integer() });
 
 export const Tiers = Type.Object({
   tiers: Type.Record(

@@ -23,6 +23,7 @@ import { homeRoutes } from './routes/home.js';
 import { operatorRoutes } from './routes/operators.js';
 import { podRoutes } from './routes/pods.js';
 import { probeRoutes } from './routes/probes.js';
+import { removalRoutes } from './routes/removals.js';
 import { settingsRoutes } from './routes/settings.js';
 import { webhookRoutes } from './routes/webhooks.js';
 
@@ -76,7 +77,8 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   const parseJson = app.getDefaultJsonParser('error', 'error');
   app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
     // Many clients name a content type with every request, also where there is nothing to send.
-    if (request.method === 'DELETE' && body === '') done(null, undefined);
+    const isNeeded = request.method !== 'DELETE' && !request.routeOptions.config.bodyOptional;
+    if (body === '' && !isNeeded) done(null, undefined);
     else parseJson(request, String(body), done);
   });
   app.decorateRequest('about');
@@ -124,6 +126,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         callRoutes,
         podRoutes,
         operatorRoutes,
+        removalRoutes,
         settingsRoutes,
         eventRoutes,
         webhookRoutes,

@@ -108,6 +108,11 @@ export class Metrics {
     ['tier'],
   );
   readonly #load = this.#gauge('smart_router_pool_active_calls', 'Live calls of the pool', ['tier']);
+  readonly #removalsHeld = this.#gauge(
+    'smart_router_removals_held',
+    'Pods that the removal brake holds: missing from the cluster, and not believed yet',
+    [],
+  );
 
   constructor({ processMetrics = true } = {}) {
     if (!processMetrics) return;
@@ -122,8 +127,10 @@ export class Metrics {
   async render(snapshot: Snapshot | undefined): Promise<string> {
     for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load]) gauge.reset();
     this.#activeCalls.remove();
+    this.#removalsHeld.remove();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
+      this.#removalsHeld.set(snapshot.removalsHeld);
       for (const { pool, available, assigned, capacity, activeCalls } of snapshot.pools) {
         const tier = tierNameOf(pool);
         this.#available.set({ tier }, available);

@@ -35,13 +35,15 @@ export class Placer {
   /** The version of the last word about each pod, also about pods that are gone until a list has confirmed it. */
   readonly #seen = new Map<string, bigint>();
   #newest = 0n;
+  /** The version of the last list that was made true. */
+  #listed = 0n;
   #last: Promise<unknown> = Promise.resolve();
 
   constructor(options: PlacerOptions) {
     this.#options = options;
   }
 
-  /** What a watch or a list says. */
+  /** What a list says. */
   async place(
     epoch: string,
     pods: readonly ClusterPod[],
@@ -60,6 +62,14 @@ export class Placer {
     }
   }
 
+  /** What a watch says; one that is behind the last list may still tell of a pod that the list has found gone. */
+  async follow(epoch: string, pod: ClusterPod, counts: Placed, signal: AbortSignal): Promise<void> {
+    await this.#inTurn(async () => {
+      const isBehind = !this.#seen.has(pod.name) && (numberOf(pod.version) ?? this.#listed) < this.#listed;
+      if (!signal.aborted && !isBehind && this.#isNews(pod)) await this.#apply(epoch, [pod], counts);
+    });
+  }
+
   /** Pods that a list of this version did not have. */
   async remove(
     epoch: string,
@@ -70,8 +80,9 @@ export class Placer {
   ): Promise<void> {
     for (const batch of batches(names, removeBatch)) {
       await this.#inTurn(async () => {
-        const missing = batch.filter((name) => !this.#knowsNewer(name, version));
-        if (!signal.aborted) await this.#remove(epoch, missing, 'not in the cluster', counts);
+        if (signal.aborted) return;
+        const missing = batch.filter((name) => this.#isNews({ name, version }));
+        await this.#remove(epoch, missing, 'not in the cluster', counts);
       });
     }
   }
@@ -80,9 +91,9 @@ export class Placer {
   async hold(epoch: string, names: readonly string[], version: string, signal: AbortSignal): Promise<void> {
     for (const batch of batches(names, registerBatch)) {
       await this.#inTurn(async () => {
-        const missing = batch.filter((name) => !this.#knowsNewer(name, version));
-        if (!signal.aborted && missing.length > 0)
-          await this.#options.pools.suspend(epoch, 'unconfirmed', missing);
+        if (signal.aborted) return;
+        const missing = batch.filter((name) => this.#isNews({ name, version }));
+        if (missing.length > 0) await this.#options.pools.suspend(epoch, 'unconfirmed', missing);
       });
     }
   }
@@ -92,16 +103,21 @@ export class Placer {
     return this.#newest;
   }
 
-  /** Versions have gone backwards: what was seen of the cluster before its restore says nothing about it now. */
-  startOverIfBehind(version: string, newestBefore: bigint): void {
+  /**
+   * Versions have gone backwards: what was seen of the cluster before its restore says nothing about it now. True if
+   * they have.
+   */
+  startOverIfBehind(version: string, newestBefore: bigint): boolean {
     const number = numberOf(version);
-    if (number === undefined || number >= newestBefore) return;
+    if (number === undefined || number >= newestBefore) return false;
     this.#options.log.warn(
       { version },
       'the versions of the cluster went backwards: starting over with this list',
     );
     this.#seen.clear();
     this.#newest = number;
+    this.#listed = 0n;
+    return true;
   }
 
   /** A list of this version has been made true: older words about pods it did not have are of no use any more. */
@@ -109,9 +125,11 @@ export class Placer {
     for (const name of this.#seen.keys()) {
       if (!listed.has(name) && !this.#knowsNewer(name, version)) this.#seen.delete(name);
     }
+    this.#listed = numberOf(version) ?? this.#listed;
   }
 
-  #isNews({ name, version }: ClusterPod): boolean {
+  /** Not older than the last word about this pod; then it is the last word from now on. */
+  #isNews({ name, version }: Pick<ClusterPod, 'name' | 'version'>): boolean {
     if (this.#knowsNewer(name, version)) return false;
     const number = numberOf(version);
     if (number !== undefined) {

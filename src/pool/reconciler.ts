@@ -27,16 +27,18 @@ export interface ReconcilerOptions {
 export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #brake = new RemovalBrake();
+  /** The versions went backwards, and no list since then has been made true. */
+  #startsOver = false;
 
   constructor(options: ReconcilerOptions) {
     this.#options = options;
   }
 
-  /** `onListed` is told the version of the list once it has been made true. */
+  /** `onListed` is told the version of the list once it has been made true, and whether versions start over with it. */
   async runOnce(
     epoch: string,
     signal: AbortSignal,
-    onListed?: (version: string) => void,
+    onListed?: (version: string, startsOver: boolean) => void,
   ): Promise<ReconcileCounts> {
     const { source, settings, placer } = this.#options;
     const counts: ReconcileCounts = { pods: 0, held: 0, ...nothingPlaced() };
@@ -47,7 +49,7 @@ export class Reconciler {
     const known = await this.#known();
     const newestBefore = placer.newest;
     const { pods, version } = await source.list(signal);
-    placer.startOverIfBehind(version, newestBefore);
+    if (placer.startOverIfBehind(version, newestBefore)) this.#startsOver = true;
     counts.pods = pods.length;
     const listed = new Set(pods.map(({ name }) => name));
     const missing = known.filter((name) => !listed.has(name));
@@ -55,7 +57,8 @@ export class Reconciler {
     await placer.place(epoch, pods, counts, signal);
     if (signal.aborted) return counts;
     placer.forgetBefore(version, listed);
-    onListed?.(version);
+    onListed?.(version, this.#startsOver);
+    this.#startsOver = false;
     return counts;
   }
 

@@ -45,6 +45,7 @@ export class Term {
   readonly #loops: SupervisedLoop[];
   readonly #over = new AbortController();
   #epoch: Promise<string> | undefined;
+  #asking: Promise<boolean> | undefined;
 
   constructor(options: TermOptions, stillHeld: () => Promise<boolean>) {
     this.#options = options;
@@ -69,7 +70,7 @@ export class Term {
         relist: () => this.#reconcile.nudge(),
       });
     this.#reconcile = this.#loop('reconcile', options.reconcileIntervalMs, true, (epoch, signal) =>
-      reconciler.runOnce(epoch, signal, (version) => watcher?.listed(version)),
+      reconciler.runOnce(epoch, signal, (...listed) => watcher?.listed(...listed)),
     );
     const sweep = this.#loop('sweep', options.cleanupIntervalMs, false, (epoch, signal) =>
       sweeper.runOnce(epoch, signal),
@@ -98,9 +99,9 @@ export class Term {
   /** Leads until `signal` aborts or the store knows a newer leader; resolves when all work has ended. */
   async run(signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, this.#over.signal]);
+    if (over.aborted) return;
     for (const loop of this.#loops) loop.start();
     await new Promise<void>((resolve) => {
-      if (over.aborted) resolve();
       over.addEventListener('abort', () => resolve(), { once: true });
     });
     await Promise.all(this.#loops.map((loop) => loop.stop()));
@@ -145,13 +146,18 @@ export class Term {
     return this.#epoch;
   }
 
+  /** Until the lock has answered, the refused epoch stays: without an answer nobody takes a new one. */
   async #refused(error: EpochRefused, refused: Promise<string>): Promise<void> {
-    // Another loop was refused first and has dealt with it.
+    this.#asking ??= this.#stillHeld().finally(() => {
+      this.#asking = undefined;
+    });
+    const isHeld = await this.#asking;
+    // Another loop was refused too and has dealt with it.
     if (this.#epoch !== refused || this.#over.signal.aborted) return;
-    this.#epoch = undefined;
     const { log } = this.#options;
-    if (await this.#stillHeld()) {
+    if (isHeld) {
       log.warn({ err: error }, 'another replica wrote as leader, but the lock is ours: taking a new epoch');
+      this.#epoch = undefined;
       this.nudge();
       return;
     }

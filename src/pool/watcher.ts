@@ -24,15 +24,20 @@ export class Watcher {
   readonly #options: WatcherOptions;
   #version: string | undefined;
   #onVersion: ((version: string) => void) | undefined;
+  #current = new AbortController();
 
   constructor(options: WatcherOptions) {
     this.#options = options;
   }
 
-  /** A list has been made true. A watch that lives knows as much and more. */
-  listed(version: string): void {
-    if (this.#version !== undefined) return;
+  /**
+   * A list has been made true. A watch that lives knows as much and more, unless the versions start over: then it
+   * waits for versions that a restored cluster will not reach for long, and begins anew.
+   */
+  listed(version: string, startsOver = false): void {
+    if (this.#version !== undefined && !startsOver) return;
     this.#version = version;
+    this.#current.abort();
     this.#onVersion?.(version);
   }
 
@@ -44,21 +49,24 @@ export class Watcher {
     const { watch, placer, clock, log, relist } = this.#options;
     const counts = { changes: 0 };
     let version = this.#version ?? (await this.#untilListed(signal));
+    this.#current = new AbortController();
+    const over = AbortSignal.any([signal, this.#current.signal]);
     const started = clock.monotonic();
     try {
-      for await (const change of watch(version, signal)) {
-        if (signal.aborted) break;
+      for await (const change of watch(version, over)) {
+        if (over.aborted) break;
         if (change.pod) {
-          await placer.place(epoch, [change.pod], nothingPlaced(), signal);
+          await placer.follow(epoch, change.pod, nothingPlaced(), signal);
           counts.changes += 1;
         }
+        if (over.aborted) break;
         // Only after the store has it: what fails in between is told again.
         version = change.version;
         this.#version = version;
         alive?.({ ...counts });
       }
     } catch (error) {
-      if (signal.aborted) return counts;
+      if (over.aborted) return counts;
       if (!(error instanceof VersionExpired)) throw error;
       log.info({ version }, 'the watch is too far behind: listing again');
       this.#version = undefined;

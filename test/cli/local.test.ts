@@ -71,7 +71,7 @@ async function examine(
   env: NodeJS.ProcessEnv,
   args = '',
 ): Promise<{ code: number | null; checks: Check[]; of(name: string): Check | undefined }> {
-  const ended = await run(`doctor --json ${args}`.trim(), { env });
+  const ended = await run(`doctor --json ${args}`.trim(), { env: { ...pods, ...env } });
   const { checks } = documentOf(ended) as unknown as { checks: Check[] };
   return { code: ended.code, checks, of: (name) => checks.find((check) => check.name === name) };
 }
@@ -126,10 +126,20 @@ describe('doctor', () => {
     for (const line of stdout.trimEnd().split('\n')) expect(line).toMatch(/^(ok|warn|fail|skip) {2,4}\S/);
   });
 
-  it('fails with a hint for a source of pods that serve refuses', async () => {
-    const { code, of } = await examine({ REDIS_URL: engine.url }, `--url ${router.url}`);
+  it('looks at Kubernetes where pods come from there, and fails with a hint when it cannot be found', async () => {
+    const env = { REDIS_URL: engine.url, POD_SOURCE: '', STATIC_PODS: '', KUBECONFIG: '/nowhere/config' };
+    const { code, of } = await examine(env, `--url ${router.url}`);
     expect(code).toBe(1);
-    expect(of('configuration')).toMatchObject({ status: 'fail', hint: 'Otherwise `serve` does not start.' });
+    expect(of('configuration')).toMatchObject({ status: 'ok' });
+    expect(of('kubernetes')).toMatchObject({
+      status: 'fail',
+      message: expect.stringContaining('/nowhere/config'),
+      hint: expect.stringContaining('Set KUBECONFIG'),
+    });
+    const { of: ofStatic } = await examine({ REDIS_URL: engine.url }, `--url ${router.url}`);
+    expect(ofStatic('kubernetes')).toBeUndefined();
+    const { of: ofWrong } = await examine({ ...env, HTTP_PORT: 'x' }, `--url ${router.url}`);
+    expect(ofWrong('kubernetes')).toBeUndefined();
   });
 
   it('fails with a hint for a wrong configuration, and still looks at the store', async () => {

@@ -21,6 +21,8 @@ const endpoints: [method: string, path: string, level: Level][] = [
   ['GET', '/pods', 'admin'],
   ['GET', '/calls', 'admin'],
   ['GET', '/calls/nobody', 'admin'],
+  ['GET', '/removals', 'admin'],
+  ['POST', '/removals/confirm', 'admin'],
   ['GET', '/tiers', 'admin'],
   ['PUT', '/tiers', 'admin'],
   ['GET', '/merchants', 'admin'],

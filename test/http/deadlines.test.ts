@@ -40,6 +40,8 @@ describeEngines('deadlines', (engine) => {
       timed(router.get('/pods')),
       timed(router.get('/calls')),
       timed(router.get('/calls/known')),
+      timed(router.get('/removals')),
+      timed(router.post('/removals/confirm', {})),
       timed(router.get('/tiers')),
       timed(router.put('/tiers', { gold: 1 })),
       timed(router.get('/merchants')),

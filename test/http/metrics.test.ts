@@ -24,6 +24,7 @@ const ours = {
   smart_router_pool_unmet_demand_total: ['tier'],
   smart_router_pool_capacity_calls: ['tier'],
   smart_router_pool_active_calls: ['tier'],
+  smart_router_removals_held: [],
   smart_router_calls_lost_total: ['reason'],
   smart_router_reported_calls_total: ['outcome'],
   smart_router_store_duration_seconds: ['operation'],
@@ -47,7 +48,9 @@ describeEngines('metrics', (engine) => {
     return line === undefined ? undefined : Number(line.slice(series.length + 1));
   };
   const stateOf = (text: string) =>
-    text.split('\n').filter((line) => /^smart_router_(active_calls|pool_(?!unmet)\w+)[ {]/.test(line));
+    text
+      .split('\n')
+      .filter((line) => /^smart_router_(active_calls|removals_held|pool_(?!unmet)\w+)[ {]/.test(line));
 
   it('has every metric of the contract and every one of ours, with its labels', async () => {
     router = await startTestRouter(engine.url);
@@ -140,7 +143,7 @@ describeEngines('metrics', (engine) => {
       const [first, second] = [stateOf(await scrape()), stateOf(await scrape(other))];
       expect(first).toEqual(second);
       expect(first).toContain('smart_router_active_calls 3');
-      expect(first.length).toBe(1 + 4 * 2);
+      expect(first.length).toBe(2 + 4 * 2);
     } finally {
       await other.stop();
     }

@@ -93,6 +93,7 @@ describeEngines('pods over HTTP', (engine) => {
         basic: { type: 'shared', assigned: 1, available: 1, active_calls: 0, capacity: 3 },
       },
       active_calls: 1,
+      removals_held: 0,
       is_leader: true,
       leader: 'router-under-test',
       loops: ['reconcile', 'sweep', 'settings'].map((name) => ({

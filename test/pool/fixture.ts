@@ -21,6 +21,8 @@ export interface LogLine {
 export class Pods implements PodSource {
   readonly name = 'test';
   pods: ClusterPod[] = [];
+  /** Of the next lists. */
+  version = '';
   /** Thrown by the next lists while set. */
   failure: Error | undefined;
 
@@ -35,7 +37,7 @@ export class Pods implements PodSource {
 
   async list(): Promise<PodList> {
     if (this.failure) throw this.failure;
-    return { pods: this.pods, version: '' };
+    return { pods: this.pods, version: this.version };
   }
 }
 
@@ -43,6 +45,7 @@ export interface Leader {
   store: TestStore;
   settings: Settings;
   source: Pods;
+  placer: Placer;
   reconciler: Reconciler;
   sweeper: Sweeper;
   clock: ManualClock;
@@ -57,6 +60,7 @@ export interface Leader {
   sweep(): ReturnType<Sweeper['runOnce']>;
 }
 
+export const silentLog: Logger = pino({ level: 'silent' });
 const never = new AbortController().signal;
 export const intervals = { reconcileIntervalMs: 60_000, cleanupIntervalMs: 30_000 };
 
@@ -110,6 +114,7 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
     store,
     settings,
     source,
+    placer,
     reconciler,
     sweeper,
     clock,

@@ -3,7 +3,7 @@
  * their pods, and a pod that must report first never gets a second call while its own is alive.
  */
 import { expect, it, onTestFinished } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';
 import { pause } from '../support/processes.js';
@@ -37,7 +37,7 @@ class Agent {
   }
 }
 
-describeEngines('losing all of the store under load', (engine) => {
+describeOneEngine('losing all of the store under load', (engine) => {
   it('pools and live calls come back, nobody gets two calls, fences and epochs only grow', async () => {
     const fleet = await openFleet(engine.url);
     const agents = new Map<string, Agent>();
@@ -93,7 +93,13 @@ describeEngines('losing all of the store under load', (engine) => {
     const assigned = async () => (await engine.redis.scard('voice:pool:gold:assigned')) === podCount;
     await until(() => served > 8, 'calls are served');
     for (let losses = 0; losses < 3; losses++) {
-      const before = { adopted, served, epoch: await epoch(), fence: Math.max(...fences), count: fences.length };
+      const before = {
+        adopted,
+        served,
+        epoch: await epoch(),
+        fence: Math.max(...fences),
+        count: fences.length,
+      };
       await engine.redis.flushall();
       const lostMs = performance.now();
       await until(assigned, 'the pools are rebuilt');

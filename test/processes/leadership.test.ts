@@ -3,7 +3,7 @@
  * off. Spec 3 and invariant 9. Calls are served by the others all the while.
  */
 import { expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { electionTimes, type Fleet, openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';
 import { allocate, pause, type RouterProcess, release, until, untilServing } from '../support/processes.js';
@@ -14,7 +14,7 @@ const machineMs = 1000;
 const retryMs = 1.2 * retryPeriodMs;
 const podNames = Array.from({ length: 6 }, (_, i) => `agent-${i}`);
 
-describeEngines('leadership among three routers', (engine) => {
+describeOneEngine('leadership among three routers', (engine) => {
   const three = async (env?: Record<string, string>): Promise<[Fleet, RouterProcess[]]> => {
     const fleet = await openFleet(engine.url);
     fleet.pods(...podNames);
@@ -149,6 +149,34 @@ describeEngines('leadership among three routers', (engine) => {
     for (const other of others(routers, cut)) await other.signal('SIGKILL');
     expect((await fleet.leader([cut])).url).toBe(cut.url);
     expect((await release(cut, 'while-cut')).status).toBe(200);
+  });
+
+  it('without Kubernetes the store elects: a killed leader is replaced, a frozen one stays behind', async () => {
+    const fleet = await openFleet(engine.url);
+    const env = { POD_SOURCE: 'static', STATIC_PODS: podNames.join(',') };
+    const routers = await Promise.all(['s-0', 's-1', 's-2'].map((name) => fleet.start(name, env)));
+    const first = await fleet.leader(routers);
+    for (const router of routers) await untilServing(router, podNames.length);
+    const rest = others(routers, first);
+    const calls = traffic(rest);
+    await first.signal('SIGKILL');
+    const killedMs = performance.now();
+    const second = await fleet.leader(rest);
+    expect(performance.now() - killedMs).toBeLessThan(durationMs + retryMs + machineMs);
+    await second.signal('SIGSTOP');
+    const [last] = others(rest, second);
+    if (!last) throw new Error('three routers were started');
+    await calls.stop();
+    expect((await fleet.leader([last])).url).toBe(last.url);
+    const before = await epoch();
+    await second.signal('SIGCONT');
+    await until('the frozen one follows, and goes on running', async () => {
+      const { body } = await second.get('/api/v1/status');
+      return body.is_leader === false && body.leader === (await last.get('/api/v1/status')).body.leader;
+    });
+    expect(await epoch()).toBe(before);
+    expect(fleet.cluster.requests.count()).toBe(0);
+    expect((await allocate(second, 'served')).status).toBe(200);
   });
 
   it('routers start and serve calls with the API server down, and manage the pools when it is back', async () => {

@@ -307,7 +307,17 @@ const running = new Map<string, Promise<{ engine: Engine; redis: Redis }>>();
  * `engine` may be used inside hooks and tests, not while the suite is being declared.
  */
 export function describeEngines(title: string, suite: (engine: SuiteEngine) => void): void {
-  for (const kind of engines) {
+  describeOn(engines, title, suite);
+}
+
+/** Runs it on the native engine, else on the embedded one: for what is about processes, not about the store. */
+export function describeOneEngine(title: string, suite: (engine: SuiteEngine) => void): void {
+  const best = engines.findLast((kind) => kind.available() === true);
+  describeOn(best ? [best] : [], title, suite);
+}
+
+function describeOn(kinds: readonly EngineKind[], title: string, suite: (engine: SuiteEngine) => void): void {
+  for (const kind of kinds) {
     const available = kind.available();
     if (available !== true) {
       describe.skip(`${title} [${kind.name}: ${available}]`, () => suite(undeclared(kind.name)));

@@ -82,6 +82,9 @@ export const quickTimes: RouterEnv = {
   RECONCILE_INTERVAL: '1s',
   TIER_CONFIG_REFRESH_INTERVAL: '1s',
   REPORT_GRACE: '1s',
+  LEADER_ELECTION_DURATION: '1500ms',
+  LEADER_ELECTION_RENEW_DEADLINE: '1s',
+  LEADER_ELECTION_RETRY_PERIOD: '200ms',
 };
 
 // --- Starting and ending ---

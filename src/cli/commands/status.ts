@@ -1,6 +1,6 @@
 /** `smart-router status`: pools, leader, loops, store. */
 import type { Command } from 'commander';
-import { age } from '../ages.js';
+import { age, count } from '../ages.js';
 import type { Status } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
@@ -41,10 +41,18 @@ function summary(body: Status, url: string, paint: Paint): string {
       ['store', { text: body.status, colour: up ? 'green' : 'red' }],
       ['leader', leader(body)],
       ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
+      ...removals(body),
       ['tiers', `version ${body.tier_version}`],
     ],
     paint,
   );
+}
+
+/** Only when there are any: it is an alarm, not a number to get used to. A router of before does not tell. */
+function removals({ removals_held = 0 }: Partial<Status>): [string, Cell][] {
+  if (!removals_held) return [];
+  const text = `${count(removals_held, 'pod')} held by the removal brake: see \`smart-router removals list\``;
+  return [['removals', { text, colour: 'red' }]];
 }
 
 function leader({ is_leader, leader }: Status): Cell {

@@ -4,6 +4,7 @@ import { type Config, loadConfig } from '../../config.js';
 import { ConfigError } from '../../errors.js';
 import { type Check, fail, ok, skip, warn } from './check.js';
 import { checkEmbedded } from './embedded.js';
+import { checkKubernetes } from './kubernetes.js';
 import { checkRouter } from './router.js';
 import { checkSetup } from './setup.js';
 import { checkStoreAt } from './store.js';
@@ -14,9 +15,10 @@ export async function examine(
   url: string,
   timeoutMs: number,
 ): Promise<Check[]> {
-  const { config, checks } = readConfiguration(env, clock);
-  const [store, router] = await Promise.all([
+  const { config, isWhole, checks } = readConfiguration(env, clock);
+  const [store, kubernetes, router] = await Promise.all([
     config ? checkStoreAt(config, clock) : [skip('store', 'not looked at: its settings cannot be read')],
+    isWhole && config?.podSource === 'kubernetes' ? checkKubernetes(config, clock, timeoutMs) : [],
     checkRouter({ env, clock, url, timeoutMs, config }),
   ]);
   return [
@@ -24,6 +26,7 @@ export async function examine(
     ...checks,
     checkEmbedded(config),
     ...store,
+    ...kubernetes,
     ...(config ? checkSetup(env, config, clock) : []),
     ...router,
   ];
@@ -41,20 +44,21 @@ export function checkNode(version: string): Check {
 function readConfiguration(
   env: NodeJS.ProcessEnv,
   clock: Clock,
-): { config: Config | undefined; checks: Check[] } {
+): { config: Config | undefined; isWhole: boolean; checks: Check[] } {
   const name = 'configuration';
   try {
     const config = loadConfig(env, 'serve', clock);
     const checks = [...config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.'))];
-    return { config, checks: checks.length > 0 ? checks : [ok(name, 'every value and relation holds')] };
+    const found = checks.length > 0 ? checks : [ok(name, 'every value and relation holds')];
+    return { config, isWhole: true, checks: found };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const checks = error.problems.map((text) => fail(name, text, 'See `smart-router config`.'));
     const ofStore = Object.fromEntries(Object.entries(env).filter(([key]) => key.startsWith('REDIS_')));
     try {
-      return { config: loadConfig(ofStore, 'serve', clock), checks };
+      return { config: loadConfig(ofStore, 'serve', clock), isWhole: false, checks };
     } catch {
-      return { config: undefined, checks };
+      return { config: undefined, isWhole: false, checks };
     }
   }
 }

@@ -118,7 +118,7 @@ async function look() {
   $('key').hidden = true;
   $('version').textContent = status.version;
   if (status.status !== 'up') return tell('bad', 'the store does not answer; shown as of before');
-  tell('live', 'live');
+  tell('live', status.removals_held ? 'live, but the removal brake holds ' + plural(status.removals_held, 'pod') : 'live');
   $('calls').textContent = status.active_calls;
   $('free').textContent = names.reduce((sum, name) => sum + status.pools[name].available, 0);
   $('leader').textContent = status.leader ? status.leader + (status.is_leader ? ' (this one)' : '') : 'none known here';
@@ -139,12 +139,12 @@ async function poll() {
   }
 }
 
-const tones = { call_allocated: 'good', pod_undrained: 'good', pod_draining: 'warn', call_recovered: 'warn', pod_recovered: 'warn', no_pods: 'bad', call_lost: 'bad' };
+const tones = { call_allocated: 'good', pod_undrained: 'good', pod_draining: 'warn', call_recovered: 'warn', pod_recovered: 'warn', removals_confirmed: 'warn', no_pods: 'bad', call_lost: 'bad' };
 function drawEvents() {
   if (paused) return;
   $('list').replaceChildren(...events.map(({ id, type, at, call, pod, pool, merchant, ...more }) => {
     const who = [call, pod].filter(Boolean).join(/allocated|adopted/.test(type) ? ' → ' : ' ← ');
-    const words = [pool && pool.replace('pool:', ''), merchant && 'for ' + merchant, more.reason, more.chain, more.by && 'by ' + more.by];
+    const words = [more.leader, pool && pool.replace('pool:', ''), merchant && 'for ' + merchant, more.reason, more.chain, more.by && 'by ' + more.by];
     return make('li', { 'data-tone': tones[type] }, make('time', { datetime: at }, clock(at)), make('b', {}, type.replace(/^(call|pod)_/, '').replaceAll('_', ' ')), make('span', {}, who + ' ', make('small', {}, words.filter(Boolean).join(', '))));
   }));
 }

@@ -39,6 +39,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
           (snapshot?.pools ?? []).map((pool) => [tierNameOf(pool.pool), showPool(pool)]),
         ),
         active_calls: snapshot?.activeCalls ?? null,
+        removals_held: snapshot?.removalsHeld ?? null,
         is_leader: leadership.isLeader,
         leader: leadership.leader,
         loops: leadership.loops,

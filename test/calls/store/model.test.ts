@@ -6,7 +6,7 @@
 import fc from 'fast-check';
 import { it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
-import { anyScenario, type Op } from '../../support/model/operations.js';
+import { anyScenario, type Op, plainRegister } from '../../support/model/operations.js';
 import { runScenario } from '../../support/model/run.js';
 import { propertyRuns } from '../../support/property-runs.js';
 
@@ -49,7 +49,7 @@ const found: [outcome: string, ops: Op[]][] = [
     'a pod that leaves takes only its own calls out of the index',
     [
       ...[report('a', 'C1'), deleteRecord('C1'), report('b', 'C1')],
-      { op: 'register', pod: 'a', uid: '', pool: 'merchant:acme', suspended: '', mustReport: false },
+      { ...plainRegister, pod: 'a', pool: 'merchant:acme' },
     ],
   ],
   [

@@ -166,6 +166,42 @@ const controls: Control[] = [
     becomes: 'if false then',
   },
   {
+    broken: 'a restarted container keeps its calls',
+    script: 'register',
+    line: 'elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then',
+    becomes: 'elseif false then',
+  },
+  {
+    broken: 'a restart ends the calls of the new container too',
+    script: 'register',
+    line: "(not before or (known[2] or '') < before) and",
+    becomes: '',
+  },
+  {
+    broken: 'an idle pod that is not ready goes although it drains',
+    script: 'register',
+    line: "load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0",
+    becomes: 'load_of(name) == 0',
+  },
+  {
+    broken: 'a pod that is not ready goes although it has a call',
+    script: 'register',
+    line: "load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0",
+    becomes: "call('EXISTS', P .. 'pod:draining:' .. name) == 0",
+  },
+  {
+    broken: 'a held pod that comes back stays held',
+    script: 'register',
+    line: 'release_hold(name)',
+    becomes: '',
+  },
+  {
+    broken: 'a removed pod stays held',
+    script: 'remove',
+    line: "call('SREM', P .. 'removals:held', pod)",
+    becomes: '',
+  },
+  {
     broken: 'a change of type leaves the keys as they were',
     script: 'setTiers',
     line: 'if rebuild then',

@@ -24,7 +24,7 @@ const vip = { type: 'exclusive', target: 1 };
 const shared = (max_concurrent: number) => ({ type: 'shared', target: 2, max_concurrent });
 /** The first is what a run starts with. Then: limits, types, a tier gone, into and out of the chain. */
 export const tierConfigs = [
-  { tiers: { gold, basic: shared(3), vip }, default_chain: ['gold', 'basic'] },
+  { tiers: { gold, basic: shared(2), vip }, default_chain: ['gold', 'basic'] },
   { tiers: { gold, basic: shared(1), vip }, default_chain: ['gold', 'basic'] },
   { tiers: { gold, basic: shared(5), vip }, default_chain: ['basic', 'gold'] },
   { tiers: { gold: shared(2), basic: shared(2), vip }, default_chain: ['gold', 'basic'] },

@@ -1,0 +1,169 @@
+/** What doctor says of the Kubernetes API, against the simulated one. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { checkKubernetes } from '../../src/cli/doctor/kubernetes.js';
+import { systemClock } from '../../src/clock.js';
+import { connectKubernetes } from '../../src/cluster/kubernetes/api.js';
+import { loadConfig } from '../../src/config.js';
+import { type Cluster, type ClusterOptions, startCluster } from '../../src/demo/cluster/cluster.js';
+import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
+import { startScripted } from './support.js';
+
+let folder: string;
+let cluster: Cluster | undefined;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'doctor-'));
+});
+afterEach(async () => {
+  await cluster?.stop();
+  cluster = undefined;
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const everything = [
+  { apiGroups: [''], resources: ['pods'], verbs: ['list', 'watch'] },
+  { apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs: ['get', 'create', 'update'] },
+];
+
+async function start(options: Partial<ClusterOptions> = {}): Promise<Cluster> {
+  cluster = await startCluster({ clock: systemClock, rules: everything, ...options });
+  return cluster;
+}
+
+/** Each check by its name, without the word that they all begin with. */
+async function examine(kubeconfig: string, env: NodeJS.ProcessEnv = {}, timeoutMs = 5000) {
+  const file = join(folder, 'config');
+  writeFileSync(file, kubeconfig);
+  return examineAt(file, env, timeoutMs);
+}
+
+async function examineAt(file: string, env: NodeJS.ProcessEnv = {}, timeoutMs = 5000) {
+  const config = loadConfig({ KUBECONFIG: file, ...env }, 'serve');
+  const checks = await checkKubernetes(config, systemClock, timeoutMs);
+  return Object.fromEntries(
+    checks.map(({ name, ...rest }) => [name.replace(/^kubernetes ?/, '') || 'server', rest]),
+  );
+}
+
+describe('doctor with POD_SOURCE=kubernetes', () => {
+  it('finds nothing wrong where every right is given, and uses no other right', async () => {
+    const { pods, kubeconfig, requests } = await start();
+    for (const name of ['agent-0', 'agent-1']) pods.create({ name });
+    pods.create({ name: 'agent-2', ready: false, annotations: { 'smart-router/report': 'required' } });
+    pods.create({ name: 'database', labels: { app: 'database' } });
+    const checks = await examine(kubeconfig);
+    expect(Object.values(checks).map(({ status }) => status)).toEqual(['ok', 'ok', 'ok', 'ok', 'ok']);
+    expect(checks.server?.message).toMatch(/through KUBECONFIG, answers in \d+ ms: version v1\./);
+    expect(checks.pods?.message).toBe('3 pods with app=voice-agent in namespace default, 2 of them ready');
+    expect(checks.reports?.message).toMatch(/^1 of 3 pods must report before/);
+    expect(checks.lease?.message).toContain('default/smart-router-leader is not there yet');
+    expect(requests.used()).toEqual(['get leases', 'list pods', 'watch pods']);
+  });
+
+  it('warns when the selector matches nothing', async () => {
+    const { pods, kubeconfig } = await start();
+    pods.create({ name: 'agent-0' });
+    const { pods: check } = await examine(kubeconfig, { POD_LABEL_SELECTOR: 'app=voice-agnet' });
+    expect(check).toMatchObject({
+      status: 'warn',
+      message: 'the selector matches nothing: no pod has app=voice-agnet in namespace default',
+      hint: expect.stringContaining('POD_LABEL_SELECTOR'),
+    });
+  });
+
+  it('says that no pod has to report, when none has', async () => {
+    const { pods, kubeconfig } = await start();
+    pods.create({ name: 'agent-0' });
+    const { reports } = await examine(kubeconfig);
+    expect(reports).toMatchObject({ status: 'ok', message: expect.stringContaining('no pod says') });
+  });
+
+  it('says who holds the Lease, and asks for none when the election is off', async () => {
+    const { kubeconfig } = await start();
+    const file = join(folder, 'leader');
+    writeFileSync(file, kubeconfig);
+    const api = await connectKubernetes(file, systemClock);
+    const lock = new KubernetesLock({
+      api,
+      clock: systemClock,
+      namespace: 'default',
+      name: 'smart-router-leader',
+    });
+    const at = '2026-01-01T00:00:00.000Z';
+    const held = { holder: 'router-7', writer: 'w', durationMs: 15_000, acquiredAt: at, renewedAt: at };
+    await lock.write({ ...held, transitions: 0 }, undefined, 5000);
+    api.close();
+    expect((await examine(kubeconfig)).lease?.message).toMatch(/is held by router-7$/);
+    const off = await examine(kubeconfig, { LEADER_ELECTION_ENABLED: 'false' });
+    expect(off.lease).toMatchObject({ status: 'skip' });
+  });
+
+  it.each([
+    ['pods', [{ ...everything[0], verbs: ['watch'] }, everything[1]], 'pods list, watch'],
+    ['watch', [{ ...everything[0], verbs: ['list'] }, everything[1]], 'pods list, watch'],
+    ['lease', [everything[0]], 'get, create, update'],
+  ])('names the verbs of the Role when 403 is the answer to %s', async (name, rules, verbs) => {
+    const { kubeconfig, pods } = await start({ rules: rules as ClusterOptions['rules'] & object });
+    pods.create({ name: 'agent-0' });
+    const checks = await examine(kubeconfig);
+    const failed = Object.entries(checks).filter(([, { status }]) => status === 'fail');
+    expect(failed.map(([failedName]) => failedName)).toEqual([name]);
+    expect(checks[name]?.hint).toContain(verbs);
+  });
+
+  it('fails with one line when the credentials are refused', async () => {
+    const { kubeconfig } = await start({ token: 'the-right-one' });
+    const checks = await examine(kubeconfig.replace('the-right-one', 'another'));
+    expect(checks).toEqual({
+      server: { status: 'fail', message: expect.stringContaining('401'), hint: expect.any(String) },
+    });
+  });
+
+  it('fails with one line when nobody listens there, or when there is no such file', async () => {
+    const { kubeconfig, faults } = await start();
+    await faults.down();
+    expect(await examine(kubeconfig)).toEqual({
+      server: {
+        status: 'fail',
+        message: expect.stringMatching(/ECONNREFUSED 127\.0\.0\.1:\d+ .*looked for through KUBECONFIG$/),
+        hint: expect.stringContaining('Set KUBECONFIG'),
+      },
+    });
+    expect(await examineAt(join(folder, 'nowhere'))).toEqual({
+      server: {
+        status: 'fail',
+        message: expect.stringContaining('KUBECONFIG cannot be used'),
+        hint: expect.any(String),
+      },
+    });
+  });
+
+  it('ends in time, whatever does not answer', async () => {
+    const { kubeconfig, faults } = await start();
+    faults.failRequests({ hang: true });
+    const startMs = performance.now();
+    const checks = await examine(kubeconfig, {}, 300);
+    expect([checks.pods?.status, checks.watch?.status, checks.lease?.status]).toEqual([
+      'fail',
+      'fail',
+      'fail',
+    ]);
+    expect(performance.now() - startMs).toBeLessThan(5000);
+
+    const silent = await startScripted(() => undefined);
+    try {
+      const gone = await examine(kubeconfig.replaceAll(/http:\/\/127\.0\.0\.1:\d+/g, silent.url), {}, 300);
+      expect(gone).toEqual({
+        server: {
+          status: 'fail',
+          message: expect.stringContaining('silent for 300 ms'),
+          hint: expect.any(String),
+        },
+      });
+    } finally {
+      await silent.stop();
+    }
+  });
+});

@@ -1,0 +1,69 @@
+/** The removal brake from the command line. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { RunningRouter } from '../../src/main.js';
+import { assignmentOf } from '../../src/pool/assignment.js';
+import { until } from '../support/until.js';
+import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+
+const binary = useBinary();
+let router: RunningRouter;
+const run = runner(binary, () => router.url);
+
+beforeEach(async () => {
+  router = await startTestRouter({ RECONCILE_INTERVAL: '1h' });
+});
+afterEach(() => router.stop());
+
+/** More pods than the four that STATIC_PODS names: the next list misses more than half of all. */
+async function holdGhosts(): Promise<void> {
+  const { pools, settings, leadership } = router.context;
+  const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'].map((name) => ({
+    name,
+    uid: '',
+    pool: 'pool:basic' as const,
+    suspended: '' as const,
+    mustReport: false,
+    metadata: '{}',
+  }));
+  await pools.register('', ghosts, assignmentOf(settings.tiers));
+  leadership.nudge();
+  await until(async () => (await pools.removals()).held.length === ghosts.length, 'they are held');
+}
+
+it('removals list says what is held and what to do, and status has a line for it', async () => {
+  await holdGhosts();
+  const { code, stdout, stderr } = await run('removals list');
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(/^POD +REMOVAL$/m);
+  expect(stdout).toMatch(/^ghost-1 {2}held$/m);
+  expect(stdout).toContain('5 pods held.');
+  expect(stdout).toContain('`smart-router removals confirm`');
+  expect(documentOf(await run('removals list --json'))).toEqual({
+    success: true,
+    held: ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'],
+    confirmed: [],
+  });
+  expect((await run('status')).stdout).toMatch(/^removals {2}5 pods held by the removal brake: /m);
+});
+
+it('removals confirm prints how many, and the leader removes them', async () => {
+  await holdGhosts();
+  const { code, stdout, stderr } = await run('removals confirm');
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toBe('5 removals confirmed: the leader removes the pods in its next round\n');
+  await until(async () => (await router.context.pools.removals()).held.length === 0, 'they are removed');
+});
+
+it('with nothing held, list says so, status is silent, and confirm exits 4', async () => {
+  expect(await run('removals list')).toMatchObject({ code: 0, stdout: 'the removal brake holds nothing\n' });
+  expect((await run('status')).stdout).not.toContain('removals');
+  expect(await run('removals confirm')).toEqual({
+    code: 4,
+    stdout: '',
+    stderr: 'smart-router: the removal brake holds no pod: there is nothing to confirm\n',
+  });
+  expect(documentOf(await run('removals confirm --json'))).toMatchObject({
+    success: false,
+    code: 'nothing_held',
+  });
+});

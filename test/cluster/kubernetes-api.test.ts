@@ -1,0 +1,433 @@
+/** Requests to the Kubernetes API, over real connections: each ends with an answer, an error or its deadline. */
+import { delimiter, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
+import { ConfigError } from '../../src/errors.js';
+import { tlsAvailable } from '../support/engines.js';
+import { until } from '../support/until.js';
+import { type Kubernetes, kubeconfig, kubernetes, take } from './fixture.js';
+
+const path = '/api/v1/namespaces/default/pods';
+const request: KubeRequest = { path, timeoutMs: 5000 };
+const watch: KubeRequest = { path, query: { watch: 'true', resourceVersion: '1000' }, timeoutMs: 5000 };
+const failure = async (answer: Promise<unknown>): Promise<KubeError> => {
+  const error: unknown = await answer.then(
+    () => 'it did not fail',
+    (reason: unknown) => reason,
+  );
+  expect(error).toBeInstanceOf(KubeError);
+  return error as KubeError;
+};
+
+let k8s: Kubernetes;
+beforeEach(() => {
+  k8s = kubernetes();
+});
+afterEach(async () => {
+  vi.useRealTimers();
+  await k8s.stop();
+});
+
+describe('a value', () => {
+  it('is what the server answers', async () => {
+    const cluster = await k8s.cluster();
+    cluster.pods.create({ name: 'a' });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const pod = await api.json<{ metadata: { name: string } }>({ ...request, path: `${path}/a` });
+    expect(pod.metadata.name).toBe('a');
+  });
+
+  it('may need a body: created, changed, patched, deleted', async () => {
+    const cluster = await k8s.cluster();
+    const api = await k8s.connect(cluster.kubeconfig);
+    const lease = (holderIdentity: string, version?: string) => ({
+      metadata: { name: 'lock', ...(version ? { resourceVersion: version } : {}) },
+      spec: { holderIdentity },
+    });
+    const leases = '/apis/coordination.k8s.io/v1/namespaces/default/leases';
+    const one = { path: `${leases}/lock`, timeoutMs: 5000 };
+    type Lease = { metadata: { resourceVersion: string }; spec: { holderIdentity: string } };
+    const made = await api.json<Lease>({ ...one, method: 'POST', path: leases, body: lease('ä') });
+    expect(made.spec.holderIdentity).toBe('ä');
+    const stale = api.json({ ...one, method: 'PUT', body: lease('b', '1') });
+    expect(await failure(stale)).toMatchObject({ status: 409, reason: 'Conflict' });
+    const patched = await api.json<Lease>({
+      ...one,
+      method: 'PATCH',
+      body: { spec: { holderIdentity: 'c' } },
+    });
+    expect(patched.spec.holderIdentity).toBe('c');
+    await api.json({ ...one, method: 'DELETE' });
+    expect(await failure(api.json(one))).toMatchObject({ status: 404, reason: 'NotFound' });
+  });
+
+  it.each([
+    { status: 401, reason: 'Unauthorized' },
+    { status: 403, reason: 'Forbidden' },
+    { status: 410, reason: 'Expired' },
+    { status: 429, retryAfterSeconds: 3 },
+    { status: 500, reason: 'InternalError' },
+    { status: 503, reason: 'ServiceUnavailable' },
+  ])('the answer $status is an error that says so', async ({ status, reason, retryAfterSeconds }) => {
+    const cluster = await k8s.cluster();
+    cluster.faults.failRequests({ status, times: 1, ...(retryAfterSeconds ? { retryAfterSeconds } : {}) });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const error = await failure(api.json(request));
+    expect(error.status).toBe(status);
+    if (reason) expect(error.reason).toBe(reason);
+    expect(error.retryAfterMs).toBe(retryAfterSeconds && retryAfterSeconds * 1000);
+    expect(error.message).toContain(`answered ${status} to GET ${path}`);
+    await api.json(request);
+  });
+
+  it('a server that breaks the connection is an error without a status, and the next request has its own', async () => {
+    const cluster = await k8s.cluster();
+    const api = await k8s.connect(cluster.kubeconfig);
+    await api.json(request);
+    cluster.faults.failRequests({ reset: true, times: 1 });
+    expect(await failure(api.json(request))).toMatchObject({ status: undefined });
+    await api.json(request);
+  });
+
+  it('nobody there is an error, and when somebody is there again it works', async () => {
+    const cluster = await k8s.cluster();
+    const api = await k8s.connect(cluster.kubeconfig);
+    await cluster.faults.down();
+    expect((await failure(api.json(request))).message).toMatch(/did not answer: .*ECONNREFUSED/);
+    await cluster.faults.up();
+    await api.json(request);
+  });
+
+  it('a server that never answers is given up at the deadline', async () => {
+    const cluster = await k8s.cluster();
+    cluster.faults.failRequests({ hang: true });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const error = await failure(api.json({ ...request, timeoutMs: 50 }));
+    expect(error.message).toBe(`the Kubernetes API was silent for 50 ms (GET ${path})`);
+  });
+
+  it('an answer that stops in the middle is given up at the deadline, which counts for the whole answer', async () => {
+    let bytes = 0;
+    const url = await k8s.serve((_, response) => {
+      response.writeHead(200, { 'content-type': 'application/json' });
+      const drip = setInterval(() => response.write(bytes++ === 0 ? '{"items":[' : ' '), 10);
+      response.on('close', () => clearInterval(drip));
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    expect((await failure(api.json({ ...request, timeoutMs: 100 }))).message).toContain('silent for 100 ms');
+    expect(bytes).toBeGreaterThan(2);
+  });
+
+  it('an abort ends it at once', async () => {
+    const cluster = await k8s.cluster();
+    cluster.faults.failRequests({ hang: true });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const stop = new AbortController();
+    const answer = failure(api.json({ ...request, timeoutMs: 60_000, signal: stop.signal }));
+    await until(() => cluster.requests.count() === 1, 'the request is there');
+    stop.abort();
+    expect((await answer).message).toBe(`given up (GET ${path})`);
+    const late = await failure(api.json({ ...request, signal: stop.signal }));
+    expect(late.message).toContain('given up');
+    expect(cluster.requests.count()).toBe(1);
+  });
+
+  it.each([
+    ['nothing', ''],
+    ['a page of a proxy', '<html>502</html>'],
+    ['half an answer', '{"items":['],
+  ])('%s instead of JSON is an error', async (_, body) => {
+    const url = await k8s.serve((_request, response) => void response.end(body));
+    const api = await k8s.connect(kubeconfig(url));
+    expect((await failure(api.json(request))).message).toContain(path);
+  });
+
+  it('a refusal that is no Status, however long, is told by its beginning', async () => {
+    const url = await k8s.serve((_, response) => {
+      response.writeHead(502);
+      response.end(`bad gateway ${'x'.repeat(1_000_000)}`);
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    const error = await failure(api.json(request));
+    expect(error).toMatchObject({ status: 502, reason: undefined });
+    expect(error.message).toContain('bad gateway');
+    expect(error.message.length).toBeLessThan(500);
+  });
+
+  it('a server below a path keeps that path', async () => {
+    const asked: string[] = [];
+    const url = await k8s.serve((incoming, response) => {
+      asked.push(incoming.url ?? '');
+      response.end('{}');
+    });
+    const api = await k8s.connect(kubeconfig(`${url}/k8s/clusters/c-1/`));
+    await api.json(request);
+    await api.json({ ...request, query: { labelSelector: 'app=voice agent,tier in (a,b)' } });
+    expect(asked[0]).toBe(`/k8s/clusters/c-1${path}`);
+    expect(new URL(asked[1] ?? '', url).searchParams.get('labelSelector')).toBe(
+      'app=voice agent,tier in (a,b)',
+    );
+  });
+
+  it('requests one after the other share a connection', async () => {
+    const ports = new Set<number | undefined>();
+    const url = await k8s.serve((incoming, response) => {
+      ports.add(incoming.socket.remotePort);
+      response.end('{}');
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    for (let i = 0; i < 5; i += 1) await api.json(request);
+    expect(ports.size).toBe(1);
+  });
+});
+
+describe('a stream', () => {
+  it('gives its lines as they come, and ends when the server ends it', async () => {
+    const cluster = await k8s.cluster();
+    const api = await k8s.connect(cluster.kubeconfig);
+    const lines = api.lines({
+      ...watch,
+      query: { ...watch.query, resourceVersion: String(cluster.resourceVersion) },
+    });
+    const first = lines.next();
+    await until(() => cluster.openWatches === 1, 'it is open');
+    cluster.pods.create({ name: 'a' });
+    expect(JSON.parse(String((await first).value))).toMatchObject({ type: 'ADDED' });
+    cluster.faults.endWatches();
+    expect(await lines.next()).toEqual({ done: true, value: undefined });
+  });
+
+  it.each([
+    ['cut', (c: Awaited<ReturnType<Kubernetes['cluster']>>) => c.faults.cutWatches()],
+    ['the server goes down', (c: Awaited<ReturnType<Kubernetes['cluster']>>) => c.faults.down()],
+  ])('that is broken (%s) is an error, not an end', async (_, breakIt) => {
+    const cluster = await k8s.cluster();
+    cluster.pods.create({ name: 'a' });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const lines = api.lines(watch);
+    await lines.next();
+    const next = failure(lines.next());
+    await breakIt(cluster);
+    expect((await next).status).toBeUndefined();
+  });
+
+  it('that falls silent is an error after its time, and every byte starts the time anew', async () => {
+    let ticks = 0;
+    const url = await k8s.serve((_, response) => {
+      response.writeHead(200);
+      const tick = setInterval(() => {
+        // Not even whole lines.
+        if (ticks < 12) response.write(ticks % 4 === 3 ? '"\n' : ticks % 4 === 0 ? '"' : 'x');
+        ticks += 1;
+      }, 20);
+      response.on('close', () => clearInterval(tick));
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    const got: string[] = [];
+    const error = await failure(
+      (async () => {
+        for await (const line of api.lines({ ...watch, timeoutMs: 150 })) got.push(line);
+      })(),
+    );
+    expect(error.message).toContain('silent for 150 ms');
+    expect(got).toEqual(['"xx"', '"xx"', '"xx"']);
+    expect(ticks).toBeGreaterThan(12);
+  });
+
+  it('that is silent from the beginning is given up too', async () => {
+    const cluster = await k8s.cluster();
+    cluster.faults.failRequests({ hang: true });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const error = await failure(api.lines({ ...watch, timeoutMs: 50 }).next());
+    expect(error.message).toContain('silent for 50 ms');
+  });
+
+  it('counts the silence of the server, not the time that its reader takes', async () => {
+    const url = await k8s.serve((_, response) => {
+      response.write('1\n2\n');
+      response.end('3\n');
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    const got: string[] = [];
+    for await (const line of api.lines({ ...watch, timeoutMs: 40 })) {
+      got.push(line);
+      await systemClock.sleep(60);
+    }
+    expect(got).toEqual(['1', '2', '3']);
+  });
+
+  it('is refused like any request', async () => {
+    const cluster = await k8s.cluster();
+    cluster.faults.failRequests({ status: 410, times: 1 });
+    const api = await k8s.connect(cluster.kubeconfig);
+    expect(await failure(api.lines(watch).next())).toMatchObject({ status: 410 });
+  });
+
+  it('ends at once when it is aborted', async () => {
+    const cluster = await k8s.cluster();
+    const api = await k8s.connect(cluster.kubeconfig);
+    const stop = new AbortController();
+    const next = failure(api.lines({ ...watch, timeoutMs: 60_000, signal: stop.signal }).next());
+    await until(() => cluster.openWatches === 1, 'it is open');
+    stop.abort();
+    expect((await next).message).toContain('given up');
+    await until(() => cluster.openWatches === 0, 'the connection is closed');
+  });
+
+  it('leaves no connection behind when its reader stops reading', async () => {
+    const cluster = await k8s.cluster();
+    for (const name of ['a', 'b', 'c']) cluster.pods.create({ name });
+    const api = await k8s.connect(cluster.kubeconfig);
+    await take(api.lines(watch), 2);
+    await until(() => cluster.openWatches === 0, 'the connection is closed', 2000);
+    const failing = async () => {
+      for await (const _ of api.lines(watch)) throw new Error('the store is gone');
+    };
+    await expect(failing()).rejects.toThrow('the store is gone');
+    await until(() => cluster.openWatches === 0, 'the connection is closed', 2000);
+  });
+
+  it('has lines of any length, cut anywhere, and only where a line ends', async () => {
+    const long = JSON.stringify({ note: 'é€😀'.repeat(200_000) });
+    const odd = JSON.stringify({ note: 'a\u2028b\u2029c\rd' });
+    const url = await k8s.serve((_, response) => {
+      const bytes = Buffer.from(`${long}\n\r\n\n${odd}\r\n${'{"last":1}'}`);
+      for (let at = 0; at < bytes.length; at += 100_001) response.write(bytes.subarray(at, at + 100_001));
+      response.end();
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    expect(await take(api.lines(watch), 10)).toEqual([long, odd, '{"last":1}']);
+  });
+
+  it('a line without an end is an error before it fills the memory', async () => {
+    const url = await k8s.serve((_, response) => {
+      const megabyte = Buffer.alloc(1024 * 1024, 'x');
+      const pour = () => {
+        while (!response.destroyed && response.write(megabyte));
+      };
+      response.on('drain', pour);
+      pour();
+    });
+    const api = await k8s.connect(kubeconfig(url));
+    expect((await failure(api.lines(watch).next())).message).toMatch(/a line of more than \d+ bytes/);
+  });
+});
+
+describe('where the server is, and who we are', () => {
+  const whoAsks = () => {
+    const seen: (string | undefined)[] = [];
+    const url = k8s.serve((incoming, response) => {
+      seen.push(incoming.headers.authorization);
+      response.end('{}');
+    });
+    return { seen, url };
+  };
+
+  it('the token of the kubeconfig is sent', async () => {
+    const cluster = await k8s.cluster({ token: 'secret' });
+    const api = await k8s.connect(cluster.kubeconfig);
+    await api.json(request);
+    const stranger = await k8s.connect(kubeconfig(cluster.url, { user: { token: 'wrong' } }));
+    expect(await failure(stranger.json(request))).toMatchObject({ status: 401 });
+  });
+
+  it('a token file is read again as it rotates', async () => {
+    vi.useFakeTimers({ toFake: ['Date'] });
+    const { seen, url } = whoAsks();
+    const tokenFile = k8s.file('token', 'first');
+    const user = { 'auth-provider': { name: 'tokenFile', config: { tokenFile } } };
+    const api = await k8s.connect(kubeconfig(await url, { user }));
+    await api.json(request);
+    k8s.file('token', 'second');
+    await api.json(request);
+    vi.setSystemTime(Date.now() + 61_000);
+    await api.json(request);
+    expect(seen).toEqual(['Bearer first', 'Bearer first', 'Bearer second']);
+  });
+
+  it.runIf(tlsAvailable() === true)(
+    'a server with a certificate of its own authority is believed through it alone',
+    async () => {
+      const tls = k8s.certificate();
+      const url = await k8s.serve((_, response) => void response.end('{"items":[]}'), tls);
+      const inline = await k8s.connect(
+        kubeconfig(url, {
+          cluster: { 'certificate-authority-data': Buffer.from(tls.cert).toString('base64') },
+        }),
+      );
+      expect(await inline.json(request)).toEqual({ items: [] });
+      // A path is meant from the folder of the kubeconfig.
+      const byFile = await k8s.connect(
+        kubeconfig(url, { cluster: { 'certificate-authority': 'certificate.pem' } }),
+      );
+      expect(await byFile.json(request)).toEqual({ items: [] });
+      const unknown = await k8s.connect(kubeconfig(url));
+      expect((await failure(unknown.json(request))).message).toMatch(/self-signed certificate/);
+      const careless = await k8s.connect(kubeconfig(url, { cluster: { 'insecure-skip-tls-verify': true } }));
+      expect(await careless.json(request)).toEqual({ items: [] });
+    },
+  );
+
+  describe('several files are merged as kubectl does it', () => {
+    const of = (server: string, name: string, token: string) =>
+      JSON.parse(kubeconfig(server, { name, user: { token } })) as Record<string, unknown>;
+    const without = (config: Record<string, unknown>, ...fields: string[]) =>
+      JSON.stringify(Object.fromEntries(Object.entries(config).filter(([field]) => !fields.includes(field))));
+
+    it('the context of one file may name what stands in another', async () => {
+      const { seen, url } = whoAsks();
+      const whole = of(await url, 'main', 'right');
+      const api = await k8s.connect([
+        without(whole, 'users'),
+        without(whole, 'clusters', 'contexts', 'current-context'),
+      ]);
+      await api.json(request);
+      expect(seen).toEqual(['Bearer right']);
+    });
+
+    it('the first file that sets the current context wins', async () => {
+      const { seen, url } = whoAsks();
+      const [first, second] = [of(await url, 'one', 'first'), of(await url, 'two', 'second')];
+      await (await k8s.connect([first, second].map((config) => JSON.stringify(config)))).json(request);
+      await (await k8s.connect([without(first, 'current-context'), JSON.stringify(second)])).json(request);
+      expect(seen).toEqual(['Bearer first', 'Bearer second']);
+    });
+
+    it('the first file that has a name wins', async () => {
+      const { seen, url } = whoAsks();
+      const files = [of(await url, 'main', 'first'), of('http://127.0.0.1:1', 'main', 'second')];
+      await (await k8s.connect(files.map((config) => JSON.stringify(config)))).json(request);
+      expect(seen).toEqual(['Bearer first']);
+    });
+
+    it('a file that is missing among others is passed over', async () => {
+      const { seen, url } = whoAsks();
+      const there = k8s.file('there', kubeconfig(await url, { user: { token: 'right' } }));
+      const api = await connectKubernetes([join(k8s.folder, 'missing'), there].join(delimiter), systemClock);
+      await api.json(request);
+      api.close();
+      expect(seen).toEqual(['Bearer right']);
+    });
+  });
+
+  it.each([
+    ['a file that is not there', undefined],
+    ['a file that is no YAML', 'clusters: [\n  - {name: "x\n'],
+    ['a file that is no kubeconfig', '[1, 2]'],
+    ['an empty file', ''],
+    ['no current context', kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"x":1')],
+    [
+      'a context that is not there',
+      kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"current-context":"other"'),
+    ],
+    ['a server that is no address', kubeconfig('nowhere at all')],
+  ])('%s is a problem of the configuration, told in one line', async (_, text) => {
+    const file = text === undefined ? join(k8s.folder, 'missing') : k8s.file('broken', text);
+    const error: unknown = await connectKubernetes(file, systemClock).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(ConfigError);
+    const { problems } = error as ConfigError;
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(/^KUBECONFIG [^\n]+$/);
+  });
+});

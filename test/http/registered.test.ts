@@ -1,0 +1,43 @@
+/** POD_SOURCE=registered: a pod is there because it says so, and goes when it stops saying so. */
+import { afterEach, expect, it } from 'vitest';
+import { describeEngines } from '../support/engines.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const env = { POD_SOURCE: 'registered', STATIC_PODS: '' };
+
+describeEngines('pods that announce themselves', (engine) => {
+  let router: TestRouter;
+  afterEach(() => router.stop());
+  const report = (pod: string, body: object = {}) =>
+    router.post(`/pod/${pod}/report`, { calls: [], ...body });
+
+  it('take calls with their first report, in the pool they name, and serve what they say they serve', async () => {
+    router = await startTestRouter(engine.url, env);
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).body.code).toBe('no_pods');
+    const first = await report('agent-1', { tier: 'basic', calls: ['running'] });
+    expect([first.status, first.body.adopted]).toEqual([200, ['running']]);
+    await report('agent-2', { merchant: 'acme' });
+    const { body } = await router.post('/allocate', { call_sid: 'CA1' });
+    expect([body.pod_name, body.source_pool]).toEqual(['agent-1', 'pool:basic']);
+    expect((await router.get('/pod/agent-1')).body.calls.sort()).toEqual(['CA1', 'running']);
+    expect((await router.get('/pod/agent-2')).body).toMatchObject({
+      tier: 'merchant:acme',
+      blocked_by: null,
+    });
+  });
+
+  it('go after REGISTERED_POD_TTL of silence, but keep their calls; a report brings them back', async () => {
+    router = await startTestRouter(engine.url, { ...env, REGISTERED_POD_TTL: '300ms' });
+    await report('idle', { tier: 'gold' });
+    await report('busy', { tier: 'basic', calls: ['running'] });
+    await until(async () => (await router.get('/pod/idle')).status === 404, 'the idle one is gone');
+    const busy = await until(async () => {
+      const { body } = await router.get('/pod/busy');
+      return body.blocked_by === 'not_ready' && body;
+    }, 'the busy one takes no new calls');
+    expect(busy.calls).toEqual(['running']);
+    expect((await report('idle', { tier: 'gold' })).status).toBe(200);
+    expect((await router.get('/pod/idle')).body.blocked_by).toBeNull();
+  });
+});
