@@ -4,8 +4,8 @@ import { AppError } from '../../src/errors.js';
 import { httpLoad } from '../support/http-load.js';
 import { compare, forEach } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
+import type { Bench } from '../support/run.js';
 import { BenchStore, gold } from '../support/store.js';
-import type { Bench } from './part.js';
 
 const connections = 64;
 /** More than one round allocates: every request takes a pod of its own. */

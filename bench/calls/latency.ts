@@ -1,8 +1,8 @@
 /** How long one allocate takes, alone and among others. */
 import { percentile, throughput } from '../support/measure.js';
 import type { Figure } from '../support/report.js';
+import type { Bench } from '../support/run.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
-import type { Bench } from './part.js';
 
 export async function latency({ engine, admin, quick }: Bench): Promise<Figure[]> {
   await admin.flushall();

@@ -1,8 +1,8 @@
 /** What live calls cost the store, and what is left when they have ended. */
 import { forEach } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
+import type { Bench } from '../support/run.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
-import type { Bench } from './part.js';
 
 const calls = 10_000;
 const graceMs = 2000;

@@ -5,9 +5,9 @@
 import type { Cluster, Redis } from 'ioredis';
 import { compare, throughput } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
+import type { Bench } from '../support/run.js';
 import { SeedFlow } from '../support/seed-flow.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
-import type { Bench } from './part.js';
 
 const targets = [
   { callers: 1, ratio: 6 },

@@ -1,8 +1,8 @@
 /** What the pool's size and draining pods cost a call: nothing that matters. */
 import { compare, forEach, throughput } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
+import type { Bench } from '../support/run.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
-import type { Bench } from './part.js';
 
 /** Below the smallest pool, so that a pod is always free. */
 const callers = 8;

@@ -9,8 +9,8 @@ import type { Redis } from 'ioredis';
 import { sweepBatchSize } from '../../src/pool/sweeper.js';
 import { forEach, median } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
+import type { Bench } from '../support/run.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
-import type { Bench } from './part.js';
 
 const pods = 100_000;
 const expiredCalls = 10_000;

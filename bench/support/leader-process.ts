@@ -1,0 +1,11 @@
+/**
+ * A process of its own: the router as `smart-router serve` starts it, leading at once. Everything comes from its
+ * environment. Asked for its memory, it tells how much it holds.
+ */
+import { loadConfig } from '../../src/config.js';
+import { startRouter } from '../../src/main.js';
+
+await startRouter(loadConfig(process.env));
+process.send?.({ ready: true });
+process.on('message', () => process.send?.({ rss: process.memoryUsage().rss }));
+process.once('disconnect', () => process.exit());
