@@ -10,7 +10,7 @@
  */
 import type { PodWishes } from '../calls/router.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
-import type { TierConfig } from '../calls/tiers.js';
+import { isName, type TierConfig } from '../calls/tiers.js';
 import type { Clock } from '../clock.js';
 import { assignmentOf, wantedPool } from '../pool/assignment.js';
 import type { ClusterPod, PodSource } from './pods.js';
@@ -74,8 +74,9 @@ function wishesOf(metadata: string | null): Pick<ClusterPod, 'uid' | 'tier' | 'm
   }
   const { uid, tier, merchant } = known;
   return {
-    uid: typeof uid === 'string' ? uid : '',
-    ...(typeof tier === 'string' ? { tier } : {}),
-    ...(typeof merchant === 'string' ? { merchant } : {}),
+    // The store cannot read half a character back.
+    uid: typeof uid === 'string' && !/\p{Surrogate}/u.test(uid) ? uid : '',
+    ...(isName(tier) ? { tier } : {}),
+    ...(isName(merchant) ? { merchant } : {}),
   };
 }

@@ -209,9 +209,9 @@ export class Placer {
     log.warn({ pod, calls, reason }, 'calls were lost with their pod');
   }
 
-  /** A write that fails fails for its caller alone. */
+  /** A write that fails fails for its caller alone. `#last` never does. */
   #inTurn<T>(write: () => Promise<T>): Promise<T> {
-    const result = this.#last.then(write, write);
+    const result = this.#last.then(write);
     this.#last = result.catch(() => {});
     return result;
   }

@@ -5,6 +5,7 @@
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
+import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
 import { RemovalBrake } from './brake.js';
@@ -21,12 +22,16 @@ export interface ReconcilerOptions {
   settings: Settings;
   store: CallStore;
   pools: PoolStore;
+  clock: Clock;
   log: Logger;
+  /** Two lists closer than this are one for the removal brake. */
+  apartMs: number;
 }
 
 export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #brake = new RemovalBrake();
+  #lastCountedMs = Number.NEGATIVE_INFINITY;
   /** The versions went backwards, and no list since then has been made true. */
   #startsOver = false;
 
@@ -70,9 +75,15 @@ export class Reconciler {
     counts: ReconcileCounts,
     signal: AbortSignal,
   ): Promise<void> {
-    const { placer, pools, log } = this.#options;
-    const confirmed = missing.length > 0 ? (await pools.removals()).confirmed : [];
-    const { remove, hold } = this.#brake.judge(missing, known, new Set(confirmed));
+    const { placer, pools, clock, log, apartMs } = this.#options;
+    const nowMs = clock.monotonic();
+    const counted = nowMs - this.#lastCountedMs >= apartMs;
+    if (counted) this.#lastCountedMs = nowMs;
+    const { held, confirmed } = missing.length > 0 ? await pools.removals() : { held: [], confirmed: [] };
+    const { remove, hold } = this.#brake.judge(missing, known, new Set(confirmed), {
+      held: new Set(held),
+      counts: counted,
+    });
     counts.held = hold.length;
     if (hold.length > 0) {
       log.error(

@@ -58,7 +58,16 @@ export class Term {
       log,
       ...(onCallsLost ? { onCallsLost } : {}),
     });
-    const reconciler = new Reconciler({ source, placer, settings, store, pools, log });
+    const reconciler = new Reconciler({
+      source,
+      placer,
+      settings,
+      store,
+      pools,
+      clock,
+      log,
+      apartMs: options.reconcileIntervalMs / 2,
+    });
     const sweeper = new Sweeper({ store, pools, log, ...(onZombies ? { onZombies } : {}) });
     const watcher =
       source.watch &&
@@ -148,12 +157,14 @@ export class Term {
 
   /** Until the lock has answered, the refused epoch stays: without an answer nobody takes a new one. */
   async #refused(error: EpochRefused, refused: Promise<string>): Promise<void> {
+    // Another loop was refused too and has dealt with it.
+    const isDealtWith = () => this.#epoch !== refused || this.#over.signal.aborted;
+    if (isDealtWith()) return;
     this.#asking ??= this.#stillHeld().finally(() => {
       this.#asking = undefined;
     });
     const isHeld = await this.#asking;
-    // Another loop was refused too and has dealt with it.
-    if (this.#epoch !== refused || this.#over.signal.aborted) return;
+    if (isDealtWith()) return;
     const { log } = this.#options;
     if (isHeld) {
       log.warn({ err: error }, 'another replica wrote as leader, but the lock is ours: taking a new epoch');

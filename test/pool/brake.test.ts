@@ -31,6 +31,28 @@ describe('the removal brake', () => {
     expect(brake.judge(gone, 6, nobody)).toEqual({ remove: gone, hold: [] });
   });
 
+  it('lists in quick succession count once: they see the same moment', () => {
+    const brake = new RemovalBrake();
+    const gone = names(6);
+    for (let list = 1; list <= 10; list += 1) {
+      expect(brake.judge(gone, 6, nobody, { counts: list === 1 })).toEqual({ remove: [], hold: gone });
+    }
+    brake.judge(gone, 6, nobody);
+    expect(brake.judge(gone, 6, nobody)).toEqual({ remove: gone, hold: [] });
+  });
+
+  it('a new leader goes on holding what the old one held, however few they are', () => {
+    const brake = new RemovalBrake();
+    const held = new Set(['pod-0']);
+    for (let list = 1; list <= 2; list += 1) {
+      expect(brake.judge(names(2), 9, nobody, { held })).toEqual({
+        remove: list === 1 ? ['pod-1'] : expect.anything(),
+        hold: ['pod-0'],
+      });
+    }
+    expect(brake.judge(['pod-0'], 9, nobody, { held })).toEqual({ remove: ['pod-0'], hold: [] });
+  });
+
   it('counts the lists of each pod: one that joins the missing later waits for three of its own', () => {
     const brake = new RemovalBrake();
     brake.judge(names(5), 8, nobody);

@@ -88,7 +88,16 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
   ];
   const onCallsLost = (count: number, reason: string) => lost.push([reason, count]);
   const placer = new Placer({ sourceName: source.name, settings, pools, log: logger, onCallsLost });
-  const reconciler = new Reconciler({ source, placer, settings, store: calls, pools, log: logger });
+  const reconciler = new Reconciler({
+    source,
+    placer,
+    settings,
+    store: calls,
+    pools,
+    clock: new ManualClock(),
+    log: logger,
+    apartMs: 0,
+  });
   const sweeper = new Sweeper({
     store: calls,
     pools,

@@ -6,6 +6,7 @@
  * Its requests and its informer are not used: they have no deadline, and the informer ends at the first broken
  * socket.
  */
+import { existsSync } from 'node:fs';
 import * as http from 'node:http';
 import * as https from 'node:https';
 import { delimiter } from 'node:path';
@@ -54,29 +55,45 @@ const longestError = 2_000;
 /** `kubeconfig` is the value of KUBECONFIG: files, as kubectl separates them. Undefined: the other two places. */
 export async function connectKubernetes(kubeconfig: string | undefined, clock: Clock): Promise<KubeApi> {
   // 80 MB of memory that only those pay who use it.
-  const { KubeConfig } = await import('@kubernetes/client-node');
-  const config = new KubeConfig();
+  const library = await import('@kubernetes/client-node');
   try {
-    const [first, ...others] = (kubeconfig ?? '').split(delimiter).filter((file) => file !== '');
-    if (first === undefined) config.loadFromDefault();
-    else config.loadFromFile(first);
-    for (const file of others) {
-      const other = new KubeConfig();
-      other.loadFromFile(file);
-      config.mergeConfig(other);
+    const config = load(library, (kubeconfig ?? '').split(delimiter).filter(Boolean));
+    const cluster = config.getCurrentCluster();
+    if (!cluster) {
+      throw new Error('it has no current context with a cluster (`kubectl config use-context` sets one)');
     }
+    // Without TLS there is nothing to verify; the library refuses to talk to such a server otherwise, kubectl does not.
+    if (cluster.server.startsWith('http:')) Object.assign(cluster, { skipTLSVerify: true });
+    return new HttpKubeApi(config, cluster.server, clock);
   } catch (error) {
-    throw new ConfigError([`KUBECONFIG cannot be used: ${messageOf(error)}`]);
+    // What is wrong with a YAML file is told in many lines, of which the first says it.
+    throw new ConfigError([`KUBECONFIG cannot be used: ${messageOf(error).split('\n')[0]}`]);
   }
-  const cluster = config.getCurrentCluster();
-  if (!cluster) {
-    throw new ConfigError([
-      'KUBECONFIG has no current context with a cluster: `kubectl config use-context` sets one',
-    ]);
+}
+
+/** As kubectl merges files: the first that has a name or sets the context wins, and missing ones are passed over. */
+function load({ KubeConfig }: typeof import('@kubernetes/client-node'), files: string[]): KubeConfig {
+  const config = new KubeConfig();
+  if (files.length === 0) {
+    config.loadFromDefault();
+    return config;
   }
-  // Without TLS there is nothing to verify; the library refuses to talk to such a server otherwise, kubectl does not.
-  if (cluster.server.startsWith('http:')) Object.assign(cluster, { skipTLSVerify: true });
-  return new HttpKubeApi(config, cluster.server, clock);
+  const present = files.filter(existsSync);
+  if (present.length === 0) throw new Error(`there is no ${files.join(' and no ')}`);
+  const parts = present.map((file) => {
+    const part = new KubeConfig();
+    part.loadFromFile(file);
+    return part;
+  });
+  const firsts = <T extends { name: string }>(all: readonly T[]) =>
+    all.filter(({ name }, i) => all.findIndex((other) => other.name === name) === i);
+  config.loadFromOptions({
+    clusters: firsts(parts.flatMap(({ clusters }) => clusters)),
+    users: firsts(parts.flatMap(({ users }) => users)),
+    contexts: firsts(parts.flatMap(({ contexts }) => contexts)),
+    currentContext: parts.find(({ currentContext }) => currentContext)?.currentContext,
+  });
+  return config;
 }
 
 class HttpKubeApi implements KubeApi {
@@ -114,11 +131,16 @@ class HttpKubeApi implements KubeApi {
       let rest = '';
       // Leaving this loop, whatever the reason, closes the connection.
       for await (const chunk of response as AsyncIterable<Buffer>) {
-        limit.restart();
-        const lines = (rest + decoder.write(chunk)).split('\n');
-        rest = lines.pop() ?? '';
+        const [first = '', ...others] = decoder.write(chunk).split('\n');
+        rest += first;
         if (rest.length > longestLine) throw new Error(`a line of more than ${longestLine} characters`);
-        for (const line of lines) if (line.trim() !== '') yield line;
+        // The time that the reader takes is no silence of the server.
+        limit.cancel();
+        for (const next of others) {
+          if (rest.trim() !== '') yield rest;
+          rest = next;
+        }
+        limit.restart();
       }
     } catch (error) {
       throw limit.explain(error);
@@ -199,13 +221,11 @@ async function readAll(response: http.IncomingMessage, limit: number, beyond?: '
   let size = 0;
   for await (const chunk of response as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > limit) {
-      if (beyond === 'cut') break;
-      throw new Error(`an answer of more than ${limit} bytes`);
-    }
+    if (size > limit && beyond === undefined) throw new Error(`an answer of more than ${limit} bytes`);
     chunks.push(chunk);
+    if (size > limit) break;
   }
-  return Buffer.concat(chunks).toString('utf8');
+  return Buffer.concat(chunks).subarray(0, limit).toString('utf8');
 }
 
 function refusal(

@@ -53,8 +53,8 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
     let version: string | undefined;
     do {
       const query = { labelSelector, limit: String(pageSize), ...(next === '' ? {} : { continue: next }) };
-      const page = await api.json<PodListPage>({ path, query, timeoutMs: pageTimeoutMs, signal });
-      if (!Array.isArray(page.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
+      const page = await api.json<PodListPage | null>({ path, query, timeoutMs: pageTimeoutMs, signal });
+      if (!Array.isArray(page?.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
       for (const item of page.items) {
         const pod = observe(item);
         if (pod) pods.push(pod);

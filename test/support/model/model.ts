@@ -47,12 +47,14 @@ export class Model extends ModelState {
     let reclaimed = 0;
     let pod: ModelPod | undefined;
     const known = chain.filter((pool) => parseKind(this.pools.get(pool)).kind);
-    for (const pool of known) pod ??= this.take(pool, answer, problems);
+    // Whether a pod that may have been available was, shows in how much was reclaimed before it was given.
+    const given = () => (answer?.reclaimed === reclaimed ? answer : undefined);
+    for (const pool of known) pod ??= this.take(pool, given(), problems);
     for (const pool of pod ? [] : known) {
       for (const old of this.expired(pool)) {
         if (pod) break;
         reclaimed += this.reclaim(old, pool);
-        pod = this.take(pool, answer, problems);
+        pod = this.take(pool, given(), problems);
       }
     }
     if (!answer || !pod) {

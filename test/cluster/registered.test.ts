@@ -1,0 +1,169 @@
+/** Pods that announce themselves by their reports. Spec 3, pod sources. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { announce, registeredSource } from '../../src/cluster/registered.js';
+import { Placer } from '../../src/pool/placer.js';
+import { Reconciler } from '../../src/pool/reconciler.js';
+import { type Leader, openLeader, silentLog } from '../pool/fixture.js';
+import { describeEngines } from '../support/engines.js';
+import { checkInvariants } from '../support/invariants.js';
+import { ManualClock } from '../support/manual-clock.js';
+
+const ttlMs = 45_000;
+
+describeEngines('registered pods', (engine) => {
+  let leader: Leader;
+  let clock: ManualClock;
+  let reconcile: () => Promise<Record<string, number>>;
+  beforeEach(async () => {
+    leader = await openLeader(engine.url);
+    clock = new ManualClock();
+    reconcile = newLeader(clock);
+  });
+  afterEach(async () => {
+    expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+    leader.store.close();
+  });
+
+  const newLeader = (itsClock: ManualClock) => {
+    const { store, settings } = leader;
+    const source = registeredSource(store.pools, ttlMs, itsClock);
+    const placer = new Placer({ sourceName: source.name, settings, pools: store.pools, log: silentLog });
+    const parts = { source, placer, settings, store: store.calls, pools: store.pools, log: silentLog };
+    const reconciler = new Reconciler({ ...parts, clock: itsClock, apartMs: 0 });
+    return () => reconciler.runOnce(store.epoch, new AbortController().signal);
+  };
+  /** As the router does it: the report of an unknown pod, or of another UID, announces it. */
+  const report = async (name: string, calls: string[] = [], wishes: { uid?: string; tier?: string } = {}) => {
+    const { store, settings } = leader;
+    try {
+      return await store.calls.report(name, calls, wishes.uid);
+    } catch {
+      await announce(store.pools, settings.tiers, { name, ...wishes });
+      return store.calls.report(name, calls, wishes.uid);
+    }
+  };
+  const known = async () => (await engine.redis.keys('voice:pod:tier:*')).map((key) => key.slice(15)).sort();
+  const suspension = (name: string) => engine.redis.get(`voice:pod:suspended:${name}`);
+  const allocate = (sid: string) => leader.store.allocate(sid, ['pool:gold', 'pool:basic']);
+  /** The pod has said nothing for so long, and the leader has listened all the time. */
+  const silent = async (name: string, ms: number) => {
+    const [seconds] = await engine.redis.time();
+    await engine.redis.zadd('voice:reported', Number(seconds) * 1000 - ms, name);
+  };
+
+  it('a pod is there with its first report, on whatever router, without a leader', async () => {
+    await report('a', [], { tier: 'gold' });
+    expect(await allocate('1')).toMatchObject({ podName: 'a' });
+  });
+
+  it('takes no call between its announcement and its report', async () => {
+    const { store, settings } = leader;
+    await announce(store.pools, settings.tiers, { name: 'a', tier: 'gold' });
+    expect(await allocate('1')).toBeUndefined();
+    await store.calls.report('a', []);
+    expect(await allocate('1')).toMatchObject({ podName: 'a' });
+  });
+
+  it('what it serves is adopted with the first report, before it can be given another call', async () => {
+    expect(await report('a', ['1'], { tier: 'gold' })).toMatchObject({ adopted: ['1'] });
+    expect(await allocate('2')).toBeUndefined();
+    expect(await allocate('1')).toMatchObject({ podName: 'a', wasExisting: true });
+  });
+
+  it('it goes where it asks to, and the leader leaves it there', async () => {
+    await report('a', [], { tier: 'basic', uid: 'u1' });
+    expect(await reconcile()).toMatchObject({ pods: 1, moved: 0, removed: 0 });
+    expect(await engine.redis.get('voice:pod:tier:a')).toBe('basic');
+    expect(await engine.redis.hget('voice:pod:a', 'uid')).toBe('u1');
+  });
+
+  it('a pod that reports stays', async () => {
+    await report('a', [], { tier: 'gold' });
+    await reconcile();
+    for (let minute = 0; minute < 5; minute += 1) {
+      clock.advance(60_000);
+      await report('a');
+      expect(await reconcile()).toMatchObject({ removed: 0 });
+    }
+    expect(await allocate('1')).toMatchObject({ podName: 'a' });
+  });
+
+  it('a silent pod without calls goes, and comes back with its next report', async () => {
+    await report('a');
+    await report('b');
+    await reconcile();
+    clock.advance(60_000);
+    await silent('a', 46_000);
+    expect(await reconcile()).toMatchObject({ removed: 1, calls_lost: 0 });
+    expect(await known()).toEqual(['b']);
+    expect(await engine.redis.zrange('voice:reported', '0', '-1')).toEqual(['b']);
+    await report('a');
+    expect(await known()).toEqual(['a', 'b']);
+  });
+
+  it('a silent pod with a call keeps it, takes no other, and goes when it has ended', async () => {
+    await report('a', [], { tier: 'basic' });
+    const call = await allocate('1');
+    await reconcile();
+    clock.advance(60_000);
+    await silent('a', 46_000);
+    expect(await reconcile()).toMatchObject({ removed: 0, calls_lost: 0 });
+    expect(await suspension('a')).toBe('not_ready');
+    expect(await allocate('2')).toBeUndefined();
+    await leader.store.calls.release('1', call?.fence);
+    expect(await reconcile()).toMatchObject({ removed: 1 });
+  });
+
+  it('a silent pod with a call that reports again takes calls again with the next sync', async () => {
+    await report('a', [], { tier: 'basic' });
+    await allocate('1');
+    await reconcile();
+    clock.advance(60_000);
+    await silent('a', 46_000);
+    await reconcile();
+    await report('a', ['1']);
+    await reconcile();
+    expect(await suspension('a')).toBeNull();
+    expect(await allocate('2')).toMatchObject({ podName: 'a' });
+  });
+
+  it('time in which no router could listen does not count as silence', async () => {
+    for (const name of ['a', 'b', 'c', 'd', 'e']) {
+      await report(name);
+      await silent(name, 3_600_000);
+    }
+    const back = new ManualClock();
+    const again = newLeader(back);
+    expect(await again()).toMatchObject({ pods: 5, removed: 0, held: 0 });
+    back.advance(ttlMs);
+    await report('a');
+    expect(await again()).toMatchObject({ removed: 0 });
+    back.advance(1);
+    expect(await again()).toMatchObject({ removed: 4 });
+    expect(await known()).toEqual(['a']);
+  });
+
+  it('another process of the same name ends the calls of the first', async () => {
+    await report('a', ['1'], { uid: 'first', tier: 'gold' });
+    expect(await report('a', [], { uid: 'second', tier: 'gold' })).toMatchObject({ adopted: [] });
+    await expect(leader.store.calls.call('1')).rejects.toMatchObject({ code: 'call_not_found' });
+    expect(await allocate('2')).toMatchObject({ podName: 'a' });
+    await reconcile();
+    expect(await engine.redis.hget('voice:pod:a', 'uid')).toBe('second');
+  });
+
+  it.each([
+    '{',
+    'null',
+    '[]',
+    '"x"',
+    '{"uid":5,"tier":{},"merchant":[]}',
+    '{"uid":"\\ud800","merchant":"a:b"}',
+  ])('metadata that somebody broke (%s) costs the pod nothing but its wishes', async (metadata) => {
+    await report('a', ['1'], { tier: 'basic', uid: 'u1' });
+    await engine.redis.hset('voice:pod:metadata', 'a', metadata);
+    expect(await reconcile()).toMatchObject({ pods: 1, removed: 0, calls_lost: 0 });
+    expect(await leader.store.calls.call('1')).toMatchObject({ podName: 'a' });
+    expect(await engine.redis.get('voice:pod:tier:a')).toBe('basic');
+  });
+});

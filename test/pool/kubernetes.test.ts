@@ -1,0 +1,418 @@
+/** The life of pods, from the API server to the store, through the leader's loops. Spec 3 and the audit's scenarios. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import type { Cluster } from '../../src/demo/cluster/cluster.js';
+import { type Kubernetes, kubernetes } from '../cluster/fixture.js';
+import { describeEngines } from '../support/engines.js';
+import { checkInvariants } from '../support/invariants.js';
+import { openStore, type TestStore, testTiers } from '../support/store.js';
+import { until } from '../support/until.js';
+import { type Reign, type ReignOptions, reign, sourceOf } from './throne.js';
+
+const basic = { 'smart-router/tier': 'basic' };
+
+describeEngines('pods of a cluster', (engine) => {
+  let k8s: Kubernetes;
+  let cluster: Cluster;
+  let store: TestStore;
+  const reigns: Reign[] = [];
+  beforeEach(async () => {
+    k8s = kubernetes();
+    store = await openStore(engine.url, { virtualTime: true });
+    // The clocks of the nodes go as the store's.
+    cluster = await k8s.cluster({ clock: { ...systemClock, now: store.nowMs } });
+  });
+  afterEach(async () => {
+    for (const one of reigns.splice(0)) await one.stop();
+    expect(await checkInvariants(engine.redis, { nowMs: store.nowMs() })).toEqual([]);
+    store.close();
+    await k8s.stop();
+  });
+
+  type Options = Partial<ReignOptions> & Parameters<typeof sourceOf>[2];
+  const lead = async ({ labelSelector, silenceMs, ...options }: Options = {}) => {
+    const source = await sourceOf(k8s, cluster.kubeconfig, {
+      ...(labelSelector ? { labelSelector } : {}),
+      ...(silenceMs ? { silenceMs } : {}),
+    });
+    const leader = await reign({ store, tiers: testTiers, source, ...options });
+    reigns.push(leader);
+    return leader;
+  };
+  const create = (...names: string[]) =>
+    names.map((name) => cluster.pods.create({ name, annotations: basic }));
+  const watching = () => until(() => cluster.openWatches === 1, 'the watch is open');
+  const known = async () => (await engine.redis.smembers('voice:pool:basic:assigned')).sort();
+  const free = async () => (await engine.redis.zrange('voice:pool:basic:available', '0', '-1')).sort();
+  const untilKnown = (...names: string[]) =>
+    until(async () => JSON.stringify(await known()) === JSON.stringify(names), `the pods are ${names}`);
+  const suspended = (name: string) => engine.redis.get(`voice:pod:suspended:${name}`);
+  const untilSuspended = (name: string, why: string | null) =>
+    until(async () => (await suspended(name)) === why, `${name} is suspended: ${why}`);
+  const allocate = (sid: string) => store.allocate(sid, ['pool:basic']);
+  const lists = () => cluster.requests.count({ verb: 'list', resource: 'pods' });
+
+  it('a full sync first, then the watch from its version: what changes is there at once, without a list', async () => {
+    create('a', 'b');
+    await lead();
+    expect(await known()).toEqual(['a', 'b']);
+    const version = String(cluster.resourceVersion);
+    await watching();
+    const [watch] = cluster.requests.list({ verb: 'watch' });
+    expect(new URLSearchParams(watch?.path.split('?')[1]).get('resourceVersion')).toBe(version);
+    create('c');
+    await untilKnown('a', 'b', 'c');
+    cluster.pods.remove('a');
+    await untilKnown('b', 'c');
+    expect(lists()).toBe(1);
+  });
+
+  it('a pod that becomes ready is registered, and not before', async () => {
+    await lead();
+    await watching();
+    cluster.pods.create({ name: 'a', annotations: basic, phase: 'Pending' });
+    cluster.pods.start('a');
+    create('b');
+    await untilKnown('b');
+    cluster.pods.setReady('a', true);
+    await untilKnown('a', 'b');
+    expect(await free()).toEqual(['a', 'b']);
+  });
+
+  it('not ready with a call: suspended, the call goes on, and the pod takes calls again when it is ready', async () => {
+    create('a');
+    await lead();
+    const call = await allocate('1');
+    cluster.pods.setReady('a', false);
+    await untilSuspended('a', 'not_ready');
+    expect(await allocate('2')).toBeUndefined();
+    expect(await store.calls.renew('1', call?.fence)).toMatchObject({ podName: 'a' });
+    cluster.pods.setReady('a', true);
+    await untilSuspended('a', null);
+    expect(await allocate('2')).toMatchObject({ podName: 'a' });
+    expect((await store.calls.pod('a')).calls).toHaveLength(2);
+  });
+
+  it('not ready with a call that is released: the pod goes with the next sync', async () => {
+    create('a');
+    const { sync } = await lead();
+    await allocate('1');
+    cluster.pods.setReady('a', false);
+    await untilSuspended('a', 'not_ready');
+    await sync();
+    expect(await known()).toEqual(['a']);
+    expect(await store.calls.release('1')).toMatchObject({ releasedToPool: null });
+    await sync();
+    expect(await known()).toEqual([]);
+  });
+
+  it('not ready without a call: removed, and back when it is ready', async () => {
+    create('a');
+    const { lost } = await lead();
+    cluster.pods.setReady('a', false);
+    await untilKnown();
+    await expect(store.calls.drain('a', 0)).rejects.toMatchObject({ code: 'pod_not_found' });
+    cluster.pods.setReady('a', true);
+    await untilKnown('a');
+    expect(lost).toEqual([]);
+  });
+
+  it('a draining pod that flaps not ready keeps its drain', async () => {
+    create('a', 'b');
+    const { sync } = await lead();
+    const { untilMs } = await store.calls.drain('a', 0);
+    cluster.pods.setReady('a', false);
+    await untilSuspended('a', 'not_ready');
+    await sync();
+    cluster.pods.setReady('a', true);
+    await untilSuspended('a', null);
+    expect(await engine.redis.get('voice:pod:draining:a')).toBe(String(untilMs));
+    expect(await free()).toEqual(['b']);
+    await store.calls.undrain('a');
+    expect(await free()).toEqual(['a', 'b']);
+  });
+
+  it('terminating: no new call, running ones are kept and renewable, drain answers; gone, they are lost', async () => {
+    create('a');
+    const { lost } = await lead();
+    const call = await allocate('1');
+    cluster.pods.remove('a', { graceMs: 60_000 });
+    await untilSuspended('a', 'terminating');
+    cluster.pods.setReady('a', false);
+    expect(await allocate('2')).toBeUndefined();
+    expect(await store.calls.renew('1', call?.fence)).toMatchObject({ podName: 'a' });
+    expect(await store.calls.drain('a', 60_000)).toMatchObject({ activeCalls: 1 });
+    expect(await store.calls.undrain('a')).toMatchObject({ blockedBy: 'terminating' });
+    expect(await allocate('2')).toBeUndefined();
+    cluster.pods.remove('a');
+    await untilKnown();
+    await until(() => lost.length > 0, 'the loss is told');
+    expect(lost).toEqual([['removed', 1]]);
+    await expect(store.calls.renew('1')).rejects.toMatchObject({ code: 'call_not_found' });
+  });
+
+  it('terminating without a call: still known, so that its drain is answered', async () => {
+    create('a');
+    await lead();
+    cluster.pods.remove('a', { graceMs: 60_000 });
+    await untilSuspended('a', 'terminating');
+    expect(await store.calls.drain('a', 0)).toMatchObject({ activeCalls: 0 });
+  });
+
+  it('a restarted container has lost its calls, and the next ones are its own', async () => {
+    create('a');
+    const { lost, sync } = await lead();
+    await allocate('1');
+    cluster.pods.restartContainer('a');
+    await until(() => lost.length === 1, 'the call is lost');
+    expect(lost).toEqual([['restarted', 1]]);
+    await until(async () => (await free()).length === 1, 'it is free again');
+    expect(await allocate('2')).toMatchObject({ podName: 'a', wasExisting: false });
+    await sync();
+    expect((await store.calls.pod('a')).calls).toHaveLength(1);
+  });
+
+  it('a container that has ended may still be counted on until its successor runs, as a kubelet tells it', async () => {
+    create('a');
+    const { lost } = await lead();
+    await allocate('1');
+    const { status } = cluster.pods.setReady('a', false);
+    const [container] = status.containerStatuses ?? [];
+    const tell = (fields: object) =>
+      cluster.pods.patch('a', { status: { containerStatuses: [{ ...container, ...fields }] } });
+    // The count goes up with the start, not with the end.
+    tell({ state: { terminated: { exitCode: 137, reason: 'OOMKilled' } } });
+    await untilSuspended('a', 'not_ready');
+    expect(lost).toEqual([]);
+    store.advance(20_000);
+    const startedAt = new Date(store.nowMs()).toISOString();
+    tell({ restartCount: 1, state: { running: { startedAt } } });
+    await untilKnown();
+    await until(() => lost.length > 0, 'the loss is told');
+    expect(lost).toEqual([['restarted', 1]]);
+    cluster.pods.setReady('a', true);
+    await untilKnown('a');
+  });
+
+  it('a restart that nobody watched ends exactly the calls from before it', async () => {
+    create('a');
+    const first = await lead();
+    await allocate('before');
+    await first.stop();
+    store.advance(5000);
+    cluster.pods.restartContainer('a');
+    store.advance(5000);
+    await allocate('after');
+    const second = await lead();
+    expect(second.lost).toEqual([['restarted', 1]]);
+    expect((await store.calls.pod('a')).calls.map(({ callSid }) => callSid)).toEqual(['after']);
+    await second.sync();
+    expect(second.lost).toHaveLength(1);
+  });
+
+  it('a sidecar that restarts takes no call with it', async () => {
+    create('a');
+    const { lost, sync } = await lead();
+    await allocate('1');
+    const status = cluster.pods.get('a')?.status;
+    const sidecar = { ...status?.containerStatuses?.[0], name: 'a-sidecar', restartCount: 7 };
+    cluster.pods.patch('a', {
+      status: { containerStatuses: [sidecar, ...(status?.containerStatuses ?? [])] },
+    });
+    await sync();
+    expect(lost).toEqual([]);
+  });
+
+  it('another pod of the same name ends the calls of the first', async () => {
+    create('a');
+    const { lost } = await lead();
+    await allocate('1');
+    cluster.pods.remove('a');
+    create('a');
+    await until(() => lost.length === 1, 'the call is lost');
+    await until(async () => (await free()).length === 1, 'its successor is free');
+    expect(await engine.redis.hget('voice:pod:a', 'uid')).toBe(cluster.pods.get('a')?.metadata.uid);
+    expect(await allocate('2')).toMatchObject({ podName: 'a' });
+  });
+
+  it('another pod of the same name that came while nobody watched', async () => {
+    create('a');
+    const first = await lead();
+    await allocate('1');
+    await first.stop();
+    cluster.pods.remove('a');
+    create('a');
+    const second = await lead();
+    expect(second.lost).toEqual([['replaced', 1]]);
+    expect(await free()).toEqual(['a']);
+  });
+
+  it.each(['Succeeded', 'Failed'] as const)(
+    '%s: removed, although the API server still has it',
+    async (phase) => {
+      create('a', 'b');
+      const { lost, sync } = await lead();
+      await store.calls.drain('b', 0);
+      await allocate('1');
+      cluster.pods.finish('a', phase);
+      await untilKnown('b');
+      await sync();
+      expect(lost).toEqual([['removed', 1]]);
+      expect(await known()).toEqual(['b']);
+    },
+  );
+
+  it('a label change that leaves the selector removes the pod, and one that comes back brings it back', async () => {
+    create('a', 'b');
+    await lead();
+    cluster.pods.patch('a', { metadata: { labels: { app: 'retired' } } });
+    await untilKnown('b');
+    cluster.pods.patch('a', { metadata: { labels: { app: 'voice-agent' } } });
+    await untilKnown('a', 'b');
+  });
+
+  it('a wrong selector removes nothing, and the right one brings all back with their calls', async () => {
+    const six = ['a', 'b', 'c', 'd', 'e', 'f'];
+    create(...six);
+    await (await lead()).stop();
+    const calls = await Promise.all(six.map((sid) => allocate(sid)));
+    const wrong = await lead({ labelSelector: 'app=voice-agnet' });
+    await wrong.sync();
+    expect(await known()).toEqual(six);
+    expect(await free()).toEqual([]);
+    expect(wrong.lost).toEqual([]);
+    expect(wrong.log.filter(({ level }) => level === 50)).toHaveLength(2);
+    expect((await store.pools.removals()).held).toEqual(six);
+    expect((await store.calls.snapshot()).removalsHeld).toBe(6);
+    expect(await allocate('7')).toBeUndefined();
+    await wrong.stop();
+    await lead();
+    expect(await free()).toEqual(six);
+    expect(await store.pools.removals()).toEqual({ held: [], confirmed: [] });
+    for (const [i, sid] of six.entries()) {
+      expect(await store.calls.renew(sid, calls[i]?.fence)).toMatchObject({ podName: calls[i]?.podName });
+    }
+  });
+
+  it('pods that are really gone go after three lists, or at the word of an operator', async () => {
+    create('a', 'b', 'c', 'd', 'e');
+    await (await lead()).stop();
+    await allocate('1');
+    for (const name of ['a', 'b', 'c', 'd', 'e']) cluster.pods.remove(name);
+    const leader = await lead();
+    // In quick succession they are one list, however many.
+    for (let i = 0; i < 5; i++) await leader.sync();
+    expect(await known()).toHaveLength(5);
+    await leader.stop();
+    const patient = await lead({ reconcileIntervalMs: 100 });
+    await untilKnown();
+    expect(patient.lost).toEqual([['removed', 1]]);
+
+    create('a', 'b', 'c', 'd', 'e');
+    await untilKnown('a', 'b', 'c', 'd', 'e');
+    await patient.stop();
+    for (const name of ['a', 'b', 'c', 'd', 'e']) cluster.pods.remove(name);
+    const other = await lead();
+    expect(await store.pools.confirmRemovals('an operator')).toBe(5);
+    await other.sync();
+    expect(await known()).toEqual([]);
+    expect(await store.pools.removals()).toEqual({ held: [], confirmed: [] });
+  });
+
+  it('held pods that come back one by one are free one by one', async () => {
+    const five = ['a', 'b', 'c', 'd', 'e'];
+    create(...five);
+    await (await lead()).stop();
+    for (const name of five) cluster.pods.patch(name, { metadata: { labels: { app: 'elsewhere' } } });
+    await lead();
+    expect(await free()).toEqual([]);
+    cluster.pods.patch('c', { metadata: { labels: { app: 'voice-agent' } } });
+    await until(async () => (await free()).join() === 'c', 'c is free');
+    expect((await store.pools.removals()).held).toEqual(['a', 'b', 'd', 'e']);
+  });
+
+  it('an API server that is down: the leader sweeps on, and follows again when it is back', async () => {
+    create('a', 'b');
+    const { manager } = await lead({ cleanupIntervalMs: 20 });
+    await allocate('1');
+    await cluster.faults.down();
+    store.advance(900_001);
+    await until(async () => (await store.calls.snapshot()).activeCalls === 0, 'the sweep has ended the call');
+    expect(manager.isLeader).toBe(true);
+    create('c');
+    cluster.pods.remove('b');
+    await cluster.faults.up();
+    await untilKnown('a', 'c');
+  });
+
+  it.each([
+    ['is cut', () => cluster.faults.cutWatches()],
+    ['is ended by the server', () => cluster.faults.endWatches()],
+  ])('a watch that %s goes on where it was: nothing is missed, nothing is listed', async (_, end) => {
+    create('a', 'b');
+    await lead();
+    await watching();
+    expect(end()).toBe(1);
+    cluster.pods.remove('a');
+    create('c');
+    await untilKnown('b', 'c');
+    expect(lists()).toBe(1);
+  });
+
+  it('a watch whose version is too old lists again, and goes on from there', async () => {
+    create('a', 'b');
+    await lead();
+    await watching();
+    const end = cluster.faults.failRequests({ verb: 'watch', hang: true });
+    cluster.faults.cutWatches();
+    cluster.pods.remove('a');
+    create('c');
+    cluster.faults.expireHistory();
+    end();
+    await untilKnown('b', 'c');
+    expect(lists()).toBe(2);
+    await watching();
+    create('d');
+    await untilKnown('b', 'c', 'd');
+    expect(lists()).toBe(2);
+  });
+
+  it('a watch that falls silent is opened again', async () => {
+    create('a');
+    await lead({ silenceMs: 200 });
+    await watching();
+    cluster.faults.silenceWatches();
+    create('b');
+    await untilKnown('a', 'b');
+    expect(lists()).toBe(1);
+  });
+
+  it('a cluster that was restored from a backup is followed again, by list and by watch', async () => {
+    create('a', 'b');
+    for (let i = 0; i < 50; i += 1) cluster.pods.patch('a', { metadata: { labels: { turn: String(i) } } });
+    const { sync, log } = await lead();
+    await watching();
+    const { port } = cluster;
+    await cluster.stop();
+    cluster = await k8s.cluster({ port, clock: { ...systemClock, now: store.nowMs } });
+    create('b', 'c');
+    await sync();
+    await untilKnown('b', 'c');
+    expect(log.some(({ msg }) => msg.includes('went backwards'))).toBe(true);
+    const listed = lists();
+    create('d');
+    await untilKnown('b', 'c', 'd');
+    cluster.pods.remove('c');
+    await untilKnown('b', 'd');
+    expect(lists()).toBe(listed);
+  });
+
+  it('five hundred pods at once', async () => {
+    for (let i = 0; i < 500; i += 1) create(`pod-${i}`);
+    await lead();
+    expect(await known()).toHaveLength(500);
+    await watching();
+    for (let i = 0; i < 500; i += 1) cluster.pods.remove(`pod-${i}`);
+    await until(async () => (await known()).length === 0, 'all are gone');
+  });
+});
