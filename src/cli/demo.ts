@@ -1,10 +1,12 @@
 /**
- * `smart-router demo`: a router with simulated agents and callers, to look at. Ends with Ctrl-C.
+ * `smart-router demo`: routers, a simulated cluster and its callers, to look at and to do harm to. Ends with Ctrl-C,
+ * `q`, or the word `quit`.
  *
  * `DEMO_SPEED` (a number from 0.1 to 20, default 1) is for tests: 10 plays a minute in six seconds.
  */
 import { systemClock } from '../clock.js';
 import { startDemo } from '../demo/demo.js';
+import { readKeys, readLines } from '../demo/keyboard.js';
 import { ConfigError } from '../errors.js';
 
 export interface DemoCommandOptions {
@@ -16,39 +18,62 @@ export interface DemoCommandOptions {
   seconds?: number;
   /** Only the banner and the summary. */
   quiet?: boolean;
+  /** Lines instead of a picture, on a terminal too. */
+  plain?: boolean;
+  /** False: nothing happens by itself but calls. */
+  story?: boolean;
 }
 
 const lingerMs = 500;
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Resolves to the exit code: 0 after a clean stop. A second signal ends it at once. */
 export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions = {}): Promise<number> {
-  const { seconds, ...given } = options;
+  const { seconds, plain = false, ...given } = options;
+  const { stdin, stdout } = process;
   const speed = speedOf(env);
   const stop = new AbortController();
-  const onSignal = () => {
+  const quit = () => {
     if (stop.signal.aborted) process.exit(1);
     stop.abort();
   };
   // `smart-router demo | head` closes our output: nobody is watching any more.
   const onOutputError = () => stop.abort();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, onSignal);
-  process.stdout.on('error', onOutputError);
+  for (const name of signals) process.on(name, quit);
+  stdout.on('error', onOutputError);
+  let giveBackInput = () => {};
   try {
-    const running = await startDemo({
+    const starting = startDemo({
       ...given,
       env,
       speed,
-      write: (text) => process.stdout.write(text),
-      colours: process.stdout.isTTY === true && !env.NO_COLOR,
+      write: (text) => stdout.write(text),
+      colours: stdout.isTTY === true && !env.NO_COLOR,
+      terminal:
+        stdout.isTTY && !plain
+          ? () => ({ columns: stdout.columns || 80, rows: stdout.rows || 24 })
+          : undefined,
+      onQuit: quit,
+      signal: stop.signal,
     });
+    // Ctrl-C works at once; what else comes before the start is over is done afterwards.
+    const command = (text: string) =>
+      void starting.then(
+        (running) => running.command(text),
+        () => {},
+      );
+    if (stdin.isTTY && stdout.isTTY && !plain && !given.quiet) giveBackInput = readKeys(stdin, command, quit);
+    else giveBackInput = readLines(stdin, command);
+    const running = await starting;
     if (seconds === undefined) await untilAborted(stop.signal);
     else await systemClock.sleep(seconds * 1000, stop.signal);
     await running.stop();
     return 0;
   } finally {
-    for (const name of ['SIGINT', 'SIGTERM'] as const) process.off(name, onSignal);
-    // All is stopped by now: a connection that is slow to close must not keep anybody from the prompt.
-    if (stop.signal.aborted) systemClock.after(lingerMs, () => process.exit());
+    giveBackInput();
+    for (const name of signals) process.off(name, quit);
+    // All is stopped by now: an open input or a connection that is slow to close keeps nobody from the prompt.
+    systemClock.after(lingerMs, () => process.exit());
   }
 }
 

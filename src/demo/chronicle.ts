@@ -1,33 +1,11 @@
 /**
  * Turns the store's events into lines for people. It keeps what one event alone does not say: which call is on
- * which pod, since when, and whether a draining pod has just lost its last one.
+ * which pod, since when, and whether a draining pod has just lost its last one. What the leader does about pods it
+ * leaves out: the cluster itself tells that better, see narrator.ts.
  */
 import type { StoreEvent } from '../calls/events.js';
 import type { PoolId } from '../calls/tiers.js';
-
-export type LineKind =
-  | 'allocated'
-  | 'merchant'
-  | 'fallback'
-  | 'released'
-  | 'draining'
-  | 'drained'
-  | 'undrained'
-  | 'recovered'
-  | 'no pods'
-  | 'lost'
-  | 'changed'
-  | 'other';
-
-export interface Line {
-  at: string;
-  kind: LineKind;
-  /** Beside the kind's own name, for kinds of which there are several. */
-  label?: string;
-  call?: string;
-  pod?: string;
-  text: string;
-}
+import { inSeconds, type Line, type LineKind } from './lines.js';
 
 interface LiveCall {
   pod: string;
@@ -35,13 +13,25 @@ interface LiveCall {
 }
 
 export class Chronicle {
-  readonly counts = { calls: 0, fallbacks: 0, recovered: 0, drained: 0, refused: 0 };
+  readonly counts = { fallbacks: 0, recovered: 0, adopted: 0, drained: 0 };
   readonly #chainOf: (merchantId: string) => readonly PoolId[];
   readonly #live = new Map<string, LiveCall>();
   readonly #draining = new Set<string>();
+  /** Calls that the store knows; `#live` also keeps what it has forgotten, for its age. */
+  readonly #known = new Set<string>();
 
   constructor(chainOf: (merchantId: string) => readonly PoolId[]) {
     this.#chainOf = chainOf;
+  }
+
+  /** The store has lost everything. */
+  forget(): void {
+    this.#known.clear();
+    this.#draining.clear();
+  }
+
+  knows(call: string): boolean {
+    return this.#known.has(call);
   }
 
   tell(event: StoreEvent): Line[] {
@@ -59,8 +49,10 @@ export class Chronicle {
       case 'call_allocated':
         return [this.#allocated(event, line)];
       case 'call_adopted':
-        this.#live.set(call, { pod, sinceMs: millis(event) });
-        return [line('other', 'its agent told a forgetful router', { label: 'adopted' })];
+        this.counts.adopted += 1;
+        this.#known.add(call);
+        this.#live.set(call, { pod, sinceMs: this.#live.get(call)?.sinceMs ?? millis(event) });
+        return [line('adopted', 'its agent told a forgetful router')];
       case 'call_released':
         return [
           line('released', `${this.#lasted(event)}${fields.pool ? '' : ', takes no new call'}`),
@@ -74,6 +66,8 @@ export class Chronicle {
       case 'call_lost':
         return [line('lost', fields.reason ?? ''), ...this.#ended(event, line)];
       case 'pod_draining': {
+        // Who waits for the end of a drain asks again and again.
+        if (this.#draining.has(pod)) return [];
         this.#draining.add(pod);
         const calls = Number(fields.calls);
         if (calls === 0) return [line('draining', 'no new calls'), this.#drained(line)];
@@ -83,15 +77,26 @@ export class Chronicle {
         this.#draining.delete(pod);
         return [line('undrained', 'takes calls again')];
       case 'pod_recovered':
-        this.#draining.delete(pod);
-        return [line('recovered', 'the sweep found it idle and put it back: its drain is over')];
+        return [
+          line(
+            'recovered',
+            `the sweep found it idle and put it back${this.#draining.delete(pod) ? ': its drain is over' : ''}`,
+          ),
+        ];
       case 'no_pods':
-        this.counts.refused += 1;
         return [line('no pods', `nothing free in ${namesOf((fields.chain ?? '').split(' '))}`)];
       case 'merchant_changed':
         return [line('changed', `merchant ${fields.merchant}: ${fields.config || 'deleted'}`)];
       case 'tiers_changed':
         return [line('changed', `tier configuration, version ${fields.version}`)];
+      case 'pod_removed':
+        this.#draining.delete(pod);
+        return [];
+      case 'leader_elected':
+      case 'pod_registered':
+      case 'pod_suspended':
+      case 'pod_resumed':
+        return [];
       default:
         return [line('other', '', { label: type.replace(/^(pod|call)_/, '') })];
     }
@@ -100,7 +105,7 @@ export class Chronicle {
   #allocated(event: StoreEvent, line: MakeLine): Line {
     const { call = '', pod = '', pool = '', merchant = '' } = event.fields;
     this.#live.set(call, { pod, sinceMs: millis(event) });
-    this.counts.calls += 1;
+    this.#known.add(call);
     const chain = this.#chainOf(merchant);
     const skipped = chain.slice(0, Math.max(0, chain.indexOf(pool as PoolId)));
     const who = merchant ? ` (${merchant})` : '';
@@ -115,6 +120,7 @@ export class Chronicle {
 
   #ended({ fields: { call = '', pod = '' } }: StoreEvent, line: MakeLine): Line[] {
     this.#live.delete(call);
+    this.#known.delete(call);
     const idle = ![...this.#live.values()].some((one) => one.pod === pod);
     return idle && this.#draining.has(pod) ? [this.#drained(line)] : [];
   }
@@ -126,7 +132,7 @@ export class Chronicle {
 
   #lasted(event: StoreEvent): string {
     const since = this.#live.get(event.fields.call ?? '')?.sinceMs;
-    return since === undefined ? 'some time' : `${((millis(event) - since) / 1000).toFixed(1)} s`;
+    return since === undefined ? 'some time' : inSeconds(millis(event) - since);
   }
 }
 

@@ -1,35 +1,51 @@
 /**
- * The demo: a real router on a real (embedded) store, with simulated agents and callers around it.
+ * The demo: a small Kubernetes cluster inside this process, with StatefulSets of voice agents and people who call
+ * them, and three real routers around it, each a process of its own, that elect a leader and follow the cluster with
+ * their real client. On top, a story and a keyboard: leaders die, agents roll, Redis forgets.
  *
- * It promises that what is printed happened: every line but those that start with ▸ is an event of the store,
- * also those that a visitor causes by hand. Within the first minute it shows an allocation, a merchant's pool,
- * a fallback, a drain to its end and the recovery of a zombie.
+ * It promises that what is shown happened: calls are counted where they are heard, by callers and agents, not where
+ * the routers say so; a line without ▸ is an event of the store, of the cluster or of a process.
  *
- * It fails softly: a caller that gets no pod hangs up, an error of the simulation is one line and the show goes
- * on. Its weakness: agents learn of calls from the event stream instead of from audio, so an agent never misses
- * a call that the store knows.
+ * It fails softly: a caller that gets no agent hangs up, an error of the simulation is one line and the show goes on.
+ * Everything it starts ends with it. Its weakness: audio takes no time here, so an agent never waits for a call that
+ * the router has already given it.
  */
 import { randomInt } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
-import type { EventFeed, StoreEvent } from '../calls/events.js';
-import { poolsOf } from '../calls/tiers.js';
+import { EventFeed, type StoreEvent } from '../calls/events.js';
 import { createClient } from '../client/index.js';
 import { type Clock, systemClock } from '../clock.js';
-import { type RunningRouter, startRouter } from '../main.js';
 import { Agents } from './agents.js';
 import { Callers } from './callers.js';
 import { Chronicle } from './chronicle.js';
+import { startCluster } from './cluster/cluster.js';
+import { type Command, commandsOf, findCommand } from './commands.js';
+import { Deeds } from './deeds.js';
 import { Dice } from './dice.js';
+import { openEngine } from './engine.js';
+import { Fleet } from './fleet.js';
+import { Ledger } from './ledger.js';
+import type { LineKind } from './lines.js';
+import { Narrator } from './narrator.js';
+import { Operator, type RouterStatus } from './operator.js';
 import { freePort } from './port.js';
-import { demoConfig, keyVariable, merchants, pods, seconds } from './scenery.js';
-import { Screen } from './screen.js';
+import { Roster } from './roster.js';
+import { Routers } from './routers.js';
+import { agentCount, chainOf, keyVariable, routerNames, seconds, setScene } from './scenery.js';
+import { Service } from './service.js';
+import { Show, type ShowOptions } from './show.js';
 import { Story } from './story.js';
+import { look } from './view.js';
 
-export interface DemoOptions {
+export interface DemoOptions extends Omit<ShowOptions, 'quiet' | 'clock'> {
   env: NodeJS.ProcessEnv;
-  write: (text: string) => void;
-  colours: boolean;
+  /** Somebody asked for the end. */
+  onQuit: () => void;
+  /** Gives up the start. */
+  signal: AbortSignal;
   quiet?: boolean;
+  /** Whether things happen by themselves. Default: true. */
+  story?: boolean;
   port?: number;
   seed?: number;
   /** 10 makes a demo's minute last six seconds, leases included; for tests. */
@@ -39,120 +55,207 @@ export interface DemoOptions {
 
 export interface RunningDemo {
   url: string;
+  /** A key or a word. */
+  command(text: string): void;
   stop(): Promise<void>;
 }
 
 const poolsEverySeconds = 10;
+const statusEveryMs = 500;
+const readyWithinMs = 60_000;
 
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
-  const { env, speed = 1, clock = systemClock } = options;
-  const wanted = demoConfig(env, speed, options.port);
-  const port = await freePort(wanted.httpPort, wanted.httpHost);
-  const router = await startRouter(demoConfig(env, speed, port), { clock });
-  const screen = new Screen({ ...options, quiet: options.quiet ?? false });
+  const { env, speed = 1, clock = systemClock, quiet = false } = options;
+  const { config, routerEnv } = setScene(env, speed, options.port);
+  const show = new Show({ ...options, quiet, clock });
   const stopping = new AbortController();
-  const { signal } = stopping;
+  const signal = AbortSignal.any([stopping.signal, options.signal]);
   // Everything that waits listens to it.
   setMaxListeners(0, signal);
-  // One client plays a dozen agents and all callers: what would trip one process' breaker is noise here.
-  const client = createClient({
-    baseUrl: router.url,
-    apiKey: wanted.adminKey,
-    clock,
-    timeoutMs: 5000,
-    breaker: { failures: 100, openMs: 1000 },
-  });
   const now = () => new Date(clock.now()).toISOString();
-  const say = (text: string) => screen.say(now(), text);
-
+  const tell = (kind: LineKind, text: string) => {
+    if (!signal.aborted) show.line({ at: now(), kind, text });
+  };
   const sleep = (time: number) => clock.sleep((time * 1000) / speed, signal);
   const later = (afterSeconds: number, work: () => Promise<unknown>) => {
     const run = async () => {
       await sleep(afterSeconds);
       if (!signal.aborted) await work();
     };
-    run().catch((error: unknown) => {
-      if (!signal.aborted) say(`the demo stumbled: ${error instanceof Error ? error.message : error}`);
-    });
+    run().catch((error: unknown) =>
+      tell('do', `the demo stumbled: ${error instanceof Error ? error.message : error}`),
+    );
+  };
+
+  const ledger = new Ledger();
+  const chronicle = new Chronicle(chainOf);
+  // Started last, stopped first; the summary is the last word.
+  const stops: (() => Promise<void> | void)[] = [() => show.close(ledger, chronicle.counts)];
+  const stopAll = async () => {
+    stopping.abort();
+    for (const stop of stops.splice(0).reverse()) await stop();
   };
   try {
-    await setUp(router, clock);
-    const { store, feed, settings } = router.context;
-    const chronicle = new Chronicle((merchantId) => settings.chainFor(merchantId).steps);
-    const callers = new Callers({ client, later });
+    const port = await freePort(config.httpPort, config.httpHost);
+    const [engine, cluster] = await Promise.all([
+      openEngine(config, clock),
+      startCluster({ clock, bookmarkIntervalMs: 1000 }),
+    ]);
+    stops.push(
+      () => engine.stop(),
+      () => cluster.stop(),
+    );
+
+    const dice = new Dice(options.seed ?? randomInt(2 ** 32));
+    const narrator = new Narrator({ clock, ledger, tell });
+    const roster = new Roster(cluster, {
+      onReady: (agent) => narrator.agentReady(agent),
+      onHolder: (holder) => narrator.leaseHolder(holder),
+    });
+    stops.push(() => roster.stop());
+    const routers = new Routers({
+      names: routerNames,
+      env: { ...routerEnv, REDIS_URL: engine.url },
+      kubeconfigFor: (name) => cluster.kubeconfigFor(name),
+      restartMs: (seconds.routerRestarts * 1000) / speed,
+      clock,
+      onUp: (replica) => narrator.routerUp(replica),
+      onEnd: (replica, ending) => narrator.routerEnded(replica, ending),
+    });
+    stops.push(() => routers.close());
+    routers.start();
+    const service = new Service(() => routers.endpoints);
+    const taken = await service.listen(port, config.httpHost);
+    stops.push(() => service.close());
+    const url = `http://${config.httpHost.includes(':') ? `[${config.httpHost}]` : config.httpHost}:${taken}`;
+
+    // One client plays twenty agents and all callers: what would trip one process' breaker is noise here.
+    const client = createClient({
+      baseUrl: url,
+      apiKey: config.adminKey,
+      clock,
+      timeoutMs: 5000,
+      breaker: { failures: 1000, openMs: 1000 },
+    });
+    stops.push(() => client.close());
     const agents = new Agents({
       client,
       clock,
-      pods,
-      reportMs: (seconds.report * 1000) / speed,
+      ledger,
+      reportMs: Math.max(300, (seconds.report * 1000) / speed),
       guestMs: (seconds.guest * 1000) / speed,
-      isGuest: Callers.isGuest,
+      onDrained: (pod, calls, ms) => narrator.agentDrained(pod, calls, ms),
     });
-    const key = keyVariable(env);
-    screen.banner({
-      url: router.url,
-      ...(port === wanted.httpPort ? {} : { takenPort: wanted.httpPort }),
-      ...(key === undefined ? {} : { keyVariable: key }),
+    const fleet = new Fleet(cluster, roster, agents.hooks, speed);
+    stops.push(() => fleet.stop());
+    const callers = new Callers({
+      client,
+      agents,
+      ledger,
+      later,
+      onGone: (callSid, pod, how, why) => {
+        if (how === 'cut' && !signal.aborted)
+          show.line({ at: now(), kind: 'cut', call: callSid, pod, text: why });
+      },
     });
-    const followed = await follow(feed, clock, signal, (event) => {
-      agents.hear(event);
-      for (const line of chronicle.tell(event)) screen.line(line);
+    const operator = new Operator(url, config.adminKey);
+    const shared = { clock, dice, engine, cluster, routers, narrator, roster, fleet, agents, callers };
+    const deeds = new Deeds({ ...shared, chronicle, ledger, operator, tell, sleep, later, signal });
+    const story = new Story({ dice, callers, deeds, tells: options.story ?? true, sleep, later, signal });
+    const commands = commandsOf(deeds, story, options.onQuit);
+
+    let status: RouterStatus | undefined;
+    const view = () => look({ routers, narrator, roster, agents, fleet, deeds, ledger }, status);
+    show.open({
+      url,
+      takenPort: port === config.httpPort ? undefined : config.httpPort,
+      keyVariable: keyVariable(env),
+      commands,
+      view,
+      storyTells: () => story.tells,
     });
-    const dice = new Dice(options.seed ?? randomInt(2 ** 32));
-    new Story({ dice, callers, agents, client, store, say, sleep, later, signal }).start();
+
+    const feed = new EventFeed(engine.connection, clock);
+    stops.push(() => feed.close());
+    follow(feed, clock, signal, (event) => {
+      hearGuests(event, agents);
+      for (const line of chronicle.tell(event)) if (!signal.aborted) show.line(line);
+    });
     later(0, async () => {
-      for (;;) {
-        await sleep(poolsEverySeconds);
-        if (signal.aborted) return;
-        await screen.pools(
-          now(),
-          store,
-          poolsOf(settings.tiers).map(({ id }) => id),
-        );
+      for (let ms = 0; !signal.aborted; ms += statusEveryMs) {
+        status = await operator.status();
+        if (ms % (poolsEverySeconds * 1000) === 0 && ms > 0) show.pools(now(), view());
+        await clock.sleep(statusEveryMs, signal);
       }
     });
-    return {
-      url: router.url,
-      async stop() {
-        stopping.abort();
-        client.close();
-        await followed.ended;
-        await router.stop();
-        screen.summary(chronicle.counts);
-      },
-    };
+    await untilReady({ clock, signal, routers, operator });
+    if (!signal.aborted) {
+      tell('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
+      story.start();
+    }
+    return { url, command: (text) => obey(commands, text, later, tell), stop: stopAll };
   } catch (error) {
-    stopping.abort();
-    client.close();
-    await router.stop();
+    await stopAll();
     throw error;
   }
 }
 
-/** Waits until the leader has put every agent into its pool. */
-async function setUp({ context }: RunningRouter, clock: Clock): Promise<void> {
-  const { settings, store } = context;
-  for (const [id, merchant] of Object.entries(merchants)) await settings.setMerchant(id, merchant, 'demo');
-  for (let tries = 0; tries < 200; tries++) {
-    const { pools } = await store.snapshot();
-    const known = pools.reduce((sum, { assigned }) => sum + assigned, 0);
-    if (known >= pods.length) return;
-    await clock.sleep(25);
+function obey(
+  commands: readonly Command[],
+  text: string,
+  later: (afterSeconds: number, work: () => Promise<unknown>) => void,
+  tell: (kind: LineKind, text: string) => void,
+): void {
+  const command = findCommand(commands, text);
+  if (command) later(0, async () => command.run());
+  else if (text.length > 1)
+    tell('do', `no command is called ${text}; there are: ${commands.map(({ word }) => word).join(', ')}`);
+}
+
+/** A call that we did not place: nobody connects it, so its agent takes it from the store's word. */
+function hearGuests({ type, fields: { call = '', pod = '' } }: StoreEvent, agents: Agents): void {
+  if (!Callers.isGuest(call)) return;
+  if (type === 'call_allocated') agents.receiveGuest(pod, call);
+  if (type === 'call_released' || type === 'call_recovered' || type === 'call_lost')
+    agents.dismissGuest(call);
+}
+
+/** Waits until a leader has put every agent into its pool, and every agent has reported. */
+async function untilReady({
+  clock,
+  signal,
+  routers,
+  operator,
+}: {
+  clock: Clock;
+  signal: AbortSignal;
+  routers: Routers;
+  operator: Operator;
+}): Promise<void> {
+  const endsAtMs = clock.monotonic() + readyWithinMs;
+  let hasMerchants = false;
+  while (!signal.aborted) {
+    const status = routers.endpoints.length > 0 ? await operator.status() : undefined;
+    hasMerchants ||= status !== undefined && (await operator.deployMerchants());
+    const pools = Object.values(status?.pools ?? {});
+    const free = pools.reduce((sum, { available }) => sum + available, 0);
+    if (hasMerchants && free >= agentCount && routers.endpoints.length === routerNames.length) return;
+    if (routers.failure !== undefined)
+      throw new Error(`the demo cannot start its routers: ${routers.failure}`);
+    if (clock.monotonic() > endsAtMs)
+      throw new Error(
+        `the demo was not ready within ${readyWithinMs / 1000} s: ${routers.endpoints.length} routers answer, ${free} agents are free`,
+      );
+    await clock.sleep(50, signal);
   }
-  throw new Error('the demo’s agents were not registered within 5 s');
 }
 
 /**
- * Every event from now on, once and in order. The feed only wakes: what it says is read again by id, because
- * its listening starts a moment after `subscribe`.
+ * Every event of a store that was empty at first, once and in order. The feed only wakes: what it says is read again
+ * by id, because its listening starts a moment after `subscribe`.
  */
-async function follow(
-  feed: EventFeed,
-  clock: Clock,
-  signal: AbortSignal,
-  hear: (event: StoreEvent) => void,
-): Promise<{ ended: Promise<void> }> {
-  let last = (await feed.latest(1))[0]?.id ?? '0-0';
+function follow(feed: EventFeed, clock: Clock, signal: AbortSignal, hear: (event: StoreEvent) => void): void {
+  let last = '0-0';
   let wake = new AbortController();
   const unsubscribe = feed.subscribe(() => wake.abort());
   const read = async () => {
@@ -166,5 +269,5 @@ async function follow(
     }
     unsubscribe();
   };
-  return { ended: read() };
+  void read();
 }

@@ -1,72 +1,139 @@
 /**
- * What the demo plays with: a dozen agents, three tiers, one merchant's own pool, and times short enough to
- * watch. Everything else of the configuration is the router's own.
+ * What the demo plays with: twenty agents in four StatefulSets, three tiers and one merchant's own pool, three
+ * routers, and times short enough to watch. Everything else of the configuration is the router's own.
  */
+import type { PoolId } from '../calls/tiers.js';
 import { type Config, loadConfig } from '../config.js';
 import { formatDuration } from '../durations.js';
 
+export interface AgentSet {
+  /** Of the StatefulSet and, with a number behind it, of its pods. */
+  name: string;
+  pool: PoolId;
+  replicas: number;
+  /** What one agent can serve at once. */
+  calls: number;
+}
+
+/** One StatefulSet per pool, as in production: an agent and its successor then belong to the same pool. */
+export const sets: readonly AgentSet[] = [
+  { name: 'gold', pool: 'pool:gold', replicas: 6, calls: 1 },
+  { name: 'standard', pool: 'pool:standard', replicas: 6, calls: 1 },
+  { name: 'basic', pool: 'pool:basic', replicas: 5, calls: 3 },
+  { name: 'acme', pool: 'merchant:acme', replicas: 3, calls: 1 },
+];
+
+export const agentCount = sets.reduce((sum, { replicas }) => sum + replicas, 0);
+export const routerNames = ['router-1', 'router-2', 'router-3'] as const;
+
+export const setOf = (pod: string) => sets.find(({ name }) => pod.replace(/-\d+$/, '') === name);
+
+export function annotationsOf({ name, pool }: AgentSet): Record<string, string> {
+  const where = pool.startsWith('merchant:') ? 'smart-router/merchant' : 'smart-router/tier';
+  // Should Redis lose its content, an agent gets no call before it has said which ones it has.
+  return { [where]: name, 'smart-router/report': 'required' };
+}
+
+const inChain = sets.filter(({ pool }) => pool.startsWith('pool:'));
 const tiers = {
-  tiers: {
-    gold: { type: 'exclusive', target: 3 },
-    standard: { type: 'exclusive', target: 4 },
-    basic: { type: 'shared', target: 3, max_concurrent: 3 },
-    // Exclusive and outside the chain: the merchant pool of that name.
-    acme: { type: 'exclusive', target: 2 },
-  },
-  default_chain: ['gold', 'standard', 'basic'],
+  tiers: Object.fromEntries(
+    inChain.map(({ name, replicas, calls }) => [
+      name,
+      calls === 1
+        ? { type: 'exclusive', target: replicas }
+        : { type: 'shared', target: replicas, max_concurrent: calls },
+    ]),
+  ),
+  default_chain: inChain.map(({ name }) => name),
 };
 
 /** `acme` has a pool of its own and falls back to standard; `thrifty` never takes gold. */
-export const merchants = {
-  acme: { pool: 'acme', tier: 'standard' },
-  thrifty: { fallback: ['basic', 'standard'] },
+export const merchants: Readonly<Record<string, { config: object; chain: readonly PoolId[] }>> = {
+  acme: {
+    config: { pool: 'acme', tier: 'standard' },
+    chain: ['merchant:acme', 'pool:standard', 'pool:basic'],
+  },
+  thrifty: { config: { fallback: ['basic', 'standard'] }, chain: ['pool:basic', 'pool:standard'] },
 };
 
-export const pods: readonly string[] = Object.entries(tiers.tiers).flatMap(([tier, { target }]) =>
-  Array.from({ length: target }, (_, i) => `${tier}-${i + 1}`),
-);
+/** Where a call of this merchant looks for an agent, in order. */
+export const chainOf = (merchant: string): readonly PoolId[] =>
+  merchants[merchant]?.chain ?? inChain.map(({ pool }) => pool);
 
-const tierOf = (pod: string) => pod.replace(/-\d+$/, '');
+/** Seconds of the demo's time. `grace` is what Kubernetes gives an agent to let its calls end. */
+export const seconds = {
+  report: 1,
+  /** How long a visitor's call is held; a caller of the demo talks for ten at most. */
+  guest: 120,
+  grace: 180,
+  agentStarts: 0.4,
+  agentBecomesReady: 0.8,
+  agentRestarts: 1.5,
+  routerRestarts: 5,
+  storePause: 5,
+} as const;
 
-/** Seconds of the demo's time. A crashed agent's call is back within lease + sweep = 13 s. */
-export const seconds = { lease: 10, sweep: 3, report: 2.5, grace: 6, drain: 60, guest: 120 } as const;
+/**
+ * The routers' times, and how short they may become when the demo runs fast: no busy machine alone may cost a leader
+ * its Lease or a call its agent.
+ */
+const times = {
+  LEASE_TTL: { ms: 15_000, least: 8000 },
+  REPORT_GRACE: { ms: 5000, least: 4000 },
+  CLEANUP_INTERVAL: { ms: 3000, least: 500 },
+  DRAINING_TTL: { ms: 60_000, least: 10_000 },
+  RECONCILE_INTERVAL: { ms: 2000, least: 500 },
+  TIER_CONFIG_REFRESH_INTERVAL: { ms: 2000, least: 500 },
+  KUBERNETES_WATCH_TIMEOUT: { ms: 5000, least: 2000 },
+  LEADER_ELECTION_DURATION: { ms: 3000, least: 2500 },
+  LEADER_ELECTION_RENEW_DEADLINE: { ms: 2000, least: 1800 },
+  LEADER_ELECTION_RETRY_PERIOD: { ms: 500, least: 300 },
+} as const;
 
 /** Which variable holds the key that opens everything here, if the caller has set one. */
 export function keyVariable(env: NodeJS.ProcessEnv): string | undefined {
   return ['SMART_ROUTER_ADMIN_KEY', 'SMART_ROUTER_API_KEY'].find((name) => env[name]);
 }
 
+export interface Scene {
+  /** What the demo itself listens to: address, key, store. */
+  config: Config;
+  /** The environment of each router, but for its name, its port and where the store and the cluster are. */
+  routerEnv: NodeJS.ProcessEnv;
+}
+
 /**
  * The caller's environment with what the demo must decide itself. A `REDIS_URL` is honoured, but under a prefix
- * of the demo's own: its pods must never replace real ones, whatever shell it is started from.
+ * of the demo's own: its pods must never replace real ones, whatever shell it is started from. A `KUBECONFIG` is
+ * not: the only cluster here is the simulated one.
  */
-export function demoConfig(env: NodeJS.ProcessEnv, speed: number, port?: number): Config {
-  const time = (value: number) => formatDuration(Math.max(100, Math.round((value * 1000) / speed)));
+export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): Scene {
   const key = keyVariable(env);
-  return loadConfig(
-    {
-      ...env,
-      ...(port === undefined ? {} : { HTTP_PORT: String(port) }),
-      METRICS_PORT: env.METRICS_PORT || 'off',
-      SHUTDOWN_TIMEOUT: '1s',
-      LOG_LEVEL: env.LOG_LEVEL || 'warn',
-      LOG_FORMAT: env.LOG_FORMAT || 'pretty',
-      // One key opens everything: there is nothing here to keep from whoever started it.
-      SMART_ROUTER_API_KEY: '',
-      SMART_ROUTER_ADMIN_KEY: key === undefined ? '' : env[key],
-      ...(env.REDIS_URL ? { REDIS_KEY_PREFIX: '{smart-router-demo}:' } : {}),
-      DATABASE_URL: '',
-      POD_SOURCE: 'static',
-      LEADER_ELECTION_ENABLED: 'false',
-      TIER_CONFIG: JSON.stringify(tiers),
-      STATIC_PODS: pods.map((pod) => `${pod}=${tierOf(pod)}`).join(','),
-      LEASE_TTL: time(seconds.lease),
-      CALL_INFO_TTL: '1h',
-      CLEANUP_INTERVAL: time(seconds.sweep),
-      REPORT_GRACE: time(seconds.grace),
-      DRAINING_TTL: time(seconds.drain),
-      NO_SHOW_TIMEOUT: 'off',
-    },
-    'demo',
-  );
+  const routerEnv: NodeJS.ProcessEnv = {
+    ...env,
+    METRICS_PORT: 'off',
+    SHUTDOWN_TIMEOUT: '1s',
+    LOG_LEVEL: 'info',
+    LOG_FORMAT: 'json',
+    // One key opens everything: there is nothing here to keep from whoever started it.
+    SMART_ROUTER_API_KEY: '',
+    SMART_ROUTER_ADMIN_KEY: key === undefined ? '' : env[key],
+    ...(env.REDIS_URL ? { REDIS_KEY_PREFIX: '{smart-router-demo}:' } : {}),
+    DATABASE_URL: '',
+    KUBECONFIG: '',
+    POD_SOURCE: 'kubernetes',
+    STATIC_PODS: '',
+    NAMESPACE: 'default',
+    POD_LABEL_SELECTOR: 'app=voice-agent',
+    LEADER_ELECTION_ENABLED: 'true',
+    LEADER_ELECTION_NAMESPACE: '',
+    LEADER_LOSS: 'exit',
+    TIER_CONFIG: JSON.stringify(tiers),
+    CALL_INFO_TTL: '1h',
+    NO_SHOW_TIMEOUT: 'off',
+  };
+  for (const [name, { ms, least }] of Object.entries(times))
+    routerEnv[name] = formatDuration(Math.max(least, Math.round(ms / speed)));
+  const own = port === undefined ? {} : { HTTP_PORT: String(port) };
+  return { config: loadConfig({ ...routerEnv, ...own }, 'demo'), routerEnv };
 }

@@ -1,4 +1,4 @@
-/** The real binary, at ten times its pace: a minute of the demo lasts six seconds. */
+/** The real binary with its three routers, at several times its pace, driven through its input as a script would. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
@@ -6,9 +6,11 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
 import { findOnPath } from '../support/engines.js';
+import { until } from '../support/until.js';
 
 const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
-const waitMs = 45_000;
+/** Three routers start in a second or two each, on a busy machine in ten. */
+const waitMs = 60_000;
 const noCurl = findOnPath('curl') === undefined;
 
 class Demo {
@@ -20,8 +22,8 @@ class Demo {
   constructor(env: NodeJS.ProcessEnv, ...args: string[]) {
     const { PATH, HOME } = process.env;
     this.child = spawn(process.execPath, [binary, 'demo', '--seed', '3', ...args], {
-      env: { PATH, HOME, DEMO_SPEED: '10', ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { PATH, HOME, HTTP_PORT: '0', ...env },
+      stdio: 'pipe',
     });
     this.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       this.output += text;
@@ -36,8 +38,24 @@ class Demo {
     return /Open\s+(http:\S+)\//.exec(this.output)?.[1] ?? '';
   }
 
-  async until(pattern: RegExp): Promise<void> {
+  /** The routers, wherever the system tells who started whom. */
+  get routers(): number[] {
+    return process.platform === 'linux' ? childrenOf(this.child.pid as number) : [];
+  }
+
+  /** Waits for a match and gives its groups. */
+  async until(pattern: RegExp): Promise<string[]> {
     await expect.poll(() => this.output, { timeout: waitMs, interval: 50 }).toMatch(pattern);
+    return pattern.exec(this.output)?.slice(1) ?? [];
+  }
+
+  /** What was printed since `mark`, a length of the output. */
+  since(mark: number): string {
+    return this.output.slice(mark);
+  }
+
+  type(word: string): void {
+    this.child.stdin?.write(`${word}\n`);
   }
 }
 
@@ -60,7 +78,8 @@ function childrenOf(pid: number): number[] {
     .filter((name) => /^\d+$/.test(name))
     .map((name) => {
       try {
-        return { pid: Number(name), parent: Number(/^PPid:\s+(\d+)/m.exec(readStatus(name))?.[1]) };
+        const status = readFileSync(`/proc/${name}/status`, 'utf8');
+        return { pid: Number(name), parent: Number(/^PPid:\s+(\d+)/m.exec(status)?.[1]) };
       } catch {
         return { pid: 0, parent: 0 };
       }
@@ -68,7 +87,24 @@ function childrenOf(pid: number): number[] {
   return parents.filter(({ parent }) => parent === pid).map((one) => one.pid);
 }
 
-const readStatus = (pid: string) => readFileSync(`/proc/${pid}/status`, 'utf8');
+function isRunning(pid: number): boolean {
+  try {
+    // A process that has ended and was not collected yet is no running one.
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+/** A call that somebody places by hand; its agent keeps it for half a minute at four times the pace. */
+async function allocate(demo: Demo, call_sid: string): Promise<string> {
+  const response = await fetch(`${demo.url}/api/v1/allocate`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ call_sid }),
+  });
+  return ((await response.json()) as { pod_name: string }).pod_name;
+}
 
 function listenSomewhere(): Promise<{ server: Server; port: number }> {
   return new Promise((resolve) => {
@@ -78,81 +114,120 @@ function listenSomewhere(): Promise<{ server: Server; port: number }> {
   });
 }
 
-describe('smart-router demo', () => {
-  test('shows every part of the story, then ends with 0 on Ctrl-C and leaves nothing behind', async () => {
-    const demo = start({ HTTP_PORT: '0' });
+describe('smart-router demo', { timeout: 2 * waitMs }, () => {
+  test('tells its story without being asked, and ends with 0 on Ctrl-C', async () => {
+    const demo = start({ DEMO_SPEED: '8' });
     for (const part of [
+      /^[\d:]{8} {2}leader +router-\d leads, [\d.]+ s after the start$/m,
+      /^[\d:]{8} {2}ready +http:\S+ answers: 3 routers, 20 agents$/m,
       /^[\d:]{8} {2}allocated CA-\d+ +→ gold-\d/m,
       /^[\d:]{8} {2}merchant +CA-\d+ +→ acme-\d/m,
       /^[\d:]{8} {2}fallback +CA-\d+ +↘ standard-\d +nothing free in gold/m,
-      /^[\d:]{8} {2}fallback +CA-\d+ +↘ basic-\d +nothing free in gold, standard/m,
-      /^[\d:]{8} {2}pools +gold [●○◌]{3} {2}standard [●○◌]{4} {2}basic \d\/9 {2}acme [●○◌]{2} /m,
+      /^[\d:]{8} {2}agent +\S+-\d crashed and took \d calls? with it$/m,
+      /^[\d:]{8} {2}lost +CA-\d+ +× \S+-\d +its container was restarted/m,
+      /^[\d:]{8} {2}router +router-\d was killed while leading$/m,
+      /^[\d:]{8} {2}leader +router-\d leads, [\d.]+ s after router-\d; meanwhile \d+ calls? began$/m,
       /^[\d:]{8} {2}draining +\S+-\d +no new calls; its call goes on/m,
-      /^[\d:]{8} {2}drained +\S+-\d +its last call has ended/m,
-      /^[\d:]{8} {2}undrained +\S+-\d +takes calls again/m,
+      /^[\d:]{8} {2}roll +all 20 agents run version 2 after [\d.]+ s; meanwhile \d+ calls? served, 0 cut$/m,
+      /^[\d:]{8} {2}redis +everything is back after [\d.]+ s: \d+ agents registered, \d+ live calls? adopted$/m,
       /^[\d:]{8} {2}recovered CA-\d+ +↺ \S+-\d +zombie: /m,
-      /^[\d:]{8} {2}fallback +CA-\d+ +↘ standard-\d +nothing free in acme’s own pool/m,
     ]) {
       await demo.until(part);
     }
-    if (process.platform === 'linux') expect(childrenOf(demo.child.pid as number)).toEqual([]);
+    const { routers } = demo;
     demo.child.kill('SIGINT');
     expect(await demo.exited).toBe(0);
-    await demo.until(/Stopped: \d+ calls, \d+ fallbacks?, \d+ zombies? recovered, \d+ drains? completed\.\n/);
+    expect(demo.output).toMatch(/ {2}Stopped: \d+ calls, \d+ served, 0 cut, 0 given twice,.*\.\n/);
     expect(demo.errors).toBe('');
     expect(demo.output).not.toMatch(/stumbled|\u001b\[/);
+    expect(routers.filter(isRunning)).toEqual([]);
     await expect(fetch(`${demo.url}/health`)).rejects.toThrow();
   });
 
-  test.skipIf(noCurl)('the curl lines of the banner work as printed, and what they do is shown', async () => {
-    const demo = start({ HTTP_PORT: '0', DEMO_SPEED: '1' });
-    await demo.until(/Ctrl-C stops it/);
-    const lines = demo.output.match(/^ {4}curl .*$/gm) ?? [];
-    expect(lines).toHaveLength(5);
-    for (const line of lines) {
-      const { stdout } = await promisify(execFile)('sh', ['-c', line]);
-      expect(JSON.parse(stdout), line).not.toHaveProperty('error');
-    }
-    await demo.until(/allocated my-call/);
-    await demo.until(/released +my-call/);
-    await demo.until(/drained +standard-4/);
-    demo.child.kill('SIGTERM');
+  test('does what it is told: another router leads, agents roll without a cut, Redis is filled again', async () => {
+    const demo = start({ DEMO_SPEED: '4' }, '--no-story');
+    await demo.until(/^[\d:]{8} {2}ready /m);
+    if (process.platform === 'linux') expect(demo.routers).toHaveLength(3);
+
+    demo.type('kill-leader');
+    const [killed] = await demo.until(/router +(router-\d) was killed while leading/);
+    const killedAt = demo.output.length;
+    const [next] = await demo.until(new RegExp(`leader +(\\S+) leads, [\\d.]+ s after ${killed}; meanwhile`));
+    expect(next).not.toBe(killed);
+    expect(demo.since(killedAt)).toMatch(/(allocated|merchant|fallback) +CA-/);
+
+    demo.type('roll');
+    const [served] = await demo.until(
+      /roll +all 20 agents run version 2 after [\d.]+ s; meanwhile (\d+) calls? served, 0 cut/,
+    );
+    expect(Number(served)).toBeGreaterThan(0);
+    const replaced = [...demo.output.matchAll(/agent +(\S+) (?:let .* and )?was replaced by version 2$/gm)];
+    expect(new Set(replaced.map(([, name]) => name)).size).toBe(20);
+    expect(demo.output).toMatch(/agent +\S+ let \d calls? end in [\d.]+ s and was replaced/);
+    await demo.until(new RegExp(`router +${killed} is up again`));
+
+    const pod = await allocate(demo, 'a-long-call');
+    await demo.until(/a-long-call +[→↘]/);
+    demo.type('lose-redis');
+    const [adopted] = await demo.until(
+      /redis +everything is back after [\d.]+ s: 20 agents registered, (\d+) live calls? adopted/,
+    );
+    expect(Number(adopted)).toBeGreaterThan(0);
+    await demo.until(new RegExp(`adopted +a-long-call +→ ${pod} `));
+    expect(await allocate(demo, 'a-long-call')).toBe(pod);
+
+    demo.type('dance');
+    await demo.until(/▸ no command is called dance; there are: kill-leader, .*quit/);
+    const { routers } = demo;
+    demo.type('quit');
     expect(await demo.exited).toBe(0);
+    expect(routers.filter(isRunning)).toEqual([]);
+    expect(demo.output).toMatch(/Stopped: \d+ calls, \d+ served, 0 cut, 0 given twice,/);
+    expect(demo.output).not.toMatch(/stumbled| cut {7}/);
+    expect(demo.errors).toBe('');
   });
 
-  test.skipIf(noCurl)('with a key set, the curl lines carry it by name and the show goes on', async () => {
-    const key = 'a-key-for-the-demo-test';
-    const demo = start({ HTTP_PORT: '0', SMART_ROUTER_ADMIN_KEY: key });
-    await demo.until(/released +CA-101/);
-    const [line = ''] = demo.output.match(/^ {4}curl .*$/m) ?? [];
-    expect(demo.output).not.toContain(key);
-    const { stdout } = await promisify(execFile)('sh', ['-c', line], {
-      env: { ...process.env, SMART_ROUTER_ADMIN_KEY: key },
-    });
-    expect(JSON.parse(stdout)).toMatchObject({ status: 'up' });
-    // The page holds no data, so it opens without the key; what it asks for does not.
-    expect((await fetch(`${demo.url}/`)).status).toBe(200);
-    expect((await fetch(`${demo.url}/api/v1/status`)).status).toBe(401);
-  });
+  test.skipIf(noCurl)(
+    'the curl lines of the banner work as printed, with the key by name; killed, it takes its routers along',
+    async () => {
+      const key = 'a-key-for-the-demo-test';
+      const demo = start({ SMART_ROUTER_ADMIN_KEY: key }, '--no-story');
+      await demo.until(/^[\d:]{8} {2}ready /m);
+      const lines = demo.output.match(/^ {4}curl .*$/gm) ?? [];
+      expect(lines).toHaveLength(5);
+      const env = { ...process.env, SMART_ROUTER_ADMIN_KEY: key };
+      for (const line of lines) {
+        const { stdout } = await promisify(execFile)('sh', ['-c', line], { env });
+        expect(JSON.parse(stdout), line).not.toHaveProperty('error');
+      }
+      await demo.until(/allocated my-call/);
+      await demo.until(/released +my-call/);
+      await demo.until(/drained +standard-4/);
+      expect(demo.output).not.toContain(key);
+      // The page holds no data, so it opens without the key; what it asks for does not.
+      expect((await fetch(`${demo.url}/`)).status).toBe(200);
+      expect((await fetch(`${demo.url}/api/v1/status`)).status).toBe(401);
 
-  test('takes the next free port and says so when the wanted one is taken', async () => {
+      const { routers } = demo;
+      demo.child.kill('SIGKILL');
+      await demo.exited;
+      await until(() => !routers.some(isRunning), 'its routers have ended');
+    },
+  );
+
+  test('takes the next free port, ends by itself after --seconds, and --quiet shows no call', async () => {
     const { server, port } = await listenSomewhere();
-    const demo = start({}, '--port', String(port));
-    await demo.until(/Ctrl-C stops it/);
+    const demo = start({}, '--port', String(port), '--seconds', '2', '--quiet');
+    expect(await demo.exited).toBe(0);
+    await new Promise((resolve) => server.close(resolve));
     expect(demo.output).toContain(`port ${port} is taken`);
     expect(Number(new URL(demo.url).port)).toBeGreaterThan(port);
-    await new Promise((resolve) => server.close(resolve));
-  });
-
-  test('ends by itself after --seconds; --quiet shows only the banner and the summary', async () => {
-    const demo = start({ HTTP_PORT: '0' }, '--seconds', '2', '--quiet');
-    expect(await demo.exited).toBe(0);
-    expect(demo.output).toContain('Stopped: ');
+    expect(demo.output).toMatch(/Stopped: [1-9]/);
     expect(demo.output).not.toContain('CA-1');
   });
 
   test('refuses a wrong DEMO_SPEED in one line', async () => {
-    const demo = start({ HTTP_PORT: '0', DEMO_SPEED: 'fast' });
+    const demo = start({ DEMO_SPEED: 'fast' });
     expect(await demo.exited).toBe(2);
     expect(demo.errors).toContain('DEMO_SPEED must be a number from 0.1 to 20, got "fast"');
   });

@@ -5,10 +5,12 @@ import type { DemoCommandOptions } from '../demo.js';
 
 export function demo(parent: Command, cli: Cli): void {
   const command = describe(parent.command('demo'), {
-    summary: 'run a router with everything it needs inside, and traffic to look at',
-    about: 'Needs no Redis, no Kubernetes and no telephony. Nothing it holds outlives it.',
+    summary: 'run three routers with a simulated cluster around them, to look at and to break',
+    about:
+      'Needs no Redis, no Kubernetes and no telephony. Nothing it starts outlives it. On a terminal it takes single keys, elsewhere words on lines of their own: kill-leader, stop-leader, roll, crash, delete, lose-redis, pause-redis, api, rush, story, quit.',
     examples: [
       ['demo', ''],
+      ['demo --plain --no-story', 'lines instead of a picture, and nothing happens but what you ask for'],
       ['demo --seconds 60 --quiet', 'one minute, only the beginning and the summary'],
       ['status', 'in another terminal: look at it'],
     ],
@@ -21,11 +23,13 @@ export function demo(parent: Command, cli: Cli): void {
     )
     .option('--seed <n>', 'the same seed makes the same choices', wholeNumber(0, 4_294_967_295))
     .option('--seconds <n>', 'end after so many seconds', wholeNumber(1, 1_000_000))
-    .option('--quiet', 'only the banner and the summary');
+    .option('--quiet', 'only the banner and the summary')
+    .option('--plain', 'lines instead of a picture, on a terminal too')
+    .option('--no-story', 'nothing happens by itself but calls');
   command.action(async () => {
     cli.resident = true;
-    const { port, seed, seconds, quiet } = command.opts<DemoCommandOptions>();
-    const options = { port, seed, seconds, quiet };
+    const { port, seed, seconds, quiet, plain, story } = command.opts<DemoCommandOptions>();
+    const options = { port, seed, seconds, quiet, plain, story };
     const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
     const { demo: run } = await import('../demo.js');
     cli.exitCode = await run(cli.env, given);

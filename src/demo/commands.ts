@@ -1,0 +1,39 @@
+/** What a visitor can do, by a key on a terminal or by a word on a line of its own elsewhere. */
+import type { Deeds } from './deeds.js';
+import type { Story } from './story.js';
+
+export interface Command {
+  key: string;
+  word: string;
+  what: string;
+  run: () => Promise<void> | void;
+}
+
+export function commandsOf(deeds: Deeds, story: Story, quit: () => void): Command[] {
+  const act = (key: string, word: string, what: string, deed: () => Promise<void>): Command => ({
+    key,
+    word,
+    what,
+    run: () => {
+      story.giveWay();
+      return deed();
+    },
+  });
+  return [
+    act('k', 'kill-leader', 'kill the leader', () => deeds.endLeader('kill')),
+    act('s', 'stop-leader', 'stop the leader', () => deeds.endLeader('stop')),
+    act('r', 'roll', 'roll the agents', () => deeds.roll()),
+    act('c', 'crash', 'crash an agent', () => deeds.crash()),
+    act('d', 'delete', 'delete an agent', () => deeds.remove()),
+    act('f', 'lose-redis', 'flush Redis', () => deeds.loseStore()),
+    act('x', 'pause-redis', 'pause Redis', () => deeds.pauseStore()),
+    act('a', 'api', 'API server down/up', () => deeds.switchApi()),
+    act('u', 'rush', 'rush hour', () => deeds.rush()),
+    { key: 'p', word: 'story', what: 'story on/off', run: () => story.toggle() },
+    { key: 'q', word: 'quit', what: 'quit', run: quit },
+  ];
+}
+
+export function findCommand(commands: readonly Command[], text: string): Command | undefined {
+  return commands.find(({ key, word }) => text === key || text === word);
+}

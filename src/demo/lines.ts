@@ -1,0 +1,86 @@
+/** One line of what happened, and how it looks. */
+export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'blue' | 'magenta' | 'cyan';
+export type Paint = (style: Style, text: string) => string;
+
+const codes: Record<Style, number> = {
+  bold: 1,
+  dim: 2,
+  red: 31,
+  green: 32,
+  yellow: 33,
+  blue: 34,
+  magenta: 35,
+  cyan: 36,
+};
+
+export function painter(colours: boolean): Paint {
+  return (style, text) => (colours ? `\u001b[${codes[style]}m${text}\u001b[0m` : text);
+}
+
+/** What a line is about. Those about one call come so often that the stage shows only the latest. */
+const looks = {
+  allocated: { style: 'green', arrow: '→', isCall: true },
+  merchant: { style: 'cyan', arrow: '→', isCall: true },
+  fallback: { style: 'yellow', arrow: '↘', isCall: true },
+  adopted: { style: 'green', arrow: '→', isCall: true },
+  released: { style: 'dim', arrow: '←', isCall: true },
+  draining: { style: 'blue', arrow: ' ', isCall: true },
+  drained: { style: 'blue', arrow: ' ', isCall: true },
+  undrained: { style: 'blue', arrow: ' ' },
+  recovered: { style: 'magenta', arrow: '↺' },
+  'no pods': { style: 'red', arrow: '×', isCall: true },
+  lost: { style: 'red', arrow: '×' },
+  cut: { style: 'red', arrow: '×' },
+  changed: { style: 'cyan', arrow: ' ' },
+  other: { style: 'dim', arrow: ' ' },
+  router: { style: 'cyan' },
+  leader: { style: 'green' },
+  agent: { style: 'blue' },
+  roll: { style: 'yellow' },
+  redis: { style: 'magenta' },
+  api: { style: 'magenta' },
+  ready: { style: 'green' },
+  /** What the demo does by itself or was told to do, so that nobody takes it for the router's work. */
+  do: { style: 'bold' },
+} as const satisfies Record<string, { style: Style; arrow?: string; isCall?: true }>;
+
+export type LineKind = keyof typeof looks;
+
+export interface Line {
+  at: string;
+  kind: LineKind;
+  /** Beside the kind's own name, for kinds of which there are several. */
+  label?: string;
+  call?: string;
+  pod?: string;
+  text: string;
+}
+
+const callWidth = 8;
+const podWidth = 11;
+
+export function isAboutOneCall({ kind }: Line): boolean {
+  return 'isCall' in looks[kind];
+}
+
+/** `09:05:59  allocated CA-101   → gold-1      gold`, or `09:05:59  router    router-1 is up`. */
+export function format({ at, kind, label = kind, call = '', pod = '', text }: Line, paint: Paint): string {
+  const look = looks[kind];
+  const time = paint('dim', new Date(at).toLocaleTimeString('en-GB'));
+  if (kind === 'do') return `${time}  ${paint('bold', `▸ ${text}`)}`;
+  if (!('arrow' in look) || !(call || pod)) return `${time}  ${paint(look.style, label.padEnd(9))} ${text}`;
+  const columns = `${label.padEnd(9)} ${column(call, callWidth)} ${look.arrow} ${column(pod, podWidth)}`;
+  return `${time}  ${paint(look.style, columns)} ${text}`.trimEnd();
+}
+
+/** A SID may have 256 characters. */
+function column(text: string, width: number): string {
+  const most = 24;
+  return (text.length > most ? `${text.slice(0, most - 1)}…` : text).padEnd(width);
+}
+
+export function count(n: number, one: string, many = `${one}s`): string {
+  return `${n} ${n === 1 ? one : many}`;
+}
+
+export const inSeconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;

@@ -1,0 +1,94 @@
+import { describe, expect, test } from 'vitest';
+import { clip, frame } from '../../src/demo/frame.js';
+import { Ledger } from '../../src/demo/ledger.js';
+import { type Line, painter } from '../../src/demo/lines.js';
+import { agentCount, sets } from '../../src/demo/scenery.js';
+import type { View } from '../../src/demo/view.js';
+
+const numbers = { type: 'exclusive', assigned: 6, available: 4, active_calls: 2, capacity: 6 };
+
+function view(change: Partial<View> = {}): View {
+  return {
+    routers: [
+      { name: 'router-1', state: 'down', leads: false },
+      { name: 'router-2', state: 'up', leads: true },
+      { name: 'router-3', state: 'up', leads: false },
+    ],
+    storeAnswers: true,
+    apiAnswers: true,
+    pools: sets.map((set) => ({
+      set,
+      cells: Array.from({ length: set.replicas }, (_, i) =>
+        i === 0 ? { state: 'busy', calls: 2 } : { state: 'free', calls: 0 },
+      ),
+      numbers,
+    })),
+    roll: { version: 1, done: agentCount, total: agentCount, isRolling: false },
+    ledger: new Ledger(),
+    ...change,
+  };
+}
+
+const line = (text: string): Line => ({ at: new Date(0).toISOString(), kind: 'router', text });
+const keys = [
+  { key: 'k', what: 'kill the leader' },
+  { key: 'q', what: 'quit' },
+];
+
+function draw(change: Partial<View> = {}, size = { columns: 100, rows: 40 }, colours = false): string[] {
+  return frame({
+    ...size,
+    view: view(change),
+    url: 'http://127.0.0.1:8080',
+    elapsedMs: 61_000,
+    storyTells: true,
+    lines: Array.from({ length: 100 }, (_, i) => line(`happening ${i}`)),
+    latestCall: undefined,
+    keys,
+    paint: painter(colours),
+  });
+}
+
+const seen = (text: string) => text.replaceAll(/\u001b\[\d+m/g, '');
+
+describe('the picture on the stage', () => {
+  test('fits into every terminal, with the newest line and the keys in it', () => {
+    for (const size of [
+      { columns: 80, rows: 24 },
+      { columns: 200, rows: 60 },
+      { columns: 40, rows: 20 },
+    ]) {
+      const picture = draw({}, size, true).map(seen);
+      expect(picture.length).toBeLessThanOrEqual(size.rows);
+      expect(Math.max(...picture.map((one) => [...one].length))).toBeLessThan(size.columns);
+      expect(picture.join('\n')).toContain('happening 99');
+      expect(picture.join('\n')).toContain('q quit');
+    }
+  });
+
+  test('shows who leads, who is down, and how many calls a shared agent has', () => {
+    const picture = draw().join('\n');
+    expect(picture).toMatch(/✕ router-1 ended +■ router-2 leads +□ router-3/);
+    expect(picture).toMatch(/gold +■ □ □ □ □ □ /);
+    expect(picture).toMatch(/basic +2 □ □ □ □ /);
+  });
+
+  test('shows a roll while there is one, and what is silent', () => {
+    expect(draw().join('\n')).not.toContain('rolling');
+    const roll = { version: 2, done: 7, total: 20, isRolling: true };
+    const picture = draw({ roll, storeAnswers: false, apiAnswers: false }).join('\n');
+    expect(picture).toContain('rolling: 7 of 20');
+    expect(picture).toMatch(/✕ Redis: silent +✕ Kubernetes API: silent/);
+  });
+
+  test('a cut call is the one thing that is red', () => {
+    const ledger = Object.assign(new Ledger(), { began: 1, cut: 1 });
+    const red = (change: Partial<View>) => draw(change, { columns: 100, rows: 40 }, true).join('\n');
+    expect(red({ ledger })).toContain('\u001b[31m1 cut');
+    expect(red({})).toContain('\u001b[32m0 cut');
+  });
+
+  test('clips by what is seen and keeps the colours', () => {
+    expect(clip('\u001b[31mabcdef\u001b[0m', 3)).toBe('\u001b[31mabc\u001b[0m');
+  });
+});
