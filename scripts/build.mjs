@@ -1,10 +1,11 @@
-// Builds dist/: the Lua files become one TypeScript module, then the compiler runs.
+// Builds dist/: the Lua and SQL files become TypeScript modules, then the compiler runs.
 import { execFileSync } from 'node:child_process';
 import { existsSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { embedLua } from './embed-lua.mjs';
+import { embedSql } from './embed-sql.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -28,6 +29,7 @@ if (tsc === undefined) {
   process.exit(1);
 }
 embedLua(root);
+embedSql(root);
 rmSync(join(root, 'dist'), { recursive: true, force: true });
 try {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')], {

@@ -1,14 +1,25 @@
 // Installs what the tests use and npm does not have, on Debian as root only. Everything else is left alone:
 // whoever lacks a program is told which tests will be skipped, and those tests carry the reason.
 import { spawn } from 'node:child_process';
-import { accessSync, constants, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /**
- * `commands`: any one of them on PATH is enough. Sentinel needs no package of its own: it is
+ * `commands`: any one of them on PATH, or in `folders`, is enough. Sentinel needs no package of its own: it is
  * `redis-server --sentinel`.
- * @typedef {{ name: string, commands: string[], service?: string, neededFor: string }} Program
+ * @typedef {{ name: string, commands: string[], folders?: () => string[], service?: string, neededFor: string }} Program
  */
 /** @type {Program[]} */
 const programs = [
@@ -31,7 +42,27 @@ const programs = [
     service: 'nginx',
     neededFor: 'the test of the proxy in front of the voice agents',
   },
+  {
+    name: 'postgresql',
+    commands: ['postgres'],
+    folders: postgresFolders,
+    service: 'postgresql',
+    neededFor: 'tests on a native PostgreSQL',
+  },
+  {
+    name: 'pgbouncer',
+    commands: ['pgbouncer'],
+    folders: () => ['/usr/sbin'],
+    service: 'pgbouncer',
+    neededFor: 'tests behind PgBouncer',
+  },
 ];
+
+/** Debian keeps each version apart, and off the PATH. */
+function postgresFolders() {
+  const versions = '/usr/lib/postgresql';
+  return existsSync(versions) ? readdirSync(versions).map((version) => join(versions, version, 'bin')) : [];
+}
 
 /** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */
 
@@ -41,7 +72,7 @@ const programs = [
  * @returns {Promise<SetupResult>}
  */
 export async function setupDebian(log = console.log) {
-  const absent = programs.filter((program) => !isOnPath(program));
+  const absent = programs.filter((program) => !isThere(program));
   const refusal = absent.length === 0 ? undefined : whyNot();
   /** @type {SetupResult} */
   const result = { installed: [], missing: [] };
@@ -56,11 +87,11 @@ export async function setupDebian(log = console.log) {
     );
     const failure = await install(absent);
     for (const program of absent) {
-      if (isOnPath(program)) result.installed.push(program.name);
+      if (isThere(program)) result.installed.push(program.name);
       else
         result.missing.push({
           name: program.name,
-          reason: failure ?? 'apt-get installed it, but it is not on PATH',
+          reason: failure ?? 'apt-get installed it, but it is not found',
         });
     }
   }
@@ -72,8 +103,8 @@ export async function setupDebian(log = console.log) {
 }
 
 /** @param {Program} program */
-function isOnPath(program) {
-  const folders = (process.env.PATH ?? '').split(delimiter);
+function isThere(program) {
+  const folders = [...(process.env.PATH ?? '').split(delimiter), ...(program.folders?.() ?? [])];
   return program.commands.some((command) =>
     folders.some((folder) => {
       try {
@@ -109,7 +140,11 @@ export function isDebian() {
  */
 async function install(absent) {
   const names = absent.map((program) => program.name);
-  const restore = forbidServices();
+  const [allowServices, allowClusters] = [forbidServices(), forbidClusters()];
+  const restore = () => {
+    allowServices();
+    allowClusters();
+  };
   // A process ended by a signal runs no `finally`.
   /** @param {NodeJS.Signals} signal */
   const interrupted = (signal) => {
@@ -197,6 +232,24 @@ function forbidServices() {
     restored = true;
     if (existsSync(policyBefore)) renameSync(policyBefore, policy);
     else rmSync(policy, { force: true });
+  };
+}
+
+const clusterSettings = '/etc/postgresql-common';
+const noCluster = `${clusterSettings}/createcluster.d/smart-router.conf`;
+
+/**
+ * Debian's PostgreSQL makes a database cluster for the machine when it is installed, unless a setting says no. It is a
+ * file of its own: if the package's own file were there already, dpkg would ask what to do with it.
+ * @returns {() => void} restores what was there
+ */
+function forbidClusters() {
+  const made = [dirname(noCluster), clusterSettings].filter((folder) => !existsSync(folder));
+  mkdirSync(dirname(noCluster), { recursive: true });
+  writeFileSync(noCluster, 'create_main_cluster = false\n');
+  return () => {
+    rmSync(noCluster, { force: true });
+    for (const folder of made.splice(0)) if (readdirSync(folder).length === 0) rmdirSync(folder);
   };
 }
 

@@ -236,6 +236,25 @@ export const databaseUrl: Kind<string> = {
   },
 };
 
+/** `wf6` and `wf7` are what operators have long called them. */
+const shippedNames = new Map<string, ShippedWorkflow>([
+  ['sitemap-import', 'sitemap-import'],
+  ['wf6', 'sitemap-import'],
+  ['page-curation', 'page-curation'],
+  ['wf7', 'page-curation'],
+]);
+export type ShippedWorkflow = 'sitemap-import' | 'page-curation';
+
+export const shippedWorkflows: Kind<readonly ShippedWorkflow[]> = {
+  expects: 'none, or some of sitemap-import (wf6), page-curation (wf7), separated by commas',
+  read(text) {
+    if (text.toLowerCase() === 'none') return { value: [] };
+    const names = text.split(',').map((item) => shippedNames.get(item.trim().toLowerCase()));
+    const known = names.filter((name) => name !== undefined);
+    return check([...new Set(known)], known.length === names.length);
+  },
+};
+
 /** Hides what could be a password in a URL, also in one too broken to parse: too much rather than too little. */
 export function hidePassword(url: string): string {
   return url

@@ -67,6 +67,11 @@ const podName: Default = {
       .toString(36)
       .padStart(6, '0')}`,
 };
+/** A team that brings its own workflows wants no tables of ours beside its own. */
+const shippedWorkflows: Default = {
+  note: 'sitemap-import,page-curation; with RECORDS_MODULE none',
+  compute: (lookup) => (lookup('RECORDS_MODULE') === '' ? 'sitemap-import,page-curation' : 'none'),
+};
 const sameNamespace: Default = { note: 'NAMESPACE', compute: (lookup) => lookup('NAMESPACE') };
 
 /** Through the store, leadership is lost with every longer outage of the store, and a restart mends nothing then. */
@@ -200,7 +205,6 @@ export const configFields = {
       choice('kubernetes', 'static', 'registered'),
       'kubernetes',
       'Where pods come from',
-      { demo: 'static' },
     ),
     staticPods: optional(
       'STATIC_PODS',
@@ -242,7 +246,6 @@ export const configFields = {
       boolean,
       'true',
       'false: this replica leads at once; for a single replica',
-      { demo: 'false' },
     ),
     leaderElectionLockName: field(
       'LEADER_ELECTION_LOCK_NAME',
@@ -285,8 +288,41 @@ export const configFields = {
     databaseUrl: optional(
       'DATABASE_URL',
       kinds.databaseUrl,
-      'PostgreSQL with the records; unset: no records',
+      'PostgreSQL with the records; embedded runs one beside the process; unset: no records',
       withPassword,
+    ),
+    databaseFolder: optional(
+      'DATABASE_FOLDER',
+      line(4_096),
+      'Where DATABASE_URL=embedded keeps its data; unset: nothing is kept',
+    ),
+    recordsPoolSize: field(
+      'RECORDS_POOL_SIZE',
+      wholeNumber(2, 1_000),
+      '10',
+      'Most connections to the database of one replica, beside one for its heartbeat and one for wake-ups',
+    ),
+    recordsWorkflows: field(
+      'RECORDS_WORKFLOWS',
+      kinds.shippedWorkflows,
+      shippedWorkflows,
+      'Which of the shipped workflows run, separated by commas',
+    ),
+    recordsModule: optional(
+      'RECORDS_MODULE',
+      line(4_096),
+      'Path of an ES module that exports workflows of your own',
+    ),
+    recordsAllowPrivateAddresses: field(
+      'RECORDS_ALLOW_PRIVATE_ADDRESSES',
+      boolean,
+      'false',
+      'Whether the shipped workflows may fetch from private addresses',
+    ),
+    recordsSpoolFolder: optional(
+      'RECORDS_SPOOL_FOLDER',
+      line(4_096),
+      'Where outcomes wait if both the database and the store are away; unset: below the folder for temporary files',
     ),
     zombieCleanupEnabled: field(
       'ZOMBIE_CLEANUP_ENABLED',
@@ -314,9 +350,7 @@ export const configFields = {
       'info',
       'Least severe level that is logged',
     ),
-    logFormat: field('LOG_FORMAT', choice('json', 'pretty'), 'json', 'Lines for machines or for people', {
-      demo: 'pretty',
-    }),
+    logFormat: field('LOG_FORMAT', choice('json', 'pretty'), 'json', 'Lines for machines or for people'),
   }),
 };
 

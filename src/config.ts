@@ -113,8 +113,13 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
   },
 ];
 
-function warningsOf({ podSource, staticPods }: Config): string[] {
+function warningsOf(config: Config): string[] {
+  const { podSource, staticPods, databaseUrl, databaseFolder, recordsModule } = config;
   const warnings: string[] = [];
+  if (databaseUrl === undefined && recordsModule !== undefined)
+    warnings.push('RECORDS_MODULE is not used without DATABASE_URL');
+  if (databaseUrl !== 'embedded' && databaseFolder !== undefined)
+    warnings.push('DATABASE_FOLDER is used only with DATABASE_URL=embedded');
   if (podSource !== 'static' && staticPods)
     warnings.push(`STATIC_PODS is not used with POD_SOURCE=${podSource}`);
   return warnings;

@@ -11,6 +11,7 @@ export const errorCodes = {
   pod_not_found: 404,
   merchant_not_found: 404,
   nothing_held: 404,
+  workflow_not_found: 404,
   method_not_allowed: 405,
   stale_fence: 409,
   version_conflict: 409,
@@ -21,6 +22,7 @@ export const errorCodes = {
   internal: 500,
   no_pods: 503,
   store_unavailable: 503,
+  database_unavailable: 503,
   timeout: 503,
   shutting_down: 503,
 } as const;

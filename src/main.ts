@@ -19,6 +19,7 @@ import { createServer } from './http/server.js';
 import { prepareLeading } from './leading.js';
 import { createLogger, type Logger } from './observe/log.js';
 import { Metrics } from './observe/metrics.js';
+import { prepareRecords, type RecordsPlane } from './records-plane.js';
 import { SupervisedLoop } from './supervised-loop.js';
 
 export interface RunningRouter {
@@ -44,8 +45,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLogger({ level: config.logLevel, format: config.logFormat });
   for (const warning of config.warnings) log.warn(warning);
-  if (config.databaseUrl !== undefined)
-    log.warn('DATABASE_URL is set, but this version has no record plane yet: it is not used');
 
   // Started last, stopped first.
   const stops: (() => Promise<void> | void)[] = [];
@@ -93,6 +92,12 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     });
     stops.push(close);
     onStoreUp = () => manager.nudge();
+    const records = await openRecords(config, { connection, metrics, clock, log, onCrash });
+    if (records) {
+      // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
+      stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
+      stops.push(() => records.stop());
+    }
     const refresh = new SupervisedLoop({
       name: 'settings',
       intervalMs: config.tierConfigRefreshIntervalMs,
@@ -131,6 +136,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics,
       log,
       clock,
+      records,
       stopping: stopping.signal,
       leadership: {
         get isLeader() {
@@ -161,6 +167,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         ? undefined
         : await startMetricsServer(context, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
+    records?.start();
 
     // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
     const prepare = async () => {
@@ -210,6 +217,22 @@ async function openEngine(
   });
   stops.push(() => engine.stop());
   return engine.url;
+}
+
+/** Alerts and reports join here, as `companions`. */
+async function openRecords(
+  config: Config,
+  parts: {
+    connection: StoreConnection;
+    metrics: Metrics;
+    clock: Clock;
+    log: Logger;
+    onCrash(loop: string): void;
+  },
+): Promise<RecordsPlane | undefined> {
+  const { databaseUrl } = config;
+  if (databaseUrl === undefined) return undefined;
+  return prepareRecords({ ...config, databaseUrl }, { ...parts, metrics: parts.metrics.records });
 }
 
 function openStore(

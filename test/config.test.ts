@@ -84,10 +84,7 @@ describe('defaults', () => {
     expect(loadConfig({}, 'demo')).toMatchObject({
       redisUrl: 'embedded',
       databaseUrl: undefined,
-      podSource: 'static',
-      logFormat: 'pretty',
       metricsPort: undefined,
-      leaderElectionEnabled: false,
       warnings: [],
     });
   });

@@ -2,7 +2,9 @@
 //
 // It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
 // early because that router stops, and a router may be gone for a moment. Only these end it:
-//   exit 0   no call is left, or the router does not know the pod (it never got a call, or is removed already)
+//   exit 0   no call is left, or the router has not known the pod for DRAIN_UNKNOWN_SECONDS (it never got a call, or is
+//            removed already). A store that lost its content knows no pod until the next sync, and none of its calls
+//            until its next report: so neither is believed at once.
 //   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong
 // Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
 // Nothing but Node 18 is needed. The same in sh and curl: drain-and-wait.sh.
@@ -14,6 +16,9 @@ const { SMART_ROUTER_URL, SMART_ROUTER_API_KEY, SMART_ROUTER_API_KEY_FILE, POD_N
 const timeoutMs = 1000 * Number(process.env.DRAIN_TIMEOUT_SECONDS || 3600);
 // One request; proxies cut what is silent for longer than a minute or two.
 const waitMs = 1000 * Number(process.env.DRAIN_WAIT_SECONDS || 50);
+// Longer than RECONCILE_INTERVAL of the routers; then a pod is known again, and within its next report its calls are.
+const unknownMs = 1000 * Number(process.env.DRAIN_UNKNOWN_SECONDS || 75);
+const reportMs = Math.min(unknownMs, 15_000);
 const pauseMs = 1000;
 
 if (!SMART_ROUTER_URL || !POD_NAME || !(timeoutMs >= 0) || !(waitMs > 0)) {
@@ -25,13 +30,20 @@ if (!SMART_ROUTER_URL || !POD_NAME || !(timeoutMs >= 0) || !(waitMs > 0)) {
 
 const deadline = performance.now() + timeoutMs;
 let said = '';
+let unknownSince;
+let lastUnknown = Number.NEGATIVE_INFINITY;
 let activeCalls = 'an unknown number of';
 
 for (;;) {
   const leftMs = Math.max(0, deadline - performance.now());
   const answer = await drain(Math.ceil(Math.min(waitMs, leftMs)));
-  if (answer.activeCalls === 0) end(0, `no calls left on ${POD_NAME}`);
-  if (answer.code === 'pod_not_found') end(0, `the router does not know ${POD_NAME}: nothing to wait for`);
+  const now = performance.now();
+  if (answer.code === 'pod_not_found') {
+    unknownSince ??= now;
+    lastUnknown = now;
+    if (now - unknownSince >= unknownMs) end(0, `the router does not know ${POD_NAME}: nothing to wait for`);
+  } else if (answer.activeCalls !== undefined) unknownSince = undefined;
+  if (answer.activeCalls === 0 && now - lastUnknown >= reportMs) end(0, `no calls left on ${POD_NAME}`);
   // Waiting mends a router that is gone, full or told another key, but not a wrong request.
   if (answer.code === 'invalid_request') end(1, answer.problem);
   activeCalls = answer.activeCalls ?? activeCalls;

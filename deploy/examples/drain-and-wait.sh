@@ -3,7 +3,9 @@
 #
 # It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
 # early because that router stops, and a router may be gone for a moment. Only these end it:
-#   exit 0   no call is left, or the router does not know the pod (it never got a call, or is removed already)
+#   exit 0   no call is left, or the router has not known the pod for DRAIN_UNKNOWN_SECONDS (it never got a call, or is
+#            removed already). A store that lost its content knows no pod until the next sync, and none of its calls
+#            until its next report: so neither is believed at once.
 #   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong
 # Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
 # POSIX sh and curl 7.55 are needed. The same for Node: drain-and-wait.mjs.
@@ -17,7 +19,13 @@ fi
 timeout=${DRAIN_TIMEOUT_SECONDS:-3600}
 # One request; proxies cut what is silent for longer than a minute or two.
 step=${DRAIN_WAIT_SECONDS:-50}
+# Longer than RECONCILE_INTERVAL of the routers; then a pod is known again, and within its next report its calls are.
+unknown=${DRAIN_UNKNOWN_SECONDS:-75}
+report=15
+[ "$unknown" -lt "$report" ] && report=$unknown
 deadline=$(($(date +%s) + timeout))
+unknown_since=''
+last_unknown=0
 calls='an unknown number of'
 said=''
 
@@ -36,14 +44,20 @@ while :; do
     --data "{\"pod_name\":\"$POD_NAME\",\"wait\":\"${left}s\"}" "${SMART_ROUTER_URL%/}/api/v1/drain" 2>&1)
   # No JSON in it, or no number: not an answer of a router, and so never "no calls".
   live=$(printf %s "$answer" | sed -n 's/.*"active_calls": *\([0-9][0-9]*\)[,}].*/\1/p')
-  if [ "$live" = 0 ]; then
+  now=$(date +%s)
+  [ -n "$live" ] && unknown_since=''
+  if [ "$live" = 0 ] && [ $((now - last_unknown)) -ge "$report" ]; then
     echo "no calls left on $POD_NAME"
     exit 0
   fi
   case $answer in
     *'"code":"pod_not_found"'*)
-      echo "the router does not know $POD_NAME: nothing to wait for"
-      exit 0
+      unknown_since=${unknown_since:-$now}
+      last_unknown=$now
+      if [ $((now - unknown_since)) -ge "$unknown" ]; then
+        echo "the router does not know $POD_NAME: nothing to wait for"
+        exit 0
+      fi
       ;;
     *'"code":"invalid_request"'*)
       echo "the router answered: $answer"

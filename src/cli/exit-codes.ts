@@ -23,9 +23,9 @@ export const exitCodeMeanings: Readonly<Record<ExitCode, string>> = {
   1: 'failed or refused (wrong key, a check of doctor, an error inside the router)',
   2: 'wrong usage, input or configuration',
   3: 'no pod is free',
-  4: 'no such call, pod, pool or merchant, or nothing to confirm',
-  5: 'conflict: stale fence, newer version, or a tier that cannot change now',
-  6: 'the router or its store cannot be reached',
+  4: 'no such call, pod, pool, merchant or workflow, or nothing to confirm',
+  5: 'conflict: stale fence, newer version, a tier that cannot change now, or records left alone',
+  6: 'the router, its store or the database cannot be reached',
   7: 'drain --wait ended with calls still live',
   130: 'interrupted with Ctrl-C',
 };
@@ -39,6 +39,7 @@ export type CliCode =
   | 'pool_not_found'
   | 'calls_still_live'
   | 'checks_failed'
+  | 'records_skipped'
   | 'interrupted'
   | 'failed';
 
@@ -53,10 +54,13 @@ const exits: Readonly<Partial<Record<ErrorCode | CliCode, ExitCode>>> = {
   merchant_not_found: exitCodes.notFound,
   pool_not_found: exitCodes.notFound,
   nothing_held: exitCodes.notFound,
+  workflow_not_found: exitCodes.notFound,
   stale_fence: exitCodes.conflict,
   version_conflict: exitCodes.conflict,
   tier_conflict: exitCodes.conflict,
+  records_skipped: exitCodes.conflict,
   store_unavailable: exitCodes.unreachable,
+  database_unavailable: exitCodes.unreachable,
   timeout: exitCodes.unreachable,
   shutting_down: exitCodes.unreachable,
   unreachable: exitCodes.unreachable,

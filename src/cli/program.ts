@@ -13,6 +13,12 @@ import { merchantsGet } from './commands/merchants-get.js';
 import { merchantsList } from './commands/merchants-list.js';
 import { merchantsSet } from './commands/merchants-set.js';
 import { pods } from './commands/pods.js';
+import { recordsInspect } from './commands/records-inspect.js';
+import { recordsList } from './commands/records-list.js';
+import { recordsMigrate } from './commands/records-migrate.js';
+import { recordsReset } from './commands/records-reset.js';
+import { recordsRetry } from './commands/records-retry.js';
+import { recordsStuck } from './commands/records-stuck.js';
 import { release } from './commands/release.js';
 import { removalsConfirm } from './commands/removals-confirm.js';
 import { removalsList } from './commands/removals-list.js';
@@ -47,6 +53,9 @@ export function createProgram(
   for (const add of [allocate, release, drain, undrain]) add(program, cli);
   const removals = group(program, 'removals', 'show or confirm removals that the brake holds');
   for (const add of [removalsList, removalsConfirm]) add(removals, cli);
+  const records = group(program, 'records', 'look at the records in the database, and bring stuck ones back');
+  for (const add of [recordsList, recordsStuck, recordsInspect, recordsReset, recordsRetry, recordsMigrate])
+    add(records, cli);
   program.commandsGroup('Configure a running router:');
   const tiers = group(program, 'tiers', 'show or replace the tier configuration');
   for (const add of [tiersGet, tiersSet]) add(tiers, cli);
@@ -98,6 +107,7 @@ Examples:
 Environment:
   SMART_ROUTER_URL        address of the router, if not http://127.0.0.1:8080; --url wins
   SMART_ROUTER_ADMIN_KEY  key for operators; SMART_ROUTER_API_KEY opens less
+  DATABASE_URL            the database of \`records\` commands
   NO_COLOR                no colours on a terminal
   DEBUG=smart-router      where an unexpected error came from
 

@@ -4,6 +4,7 @@
  */
 import Type from 'typebox';
 import { MAX_SEGMENT_LENGTH } from './providers/ws-url.js';
+import { RecordsState } from './record-schemas.js';
 
 /** Control characters (C0, DEL, C1) and lone halves of surrogate pairs. */
 const printable = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
@@ -206,6 +207,7 @@ export const Status = Type.Object({
       counts: Type.Record(Type.String(), Type.Number()),
     }),
   ),
+  records: Type.Union([RecordsState, Type.Null()], { description: 'null without DATABASE_URL' }),
   tier_version: Type.Integer(),
   tier_config_differs: Type.Boolean({
     description: 'TIER_CONFIG of this replica is not what the store holds',

@@ -23,6 +23,7 @@ import { homeRoutes } from './routes/home.js';
 import { operatorRoutes } from './routes/operators.js';
 import { podRoutes } from './routes/pods.js';
 import { probeRoutes } from './routes/probes.js';
+import { recordRoutes } from './routes/records.js';
 import { removalRoutes } from './routes/removals.js';
 import { settingsRoutes } from './routes/settings.js';
 import { webhookRoutes } from './routes/webhooks.js';
@@ -127,6 +128,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         podRoutes,
         operatorRoutes,
         removalRoutes,
+        recordRoutes,
         settingsRoutes,
         eventRoutes,
         webhookRoutes,

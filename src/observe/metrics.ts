@@ -6,6 +6,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Snapshot } from '../calls/store/replies.js';
 import { tierNameOf } from '../calls/tiers.js';
+import { type RecordGauges, RecordMetrics } from './record-metrics.js';
 
 const seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
@@ -114,6 +115,8 @@ export class Metrics {
     [],
   );
 
+  readonly records = new RecordMetrics(this.registry);
+
   constructor({ processMetrics = true } = {}) {
     if (!processMetrics) return;
     collectDefaultMetrics({ register: this.registry });
@@ -123,8 +126,9 @@ export class Metrics {
     }
   }
 
-  /** The Prometheus text; `snapshot` undefined means that the store did not answer. */
-  async render(snapshot: Snapshot | undefined): Promise<string> {
+  /** The Prometheus text; `snapshot` undefined means that the store did not answer, `records` that there are none. */
+  async render(snapshot: Snapshot | undefined, records?: RecordGauges): Promise<string> {
+    this.records.render(records);
     for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load]) gauge.reset();
     this.#activeCalls.remove();
     this.#removalsHeld.remove();

@@ -4,6 +4,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { type Engine, engines, findOnPath } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -141,10 +142,30 @@ describe.each(hooks)('$name', ({ name, program }) => {
   });
 
   runs(`a pod the router does not know has nothing to wait for${missing}`, async () => {
-    const hook = startHook({ POD_NAME: 'stranger-1' });
+    const hook = startHook({ POD_NAME: 'stranger-1', DRAIN_UNKNOWN_SECONDS: '1' });
     expect(await hook.ended).toBe(0);
-    expect(hook.output).toBe('the router does not know stranger-1: nothing to wait for\n');
+    expect(hook.output).toMatch(/the router does not know stranger-1: nothing to wait for\n$/);
   });
+
+  runs(
+    `a store that lost everything says nothing about the call: it waits until it is known again${missing}`,
+    async () => {
+      const redis = new Redis(engine.url);
+      onTestFinished(() => redis.disconnect());
+      await router.post('/allocate', { call_sid: 'CA1' }, bearer);
+      const hook = startHook({ DRAIN_UNKNOWN_SECONDS: '5' });
+      await until(() => hook.output.includes('1 live calls'), 'it waits');
+      await redis.flushall();
+      // The pod is known again with the next sync, its call with its next report.
+      await until(async () => (await redis.exists('voice:pod:tier:gold-1')) === 1, 'the pod is back');
+      const report = await router.post('/pod/gold-1/report', { calls: ['CA1'] }, bearer);
+      expect(report.body.adopted).toEqual(['CA1']);
+      await until(() => hook.output.endsWith('1 live calls on gold-1\n'), 'it sees the call again');
+      expect(hook.running).toBe(true);
+      await router.post('/release', { call_sid: 'CA1' }, bearer);
+      expect(await hook.ended).toBe(0);
+    },
+  );
 
   runs(`a 404 of something else than the router is no word about the pod${missing}`, async () => {
     const stranger = await listen(404, '<h1>default backend</h1>');

@@ -33,6 +33,22 @@ const ours = {
   smart_router_loop_restarts_total: ['loop'],
   smart_router_settings_refresh_errors_total: [],
   smart_router_webhook_refusals_total: ['provider'],
+  smart_router_records_claimed_total: ['workflow'],
+  smart_router_records_finished_total: ['workflow', 'outcome'],
+  smart_router_records_processing_seconds: ['workflow'],
+  smart_router_records_late_finishes_total: ['workflow'],
+  smart_router_records_given_back_total: ['workflow'],
+  smart_router_records_stuck: ['workflow'],
+  smart_router_records_oldest_stuck_seconds: ['workflow'],
+  smart_router_records_resets_total: ['workflow', 'reason', 'outcome'],
+  smart_router_records_session_attempts_total: [],
+  smart_router_records_session_failures_total: [],
+  smart_router_records_zombie_alerts_total: ['workflow'],
+  smart_router_records_spooled_total: ['workflow'],
+  smart_router_records_replayed_total: ['workflow'],
+  smart_router_records_database_up: [],
+  smart_router_records_breaker_open: [],
+  smart_router_records_brake_holding: [],
 };
 
 describeEngines('metrics', (engine) => {

@@ -1,7 +1,10 @@
 import { fileURLToPath } from 'node:url';
 import { embedLua } from '../../scripts/embed-lua.mjs';
+import { embedSql } from '../../scripts/embed-sql.mjs';
 
-/** Tests import the sources, and those import the Lua files as one generated module. */
+/** Tests import the sources, and those import the Lua and SQL files as generated modules. */
 export default function setup(): void {
-  embedLua(fileURLToPath(new URL('../..', import.meta.url)));
+  const root = fileURLToPath(new URL('../..', import.meta.url));
+  embedLua(root);
+  embedSql(root);
 }

@@ -1,3 +1,4 @@
+import { existsSync, readdirSync } from 'node:fs';
 import { afterEach, expect, it, vi } from 'vitest';
 import { isDebian, setupDebian } from '../../scripts/setup-debian.mjs';
 
@@ -21,4 +22,16 @@ it('tells who is not root the whole command for each missing package', async (te
     expect(missing).toContainEqual({ name, reason });
     expect(lines.join('\n')).toMatch(new RegExp(`^Without ${name}, .* will be skipped: not installed`, 'm'));
   }
+});
+
+it('finds programs where Debian keeps them off the PATH', async () => {
+  vi.stubEnv('PATH', '');
+  vi.stubEnv('SMART_ROUTER_SETUP', 'off');
+  const { missing } = await setupDebian(() => {});
+  const isMissing = (name: string) => missing.some((program) => program.name === name);
+  expect(isMissing('redis-server')).toBe(true);
+  const versions = existsSync('/usr/lib/postgresql') ? readdirSync('/usr/lib/postgresql') : [];
+  const postgres = versions.some((version) => existsSync(`/usr/lib/postgresql/${version}/bin/postgres`));
+  expect(isMissing('postgresql')).toBe(!postgres);
+  expect(isMissing('pgbouncer')).toBe(!existsSync('/usr/sbin/pgbouncer'));
 });

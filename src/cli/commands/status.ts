@@ -42,6 +42,7 @@ function summary(body: Status, url: string, paint: Paint): string {
       ['leader', leader(body)],
       ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
       ...removals(body),
+      ...records(body),
       ['tiers', `version ${body.tier_version}`],
     ],
     paint,
@@ -53,6 +54,22 @@ function removals({ removals_held = 0 }: Partial<Status>): [string, Cell][] {
   if (!removals_held) return [];
   const text = `${count(removals_held, 'pod')} held by the removal brake: see \`smart-router removals list\``;
   return [['removals', { text, colour: 'red' }]];
+}
+
+/** A router of before does not tell, and one without a database has none. */
+function records({ records: state }: Partial<Status>): [string, Cell][] {
+  if (!state) return [];
+  const stuck = state.workflows.reduce((sum, workflow) => sum + (workflow.stuck ?? 0), 0);
+  const said = [
+    `database ${state.database}`,
+    count(state.workflows.length, 'workflow'),
+    ...(stuck > 0 ? [`${stuck} stuck: see \`smart-router records stuck\``] : []),
+    ...(state.paused ? ['claiming is paused'] : []),
+    ...(state.braked ? ['most workers fell silent at once'] : []),
+    ...(state.error ? [state.error] : []),
+  ];
+  const colour = state.database === 'down' ? 'red' : said.length > 2 ? 'yellow' : undefined;
+  return [['records', { text: said.join(', '), colour }]];
 }
 
 function leader({ is_leader, leader }: Status): Cell {

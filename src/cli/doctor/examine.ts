@@ -3,6 +3,7 @@ import type { Clock } from '../../clock.js';
 import { type Config, loadConfig } from '../../config.js';
 import { ConfigError } from '../../errors.js';
 import { type Check, fail, ok, skip, warn } from './check.js';
+import { checkDatabase } from './database.js';
 import { checkEmbedded } from './embedded.js';
 import { checkKubernetes } from './kubernetes.js';
 import { checkRouter } from './router.js';
@@ -16,8 +17,9 @@ export async function examine(
   timeoutMs: number,
 ): Promise<Check[]> {
   const { config, isWhole, checks } = readConfiguration(env, clock);
-  const [store, kubernetes, router] = await Promise.all([
+  const [store, database, kubernetes, router] = await Promise.all([
     config ? checkStoreAt(config, clock) : [skip('store', 'not looked at: its settings cannot be read')],
+    config ? checkDatabase(config, clock) : [],
     isWhole && config?.podSource === 'kubernetes' ? checkKubernetes(config, clock, timeoutMs) : [],
     checkRouter({ env, clock, url, timeoutMs, config }),
   ]);
@@ -26,6 +28,7 @@ export async function examine(
     ...checks,
     checkEmbedded(config),
     ...store,
+    ...database,
     ...kubernetes,
     ...(config ? checkSetup(env, config, clock) : []),
     ...router,
@@ -40,7 +43,7 @@ export function checkNode(version: string): Check {
     : fail('node', `v${version} is too old`, `Install Node.js ${oldestNode} or newer.`);
 }
 
-/** With problems elsewhere the store is still looked at, as long as its own variables can be read. */
+/** With problems elsewhere store and database are still looked at, as long as their own variables can be read. */
 function readConfiguration(
   env: NodeJS.ProcessEnv,
   clock: Clock,
@@ -54,9 +57,10 @@ function readConfiguration(
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const checks = error.problems.map((text) => fail(name, text, 'See `smart-router config`.'));
-    const ofStore = Object.fromEntries(Object.entries(env).filter(([key]) => key.startsWith('REDIS_')));
+    const theirs = /^(REDIS|DATABASE|RECORDS|ZOMBIE)_/;
+    const ofEngines = Object.fromEntries(Object.entries(env).filter(([key]) => theirs.test(key)));
     try {
-      return { config: loadConfig(ofStore, 'serve', clock), isWhole: false, checks };
+      return { config: loadConfig(ofEngines, 'serve', clock), isWhole: false, checks };
     } catch {
       return { config: undefined, isWhole: false, checks };
     }

@@ -2,13 +2,10 @@
 import type { Clock } from '../../clock.js';
 import { type Config, describeConfig } from '../../config.js';
 import { isLoopback } from '../../config-fields.js';
-import { type Check, ok, skip, warn } from './check.js';
+import { type Check, ok, warn } from './check.js';
 
 export function checkSetup(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check[] {
-  const checks = [checkVoiceAgents(env, config, clock), checkAccess(config), checkWebhooks(config)];
-  if (config.databaseUrl !== undefined)
-    checks.push(skip('records', 'DATABASE_URL is set; doctor does not look at it'));
-  return checks;
+  return [checkVoiceAgents(env, config, clock), checkAccess(config), checkWebhooks(config)];
 }
 
 function checkVoiceAgents(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check {

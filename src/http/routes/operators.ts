@@ -10,7 +10,7 @@ import * as schemas from '../schemas.js';
 import { showPod } from './pods.js';
 
 export async function operatorRoutes(app: App, context: HttpContext): Promise<void> {
-  const { store, settings, clock, config, leadership } = context;
+  const { store, settings, clock, config, leadership, records } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['operators'];
 
@@ -42,7 +42,8 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         removals_held: snapshot?.removalsHeld ?? null,
         is_leader: leadership.isLeader,
         leader: leadership.leader,
-        loops: leadership.loops,
+        loops: [...leadership.loops, ...(records?.loops ?? [])],
+        records: records?.status() ?? null,
         tier_version: snapshot?.tierVersion ?? settings.tierVersion,
         tier_config_differs: settings.differsFromEnvironment,
         store_error: storeError,

@@ -68,12 +68,13 @@ export async function renderMetrics({
   metrics,
   clock,
   config,
-}: Pick<HttpContext, 'store' | 'metrics' | 'clock' | 'config'>): Promise<string> {
+  records,
+}: Pick<HttpContext, 'store' | 'metrics' | 'clock' | 'config' | 'records'>): Promise<string> {
   const snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot()).catch(
     (error: unknown) => {
       if (error instanceof AppError) return undefined;
       throw error;
     },
   );
-  return metrics.render(snapshot);
+  return metrics.render(snapshot, records?.gauges());
 }

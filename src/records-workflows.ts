@@ -1,0 +1,123 @@
+/**
+ * Which workflows an installation has: the shipped ones that RECORDS_WORKFLOWS names, and those of RECORDS_MODULE, an
+ * ES module of the team's own, so that `serve` runs them without another program. The command line reads the same two.
+ *
+ * The shipped workflows bring their tables along. A table of that name that was there before is the team's: it is used
+ * as it is, if it fits, and never changed.
+ */
+import { resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Pool } from 'pg';
+import type { Clock } from './clock.js';
+import type { Config } from './config.js';
+import { ConfigError } from './errors.js';
+import { applyMigrations, type Migration, migrate } from './records/migrate.js';
+import { migrations as ownMigrations } from './records/migrations.generated.js';
+import { defineWorkflow, type Workflow, type WorkflowDefinition } from './records/workflow.js';
+import { migrations as shippedMigrations } from './workflows/migrations.generated.js';
+import { pageCuration } from './workflows/page-curation.js';
+import { sitemapImport } from './workflows/sitemap-import.js';
+
+export type WorkflowSettings = Pick<
+  Config,
+  'recordsWorkflows' | 'recordsModule' | 'recordsAllowPrivateAddresses'
+>;
+
+/** Throws a ConfigError with what is wrong with the module or its workflows. */
+export async function loadWorkflows(settings: WorkflowSettings, clock: Clock): Promise<Workflow[]> {
+  const shipped = { 'sitemap-import': sitemapImport, 'page-curation': pageCuration };
+  const options = { clock, allowPrivateAddresses: settings.recordsAllowPrivateAddresses };
+  const workflows = settings.recordsWorkflows.map((name) => defineWorkflow(shipped[name](options)));
+  if (settings.recordsModule !== undefined) workflows.push(...(await loadModule(settings.recordsModule)));
+  const names = workflows.map(({ name }) => name);
+  const twice = names.filter((name, i) => names.indexOf(name) !== i);
+  if (twice.length > 0)
+    throw new ConfigError(twice.map((name) => `RECORDS_MODULE: there are two workflows ${name}`));
+  return workflows;
+}
+
+async function loadModule(path: string): Promise<Workflow[]> {
+  const problem = (text: string) => new ConfigError([`RECORDS_MODULE ${path}: ${text}`]);
+  let found: { workflows?: unknown; default?: unknown };
+  try {
+    found = await import(pathToFileURL(resolve(path)).href);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    const isMissing = code === 'ERR_MODULE_NOT_FOUND' && message.includes(resolve(path));
+    throw problem(isMissing ? 'there is no such file' : `it cannot be loaded: ${message}`);
+  }
+  const given = found.workflows ?? found.default;
+  const list: unknown[] = Array.isArray(given) ? given : given === undefined ? [] : [given];
+  if (list.length === 0)
+    throw problem('it must export `workflows`, a list of at least one workflow (or export it as default)');
+  const problems: string[] = [];
+  const workflows = list.flatMap((item) => {
+    try {
+      return [asWorkflow(item)];
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      problems.push(...error.problems.map((text) => `RECORDS_MODULE ${path}: ${text}`));
+      return [];
+    }
+  });
+  if (problems.length > 0) throw new ConfigError(problems);
+  return workflows;
+}
+
+/** A definition, or what `defineWorkflow` made of one: there the table's name is in its parts. */
+function asWorkflow(item: unknown): Workflow {
+  if (typeof item !== 'object' || item === null)
+    throw new ConfigError([`a workflow must be an object, got ${String(item)}`]);
+  return Array.isArray((item as Workflow).table)
+    ? (item as Workflow)
+    : defineWorkflow(item as WorkflowDefinition);
+}
+
+/** Our schema, and the tables of the shipped workflows that are to run; `kept` were there before us. */
+export async function migrateRecords(
+  pool: Pool,
+  settings: WorkflowSettings,
+): Promise<{ applied: string[]; kept: string[] }> {
+  const { applied } = await migrate(pool);
+  if (settings.recordsWorkflows.length === 0) return { applied, kept: [] };
+  const { missing, kept } = await shippedState(pool);
+  if (missing.length > 0) applied.push(...(await applyMigrations(pool, 'workflows', missing)).applied);
+  return { applied, kept };
+}
+
+/** What `migrateRecords` would do. Reads only. */
+export async function pendingMigrations(pool: Pool, settings: WorkflowSettings): Promise<string[]> {
+  const done = await appliedNames(pool, 'records');
+  const own = ownMigrations.filter(({ name }) => !done.has(name));
+  const shipped = settings.recordsWorkflows.length > 0 ? (await shippedState(pool)).missing : [];
+  return [...own, ...shipped].map(({ name }) => name);
+}
+
+async function shippedState(pool: Pool): Promise<{ missing: Migration[]; kept: string[] }> {
+  const done = await appliedNames(pool, 'workflows');
+  const missing: Migration[] = [];
+  const kept: string[] = [];
+  for (const migration of shippedMigrations) {
+    if (done.has(migration.name)) continue;
+    // Each is named for the table that it makes.
+    const table = migration.name.replace(/^\d+_/, '');
+    const { rows } = await pool.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
+      table,
+    ]);
+    if (rows[0]?.exists) kept.push(table);
+    else missing.push(migration);
+  }
+  return { missing, kept };
+}
+
+async function appliedNames(pool: Pool, set: string): Promise<Set<string>> {
+  const { rows: found } = await pool.query<{ exists: boolean }>(
+    "SELECT to_regclass('smart_router.migrations') IS NOT NULL AS exists",
+  );
+  if (!found[0]?.exists) return new Set();
+  const { rows } = await pool.query<{ name: string }>(
+    'SELECT name FROM smart_router.migrations WHERE set = $1',
+    [set],
+  );
+  return new Set(rows.map(({ name }) => name));
+}

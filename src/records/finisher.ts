@@ -1,0 +1,265 @@
+/**
+ * Writes outcomes in batches: while one batch is on its way the next gathers, so the batches grow with the load.
+ *
+ * What cannot be written is tried three times, a second apart. Then finished work is spooled and written when the
+ * database is back; until then nothing new is begun. A record that was never processed because there was no session for
+ * it (`unprocessed`) is nothing to spool: it is called out, and the recovery brings it back. A row that the database
+ * refuses, or that somebody keeps locked, is written apart, so that it does not take its batch along.
+ *
+ * An answer may be lost after the write has happened; so before a second try is counted as late, the database is asked
+ * whether what we wanted is there already.
+ */
+import type { Clock } from '../clock.js';
+import type { Logger } from '../observe/log.js';
+import type { RecordObserver } from './observer.js';
+import { isLocked, isRowFault, isSessionFault, messageOf } from './sessions.js';
+import type { Spool } from './spool.js';
+import type { Outcome, RecordStore } from './store.js';
+
+const batchSize = 500;
+const tries = 3;
+const betweenTriesMs = 1000;
+
+export interface FinisherOptions {
+  workflow: string;
+  store: RecordStore;
+  spool: Spool;
+  /** Where in the spool. */
+  place: string;
+  clock: Clock;
+  log: Logger;
+  observer: RecordObserver;
+  onSession(outcome: 'ok' | 'failed'): void;
+  /** Finished work could not be written: nothing new should be begun. */
+  onSpooled(): void;
+}
+
+export interface Finishing extends Outcome {
+  /** There was no session to process it with. */
+  unprocessed?: boolean;
+}
+
+export interface FinishCounts {
+  completed: number;
+  failed: number;
+  /** Somebody else had got the record meanwhile. */
+  rejected: number;
+  /** Written later. */
+  spooled: number;
+  /** Left in Processing for the recovery. */
+  abandoned: number;
+}
+
+export const nothingFinished = (): FinishCounts => ({
+  completed: 0,
+  failed: 0,
+  rejected: 0,
+  spooled: 0,
+  abandoned: 0,
+});
+
+export class Finisher {
+  readonly #options: FinisherOptions;
+  #waiting: Finishing[] = [];
+  #flushing: Promise<void> | undefined;
+  #replaying: Promise<number> | undefined;
+  #owes = false;
+  /** What has been done since it was last asked. */
+  #counts = nothingFinished();
+
+  constructor(options: FinisherOptions) {
+    this.#options = options;
+  }
+
+  get backlog(): number {
+    return this.#waiting.length;
+  }
+
+  /** Something waits in the spool, or may. */
+  get owes(): boolean {
+    return this.#owes;
+  }
+
+  add(outcome: Finishing): void {
+    this.#waiting.push(outcome);
+    this.#flushing ??= this.#flush();
+  }
+
+  /** The claim was lost while the record was processed: nothing is written. */
+  reject(id: string): void {
+    this.#reject([id]);
+  }
+
+  /** Resolves when everything added so far has been written, spooled or called out. */
+  async idle(): Promise<void> {
+    while (this.#flushing) await this.#flushing;
+  }
+
+  takeCounts(): FinishCounts {
+    const counts = this.#counts;
+    this.#counts = nothingFinished();
+    return counts;
+  }
+
+  /** What an outage left behind; throws when the database is not there yet. */
+  replay(): Promise<number> {
+    this.#replaying ??= this.#replay().finally(() => {
+      this.#replaying = undefined;
+    });
+    return this.#replaying;
+  }
+
+  async #replay(): Promise<number> {
+    const { workflow, place, spool, observer, log } = this.#options;
+    let written = 0;
+    let kept = 0;
+    this.#owes = true;
+    const isWhole = await spool.replay(place, async (outcomes) => {
+      const left = await this.#settle(outcomes, true);
+      if (left.length > 0) await spool.add(place, left);
+      kept += left.length;
+      written += outcomes.length - left.length;
+    });
+    this.#owes = !isWhole || kept > 0;
+    if (written > 0) {
+      observer.replayed?.(workflow, written);
+      log.info({ workflow, records: written }, 'outcomes that waited for the database have been written');
+    }
+    if (!isWhole) log.warn({ workflow }, 'a spool does not answer: what waits in it is asked for again');
+    return written;
+  }
+
+  async #flush(): Promise<void> {
+    // What is finished within the same turn of the event loop goes together.
+    await Promise.resolve();
+    while (this.#waiting.length > 0) await this.#write(this.#nextBatch());
+    this.#flushing = undefined;
+  }
+
+  /** A record that was lost and claimed again may be in it twice, with two tokens: then in two batches. */
+  #nextBatch(): Finishing[] {
+    const ids = new Set<string>();
+    const batch: Finishing[] = [];
+    for (const outcome of this.#waiting) {
+      if (batch.length === batchSize || ids.has(outcome.id)) break;
+      ids.add(outcome.id);
+      batch.push(outcome);
+    }
+    this.#waiting.splice(0, batch.length);
+    return batch;
+  }
+
+  async #write(batch: Finishing[]): Promise<void> {
+    const { clock, log, workflow, onSession } = this.#options;
+    let left = batch;
+    for (let attempt = 1; left.length > 0; attempt += 1) {
+      try {
+        left = await this.#settle(left, attempt > 1);
+        onSession('ok');
+      } catch (error) {
+        if (isSessionFault(error)) onSession('failed');
+        log.warn(
+          { workflow, records: left.length, attempt, reason: messageOf(error) },
+          isSessionFault(error) ? 'no session to finish records with' : 'outcomes could not be written',
+        );
+      }
+      if (left.length === 0) return;
+      if (attempt >= tries) return await this.#keep(left);
+      await clock.sleep(betweenTriesMs);
+    }
+  }
+
+  /** Resolves to those that are locked by somebody; throws when nothing can be written at all. */
+  async #settle(batch: Finishing[], mayBeWritten: boolean): Promise<Finishing[]> {
+    const { store } = this.#options;
+    try {
+      const written = await store.finish(batch);
+      const missing = batch.filter(({ id }) => !written.has(id));
+      if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
+      this.#count(batch, written);
+      return [];
+    } catch (error) {
+      if (!isRowFault(error) && !isLocked(error)) throw error;
+      const [outcome] = batch;
+      if (!outcome) return [];
+      if (batch.length === 1) {
+        if (isLocked(error)) return [outcome];
+        await this.#refused(outcome, error);
+        return [];
+      }
+    }
+    const left: Finishing[] = [];
+    for (let i = 0; i < batch.length; i += 1) {
+      try {
+        left.push(...(await this.#settle(batch.slice(i, i + 1), mayBeWritten)));
+      } catch (error) {
+        // Those before are done with; the session broke for the rest.
+        if (left.length === 0 && i === 0) throw error;
+        return [...left, ...batch.slice(i)];
+      }
+    }
+    return left;
+  }
+
+  async #refused(outcome: Finishing, error: unknown): Promise<void> {
+    const { store, log, workflow } = this.#options;
+    log.error({ workflow, record: outcome.id, err: error }, 'the database refused the outcome of a record');
+    const failure = { ...outcome, error: `The outcome was refused: ${messageOf(error)}` };
+    try {
+      this.#count([failure], await store.finish([failure]));
+    } catch (again) {
+      if (!isRowFault(again)) throw again;
+      this.#callOut(outcome, again, 'the database refuses its outcome');
+    }
+  }
+
+  async #keep(batch: readonly Finishing[]): Promise<void> {
+    const { workflow, place, spool, observer, log, onSpooled } = this.#options;
+    const finished = batch.filter(({ unprocessed }) => unprocessed !== true);
+    for (const outcome of batch)
+      if (outcome.unprocessed) this.#callOut(outcome, 'no session could be obtained');
+    if (finished.length === 0) return;
+    try {
+      await spool.add(place, finished);
+      this.#owes = true;
+      this.#counts.spooled += finished.length;
+      observer.spooled?.(workflow, finished.length);
+      log.warn({ workflow, records: finished.length }, 'outcomes are kept aside until the database is back');
+      onSpooled();
+    } catch (error) {
+      for (const outcome of finished) this.#callOut(outcome, error);
+    }
+  }
+
+  #callOut(outcome: Finishing, error: unknown, why = 'could not obtain error session'): void {
+    const { workflow, log, observer } = this.#options;
+    this.#counts.abandoned += 1;
+    observer.zombie?.(workflow);
+    log.fatal(
+      { workflow, record: outcome.id, reason: messageOf(error) },
+      `ZOMBIE RECORD ALERT: ${workflow} ID ${outcome.id} stuck in Processing - ${why}; the recovery brings it back`,
+    );
+  }
+
+  #count(batch: readonly Finishing[], written: ReadonlySet<string>): void {
+    const { workflow, observer } = this.#options;
+    const done = batch.filter(({ id }) => written.has(id));
+    const failed = done.filter(({ error }) => error !== null).length;
+    this.#counts.completed += done.length - failed;
+    this.#counts.failed += failed;
+    if (done.length > failed) observer.finished?.(workflow, 'completed', done.length - failed);
+    if (failed > 0) observer.finished?.(workflow, 'failed', failed);
+    if (done.length < batch.length)
+      this.#reject(batch.filter(({ id }) => !written.has(id)).map(({ id }) => id));
+  }
+
+  #reject(ids: readonly string[]): void {
+    const { workflow, observer, log } = this.#options;
+    this.#counts.rejected += ids.length;
+    observer.rejected?.(workflow, ids.length);
+    log.warn(
+      { workflow, records: ids.slice(0, 20), count: ids.length },
+      'late finishes were rejected: the records belong to others by now',
+    );
+  }
+}

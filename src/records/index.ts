@@ -1,0 +1,16 @@
+/** `smart-router/records`: rows of a team's own tables, claimed, processed, finished, and brought back. */
+export { type Inspection, type InspectOptions, inspect } from './inspect.js';
+export { notify } from './listener.js';
+export { createRecordLoop, type RecordLoop, type RecordLoopOptions } from './loop.js';
+export { migrate } from './migrate.js';
+export type { RecordObserver } from './observer.js';
+export { createRecovery, type Recovery, type RecoveryCounts, type RecoveryOptions } from './recovery.js';
+export { ClaimLost } from './running.js';
+export type { Recovered } from './store.js';
+export {
+  defineWorkflow,
+  type RecordContext,
+  type Row,
+  type Workflow,
+  type WorkflowDefinition,
+} from './workflow.js';

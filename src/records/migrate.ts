@@ -1,0 +1,100 @@
+/**
+ * Our own schema, `smart_router`, brought up to date. Several may do it at once: one does, the others wait and find it
+ * done. A newer schema than ours is left alone: during a roll the neighbouring version works with it.
+ */
+import type { Pool, PoolClient } from 'pg';
+import { ConfigError } from '../errors.js';
+import { migrations } from './migrations.generated.js';
+
+/** Any number, the same everywhere: the one lock of all who migrate. */
+const lockKey = 5_274_093_811;
+
+export interface Migration {
+  name: string;
+  sql: string;
+}
+
+export async function migrate(pool: Pool): Promise<{ applied: string[] }> {
+  return applyMigrations(pool, 'records', migrations);
+}
+
+/** `set` names whose migrations these are: the record plane's own, or those of the shipped workflows. */
+export async function applyMigrations(
+  pool: Pool,
+  set: string,
+  wanted: readonly Migration[],
+): Promise<{ applied: string[] }> {
+  return transaction(pool, (client) => apply(client, set, wanted)).catch((error: unknown) => {
+    if ((error as { code?: unknown }).code !== '42501') throw error;
+    throw new ConfigError([
+      `the schema smart_router cannot be brought up to date: ${(error as Error).message}. Run \`smart-router records migrate\` once as a role that may create schemas in this database, then let the program's role use it: GRANT USAGE ON SCHEMA smart_router TO <role>; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO <role>; GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO <role>`,
+    ]);
+  });
+}
+
+/** Those of the record plane that this database has not seen; all of them when there is no such schema. */
+export async function missingMigrations(pool: Pool): Promise<string[]> {
+  const { rows: found } = await pool.query<{ exists: boolean }>(
+    "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'smart_router' AND tablename = 'migrations') AS exists",
+  );
+  const { rows } = found[0]?.exists
+    ? await pool.query<{ name: string }>("SELECT name FROM smart_router.migrations WHERE set = 'records'")
+    : { rows: [] };
+  const done = new Set(rows.map(({ name }) => name));
+  return migrations.map(({ name }) => name).filter((name) => !done.has(name));
+}
+
+async function apply(
+  client: PoolClient,
+  set: string,
+  wanted: readonly Migration[],
+): Promise<{ applied: string[] }> {
+  await client.query('SELECT pg_advisory_xact_lock($1)', [lockKey]);
+  const { rows: found } = await client.query(
+    "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'smart_router' AND tablename = 'migrations') AS exists",
+  );
+  if (!found[0]?.exists) {
+    await client.query('CREATE SCHEMA IF NOT EXISTS smart_router');
+    await client.query(
+      'CREATE TABLE smart_router.migrations (set text, name text, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (set, name))',
+    );
+  }
+  const { rows } = await client.query<{ name: string }>(
+    'SELECT name FROM smart_router.migrations WHERE set = $1',
+    [set],
+  );
+  const done = new Set(rows.map(({ name }) => name));
+  const applied: string[] = [];
+  for (const { name, sql } of wanted) {
+    if (done.has(name)) continue;
+    await client.query(sql);
+    await client.query('INSERT INTO smart_router.migrations (set, name) VALUES ($1, $2)', [set, name]);
+    applied.push(name);
+  }
+  return { applied };
+}
+
+export async function transaction<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  // A connection that dies between two statements emits this; without a listener it would end the process.
+  const onError = (error: Error) => {
+    broken = error;
+  };
+  client.on('error', onError);
+  try {
+    await client.query('BEGIN');
+    const result = await work(client);
+    await client.query('COMMIT');
+    return result;
+  } catch (error) {
+    await client.query('ROLLBACK').catch((failure: Error) => {
+      broken = failure;
+    });
+    throw error;
+  } finally {
+    // A connection that could not even roll back is closed, not given to the next.
+    client.off('error', onError);
+    client.release(broken);
+  }
+}

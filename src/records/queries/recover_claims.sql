@@ -1,0 +1,45 @@
+-- The fast sweep, one batch: claims of dead workers, and claims past their timeout and $4. Rows that somebody has
+-- locked are left for the next time. Everything is checked on the rows as they are when they are locked; a join with
+-- the workers would there take the claim of a new owner for one without any.
+-- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
+-- loop, and one that takes it for many reads the whole table.
+-- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: not judged, $4 grace after the
+-- timeout (ms), $5 only these ids, or NULL
+WITH dead AS MATERIALIZED (
+  SELECT c.record_id FROM smart_router.claims AS c
+  WHERE c.workflow = $1 AND c.token IS NOT NULL AND ($5::text[] IS NULL OR c.record_id = ANY ($5))
+    AND {is_lost}
+  ORDER BY c.claimed_at
+  -- More than are taken, for those that are locked.
+  LIMIT 10 * $2
+), lost AS MATERIALIZED (
+  SELECT t.{id} AS id, c.record_id, c.token, c.resets, c.trace, c.claimed_at AS since,
+    (SELECT w.host || ' ' || w.pid FROM smart_router.workers AS w WHERE w.id = c.worker) AS worker,
+    CASE WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason
+  FROM smart_router.claims AS c
+    JOIN {table} AS t ON t.{id} = c.record_id::{id_type} AND t.{status} = {processing}
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM dead))
+    AND c.token IS NOT NULL AND c.claimed_at < now() AND {is_lost}
+  ORDER BY c.claimed_at
+  LIMIT $2
+  FOR UPDATE OF c, t SKIP LOCKED
+), judged AS MATERIALIZED (
+  SELECT *, {verdict} AS outcome FROM lost
+), changed AS (
+  UPDATE {table} AS t
+  SET {status} = CASE WHEN {is_failed} THEN {failed} ELSE {queued} END{set_error_reset}, {touched} = {now}
+  WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
+), kept AS (
+  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL,
+    resets = resets + CASE WHEN {is_hold} THEN 0 ELSE 1 END,
+    not_before = CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END,
+    held_at = CASE WHEN {is_hold} THEN now() END
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM judged WHERE outcome <> 'failed'))
+), dropped AS (
+  DELETE FROM smart_router.claims AS c
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM judged WHERE outcome = 'failed'))
+)
+INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
+SELECT $1, record_id, token, reason, outcome, resets, extract(epoch FROM now() - since), worker, trace
+FROM judged
+RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace

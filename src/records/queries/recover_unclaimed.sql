@@ -1,0 +1,34 @@
+-- The slow sweep, one batch: rows in Processing that nobody of ours holds, for longer than $3. The time is checked again
+-- on the row as it is when it is locked: a claim that came meanwhile has made it young.
+-- $1 workflow, $2 how many, $3 stuck after (ms), $4 only these ids, or NULL; over a range of blocks also $5 from,
+-- $6 up to
+WITH stuck AS MATERIALIZED (
+  SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, c.trace
+  FROM {table} AS t LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text
+  WHERE t.{status} = {processing}{range}
+    AND ($4::text[] IS NULL OR t.{id}::text = ANY ($4))
+    AND c.token IS NULL AND c.held_at IS NULL
+    AND coalesce({touched_at}, c.seen_at) < now() - $3::bigint * interval '1 ms'
+  LIMIT $2
+  FOR UPDATE OF t SKIP LOCKED
+), judged AS MATERIALIZED (
+  SELECT *, {verdict} AS outcome FROM stuck
+), changed AS (
+  UPDATE {table} AS t
+  SET {status} = CASE WHEN {is_failed} THEN {failed} ELSE {queued} END{set_error_reset}, {touched} = {now}
+  WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
+), kept AS (
+  INSERT INTO smart_router.claims AS c (workflow, record_id, resets, not_before, held_at)
+  SELECT $1, id::text, resets + CASE WHEN {is_hold} THEN 0 ELSE 1 END,
+    CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END, CASE WHEN {is_hold} THEN now() END
+  FROM judged WHERE outcome <> 'failed'
+  ON CONFLICT (workflow, record_id) DO UPDATE SET
+    resets = excluded.resets, not_before = excluded.not_before, held_at = excluded.held_at, seen_at = NULL
+), dropped AS (
+  DELETE FROM smart_router.claims AS c
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT id::text FROM judged WHERE outcome = 'failed'))
+)
+INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, trace)
+SELECT $1, id::text, 'unclaimed', outcome, resets, extract(epoch FROM now() - since), trace
+FROM judged
+RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace

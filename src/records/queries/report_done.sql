@@ -1,0 +1,6 @@
+-- The report has been delivered; what is too old for any report goes.
+-- $1 until, $2 the report
+WITH forgotten AS (
+  DELETE FROM smart_router.late_finishes WHERE hour < now() - interval '90 days'
+)
+UPDATE smart_router.reports SET delivered_at = now(), report = $2::jsonb WHERE until = $1::timestamptz

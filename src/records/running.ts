@@ -1,0 +1,66 @@
+/** One record while it is processed: what its handler sees, and how it is told to stop. */
+import type { PoolClient } from 'pg';
+import type { Sessions } from './sessions.js';
+import type { Claim, RecordStore } from './store.js';
+import type { RecordContext } from './workflow.js';
+
+export class ClaimLost extends Error {
+  override readonly name = 'ClaimLost';
+}
+
+const longestNote = 1000;
+
+export class Running implements RecordContext {
+  readonly claim: Claim;
+  readonly startedMs: number;
+  readonly #store: RecordStore;
+  readonly #sessions: Sessions;
+  readonly #onTrace: (note: string) => void;
+  /** Made when somebody looks: most handlers are done before anything could happen to them. */
+  #controller: AbortController | undefined;
+  #reason: Error | undefined;
+
+  constructor(
+    claim: Claim,
+    startedMs: number,
+    parts: { store: RecordStore; sessions: Sessions; onTrace(note: string): void },
+  ) {
+    this.claim = claim;
+    this.startedMs = startedMs;
+    this.#store = parts.store;
+    this.#sessions = parts.sessions;
+    this.#onTrace = parts.onTrace;
+  }
+
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.#reason) this.#controller.abort(this.#reason);
+    return this.#controller.signal;
+  }
+
+  /** Why it was told to stop, if it was. */
+  get stopped(): Error | undefined {
+    return this.#reason;
+  }
+
+  abort(reason: Error): void {
+    if (this.#reason) return;
+    this.#reason = reason;
+    this.#controller?.abort(reason);
+  }
+
+  readonly trace = (note: string): void => {
+    this.#onTrace(String(note).slice(0, longestNote).replaceAll('\0', ''));
+  };
+
+  readonly tx = async <T>(work: (client: PoolClient) => Promise<T>): Promise<T> => {
+    if (this.#reason) throw this.#reason;
+    return this.#sessions.transaction(async (client) => {
+      const result = await work(client);
+      if (await this.#store.hold(client, this.claim)) return result;
+      const lost = new ClaimLost('the claim was lost: nothing of this transaction is kept');
+      this.abort(lost);
+      throw lost;
+    });
+  };
+}

@@ -1,0 +1,182 @@
+/**
+ * Sessions of the database, each with an end. The team's pool may be exhausted, the database away, a connection dead
+ * without a word: a caller waits for a session and for an answer no longer than it is willing to, and is told apart
+ * what is the session's fault (`SessionError`) and what is the statement's. What a handler throws inside its transaction
+ * is its own matter as long as the session still answers.
+ */
+import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
+import type { Clock } from '../clock.js';
+
+export class SessionError extends Error {
+  override readonly name = 'SessionError';
+}
+
+export interface SessionsOptions {
+  pool: Pool;
+  clock: Clock;
+  /** Longest wait for a free connection. Default: 5 s. */
+  connectTimeoutMs?: number;
+  /** Longest wait for the answer to one statement of ours. Default: 30 s. */
+  queryTimeoutMs?: number;
+  observe?: (outcome: 'ok' | 'failed') => void;
+}
+
+/** Pools that somebody listens to already: a program may make many loops of one pool. */
+const guarded = new WeakSet<Pool>();
+
+export class Sessions {
+  readonly #options: Required<Omit<SessionsOptions, 'observe'>> & Pick<SessionsOptions, 'observe'>;
+
+  constructor(options: SessionsOptions) {
+    this.#options = { connectTimeoutMs: 5000, queryTimeoutMs: 30_000, ...options };
+    const { pool } = options;
+    // A pool tells of idle connections that break; nobody listening would end the process.
+    if (!guarded.has(pool)) pool.on('error', () => {});
+    guarded.add(pool);
+  }
+
+  get pool(): Pool {
+    return this.#options.pool;
+  }
+
+  async query<R extends QueryResultRow>(text: string, values: unknown[]): Promise<QueryResult<R>> {
+    return this.use((client) => this.queryOn<R>(client, text, values));
+  }
+
+  async transaction<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
+    return this.use(async (client) => {
+      await this.queryOn(client, 'BEGIN', []);
+      try {
+        const result = await work(client);
+        await this.queryOn(client, 'COMMIT', []);
+        return result;
+      } catch (error) {
+        if (error instanceof SessionError) throw error;
+        // If this fails the connection is closed (`use`), and the database rolls back by itself.
+        await this.queryOn(client, 'ROLLBACK', []).catch((failure: unknown) => {
+          throw new SessionError(messageOf(error), { cause: failure });
+        });
+        throw error;
+      }
+    });
+  }
+
+  /** One statement with our deadline. */
+  async queryOn<R extends QueryResultRow>(
+    client: PoolClient,
+    text: string,
+    values: unknown[],
+  ): Promise<QueryResult<R>> {
+    const timed = { text, values, query_timeout: this.#options.queryTimeoutMs };
+    try {
+      return await client.query<R>(timed);
+    } catch (error) {
+      throw isSessionFault(error) ? new SessionError(messageOf(error), { cause: error }) : error;
+    }
+  }
+
+  async use<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
+    const { observe } = this.#options;
+    let client: PoolClient;
+    try {
+      client = await this.#connect();
+    } catch (error) {
+      observe?.('failed');
+      throw new SessionError(`no session: ${messageOf(error)}`, { cause: error });
+    }
+    let broken: Error | undefined;
+    // A connection that dies between two statements emits this; without a listener it would end the process.
+    const onError = (error: Error) => {
+      broken = error;
+    };
+    client.on('error', onError);
+    try {
+      const result = await work(client);
+      observe?.('ok');
+      return result;
+    } catch (error) {
+      // Whatever else it threw, the session did what it was asked for.
+      if (error instanceof SessionError) broken = error;
+      observe?.(broken ? 'failed' : 'ok');
+      throw error;
+    } finally {
+      client.off('error', onError);
+      client.release(broken);
+    }
+  }
+
+  #connect(): Promise<PoolClient> {
+    const { pool, clock, connectTimeoutMs } = this.#options;
+    return new Promise((resolve, reject) => {
+      let isLate = false;
+      const cancel = clock.after(connectTimeoutMs, () => {
+        isLate = true;
+        reject(new Error(`none was free within ${connectTimeoutMs} ms`));
+      });
+      pool.connect().then(
+        (client) => {
+          cancel();
+          if (isLate) client.release();
+          else resolve(client);
+        },
+        (error: unknown) => {
+          cancel();
+          reject(error);
+        },
+      );
+    });
+  }
+}
+
+const socketFaults = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENETDOWN',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EADDRNOTAVAIL',
+  'EMFILE',
+  'ENFILE',
+  'ENOENT',
+]);
+
+/** Connection exceptions, too many connections, a server that shuts down or starts, and what the socket says. */
+export function isSessionFault(error: unknown): boolean {
+  if (error instanceof SessionError) return true;
+  if (!(error instanceof Error)) return false;
+  const { code } = error as { code?: unknown };
+  if (typeof code === 'string')
+    return /^(08|57P0)/.test(code) || code === '53300' || code === '25006' || socketFaults.has(code);
+  return /Connection terminated|Query read timeout|timeout exceeded|Client has encountered a connection error|not queryable|Client was closed/i.test(
+    error.message,
+  );
+}
+
+/**
+ * The database refused a row for what is in it (a constraint, a trigger, a value that does not fit): another row may
+ * well pass, and the same row will not, however often it is tried.
+ */
+export function isRowFault(error: unknown): boolean {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return !isSessionFault(error) && typeof code === 'string' && /^(09|21|22|23|27|38|39|44|P0)/.test(code);
+}
+
+/** Somebody's transaction holds a row for longer than we wait. */
+export function isLocked(error: unknown): boolean {
+  return (error as { code?: unknown } | undefined)?.code === '55P03';
+}
+
+export function messageOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
+  try {
+    return error instanceof Error ? String(error.message || error.name) : String(error);
+  } catch {
+    // An object that does not even become a text.
+    return 'failed without a message';
+  }
+}

@@ -1,0 +1,283 @@
+/**
+ * Every statement of the record plane. Each is one round trip and one transaction: marking a row and claiming it, or
+ * finishing it and giving up the claim, happen together or not at all. Times are the database's.
+ */
+import type { PoolClient } from 'pg';
+import type { Sessions } from './sessions.js';
+import { cut, type QueryName, type Table } from './table.js';
+import type { Row } from './workflow.js';
+
+/** A record that this process holds. */
+export interface Claim {
+  id: string;
+  token: string;
+  record: Row;
+  /** By our own clock: when it was last known to hold. */
+  confirmedMs: number;
+}
+
+/** What names a claim. */
+export type ClaimKey = Pick<Claim, 'id' | 'token'>;
+
+export interface Outcome {
+  id: string;
+  token: string;
+  /** Null: completed. */
+  error: string | null;
+}
+
+export interface Recovered {
+  id: string;
+  reason: 'dead_worker' | 'timed_out' | 'unclaimed';
+  outcome: 'requeued' | 'failed' | 'held';
+  /** Before this one. */
+  resets: number;
+  stuckSeconds: number;
+  worker: string | null;
+  trace: string | null;
+}
+
+/** What a sweep would do, or could not do. */
+export interface Stuck {
+  /** Those that a sweep would change, oldest first; then those that are held already. */
+  records: (Recovered & { isHeld: boolean })[];
+  /** All of them, also those that are not listed. */
+  total: number;
+  /** What a sweep would do now. */
+  wouldBe: Record<Recovered['outcome'], number>;
+  oldestSeconds: number;
+}
+
+export interface Bounds {
+  deadMs: number;
+  graceMs: number;
+  afterMs: number;
+}
+
+interface RecoveredRow {
+  record_id: string;
+  reason: Recovered['reason'];
+  outcome: Recovered['outcome'];
+  resets: number;
+  stuck_seconds: number | null;
+  worker: string | null;
+  trace: string | null;
+}
+
+/** Our own columns in a claimed row; no table of a team has such names. */
+const own = ['smart_router.token', 'smart_router.id', 'smart_router.place'];
+
+export class RecordStore {
+  constructor(
+    readonly sessions: Sessions,
+    readonly table: Table,
+  ) {}
+
+  /** `nowMs`: by our own clock, before it is asked for. */
+  async claim(
+    worker: number,
+    most: number,
+    timeoutMs: number,
+    nowMs: number,
+    only: string[] | null = null,
+  ): Promise<Claim[]> {
+    const rows = await retriedOnce(() =>
+      this.#run('claim', [this.table.workflowId, most, worker, timeoutMs, only]),
+    );
+    return rows.map((row) => {
+      const claim = {
+        id: String(row['smart_router.id']),
+        token: String(row['smart_router.token']),
+        record: row,
+        confirmedMs: nowMs,
+      };
+      for (const name of own) delete row[name];
+      return claim;
+    });
+  }
+
+  /** Resolves to the ids that were written; the others came too late. */
+  async finish(outcomes: readonly Outcome[]): Promise<Set<string>> {
+    const { workflowId, longestError } = this.table;
+    const errors = outcomes.flatMap(({ id, error }) =>
+      error === null ? [] : [[id, cut(error, longestError)]],
+    );
+    const rows = await this.#run('finish', [
+      workflowId,
+      ...idsAndTokens(outcomes),
+      JSON.stringify(Object.fromEntries(errors)),
+    ]);
+    return new Set(rows.map(({ record_id }) => String(record_id)));
+  }
+
+  /** After an answer that was lost: what is in the table already. */
+  async settled(outcomes: readonly Outcome[]): Promise<string[]> {
+    const rows = await this.#run('settled', [
+      this.table.workflowId,
+      ...columns(outcomes),
+      outcomes.map(({ error }) => error === null),
+    ]);
+    return rows.map(({ record_id }) => String(record_id));
+  }
+
+  /** The ids that the next claim would take. */
+  async queued(most: number): Promise<string[]> {
+    const rows = await this.#run('listQueued', [this.table.workflowId, most]);
+    return rows.map(({ record_id }) => String(record_id));
+  }
+
+  async postpone(id: string): Promise<void> {
+    await this.#run('postpone', [this.table.workflowId, id]);
+  }
+
+  /** Resolves to those that still hold; their time begins anew. */
+  async renew(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
+    const rows = await this.#run('renew', [this.table.workflowId, ...columns(claims)]);
+    return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
+  }
+
+  async giveBack(claims: readonly ClaimKey[]): Promise<number> {
+    return (await this.#run('giveBack', [this.table.workflowId, ...idsAndTokens(claims)])).length;
+  }
+
+  async lost(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
+    const rows = await this.#run('lostClaims', [this.table.workflowId, ...columns(claims)]);
+    return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
+  }
+
+  async trace(notes: readonly { id: string; token: string; note: string }[]): Promise<void> {
+    await this.#run('trace', [this.table.workflowId, ...columns(notes), notes.map(({ note }) => note)]);
+  }
+
+  /** True while the claim holds; then nobody takes it before this transaction ends. */
+  async hold(client: PoolClient, claim: ClaimKey): Promise<boolean> {
+    const { workflowId, queries } = this.table;
+    const args = [workflowId, claim.id, claim.token];
+    return (await this.sessions.queryOn(client, queries.holdClaim, args)).rowCount === 1;
+  }
+
+  /** One batch of the fast sweep, or undefined while another replica is at it; `only` these, which may be `held`. */
+  async recoverClaims(
+    most: number,
+    deadMs: number | null,
+    graceMs: number,
+    only: Only = {},
+  ): Promise<Recovered[] | undefined> {
+    const name = only.hold ? 'holdClaims' : 'recoverClaims';
+    return this.#alone(name, [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null]);
+  }
+
+  /** One batch of the slow sweep, over the whole table or some of its blocks. */
+  async recoverUnclaimed(
+    most: number,
+    afterMs: number,
+    only: Only & { blocks?: { from: number; to: number } } = {},
+  ): Promise<Recovered[] | undefined> {
+    const args = [this.table.workflowId, most, Math.round(afterMs), only.ids ?? null];
+    if (only.blocks) {
+      const { from, to } = only.blocks;
+      return this.#alone('recoverBlocks', [...args, `(${from},0)`, `(${to},0)`]);
+    }
+    return this.#alone(only.hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+  }
+
+  async sightUntimed(most: number): Promise<number> {
+    const { workflowId, queries } = this.table;
+    return (await this.sessions.query(queries.sightUntimed, [workflowId, most])).rowCount ?? 0;
+  }
+
+  /** What other hands have left behind in our own schema. */
+  async forget(most: number, deadMs: number | null, graceMs: number): Promise<number> {
+    const args = [this.table.workflowId, most, deadMs, graceMs];
+    return (await this.sessions.query(this.table.queries.forget, args)).rowCount ?? 0;
+  }
+
+  async stuck(
+    most: number,
+    { deadMs, graceMs, afterMs }: Bounds,
+    { unclaimed = null, judges = true }: { unclaimed?: boolean | null; judges?: boolean } = {},
+  ): Promise<Stuck> {
+    const rows = await this.#run('listStuck', [
+      this.table.workflowId,
+      most,
+      judges ? deadMs : null,
+      graceMs,
+      Math.round(afterMs),
+      unclaimed,
+    ]);
+    const first = rows[0];
+    return {
+      records: rows.map((row) => ({ ...parseRecovered(row as RecoveredRow), isHeld: Boolean(row.is_held) })),
+      total: Number(first?.total ?? 0),
+      wouldBe: {
+        requeued: Number(first?.requeued ?? 0),
+        failed: Number(first?.failed ?? 0),
+        held: Number(first?.held ?? 0),
+      },
+      oldestSeconds: Number(first?.oldest_seconds ?? 0),
+    };
+  }
+
+  /** Records that wait, are worked on or have failed; completed ones are not counted: there may be billions. Up to a million each. */
+  async counts(): Promise<Map<string, { records: number; oldestSeconds: number }>> {
+    const rows = await this.#run('count', []);
+    return new Map(
+      rows.map(({ status, records, oldest_seconds }) => [
+        String(status),
+        { records: Number(records), oldestSeconds: Math.max(0, Number(oldest_seconds ?? 0)) },
+      ]),
+    );
+  }
+
+  async #run(name: QueryName, args: unknown[]): Promise<Row[]> {
+    return (await this.sessions.query<Row>(this.table.queries[name], args)).rows;
+  }
+
+  /**
+   * One replica at a time, for one batch: a lock of the transaction, so that it works through a pooler. Each sweep has
+   * its own: the slow one must not pass because the fast one happened to be at it.
+   */
+  async #alone(name: QueryName, args: unknown[]): Promise<Recovered[] | undefined> {
+    return this.sessions.transaction(async (client) => {
+      const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
+        client,
+        'SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine',
+        [this.table.workflowId, `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`],
+      );
+      if (!locks[0]?.mine) return undefined;
+      const { rows } = await this.sessions.queryOn<RecoveredRow>(client, this.table.queries[name], args);
+      return rows.map(parseRecovered);
+    });
+  }
+}
+
+export interface Only {
+  ids?: string[];
+  /** Whatever the policy says: left as they are for a person. */
+  hold?: boolean;
+}
+
+function columns(claims: readonly ClaimKey[]): [string[], string[]] {
+  return [claims.map(({ id }) => id), claims.map(({ token }) => token)];
+}
+
+/** Ids, and the token of each as JSON. No id may be there twice. */
+function idsAndTokens(claims: readonly ClaimKey[]): [string[], string] {
+  const tokens = Object.fromEntries(claims.map(({ id, token }) => [id, token]));
+  return [claims.map(({ id }) => id), JSON.stringify(tokens)];
+}
+
+/** A claim that met another row for the same record (23505) is asked for once more. */
+async function retriedOnce<T>(ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    if ((error as { code?: unknown }).code !== '23505') throw error;
+    return ask();
+  }
+}
+
+function parseRecovered(row: RecoveredRow): Recovered {
+  const { record_id, reason, outcome, resets, stuck_seconds, worker, trace } = row;
+  return { id: record_id, reason, outcome, resets, stuckSeconds: Number(stuck_seconds ?? 0), worker, trace };
+}

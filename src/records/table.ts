@@ -1,0 +1,237 @@
+/**
+ * A workflow's table as the database knows it: does everything exist that the definition names, and how are the
+ * queries spelt for it. Read once at start; a table that is missing a column is refused by name, never half used.
+ */
+import type { Pool } from 'pg';
+import { ConfigError } from '../errors.js';
+import { quoteName, quoteText } from './identifiers.js';
+import { queries } from './queries.generated.js';
+import type { Workflow } from './workflow.js';
+
+/** `recoverBlocks` is recover_unclaimed over a range of blocks; `hold...` leaves records as they are, for a person. */
+export type QueryName = keyof typeof queries | 'recoverBlocks' | 'holdClaims' | 'holdUnclaimed';
+
+export interface Table {
+  /** Quoted, with its schema if the definition gave one. */
+  readonly name: string;
+  /** The number of the workflow in our schema. */
+  readonly workflowId: number;
+  readonly queries: Readonly<Record<QueryName, string>>;
+  /** Longest message that the error column takes. */
+  readonly longestError: number;
+  /** Rows in Processing are found by an index; without one the slow sweep reads the table block by block. */
+  readonly isIndexed: boolean;
+  /** A plain table: its blocks can be looked at one after the other. */
+  readonly hasBlocks: boolean;
+  /** What would make it faster or safer, as SQL or as a sentence; nothing of it is done by us. */
+  readonly advice: readonly string[];
+}
+
+interface Column {
+  name: string;
+  type: string;
+  /** `S`: a text of some kind. */
+  category: string;
+  is_required: boolean;
+  is_unique: boolean;
+  leads_index: boolean;
+  labels: string[] | null;
+}
+
+const longestMessage = 1024;
+
+export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> {
+  const name = quoteName(workflow.table);
+  const problems: string[] = [];
+  const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
+  const { rows: tables } = await pool.query<{ oid: string; kind: string }>(
+    'SELECT oid::text AS oid, relkind AS kind FROM pg_class WHERE oid = to_regclass($1)',
+    [name],
+  );
+  const table = tables[0];
+  if (!table) throw new ConfigError([`workflow ${workflow.name}: table ${name} does not exist`]);
+  if (!['r', 'p'].includes(table.kind)) problem(`${name} must be a table`);
+  const columns = await readColumns(pool, table.oid);
+  const find = (column: string, option: string): Column | undefined => {
+    const found = columns.get(column);
+    if (!found) problem(`column ${quoteName([column])} (${option}) does not exist in ${name}`);
+    return found;
+  };
+  const id = find(workflow.id, 'id');
+  const status = find(workflow.status.column, 'status.column');
+  const touched = find(workflow.touchedAt, 'touchedAt');
+  const error = workflow.error === undefined ? undefined : find(workflow.error, 'error');
+  for (const { column } of workflow.order) if (column !== workflow.touchedAt) find(column, 'orderBy');
+  if (id && !(id.is_unique && id.is_required))
+    problem(
+      `column ${quoteName([id.name])} (id) must be unique and NOT NULL: a primary key, or a unique index on a column that is never empty`,
+    );
+  if (touched && !touched.type.startsWith('timestamp'))
+    problem(`column ${quoteName([touched.name])} (touchedAt) must be a timestamp, it is ${touched.type}`);
+  if (touched && !touched.type.includes('with time zone') && !(await knowsZone(pool, workflow.timeZone)))
+    problem(`the database knows no time zone ${quoteText(workflow.timeZone)} (timeZone)`);
+  if (error && error.category !== 'S')
+    problem(`column ${quoteName([error.name])} (error) must be a text, it is ${error.type}`);
+  if (status) for (const text of await wrongValues(pool, status, workflow)) problem(text);
+  if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
+
+  const isIndexed = status.leads_index;
+  const { rows: ids } = await pool.query<{ id: number }>(
+    `WITH new AS (INSERT INTO smart_router.workflows (name) SELECT $1
+       WHERE NOT EXISTS (SELECT FROM smart_router.workflows WHERE name = $1) ON CONFLICT DO NOTHING RETURNING id)
+     SELECT id FROM new UNION ALL SELECT id FROM smart_router.workflows WHERE name = $1`,
+    [workflow.name],
+  );
+  return {
+    name,
+    workflowId: ids[0]?.id ?? (await workflowId(pool, workflow.name)),
+    queries: spell(workflow, name, { id, status, touched, error }),
+    longestError: longestOf(error),
+    isIndexed,
+    hasBlocks: table.kind === 'r',
+    advice: isIndexed
+      ? []
+      : [
+          `no index begins with ${quoteName([status.name])}: every claim reads the table; CREATE INDEX CONCURRENTLY ON ${name} (${[status.name, ...workflow.order.map(({ column }) => column)].map((column) => quoteName([column])).join(', ')})`,
+        ],
+  };
+}
+
+/** Somebody else was faster by a moment. */
+async function workflowId(pool: Pool, name: string): Promise<number> {
+  const { rows } = await pool.query<{ id: number }>('SELECT id FROM smart_router.workflows WHERE name = $1', [
+    name,
+  ]);
+  if (!rows[0]) throw new Error(`workflow ${name} vanished from smart_router.workflows`);
+  return rows[0].id;
+}
+
+async function knowsZone(pool: Pool, zone: string): Promise<boolean> {
+  return pool.query('SELECT now() AT TIME ZONE $1', [zone]).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Values that the column cannot hold as they are: no label of the enum, too long, not of its type. */
+async function wrongValues(pool: Pool, status: Column, workflow: Workflow): Promise<string[]> {
+  const { column, ...values } = workflow.status;
+  const wrong: string[] = [];
+  for (const [option, value] of Object.entries(values)) {
+    const fits = status.labels
+      ? status.labels.includes(value)
+      : await pool
+          .query<{ fits: boolean }>(`SELECT ($1::text)::${status.type}::text = $1 AS fits`, [value])
+          .then(
+            ({ rows }) => rows[0]?.fits === true,
+            () => false,
+          );
+    if (!fits)
+      wrong.push(
+        `${quoteText(value)} (status.${option}) is no value of ${status.type}${status.labels ? `: it has ${status.labels.map(quoteText).join(', ')}` : ''}`,
+      );
+  }
+  return wrong;
+}
+
+async function readColumns(pool: Pool, oid: string): Promise<Map<string, Column>> {
+  const { rows } = await pool.query<Column>(
+    `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, t.typcategory AS category,
+       a.attnotnull AS is_required,
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+         AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) AS is_unique,
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NULL
+         AND i.indkey[0] = a.attnum) AS leads_index,
+       CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
+     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+     WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,
+    [oid],
+  );
+  return new Map(rows.map((column) => [column.name, column]));
+}
+
+/** Longest message that the column takes. */
+function longestOf(error: Column | undefined): number {
+  const declared = /\((\d+)\)$/.exec(error?.type ?? '')?.[1];
+  return Math.min(longestMessage, Number(declared ?? longestMessage));
+}
+
+/** By characters that PostgreSQL counts (code points), and without the one that it does not take. */
+export function cut(message: string, longest: number): string {
+  const text = message.replaceAll('\0', '');
+  if (text.length <= longest) return text;
+  const points = [...text];
+  return points.length <= longest ? text : `${points.slice(0, longest - 1).join('')}…`;
+}
+
+interface Columns {
+  id: Column;
+  status: Column;
+  touched: Column;
+  error: Column | undefined;
+}
+
+/** The queries with this table's names in the places that are marked by braces. */
+function spell(workflow: Workflow, table: string, columns: Columns): Record<QueryName, string> {
+  const { id, status, touched, error } = columns;
+  const { policy, maxResets } = workflow.stuck;
+  const isZoned = touched.type.includes('with time zone');
+  const zone = quoteText(workflow.timeZone);
+  // Never cast to varchar(n), which would cut it.
+  const value = (text: string) => `${quoteText(text)}::${status.category === 'S' ? 'text' : status.type}`;
+  const touchedName = quoteName([touched.name]);
+  const setError = (expression: string) => (error ? `, ${quoteName([error.name])} = ${expression}` : '');
+  const noError = error?.is_required ? "''" : 'NULL';
+  const message = (text: string) => quoteText(cut(text, longestOf(error)));
+  const resetMessage = message('Auto-reset from stuck Processing state');
+  const failMessage = message(
+    policy === 'fail' ? 'Stuck in Processing state' : `Stuck in Processing state after ${maxResets} resets`,
+  );
+  const isFailed = `t.${quoteName([id.name])} = ANY(ARRAY(SELECT id FROM judged WHERE outcome = 'failed'))`;
+  const places: Record<string, string> = {
+    table,
+    id: quoteName([id.name]),
+    id_type: id.type,
+    status: quoteName([status.name]),
+    queued: value(workflow.status.queued),
+    processing: value(workflow.status.processing),
+    completed: value(workflow.status.completed),
+    failed: value(workflow.status.failed),
+    touched: touchedName,
+    touched_at: isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`,
+    oldest: isZoned ? `min(t.${touchedName})` : `(min(t.${touchedName}) AT TIME ZONE ${zone})`,
+    now: isZoned ? 'now()' : `(now() AT TIME ZONE ${zone})`,
+    order: workflow.order.map(({ column, rest }) => quoteName([column]) + rest).join(', '),
+    set_error_finish: setError(`coalesce($4::jsonb ->> t.${quoteName([id.name])}::text, ${noError})`),
+    is_failed: isFailed,
+    set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
+    verdict:
+      policy === 'requeue'
+        ? `CASE WHEN resets >= ${maxResets} THEN 'failed' ELSE 'requeued' END`
+        : quoteText(policy === 'fail' ? 'failed' : 'held'),
+    // The first reset costs no wait; a record that keeps killing its workers comes ever more rarely, at most hourly.
+    backoff:
+      "CASE WHEN resets = 0 THEN interval '0' ELSE least(10 * power(2, least(resets - 1, 20)), 3600) * interval '1 s' END",
+    // Of a claim `c`: past its timeout and $4, or its worker has not been heard of for $3, if that is to be judged.
+    is_timed_out: "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()",
+    is_lost: `(c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now() OR ($3::bigint IS NOT NULL AND NOT EXISTS (
+      SELECT FROM smart_router.workers AS w WHERE w.id = c.worker AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
+    )))`,
+    is_hold: String(policy === 'hold'),
+    range: '',
+  };
+  const fill = (sql: string, more: Record<string, string> = {}) =>
+    sql.replace(/\{(\w+)\}/g, (_, place: string) => {
+      const text = more[place] ?? places[place];
+      if (text === undefined) throw new Error(`no place {${place}} in the queries`);
+      return text;
+    });
+  const hold = { verdict: "'held'", is_hold: 'true' };
+  const spelt = Object.fromEntries(Object.entries(queries).map(([key, sql]) => [key, fill(sql)]));
+  return {
+    ...(spelt as Record<keyof typeof queries, string>),
+    recoverBlocks: fill(queries.recoverUnclaimed, { range: ' AND t.ctid >= $5::tid AND t.ctid < $6::tid' }),
+    holdClaims: fill(queries.recoverClaims, hold),
+    holdUnclaimed: fill(queries.recoverUnclaimed, hold),
+  };
+}

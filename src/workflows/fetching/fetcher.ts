@@ -1,0 +1,169 @@
+/**
+ * Fetches what strangers publish, without trusting them. Promise: `get` ends within its total time whatever the server
+ * does, holds at most one chunk of the body at a time, connects only to public addresses (see `lookup.ts`; on every
+ * redirect anew) unless told otherwise, and fails with a FetchError that says in one line what happened.
+ *
+ * Every request has a connection of its own: it was checked when it was opened, it carries nothing from one site to
+ * the next, and nothing has to be closed in the end. The price is a TLS handshake per page.
+ *
+ * Weakness: no cookies and no scripts, so a site that needs them redirects in a loop or shows an empty page; and
+ * robots.txt is not asked, because who puts a URL into the table has decided already.
+ */
+import * as http from 'node:http';
+import * as https from 'node:https';
+import type { LookupFunction } from 'node:net';
+import type { Clock } from '../../clock.js';
+import { version } from '../../version.js';
+import { type Chunks, decoded, type SizeLimit, tooLarge } from './body.js';
+import { Deadline, type Limits } from './deadline.js';
+import { FetchError, reasonOf, shown } from './fetch-error.js';
+import { type AllowedPrivate, guardedLookup, type Resolve, refuseLiteral, systemResolve } from './lookup.js';
+import { readUrl } from './urls.js';
+
+export interface FetcherOptions {
+  clock: Clock;
+  /** For teams whose sites are on their own network: all addresses, or just these. Default: false. */
+  allowPrivateAddresses?: AllowedPrivate;
+  /** For everything: redirects, headers, body. Default: 30 seconds. */
+  totalMs?: number;
+  /** Default: 10 seconds. */
+  silenceMs?: number;
+  /** Default: 5. */
+  maxRedirects?: number;
+  /** Default: `smart-router/<version>`. */
+  userAgent?: string;
+  /** Default: the system's. */
+  resolve?: Resolve;
+}
+
+export interface FetchRequest extends SizeLimit {
+  readonly accept: string;
+  readonly signal: AbortSignal;
+}
+
+export interface Answer {
+  /** Where the redirects ended. */
+  readonly url: string;
+  readonly contentType: string | undefined;
+  /** Unpacked as `Content-Encoding` says. */
+  readonly body: Chunks;
+}
+
+const redirects = new Set([301, 302, 303, 307, 308]);
+
+export class Fetcher {
+  readonly #clock: Clock;
+  readonly #limits: Limits;
+  readonly #allowed: AllowedPrivate;
+  readonly #maxRedirects: number;
+  readonly #userAgent: string;
+  readonly #lookup: LookupFunction;
+
+  constructor(options: FetcherOptions) {
+    this.#clock = options.clock;
+    this.#limits = { totalMs: options.totalMs ?? 30_000, silenceMs: options.silenceMs ?? 10_000 };
+    this.#allowed = options.allowPrivateAddresses ?? false;
+    this.#maxRedirects = options.maxRedirects ?? 5;
+    this.#userAgent = options.userAgent ?? `smart-router/${version}`;
+    this.#lookup = guardedLookup(options.resolve ?? systemResolve, this.#allowed);
+  }
+
+  /** `consume` reads the body; the connection is closed when it returns, however far it read. */
+  async get<T>(address: string, request: FetchRequest, consume: (answer: Answer) => Promise<T>): Promise<T> {
+    const deadline = new Deadline(this.#clock, this.#limits, request.signal, address);
+    try {
+      const { url, response } = await this.#follow(address, request, deadline);
+      try {
+        const length = Number(response.headers['content-length'] ?? 0);
+        if (length > request.maxBytes) throw tooLarge(request);
+        const body = decoded(
+          received(response, url, deadline),
+          response.headers['content-encoding'],
+          request,
+        );
+        return await consume({ url: url.href, contentType: response.headers['content-type'], body });
+      } finally {
+        response.destroy();
+      }
+    } finally {
+      deadline.close();
+    }
+  }
+
+  async #follow(address: string, { accept }: FetchRequest, deadline: Deadline) {
+    const start = readUrl(address);
+    if ('problem' in start) throw new FetchError(`cannot fetch ${shown(address)}: ${start.problem}`);
+    let { url } = start;
+    const visited = new Set<string>();
+    for (;;) {
+      visited.add(url.href);
+      const response = await this.#send(url, accept, deadline);
+      const { statusCode: status = 0, headers } = response;
+      if (status >= 200 && status < 300) return { url, response };
+      response.destroy();
+      const what = `GET ${shown(url.href)}`;
+      if (!redirects.has(status)) throw new FetchError(`${what} answered ${status}`);
+      if (headers.location === undefined)
+        throw new FetchError(`${what} answered ${status} without a Location`);
+      // Node reads headers as Latin-1; servers that do not escape mean UTF-8.
+      const location = Buffer.from(headers.location, 'latin1').toString();
+      const next = readUrl(location, url);
+      if ('problem' in next) throw new FetchError(`${what} redirects to ${shown(location)}: ${next.problem}`);
+      if (visited.has(next.url.href))
+        throw new FetchError(`${what} redirects in a loop, to ${shown(next.url.href)}`);
+      if (visited.size > this.#maxRedirects) {
+        throw new FetchError(`GET ${shown(address)} redirects more than ${this.#maxRedirects} times`);
+      }
+      url = next.url;
+    }
+  }
+
+  #send(url: URL, accept: string, deadline: Deadline): Promise<http.IncomingMessage> {
+    const { signal } = deadline;
+    refuseLiteral(url, this.#allowed);
+    const headers = { accept, 'accept-encoding': 'gzip, br, deflate', 'user-agent': this.#userAgent };
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) return reject(signal.reason);
+      const client = url.protocol === 'https:' ? https : http;
+      const request = client.get(url, { agent: false, lookup: this.#lookup, headers });
+      const end = () => request.destroy(signal.reason);
+      signal.addEventListener('abort', end, { once: true });
+      deadline.listen();
+      request.on('response', (response) => {
+        deadline.heard();
+        // An error before anybody reads would end the process; who reads later gets it all the same.
+        response.on('error', () => {});
+        resolve(response);
+      });
+      request.on('error', (error) => reject(failure(url, error)));
+      // Also without an answer and without an error: a server that switches protocols unasked.
+      request.on('close', () => {
+        signal.removeEventListener('abort', end);
+        reject(failure(url, new Error('the connection was closed without an answer')));
+      });
+    });
+  }
+}
+
+async function* received(
+  response: http.IncomingMessage,
+  url: URL,
+  deadline: Deadline,
+): AsyncGenerator<Buffer> {
+  try {
+    deadline.listen();
+    for await (const chunk of response) {
+      deadline.heard();
+      yield chunk as Buffer;
+      deadline.listen();
+    }
+    deadline.heard();
+  } catch (error) {
+    throw deadline.signal.aborted ? deadline.signal.reason : failure(url, error);
+  }
+}
+
+function failure(url: URL, error: unknown): FetchError {
+  if (error instanceof FetchError) return error;
+  return new FetchError(`GET ${shown(url.href)} failed: ${reasonOf(error)}`);
+}

@@ -1,0 +1,83 @@
+/**
+ * WF7, page curation: a row of `pages` is fetched, and its title, description and contacts are written into it, in one
+ * statement that counts only if the claim still holds. A page without any of them is Completed all the same; one that
+ * is not HTML, or cannot be fetched, is Failed with the reason.
+ */
+import type { Clock } from '../clock.js';
+import type { RecordContext, Row, WorkflowDefinition } from '../records/workflow.js';
+import { type Contacts, findContacts } from './contacts.js';
+import { charsetOf } from './fetching/charset.js';
+import { type Answer, Fetcher, type FetcherOptions } from './fetching/fetcher.js';
+import { readPage } from './page-reader.js';
+import { queries } from './queries.generated.js';
+
+export interface PageCurationOptions extends Omit<FetcherOptions, 'clock'> {
+  clock: Clock;
+  /** Of one page, packed or not. Default: 5 MB. */
+  maxBytes?: number;
+  /** Default: 50. */
+  batchSize?: number;
+  /** Default: 10. */
+  concurrency?: number;
+}
+
+export interface CuratedPage {
+  readonly title: string | undefined;
+  readonly description: string | undefined;
+  readonly contacts: Contacts;
+}
+
+export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
+  const { maxBytes = 5 * 1024 * 1024, batchSize = 50, concurrency = 10 } = options;
+  const fetcher = new Fetcher(options);
+
+  async function process(record: Row, ctx: RecordContext): Promise<void> {
+    const url = String(record.url);
+    ctx.trace(`fetching ${url}`);
+    const accept = 'text/html, application/xhtml+xml;q=0.9, */*;q=0.1';
+    const request = { maxBytes, what: 'page', accept, signal: ctx.signal };
+    const { title, description, contacts } = await fetcher.get(url, request, curate);
+    const { emails, phones, social } = contacts;
+    ctx.trace(
+      `found ${emails.length} e-mail addresses, ${phones.length} phone numbers, ${social.length} profiles`,
+    );
+    await ctx.tx((client) =>
+      client.query(queries.savePage, [record.id, title, description, JSON.stringify(contacts)]),
+    );
+  }
+
+  return {
+    name: 'page-curation',
+    table: 'pages',
+    id: 'id',
+    status: {
+      column: 'page_processing_status',
+      queued: 'Queued',
+      processing: 'Processing',
+      completed: 'Completed',
+      failed: 'Failed',
+    },
+    error: 'page_processing_error',
+    touchedAt: 'updated_at',
+    batchSize,
+    concurrency,
+    timeout: '2m',
+    stuck: { policy: 'requeue', maxResets: 3 },
+    process,
+  };
+}
+
+export async function curate({
+  body,
+  contentType,
+}: Pick<Answer, 'body' | 'contentType'>): Promise<CuratedPage> {
+  const type = contentType?.split(';')[0]?.trim().toLowerCase();
+  if (type && type !== 'text/html' && type !== 'application/xhtml+xml') {
+    throw new Error(`the page is not HTML but ${type.slice(0, 100)}`);
+  }
+  const chunks: Buffer[] = [];
+  for await (const chunk of body) chunks.push(chunk);
+  const bytes = Buffer.concat(chunks);
+  const page = readPage(new TextDecoder(charsetOf(bytes, contentType)).decode(bytes));
+  return { title: page.title, description: page.description, contacts: findContacts(page) };
+}

@@ -1,0 +1,114 @@
+/**
+ * WF6, sitemap import: a row of `sitemap_files` is fetched, and what it lists is put beside it as Queued: pages into
+ * `pages`, and the files of a sitemap index into `sitemap_files` again, where another claim finds them.
+ *
+ * All of a file's rows are written in one transaction that counts only if the claim still holds, so a file is imported
+ * as a whole or not at all, and importing it again adds what is new. Two imports that list the same pages cannot wait
+ * for each other in a circle: rows are written in the order of their URLs. An index that names itself ends by itself,
+ * because a URL is stored once; one that grows for ever ends at `maxDepth`.
+ */
+import type { PoolClient } from 'pg';
+import type { Clock } from '../clock.js';
+import type { RecordContext, Row, WorkflowDefinition } from '../records/workflow.js';
+import { gunzipped } from './fetching/body.js';
+import { decodedText } from './fetching/charset.js';
+import { type Answer, Fetcher, type FetcherOptions } from './fetching/fetcher.js';
+import { queries } from './queries.generated.js';
+import { type Sitemap, SitemapParser } from './sitemap-parser.js';
+
+export interface SitemapImportOptions extends Omit<FetcherOptions, 'clock'> {
+  clock: Clock;
+  /** Of one file, packed or not. Default: 50 MB, the sitemap protocol's limit. */
+  maxBytes?: number;
+  /** Sitemap indexes inside each other. Default: 3; the protocol knows one. */
+  maxDepth?: number;
+  /** Default: 10. */
+  batchSize?: number;
+  /** Default: 4; each may hold 50,000 URLs. */
+  concurrency?: number;
+}
+
+const protocolMaxBytes = 50 * 1024 * 1024;
+const rowsPerInsert = 1_000;
+
+export function sitemapImport(options: SitemapImportOptions): WorkflowDefinition {
+  const { maxBytes = protocolMaxBytes, maxDepth = 3, batchSize = 10, concurrency = 4 } = options;
+  // A large file on a slow server: twice a page's time and more.
+  const fetcher = new Fetcher({ totalMs: 120_000, ...options });
+
+  async function process(record: Row, ctx: RecordContext): Promise<void> {
+    const url = String(record.url);
+    const depth = Number(record.depth ?? 0);
+    const limit = { maxBytes, what: 'sitemap' };
+    ctx.trace(`fetching ${url}`);
+    const request = {
+      ...limit,
+      accept: 'application/xml, text/xml, text/plain;q=0.8, */*;q=0.5',
+      signal: ctx.signal,
+    };
+    const sitemap = await fetcher.get(url, request, (answer) => readSitemap(answer, limit));
+    const { kind, urls, invalid, duplicates } = sitemap;
+    ctx.trace(
+      `parsed ${amount(urls.length)} URLs (${kind}), dropped ${amount(invalid)} invalid, ${amount(duplicates)} twice`,
+    );
+    if (kind === 'sitemaps' && depth >= maxDepth) {
+      throw new Error(`sitemap indexes are nested deeper than ${maxDepth}`);
+    }
+    const added = await ctx.tx((client) => storeSitemap(client, record.id, depth, sitemap));
+    ctx.trace(`added ${amount(added)} of ${amount(urls.length)} ${kind}, the others were known`);
+  }
+
+  return {
+    name: 'sitemap-import',
+    table: 'sitemap_files',
+    id: 'id',
+    status: {
+      column: 'sitemap_import_status',
+      queued: 'Queued',
+      processing: 'Processing',
+      completed: 'Completed',
+      failed: 'Failed',
+    },
+    error: 'sitemap_import_error',
+    touchedAt: 'updated_at',
+    batchSize,
+    concurrency,
+    timeout: '5m',
+    stuck: { policy: 'requeue', maxResets: 3 },
+    process,
+  };
+}
+
+export async function readSitemap(
+  { body, contentType }: Pick<Answer, 'body' | 'contentType'>,
+  limit: { maxBytes: number; what: string },
+): Promise<Sitemap> {
+  const parser = new SitemapParser();
+  for await (const text of decodedText(await gunzipped(body, limit), contentType)) parser.write(text);
+  return parser.end();
+}
+
+/** How many rows are new. */
+async function storeSitemap(
+  client: PoolClient,
+  id: unknown,
+  depth: number,
+  sitemap: Sitemap,
+): Promise<number> {
+  const urls = [...sitemap.urls].sort();
+  let added = 0;
+  for (let at = 0; at < urls.length; at += rowsPerInsert) {
+    const some = urls.slice(at, at + rowsPerInsert);
+    const domains = some.map((url) => new URL(url).hostname);
+    const { rowCount } =
+      sitemap.kind === 'pages'
+        ? await client.query(queries.insertPages, [id, some, domains])
+        : await client.query(queries.insertSitemapFiles, [id, depth + 1, some, domains]);
+    added += rowCount ?? 0;
+  }
+  return added;
+}
+
+function amount(count: number): string {
+  return count.toLocaleString('en');
+}

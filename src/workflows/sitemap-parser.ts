@@ -1,0 +1,250 @@
+/**
+ * Reads a sitemap as it arrives: XML (`<urlset>`, `<sitemapindex>`) or plain text with one URL per line, within the
+ * limits of the sitemap protocol. Promise: it ends with what it found or throws a SitemapError that names the place,
+ * whatever the text is; and what it holds is bounded by the 50,000 URLs, not by the file.
+ *
+ * Strict about structure, because a file that breaks off would otherwise pass for a short one: every element closed,
+ * in order. Lenient about what real files get wrong without losing anything: bare `&`, other namespaces, unknown
+ * elements, entries that are no URL (counted, and left out).
+ */
+import { Parser } from 'htmlparser2';
+import { longestUrl, readUrl } from './fetching/urls.js';
+
+export const mostUrls = 50_000;
+
+export interface Sitemap {
+  readonly kind: 'pages' | 'sitemaps';
+  /** In the order of the file, each once, each absolute http or https. */
+  readonly urls: readonly string[];
+  /** Entries that cannot be fetched. */
+  readonly invalid: number;
+  /** Entries that were there before. */
+  readonly duplicates: number;
+}
+
+export class SitemapError extends Error {
+  override readonly name = 'SitemapError';
+}
+
+/** A sitemap is three deep, with extensions five. The parser's time grows with the square of the depth. */
+const deepest = 16;
+/** More than a URL can have with every character escaped is cut: it is invalid either way. */
+const longestEntry = longestUrl * 12;
+
+interface Format {
+  /** Of what it reads at present, from its beginning. */
+  readonly index: number;
+  write(text: string): void;
+  end(): Sitemap['kind'];
+}
+
+export class SitemapParser {
+  readonly #entries = new Entries();
+  #format: Format | undefined;
+  /** Where the text of the present `write` begins: in the file, and for the format. */
+  #place = { line: 1, column: 1 };
+  #written = 0;
+
+  write(text: string): void {
+    let rest = text;
+    if (this.#format === undefined) {
+      rest = text.trimStart();
+      this.#place = advance(this.#place, text.slice(0, text.length - rest.length));
+      if (rest === '') return;
+      this.#format = rest.startsWith('<') ? new XmlSitemap(this.#entries) : new TextSitemap(this.#entries);
+    }
+    this.#located(rest, (format) => format.write(rest));
+    this.#place = advance(this.#place, rest);
+    this.#written += rest.length;
+  }
+
+  end(): Sitemap {
+    return this.#located('', (format) => {
+      const kind = format.end();
+      const { urls, invalid, duplicates } = this.#entries;
+      return { kind, urls: [...urls], invalid, duplicates };
+    });
+  }
+
+  #located<T>(text: string, work: (format: Format) => T): T {
+    const format = this.#format;
+    if (format === undefined) throw new SitemapError('the sitemap is empty');
+    try {
+      return work(format);
+    } catch (error) {
+      if (!(error instanceof SitemapError)) throw error;
+      const { line, column } = advance(this.#place, text.slice(0, Math.max(0, format.index - this.#written)));
+      throw new SitemapError(`line ${line}, column ${column}: ${error.message}`);
+    }
+  }
+}
+
+function advance({ line, column }: { line: number; column: number }, text: string) {
+  const place = { line, column: column + text.length };
+  for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) {
+    place.line += 1;
+    place.column = text.length - at;
+  }
+  return place;
+}
+
+class Entries {
+  readonly urls = new Set<string>();
+  invalid = 0;
+  duplicates = 0;
+
+  add(text: string): void {
+    if (this.urls.size + this.invalid + this.duplicates >= mostUrls) {
+      throw new SitemapError(
+        `more than ${mostUrls.toLocaleString('en')} URLs, which is all that one sitemap may have`,
+      );
+    }
+    const read = readUrl(text.trim());
+    // U+FFFD: bytes that were no characters. What was meant cannot be known.
+    if ('problem' in read || text.includes('\ufffd')) this.invalid += 1;
+    else if (this.urls.has(read.url.href)) this.duplicates += 1;
+    else this.urls.add(read.url.href);
+  }
+}
+
+const roots: Readonly<Record<string, { kind: Sitemap['kind']; entry: string }>> = {
+  urlset: { kind: 'pages', entry: 'url' },
+  sitemapindex: { kind: 'sitemaps', entry: 'sitemap' },
+};
+
+class XmlSitemap implements Format {
+  readonly #entries: Entries;
+  readonly #parser: StrictParser;
+  readonly #path: string[] = [];
+  #root: (typeof roots)[string] | undefined;
+  #location: string | undefined;
+
+  constructor(entries: Entries) {
+    this.#entries = entries;
+    this.#parser = new StrictParser(
+      {
+        onopentagname: (name) => this.#open(name),
+        ontext: (text) => this.#text(text),
+        onclosetag: (name, implied) => this.#close(name, implied),
+      },
+      { xmlMode: true },
+    );
+  }
+
+  get index(): number {
+    return this.#parser.startIndex;
+  }
+
+  write(text: string): void {
+    this.#parser.write(text);
+  }
+
+  end(): Sitemap['kind'] {
+    this.#parser.end();
+    if (this.#root === undefined) throw new SitemapError('there is no <urlset> and no <sitemapindex>');
+    return this.#root.kind;
+  }
+
+  #open(name: string): void {
+    // `sm:urlset` is as good as `urlset`. `image:loc` is told from `loc` by its depth.
+    const local = name.slice(name.indexOf(':') + 1);
+    if (this.#path.length === 0) {
+      if (this.#root !== undefined) throw new SitemapError(`<${short(name)}> after the end of the sitemap`);
+      this.#root = Object.hasOwn(roots, local) ? roots[local] : undefined;
+      if (this.#root === undefined) {
+        throw new SitemapError(`expected <urlset> or <sitemapindex>, found <${short(name)}>`);
+      }
+    }
+    this.#path.push(local);
+    if (this.#path.length > deepest) throw new SitemapError(`elements are nested deeper than ${deepest}`);
+    if (this.#path.length === 3 && local === 'loc' && this.#path[1] === this.#root?.entry)
+      this.#location = '';
+  }
+
+  #text(text: string): void {
+    if (this.#location !== undefined && this.#location.length <= longestEntry) this.#location += text;
+  }
+
+  #close(name: string, implied: boolean): void {
+    if (implied && !this.#parser.selfClosing) throw new SitemapError(`<${short(name)}> is not closed`);
+    this.#path.pop();
+    if (this.#path.length > 2 || this.#location === undefined) return;
+    this.#entries.add(this.#location);
+    this.#location = undefined;
+  }
+}
+
+/** The parser is made for HTML as it is found; this tells what it forgives. */
+class StrictParser extends Parser {
+  /** True while it closes a tag like `<url/>`, which it reports as implied. */
+  selfClosing = false;
+  #closes = false;
+
+  constructor(
+    handler: ConstructorParameters<typeof Parser>[0],
+    options: ConstructorParameters<typeof Parser>[1],
+  ) {
+    super(
+      {
+        ...handler,
+        onclosetag: (name, implied) => {
+          this.#closes = true;
+          handler?.onclosetag?.(name, implied);
+        },
+      },
+      options,
+    );
+  }
+
+  override onselfclosingtag(endIndex: number): void {
+    this.selfClosing = true;
+    super.onselfclosingtag(endIndex);
+    this.selfClosing = false;
+  }
+
+  override onclosetag(start: number, endIndex: number): void {
+    const tagIndex = this.startIndex;
+    this.#closes = false;
+    super.onclosetag(start, endIndex);
+    if (this.#closes) return;
+    // The parser is past it already; the message is to show where it was.
+    this.startIndex = tagIndex;
+    throw new SitemapError('an end tag that closes nothing');
+  }
+}
+
+class TextSitemap implements Format {
+  readonly #entries: Entries;
+  #line = '';
+  index = 0;
+
+  constructor(entries: Entries) {
+    this.#entries = entries;
+  }
+
+  write(text: string): void {
+    const lines = text.split('\n');
+    for (const [at, line] of lines.entries()) {
+      if (this.#line.length <= longestEntry) this.#line += line;
+      if (at === lines.length - 1) break;
+      this.#take();
+      this.index += line.length + 1;
+    }
+    this.index += lines.at(-1)?.length ?? 0;
+  }
+
+  end(): Sitemap['kind'] {
+    this.#take();
+    if (this.#entries.urls.size === 0) throw new SitemapError('neither XML nor a list of URLs');
+    return 'pages';
+  }
+
+  #take(): void {
+    if (this.#line.trim() !== '') this.#entries.add(this.#line);
+    this.#line = '';
+  }
+}
+
+function short(name: string): string {
+  return name.length <= 40 ? name : `${name.slice(0, 40)}…`;
+}

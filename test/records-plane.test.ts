@@ -1,0 +1,326 @@
+/** Records in `serve`: a real process on a real database, and what happens when either of them goes. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { StoreConnection } from '../src/calls/store/connection.js';
+import { systemClock } from '../src/clock.js';
+import { loadConfig } from '../src/config.js';
+import { serverUser, temporaryRoot } from '../src/embedded/postgres-user.js';
+import { startRouter } from '../src/main.js';
+import { silentLogger } from '../src/observe/log.js';
+import { Metrics } from '../src/observe/metrics.js';
+import type { Workflow } from '../src/records/workflow.js';
+import { prepareRecords, type RecordsCompanion } from '../src/records-plane.js';
+import { RecordsPulse, tellAll } from '../src/records-pulse.js';
+import { routerEnv, type Started, start, useBinary } from './cli/support.js';
+import { embeddedValkey } from './support/engines.js';
+import { ManualClock } from './support/manual-clock.js';
+import { describeOnePostgres, postgresKinds } from './support/postgres.js';
+import { addJob, jobOf, jobsTable, recordsModule } from './support/records-module.js';
+import { until } from './support/until.js';
+
+const binary = useBinary();
+
+/** `smart-router serve` with everything it writes; ended with the test. */
+async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string }> {
+  const started = start(binary, ['serve'], { env: { ...routerEnv, ...env } });
+  onTestFinished(async () => {
+    started.child.kill('SIGKILL');
+    await started.ended;
+  });
+  let output = '';
+  started.child.stdout?.on('data', (text: string) => {
+    output += text;
+  });
+  const url = await until(
+    () => /"url":"([^"]+)".*"msg":"smart-router is listening"/.exec(output)?.[1],
+    'it listens',
+    20_000,
+  );
+  return { ...started, url };
+}
+
+const recordsOf = async (url: string) => {
+  const status = (await (await fetch(`${url}/api/v1/status`)).json()) as {
+    records: { database: string; paused: boolean; error: string | null };
+  };
+  return status.records;
+};
+
+describeOnePostgres('serve with a database', (postgres) => {
+  let pool: Pool;
+  beforeEach(() => {
+    pool = postgres.pool();
+  });
+  const rows = async (sql: string) => (await pool.query(sql)).rows;
+  const count = async (where: string) =>
+    Number((await rows(`SELECT count(*) AS n FROM jobs WHERE ${where}`))[0].n);
+
+  describe('runs the shipped workflows', () => {
+    let web: Server;
+    let site: string;
+    beforeAll(async () => {
+      web = createServer((request, response) => {
+        if (request.url === '/sitemap.xml') {
+          const pages = ['/a', '/b'].map((path) => `<url><loc>${site}${path}</loc></url>`).join('');
+          response.writeHead(200, { 'content-type': 'application/xml' });
+          response.end(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">${pages}</urlset>`);
+        } else {
+          response.writeHead(200, { 'content-type': 'text/html' });
+          response.end(`<title>Page ${request.url}</title><a href="mailto:hello@example.com">mail</a>`);
+        }
+      });
+      await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
+      site = `http://127.0.0.1:${(web.address() as AddressInfo).port}`;
+    });
+    afterAll(() => new Promise((resolve) => web.close(resolve)));
+    const tables = () =>
+      until(
+        async () => (await rows("SELECT to_regclass('pages') AS t"))[0].t !== null,
+        'the tables are there',
+      );
+
+    it('from a sitemap to its pages, with the tables made at the first start', async () => {
+      await serve({ DATABASE_URL: postgres.url, RECORDS_ALLOW_PRIVATE_ADDRESSES: 'true' });
+      await tables();
+      await pool.query("INSERT INTO sitemap_files (domain, url) VALUES ('127.0.0.1', $1)", [
+        `${site}/sitemap.xml`,
+      ]);
+      const done = await until(
+        async () => {
+          const found = await rows(
+            "SELECT title, contacts FROM pages WHERE page_processing_status = 'Completed' ORDER BY url",
+          );
+          return found.length === 2 && found;
+        },
+        'both pages are read',
+        20_000,
+      );
+      expect(done.map(({ title }) => title)).toEqual(['Page /a', 'Page /b']);
+      expect(done[0].contacts.emails).toEqual(['hello@example.com']);
+      expect(await rows('SELECT sitemap_import_status AS s FROM sitemap_files')).toEqual([
+        { s: 'Completed' },
+      ]);
+    });
+
+    it('but fetches nothing from a private address unless it is allowed to', async () => {
+      await serve({ DATABASE_URL: postgres.url });
+      await tables();
+      await pool.query('INSERT INTO pages (url) VALUES ($1)', [`${site}/a`]);
+      const failed = await until(
+        async () => (await rows("SELECT * FROM pages WHERE page_processing_status = 'Failed'"))[0],
+        'it is refused',
+        20_000,
+      );
+      expect(failed.page_processing_error).toMatch(/private|not public|address/i);
+    });
+
+    it('on a table of that name that a team had before, which stays as it is', async () => {
+      await pool.query(`CREATE TABLE pages (
+        id uuid PRIMARY KEY DEFAULT gen_random_uuid(), url text NOT NULL, title text, description text,
+        contacts jsonb, page_processing_status text, page_processing_error text, updated_at timestamp)`);
+      await pool.query(
+        "INSERT INTO pages (url, page_processing_status, updated_at) VALUES ($1, 'Queued', now() AT TIME ZONE 'UTC')",
+        [`${site}/a`],
+      );
+      await serve({
+        DATABASE_URL: postgres.url,
+        RECORDS_WORKFLOWS: 'wf7',
+        RECORDS_ALLOW_PRIVATE_ADDRESSES: 'true',
+      });
+      const page = await until(
+        async () => (await rows("SELECT * FROM pages WHERE page_processing_status = 'Completed'"))[0],
+        'it is read',
+        20_000,
+      );
+      expect(page.title).toBe('Page /a');
+      expect(Object.keys(page)).toHaveLength(8);
+    });
+  });
+
+  describe('told to stop', () => {
+    it('finishes what runs, gives back what was claimed and not begun, and signs off', async () => {
+      await jobsTable(pool);
+      for (let i = 0; i < 8; i += 1) await addJob(pool, 'wait');
+      const { child, ended } = await serve({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
+      await until(async () => (await count("status = 'Processing'")) === 8, 'all are claimed', 20_000);
+      // Two at a time have begun, and left a note; the others only wait.
+      await until(
+        async () => (await rows('SELECT FROM smart_router.claims WHERE trace IS NOT NULL')).length === 2,
+        'two have begun',
+      );
+      child.kill('SIGTERM');
+      await until(async () => (await count("status = 'Queued'")) === 6, 'the others are back');
+      await addJob(pool, 'done', { status: 'Completed' });
+      expect((await ended).code).toBe(0);
+      expect(await count("status = 'Completed' AND what = 'wait'")).toBe(2);
+      expect(await count("status = 'Processing'")).toBe(0);
+      expect(await rows('SELECT * FROM smart_router.workers')).toEqual([]);
+    });
+
+    it('ends within SHUTDOWN_TIMEOUT, although a handler never does', async () => {
+      await jobsTable(pool);
+      await addJob(pool, 'hold');
+      const { child, ended, shows } = await serve({
+        DATABASE_URL: postgres.url,
+        RECORDS_MODULE: recordsModule(),
+        SHUTDOWN_TIMEOUT: '1s',
+      });
+      await until(async () => (await count("status = 'Processing'")) === 1, 'it is claimed', 20_000);
+      const startMs = performance.now();
+      child.kill('SIGTERM');
+      await shows('some records did not finish in time: the recovery brings them back');
+      expect((await ended).code).toBe(0);
+      expect(performance.now() - startMs).toBeLessThan(5000);
+    });
+  });
+
+  it('survives a crash of the database: everything is processed, and nothing is lost', async () => {
+    await jobsTable(pool);
+    const waiting = await addJob(pool, 'wait');
+    const { url } = await serve({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
+    await until(async () => (await jobOf(pool, waiting)).status === 'Processing', 'it is claimed', 20_000);
+    await postgres.restart('crash');
+    await addJob(pool, 'done', { status: 'Completed' });
+    for (let i = 0; i < 20; i += 1) await addJob(pool, 'ok');
+    await until(
+      async () => (await count("what = 'ok' AND status = 'Completed'")) === 20,
+      'all are done',
+      20_000,
+    );
+    const records = await until(async () => {
+      const found = await recordsOf(url);
+      return found.database === 'up' && !found.paused && found;
+    }, 'it is up again');
+    expect(records.error).toBeNull();
+    // The one that was in work met the crash: it failed for its own transaction, or went through.
+    const job = await until(
+      async () => {
+        const found = await jobOf(pool, waiting);
+        return found.status !== 'Processing' && found;
+      },
+      'it has an end',
+      20_000,
+    );
+    expect(['Completed', 'Failed']).toContain(job.status);
+  });
+});
+
+const installed = postgresKinds[0]?.available() ?? 'there is none';
+const embedded = installed === true ? describe : describe.skip;
+embedded(`the record plane on an embedded database${installed === true ? '' : ` [${installed}]`}`, () => {
+  it('keeps its data in the folder it was given, and starts what runs beside it once the database is open', async () => {
+    const engine = await embeddedValkey();
+    onTestFinished(() => engine.stop());
+    const folder = mkdtempSync(join(temporaryRoot(await serverUser()), 'smart-router-plane-'));
+    chmodSync(folder, 0o755);
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const config = { ...loadConfig({ ...routerEnv, DATABASE_FOLDER: folder }), databaseUrl: 'embedded' };
+    const connection = new StoreConnection({
+      url: engine.url,
+      keyPrefix: 'voice:',
+      commandTimeoutMs: 1000,
+      clock: systemClock,
+    });
+    onTestFinished(() => connection.close());
+    const heard: string[] = [];
+    for (const round of [1, 2]) {
+      let database: { pool: Pool; workflows: readonly Workflow[] } | undefined;
+      const companion: RecordsCompanion = {
+        observer: { stuck: (workflow) => heard.push(workflow) },
+        start: (given) => {
+          database = given;
+        },
+        stop: async () => void heard.push(`stopped ${round}`),
+      };
+      const plane = await prepareRecords(config, {
+        connection,
+        metrics: new Metrics({ processMetrics: false }).records,
+        clock: systemClock,
+        log: silentLogger,
+        onCrash: () => undefined,
+        companions: [companion],
+      });
+      expect(() => plane.desk()).toThrow('the database has not been opened yet');
+      plane.start();
+      const { pool, workflows } = await until(() => database, 'it is started', 20_000);
+      expect(workflows.map(({ name }) => name)).toEqual(['sitemap-import', 'page-curation']);
+      await pool.query("INSERT INTO pages (url, page_processing_status) VALUES ($1, 'Failed')", [
+        `https://x/${round}`,
+      ]);
+      expect((await plane.desk().look('page-curation')).failed).toBe(round);
+      await until(() => heard.includes('page-curation'), 'it hears of the sweeps');
+      await plane.stop();
+    }
+    expect(heard).toEqual(expect.arrayContaining(['stopped 1', 'stopped 2']));
+  });
+});
+
+describe('what is wrong with RECORDS_MODULE stops the start', () => {
+  const start = (text: string | undefined) =>
+    startRouter(
+      loadConfig({
+        ...routerEnv,
+        DATABASE_URL: 'postgres://127.0.0.1:1/x',
+        RECORDS_MODULE: text === undefined ? 'nowhere.mjs' : recordsModule(text),
+      }),
+      { log: silentLogger },
+    );
+  const definition =
+    "{ name: 'a', table: 't', status: { column: 's', queued: 'q', processing: 'p', completed: 'c', failed: 'f' }, touchedAt: 'at', process() {} }";
+
+  it.each([
+    ['no such file', undefined, /nowhere\.mjs: there is no such file$/],
+    ['a module that throws', "throw new Error('boom')", /it cannot be loaded: boom$/],
+    ['nothing exported', 'export const x = 1', /it must export `workflows`/],
+    ['an empty list', 'export default []', /it must export `workflows`/],
+    ['something else', 'export default [1]', /a workflow must be an object, got 1$/],
+    ['a wrong definition', "export default { name: 'a', tabel: 'x' }", /workflow a: tabel is no option/],
+    ['the same name twice', `export default [${definition}, ${definition}]`, /there are two workflows a$/],
+  ])('%s', async (_, text, message) => {
+    await expect(start(text)).rejects.toMatchObject({
+      name: 'ConfigError',
+      problems: expect.arrayContaining([expect.stringMatching(message)]),
+    });
+  });
+});
+
+describe('what is known without asking the database', () => {
+  it('is absent once it is older than any sweep would leave it, and while there are no sessions', () => {
+    const clock = new ManualClock();
+    const pulse = new RecordsPulse(clock);
+    expect(pulse.gauges()).toMatchObject({ isUp: false, stuck: undefined });
+    pulse.observer.session?.('ok');
+    pulse.observer.stuck?.('pages', 3, 70);
+    expect(pulse.gauges().stuck?.get('pages')).toMatchObject({ records: 3, oldestSeconds: 70 });
+    pulse.observer.session?.('failed');
+    expect(pulse.gauges()).toMatchObject({ isUp: false, stuck: undefined });
+    pulse.observer.session?.('ok');
+    pulse.observer.breaker?.(true);
+    expect(pulse.gauges()).toMatchObject({ isUp: false, isPaused: true, stuck: undefined });
+    pulse.observer.breaker?.(false);
+    expect(pulse.gauges().stuck?.size).toBe(1);
+    clock.advance(151_000);
+    expect(pulse.gauges().stuck?.size).toBe(0);
+  });
+
+  it('has a p99 after a hundred records, of the latest thousand', () => {
+    const pulse = new RecordsPulse(new ManualClock());
+    for (let i = 1; i < 100; i += 1) pulse.observer.processed?.('pages', i);
+    expect(pulse.p99('pages')).toBeNull();
+    pulse.observer.processed?.('pages', 100);
+    expect(pulse.p99('pages')).toBe(99);
+    for (let i = 0; i < 1000; i += 1) pulse.observer.processed?.('pages', 2);
+    expect(pulse.p99('pages')).toBe(2);
+  });
+
+  it('everybody who listens is told everything', () => {
+    const heard: string[] = [];
+    const listener = (name: string) => ({ claimed: (...args: unknown[]) => heard.push(`${name} ${args}`) });
+    tellAll([listener('a'), {}, listener('b')]).claimed?.('pages', 2);
+    expect(heard).toEqual(['a pages,2', 'b pages,2']);
+  });
+});

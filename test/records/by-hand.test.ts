@@ -1,0 +1,288 @@
+/** What a person does with records: nothing that is alive is touched, and everything that is done is noted. */
+import type { Pool } from 'pg';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/observe/log.js';
+import { Desk } from '../../src/records/by-hand.js';
+import { adviseTimes } from '../../src/records/by-hand-advice.js';
+import type { WorkflowDefinition } from '../../src/records/workflow.js';
+import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
+import { type Page, pagesWorkflow, teamTable } from './fixture.js';
+
+const nobody = '00000000-0000-0000-0000-000000000000';
+
+describePostgres('records by hand', (postgres) => {
+  let pool: Pool;
+  let ids: string[];
+  const deskOf = (more: Partial<WorkflowDefinition<Page>> = {}) =>
+    new Desk({ pool, workflows: [pagesWorkflow(more)], stuckAfterMs: 3_600_000, log: silentLogger });
+  const page = async (id: string | undefined): Promise<Page> =>
+    (await pool.query<Page>('SELECT * FROM pages WHERE id = $1', [id])).rows[0] as Page;
+  const resets = async () =>
+    (
+      await pool.query(
+        'SELECT record_id, reason, outcome, resets, trace FROM smart_router.resets ORDER BY id',
+      )
+    ).rows;
+  const set = (id: string | undefined, status: string, ago = '0 s') =>
+    pool.query('UPDATE pages SET status = $2, error = $3, updated_at = now() - $4::interval WHERE id = $1', [
+      id,
+      status,
+      status === 'Failed' ? 'boom' : null,
+      ago,
+    ]);
+  /** A claim of a worker whose last heartbeat was so long ago. */
+  const claim = async (id: string | undefined, heartbeatAgo: string, more: { claimedAgo?: string } = {}) => {
+    // The desk has made the workflow known.
+    await pool.query(
+      `WITH w AS (INSERT INTO smart_router.workers (process, host, pid, heartbeat_at)
+         VALUES (gen_random_uuid(), 'host', 7, now() - $2::interval) RETURNING id)
+       INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms, resets, trace)
+       SELECT f.id, $1, nextval('smart_router.tokens'), w.id, now() - $3::interval, 60000, 2, 'parsing'
+       FROM w, smart_router.workflows AS f`,
+      [id, heartbeatAgo, more.claimedAgo ?? '1 s'],
+    );
+    await set(id, 'Processing');
+  };
+  beforeEach(async () => {
+    pool = postgres.pool();
+    await teamTable(pool, 4);
+    ids = (await pool.query<{ id: string }>('SELECT id FROM pages ORDER BY url')).rows.map(({ id }) => id);
+    await deskOf().list();
+  });
+
+  describe('reset of records that are named', () => {
+    it('brings back what nobody holds, whatever its age, and says so in smart_router.resets', async () => {
+      await set(ids[0], 'Processing', '5 s');
+      const counts = await deskOf().reset('pages', { ids: [ids[0] ?? ''], dryRun: false });
+      expect(counts).toMatchObject({ dryRun: false, requeued: 1, skipped: 0 });
+      expect(counts.records).toEqual([
+        expect.objectContaining({ id: ids[0], outcome: 'requeued', reason: 'by_hand' }),
+      ]);
+      const { status, error } = await page(ids[0]);
+      expect([status, error]).toEqual(['Queued', 'Auto-reset from stuck Processing state']);
+      expect(await resets()).toEqual([
+        { record_id: ids[0], reason: 'by_hand', outcome: 'requeued', resets: 0, trace: null },
+      ]);
+    });
+
+    it('brings back the claim of a dead worker with its count at 0, and what it was doing is kept', async () => {
+      await claim(ids[0], '1 min');
+      await deskOf().reset('pages', { ids: [ids[0] ?? ''], dryRun: false });
+      expect((await page(ids[0])).status).toBe('Queued');
+      expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
+      expect(await resets()).toEqual([
+        { record_id: ids[0], reason: 'by_hand', outcome: 'requeued', resets: 2, trace: 'parsing' },
+      ]);
+    });
+
+    it('brings back a claim that is past its timeout and the grace, although its worker lives', async () => {
+      await claim(ids[0], '1 s', { claimedAgo: '91 s' });
+      await claim(ids[1], '1 s', { claimedAgo: '89 s' });
+      const counts = await deskOf().reset('pages', { ids: ids.slice(0, 2), dryRun: false });
+      expect(counts.records.map(({ outcome }) => outcome)).toEqual(['requeued', 'skipped']);
+    });
+
+    it('leaves a live claim, a record that is not in Processing, and one that is not there, and says why', async () => {
+      await claim(ids[0], '1 s');
+      await set(ids[1], 'Completed');
+      await set(ids[2], 'Processing');
+      const given = [ids[0] ?? '', ids[1] ?? '', nobody, ids[2] ?? ''];
+      const before = await page(ids[0]);
+      const counts = await deskOf().reset('pages', { ids: given, dryRun: false });
+      expect(counts).toMatchObject({ requeued: 1, skipped: 3 });
+      expect(counts.records.map(({ id, reason }) => [id, reason])).toEqual([
+        [ids[0], 'live_claim'],
+        [ids[1], 'not_processing'],
+        [nobody, 'not_found'],
+        [ids[2], 'by_hand'],
+      ]);
+      expect(await page(ids[0])).toEqual(before);
+      expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(1);
+    });
+
+    it('brings back what the policy hold keeps, and what is past its resets', async () => {
+      await set(ids[0], 'Processing', '2 h');
+      const desk = deskOf({ stuck: { policy: 'hold' } });
+      expect(await desk.reset('pages', { dryRun: false })).toMatchObject({ held: 1, requeued: 0 });
+      expect(await desk.reset('pages', { ids: [ids[0] ?? ''], dryRun: false })).toMatchObject({
+        requeued: 1,
+      });
+      await claim(ids[1], '1 min');
+      const strict = deskOf({ stuck: { maxResets: 0 } });
+      expect(await strict.reset('pages', { ids: [ids[1] ?? ''], dryRun: false })).toMatchObject({
+        requeued: 1,
+      });
+      expect((await page(ids[0])).status).toBe('Queued');
+      expect((await page(ids[1])).status).toBe('Queued');
+    });
+
+    it('tells in a dry run what it would do, and changes nothing', async () => {
+      await claim(ids[0], '1 min');
+      await claim(ids[1], '1 s');
+      const before = (await pool.query('SELECT * FROM pages ORDER BY url')).rows;
+      const counts = await deskOf().reset('pages', { ids: ids.slice(0, 2), dryRun: true });
+      expect(counts).toMatchObject({ dryRun: true, requeued: 1, skipped: 1 });
+      expect((await pool.query('SELECT * FROM pages ORDER BY url')).rows).toEqual(before);
+      expect(await resets()).toEqual([]);
+    });
+
+    it('never takes a record that is claimed between its look and its hand', async () => {
+      await set(ids[0], 'Processing');
+      // Holds the row, so that the reset has to wait for what is being done to it.
+      const other = await pool.connect();
+      await other.query('BEGIN');
+      await other.query('UPDATE pages SET updated_at = now() WHERE id = $1', [ids[0]]);
+      const reset = deskOf().reset('pages', { ids: [ids[0] ?? ''], dryRun: false });
+      const stuckAt = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`;
+      await until(async () => (await pool.query(stuckAt)).rowCount === 1, 'the reset waits for the row');
+      await other.query(
+        `WITH w AS (INSERT INTO smart_router.workers (process, host, pid) VALUES (gen_random_uuid(), 'host', 8) RETURNING id)
+         INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms)
+         SELECT f.id, $1, 1, w.id, now(), 60000 FROM w, smart_router.workflows AS f`,
+        [ids[0]],
+      );
+      await other.query('COMMIT');
+      other.release();
+      expect(await reset).toMatchObject({ requeued: 0, skipped: 1, records: [{ reason: 'live_claim' }] });
+      expect((await page(ids[0])).status).toBe('Processing');
+    });
+  });
+
+  describe('reset of everything that is stuck', () => {
+    it('shows in a dry run what one round of the recovery then does', async () => {
+      await claim(ids[0], '1 min');
+      await set(ids[1], 'Processing', '2 h');
+      await claim(ids[2], '1 s');
+      await set(ids[3], 'Processing', '59 min');
+      const desk = deskOf();
+      const dry = await desk.reset('pages', { dryRun: true });
+      expect(dry).toMatchObject({ dryRun: true, requeued: 2, failed: 0 });
+      expect(await resets()).toEqual([]);
+      const done = await desk.reset('pages', { dryRun: false });
+      expect(done).toMatchObject({ dryRun: false, requeued: 2, failed: 0, skipped: 0 });
+      const reasons = (counts: typeof done) =>
+        counts.records.map(({ id, reason }) => `${id} ${reason}`).sort();
+      expect(reasons(done)).toEqual(reasons(dry));
+      expect((await page(ids[2])).status).toBe('Processing');
+      expect((await page(ids[3])).status).toBe('Processing');
+    });
+  });
+
+  describe('retry', () => {
+    it('queues failed records again, without their error, with their count of resets at 0', async () => {
+      await claim(ids[0], '1 min');
+      await pool.query('UPDATE smart_router.claims SET token = NULL, worker = NULL');
+      await set(ids[0], 'Failed');
+      await set(ids[1], 'Completed');
+      const counts = await deskOf().retry('pages', { ids: ids.slice(0, 2), dryRun: false });
+      expect(counts).toMatchObject({ requeued: 1, skipped: 1 });
+      expect(counts.records[1]).toMatchObject({ id: ids[1], reason: 'not_failed' });
+      const { status, error } = await page(ids[0]);
+      expect([status, error]).toEqual(['Queued', null]);
+      expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
+      expect(await resets()).toMatchObject([{ record_id: ids[0], reason: 'by_hand', resets: 2 }]);
+    });
+
+    it('changes nothing in a dry run', async () => {
+      await set(ids[0], 'Failed');
+      expect(await deskOf().retry('pages', { ids: [ids[0] ?? ''], dryRun: true })).toMatchObject({
+        requeued: 1,
+      });
+      expect(await page(ids[0])).toMatchObject({ status: 'Failed', error: 'boom' });
+    });
+
+    it('works on a table without an error column', async () => {
+      await pool.query('ALTER TABLE pages DROP COLUMN error');
+      await pool.query("UPDATE pages SET status = 'Failed' WHERE id = $1", [ids[0]]);
+      const { error: _, ...definition } = { ...pagesWorkflow(), error: undefined };
+      const desk = new Desk({
+        pool,
+        workflows: [definition as never],
+        stuckAfterMs: 1000,
+        log: silentLogger,
+      });
+      expect(await desk.retry('pages', { ids: [ids[0] ?? ''], dryRun: false })).toMatchObject({
+        requeued: 1,
+      });
+    });
+  });
+
+  it('tells who listens that there is work', async () => {
+    const client = await postgres.client();
+    const heard = new Promise((resolve) => client.once('notification', ({ payload }) => resolve(payload)));
+    await client.query('LISTEN smart_router_records');
+    await set(ids[0], 'Failed');
+    await deskOf().retry('pages', { ids: [ids[0] ?? ''], dryRun: false });
+    expect(await heard).toBe('pages');
+  });
+
+  it.each([
+    ['a workflow that is not there', 'nothing', ['1'], 'workflow_not_found', /known are pages/],
+    ['no ids', 'pages', [], 'invalid_request', /1 to 1000 records, got 0/],
+    [
+      'an id that the column cannot have',
+      'pages',
+      ['x'],
+      'invalid_request',
+      /not an id of this table: .*uuid: "x"/,
+    ],
+  ])('refuses %s', async (_, name, given, code, message) => {
+    const refused = deskOf().reset(name, { ids: given, dryRun: false });
+    await expect(refused).rejects.toMatchObject({ code, message: expect.stringMatching(message) });
+  });
+});
+
+describeOnePostgres('records by hand, on a database', (postgres) => {
+  it('that is away, say so as 503', async () => {
+    const pool = postgres.pool({ connectionTimeoutMillis: 1000 });
+    await postgres.stop();
+    const desk = new Desk({ pool, workflows: [pagesWorkflow()], stuckAfterMs: 1000, log: silentLogger });
+    await expect(desk.list()).rejects.toMatchObject({ code: 'database_unavailable', status: 503 });
+  });
+
+  it('that refuses the password, say so too', async () => {
+    const url = new URL(postgres.url);
+    url.password = 'wrong';
+    const pool = postgres.pool({ connectionString: url.href });
+    const desk = new Desk({ pool, workflows: [pagesWorkflow()], stuckAfterMs: 1000, log: silentLogger });
+    await expect(desk.list()).rejects.toMatchObject({
+      code: 'database_unavailable',
+      message: expect.stringMatching(/password authentication failed/),
+    });
+  });
+});
+
+describe('advice about times', () => {
+  const quiet = { timedOut: 0, deadWorker: 0, unclaimed: 0, longestSeconds: null };
+  const workflow = pagesWorkflow({ timeout: '5m' });
+
+  it('is silent where everything fits', () => {
+    expect(adviseTimes(workflow, quiet, 3_600_000)).toEqual([]);
+    expect(adviseTimes(workflow, quiet, 3_600_000, 60)).toEqual([]);
+  });
+
+  it('names a timeout that takes work away from the living', () => {
+    expect(adviseTimes(workflow, { ...quiet, timedOut: 3 }, 3_600_000)).toEqual([
+      expect.stringMatching(/^3 of its records were taken away after the timeout of 5m /),
+    ]);
+    expect(adviseTimes(workflow, { ...quiet, longestSeconds: 290 }, 3_600_000)).toEqual([
+      expect.stringMatching(/worked on for 4m50s, and the timeout is 5m$/),
+    ]);
+    expect(adviseTimes(workflow, quiet, 3_600_000, 240)).toEqual([
+      expect.stringMatching(/a `timeout` of 12m would be safer than 5m$/),
+    ]);
+  });
+
+  it('names a timeout that is far longer than the work', () => {
+    expect(adviseTimes(workflow, quiet, 3_600_000, 0.2)).toEqual([
+      expect.stringMatching(/^99 of 100 records take up to 1s: a `timeout` of 30s instead of 5m /),
+    ]);
+  });
+
+  it('says how long rows wait that somebody else put into Processing', () => {
+    expect(adviseTimes(workflow, { ...quiet, unclaimed: 2 }, 3_600_000)).toEqual([
+      expect.stringMatching(/^2 rows in Processing that nobody had claimed .* they wait 1h each$/),
+    ]);
+  });
+});

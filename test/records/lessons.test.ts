@@ -1,0 +1,374 @@
+/** Fifteen ways in which others lost records, doubled them, or never got them back. Each is a test. */
+import { expect, it } from 'vitest';
+import { describePostgres } from '../support/postgres.js';
+import { tcpProxy } from '../support/tcp-proxy.js';
+import { until } from '../support/until.js';
+import {
+  deadWorker,
+  foreign,
+  gate,
+  keepHistory,
+  mostOften,
+  page,
+  pagesWorkflow,
+  recovers,
+  resetsOf,
+  silence,
+  startable,
+  statuses,
+  storeOf,
+  teamTable,
+} from './fixture.js';
+
+describePostgres('lessons', (postgres) => {
+  it('lesson 1: a threshold shorter than the work may take is refused, and a general one never undercuts it', async () => {
+    expect(() => pagesWorkflow({ timeout: '2h', stuck: { after: '1h' } })).toThrow(
+      'workflow pages: stuck.after (1h) must not be shorter than timeout (2h)',
+    );
+    const pool = postgres.pool();
+    await teamTable(pool, 0);
+    await foreign(pool, 90);
+    const slow = pagesWorkflow({ timeout: '2h' });
+    const recovery = recovers(postgres, { pool, workflows: [slow], stuckAfter: '1h' });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0 });
+    await foreign(pool, 121);
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 1 });
+  });
+
+  it('lesson 2: staleness is judged by the heartbeat, not by the start, and the budget holds on the reset path', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const long = pagesWorkflow({ timeout: '6h', stuck: { after: '7h' } });
+    const recovery = recovers(postgres, { pool, workflows: [long] });
+    await deadWorker(pool, { workflow: long });
+    // It lives after all, and works on the record for three hours.
+    await pool.query('UPDATE smart_router.workers SET heartbeat_at = now()');
+    await pool.query("UPDATE smart_router.claims SET claimed_at = now() - interval '3 hours'");
+    await pool.query("UPDATE pages SET updated_at = now() - interval '3 hours'");
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 0 });
+    for (let deaths = 1; deaths <= 3; deaths += 1) {
+      await silence(pool);
+      expect(await recovery.runOnce()).toMatchObject({ requeued: 1, failed: 0 });
+      await pool.query('UPDATE smart_router.claims SET not_before = now()');
+      expect(await deadWorker(pool, { workflow: long })).toHaveLength(1);
+    }
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 1 });
+    expect(await page(pool)).toMatchObject({
+      status: 'Failed',
+      error: 'Stuck in Processing state after 3 resets',
+    });
+    expect((await resetsOf(pool)).map(({ outcome, resets }) => [outcome, resets])).toEqual([
+      ['requeued', 0],
+      ['requeued', 1],
+      ['requeued', 2],
+      ['failed', 3],
+    ]);
+  });
+
+  it('lesson 3: a row that is completed, or is about to be, is never overwritten by a rescue', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 2);
+    const [done, soon] = await deadWorker(pool);
+    await pool.query("UPDATE pages SET status = 'Completed' WHERE id = $1", [done?.id]);
+    const other = await postgres.client();
+    await other.query('BEGIN');
+    await other.query("UPDATE pages SET status = 'Completed' WHERE id = $1", [soon?.id]);
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    // It waits for nobody: the row that is locked is looked at again next time.
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 0 });
+    await other.query('COMMIT');
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 0 });
+    expect(await statuses(pool)).toEqual({ Completed: 2 });
+    expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
+  });
+
+  it('lesson 4: rows and claims without a registered workflow are never touched', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    await deadWorker(pool, { workflow: pagesWorkflow({ name: 'another', stuck: { policy: 'hold' } }) });
+    await pool.query("CREATE TABLE others (LIKE pages INCLUDING ALL); INSERT INTO others (url) VALUES ('x')");
+    await pool.query("UPDATE others SET status = 'Processing', updated_at = now() - interval '91 days'");
+    const elsewhere = pagesWorkflow({
+      name: 'elsewhere',
+      status: { ...pagesWorkflow().status, processing: 'Busy' },
+    });
+    await pool.query('ALTER TABLE pages ALTER status DROP DEFAULT, ALTER status TYPE text');
+    const recovery = recovers(postgres, { pool, workflows: [elsewhere] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 0, held: 0 });
+    expect(await page(pool)).toMatchObject({ status: 'Processing' });
+    expect((await pool.query('SELECT token FROM smart_router.claims')).rows).toMatchObject([
+      { token: expect.any(String) },
+    ]);
+    expect((await pool.query('SELECT status FROM others')).rows).toEqual([{ status: 'Processing' }]);
+  });
+
+  it('lesson 5: a batch full of rows that cannot come back starves nobody, and the oldest age is told', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 6);
+    const refused = await deadWorker(pool);
+    const stuck: [number, number][] = [];
+    for (let i = 0; i < 12; i += 1) await foreign(pool, 180, i < 6 ? 'refused' : 'fine');
+    await pool.query("UPDATE pages SET url = 'refused' WHERE id = ANY($1)", [refused.map(({ id }) => id)]);
+    // As an old row may well be: any change of it is refused.
+    await pool.query("ALTER TABLE pages ADD CONSTRAINT young CHECK (url <> 'refused') NOT VALID");
+    const recovery = recovers(postgres, {
+      pool,
+      workflows: [pagesWorkflow()],
+      batchSize: 3,
+      observer: { stuck: (_, records, seconds) => stuck.push([records, seconds]) },
+    });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 6, held: 12 });
+    expect(await statuses(pool)).toEqual({ Queued: 6, Processing: 12 });
+    expect(recovery.log.said('held for a person')).toHaveLength(12);
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0, held: 0 });
+    await recovery.start();
+    await until(() => stuck.length > 0, 'the numbers are told');
+    expect(stuck[0]?.[0]).toBe(12);
+    expect(stuck[0]?.[1]).toBeGreaterThan(3 * 3600 - 1);
+  });
+
+  it('lesson 6: a record is finished once, though a live worker and its successor both try', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    await keepHistory(pool);
+    const slow = gate();
+    const rejected: number[] = [];
+    const first = startable(postgres, {
+      pool,
+      workflows: [pagesWorkflow({ process: () => slow.opened })],
+      heartbeat: { every: '1h' },
+      observer: { rejected: (_, records) => rejected.push(records) },
+    });
+    const late = first.runOnce();
+    await until(async () => (await statuses(pool)).Processing === 1, 'it is claimed');
+    await silence(pool);
+    await recovers(postgres, { pool, workflows: [pagesWorkflow()] }).runOnce();
+    const failing = pagesWorkflow({
+      process: () => {
+        throw new Error('no');
+      },
+    });
+    const second = startable(postgres, { pool, workflows: [failing] });
+    expect(await second.runOnce()).toMatchObject({ claimed: 1, failed: 1 });
+    slow.open();
+    expect(await late).toMatchObject({ completed: 0, rejected: 1 });
+    expect(rejected).toEqual([1]);
+    expect(await page(pool)).toMatchObject({ status: 'Failed', error: 'no' });
+    expect(await mostOften(pool, 'Processing', 'Completed')).toBe(0);
+    expect(await mostOften(pool, 'Processing', 'Failed')).toBe(1);
+  });
+
+  it.each([
+    ['requeue', 'Queued', 'Auto-reset from stuck Processing state'],
+    ['fail', 'Failed', 'Stuck in Processing state'],
+    ['hold', 'Processing', null],
+  ] as const)(
+    'lesson 7: the policy %s decides what the death of a process means',
+    async (policy, status, error) => {
+      const pool = postgres.pool();
+      await teamTable(pool, 1);
+      const workflow = pagesWorkflow({ stuck: { policy } });
+      const recovery = recovers(postgres, { pool, workflows: [workflow] });
+      await deadWorker(pool, { workflow });
+      const counts = { requeued: 0, failed: 0, held: 0 };
+      const outcome = { requeue: 'requeued', fail: 'failed', hold: 'held' }[policy];
+      expect(await recovery.runOnce()).toMatchObject({ ...counts, [outcome]: 1 });
+      expect(await page(pool)).toMatchObject({ status, error });
+      expect(await resetsOf(pool)).toMatchObject([{ reason: 'dead_worker', outcome, worker: 'gone 4711' }]);
+      // Held once is enough.
+      expect(await recovery.runOnce()).toMatchObject(counts);
+    },
+  );
+
+  it('lesson 8: what comes back goes to the back of the queue, and waits ever longer', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    await deadWorker(pool);
+    await pool.query("INSERT INTO pages (url) VALUES ('fresh 1'), ('fresh 2')");
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    await recovery.runOnce();
+    const store = await storeOf(pool);
+    const order = (await store.queued(10)).length;
+    expect(order).toBe(3);
+    const { id } = (await pool.query('SELECT id FROM pages WHERE error IS NOT NULL')).rows[0];
+    expect((await store.queued(10)).at(-1)).toBe(id);
+    const waits: number[] = [];
+    for (let death = 0; death < 2; death += 1) {
+      await deadWorker(pool);
+      await recovery.runOnce();
+      const { rows } = await pool.query(
+        'SELECT extract(epoch FROM not_before - now()) AS wait FROM smart_router.claims WHERE record_id = $1',
+        [id],
+      );
+      waits.push(Math.round(Number(rows[0].wait)));
+      expect(await store.queued(10)).not.toContain(id);
+      await pool.query('UPDATE smart_router.claims SET not_before = now()');
+    }
+    expect(waits).toEqual([10, 20]);
+  });
+
+  it('lesson 9: a new process with the name of a dead one does not hide its orphans', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const [orphan] = await deadWorker(pool);
+    expect(await deadWorker(pool, { silentMs: 0 })).toEqual([]);
+    const { rows } = await pool.query('SELECT host, pid, process FROM smart_router.workers');
+    expect(rows).toHaveLength(2);
+    expect([rows[0].host, rows[0].pid]).toEqual([rows[1].host, rows[1].pid]);
+    expect(rows[0].process).not.toBe(rows[1].process);
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 1 });
+    const [again] = await deadWorker(pool);
+    expect(again?.id).toBe(orphan?.id);
+    expect(again?.token).not.toBe(orphan?.token);
+  });
+
+  it('lesson 10: the sweeper is no job: it runs while every slot is busy, and gets up again after a crash', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const busy = gate();
+    const one = pagesWorkflow({ batchSize: 1, concurrency: 1, process: () => busy.opened });
+    const loop = startable(postgres, { pool, workflows: [one] });
+    postgres.onEnd(() => busy.open());
+    await loop.start();
+    await until(async () => (await statuses(pool)).Processing === 1, 'the only slot is busy');
+    await foreign(pool, 120);
+    await pool.query('ALTER TABLE smart_router.resets RENAME TO elsewhere');
+    const crashes: string[] = [];
+    const recovery = recovers(postgres, {
+      pool,
+      workflows: [pagesWorkflow()],
+      onCrash: (name) => crashes.push(name),
+    });
+    await recovery.start();
+    await until(() => crashes.includes('records-slow-sweep'), 'it crashes');
+    await pool.query('ALTER TABLE smart_router.elsewhere RENAME TO resets');
+    await until(async () => (await statuses(pool)).Queued === 1, 'it brings back what it could not before');
+    expect(recovery.loops).toMatchObject([{ running: true }, { running: true }]);
+    busy.open();
+  });
+
+  it('lesson 11: stale records take no slot from those that would bring them back', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 5);
+    const one = pagesWorkflow({ concurrency: 1, batchSize: 2 });
+    await deadWorker(pool, { workflow: one, most: 2 });
+    const loop = startable(postgres, { pool, workflows: [one] });
+    await loop.start();
+    await until(async () => (await statuses(pool)).Completed === 3, 'the others are done');
+    await recovers(postgres, { pool, workflows: [one] }).runOnce();
+    await until(async () => (await statuses(pool)).Completed === 5, 'and those that came back');
+  });
+
+  it('lesson 12: a poison pill ends as Failed after its own budget, whatever else fails or passes', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 3);
+    await pool.query("UPDATE pages SET url = 'poison' WHERE id = (SELECT min(id::text)::uuid FROM pages)");
+    const workflow = pagesWorkflow({ stuck: { maxResets: 2 }, orderBy: 'url DESC' });
+    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    const outcomes: unknown[] = [];
+    for (let round = 0; round < 4; round += 1) {
+      // Whoever takes it dies of it.
+      const claims = await deadWorker(pool, { workflow, most: 1 });
+      if (claims[0]?.record.url !== 'poison') break;
+      const { records } = await recovery.runOnce();
+      outcomes.push(records[0]?.outcome);
+      await pool.query('UPDATE smart_router.claims SET not_before = now()');
+    }
+    expect(outcomes).toEqual(['requeued', 'requeued', 'failed']);
+    await recovery.runOnce();
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    await pool.query('UPDATE smart_router.claims SET not_before = now()');
+    expect(await loop.runOnce()).toMatchObject({ completed: 2 });
+    expect(await statuses(pool)).toEqual({ Completed: 2, Failed: 1 });
+  });
+
+  it('lesson 13: a manual retry starts with a full budget', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const workflow = pagesWorkflow({ stuck: { maxResets: 1 } });
+    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    const die = async () => {
+      expect(await deadWorker(pool, { workflow })).toHaveLength(1);
+      return (await recovery.runOnce()).records[0]?.outcome;
+    };
+    expect([await die(), await die()]).toEqual(['requeued', 'failed']);
+    await pool.query("UPDATE pages SET status = 'Queued'");
+    expect([await die(), await die()]).toEqual(['requeued', 'failed']);
+  });
+
+  it('lesson 14: heartbeats that fail cancel nothing; only the word of the database does', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const proxy = await tcpProxy(postgres.port);
+    const { username: user, password, pathname } = new URL(postgres.url);
+    const connection = { host: '127.0.0.1', port: proxy.port, user, password, database: pathname.slice(1) };
+    let signal: AbortSignal | undefined;
+    const workflow = pagesWorkflow({
+      process: (_, ctx) =>
+        new Promise<void>((resolve) => {
+          signal = ctx.signal;
+          ctx.signal.addEventListener('abort', () => resolve());
+        }),
+    });
+    const loop = startable(postgres, { pool, workflows: [workflow], heartbeat: { every: 50, connection } });
+    const run = loop.runOnce();
+    await until(() => signal, 'it runs');
+    await proxy.down();
+    await until(() => loop.log.said('a heartbeat failed').length >= 3, 'several heartbeats fail');
+    expect(signal?.aborted).toBe(false);
+    await pool.query('DELETE FROM smart_router.workers');
+    await proxy.up();
+    await until(() => signal?.aborted, 'the database says that there is no such worker');
+    expect(await run).toMatchObject({ completed: 0, rejected: 1 });
+  });
+
+  it('lesson 15: work that blocks the event loop keeps its claim', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const deadAfterMs = 600;
+    const blockedMs = 3 * deadAfterMs;
+    const watcher = await postgres.client();
+    let longest: Promise<unknown> = Promise.resolve();
+    const workflow = pagesWorkflow({
+      process: async () => {
+        // The database itself looks how old the heartbeat becomes while this process hangs.
+        longest = watcher.query(`
+          DO $$ DECLARE until timestamptz := clock_timestamp() + ${blockedMs} * interval '1 ms';
+          BEGIN
+            CREATE TEMP TABLE ages (age interval);
+            WHILE clock_timestamp() < until LOOP
+              INSERT INTO ages SELECT clock_timestamp() - heartbeat_at FROM smart_router.workers;
+              PERFORM pg_sleep(0.02);
+            END LOOP;
+          END $$`);
+        await until(
+          async () =>
+            (
+              await pool.query(
+                "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(0.02)%' AND pid <> pg_backend_pid()",
+              )
+            ).rowCount === 1,
+          'the watcher watches',
+        );
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, blockedMs);
+      },
+    });
+    const loop = startable(postgres, { pool, workflows: [workflow], heartbeat: { every: 100 } });
+    const recovery = recovers(postgres, {
+      pool,
+      workflows: [workflow],
+      deadAfter: deadAfterMs,
+      fastEvery: 100,
+    });
+    const run = loop.runOnce();
+    expect(await run).toMatchObject({ completed: 1, rejected: 0 });
+    await longest;
+    const { rows } = await watcher.query(
+      'SELECT extract(epoch FROM max(age)) * 1000 AS ms, count(*) AS n FROM ages',
+    );
+    expect(Number(rows[0].n)).toBeGreaterThan(10);
+    expect(Number(rows[0].ms)).toBeLessThan(deadAfterMs);
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0 });
+  });
+});
