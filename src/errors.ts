@@ -52,3 +52,14 @@ export class ConfigError extends Error {
     super(problems.join('\n'));
   }
 }
+
+/** What an error says, whatever was thrown. Node gives one error per address it tried, with an empty message of its own. */
+export function messageOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
+  try {
+    return error instanceof Error ? String(error.message || error.name) : String(error);
+  } catch {
+    // An object that does not even become a text.
+    return 'failed without a message';
+  }
+}

@@ -9,7 +9,6 @@ import { PoolStore } from './calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from './calls/store/store.js';
 import { defaultTierConfig } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
-import { announce } from './cluster/registered.js';
 import { type Config, hidePassword } from './config.js';
 import { startEmbeddedValkey } from './embedded/valkey.js';
 import { ConfigError } from './errors.js';
@@ -19,7 +18,8 @@ import { createServer } from './http/server.js';
 import { prepareLeading } from './leading.js';
 import { createLogger, type Logger } from './observe/log.js';
 import { Metrics } from './observe/metrics.js';
-import { prepareRecords, type RecordsPlane } from './records-plane.js';
+import { announce } from './pool/announce.js';
+import type { RecordsPlane } from './records-plane.js';
 import { SupervisedLoop } from './supervised-loop.js';
 
 export interface RunningRouter {
@@ -145,6 +145,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         get leader() {
           return manager.leader;
         },
+        get election() {
+          return manager.election;
+        },
         get loops() {
           return [...manager.loops, refresh.state];
         },
@@ -155,10 +158,17 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has
     // been taken into use, calls are answered with 503.
     let prepared: ReturnType<typeof prepareUntilDone> | undefined;
-    stops.push(async () => {
-      await prepared?.ended;
-      await Promise.all([manager.stop(), refresh.stop()]);
-    });
+    // Leading ends with the first word of the stop, not after the last request: another replica can begin meanwhile.
+    let led: Promise<void> | undefined;
+    const stopLeading = () => {
+      led ??= (async () => {
+        await prepared?.ended;
+        await Promise.all([manager.stop(), refresh.stop()]);
+      })();
+      return led;
+    };
+    stopping.signal.addEventListener('abort', () => void stopLeading().catch(() => {}), { once: true });
+    stops.push(stopLeading);
     const app = await createServer(context, options.extend);
     stops.push(() => closeServer(app, clock, config.shutdownTimeoutMs, log));
     const url = await listen(app, config);
@@ -175,9 +185,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
       refresh.start();
-      const led = manager.start();
+      const started = manager.start();
       // Only a source that is always there is waited for: with the API server down, calls are served all the same.
-      if (config.podSource !== 'kubernetes') await led;
+      if (config.podSource !== 'kubernetes') await started;
       isPrepared = true;
     };
     prepared = prepareUntilDone(prepare, {
@@ -232,6 +242,8 @@ async function openRecords(
 ): Promise<RecordsPlane | undefined> {
   const { databaseUrl } = config;
   if (databaseUrl === undefined) return undefined;
+  // Loaded only where it is used: most routers have calls alone.
+  const { prepareRecords } = await import('./records-plane.js');
   return prepareRecords({ ...config, databaseUrl }, { ...parts, metrics: parts.metrics.records });
 }
 

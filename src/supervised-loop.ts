@@ -97,7 +97,7 @@ export class SupervisedLoop {
         if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
         this.#state.crashes += 1;
         this.#state.last_error = error instanceof Error ? error.message : String(error);
-        waitMs = backoffMs;
+        waitMs = Math.max(backoffMs, Math.min(askedWaitMs(error), longestBackoffMs));
         log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'a loop crashed and is started again');
         onCrash?.();
         backoffMs = Math.min(backoffMs * 2, longestBackoffMs);
@@ -119,4 +119,10 @@ export class SupervisedLoop {
   async #pause(ms: number): Promise<void> {
     await this.#options.clock.sleep(ms, AbortSignal.any([this.#wake.signal, this.#stopping.signal]));
   }
+}
+
+/** A server that says when it wants to be asked again is not asked before. */
+function askedWaitMs(error: unknown): number {
+  const { retryAfterMs } = (error ?? {}) as { retryAfterMs?: unknown };
+  return typeof retryAfterMs === 'number' ? retryAfterMs : 0;
 }

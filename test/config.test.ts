@@ -154,6 +154,14 @@ describe('values', () => {
     [{ HTTP_HOST: '127.0.0.2' }, { httpHost: '127.0.0.2' }],
     [{ DATABASE_URL: 'postgresql://u:p@h/db' }, { databaseUrl: 'postgresql://u:p@h/db' }],
     [{ ZOMBIE_CLEANUP_INTERVAL_MINUTES: '1' }, { zombieCleanupIntervalMs: 60_000 }],
+    [{}, { recordsWorkflows: ['sitemap-import', 'page-curation'] }],
+    [{ RECORDS_MODULE: 'x.mjs' }, { recordsModule: 'x.mjs', recordsWorkflows: [] }],
+    [{ RECORDS_MODULE: 'x.mjs', RECORDS_WORKFLOWS: 'wf7' }, { recordsWorkflows: ['page-curation'] }],
+    [
+      { RECORDS_WORKFLOWS: 'WF7, page-curation,wf6' },
+      { recordsWorkflows: ['page-curation', 'sitemap-import'] },
+    ],
+    [{ RECORDS_WORKFLOWS: 'none' }, { recordsWorkflows: [] }],
   ])('reads %j', (env, expected) => {
     expect(loadConfig(env)).toMatchObject(expected);
   });
@@ -190,6 +198,10 @@ describe('values', () => {
       'STATIC_PODS is not used with POD_SOURCE=kubernetes',
     ]);
     expect(loadConfig({ POD_SOURCE: 'registered' }).warnings).toEqual([]);
+    expect(loadConfig({ RECORDS_MODULE: 'x.mjs', DATABASE_FOLDER: 'x' }).warnings).toEqual([
+      'RECORDS_MODULE is not used without DATABASE_URL',
+      'DATABASE_FOLDER is used only with DATABASE_URL=embedded',
+    ]);
   });
 });
 
@@ -235,6 +247,9 @@ describe('refusals', () => {
     [{ REDIS_KEY_PREFIX: 'voice*' }, 'without * ?'],
     [{ REDIS_KEY_PREFIX: 'x'.repeat(65) }, '1 to 64'],
     [{ DATABASE_URL: 'mysql://h/db' }, 'postgres://'],
+    [{ RECORDS_WORKFLOWS: 'wf6,wf8' }, 'none, or some of sitemap-import (wf6), page-curation (wf7)'],
+    [{ RECORDS_WORKFLOWS: 'constructor' }, 'none, or some of'],
+    [{ RECORDS_POOL_SIZE: '1' }, 'a whole number from 2 to 1000'],
     [{ NAMESPACE: 'Voice' }, 'a DNS label'],
     [{ LEADER_ELECTION_LOCK_NAME: 'a..b' }, 'a DNS name'],
     [{ POD_NAME: 'a\tb' }, 'without control characters'],

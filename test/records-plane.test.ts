@@ -84,7 +84,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       );
 
     it('from a sitemap to its pages, with the tables made at the first start', async () => {
-      await serve({ DATABASE_URL: postgres.url, RECORDS_ALLOW_PRIVATE_ADDRESSES: 'true' });
+      const { url } = await serve({ DATABASE_URL: postgres.url, RECORDS_ALLOW_PRIVATE_ADDRESSES: 'true' });
       await tables();
       await pool.query("INSERT INTO sitemap_files (domain, url) VALUES ('127.0.0.1', $1)", [
         `${site}/sitemap.xml`,
@@ -104,6 +104,9 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(await rows('SELECT sitemap_import_status AS s FROM sitemap_files')).toEqual([
         { s: 'Completed' },
       ]);
+      const status = await start(binary, ['status', '--url', url]).ended;
+      expect(status.stdout).toMatch(/^records +database up, 2 workflows$/m);
+      expect(status.stdout).toMatch(/^records-fast-sweep +running/m);
     });
 
     it('but fetches nothing from a private address unless it is allowed to', async () => {

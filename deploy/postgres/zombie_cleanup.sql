@@ -5,16 +5,16 @@
 --
 -- Promises: at most `batch` rows per call, never a row that somebody has locked, one UPDATE that checks the status once
 -- more; two calls at once do not reset a row twice. Where the schema of the router is there too, rows that a living
--- worker holds are left alone, so are rows held for a person, resets count against `max_resets` and are noted in
--- smart_router.resets, and the claim of a dead worker becomes void.
+-- worker holds are left alone, and so are rows held for a person; with the name of the workflow, claims of dead workers
+-- become void, resets count against `max_resets` and are noted in smart_router.resets.
 -- Weakness: without the router's schema only the timestamp tells whether somebody still works on a row, and nothing
 -- counts how often it came back: choose `stuck_after` longer than the longest work.
 
 CREATE SCHEMA IF NOT EXISTS smart_router;
 
 -- The arguments are those of a workflow. Returns the rows that were reset, or with `dry_run` would be.
--- `workflow` is the name under which the router knows the table; without it a row is left alone if any workflow's
--- living worker holds a record of the same id.
+-- `workflow` is the name under which the router knows the table. Where the router's schema is there and no name is
+-- given, a row is left alone if any workflow has a claim on a record of the same id, alive or not.
 CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
   target regclass,
   status_column name,
@@ -41,6 +41,9 @@ LANGUAGE plpgsql AS $function$
 DECLARE
   has_router boolean := to_regclass('smart_router.claims') IS NOT NULL;
   workflow_id smallint;
+  -- Records of dead workers whose claims nobody else is about to end.
+  dead text[];
+  status_type text;
   column_type text;
   touched text;
   now_value text;
@@ -54,8 +57,11 @@ BEGIN
   END IF;
   SELECT format_type(atttypid, NULL) INTO column_type FROM pg_attribute
   WHERE attrelid = target AND attname = touched_column AND attnum > 0 AND NOT attisdropped;
-  IF column_type IS NULL THEN
-    RAISE EXCEPTION 'column % does not exist in %', touched_column, target;
+  SELECT format_type(atttypid, atttypmod) INTO status_type FROM pg_attribute
+  WHERE attrelid = target AND attname = status_column AND attnum > 0 AND NOT attisdropped;
+  IF column_type IS NULL OR status_type IS NULL THEN
+    RAISE EXCEPTION 'column % does not exist in %',
+      CASE WHEN status_type IS NULL THEN status_column ELSE touched_column END, target;
   END IF;
   IF column_type = 'timestamp without time zone' THEN
     touched := format('(t.%I AT TIME ZONE %L)', touched_column, time_zone);
@@ -80,13 +86,15 @@ BEGIN
       RAISE NOTICE 'somebody else is bringing back records of %', workflow;
       RETURN;
     END IF;
-    -- Claims of dead workers are locked before their rows, as everybody does who finishes a record.
-    IF NOT dry_run THEN
-      PERFORM FROM smart_router.claims AS c LEFT JOIN smart_router.workers AS w ON w.id = c.worker
+    -- Locked before their rows, as everybody does who finishes a record: nobody waits in a circle.
+    SELECT array_agg(lost.record_id) INTO dead FROM (
+      SELECT c.record_id FROM smart_router.claims AS c LEFT JOIN smart_router.workers AS w ON w.id = c.worker
       WHERE c.workflow = workflow_id AND c.token IS NOT NULL
         AND (w.id IS NULL OR w.heartbeat_at < now() - dead_after)
-      FOR UPDATE OF c SKIP LOCKED;
-    END IF;
+      ORDER BY c.claimed_at
+      LIMIT batch
+      FOR UPDATE OF c SKIP LOCKED
+    ) AS lost;
   END IF;
 
   found_rows := format(
@@ -98,16 +106,17 @@ BEGIN
     CASE WHEN workflow_id IS NULL THEN ''
       ELSE format(' LEFT JOIN smart_router.claims AS c ON c.workflow = %s AND c.record_id = t.%I::text', workflow_id, id_column) END,
     status_column, processing, old,
-    CASE WHEN NOT has_router THEN ''
-      ELSE format(
-        ' AND NOT EXISTS (SELECT FROM smart_router.claims AS live LEFT JOIN smart_router.workers AS w ON w.id = live.worker'
-        ' WHERE live.record_id = t.%I::text%s AND (live.held_at IS NOT NULL'
-        ' OR (live.token IS NOT NULL AND w.heartbeat_at >= now() - %L::interval)))',
-        id_column, CASE WHEN workflow_id IS NULL THEN '' ELSE format(' AND live.workflow = %s', workflow_id) END, dead_after) END,
+    CASE WHEN workflow_id IS NOT NULL
+        THEN ' AND c.held_at IS NULL AND (c.token IS NULL OR c.record_id = ANY($1))'
+      WHEN has_router THEN format(
+        ' AND NOT EXISTS (SELECT FROM smart_router.claims AS c WHERE c.record_id = t.%I::text'
+        ' AND (c.token IS NOT NULL OR c.held_at IS NOT NULL))', id_column)
+      ELSE '' END,
     touched, batch, CASE WHEN dry_run THEN '' ELSE ' FOR UPDATE OF t SKIP LOCKED' END);
 
   IF dry_run THEN
-    RETURN QUERY EXECUTE format('SELECT found.id::text, found.stuck_for, found.outcome FROM (%s) AS found', found_rows);
+    RETURN QUERY EXECUTE format('SELECT found.id::text, found.stuck_for, found.outcome FROM (%s) AS found', found_rows)
+      USING dead;
   ELSIF workflow_id IS NULL THEN
     RETURN QUERY EXECUTE format(
       'WITH found AS MATERIALIZED (%s)'
@@ -118,7 +127,7 @@ BEGIN
   ELSE
     RETURN QUERY EXECUTE format(
       'WITH found AS MATERIALIZED (%s), changed AS ('
-      ' UPDATE %s AS t SET %I = CASE found.outcome WHEN ''requeued'' THEN %L ELSE %L END%s, %I = %s'
+      ' UPDATE %s AS t SET %I = CASE found.outcome WHEN ''requeued'' THEN %L::%s ELSE %L END%s, %I = %s'
       ' FROM found WHERE t.%I = found.id AND t.%I = %L'
       ' RETURNING t.%I::text AS record_id, found.stuck_for, found.outcome, found.resets'
       '), noted AS ('
@@ -136,9 +145,10 @@ BEGIN
       ' DELETE FROM smart_router.claims AS c USING changed AS n'
       ' WHERE c.workflow = %s AND c.record_id = n.record_id AND n.outcome = ''failed'''
       ') SELECT n.record_id, n.stuck_for, n.outcome FROM changed AS n',
-      found_rows, target, status_column, queued, failed, set_error, touched_column, now_value,
+      found_rows, target, status_column, queued, status_type, failed, set_error, touched_column, now_value,
       id_column, status_column, processing, id_column,
-      workflow_id, workflow_id, workflow_id, workflow_id);
+      workflow_id, workflow_id, workflow_id, workflow_id)
+      USING dead;
   END IF;
 END
 $function$;

@@ -8,41 +8,10 @@
  * Weakness: a name is all there is to know a pod by, unless it reports a UID; two processes that report the same name
  * with different UIDs take it from each other.
  */
-import type { PodWishes } from '../calls/router.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
-import { isName, type TierConfig } from '../calls/tiers.js';
+import { isName } from '../calls/tiers.js';
 import type { Clock } from '../clock.js';
-import { assignmentOf, wantedPool } from '../pool/assignment.js';
 import type { ClusterPod, PodSource } from './pods.js';
-
-export async function announce(
-  pools: PoolStore,
-  tiers: TierConfig,
-  pod: { name: string } & PodWishes,
-): Promise<void> {
-  const { name, uid = '', tier, merchant } = pod;
-  const known: ClusterPod = {
-    name,
-    uid,
-    state: 'ready',
-    ...(tier === undefined ? {} : { tier }),
-    ...(merchant === undefined ? {} : { merchant }),
-    // It takes calls with the report that follows, not before: what it serves must be known first.
-    mustReport: true,
-  };
-  await pools.register(
-    '',
-    [
-      {
-        ...known,
-        pool: wantedPool(tiers, known),
-        suspended: '',
-        metadata: JSON.stringify({ source: 'registered', uid, tier, merchant }),
-      },
-    ],
-    assignmentOf(tiers),
-  );
-}
 
 export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock): PodSource {
   // A pod cannot report to routers that do not run: silence counts from the first list on.

@@ -43,6 +43,7 @@ export interface HttpContext {
   leadership: {
     isLeader: boolean;
     leader: string | null;
+    election: { lock: string; last_error: string | null };
     loops: LoopState[];
     /** Syncs now, if this replica leads. */
     nudge(): void;

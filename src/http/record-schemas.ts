@@ -1,6 +1,6 @@
 /** The shapes of what is said and asked about records; see schemas.ts. */
 import Type from 'typebox';
-import { mostIds } from '../records/by-hand.js';
+import { mostIds } from '../records/by-hand-documents.js';
 
 const orNull = <T extends Type.TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
 const seconds = Type.Number();

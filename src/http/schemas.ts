@@ -196,6 +196,10 @@ export const Status = Type.Object({
   }),
   is_leader: Type.Boolean(),
   leader: Type.Union([Type.String(), Type.Null()]),
+  election: Type.Object({
+    lock: Type.String({ description: 'what decides who leads' }),
+    last_error: Type.Union([Type.String(), Type.Null()]),
+  }),
   loops: Type.Array(
     Type.Object({
       name: Type.String(),

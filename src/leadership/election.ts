@@ -32,6 +32,7 @@
  * and the store refuses the writes of an older one.
  */
 import { randomUUID } from 'node:crypto';
+import { messageOf } from '../errors.js';
 import { Backoff } from './backoff.js';
 import type { LeaderChange, Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
 import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
@@ -80,7 +81,7 @@ export class Election implements Leadership {
       !(durationMs > renewDeadlineMs && renewDeadlineMs > (1 + jitter) * retryPeriodMs && retryPeriodMs > 0)
     )
       throw new RangeError(
-        `duration ${durationMs} > renew deadline ${renewDeadlineMs} > 1.2 * ${retryPeriodMs} ms`,
+        `duration (${durationMs} ms) must be longer than the renew deadline (${renewDeadlineMs} ms), and that longer than 1.2 retry periods (${retryPeriodMs} ms)`,
       );
     this.#options = options;
     this.#sighting = new Sighting(options.clock, durationMs);
@@ -126,10 +127,9 @@ export class Election implements Leadership {
     const term = this.#term;
     if (!term?.isCurrent) return false;
     const record = await this.#read(this.#timeoutMs(term));
-    if (record && this.#isOurs(record)) return term.isCurrent;
     // Gone is not taken: the next renewal writes it again.
-    if (record) term.finish('taken');
-    return false;
+    if (record && !this.#isOurs(record)) term.finish('taken');
+    return term.isCurrent;
   }
 
   async #run(): Promise<void> {
@@ -139,6 +139,7 @@ export class Election implements Leadership {
       let sinceMs = clock.monotonic();
       try {
         const term = await this.#stand();
+        this.#works();
         if (term) {
           await this.#serve(term);
           sinceMs = clock.monotonic();
@@ -239,6 +240,7 @@ export class Election implements Leadership {
       sinceMs = clock.monotonic();
       try {
         const isOurs = await this.#swap(term, { holder: identity, writer: this.#writer, durationMs });
+        this.#works();
         if (!isOurs) term.finish('taken');
       } catch (error) {
         this.#note(error);
@@ -325,13 +327,16 @@ export class Election implements Leadership {
   }
 
   #see(record: HeldRecord | undefined): void {
-    if (this.#isFailing) {
-      this.#isFailing = false;
-      this.#lastError = null;
-      this.#options.log.info({ lock: this.#options.lock.description }, 'the lock answers again');
-    }
     this.#sighting.see(record);
     this.#tell();
+  }
+
+  /** A whole try has gone through: a lock that can be read and not written is not mended by the reading. */
+  #works(): void {
+    if (!this.#isFailing) return;
+    this.#isFailing = false;
+    this.#lastError = null;
+    this.#options.log.info({ lock: this.#options.lock.description }, 'the lock answers again');
   }
 
   /** Said once, not every two seconds. */
@@ -390,8 +395,4 @@ export class Election implements Leadership {
   #iso(): string {
     return new Date(this.#options.clock.now()).toISOString();
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

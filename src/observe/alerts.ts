@@ -128,8 +128,8 @@ export class Alerts {
     });
   }
 
-  get loop(): LoopState {
-    return this.#loop.state;
+  get loops(): LoopState[] {
+    return [this.#loop.state];
   }
 
   start(): void {

@@ -37,10 +37,7 @@ export class PoolManager {
       lead: (signal) => this.#lead(signal),
       onChange: ({ isLeader, leader }) => {
         options.onLeader?.(isLeader);
-        if (leader !== null && !isLeader) {
-          log.info({ leader }, 'another replica manages the pools');
-          this.#settled();
-        }
+        if (leader !== null && !isLeader) this.#settled();
       },
       onLost: () => options.onLost?.(),
     });
@@ -52,6 +49,12 @@ export class PoolManager {
 
   get leader(): string | null {
     return this.#leadership.leader;
+  }
+
+  /** Which lock decides, and what is wrong with it, if anything. */
+  get election(): { lock: string; last_error: string | null } {
+    const { lock, last_error } = this.#leadership.state;
+    return { lock, last_error };
   }
 
   /** Empty while another replica leads. */

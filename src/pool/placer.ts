@@ -1,5 +1,5 @@
 /**
- * The one writer of pods. The watch and the periodic list both say what pods are like, and either may be behind the
+ * The leader's one writer of pods (a pod that announces itself is written by announce.ts). The watch and the periodic list both say what pods are like, and either may be behind the
  * other: so writes go one after the other, and what is older than the last word about a pod is not written. (Versions
  * are compared as numbers, which Kubernetes promises; one that is none counts as new.)
  */
@@ -8,6 +8,7 @@ import type { PoolStore, Registered } from '../calls/store/pool-store.js';
 import type { ClusterPod } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
 import { assignmentOf, wantedPool } from './assignment.js';
+import { registrationOf } from './registration.js';
 
 /** 50 pods take about 1 ms of the store: nobody notices. Removing one also ends its calls. */
 const registerBatch = 50;
@@ -154,25 +155,12 @@ export class Placer {
     const { tiers } = settings;
     const results = await pools.register(
       epoch,
-      present.map((pod) => ({
-        name: pod.name,
-        uid: pod.uid,
-        pool: wantedPool(tiers, pod),
-        suspended: pod.state === 'ready' || pod.state === 'gone' ? '' : pod.state,
-        idleGoes: pod.state === 'not_ready',
-        restarts: pod.restarts,
-        startedAt: pod.startedAt,
-        mustReport: pod.mustReport,
-        metadata: JSON.stringify({
-          source: sourceName,
-          uid: pod.uid,
-          tier: pod.tier,
-          merchant: pod.merchant,
-        }),
-      })),
+      present.map((pod) => registrationOf(pod, tiers, sourceName)),
       assignmentOf(tiers),
     );
     for (const result of results) this.#count(result, counts);
+    for (const [i, pod] of present.entries())
+      if (results[i]?.outcome === 'new') this.#mentionOddTier(pod, results[i]?.pool);
   }
 
   #count({ podName, pool, outcome, lostCalls }: Registered, counts: Placed): void {
@@ -187,6 +175,16 @@ export class Placer {
       lostCalls,
       outcome === 'new' || outcome === 'skipped' ? 'replaced' : 'restarted',
       counts,
+    );
+  }
+
+  /** Said when the pod is placed, not with every list. */
+  #mentionOddTier(pod: ClusterPod, pool: string | undefined): void {
+    const { settings, log } = this.#options;
+    if (pod.merchant !== undefined || pod.tier === undefined || wantedPool(settings.tiers, pod)) return;
+    log.warn(
+      { pod: pod.name, tier: pod.tier, pool },
+      'a pod asks for a tier that does not exist: it went elsewhere',
     );
   }
 

@@ -75,7 +75,7 @@ export class Reconciler {
     counts: ReconcileCounts,
     signal: AbortSignal,
   ): Promise<void> {
-    const { placer, pools, clock, log, apartMs } = this.#options;
+    const { source, placer, pools, clock, log, apartMs } = this.#options;
     const nowMs = clock.monotonic();
     const counted = nowMs - this.#lastCountedMs >= apartMs;
     if (counted) this.#lastCountedMs = nowMs;
@@ -88,7 +88,7 @@ export class Reconciler {
     if (hold.length > 0) {
       log.error(
         { held: hold.length, known, pods: hold.slice(0, 20) },
-        'the list misses more than half of the pods: they take no new calls and are removed only after three such lists or `smart-router removals confirm`; check POD_LABEL_SELECTOR and NAMESPACE',
+        `the list misses too many pods to be believed: they take no new calls and are removed only after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
       );
       await placer.hold(epoch, hold, version, signal);
     }

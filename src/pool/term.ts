@@ -172,7 +172,7 @@ export class Term {
       this.nudge();
       return;
     }
-    log.warn({ err: error }, 'another replica manages the pools now: this one only serves calls');
+    log.warn({ err: error }, 'another replica manages the pools now: this term is over');
     this.#over.abort();
   }
 }

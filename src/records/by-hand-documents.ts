@@ -2,6 +2,9 @@
 import type { Handled, HandledCounts } from './by-hand.js';
 import type { Inspection } from './inspect.js';
 
+/** That a person may name at once. */
+export const mostIds = 1000;
+
 const rounded = (seconds: number | null) => (seconds === null ? null : Math.round(seconds));
 
 export function showNumbers(found: Inspection, p99: number | null, times: readonly string[]) {

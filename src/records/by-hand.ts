@@ -10,13 +10,14 @@
  */
 import type { Pool } from 'pg';
 import { type Clock, systemClock } from '../clock.js';
-import { AppError, ConfigError } from '../errors.js';
+import { AppError, ConfigError, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
+import { mostIds } from './by-hand-documents.js';
 import { type Inspection, inspect } from './inspect.js';
 import { notify } from './listener.js';
 import type { RecordObserver } from './observer.js';
 import { createRecovery, type Recovery } from './recovery.js';
-import { isSessionFault, messageOf, Sessions } from './sessions.js';
+import { isSessionFault, Sessions } from './sessions.js';
 import type { Recovered } from './store.js';
 import { openTable, type Table } from './table.js';
 import type { Workflow } from './workflow.js';
@@ -84,7 +85,6 @@ export interface History {
   longestSeconds: number | null;
 }
 
-export const mostIds = 1000;
 const mostShown = 1000;
 const tries = 5;
 

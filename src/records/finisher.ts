@@ -10,9 +10,10 @@
  * whether what we wanted is there already.
  */
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { RecordObserver } from './observer.js';
-import { isLocked, isRowFault, isSessionFault, messageOf } from './sessions.js';
+import { isLocked, isRowFault, isSessionFault } from './sessions.js';
 import type { Spool } from './spool.js';
 import type { Outcome, RecordStore } from './store.js';
 

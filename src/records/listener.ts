@@ -1,13 +1,15 @@
 /**
  * Wake-up by LISTEN, where the connection allows it: a connection of its own, made like the pool's (one of the pool's
- * own would be missing there for good), tried out with a message to itself. Through a pooler in transaction mode
- * nothing arrives; then polling is what there is, it is tried again after a while, and nothing else changes.
+ * own would be missing there for good), tried out with a message from another one: a message to itself would arrive even
+ * through a pooler in transaction mode, where nothing else does. Then polling is what there is, it is tried again after
+ * a while, and nothing else changes.
  */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import { messageOf } from './sessions.js';
+import type { Sessions } from './sessions.js';
 
 export const channel = 'smart_router_records';
 const trialMs = 3000;
@@ -19,7 +21,7 @@ const againMs = 5000;
 const trialAgainMs = 300_000;
 
 export interface ListenerOptions {
-  pool: pg.Pool;
+  sessions: Sessions;
   clock: Clock;
   log: Logger;
   /** A workflow that may have work, or undefined: any of them. */
@@ -83,7 +85,7 @@ export class Listener {
   }
 
   #newClient(): pg.Client {
-    const { pool } = this.#options;
+    const { pool } = this.#options.sessions;
     return new pg.Client({
       ...pool.options,
       // The pool hides it from enumeration.
@@ -95,7 +97,7 @@ export class Listener {
   }
 
   async #listen(client: pg.Client, signal: AbortSignal): Promise<boolean> {
-    const { clock, onWake } = this.#options;
+    const { sessions, clock, onWake } = this.#options;
     const trial = randomUUID();
     const arrived = new AbortController();
     client.on('notification', ({ payload }) => {
@@ -103,7 +105,7 @@ export class Listener {
       else onWake(payload === undefined || payload === '' ? undefined : payload);
     });
     await client.query(`LISTEN ${channel}`);
-    await client.query('SELECT pg_notify($1, $2)', [channel, trial]);
+    await notify(sessions, trial);
     await clock.sleep(trialMs, AbortSignal.any([arrived.signal, signal]));
     this.#isListening = arrived.signal.aborted;
     return this.#isListening;

@@ -206,7 +206,7 @@ class Loop implements RecordLoop {
         for (const runner of runners) runner.loseAll();
       },
     });
-    const listener = new Listener({ ...shared, pool, onWake: (workflow) => this.wake(workflow) });
+    const listener = new Listener({ ...shared, onWake: (workflow) => this.wake(workflow) });
     await worker.start();
     workflows.forEach((workflow, i) => {
       const table = tables[i];

@@ -4,8 +4,8 @@
  * then needs no note.
  */
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import { messageOf } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
 

@@ -18,7 +18,8 @@ import { type WeeklyReport, weeklyReport } from './report.js';
 import { reportMarkdown } from './report-markdown.js';
 
 export interface ReporterOptions {
-  pool: Pool;
+  /** May also come with `start`. */
+  pool?: Pool;
   clock: Clock;
   log: Logger;
   /** Who makes it: the name of this replica. */
@@ -43,11 +44,13 @@ export class Reporter {
   readonly #options: ReporterOptions;
   readonly #webhook: URL | undefined;
   readonly #loop: SupervisedLoop;
+  #pool: Pool | undefined;
   #late = new Map<string, number>();
 
   constructor(options: ReporterOptions) {
     const { clock, log, onCrash, intervalMs = 300_000, to } = options;
     this.#options = options;
+    this.#pool = options.pool;
     this.#webhook = to?.webhook && parseAddress(to.webhook.url, 'the address of the report webhook');
     this.#loop = new SupervisedLoop({
       name: 'records-report',
@@ -65,11 +68,12 @@ export class Reporter {
     rejected: (workflow, records) => this.#count(workflow, records),
   };
 
-  get loop(): LoopState {
-    return this.#loop.state;
+  get loops(): LoopState[] {
+    return [this.#loop.state];
   }
 
-  start(): void {
+  start(database?: { pool: Pool }): void {
+    this.#pool = database?.pool ?? this.#pool;
     this.#loop.start();
   }
 
@@ -82,7 +86,8 @@ export class Reporter {
 
   /** `now` instead of the database's clock. */
   async runOnce({ now }: { now?: Date } = {}): Promise<ReporterCounts> {
-    const { pool, source } = this.#options;
+    const { source } = this.#options;
+    const pool = this.#database();
     const late_finishes = await this.#writeLate();
     const { rows } = await pool.query<{ since: Date; until: Date }>(queries.reportTake, [
       source,
@@ -96,6 +101,11 @@ export class Reporter {
     return { reports: 1, late_finishes };
   }
 
+  #database(): Pool {
+    if (!this.#pool) throw new Error('a reporter needs a pool, in its options or at its start');
+    return this.#pool;
+  }
+
   #count(workflow: string, records: number): void {
     this.#late.set(workflow, (this.#late.get(workflow) ?? 0) + records);
   }
@@ -106,7 +116,7 @@ export class Reporter {
     this.#late = new Map();
     const records = [...late.values()];
     try {
-      await this.#options.pool.query(queries.reportCountLate, [[...late.keys()], records]);
+      await this.#database().query(queries.reportCountLate, [[...late.keys()], records]);
     } catch (error) {
       // Kept for the next round; one whose answer was lost may be counted twice.
       for (const [workflow, count] of late) this.#count(workflow, count);

@@ -5,6 +5,7 @@
  */
 import type { Clock } from '../clock.js';
 import { formatDuration } from '../durations.js';
+import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import { Claimer } from './claimer.js';
@@ -13,7 +14,7 @@ import { notify } from './listener.js';
 import { Notes } from './notes.js';
 import type { RecordObserver } from './observer.js';
 import { ClaimLost, Running } from './running.js';
-import { messageOf, SessionError, type Sessions } from './sessions.js';
+import { SessionError, type Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import { Waiting } from './waiting.js';
 import type { Workflow } from './workflow.js';

@@ -55,12 +55,19 @@ export class Running implements RecordContext {
 
   readonly tx = async <T>(work: (client: PoolClient) => Promise<T>): Promise<T> => {
     if (this.#reason) throw this.#reason;
-    return this.#sessions.transaction(async (client) => {
-      const result = await work(client);
-      if (await this.#store.hold(client, this.claim)) return result;
+    const assertHeld = async (client: PoolClient) => {
+      if (await this.#store.hold(client, this.claim)) return;
       const lost = new ClaimLost('the claim was lost: nothing of this transaction is kept');
       this.abort(lost);
       throw lost;
+    };
+    return this.#sessions.transaction(async (client) => {
+      // First, because everybody locks the claim before the row: the other way round two could wait for each other.
+      // The lock keeps the recovery away until the end; a person who resets the record by hand is noticed there.
+      await assertHeld(client);
+      const result = await work(client);
+      await assertHeld(client);
+      return result;
     });
   };
 }

@@ -6,6 +6,7 @@
  */
 import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 
 export class SessionError extends Error {
   override readonly name = 'SessionError';
@@ -169,14 +170,4 @@ export function isRowFault(error: unknown): boolean {
 /** Somebody's transaction holds a row for longer than we wait. */
 export function isLocked(error: unknown): boolean {
   return (error as { code?: unknown } | undefined)?.code === '55P03';
-}
-
-export function messageOf(error: unknown): string {
-  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
-  try {
-    return error instanceof Error ? String(error.message || error.name) : String(error);
-  } catch {
-    // An object that does not even become a text.
-    return 'failed without a message';
-  }
 }

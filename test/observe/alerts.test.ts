@@ -345,7 +345,7 @@ describe('the loop', () => {
     await until(() => clock.sleepsMs.includes(15_000), 'it waits');
     clock.advance(15_000);
     await until(() => told().length === 2, 'both are told');
-    expect(alerts.loop).toMatchObject({ name: 'alerts', rounds: 1, counts: { active: 2, triggered: 2 } });
+    expect(alerts.loops).toMatchObject([{ name: 'alerts', rounds: 1, counts: { active: 2, triggered: 2 } }]);
     await alerts.stop();
     expect(told().slice(2)).toEqual(['resolve records.zombie pages']);
   });

@@ -74,7 +74,7 @@ describeEngines('a term', (engine) => {
     expect(leader.manager.loops).toEqual([]);
     expect(await epoch()).toBe(other);
     expect(await known()).toEqual(['a', 'b']);
-    expect(warnings(leader)).toEqual(['another replica manages the pools now: this one only serves calls']);
+    expect(warnings(leader)).toEqual(['another replica manages the pools now: this term is over']);
   });
 
   it('a refused leader takes no new epoch before the lock has answered, whichever loop asks', async () => {

@@ -1,5 +1,5 @@
 /**
- * The leader's operations. Every write carries the epoch of the leader's term; the store refuses an older one,
+ * The leader's operations. Every write carries the epoch of the leader's term (but a pod's own word, see `register`); the store refuses an older one,
  * and that refusal is an `EpochRefused`, which ends the term of whoever meets it.
  */
 import type { PoolId } from '../tiers.js';

@@ -3,9 +3,9 @@ import type { Pool, PoolClient } from 'pg';
 import type { Clock } from '../../clock.js';
 import type { Config } from '../../config.js';
 import { hidePassword } from '../../config-fields.js';
-import { ConfigError } from '../../errors.js';
+import { ConfigError, messageOf } from '../../errors.js';
 import { openTables } from '../../records/loop.js';
-import { messageOf } from '../../records/sessions.js';
+
 import type { Workflow } from '../../records/workflow.js';
 import { loadWorkflows, pendingMigrations } from '../../records-workflows.js';
 import { oneLine } from '../failure.js';

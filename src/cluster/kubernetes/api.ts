@@ -13,7 +13,7 @@ import { delimiter } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
 import type { KubeConfig } from '@kubernetes/client-node';
 import type { Clock } from '../../clock.js';
-import { ConfigError } from '../../errors.js';
+import { ConfigError, messageOf } from '../../errors.js';
 
 /** `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. */
 export class KubeError extends Error {
@@ -47,8 +47,8 @@ export interface KubeApi {
   close(): void;
 }
 
-/** A list of 500 large pods is about 5 MB; a hundred of those is no answer of an API server. */
-const longestAnswer = 512 * 1024 * 1024;
+/** A page of 500 large pods is about 5 MB. */
+const longestAnswer = 64 * 1024 * 1024;
 const longestLine = 16 * 1024 * 1024;
 const longestError = 2_000;
 
@@ -67,7 +67,10 @@ export async function connectKubernetes(kubeconfig: string | undefined, clock: C
     return new HttpKubeApi(config, cluster.server, clock);
   } catch (error) {
     // What is wrong with a YAML file is told in many lines, of which the first says it.
-    throw new ConfigError([`KUBECONFIG cannot be used: ${messageOf(error).split('\n')[0]}`]);
+    const place = kubeconfig
+      ? 'KUBECONFIG'
+      : 'what kubectl would use (~/.kube/config, or the service account)';
+    throw new ConfigError([`${place} cannot be used: ${messageOf(error).split('\n')[0]}`]);
   }
 }
 
@@ -249,11 +252,4 @@ function refusal(
     typeof answer.reason === 'string' ? answer.reason : undefined,
     Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : undefined,
   );
-}
-
-function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  // Node gives one error per address it tried, with an empty message of its own.
-  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
-  return error.message || error.name;
 }

@@ -14,6 +14,8 @@ import { observePod } from './pods.js';
 /** One page of large pods is about 5 MB: a few milliseconds to read, and no burden for the API server. */
 const pageSize = 500;
 const pageTimeoutMs = 15_000;
+/** A million pods: a server that has more pages never ends. */
+const mostPages = 2000;
 /** A list whose pages run out of date starts over; an API server that cannot keep one for a minute is broken. */
 const mostLists = 3;
 
@@ -51,7 +53,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
     const pods: ClusterPod[] = [];
     let next = '';
     let version: string | undefined;
-    do {
+    for (let pages = 1; ; pages += 1) {
       const query = { labelSelector, limit: String(pageSize), ...(next === '' ? {} : { continue: next }) };
       const page = await api.json<PodListPage | null>({ path, query, timeoutMs: pageTimeoutMs, signal });
       if (!Array.isArray(page?.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
@@ -62,8 +64,9 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
       // Later pages show the same moment as the first.
       version ??= page.metadata?.resourceVersion;
       next = page.metadata?.continue ?? '';
-    } while (next !== '');
-    return { pods, version: version ?? '' };
+      if (next === '') return { pods, version: version ?? '' };
+      if (pages >= mostPages) throw new KubeError(`the list at ${path} has no end after ${pages} pages`);
+    }
   }
 
   return {

@@ -42,6 +42,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         removals_held: snapshot?.removalsHeld ?? null,
         is_leader: leadership.isLeader,
         leader: leadership.leader,
+        election: leadership.election,
         loops: [...leadership.loops, ...(records?.loops ?? [])],
         records: records?.status() ?? null,
         tier_version: snapshot?.tierVersion ?? settings.tierVersion,

@@ -4,9 +4,9 @@
  * table takes longer than a call may wait.
  */
 import { AppError, ConfigError } from '../../errors.js';
-import { type Desk, type HandledCounts, mostIds } from '../../records/by-hand.js';
+import type { Desk, HandledCounts } from '../../records/by-hand.js';
 import { adviseTimes } from '../../records/by-hand-advice.js';
-import { showCounts, showNumbers, showRecord } from '../../records/by-hand-documents.js';
+import { mostIds, showCounts, showNumbers, showRecord } from '../../records/by-hand-documents.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';

@@ -1,0 +1,313 @@
+/** What docs/records.md and docs/runbook-records.md show works as it stands there. */
+import { existsSync, readFileSync } from 'node:fs';
+import type { Pool } from 'pg';
+import pg from 'pg';
+import { describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { conditions, defaultThresholds } from '../../src/observe/alerts-rules.js';
+import { Samples } from '../../src/observe/alerts-samples.js';
+import { silentLogger } from '../../src/observe/log.js';
+import * as records from '../../src/records/index.js';
+import { applyMigrations } from '../../src/records/migrate.js';
+import { migrations } from '../../src/workflows/migrations.generated.js';
+import { pageCuration } from '../../src/workflows/page-curation.js';
+import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
+
+const root = new URL('../../', import.meta.url);
+const read = (path: string) => readFileSync(new URL(path, root), 'utf8');
+const guide = read('docs/records.md');
+const runbook = read('docs/runbook-records.md');
+const blocks = (text: string, language: string) =>
+  [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, code = '']) => code);
+const anchors = (text: string) =>
+  [...text.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) =>
+    title
+      .toLowerCase()
+      .replace(/[^\w\s-]/g, '')
+      .replaceAll(' ', '-'),
+  );
+
+describeOnePostgres('the program of the guide', (postgres) => {
+  it('adopts the table of the guide, finishes its rows, brings back a stuck one, and stops', async () => {
+    const pool = postgres.pool();
+    const [table = ''] = blocks(guide, 'sql');
+    await pool.query(table);
+    await pool.query('INSERT INTO invoices (net) SELECT i FROM generate_series(1, 20) AS i');
+    await pool.query(
+      "INSERT INTO invoices (net, state, updated_at) VALUES (100, 'busy', now() - interval '2 hours')",
+    );
+    const programs = blocks(guide, 'js');
+    expect(programs).toHaveLength(1);
+    const printed: string[] = [];
+    const signals = new Map<string, () => Promise<void>>();
+    await run(programs[0] ?? '', {
+      console: { log: (text: string) => printed.push(text) },
+      process: {
+        env: { DATABASE_URL: postgres.url },
+        once: (signal: string, listener: () => Promise<void>) => signals.set(signal, listener),
+      },
+    });
+    const done = () => pool.query("SELECT FROM invoices WHERE state = 'done' AND total = net * 1.2");
+    await until(async () => (await done()).rowCount === 21, 'all are done, the stuck one too', 20_000);
+    expect(printed).toEqual(['1 records are stuck and would be brought back']);
+    await signals.get('SIGTERM')?.();
+    expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(0);
+  });
+
+  /** As a module would: its imports are ours, its globals the test's. */
+  async function run(code: string, globals: Record<string, unknown>): Promise<void> {
+    const quiet = {
+      ...records,
+      createRecordLoop: (options: records.RecordLoopOptions) =>
+        records.createRecordLoop({ log: silentLogger, ...options }),
+      createRecovery: (options: records.RecoveryOptions) =>
+        records.createRecovery({ log: silentLogger, ...options }),
+    };
+    const body = code
+      .replace(/^import pg from 'pg';$/m, '')
+      .replace(/^import (\{.*\}) from 'smart-router\/records';$/m, 'const $1 = smartRouterRecords;');
+    expect(body).not.toMatch(/^import/m);
+    const AsyncFunction = Object.getPrototypeOf(async () => {}).constructor;
+    await new AsyncFunction('pg', 'smartRouterRecords', ...Object.keys(globals), body)(
+      pg,
+      quiet,
+      ...Object.values(globals),
+    );
+  }
+});
+
+describe('the reference', () => {
+  it('has every export of the package', () => {
+    for (const name of Object.keys(records)) expect(guide).toContain(`\`${name}`);
+  });
+
+  it('has every field of a workflow, and none that does not exist', () => {
+    const section = guide.slice(guide.indexOf('### `defineWorkflow'), guide.indexOf('### `createRecordLoop'));
+    const named = [...section.matchAll(/^\| `(\w+(?:\.\w+)?)/gm)].map(([, name = '']) => name);
+    const wrong = { nonsense: 1, status: {}, stuck: { nonsense: 1 } } as never;
+    let message = '';
+    try {
+      records.defineWorkflow(wrong);
+    } catch (error) {
+      message = String(error);
+    }
+    const known = (at: string) =>
+      new RegExp(`${at}nonsense is no option; there are (.*)`).exec(message)?.[1]?.split(', ');
+    const fields = (known('workflow: ') ?? []).filter((name) => name !== 'stuck');
+    const stuck = (known('stuck\\.') ?? []).map((name) => `stuck.${name}`);
+    expect(fields.length).toBeGreaterThan(10);
+    expect([...named].sort()).toEqual([...fields, ...stuck].sort());
+  });
+
+  it('has every alert condition with its severity', () => {
+    const samples = new Samples();
+    samples.observe({ kind: 'stuck', workflow: 'pages', records: 1, oldestSeconds: 1 }, 0);
+    samples.observe({ kind: 'zombie', workflow: 'pages' }, 0);
+    const all = conditions(samples, defaultThresholds, 0);
+    expect(all.length).toBeGreaterThan(8);
+    const rows = [...guide.matchAll(/^\| `((?:records|pool)\.\w+)` \|.*\| (\w+) \| (.*) \|$/gm)];
+    const shown = rows.map(([, name, severity, about]) => `${name} ${severity} ${about}`);
+    const about = { shared: 'all replicas', local: 'one process' };
+    expect(shown.sort()).toEqual(
+      all.map(({ name, severity, scope }) => `${name} ${severity} ${about[scope]}`).sort(),
+    );
+  });
+});
+
+describe('the checklists and links', () => {
+  const checklists = guide.slice(guide.indexOf('## Checklists'));
+
+  it('name only files that exist, and every row names one', () => {
+    const rows = checklists
+      .split('\n')
+      .filter((line) => /^\| (?!item|criterion|enhancement|lesson|-)/.test(line));
+    expect(rows.length).toBe(17 + 8 + 3 + 15);
+    for (const row of rows) {
+      const files = [...row.matchAll(/`((?:src|test|docs|deploy)\/[\w./-]+)`/g)].map(([, path = '']) => path);
+      expect(files, row).not.toEqual([]);
+      expect(files.filter((path) => !existsSync(new URL(path, root)))).toEqual([]);
+    }
+  });
+
+  it('every lesson is a test of that number', () => {
+    const lessons = read('test/records/lessons.test.ts');
+    for (let n = 1; n <= 15; n += 1) {
+      expect(checklists).toMatch(
+        new RegExp(`^\\| ${n}\\. .*\`test/records/lessons.test.ts\`, lesson ${n} \\|$`, 'm'),
+      );
+      expect(lessons).toContain(`lesson ${n}: `);
+    }
+  });
+
+  it('every link leads somewhere', () => {
+    for (const [name, text] of Object.entries({ 'records.md': guide, 'runbook-records.md': runbook })) {
+      for (const [, target = ''] of text.matchAll(/\]\(([^)]+)\)/g)) {
+        const [path = '', anchor] = target.split('#');
+        const file = path === '' ? name : path;
+        expect(existsSync(new URL(`docs/${file}`, root)), target).toBe(true);
+        if (anchor !== undefined) expect(anchors(read(`docs/${file}`)), target).toContain(anchor);
+      }
+    }
+  });
+
+  it('every alert has its page', () => {
+    const samples = new Samples();
+    samples.observe({ kind: 'stuck', workflow: 'pages', records: 1, oldestSeconds: 1 }, 0);
+    samples.observe({ kind: 'zombie', workflow: 'pages' }, 0);
+    for (const { runbook: page, name } of conditions(samples, defaultThresholds, 0)) {
+      const [path = '', anchor = ''] = page.split('#');
+      expect(anchors(read(path)), name).toContain(anchor);
+    }
+  });
+});
+
+describePostgres('the queries of the runbook', (postgres) => {
+  const queries = new Map(
+    blocks(runbook, 'sql').map((sql) => [/^-- (.*)$/m.exec(sql)?.[1] ?? '', sql] as const),
+  );
+  const query = (name: string): string => {
+    const sql = queries.get(name);
+    if (sql === undefined) throw new Error(`the runbook has no query "${name}"`);
+    return sql;
+  };
+
+  async function prepared(): Promise<Pool> {
+    const pool = postgres.pool();
+    await records.migrate(pool);
+    await applyMigrations(pool, 'workflows', migrations);
+    await pool.query(read('deploy/postgres/zombie_cleanup.sql'));
+    return pool;
+  }
+
+  const shapes = {
+    WF6: {
+      workflow: 'sitemap-import',
+      table: 'sitemap_files',
+      status: 'sitemap_import_status',
+      error: 'sitemap_import_error',
+    },
+    WF7: {
+      workflow: 'page-curation',
+      table: 'pages',
+      status: 'page_processing_status',
+      error: 'page_processing_error',
+    },
+  };
+
+  /** 1 abandoned, 2 of a dead worker, 3 of a living one, 4 recent, 5 completed, 6 of a dead one and recent, 7 held. */
+  async function populated({ workflow, table, status }: (typeof shapes)['WF6']): Promise<Pool> {
+    const pool = await prepared();
+    await pool.query(`
+      INSERT INTO ${table} (domain, url, ${status}, updated_at)
+      SELECT 'example.com', 'u' || i, CASE i WHEN 5 THEN 'Completed' ELSE 'Processing' END::text::${
+        table === 'pages' ? 'page_processing_status' : 'sitemap_import_process_status'
+      }, now() - CASE WHEN i IN (4, 6) THEN interval '5 minutes' ELSE interval '2 hours' END
+      FROM generate_series(1, 7) AS i;
+      INSERT INTO smart_router.workflows (name) VALUES ('another'), ('${workflow}');
+      INSERT INTO smart_router.workers (process, host, pid, heartbeat_at) VALUES
+        (gen_random_uuid(), 'dead', 1, now() - interval '10 minutes'), (gen_random_uuid(), 'alive', 2, now());
+      INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms, resets, trace)
+      SELECT f.id, t.id::text, nextval('smart_router.tokens'), w.id, t.updated_at, 300000, 2, 'half way'
+      FROM ${table} AS t, smart_router.workers AS w, smart_router.workflows AS f
+      WHERE f.name = '${workflow}' AND (t.url, w.host) IN (('u2', 'dead'), ('u3', 'alive'), ('u6', 'dead'));
+      INSERT INTO smart_router.claims (workflow, record_id, held_at)
+      SELECT f.id, t.id::text, now() FROM ${table} AS t, smart_router.workflows AS f
+      WHERE f.name = '${workflow}' AND t.url = 'u7';
+      -- Another workflow's living claim on a record of the same id protects nothing here.
+      INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms)
+      SELECT f.id, t.id::text, nextval('smart_router.tokens'), w.id, now(), 300000
+      FROM ${table} AS t, smart_router.workers AS w, smart_router.workflows AS f
+      WHERE f.name = 'another' AND t.url = 'u1' AND w.host = 'alive'`);
+    return pool;
+  }
+
+  it('there are the four steps for both workflows', () => {
+    for (const flow of ['WF6', 'WF7'])
+      for (const step of ['identify', 'reset', 'monitor'])
+        expect([...queries.keys()]).toContain(`${flow}: ${step}`);
+    expect(queries.has('')).toBe(false);
+    expect(queries.size).toBe(blocks(runbook, 'sql').length);
+  });
+
+  it('each one runs on a fresh database', async () => {
+    const pool = await prepared();
+    await pool.query("INSERT INTO smart_router.workflows (name) VALUES ('page-curation')");
+    for (const [name, sql] of queries) await expect(pool.query(sql), name).resolves.toBeDefined();
+  });
+
+  it.each(Object.entries(shapes))(
+    '%s: finds and resets what is stuck, and leaves the living alone',
+    async (flow, shape) => {
+      const pool = await populated(shape);
+      const { table, status, error } = shape;
+      const ids = async (urls: string[]) =>
+        (await pool.query(`SELECT id FROM ${table} WHERE url = ANY($1) ORDER BY id`, [urls])).rows.map(
+          ({ id }) => id,
+        );
+      const stuck = await ids(['u1', 'u2']);
+      const found = (await pool.query(query(`${flow}: identify`))).rows;
+      expect(found.map(({ id }) => id).sort()).toEqual(stuck);
+      const before = (await pool.query(`SELECT * FROM ${table} WHERE url NOT IN ('u1', 'u2') ORDER BY id`))
+        .rows;
+      const reset = (await pool.query(query(`${flow}: reset`))).rows;
+      expect(reset.map(({ id }) => id).sort()).toEqual(stuck);
+      expect(
+        (await pool.query(`SELECT * FROM ${table} WHERE url NOT IN ('u1', 'u2') ORDER BY id`)).rows,
+      ).toEqual(before);
+      const { rows: after } = await pool.query(
+        `SELECT ${status}::text AS status, ${error} AS error, now() - updated_at < interval '1 minute' AS fresh FROM ${table} WHERE url IN ('u1', 'u2')`,
+      );
+      const queued = { status: 'Queued', error: 'Auto-reset from stuck Processing state', fresh: true };
+      expect(after).toEqual([queued, queued]);
+      expect((await pool.query(query(`${flow}: reset`))).rows).toEqual([]);
+      const { rows: noted } = await pool.query('SELECT reason, outcome FROM smart_router.resets');
+      expect(noted).toEqual(Array(2).fill({ reason: 'by_hand', outcome: 'requeued' }));
+      const { rows: left } = await pool.query(
+        'SELECT f.name, w.host FROM smart_router.claims AS c JOIN smart_router.workflows AS f ON f.id = c.workflow JOIN smart_router.workers AS w ON w.id = c.worker ORDER BY 1, 2',
+      );
+      expect(left.map(({ name, host }) => `${name} ${host}`)).toEqual([
+        'another alive',
+        `${shape.workflow} alive`,
+        `${shape.workflow} dead`,
+      ]);
+      const { rows: counts } = await pool.query(query(`${flow}: monitor`));
+      expect(counts.map((row) => `${row.status} ${row.records}`).sort()).toEqual([
+        'Processing 4',
+        'Queued 2',
+      ]);
+    },
+  );
+
+  it('any table: the dry run names what the reset then resets', async () => {
+    const pool = await populated(shapes.WF7);
+    const dry = (await pool.query(query('any table: dry run'))).rows;
+    expect(dry).toHaveLength(2);
+    expect((await pool.query(query('any table: dry run'))).rows).toHaveLength(2);
+    const reset = (await pool.query(query('any table: reset'))).rows;
+    expect(reset.map((row) => row.record_id)).toEqual(dry.map((row) => row.record_id));
+    expect((await pool.query(query('any table: reset'))).rows).toEqual([]);
+  });
+
+  it('the counts and the views tell the dead from the living', async () => {
+    const pool = await populated(shapes.WF7);
+    expect((await pool.query(query('WF7: count'))).rows).toEqual([{ old: '4', zombie_count: '3' }]);
+    const holders = (await pool.query(query('any workflow: who holds what'))).rows;
+    expect(holders.find(({ host }) => host === 'dead')).toMatchObject({ trace: 'half way', resets: 2 });
+    const workers = (await pool.query(query('workers'))).rows;
+    expect(workers.map(({ host, records: held }) => `${host} ${held}`)).toEqual(['dead 2', 'alive 2']);
+    await pool.query(query('WF7: reset'));
+    expect((await pool.query(query('any workflow: history'))).rows).toMatchObject([
+      { workflow: 'page-curation', reason: 'by_hand', records: '2' },
+    ]);
+  });
+
+  it('what was reset by hand is taken up by a worker, with a full budget', async () => {
+    const pool = await populated(shapes.WF7);
+    await pool.query(query('WF7: reset'));
+    const workflow = records.defineWorkflow({ ...pageCuration({ clock: systemClock }), process: () => {} });
+    const loop = records.createRecordLoop({ pool, workflows: [workflow], log: silentLogger });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 2, completed: 2 });
+    await loop.stop();
+  });
+});

@@ -1,0 +1,330 @@
+/**
+ * The record plane as a model: what every statement must answer, whatever happened before. It is played beside the real
+ * statements on a real database; the first difference is a failure. Time passes by moving every time that the database
+ * has written into the past, in steps that stay clear of all bounds.
+ */
+import type { Pool } from 'pg';
+import { expect } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { Sessions } from '../../src/records/sessions.js';
+import { RecordStore, type Recovered } from '../../src/records/store.js';
+import { Sweeps } from '../../src/records/sweeps.js';
+import type { Table } from '../../src/records/table.js';
+import { memoryLog, type Page } from './fixture.js';
+
+export const stepS = 20;
+export const bounds = { deadMs: 45_000, graceMs: 30_000, afterMs: 610_000 };
+export const timeoutMs = 300_000;
+export const maxResets = 2;
+const states = ['Queued', 'Processing', 'Completed', 'Failed'] as const;
+type State = (typeof states)[number];
+
+/** Numbers pick one of what there is at that moment. */
+export type Deed =
+  | { do: 'claim'; worker: number; most: number }
+  | { do: 'finish' | 'giveBack' | 'renew'; worker: number; which: number; fails: boolean }
+  | { do: 'beat' | 'kill' | 'signOff'; worker: number }
+  | { do: 'pass'; steps: number }
+  | { do: 'fast'; judges: boolean }
+  | { do: 'slow' }
+  | { do: 'edit'; record: number; state: number }
+  | { do: 'take'; record: number; timed: boolean }
+  | { do: 'remove'; record: number };
+
+interface ModelClaim {
+  token: string | null;
+  worker: number;
+  claimedAt: number;
+  resets: number;
+  notBefore: number | null;
+  seenAt: number | null;
+}
+
+interface ModelWorker {
+  id: number;
+  isKnown: boolean;
+  isAlive: boolean;
+  beatAt: number;
+  /** Everything that it ever claimed and has not finished: also what it has lost meanwhile. */
+  claims: { id: string; token: string }[];
+}
+
+export class Model {
+  readonly #pool: Pool;
+  readonly #store: RecordStore;
+  readonly #records = new Map<string, { state: State; touchedAt: number | null }>();
+  readonly #claims = new Map<string, ModelClaim>();
+  readonly #workers: ModelWorker[] = [];
+  #now = 0;
+  #lastToken = 0;
+
+  private constructor(pool: Pool, table: Table) {
+    this.#pool = pool;
+    this.#store = new RecordStore(new Sessions({ pool, clock: systemClock }), table);
+  }
+
+  static async start(pool: Pool, table: Table, records: number, workers: number): Promise<Model> {
+    const model = new Model(pool, table);
+    await pool.query('TRUNCATE pages, smart_router.claims, smart_router.workers, smart_router.resets');
+    const { rows } = await pool.query<Page>(
+      "INSERT INTO pages (url) SELECT 'x' FROM generate_series(1, $1) RETURNING id",
+      [records],
+    );
+    for (const { id } of rows) model.#records.set(id, { state: 'Queued', touchedAt: 0 });
+    for (let i = 0; i < workers; i += 1) {
+      const { rows: signedOn } = await pool.query<{ id: number }>(
+        "INSERT INTO smart_router.workers (process, host, pid) VALUES (gen_random_uuid(), 'h', 1) RETURNING id",
+      );
+      model.#workers.push({
+        id: signedOn[0]?.id ?? 0,
+        isKnown: true,
+        isAlive: true,
+        beatAt: 0,
+        claims: [],
+      });
+    }
+    return model;
+  }
+
+  async play(deed: Deed): Promise<void> {
+    switch (deed.do) {
+      case 'claim':
+        await this.#claim(this.#worker(deed.worker), deed.most);
+        break;
+      case 'finish':
+      case 'giveBack':
+      case 'renew':
+        await this.#answer(deed.do, this.#worker(deed.worker), deed.which, deed.fails);
+        break;
+      case 'beat':
+      case 'kill':
+      case 'signOff':
+        await this.#live(deed.do, this.#worker(deed.worker));
+        break;
+      case 'pass':
+        await this.#pass(deed.steps);
+        break;
+      case 'fast':
+        await this.#fast(deed.judges);
+        break;
+      case 'slow':
+        await this.#slow();
+        break;
+      default:
+        await this.#byHand(deed);
+    }
+    await this.#compare();
+  }
+
+  /** Everybody is dead, an hour passes, the sweeps run: nothing is stuck, and no record was reset too often. */
+  async end(): Promise<void> {
+    for (const worker of this.#workers) worker.isAlive = false;
+    // The slow sweep first sees what has no time; then that has aged.
+    await this.#slow();
+    await this.#pass(60);
+    await this.#fast(true);
+    await this.#slow();
+    await this.#compare();
+    expect([...this.#records.values()].filter(({ state }) => state === 'Processing')).toEqual([]);
+    const { rows } = await this.#pool.query<{ n: number }>(
+      `SELECT count(*)::integer AS n FROM smart_router.resets AS r WHERE outcome = 'requeued' AND resets >= $1`,
+      [maxResets],
+    );
+    expect(rows[0]?.n).toBe(0);
+  }
+
+  #worker(n: number): ModelWorker {
+    const worker = this.#workers[n % this.#workers.length];
+    if (!worker) throw new Error('there are workers');
+    return worker;
+  }
+
+  async #claim(worker: ModelWorker, most: number): Promise<void> {
+    if (!worker.isAlive) return;
+    const free = [...this.#records].filter(([id, { state }]) => state === 'Queued' && !this.#waits(id));
+    const claims = await this.#store.claim(worker.id, most, timeoutMs, 0);
+    expect(claims).toHaveLength(Math.min(most, free.length));
+    for (const { id, token, record } of claims) {
+      expect(free.map(([one]) => one)).toContain(id);
+      expect(record.status).toBe('Processing');
+      expect(Number(token)).toBeGreaterThan(this.#lastToken);
+      this.#records.set(id, { state: 'Processing', touchedAt: this.#now });
+      this.#claims.set(id, {
+        ...{ token, worker: worker.id, claimedAt: this.#now, notBefore: null, seenAt: null },
+        resets: this.#claims.get(id)?.resets ?? 0,
+      });
+      worker.claims.push({ id, token });
+    }
+    for (const { token } of claims) this.#lastToken = Math.max(this.#lastToken, Number(token));
+  }
+
+  /** Whether it lives or not, whether it still holds it or not: processes come back from the dead. */
+  async #answer(
+    what: 'finish' | 'giveBack' | 'renew',
+    worker: ModelWorker,
+    which: number,
+    fails: boolean,
+  ): Promise<void> {
+    const mine = worker.claims[which % Math.max(1, worker.claims.length)];
+    if (!mine) return;
+    const { id, token } = mine;
+    const claim = this.#claims.get(id);
+    const record = this.#records.get(id);
+    const holds = claim?.token === token;
+    const moves = holds && record?.state === 'Processing';
+    if (what === 'renew') {
+      expect(await this.#store.renew([mine])).toEqual(holds ? [mine] : []);
+      expect(await this.#store.lost([mine])).toEqual(holds ? [] : [mine]);
+      if (holds) claim.claimedAt = this.#now;
+      return;
+    }
+    worker.claims = worker.claims.filter((one) => one !== mine);
+    if (what === 'finish') {
+      const written = await this.#store.finish([{ id, token, error: fails ? 'no' : null }]);
+      expect([...written]).toEqual(moves ? [id] : []);
+      if (holds) this.#claims.delete(id);
+      if (moves) this.#records.set(id, { state: fails ? 'Failed' : 'Completed', touchedAt: this.#now });
+    } else {
+      expect(await this.#store.giveBack([mine])).toBe(moves ? 1 : 0);
+      if (holds) claim.token = null;
+      if (moves) record.state = 'Queued';
+    }
+  }
+
+  async #live(what: 'beat' | 'kill' | 'signOff', worker: ModelWorker): Promise<void> {
+    if (what === 'kill') worker.isAlive = false;
+    if (what === 'beat' && worker.isAlive) {
+      worker.beatAt = this.#now;
+      await this.#pool.query('UPDATE smart_router.workers SET heartbeat_at = now() WHERE id = $1', [
+        worker.id,
+      ]);
+    }
+    if (what === 'signOff') {
+      worker.isAlive = false;
+      worker.isKnown = false;
+      await this.#pool.query('DELETE FROM smart_router.workers WHERE id = $1', [worker.id]);
+    }
+  }
+
+  async #pass(steps: number): Promise<void> {
+    this.#now += steps * stepS;
+    const past = (column: string) => `${column} = ${column} - ${steps * stepS} * interval '1 s'`;
+    const times = ['claimed_at', 'not_before', 'seen_at', 'held_at'].map(past).join(', ');
+    await this.#pool.query(`UPDATE pages SET ${past('updated_at')}`);
+    await this.#pool.query(`UPDATE smart_router.claims SET ${times}`);
+    await this.#pool.query(`UPDATE smart_router.workers SET ${past('heartbeat_at')}`);
+  }
+
+  async #fast(judges: boolean): Promise<void> {
+    this.#forget(judges);
+    const expected = [...this.#claims].flatMap(([id, claim]) => {
+      if (this.#records.get(id)?.state !== 'Processing' || !this.#isLost(claim, judges)) return [];
+      const reason = this.#isTimedOut(claim) ? 'timed_out' : 'dead_worker';
+      return [this.#reset(id, reason)];
+    });
+    await this.#sweep(expected, (sweeps) => sweeps.claims(judges, new AbortController().signal));
+  }
+
+  async #slow(): Promise<void> {
+    this.#forget(true);
+    for (const [id, { state, touchedAt }] of this.#records) {
+      const claim = this.#claims.get(id);
+      if (state !== 'Processing' || touchedAt !== null || claim?.token) continue;
+      if (claim) claim.seenAt ??= this.#now;
+      else this.#claims.set(id, { ...nobody, seenAt: this.#now });
+    }
+    const expected = [...this.#records].flatMap(([id, { state, touchedAt }]) => {
+      const claim = this.#claims.get(id);
+      const since = touchedAt ?? claim?.seenAt;
+      if (state !== 'Processing' || claim?.token || since === undefined || since === null) return [];
+      return (this.#now - since) * 1000 > bounds.afterMs ? [this.#reset(id, 'unclaimed')] : [];
+    });
+    await this.#sweep(expected, (sweeps) => sweeps.unclaimed(new AbortController().signal));
+  }
+
+  async #sweep(expected: string[], run: (sweeps: Sweeps) => Promise<void>): Promise<void> {
+    const found: Recovered[] = [];
+    const sweeps = new Sweeps({
+      ...{ workflow: 'pages', store: this.#store, bounds, batchSize: 3, log: memoryLog().log },
+      onRecovered: async (recovered) => void found.push(...recovered),
+    });
+    await run(sweeps);
+    expect(
+      found.map(({ id, reason, outcome, resets }) => [id, reason, outcome, resets].join(' ')).sort(),
+    ).toEqual(expected.sort());
+  }
+
+  #reset(id: string, reason: string): string {
+    const claim = this.#claims.get(id) ?? { ...nobody };
+    const { resets } = claim;
+    const isOver = resets >= maxResets;
+    this.#records.set(id, { state: isOver ? 'Failed' : 'Queued', touchedAt: this.#now });
+    if (isOver) this.#claims.delete(id);
+    else {
+      const waitS = resets === 0 ? 0 : 10 * 2 ** (resets - 1);
+      this.#claims.set(id, {
+        ...claim,
+        token: null,
+        resets: resets + 1,
+        notBefore: this.#now + waitS,
+        seenAt: null,
+      });
+    }
+    return [id, reason, isOver ? 'failed' : 'requeued', resets].join(' ');
+  }
+
+  #forget(judges: boolean): void {
+    for (const [id, claim] of this.#claims) {
+      const state = this.#records.get(id)?.state;
+      const matters =
+        state === 'Processing' ||
+        (claim.token === null && state === 'Queued' && (claim.resets > 0 || this.#waits(id)));
+      if (!matters && (claim.token === null || this.#isLost(claim, judges))) this.#claims.delete(id);
+    }
+  }
+
+  async #byHand(deed: Extract<Deed, { record: number }>): Promise<void> {
+    const ids = [...this.#records.keys()].sort();
+    const id = ids[deed.record % Math.max(1, ids.length)];
+    if (id === undefined) return;
+    if (deed.do === 'remove') {
+      this.#records.delete(id);
+      await this.#pool.query('DELETE FROM pages WHERE id = $1', [id]);
+      return;
+    }
+    const state = deed.do === 'take' ? 'Processing' : states[deed.state % states.length];
+    const isTimed = deed.do === 'edit' || deed.timed;
+    if (state === undefined || (deed.do === 'take' && this.#records.get(id)?.state !== 'Queued')) return;
+    this.#records.set(id, { state, touchedAt: isTimed ? this.#now : null });
+    await this.#pool.query(
+      'UPDATE pages SET status = $2, updated_at = CASE WHEN $3::boolean THEN now() END WHERE id = $1',
+      [id, state, isTimed],
+    );
+  }
+
+  async #compare(): Promise<void> {
+    const { rows } = await this.#pool.query<{ id: string; status: string }>(
+      'SELECT id, status::text FROM pages',
+    );
+    expect(Object.fromEntries(rows.map(({ id, status }) => [id, status]))).toEqual(
+      Object.fromEntries([...this.#records].map(([id, { state }]) => [id, state])),
+    );
+  }
+
+  #waits(id: string): boolean {
+    return (this.#claims.get(id)?.notBefore ?? -1) > this.#now;
+  }
+
+  #isTimedOut({ claimedAt }: ModelClaim): boolean {
+    return (this.#now - claimedAt) * 1000 > timeoutMs + bounds.graceMs;
+  }
+
+  #isLost(claim: ModelClaim, judges: boolean): boolean {
+    if (claim.token === null) return false;
+    const owner = this.#workers.find(({ id }) => id === claim.worker);
+    const isDead = !owner?.isKnown || (this.#now - owner.beatAt) * 1000 > bounds.deadMs;
+    return this.#isTimedOut(claim) || (judges && isDead);
+  }
+}
+
+const nobody: ModelClaim = { token: null, worker: 0, claimedAt: 0, resets: 0, notBefore: null, seenAt: null };

@@ -1,0 +1,148 @@
+/**
+ * Whatever workers, sweeps, people and strangers do in whatever order: every statement answers as the model does. And the
+ * model is no rubber stamp: statements that were broken on purpose are found out. Spec 7, invariant 10.
+ */
+import fc from 'fast-check';
+import type { Pool } from 'pg';
+import { describe, expect, it } from 'vitest';
+import { openTable, type QueryName, type Table } from '../../src/records/table.js';
+import type { Workflow } from '../../src/records/workflow.js';
+import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import { propertyRuns } from '../support/property-runs.js';
+import { pagesWorkflow, teamTable } from './fixture.js';
+import { type Deed, Model, maxResets } from './model.js';
+
+const number = fc.nat(7);
+const worker = fc.nat(2);
+const deed: fc.Arbitrary<Deed> = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({ do: fc.constant('claim' as const), worker, most: fc.integer({ min: 1, max: 3 }) }),
+  },
+  {
+    weight: 7,
+    arbitrary: fc.record({
+      do: fc.constantFrom('finish' as const, 'finish' as const, 'giveBack' as const, 'renew' as const),
+      ...{ worker, which: number, fails: fc.boolean() },
+    }),
+  },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant('beat' as const), worker }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constantFrom('kill' as const, 'signOff' as const), worker }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({ do: fc.constant('pass' as const), steps: fc.constantFrom(1, 2, 3, 10, 17, 35) }),
+  },
+  { weight: 5, arbitrary: fc.record({ do: fc.constant('fast' as const), judges: fc.boolean() }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('slow' as const) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('edit' as const), record: number, state: fc.nat(3) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ do: fc.constant('take' as const), record: number, timed: fc.boolean() }),
+  },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('remove' as const), record: number }) },
+);
+
+const workflow = pagesWorkflow({ timeout: '5m', stuck: { maxResets, after: '610s' } }) as Workflow;
+const property = (pool: Pool, table: Table) =>
+  fc.asyncProperty(fc.array(deed, { minLength: 20, maxLength: 60, size: 'max' }), async (deeds) => {
+    const model = await Model.start(pool, table, 6, 3);
+    for (const one of deeds) await model.play(one);
+    await model.end();
+  });
+
+describePostgres('whatever happens', (postgres) => {
+  it('every statement answers as the model does', { timeout: 120_000 }, async () => {
+    const pool = postgres.pool({ max: 2 });
+    await teamTable(pool, 0);
+    const table = await openTable(pool, workflow);
+    await fc.assert(property(pool, table), { numRuns: propertyRuns(40) });
+  });
+});
+
+type Broken = [name: string, query: QueryName | QueryName[], find: string | RegExp, replace: string];
+const broken: Broken[] = [
+  ['a finish that does not look at the token', 'finish', /AND c\.token = \(.*?\)::bigint/, ''],
+  ['a finish that does not look at the state', 'finish', /AND \(t\."status" = .*?\) IS TRUE/, ''],
+  [
+    'a finish that keeps the claim',
+    'finish',
+    'DELETE FROM smart_router.claims AS c\n  USING bound',
+    'UPDATE smart_router.claims AS c SET trace = NULL FROM bound',
+  ],
+  [
+    'a claim that leaves no claim',
+    'claim',
+    'FROM marked, fresh\n  WHERE marked',
+    'FROM marked, fresh\n  WHERE false AND marked',
+  ],
+  [
+    'a claim that keeps the token of the one before',
+    'claim',
+    'SET token = fresh.token, worker',
+    'SET token = coalesce(c.token, fresh.token), worker',
+  ],
+  ['a claim of more than was asked for', 'claim', 'LIMIT $2', 'LIMIT $2 + 1'],
+  ['a claim of what still waits', 'claim', 'not_before > now()', "not_before > now() + interval '1 h'"],
+  ['a claim of any state', 'claim', /WHERE "status" = 'Queued'::\w+/, 'WHERE "status" <> \'Completed\''],
+  ['a give-back that does not look at the token', 'giveBack', /AND c\.token = \(.*?\)::bigint/, ''],
+  [
+    'a reset that leaves the token valid',
+    'recoverClaims',
+    'SET token = NULL, worker',
+    'SET token = token, worker',
+  ],
+  ['a reset that does not look at the state', 'recoverClaims', / AND t\."status" = .*?\n/, '\n'],
+  ['a reset without a budget', 'recoverClaims', /resets >= \d+/, 'resets >= 1000'],
+  ['a reset of rows of others without a budget', 'recoverUnclaimed', /resets >= \d+/, 'resets >= 1000'],
+  ['a reset that is not counted', 'recoverClaims', 'resets = resets +', 'resets = resets + 0 *'],
+  [
+    'a heartbeat judged by a clock that is an hour ahead',
+    'recoverClaims',
+    /heartbeat_at >= now\(\)/g,
+    "heartbeat_at >= now() + interval '1 h'",
+  ],
+  [
+    'a heartbeat judged by a clock that is an hour behind',
+    'recoverClaims',
+    /heartbeat_at >= now\(\)/g,
+    "heartbeat_at >= now() - interval '1 h'",
+  ],
+  ['a slow sweep that takes what is claimed', 'recoverUnclaimed', 'c.token IS NULL AND', ''],
+  [
+    'a slow sweep that passes over rows without a time',
+    'sightUntimed',
+    'IS NULL\n',
+    'IS NOT NULL AND false\n',
+  ],
+  ['a renewal of what is lost', 'renew', / AND c\.token = given\.token/, ''],
+];
+
+describeOnePostgres('broken on purpose', (postgres) => {
+  it.each(broken)('%s is found out', async (_, query, find, replace) => {
+    const pool = postgres.pool({ max: 2 });
+    await teamTable(pool, 0);
+    const table = await openTable(pool, workflow);
+    const queries = { ...table.queries };
+    for (const name of [query].flat()) {
+      const changed = queries[name].replaceAll(
+        find instanceof RegExp ? new RegExp(find.source, 'g') : find,
+        replace,
+      );
+      expect(changed).not.toBe(queries[name]);
+      queries[name] = changed;
+    }
+    const result = await fc.check(property(pool, { ...table, queries }), {
+      numRuns: 150,
+      endOnFailure: true,
+    });
+    expect(result.failed).toBe(true);
+    // Found by the model, not because the statement could not run at all.
+    expect(String(result.errorInstance)).toMatch(/AssertionError|duplicate key/);
+  });
+});
+
+describe('the list of broken statements', () => {
+  it('has a name for each', () => {
+    expect(new Set(broken.map(([name]) => name)).size).toBe(broken.length);
+  });
+});
