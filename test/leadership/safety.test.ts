@@ -1,5 +1,5 @@
 /** At no instant do two lead, whatever happens; and once everything has healed, one does. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -90,6 +90,8 @@ describe('negative controls', { timeout: 120_000 }, () => {
   async function broken({ file, line, becomes }: Control): Promise<NewElection> {
     const folder = mkdtempSync(join(tmpdir(), 'election-'));
     folders.push(folder);
+    mkdirSync(join(folder, 'leadership'));
+    copyFileSync(fileURLToPath(new URL('../../src/errors.ts', import.meta.url)), join(folder, 'errors.ts'));
     for (const name of ['election', 'term', 'sighting', 'backoff']) {
       const path = fileURLToPath(new URL(`../../src/leadership/${name}.ts`, import.meta.url));
       let text = readFileSync(path, 'utf8');
@@ -97,9 +99,9 @@ describe('negative controls', { timeout: 120_000 }, () => {
         if (!text.includes(line)) throw new Error(`${name}.ts does not have this: ${line}`);
         text = text.replaceAll(line, () => becomes);
       }
-      writeFileSync(join(folder, `${name}.ts`), text);
+      writeFileSync(join(folder, 'leadership', `${name}.ts`), text);
     }
-    const url = pathToFileURL(join(folder, 'election.ts')).href;
+    const url = pathToFileURL(join(folder, 'leadership', 'election.ts')).href;
     const module = (await import(/* @vite-ignore */ url)) as { Election: typeof Election };
     return (options: ElectionOptions) => new module.Election(options);
   }
