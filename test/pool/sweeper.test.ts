@@ -74,6 +74,17 @@ describeEngines('the sweeper', (engine) => {
     const counts = await leader.sweeper.runOnce(leader.store.epoch, AbortSignal.abort());
     expect(counts).toEqual({ ...idle, pods: 0 });
     expect((await leader.store.calls.snapshot()).activeCalls).toBe(1);
+
+    const told = new AbortController();
+    const { sweep } = leader.store.pools;
+    let batches = 0;
+    leader.store.pools.sweep = async function (...args) {
+      batches += 1;
+      if (batches === 2) told.abort();
+      return sweep.apply(this, args);
+    };
+    await leader.sweeper.runOnce(leader.store.epoch, told.signal);
+    expect(batches).toBe(2);
   });
 
   it('an older leader sweeps nothing', async () => {

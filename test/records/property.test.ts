@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { openTable, type QueryName, type Table } from '../../src/records/table.js';
 import type { Workflow } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
@@ -59,90 +59,82 @@ describePostgres('whatever happens', (postgres) => {
   });
 });
 
-type Broken = [name: string, query: QueryName | QueryName[], find: string | RegExp, replace: string];
-const broken: Broken[] = [
-  ['a finish that does not look at the token', 'finish', /AND c\.token = \(.*?\)::bigint/, ''],
-  ['a finish that does not look at the state', 'finish', /AND \(t\."status" = .*?\) IS TRUE/, ''],
+type Edit = [query: QueryName, find: string | RegExp, replace: string];
+const tokenOfFinish = /AND c\.token = \(.*?\)::bigint/g;
+const stateOfRow = / AND \(t\."status" = .*?\) IS TRUE/g;
+const heartbeat = /heartbeat_at >= now\(\)/g;
+const budget = /resets >= \d+/g;
+const broken: [name: string, ...Edit[]][] = [
+  ['a finish that does not look at the token', ['finish', tokenOfFinish, 'AND $3::jsonb IS NOT NULL']],
+  ['a finish that does not look at the state', ['finish', stateOfRow, '']],
   [
     'a finish that keeps the claim',
-    'finish',
-    'DELETE FROM smart_router.claims AS c\n  USING bound',
-    'UPDATE smart_router.claims AS c SET trace = NULL FROM bound',
+    [
+      'finish',
+      'DELETE FROM smart_router.claims AS c\n  USING bound',
+      'UPDATE smart_router.claims AS c SET trace = NULL FROM bound',
+    ],
   ],
   [
     'a claim that leaves no claim',
-    'claim',
-    'FROM marked, fresh\n  WHERE marked',
-    'FROM marked, fresh\n  WHERE false AND marked',
+    ['claim', 'FROM marked, fresh\n  WHERE marked', 'FROM marked, fresh\n  WHERE false AND marked'],
   ],
   [
     'a claim that keeps the token of the one before',
-    'claim',
-    'SET token = fresh.token, worker',
-    'SET token = coalesce(c.token, fresh.token), worker',
+    ['claim', 'SET token = fresh.token, worker', 'SET token = coalesce(c.token, fresh.token), worker'],
   ],
-  ['a claim of more than was asked for', 'claim', 'LIMIT $2', 'LIMIT $2 + 1'],
-  ['a claim of what still waits', 'claim', 'not_before > now()', "not_before > now() + interval '1 h'"],
-  ['a claim of any state', 'claim', /WHERE "status" = 'Queued'::\w+/, 'WHERE "status" <> \'Completed\''],
-  ['a give-back that does not look at the token', 'giveBack', /AND c\.token = \(.*?\)::bigint/, ''],
+  ['a claim of more than was asked for', ['claim', 'LIMIT $2', 'LIMIT $2 + 1']],
+  ['a claim of what still waits', ['claim', 'not_before > now()', "not_before > now() + interval '1 h'"]],
+  ['a claim of any state', ['claim', /WHERE "status" = 'Queued'::\w+/, 'WHERE "status" <> \'Completed\'']],
+  ['a give-back that does not look at the token', ['giveBack', tokenOfFinish, 'AND $3::jsonb IS NOT NULL']],
   [
     'a reset that leaves the token valid',
-    'recoverClaims',
-    'SET token = NULL, worker',
-    'SET token = token, worker',
+    ['recoverClaims', 'SET token = NULL, worker', 'SET token = token, worker'],
   ],
-  ['a reset that does not look at the state', 'recoverClaims', / AND t\."status" = .*?\n/, '\n'],
-  ['a reset without a budget', 'recoverClaims', /resets >= \d+/, 'resets >= 1000'],
-  ['a reset of rows of others without a budget', 'recoverUnclaimed', /resets >= \d+/, 'resets >= 1000'],
-  ['a reset that is not counted', 'recoverClaims', 'resets = resets +', 'resets = resets + 0 *'],
+  [
+    'a reset that does not look at the state',
+    ['recoverClaims', / AND t\."status" = .*?\n/, '\n'],
+    ['recoverClaims', stateOfRow, ''],
+    // Which otherwise drops such claims before.
+    ['forget', 'AND (c.token IS NULL OR', 'AND (c.token IS NULL OR false AND'],
+  ],
+  ['a reset without a budget', ['recoverClaims', budget, 'resets >= 1000']],
+  ['a reset of rows of others without a budget', ['recoverUnclaimed', budget, 'resets >= 1000']],
+  ['a reset that is not counted', ['recoverClaims', 'resets = resets +', 'resets = resets + 0 *']],
   [
     'a heartbeat judged by a clock that is an hour ahead',
-    'recoverClaims',
-    /heartbeat_at >= now\(\)/g,
-    "heartbeat_at >= now() + interval '1 h'",
+    ['recoverClaims', heartbeat, "heartbeat_at >= now() + interval '1 h'"],
   ],
   [
     'a heartbeat judged by a clock that is an hour behind',
-    'recoverClaims',
-    /heartbeat_at >= now\(\)/g,
-    "heartbeat_at >= now() - interval '1 h'",
+    ['recoverClaims', heartbeat, "heartbeat_at >= now() - interval '1 h'"],
   ],
-  ['a slow sweep that takes what is claimed', 'recoverUnclaimed', 'c.token IS NULL AND', ''],
+  ['a slow sweep that takes what is claimed', ['recoverUnclaimed', 'c.token IS NULL AND', '']],
   [
     'a slow sweep that passes over rows without a time',
-    'sightUntimed',
-    'IS NULL\n',
-    'IS NOT NULL AND false\n',
+    ['sightUntimed', 'IS NULL\n', 'IS NOT NULL AND false\n'],
   ],
-  ['a renewal of what is lost', 'renew', / AND c\.token = given\.token/, ''],
+  ['a renewal of what is lost', ['renew', ' AND c.token = given.token', '']],
 ];
 
 describeOnePostgres('broken on purpose', (postgres) => {
-  it.each(broken)('%s is found out', async (_, query, find, replace) => {
+  it.each(broken)('%s is found out', async (_, ...edits) => {
     const pool = postgres.pool({ max: 2 });
     await teamTable(pool, 0);
     const table = await openTable(pool, workflow);
     const queries = { ...table.queries };
-    for (const name of [query].flat()) {
-      const changed = queries[name].replaceAll(
-        find instanceof RegExp ? new RegExp(find.source, 'g') : find,
-        replace,
-      );
-      expect(changed).not.toBe(queries[name]);
-      queries[name] = changed;
+    for (const [query, find, replace] of edits) {
+      const changed = queries[query].replace(find, () => replace);
+      expect(changed).not.toBe(queries[query]);
+      queries[query] = changed;
     }
     const result = await fc.check(property(pool, { ...table, queries }), {
-      numRuns: 150,
+      seed: 4711,
+      numRuns: 200,
       endOnFailure: true,
     });
     expect(result.failed).toBe(true);
     // Found by the model, not because the statement could not run at all.
     expect(String(result.errorInstance)).toMatch(/AssertionError|duplicate key/);
-  });
-});
-
-describe('the list of broken statements', () => {
-  it('has a name for each', () => {
-    expect(new Set(broken.map(([name]) => name)).size).toBe(broken.length);
   });
 });

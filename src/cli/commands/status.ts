@@ -40,6 +40,7 @@ function summary(body: Status, url: string, paint: Paint): string {
       ['router', `${url} (version ${body.version})`],
       ['store', { text: body.status, colour: up ? 'green' : 'red' }],
       ['leader', leader(body)],
+      ...election(body),
       ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
       ...removals(body),
       ...records(body),
@@ -47,6 +48,12 @@ function summary(body: Status, url: string, paint: Paint): string {
     ],
     paint,
   );
+}
+
+/** Only when something is wrong with it. A router of before does not tell. */
+function election({ election }: Partial<Status>): [string, Cell][] {
+  if (!election?.last_error) return [];
+  return [['election', { text: `${election.lock}: ${election.last_error}`, colour: 'red' }]];
 }
 
 /** Only when there are any: it is an alarm, not a number to get used to. A router of before does not tell. */
