@@ -9,7 +9,7 @@ WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
-COPY scripts/build.mjs scripts/embed-lua.mjs ./scripts/
+COPY scripts/build.mjs scripts/embed-lua.mjs scripts/embed-sql.mjs ./scripts/
 COPY src ./src
 RUN npm run build
 # The compiler's own binary is an optional package too, so it goes only now.

@@ -1,4 +1,5 @@
 /** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
+import { type Alerting, prepareAlerting, prepareReporter } from './alerting.js';
 import { EventFeed } from './calls/events.js';
 import { adoptStore } from './calls/import.js';
 import { CallRouter } from './calls/router.js';
@@ -21,6 +22,9 @@ import { Metrics } from './observe/metrics.js';
 import { announce } from './pool/announce.js';
 import type { RecordsPlane } from './records-plane.js';
 import { SupervisedLoop } from './supervised-loop.js';
+
+/** How long a start waits for the first sync of its pods. */
+const firstSyncMs = 5000;
 
 export interface RunningRouter {
   /** The address of the API, with the port that was really taken. */
@@ -92,7 +96,19 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     });
     stops.push(close);
     onStoreUp = () => manager.nudge();
-    const records = await openRecords(config, { connection, metrics, clock, log, onCrash });
+    const alerting = prepareAlerting(config, {
+      store,
+      clock,
+      log,
+      isLeader: () => manager.isLeader,
+      onCrash,
+    });
+    if (alerting) {
+      // At once too: what is still to be told has a few seconds, beside the requests and not after them.
+      stopping.signal.addEventListener('abort', () => void alerting.stop(), { once: true });
+      stops.push(() => alerting.stop());
+    }
+    const records = await openRecords(config, { connection, metrics, clock, log, onCrash }, alerting);
     if (records) {
       // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
@@ -149,7 +165,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state];
+          return [...manager.loops, refresh.state, ...(alerting?.loops ?? [])];
         },
         nudge: () => manager.nudge(),
       },
@@ -178,6 +194,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         : await startMetricsServer(context, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
     records?.start();
+    alerting?.start(records);
 
     // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
     const prepare = async () => {
@@ -186,8 +203,10 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await settings.start();
       refresh.start();
       const started = manager.start();
-      // Only a source that is always there is waited for: with the API server down, calls are served all the same.
-      if (config.podSource !== 'kubernetes') await started;
+      // Only a source that is always there is waited for, and not for ever: with the API server down, or a lock that
+      // cannot be read, calls are served all the same.
+      const longEnough = clock.sleep(firstSyncMs, stopping.signal);
+      if (config.podSource !== 'kubernetes') await Promise.race([started, longEnough]);
       isPrepared = true;
     };
     prepared = prepareUntilDone(prepare, {
@@ -229,7 +248,6 @@ async function openEngine(
   return engine.url;
 }
 
-/** Alerts and reports join here, as `companions`. */
 async function openRecords(
   config: Config,
   parts: {
@@ -239,12 +257,16 @@ async function openRecords(
     log: Logger;
     onCrash(loop: string): void;
   },
+  alerting: Alerting | undefined,
 ): Promise<RecordsPlane | undefined> {
   const { databaseUrl } = config;
   if (databaseUrl === undefined) return undefined;
   // Loaded only where it is used: most routers have calls alone.
   const { prepareRecords } = await import('./records-plane.js');
-  return prepareRecords({ ...config, databaseUrl }, { ...parts, metrics: parts.metrics.records });
+  const companions = [alerting?.companion, await prepareReporter(config, parts)].filter(
+    (companion) => companion !== undefined,
+  );
+  return prepareRecords({ ...config, databaseUrl }, { ...parts, metrics: parts.metrics.records, companions });
 }
 
 function openStore(

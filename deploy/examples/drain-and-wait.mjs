@@ -5,28 +5,26 @@
 //   exit 0   no call is left, or the router has not known the pod for DRAIN_UNKNOWN_SECONDS (it never got a call, or is
 //            removed already). A store that lost its content knows no pod until the next sync, and none of its calls
 //            until its next report: so neither is believed at once.
-//   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong
+//   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong;
+//            also whenever it ends after a number of seconds that was none. Its default counts then: calls are not cut
+//            for a misspelt setting, and the failure tells of it.
 // Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
 // Nothing but Node 18 is needed. The same in sh and curl: drain-and-wait.sh.
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const { SMART_ROUTER_URL, SMART_ROUTER_API_KEY, SMART_ROUTER_API_KEY_FILE, POD_NAME } = process.env;
+let failed = 0;
 // terminationGracePeriodSeconds must be longer than this.
-const timeoutMs = 1000 * Number(process.env.DRAIN_TIMEOUT_SECONDS || 3600);
+const timeoutMs = 1000 * seconds('DRAIN_TIMEOUT_SECONDS', 3600);
 // One request; proxies cut what is silent for longer than a minute or two.
-const waitMs = 1000 * Number(process.env.DRAIN_WAIT_SECONDS || 50);
+const waitMs = 1000 * seconds('DRAIN_WAIT_SECONDS', 50);
 // Longer than RECONCILE_INTERVAL of the routers; then a pod is known again, and within its next report its calls are.
-const unknownMs = 1000 * Number(process.env.DRAIN_UNKNOWN_SECONDS || 75);
+const unknownMs = 1000 * seconds('DRAIN_UNKNOWN_SECONDS', 75);
 const reportMs = Math.min(unknownMs, 15_000);
 const pauseMs = 1000;
 
-if (!SMART_ROUTER_URL || !POD_NAME || !(timeoutMs >= 0) || !(waitMs > 0)) {
-  end(
-    1,
-    'SMART_ROUTER_URL and POD_NAME must be set, DRAIN_TIMEOUT_SECONDS and DRAIN_WAIT_SECONDS be numbers',
-  );
-}
+if (!SMART_ROUTER_URL || !POD_NAME) end(1, 'SMART_ROUTER_URL and POD_NAME must be set');
 
 const deadline = performance.now() + timeoutMs;
 let said = '';
@@ -70,6 +68,15 @@ async function drain(ms) {
   }
 }
 
+/** Digits, and no more than a day: what this, the sh and the router all understand. */
+function seconds(name, fallback) {
+  const given = process.env[name] || String(fallback);
+  if (/^(0|[1-9]\d{0,4})$/.test(given) && Number(given) <= 86_400) return Number(given);
+  console.log(`${name} must be a whole number of seconds from 0 to 86400: ${fallback} is used instead`);
+  failed = 1;
+  return fallback;
+}
+
 /** Read again for every request: the key may be changed while a long call goes on. */
 function key() {
   return SMART_ROUTER_API_KEY_FILE
@@ -79,5 +86,5 @@ function key() {
 
 function end(code, message) {
   console.log(message);
-  process.exit(code);
+  process.exit(code || failed);
 }

@@ -6,7 +6,9 @@
 #   exit 0   no call is left, or the router has not known the pod for DRAIN_UNKNOWN_SECONDS (it never got a call, or is
 #            removed already). A store that lost its content knows no pod until the next sync, and none of its calls
 #            until its next report: so neither is believed at once.
-#   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong
+#   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong;
+#            also whenever it ends after a number of seconds that was none. Its default counts then: calls are not cut
+#            for a misspelt setting, and the failure tells of it.
 # Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
 # POSIX sh and curl 7.55 are needed. The same for Node: drain-and-wait.mjs.
 set -u
@@ -15,12 +17,27 @@ if [ -z "${SMART_ROUTER_URL:-}" ] || [ -z "${POD_NAME:-}" ]; then
   echo 'SMART_ROUTER_URL and POD_NAME must be set'
   exit 1
 fi
+failed=0
+# Digits, and no more than a day: what this, Node and the router all understand. A leading zero would mean octal.
+seconds() {
+  seconds=${2:-$3}
+  case $seconds in
+    0?* | *[!0-9]* | ??????*) ;;
+    *) [ "$seconds" -le 86400 ] && return ;;
+  esac
+  echo "$1 must be a whole number of seconds from 0 to 86400: $3 is used instead"
+  seconds=$3
+  failed=1
+}
 # terminationGracePeriodSeconds must be longer than this.
-timeout=${DRAIN_TIMEOUT_SECONDS:-3600}
+seconds DRAIN_TIMEOUT_SECONDS "${DRAIN_TIMEOUT_SECONDS:-}" 3600
+timeout=$seconds
 # One request; proxies cut what is silent for longer than a minute or two.
-step=${DRAIN_WAIT_SECONDS:-50}
+seconds DRAIN_WAIT_SECONDS "${DRAIN_WAIT_SECONDS:-}" 50
+step=$seconds
 # Longer than RECONCILE_INTERVAL of the routers; then a pod is known again, and within its next report its calls are.
-unknown=${DRAIN_UNKNOWN_SECONDS:-75}
+seconds DRAIN_UNKNOWN_SECONDS "${DRAIN_UNKNOWN_SECONDS:-}" 75
+unknown=$seconds
 report=15
 [ "$unknown" -lt "$report" ] && report=$unknown
 deadline=$(($(date +%s) + timeout))
@@ -48,7 +65,7 @@ while :; do
   [ -n "$live" ] && unknown_since=''
   if [ "$live" = 0 ] && [ $((now - last_unknown)) -ge "$report" ]; then
     echo "no calls left on $POD_NAME"
-    exit 0
+    exit $failed
   fi
   case $answer in
     *'"code":"pod_not_found"'*)
@@ -56,7 +73,7 @@ while :; do
       last_unknown=$now
       if [ $((now - unknown_since)) -ge "$unknown" ]; then
         echo "the router does not know $POD_NAME: nothing to wait for"
-        exit 0
+        exit $failed
       fi
       ;;
     *'"code":"invalid_request"'*)

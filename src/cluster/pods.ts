@@ -37,6 +37,8 @@ export class VersionExpired extends Error {
 
 export interface PodSource {
   readonly name: string;
+  /** The store was away, or another replica led: what the source remembers of earlier lists says nothing now. */
+  startOver?(): void;
   /** Everything there is, at least as new as the moment of asking. */
   list(signal: AbortSignal): Promise<PodList>;
   /**

@@ -14,10 +14,13 @@ import type { Clock } from '../clock.js';
 import type { ClusterPod, PodSource } from './pods.js';
 
 export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock): PodSource {
-  // A pod cannot report to routers that do not run: silence counts from the first list on.
+  // A pod cannot report to routers that do not run, nor to a store that is away: silence counts from the first list.
   let firstListAt: number | undefined;
   return {
     name: 'registered',
+    startOver() {
+      firstListAt = undefined;
+    },
     async list() {
       firstListAt ??= clock.monotonic();
       const longestMs = clock.monotonic() - firstListAt;
@@ -25,6 +28,8 @@ export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock):
       const pods = reported.map(({ name, silentMs, metadata }) => ({
         ...wishesOf(metadata),
         name,
+        // Whose UID it is only the pod says, in its report: a list that is a moment old must not bring back the one before.
+        uid: '',
         state: Math.min(silentMs, longestMs) > ttlMs ? ('not_ready' as const) : ('ready' as const),
         mustReport: true,
       }));

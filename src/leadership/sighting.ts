@@ -50,8 +50,9 @@ export class Sighting {
     return living === undefined || (living.writer === writer && !this.#isGone);
   }
 
-  /** Never shorter than our own: a record written by hand may say anything. */
+  /** Never shorter than our own: a record written by hand may say anything, and deleting it must be a way out. */
   #patienceMs({ durationMs }: HeldRecord): number {
-    return Math.max(this.#durationMs, Math.min(durationMs, longestDurationMs));
+    const longestMs = this.#isGone ? 4 * this.#durationMs : longestDurationMs;
+    return Math.max(this.#durationMs, Math.min(durationMs, longestMs));
   }
 }

@@ -44,10 +44,14 @@ export class Placer {
     this.#options = options;
   }
 
-  /** What a list says. */
+  /**
+   * What a list of this version says. A pod is as the list has it at that version, however long ago its object was
+   * written: so it is the list's version that may be too old, not the object's.
+   */
   async place(
     epoch: string,
     pods: readonly ClusterPod[],
+    version: string,
     counts: Placed,
     signal: AbortSignal,
   ): Promise<void> {
@@ -56,7 +60,7 @@ export class Placer {
         if (!signal.aborted)
           await this.#apply(
             epoch,
-            batch.filter((pod) => this.#isNews(pod)),
+            batch.filter((pod) => !this.#knowsNewer(pod.name, version) && this.#note(pod)),
             counts,
           );
       });
@@ -131,7 +135,10 @@ export class Placer {
 
   /** Not older than the last word about this pod; then it is the last word from now on. */
   #isNews({ name, version }: Pick<ClusterPod, 'name' | 'version'>): boolean {
-    if (this.#knowsNewer(name, version)) return false;
+    return !this.#knowsNewer(name, version) && this.#note({ name, version });
+  }
+
+  #note({ name, version }: { name: string; version?: string | undefined }): true {
     const number = numberOf(version);
     if (number !== undefined) {
       this.#seen.set(name, number);

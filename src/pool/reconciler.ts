@@ -59,7 +59,7 @@ export class Reconciler {
     const listed = new Set(pods.map(({ name }) => name));
     const missing = known.filter((name) => !listed.has(name));
     await this.#clear(epoch, missing, known.length, version, counts, signal);
-    await placer.place(epoch, pods, counts, signal);
+    await placer.place(epoch, pods, version, counts, signal);
     if (signal.aborted) return counts;
     placer.forgetBefore(version, listed);
     onListed?.(version, this.#startsOver);

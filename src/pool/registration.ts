@@ -4,13 +4,19 @@ import type { TierConfig } from '../calls/tiers.js';
 import type { ClusterPod } from '../cluster/pods.js';
 import { wantedPool } from './assignment.js';
 
+/** A pod that announces itself is ready as soon as it reports again, whichever router hears it; not with the next list. */
+function suspensionOf(state: ClusterPod['state'], source: string): PodRegistration['suspended'] {
+  if (state === 'not_ready' && source === 'registered') return 'awaiting_report';
+  return state === 'not_ready' || state === 'terminating' ? state : '';
+}
+
 export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: string): PodRegistration {
   const { name, uid, state, restarts, startedAt, mustReport, tier, merchant } = pod;
   return {
     name,
     uid,
     pool: wantedPool(tiers, pod),
-    suspended: state === 'not_ready' || state === 'terminating' ? state : '',
+    suspended: suspensionOf(state, source),
     idleGoes: state === 'not_ready',
     restarts,
     startedAt,

@@ -58,6 +58,7 @@ export class Term {
       log,
       ...(onCallsLost ? { onCallsLost } : {}),
     });
+    source.startOver?.();
     const reconciler = new Reconciler({
       source,
       placer,
@@ -102,6 +103,7 @@ export class Term {
 
   /** Syncs now instead of at its time. */
   nudge(): void {
+    this.#options.source.startOver?.();
     this.#reconcile.nudge();
   }
 

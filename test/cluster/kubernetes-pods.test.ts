@@ -263,7 +263,7 @@ describeEngines('a malformed pod object', (engine) => {
           const pod = observePod(object);
           if (!pod) return;
           expect(['ready', 'not_ready', 'terminating', 'gone']).toContain(pod.state);
-          await placer.place(store.epoch, [pod], nothingPlaced(), new AbortController().signal);
+          await placer.place(store.epoch, [pod], '', nothingPlaced(), new AbortController().signal);
         }),
         { numRuns: 300 },
       );

@@ -109,7 +109,7 @@ describeEngines('registered pods', (engine) => {
     clock.advance(60_000);
     await silent('a', 46_000);
     expect(await reconcile()).toMatchObject({ removed: 0, calls_lost: 0 });
-    expect(await suspension('a')).toBe('not_ready');
+    expect(await suspension('a')).toBe('awaiting_report');
     expect(await allocate('2')).toBeUndefined();
     await leader.store.calls.release('1', call?.fence);
     expect(await reconcile()).toMatchObject({ removed: 1 });

@@ -21,6 +21,8 @@ const secrets = configTable.filter(({ secret }) => secret === true).map(({ name 
 const deployment = (manifests: readonly Manifest[]) => only(manifests, 'Deployment');
 const podSpec = (manifests: readonly Manifest[]) => deployment(manifests).spec.template.spec;
 const container = (manifests: readonly Manifest[]) => podSpec(manifests).containers[0];
+const targets = ({ spec }: Manifest): string[] =>
+  spec.ports.map(({ targetPort }: { targetPort: string }) => targetPort);
 const env = (manifests: readonly Manifest[]): EnvEntry[] => container(manifests).env;
 
 describeWith('helm', 'the chart', () => {
@@ -138,12 +140,10 @@ describeWith('helm', 'the chart', () => {
     it('selects its own pods, and names ports that they have', () => {
       const { labels } = deployment(manifests).spec.template.metadata;
       const ports = container(manifests).ports.map((port: { name: string }) => port.name);
-      const service = only(manifests, 'Service');
+      const services = manifests.filter(({ kind }) => kind === 'Service');
       expect(selects(deployment(manifests).spec.selector.matchLabels, labels)).toBe(true);
-      expect(selects(service.spec.selector, labels)).toBe(true);
-      expect(ports).toEqual(
-        expect.arrayContaining(service.spec.ports.map((port: { targetPort: string }) => port.targetPort)),
-      );
+      for (const { spec } of services) expect(selects(spec.selector, labels)).toBe(true);
+      expect(ports).toEqual(services.flatMap(targets));
       expect(selects(only(manifests, 'PodDisruptionBudget').spec.selector.matchLabels, labels)).toBe(true);
       const policy = only(manifests, 'NetworkPolicy');
       expect(selects(policy.spec.podSelector.matchLabels, labels)).toBe(true);
@@ -169,15 +169,26 @@ describeWith('helm', 'the chart', () => {
       ]);
     });
 
-    it('has time to stop: the endpoints first, then what is in flight, and a little more', () => {
+    it('has time to stop: the endpoints first, then what is in flight, the Lease, and a little more', () => {
       const sleep = Number(container(manifests).lifecycle.preStop.exec.command[1]);
-      const shutdown = Number.parseInt(
-        env(manifests).find(({ name }) => name === 'SHUTDOWN_TIMEOUT')?.value ?? '',
-        10,
-      );
+      const seconds = (variable: string) =>
+        Number.parseInt(env(manifests).find(({ name }) => name === variable)?.value ?? '0', 10);
+      const release = seconds('LEADER_ELECTION_RENEW_DEADLINE') / 3;
       expect(container(manifests).lifecycle.preStop.exec.command[0]).toBe('sleep');
       expect(sleep).toBeGreaterThan(0);
-      expect(podSpec(manifests).terminationGracePeriodSeconds).toBeGreaterThan(sleep + shutdown);
+      const { terminationGracePeriodSeconds } = podSpec(manifests);
+      expect(Number.isInteger(terminationGracePeriodSeconds)).toBe(true);
+      expect(terminationGracePeriodSeconds).toBeGreaterThanOrEqual(
+        sleep + seconds('SHUTDOWN_TIMEOUT') + release + 5,
+      );
+    });
+
+    it('has room for all outcomes of records that may wait on disk', () => {
+      const [, most] =
+        /RECORDS_SPOOL_FOLDER.*at most (\d+) MB are kept/.exec(readText('docs/configuration.md')) ?? [];
+      const [{ emptyDir }] = podSpec(manifests).volumes;
+      expect(emptyDir.sizeLimit).toMatch(/^\d+Mi$/);
+      expect(Number.parseInt(emptyDir.sizeLimit, 10)).toBeGreaterThan(Number(most));
     });
 
     it('is replaced without a moment with fewer routers, and lies over zones and nodes', () => {
@@ -192,14 +203,20 @@ describeWith('helm', 'the chart', () => {
       ).toEqual(['topology.kubernetes.io/zone', 'kubernetes.io/hostname']);
     });
 
-    it('may reach DNS, Redis and the Kubernetes API, and Postgres only where it is asked for', () => {
+    it('may reach DNS, Redis and the Kubernetes API, and Postgres and the web only where asked for', () => {
       const { egress } = only(manifests, 'NetworkPolicy').spec;
       const ports = egress.map((rule: { ports: { port: number }[] }) => [
         ...new Set(rule.ports.map(({ port }) => port)),
       ]);
       const usual = [[53], [6379, 26379], [443, 6443]];
-      expect(ports).toEqual(values === 'everything' ? [...usual, [5432]] : usual);
+      expect(ports).toEqual(values === 'everything' ? [...usual, [5432], [80, 443]] : usual);
     });
+  });
+
+  it('every secret of the router may be a key of your own Secret', () => {
+    const taken = env(render('minimal')).flatMap(({ valueFrom }) => valueFrom?.secretKeyRef?.key ?? []);
+    expect(secrets.filter((name) => !taken.includes(name))).toEqual([]);
+    expect(taken).toEqual(expect.arrayContaining(['REDIS_URL', 'DATABASE_URL']));
   });
 
   it('three replicas by default, and as many as the autoscaler says with one', () => {
@@ -219,13 +236,33 @@ describeWith('helm', 'the chart', () => {
     expect(kinds).not.toEqual(expect.arrayContaining(['Ingress']));
     expect(kinds).not.toEqual(expect.arrayContaining(['HorizontalPodAutoscaler']));
     const all = render('everything');
-    const service = only(all, 'Service');
-    expect(selects(only(all, 'ServiceMonitor').spec.selector.matchLabels, service.metadata.labels)).toBe(
-      true,
+    const { selector, endpoints } = only(all, 'ServiceMonitor').spec;
+    const watched = all.filter(
+      ({ kind, metadata }) => kind === 'Service' && selects(selector.matchLabels, metadata.labels),
     );
-    expect(service.spec.ports.map(({ name }: { name: string }) => name)).toContain(
-      only(all, 'ServiceMonitor').spec.endpoints[0].port,
-    );
+    expect(watched.map(({ metadata }) => metadata.name)).toEqual(['calls-smart-router-metrics']);
+    expect(watched[0]?.spec.ports.map(({ name }: { name: string }) => name)).toEqual([endpoints[0].port]);
+  });
+
+  it.each(['ClusterIP', 'NodePort', 'LoadBalancer'])(
+    'a Service of type %s shows the API; the metrics, which ask for no key, stay inside the cluster',
+    (type) => {
+      const services = render('minimal', `service.type="${type}"`, 'service.annotations={"a":"b"}').filter(
+        ({ kind }) => kind === 'Service',
+      );
+      expect(services.map((service) => [service.metadata.name, service.spec.type, targets(service)])).toEqual(
+        [
+          ['calls-smart-router', type, ['http']],
+          ['calls-smart-router-metrics', 'ClusterIP', ['metrics']],
+        ],
+      );
+      expect(services.map(({ metadata }) => metadata.annotations)).toEqual([{ a: 'b' }, undefined]);
+    },
+  );
+
+  it('the longest name leaves room for what is put behind it', () => {
+    for (const { kind, metadata } of render('everything', `fullnameOverride="${'a'.repeat(63)}"`))
+      if (kind === 'Service') expect(metadata.name.length).toBeLessThanOrEqual(63);
   });
 
   it('the ingress shows the webhooks to the world, and no operator’s API', () => {
@@ -268,6 +305,8 @@ describeWith('helm', 'the chart', () => {
     expect(stdout).toContain('rollout status deployment/calls-smart-router');
     expect(stdout).toContain('http://calls-smart-router.voice.svc:8080');
     expect(stdout).toContain('on the ports 6379, 26379 only');
+    expect(stdout).toContain('has the key DATABASE_URL, set networkPolicy.egress.postgres.enabled');
+    expect(stdout).toContain('fetch pages, set networkPolicy.egress.web.enabled');
   });
 });
 
@@ -277,8 +316,9 @@ describe('the chart’s values', () => {
   it('every variable of the router is a value, comes from the Secret, or is the chart’s own', () => {
     const ownList = readText('deploy/helm/smart-router/templates/_checks.tpl').matchAll(/^- ([A-Z_]+)$/gm);
     const own = [...ownList].map(([, name = '']) => name).filter((name) => name !== 'NODE_EXTRA_CA_CERTS');
-    // Not offered: the pods come from Kubernetes, found through the service account, and there are always keys.
-    const without = ['STATIC_PODS', 'REGISTERED_POD_TTL', 'KUBECONFIG', 'AUTH_DISABLED'];
+    // Not offered: the pods come from Kubernetes, found through the service account, there are always keys, and no
+    // engine is embedded.
+    const without = ['STATIC_PODS', 'REGISTERED_POD_TTL', 'KUBECONFIG', 'AUTH_DISABLED', 'DATABASE_FOLDER'];
     const covered = [...Object.keys(schema.properties.config.properties), ...own, ...without];
     const names = configTable.map(({ name }) => name);
     expect(covered.filter((name) => !names.includes(name))).toEqual([]);

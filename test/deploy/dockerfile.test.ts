@@ -1,9 +1,11 @@
 /** The image, as far as it can be judged without building it: what the Dockerfile says, and a run of what it leaves. */
-import { spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { Worker as Thread } from 'node:worker_threads';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describeOnePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import { readText, root } from './manifests.js';
 
@@ -65,9 +67,47 @@ describe('the Dockerfile', () => {
   });
 });
 
+/** The build stage, with this machine's packages in place of `npm ci`; the folder holds what it copies and no more. */
+const stage = mkdtempSync(join(tmpdir(), 'smart-router-build-'));
+let building: { status: number | null; output: string };
+beforeAll(() => {
+  const ignored = readText('.dockerignore')
+    .split('\n')
+    .flatMap((line) => (line.startsWith('**/*') ? [line.slice('**/*'.length)] : []));
+  for (const args of argsOf(build, 'COPY')) {
+    const paths = args.split(/\s+/);
+    const target = paths.pop() ?? '';
+    for (const path of paths)
+      cpSync(root + path, join(stage, target, target.endsWith('/') ? basename(path) : ''), {
+        recursive: true,
+        filter: (name) => !ignored.some((ending) => name.endsWith(ending)),
+      });
+  }
+  symlinkSync(`${root}node_modules`, join(stage, 'node_modules'));
+  const [, command = ''] = argsOf(build, 'RUN');
+  const script = JSON.parse(readText('package.json')).scripts[command.replace('npm run ', '')] as string;
+  const { status, stdout, stderr } = spawnSync(process.execPath, script.split(' ').slice(1), {
+    cwd: stage,
+    encoding: 'utf8',
+  });
+  building = { status, output: stdout + stderr };
+});
+afterAll(() => rmSync(stage, { recursive: true, force: true }));
+
+it('what the build stage copies is enough to build it, all of it', () => {
+  expect(building).toEqual({ status: 0, output: '' });
+  const missing = (path: string) => !existsSync(join(stage, 'dist', path));
+  const sources = readdirSync(`${root}src`, { recursive: true, encoding: 'utf8' });
+  // Threads are started from their own file, which nobody imports.
+  expect(sources).toContain('records/heartbeat-thread.mjs');
+  const built = sources.flatMap((path) => (/\.(ts|mjs)$/.test(path) ? [path.replace(/\.ts$/, '.js')] : []));
+  expect(built.filter(missing)).toEqual([]);
+});
+
 describe('what is in the image', () => {
   const folder = mkdtempSync(join(tmpdir(), 'smart-router-image-'));
-  const wanted = [...copied(runtime), 'dist'].filter((path) => path !== 'LICENSE');
+  /** Modules are looked for beside the link, not beside what it points to: what is not linked is not there. */
+  const flags = ['--preserve-symlinks', '--preserve-symlinks-main'];
 
   /** The files of the last stage, and links to the packages that the prune leaves, by the lock file. */
   beforeAll(() => {
@@ -80,13 +120,12 @@ describe('what is in the image', () => {
       mkdirSync(dirname(join(folder, path)), { recursive: true });
       symlinkSync(root + path, join(folder, path));
     }
-    for (const path of wanted) cpSync(root + path, join(folder, path), { recursive: true });
+    for (const path of copied(runtime)) cpSync(root + path, join(folder, path), { recursive: true });
+    cpSync(join(stage, 'dist'), join(folder, 'dist'), { recursive: true });
   });
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-  /** Modules are looked for beside the link, not beside what it points to: what is not linked is not there. */
   function start(env: Record<string, string>) {
-    const flags = ['--preserve-symlinks', '--preserve-symlinks-main'];
     const child = spawn(process.execPath, [...flags, 'bin/smart-router.js', 'serve'], {
       cwd: folder,
       env: { HTTP_PORT: '0', METRICS_PORT: '0', POD_SOURCE: 'static', STATIC_PODS: 'a', ...env },
@@ -109,6 +148,37 @@ describe('what is in the image', () => {
       child.kill('SIGTERM');
     }
     expect({ code: await ended, output: output() }).toMatchObject({ code: 0 });
+  });
+
+  describeOnePostgres('with records', (postgres) => {
+    it('is enough to make the tables, to sign on as a worker, and for its heartbeat', async () => {
+      const { child, ended, output } = start({
+        REDIS_URL: 'redis://127.0.0.1:1',
+        DATABASE_URL: postgres.url,
+      });
+      try {
+        const pool = postgres.pool();
+        const worker = await until(
+          async () => (await pool.query('SELECT id FROM smart_router.workers')).rows[0]?.id,
+          'it has signed on',
+        );
+        // The router's own thread beats every ten seconds; another one of the same file says sooner whether it can.
+        const thread = new Thread(join(folder, 'dist/records/heartbeat-thread.mjs'), {
+          workerData: { config: { connectionString: postgres.url }, worker, intervalMs: 200 },
+          execArgv: flags,
+        });
+        try {
+          expect(
+            await new Promise((resolve, reject) => thread.once('message', resolve).once('error', reject)),
+          ).toBe('beat');
+        } finally {
+          await thread.terminate();
+        }
+      } finally {
+        child.kill('SIGTERM');
+      }
+      expect({ code: await ended, output: output() }).toMatchObject({ code: 0 });
+    });
   });
 
   it('has no engine of its own, and says so', async () => {

@@ -195,6 +195,43 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect(hook.output).not.toContain(apiKey);
   });
 
+  it.skipIf(program === undefined).each([
+    ['DRAIN_TIMEOUT_SECONDS', 'an hour', 3600],
+    ['DRAIN_TIMEOUT_SECONDS', '1h', 3600],
+    ['DRAIN_WAIT_SECONDS', '08', 50],
+    ['DRAIN_WAIT_SECONDS', '-1', 50],
+    ['DRAIN_UNKNOWN_SECONDS', 'NaN', 75],
+    ['DRAIN_UNKNOWN_SECONDS', '1.5', 75],
+    ['DRAIN_UNKNOWN_SECONDS', '86401', 75],
+    ['DRAIN_UNKNOWN_SECONDS', '99999999999999999999', 75],
+  ])(
+    `%s=%s: it says so in one line, drains with %i, and fails${missing}`,
+    async (setting, value, fallback) => {
+      const hook = startHook({ [setting]: value });
+      expect(await hook.ended).toBe(1);
+      expect(hook.output).toBe(
+        `${setting} must be a whole number of seconds from 0 to 86400: ${fallback} is used instead\nno calls left on gold-1\n`,
+      );
+    },
+  );
+
+  runs(`a misspelt number cuts no call${missing}`, async () => {
+    await allocate();
+    const hook = startHook({ DRAIN_TIMEOUT_SECONDS: '6O' });
+    await draining();
+    await until(() => hook.output.endsWith('1 live calls on gold-1\n'), 'it waits');
+    expect(hook.running).toBe(true);
+    await router.post('/release', { call_sid: 'CA1' }, bearer);
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toMatch(/no calls left on gold-1\n$/);
+  });
+
+  runs(`the numbers at both ends are numbers${missing}`, async () => {
+    const hook = startHook({ DRAIN_UNKNOWN_SECONDS: '0', DRAIN_TIMEOUT_SECONDS: '86400' });
+    expect(await hook.ended).toBe(0);
+    expect(hook.output).toBe('no calls left on gold-1\n');
+  });
+
   runs(`without its settings it says which${missing}`, async () => {
     const hook = startHook({ POD_NAME: '' });
     expect(await hook.ended).toBe(1);

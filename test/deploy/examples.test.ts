@@ -118,7 +118,8 @@ describe('the voice agents', () => {
 describeWith('helm', 'the agents and the chart', () => {
   it('agree on the address of a release named smart-router in namespace voice', () => {
     const args = ['--namespace', 'voice', '--values', `${chart}/ci/minimal-values.yaml`];
-    const service = only(parse(run('helm', 'template', 'smart-router', chart, ...args).stdout), 'Service');
+    const { stdout } = run('helm', 'template', 'smart-router', chart, ...args);
+    const service = only(parse(stdout), 'Service', 'smart-router');
     const { name, namespace } = service.metadata;
     const agents = only(parse(readText('deploy/examples/voice-agent-statefulset.yaml')), 'StatefulSet');
     expect(envOf(agents, 'SMART_ROUTER_URL')).toBe(
@@ -146,6 +147,19 @@ describe('the proxy', () => {
     // The image finds the resolvers itself.
     expect(used.filter((name) => name !== 'NGINX_LOCAL_RESOLVERS' && !set.includes(name))).toEqual([]);
     expect(set).toContain('NGINX_ENTRYPOINT_LOCAL_RESOLVERS');
+  });
+
+  it('has as many workers as its memory carries, however large its node is', () => {
+    const number = (pattern: RegExp) => Number(pattern.exec(conf)?.[1]);
+    const workers = number(/^worker_processes (\d+);$/m);
+    const connections = number(/^ *worker_connections (\d+);$/m);
+    expect(workers).toBe(2);
+    const { requests, limits } = containerOf(proxy).resources;
+    // Measured: 7 MB for the 16,384 connections of a worker, 18 KB more for a call, which is two of them.
+    const idle = workers * (connections / 16_384) * 7 + 4;
+    expect(idle).toBeLessThan(Number.parseInt(requests.memory, 10));
+    expect(idle + (10_000 * 18) / 1024).toBeLessThan(Number.parseInt(limits.memory, 10));
+    expect((workers * connections) / 2).toBeGreaterThan(10_000);
   });
 
   it('lets running calls end when it is replaced', () => {

@@ -34,6 +34,46 @@ describe('the README of the chart', () => {
     expect(named.filter((name) => !known.includes(name) && !hook.includes(name))).toEqual([]);
   });
 
+  it('tells the same times to a new leader as the other texts, and as the jitter of the election allows', () => {
+    const row = (file: string, start: string) =>
+      readText(file)
+        .split('\n')
+        .find((line) => line.startsWith(`| ${start}`)) ?? '';
+    const within = (line: string) =>
+      [...(line.split('|').at(-2) ?? '').matchAll(/([\d.]+) s/g)].map(([, seconds]) => Number(seconds));
+    const readme = 'deploy/helm/smart-router/README.md';
+    const [died = 0, stopped = 0] = within(row(readme, 'the leader dies'));
+    expect(within(row('ARCHITECTURE.md', 'the leader dies'))).toEqual([died, stopped]);
+    expect(within(row('docs/operations.md', 'it dies'))).toEqual([died]);
+    expect(within(row('docs/operations.md', 'clean stop'))).toEqual([stopped]);
+    const apiIsBack = within(row(readme, 'the Kubernetes API is gone'));
+    expect(within(row('docs/operations.md', 'the API server is gone for all'))).toEqual(apiIsBack);
+    expect(text).toContain(`another leads within ${stopped} s.`);
+    const [durationSeconds, retrySeconds] = ['LEADER_ELECTION_DURATION', 'LEADER_ELECTION_RETRY_PERIOD'].map(
+      (name) => Number.parseInt(String(configTable.find((field) => field.name === name)?.fallback), 10),
+    ) as [number, number];
+    expect(stopped).toBeGreaterThan(1.2 * retrySeconds);
+    expect(died).toBeGreaterThan(durationSeconds + 1.2 * retrySeconds);
+  });
+
+  it('pages when the removal brake holds pods, as it promises', () => {
+    expect(text).toContain('`smart_router_removals_held` alerts');
+    const [table = ''] = found(/Page on the first five:\n\n(.*?)\n\n/gs);
+    const expressions = [...table.matchAll(/^\| `([^`]+)`/gm)].map(([, expression = '']) => expression);
+    expect(expressions.slice(0, 5)).toContain('max(smart_router_removals_held) > 0');
+  });
+
+  it('says what the hook believes, with the numbers of both hooks', () => {
+    const hook = readText('deploy/examples/drain-and-wait.mjs');
+    const [, unknown] = /'DRAIN_UNKNOWN_SECONDS', (\d+)/.exec(hook) ?? [];
+    const [, report] = /unknownMs, (\d+)_000/.exec(hook) ?? [];
+    expect(text).toContain(`\`DRAIN_UNKNOWN_SECONDS\` (${unknown}:`);
+    expect(text.replaceAll('\n', ' ')).toContain(`"no calls" only ${report} s after the last "unknown"`);
+    const sh = readText('deploy/examples/drain-and-wait.sh');
+    expect(sh).toContain(`"\${DRAIN_UNKNOWN_SECONDS:-}" ${unknown}\n`);
+    expect(sh).toContain(`report=${report}\n`);
+  });
+
   it('names commands that the router has', () => {
     const cli = readText('docs/cli.md');
     const commands = found(/`smart-router ((?:[a-z]+ ?)+)/g).map((command) => command.trim());

@@ -104,6 +104,42 @@ const cases: [what: string, base: string, sets: string[], message: string | RegE
     ['extraEnv=[{"name":"HTTP_PORT","value":"80"}]'],
     'extraEnv sets HTTP_PORT, which the chart sets itself',
   ],
+  [
+    'a label by which the pods are selected',
+    'minimal',
+    ['podLabels={"app.kubernetes.io/name":"x","team":"y"}'],
+    'podLabels sets app.kubernetes.io/name, by which Deployment and Services know their pods: leave it out',
+  ],
+  [
+    'the other label by which the pods are selected',
+    'minimal',
+    ['podLabels={"app.kubernetes.io/instance":"x"}'],
+    'podLabels sets app.kubernetes.io/instance, by which',
+  ],
+  [
+    'an annotation of the chart’s own',
+    'tryout',
+    ['podAnnotations={"checksum/secret":"x"}'],
+    'podAnnotations sets checksum/secret, which the chart sets itself',
+  ],
+  [
+    'a label of the monitor that the chart gives it',
+    'everything',
+    ['serviceMonitor.labels={"helm.sh/chart":"x"}'],
+    'serviceMonitor.labels sets helm.sh/chart, which the chart sets itself',
+  ],
+  [
+    'alerts that the network policy forbids',
+    'tryout',
+    ['secret.data.PAGERDUTY_ROUTING_KEY="example"'],
+    'secret.data.PAGERDUTY_ROUTING_KEY is set, but the NetworkPolicy forbids the way there: set networkPolicy.egress.web.enabled',
+  ],
+  [
+    'an embedded database',
+    'everything',
+    ['secret.data.DATABASE_URL="embedded"'],
+    /secret[./]data[./]DATABASE_URL/,
+  ],
   ['a misspelt value', 'minimal', ['replicas=5'], /replicas'? (is )?not allowed/],
   ['a misspelt variable', 'minimal', ['config.LEASE_TLL="15m"'], /LEASE_TLL'? (is )?not allowed/],
   [

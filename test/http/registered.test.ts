@@ -34,7 +34,7 @@ describeEngines('pods that announce themselves', (engine) => {
     await until(async () => (await router.get('/pod/idle')).status === 404, 'the idle one is gone');
     const busy = await until(async () => {
       const { body } = await router.get('/pod/busy');
-      return body.blocked_by === 'not_ready' && body;
+      return body.blocked_by === 'awaiting_report' && body;
     }, 'the busy one takes no new calls');
     expect(busy.calls).toEqual(['running']);
     expect((await report('idle', { tier: 'gold' })).status).toBe(200);

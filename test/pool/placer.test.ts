@@ -218,7 +218,7 @@ describeEngines('placing pods', (engine) => {
       stop.abort();
       return register(...args);
     });
-    await leader.placer.place(leader.store.epoch, many, nothingPlaced(), stop.signal);
+    await leader.placer.place(leader.store.epoch, many, '10', nothingPlaced(), stop.signal);
     expect(await known()).toHaveLength(50);
     spy.mockRestore();
     // What was not written counts as not seen.

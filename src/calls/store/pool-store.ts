@@ -20,7 +20,7 @@ export interface PodRegistration {
   /** Wanted by label or by hand; undefined lets the store choose by the targets. */
   pool: PoolId | undefined;
   /** Why it takes no calls although it is known, or empty. */
-  suspended: '' | 'terminating' | 'not_ready';
+  suspended: '' | 'terminating' | 'not_ready' | 'awaiting_report';
   /** It goes if it has neither a call nor a drain: nothing of it is worth keeping. */
   idleGoes?: boolean;
   /** More than the store knows of: the calls it had before the restart are lost. */

@@ -44,6 +44,11 @@ in the words of the values file.
   {{- if and $data.DATABASE_URL $v.networkPolicy.enabled (not $v.networkPolicy.egress.postgres.enabled) -}}
   {{- $problems = append $problems "secret.data.DATABASE_URL is set, but the NetworkPolicy forbids Postgres: set networkPolicy.egress.postgres.enabled" -}}
   {{- end -}}
+  {{- range $key := list "ALERT_WEBHOOK_URL" "PAGERDUTY_ROUTING_KEY" "RECORDS_REPORT_WEBHOOK_URL" -}}
+    {{- if and (get $data $key) $v.networkPolicy.enabled (not $v.networkPolicy.egress.web.enabled) -}}
+    {{- $problems = append $problems (printf "secret.data.%s is set, but the NetworkPolicy forbids the way there: set networkPolicy.egress.web.enabled" $key) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 
 {{- $election := $v.leaderElection -}}
@@ -73,6 +78,23 @@ in the words of the values file.
 {{- range $v.extraEnv -}}
   {{- if has .name $own -}}
   {{- $problems = append $problems (printf "extraEnv sets %s, which the chart sets itself: use the value that the comments in values.yaml name" .name) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* Twice the same key in one map: what a cluster makes of it is nobody's promise. */ -}}
+{{- range $key, $_ := include "smart-router.selectorLabels" . | fromYaml -}}
+  {{- if hasKey $v.podLabels $key -}}
+  {{- $problems = append $problems (printf "podLabels sets %s, by which Deployment and Services know their pods: leave it out (nameOverride changes the name)" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key := list "kubectl.kubernetes.io/default-container" "checksum/secret" -}}
+  {{- if hasKey $v.podAnnotations $key -}}
+  {{- $problems = append $problems (printf "podAnnotations sets %s, which the chart sets itself: leave it out" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key, $_ := include "smart-router.labels" . | fromYaml -}}
+  {{- if hasKey $v.serviceMonitor.labels $key -}}
+  {{- $problems = append $problems (printf "serviceMonitor.labels sets %s, which the chart sets itself: leave it out" $key) -}}
   {{- end -}}
 {{- end -}}
 
@@ -107,4 +129,9 @@ in the words of the values file.
 - PLIVO_AUTH_TOKEN
 - EXOTEL_WEBHOOK_TOKEN
 - DATABASE_URL
+- ALERT_WEBHOOK_URL
+- ALERT_WEBHOOK_SECRET
+- PAGERDUTY_ROUTING_KEY
+- RECORDS_REPORT_WEBHOOK_URL
+- RECORDS_REPORT_WEBHOOK_SECRET
 {{- end -}}

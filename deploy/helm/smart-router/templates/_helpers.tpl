@@ -25,6 +25,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{/* Tells the Service of the metrics from that of the API: a ServiceMonitor knows Services by their labels only. */}}
+{{- define "smart-router.metricsLabels" -}}
+app.kubernetes.io/component: metrics
+{{- end -}}
+
 {{- define "smart-router.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "smart-router.fullname" .) .Values.serviceAccount.name -}}

@@ -70,6 +70,7 @@ local function register(pod)
     event('pod_registered', 'pod', name, 'pool', pool, 'outcome', outcome)
   end
   -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
+  if ARGV[2] == '' then call('ZADD', P .. 'reported', digits(now), name) end
   if not current and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
   if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
     pod.suspended = 'awaiting_report'
