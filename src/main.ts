@@ -201,6 +201,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await checkStore(connection, config);
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
+      metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
       refresh.start();
       const started = manager.start();
       // Only a source that is always there is waited for, and not for ever: with the API server down, or a lock that

@@ -16,6 +16,7 @@ import { pods } from './commands/pods.js';
 import { recordsInspect } from './commands/records-inspect.js';
 import { recordsList } from './commands/records-list.js';
 import { recordsMigrate } from './commands/records-migrate.js';
+import { recordsReport } from './commands/records-report.js';
 import { recordsReset } from './commands/records-reset.js';
 import { recordsRetry } from './commands/records-retry.js';
 import { recordsStuck } from './commands/records-stuck.js';
@@ -54,7 +55,15 @@ export function createProgram(
   const removals = group(program, 'removals', 'show or confirm removals that the brake holds');
   for (const add of [removalsList, removalsConfirm]) add(removals, cli);
   const records = group(program, 'records', 'look at the records in the database, and bring stuck ones back');
-  for (const add of [recordsList, recordsStuck, recordsInspect, recordsReset, recordsRetry, recordsMigrate])
+  for (const add of [
+    recordsList,
+    recordsStuck,
+    recordsInspect,
+    recordsReset,
+    recordsRetry,
+    recordsReport,
+    recordsMigrate,
+  ])
     add(records, cli);
   program.commandsGroup('Configure a running router:');
   const tiers = group(program, 'tiers', 'show or replace the tier configuration');
@@ -99,7 +108,7 @@ function footer(): string {
   const codes = Object.entries(exitCodeMeanings).map(([code, what]) => `  ${code.padEnd(3)}  ${what}`);
   return `
 Examples:
-  $ smart-router demo                      a router with everything inside
+  $ smart-router demo                      three routers, a small cluster, and calls to watch
   $ smart-router status                    what the router at http://127.0.0.1:8080 does
   $ smart-router drain POD --wait 10m      empty a pod before it is stopped
   $ smart-router COMMAND --help            options and examples of one command

@@ -118,6 +118,20 @@ export class Metrics {
   readonly records = new RecordMetrics(this.registry);
 
   constructor({ processMetrics = true } = {}) {
+    // A series that is born with its first event hides that event from `increase`: what pages begins at 0.
+    for (const reason of ['removed', 'replaced', 'restarted']) this.callsLost.inc({ reason }, 0);
+    for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);
+    for (const operation of [
+      'allocate',
+      'release',
+      'renew',
+      'report',
+      'drain',
+      'register',
+      'sweep',
+      'snapshot',
+    ])
+      this.storeErrors.inc({ operation }, 0);
     if (!processMetrics) return;
     collectDefaultMetrics({ register: this.registry });
     // Gauges that are named like counters: promtool refuses them, and the ones by type say the same.
@@ -141,6 +155,7 @@ export class Metrics {
         this.#assigned.set({ tier }, assigned);
         this.#capacity.set({ tier }, capacity);
         this.#load.set({ tier }, activeCalls);
+        this.unmetDemand.inc({ tier }, 0);
       }
     }
     return this.registry.metrics();

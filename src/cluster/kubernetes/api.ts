@@ -79,6 +79,14 @@ function load({ KubeConfig }: typeof import('@kubernetes/client-node'), files: s
   const config = new KubeConfig();
   if (files.length === 0) {
     config.loadFromDefault();
+    // The library's last resort, where it has found nothing: very likely ourselves.
+    if (
+      config.getCurrentCluster()?.server === 'http://localhost:8080' &&
+      config.getCurrentUser()?.name === 'user'
+    )
+      throw new Error(
+        'there is neither; set KUBECONFIG, or POD_SOURCE=static or registered to run without Kubernetes',
+      );
     return config;
   }
   const present = files.filter(existsSync);
