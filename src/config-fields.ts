@@ -174,6 +174,16 @@ export function baseUrl(...schemes: readonly string[]): Kind<string> {
   };
 }
 
+/** An address that something is posted to; it may be a secret itself. */
+export const webhookUrl: Kind<string> = {
+  expects:
+    "an http:// or https:// address without blanks, user or password (a secret's file may end in a line break)",
+  read(text) {
+    const { protocol = '', username, password } = parseUrl(text) ?? {};
+    return check(text, /^https?:$/.test(protocol) && !username && !password);
+  },
+};
+
 const placeholders = { base: 'ws://h', pod: 'p', provider: 'twilio', template: 't', flow: '/v2' };
 
 /** The placeholders are filled in by the HTTP layer; here is only made sure that a URL comes out. */

@@ -53,7 +53,7 @@ function section<T extends Record<string, Field<unknown>>>(title: string, fields
   return Object.fromEntries(entries) as T;
 }
 
-const { boolean, choice, duration, line, minutes, orOff, secret, wholeNumber } = kinds;
+const { boolean, choice, duration, line, minutes, orOff, secret, webhookUrl, wholeNumber } = kinds;
 const interval = duration('100ms', '1h');
 const ofADay = duration('100ms', '24h');
 const port = wholeNumber(0, 65_535);
@@ -342,6 +342,39 @@ export const configFields = {
       '60',
       'A record in Processing without a claim for this long is stuck',
     ),
+    recordsReportEnabled: field(
+      'RECORDS_REPORT_ENABLED',
+      boolean,
+      'true',
+      'Whether there is a weekly report',
+    ),
+    recordsReportFolder: optional('RECORDS_REPORT_FOLDER', line(4_096), 'Where the weekly report is kept'),
+    recordsReportWebhookUrl: optional(
+      'RECORDS_REPORT_WEBHOOK_URL',
+      webhookUrl,
+      'Where the weekly report is sent',
+      hidden,
+    ),
+    recordsReportWebhookSecret: optional('RECORDS_REPORT_WEBHOOK_SECRET', secret(16), 'Signs it', hidden),
+  }),
+  ...section('Alerts', {
+    alertWebhookUrl: optional('ALERT_WEBHOOK_URL', webhookUrl, 'Where alerts are sent, as JSON', hidden),
+    alertWebhookSecret: optional('ALERT_WEBHOOK_SECRET', secret(16), 'Signs them', hidden),
+    pagerDutyRoutingKey: optional('PAGERDUTY_ROUTING_KEY', secret(1), 'Sends them to PagerDuty too', hidden),
+    pagerDutyUrl: field(
+      'PAGERDUTY_URL',
+      webhookUrl,
+      'https://events.pagerduty.com/v2/enqueue',
+      'Its Events API v2',
+      withPassword,
+    ),
+    pagerDutyLeastSeverity: field(
+      'PAGERDUTY_LEAST_SEVERITY',
+      choice('warning', 'critical', 'page'),
+      'critical',
+      'Less severe alerts are not sent to PagerDuty',
+    ),
+    alertIntervalMs: field('ALERT_INTERVAL', duration('100ms', '5m'), '15s', 'Time between two looks'),
   }),
   ...section('Logging', {
     logLevel: field(

@@ -120,6 +120,10 @@ function warningsOf(config: Config): string[] {
     warnings.push('RECORDS_MODULE is not used without DATABASE_URL');
   if (databaseUrl !== 'embedded' && databaseFolder !== undefined)
     warnings.push('DATABASE_FOLDER is used only with DATABASE_URL=embedded');
+  if (config.alertWebhookSecret !== undefined && config.alertWebhookUrl === undefined)
+    warnings.push('ALERT_WEBHOOK_SECRET is not used without ALERT_WEBHOOK_URL');
+  if (config.recordsReportWebhookSecret !== undefined && config.recordsReportWebhookUrl === undefined)
+    warnings.push('RECORDS_REPORT_WEBHOOK_SECRET is not used without RECORDS_REPORT_WEBHOOK_URL');
   if (podSource !== 'static' && staticPods)
     warnings.push(`STATIC_PODS is not used with POD_SOURCE=${podSource}`);
   return warnings;

@@ -77,6 +77,16 @@ describe('defaults', () => {
       zombieCleanupEnabled: true,
       zombieCleanupIntervalMs: 900_000,
       zombieStuckThresholdMs: 3_600_000,
+      recordsReportEnabled: true,
+      recordsReportFolder: undefined,
+      recordsReportWebhookUrl: undefined,
+      recordsReportWebhookSecret: undefined,
+      alertWebhookUrl: undefined,
+      alertWebhookSecret: undefined,
+      pagerDutyRoutingKey: undefined,
+      pagerDutyUrl: 'https://events.pagerduty.com/v2/enqueue',
+      pagerDutyLeastSeverity: 'critical',
+      alertIntervalMs: 15_000,
     });
   });
 
@@ -162,6 +172,11 @@ describe('values', () => {
       { recordsWorkflows: ['page-curation', 'sitemap-import'] },
     ],
     [{ RECORDS_WORKFLOWS: 'none' }, { recordsWorkflows: [] }],
+    [
+      { ALERT_WEBHOOK_URL: 'https://hooks.example/T0?to=team' },
+      { alertWebhookUrl: 'https://hooks.example/T0?to=team' },
+    ],
+    [{ PAGERDUTY_LEAST_SEVERITY: 'Warning' }, { pagerDutyLeastSeverity: 'warning' }],
   ])('reads %j', (env, expected) => {
     expect(loadConfig(env)).toMatchObject(expected);
   });
@@ -201,6 +216,10 @@ describe('values', () => {
     expect(loadConfig({ RECORDS_MODULE: 'x.mjs', DATABASE_FOLDER: 'x' }).warnings).toEqual([
       'RECORDS_MODULE is not used without DATABASE_URL',
       'DATABASE_FOLDER is used only with DATABASE_URL=embedded',
+    ]);
+    expect(loadConfig({ ALERT_WEBHOOK_SECRET: key, RECORDS_REPORT_WEBHOOK_SECRET: key }).warnings).toEqual([
+      'ALERT_WEBHOOK_SECRET is not used without ALERT_WEBHOOK_URL',
+      'RECORDS_REPORT_WEBHOOK_SECRET is not used without RECORDS_REPORT_WEBHOOK_URL',
     ]);
   });
 });
@@ -250,6 +269,13 @@ describe('refusals', () => {
     [{ RECORDS_WORKFLOWS: 'wf6,wf8' }, 'none, or some of sitemap-import (wf6), page-curation (wf7)'],
     [{ RECORDS_WORKFLOWS: 'constructor' }, 'none, or some of'],
     [{ RECORDS_POOL_SIZE: '1' }, 'a whole number from 2 to 1000'],
+    [{ ALERT_WEBHOOK_URL: 'hooks.example/T0' }, 'an http:// or https:// address'],
+    [{ ALERT_WEBHOOK_URL: 'ftp://hooks.example' }, 'an http:// or https:// address'],
+    [{ RECORDS_REPORT_WEBHOOK_URL: 'https://hooks.example/T0\n' }, 'may end in a line break'],
+    [{ ALERT_WEBHOOK_SECRET: 'short' }, '16 to 512 visible ASCII characters'],
+    [{ PAGERDUTY_URL: 'events.pagerduty.com' }, 'an http:// or https:// address'],
+    [{ PAGERDUTY_LEAST_SEVERITY: 'info' }, 'one of warning, critical, page'],
+    [{ ALERT_INTERVAL: '10m' }, 'a duration from 100ms to 5m'],
     [{ NAMESPACE: 'Voice' }, 'a DNS label'],
     [{ LEADER_ELECTION_LOCK_NAME: 'a..b' }, 'a DNS name'],
     [{ POD_NAME: 'a\tb' }, 'without control characters'],
@@ -363,6 +389,8 @@ describe('secrets', () => {
       expect(problemOf({ REDIS_URL })).not.toContain('hunter2');
     }
     expect(problemOf({ PUBLIC_URL: 'https://u:hunter2@h' })).not.toContain('hunter2');
+    expect(problemOf({ PAGERDUTY_URL: 'https://u:hunter2@h' })).not.toContain('hunter2');
+    expect(problemOf({ ALERT_WEBHOOK_URL: 'https://hunter2@h/hunter2' })).not.toContain('hunter2');
     expect(problemOf({ DATABASE_URL: 'mysql://u:hunter2@h/db' })).toContain('mysql://u:********@h/db');
   });
 

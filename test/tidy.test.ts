@@ -156,6 +156,12 @@ describe('folders', () => {
     expect(offences('src/client', allowed)).toEqual([]);
   });
 
+  it('records and workflows know nothing of calls, pods and HTTP', () => {
+    const strangers = ['calls', 'http', 'cli', 'pool', 'cluster', 'leadership', 'client', 'demo'];
+    for (const folder of ['src/records', 'src/workflows'])
+      expect(offences(folder, (target) => !within(target, ...strangers))).toEqual([]);
+  });
+
   it('only the command line starts the demo', () => {
     const outside = sources.filter(({ path }) => !/^src\/(cli|demo)\//.test(path));
     const found = outside.flatMap((file) =>
@@ -235,7 +241,9 @@ describe('dependencies', () => {
 
   it('every version is exact', () => {
     const all = { ...manifest.dependencies, ...manifest.optionalDependencies, ...manifest.devDependencies };
-    expect(Object.entries(all).filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))).toEqual([]);
+    expect(Object.entries(all).filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))).toEqual(
+      [],
+    );
   });
 
   it('the lock file names no download address: every registry and mirror will do', () => {

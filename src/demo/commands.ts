@@ -27,6 +27,7 @@ export function commandsOf(deeds: Deeds, story: Story, quit: () => void): Comman
     act('d', 'delete', 'delete an agent', () => deeds.remove()),
     act('f', 'lose-redis', 'flush Redis', () => deeds.loseStore()),
     act('x', 'pause-redis', 'pause Redis', () => deeds.pauseStore()),
+    act('w', 'kill-worker', 'kill a worker', () => deeds.killWorker()),
     act('a', 'api', 'API server down/up', () => deeds.switchApi()),
     act('u', 'rush', 'rush hour', () => deeds.rush()),
     { key: 'p', word: 'story', what: 'story on/off', run: () => story.toggle() },

@@ -14,6 +14,7 @@ import type { Ledger } from './ledger.js';
 import { count, inSeconds, type LineKind } from './lines.js';
 import type { Narrator } from './narrator.js';
 import type { Operator } from './operator.js';
+import type { RecordPlane } from './records/plane.js';
 import type { Roster, RosterEntry } from './roster.js';
 import type { Routers } from './routers.js';
 import { agentCount, seconds, setOf } from './scenery.js';
@@ -32,6 +33,7 @@ export interface DeedsOptions {
   chronicle: Chronicle;
   ledger: Ledger;
   operator: Operator;
+  records: RecordPlane;
   tell: (kind: LineKind, text: string) => void;
   sleep: (seconds: number) => Promise<void>;
   later: (afterSeconds: number, work: () => Promise<unknown>) => void;
@@ -146,6 +148,16 @@ export class Deeds {
     engine.resume();
     this.#isStorePaused = false;
     if (!signal.aborted) tell('redis', 'answers again');
+  }
+
+  /** What becomes of its records is told by their book: see records/book.ts. */
+  async killWorker(): Promise<void> {
+    const { records } = this.#options;
+    const { leftOut } = records.view();
+    if (leftOut !== undefined) return this.#say(`there are no records: ${leftOut}`);
+    const killed = records.kill();
+    if (!killed) return this.#say('no worker runs at the moment');
+    this.#say(`kill ${killed.name}, which holds ${count(killed.records, 'record')} (SIGKILL)`);
   }
 
   async switchApi(): Promise<void> {

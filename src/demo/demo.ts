@@ -1,10 +1,12 @@
 /**
  * The demo: a small Kubernetes cluster inside this process, with StatefulSets of voice agents and people who call
  * them, and three real routers around it, each a process of its own, that elect a leader and follow the cluster with
- * their real client. On top, a story and a keyboard: leaders die, agents roll, Redis forgets.
+ * their real client. Beside it records: a PostgreSQL, sites to read, and workers that import and curate them. On top,
+ * a story and a keyboard: leaders and workers die, agents roll, Redis forgets.
  *
  * It promises that what is shown happened: calls are counted where they are heard, by callers and agents, not where
- * the routers say so; a line without ▸ is an event of the store, of the cluster or of a process.
+ * the routers say so, records where their rows change; a line without ▸ is an event of a store, of the cluster or of a
+ * process.
  *
  * It fails softly: a caller that gets no agent hangs up, an error of the simulation is one line and the show goes on.
  * Everything it starts ends with it. Its weakness: audio takes no time here, so an agent never waits for a call that
@@ -29,9 +31,18 @@ import type { LineKind } from './lines.js';
 import { Narrator } from './narrator.js';
 import { Operator, type RouterStatus } from './operator.js';
 import { freePort } from './port.js';
+import { RecordPlane } from './records/plane.js';
 import { Roster } from './roster.js';
 import { Routers } from './routers.js';
-import { agentCount, chainOf, keyVariable, routerNames, seconds, setScene } from './scenery.js';
+import {
+  agentCount,
+  chainOf,
+  keyVariable,
+  recordsLeftOut,
+  routerNames,
+  seconds,
+  setScene,
+} from './scenery.js';
 import { Service } from './service.js';
 import { Show, type ShowOptions } from './show.js';
 import { Story } from './story.js';
@@ -89,8 +100,12 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
 
   const ledger = new Ledger();
   const chronicle = new Chronicle(chainOf);
+  const records = new RecordPlane({ clock, speed, leftOut: recordsLeftOut(env), tell, sleep, later, signal });
   // Started last, stopped first; the summary is the last word.
-  const stops: (() => Promise<void> | void)[] = [() => show.close(ledger, chronicle.counts)];
+  const stops: (() => Promise<void> | void)[] = [
+    () => show.close(ledger, chronicle.counts, records.view()),
+    () => records.close(),
+  ];
   const stopAll = async () => {
     stopping.abort();
     for (const stop of stops.splice(0).reverse()) await stop();
@@ -159,13 +174,25 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       },
     });
     const operator = new Operator(url, config.adminKey);
-    const shared = { clock, dice, engine, cluster, routers, narrator, roster, fleet, agents, callers };
+    const shared = {
+      clock,
+      dice,
+      engine,
+      cluster,
+      routers,
+      narrator,
+      roster,
+      fleet,
+      agents,
+      callers,
+      records,
+    };
     const deeds = new Deeds({ ...shared, chronicle, ledger, operator, tell, sleep, later, signal });
     const story = new Story({ dice, callers, deeds, tells: options.story ?? true, sleep, later, signal });
     const commands = commandsOf(deeds, story, options.onQuit);
 
     let status: RouterStatus | undefined;
-    const view = () => look({ routers, narrator, roster, agents, fleet, deeds, ledger }, status);
+    const view = () => look({ routers, narrator, roster, agents, fleet, deeds, ledger, records }, status);
     show.open({
       url,
       takenPort: port === config.httpPort ? undefined : config.httpPort,
@@ -184,13 +211,15 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     later(0, async () => {
       for (let ms = 0; !signal.aborted; ms += statusEveryMs) {
         status = await operator.status();
-        if (ms % (poolsEverySeconds * 1000) === 0 && ms > 0) show.pools(now(), view());
+        if (ms % (poolsEverySeconds * 1000) === 0 && ms > 0) show.numbers(now(), view());
         await clock.sleep(statusEveryMs, signal);
       }
     });
     await untilReady({ clock, signal, routers, operator });
     if (!signal.aborted) {
       tell('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
+      // Last, so that nobody waits for it.
+      records.start();
       story.start();
     }
     return { url, command: (text) => obey(commands, text, later, tell), stop: stopAll };

@@ -1,6 +1,7 @@
 /** One picture of the stage as lines of text, for a terminal of any size: what does not fit is cut off. */
 import { version } from '../version.js';
 import { count, format, type Line, type Paint, type Style } from './lines.js';
+import type { KindCounts } from './records/book.js';
 import type { Cell, CellState, View } from './view.js';
 
 export interface FrameOptions {
@@ -45,6 +46,8 @@ export function frame(options: FrameOptions): string[] {
     labelled('calls', callsLine(view, paint), paint),
     labelled('latest', latestCall ? format(latestCall, paint).replace(/^.*? {2}/, '') : '', paint),
     '',
+    ...recordLines(view, paint),
+    '',
   ].filter((line) => line !== '' || rows >= roomyRows);
   const bottom = [...(rows >= roomyRows ? [''] : []), ...keyLines(options)];
   const room = Math.max(3, rows - top.length - bottom.length - 1);
@@ -78,12 +81,16 @@ function routersLine({ routers }: View, paint: Paint): string {
 
 const pad = (text: string) => text.padEnd(16);
 
-function behindLine({ storeAnswers, apiAnswers }: View, paint: Paint): string {
+function behindLine({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
   const part = (answers: boolean, name: string) =>
     answers
       ? `${paint('green', '■')} ${pad(name)}`
       : `${paint('red', '✕')} ${paint('red', pad(`${name}: silent`))}`;
-  return `${part(storeAnswers, 'Redis')}  ${part(apiAnswers, 'Kubernetes API')}`;
+  return [
+    part(storeAnswers, 'Redis'),
+    part(apiAnswers, 'Kubernetes API'),
+    ...(records.isOpen && records.leftOut === undefined ? [part(true, 'PostgreSQL')] : []),
+  ].join('  ');
 }
 
 function poolLines({ pools }: View, paint: Paint): string[] {
@@ -140,6 +147,32 @@ function callsLine({ ledger }: View, paint: Paint): string {
   ];
   return parts.join('  ');
 }
+
+function recordLines({ records }: View, paint: Paint): string[] {
+  const { leftOut, isOpen, sitemaps, pages, workers, stuck, twice } = records;
+  if (leftOut !== undefined) return [labelled('records', paint('dim', `left out: ${leftOut}`), paint)];
+  if (!isOpen) return [labelled('records', paint('dim', 'PostgreSQL starts'), paint)];
+  const kind = ({ queued, running, done, failed, latest }: KindCounts) =>
+    `${`${queued} queued  ${running} running  ${done} done  ${failed} failed`.padEnd(kindWidth)}  ${paint('dim', latest)}`;
+  const never = (n: number, text: string, style: Style) => paint(n === 0 ? 'green' : style, `${n} ${text}`);
+  const drawn = workers.map(({ name, state, records: held }) => {
+    if (state === 'down') return `${paint('red', '✕')} ${paint('dim', padWorker(`${name} ended`))}`;
+    if (state === 'starting') return `${paint('dim', '·')} ${paint('dim', padWorker(`${name} starts`))}`;
+    return `${paint('green', held > 0 ? '■' : '□')} ${padWorker(`${name} holds ${held}`)}`;
+  });
+  return [
+    labelled('sitemaps', kind(sitemaps), paint),
+    labelled('pages', kind(pages), paint),
+    labelled(
+      'workers',
+      [...drawn, never(stuck, 'stuck', 'yellow'), never(twice, 'finished twice', 'red')].join('  '),
+      paint,
+    ),
+  ];
+}
+
+const kindWidth = 42;
+const padWorker = (text: string) => text.padEnd(17);
 
 function labelled(label: string, text: string, paint: Paint): string {
   return ` ${paint('dim', label.padEnd(labelWidth))}${text}`;

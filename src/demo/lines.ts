@@ -38,6 +38,9 @@ const looks = {
   agent: { style: 'blue' },
   roll: { style: 'yellow' },
   redis: { style: 'magenta' },
+  worker: { style: 'cyan' },
+  records: { style: 'magenta' },
+  site: { style: 'dim' },
   api: { style: 'magenta' },
   ready: { style: 'green' },
   /** What the demo does by itself or was told to do, so that nobody takes it for the router's work. */

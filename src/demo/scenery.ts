@@ -71,6 +71,15 @@ export const seconds = {
   agentRestarts: 1.5,
   routerRestarts: 5,
   storePause: 5,
+  /** Between two sites that appear, and how long one may be silent. */
+  site: 4.5,
+  siteSilence: 4,
+  /** Of the workers on records; in production 10, 45 and 20. */
+  heartbeat: 1,
+  workerIsDead: 5,
+  sweep: 2,
+  /** Later than its records come back: they go to the other one. */
+  workerRestarts: 10,
 } as const;
 
 /**
@@ -95,6 +104,11 @@ export function keyVariable(env: NodeJS.ProcessEnv): string | undefined {
   return ['SMART_ROUTER_ADMIN_KEY', 'SMART_ROUTER_API_KEY'].find((name) => env[name]);
 }
 
+/** Why there are no records, if the caller wants none. Another database than the demo's own is never used. */
+export function recordsLeftOut(env: NodeJS.ProcessEnv): string | undefined {
+  return env.DATABASE_URL === 'off' ? 'DATABASE_URL is off' : undefined;
+}
+
 export interface Scene {
   /** What the demo itself listens to: address, key, store. */
   config: Config;
@@ -105,7 +119,8 @@ export interface Scene {
 /**
  * The caller's environment with what the demo must decide itself. A `REDIS_URL` is honoured, but under a prefix
  * of the demo's own: its pods must never replace real ones, whatever shell it is started from. A `KUBECONFIG` is
- * not: the only cluster here is the simulated one.
+ * not: the only cluster here is the simulated one. Nor is a `DATABASE_URL`: records are made up, and belong in no
+ * database but the demo's own.
  */
 export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): Scene {
   const key = keyVariable(env);

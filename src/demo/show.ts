@@ -12,6 +12,7 @@ import type { Command } from './commands.js';
 import { frame } from './frame.js';
 import type { Ledger } from './ledger.js';
 import { count, format, isAboutOneCall, type Line, type Paint, painter } from './lines.js';
+import type { RecordsView } from './records/plane.js';
 import type { View } from './view.js';
 
 export interface ShowOptions {
@@ -74,12 +75,13 @@ export class Show {
     if (this.#options.quiet) return;
     if (!this.isStage) this.#print(format(line, this.#paint));
     else if (isAboutOneCall(line)) this.#latestCall = line;
-    else this.#lines.push(line);
+    // The stage has them in a place of their own.
+    else if (line.kind !== 'site') this.#lines.push(line);
     if (this.#lines.length > mostLines) this.#lines.shift();
   }
 
-  /** The pools as the routers have them at this moment; the stage shows them always. */
-  pools(at: string, { pools, ledger }: View): void {
+  /** The pools as the routers have them at this moment, and how far the records are; the stage shows them always. */
+  numbers(at: string, { pools, ledger, records }: View): void {
     if (this.isStage) return;
     const shown = pools.map(({ set, cells, numbers }) => {
       const name = this.#paint('bold', set.name);
@@ -93,9 +95,11 @@ export class Show {
     });
     const text = `${shown.join('  ')}  (${count(ledger.live, 'call')})`;
     this.line({ at, kind: 'other', label: 'pools', text });
+    if (records.isOpen && records.leftOut === undefined)
+      this.line({ at, kind: 'records', text: recordsText(records) });
   }
 
-  close(ledger: Ledger, counts: Chronicle['counts']): void {
+  close(ledger: Ledger, counts: Chronicle['counts'], records: RecordsView): void {
     this.#cancelPicture();
     if (!this.#opening) return;
     if (this.isStage) {
@@ -114,7 +118,7 @@ export class Show {
       ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
-    this.#print('', `  Stopped: ${parts.join(', ')}.`, '');
+    this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), '');
   }
 
   #draw(): void {
@@ -152,7 +156,8 @@ export class Show {
         : [`          (port ${takenPort} is taken, so this is the next free one)`]),
       '  Here    a simulated Kubernetes cluster with 20 voice agents, their callers, and 3 routers that are',
       '          processes of their own. A call tries gold, then standard, then basic (shared: 3 calls each).',
-      '          Merchant acme has 3 agents of its own.',
+      '          Merchant acme has 3 agents of its own. Beside it, on a PostgreSQL of its own: 2 workers that import',
+      '          the sitemaps of made-up sites and read their pages.',
       '  Do      a word and Enter (or a key, on a terminal):',
       `          ${commands.map(({ word }) => word).join(', ')}`,
       '  Try     in another terminal:',
@@ -171,4 +176,26 @@ export class Show {
   #print(...lines: string[]): void {
     this.#options.write(`${lines.join('\n')}\n`);
   }
+}
+
+function recordsText({ sitemaps, pages, stuck, twice }: RecordsView): string {
+  const parts = Object.entries({ sitemaps, pages }).map(
+    ([name, { queued, running, done, failed }]) =>
+      `${name} ${queued} queued ${running} running ${done} done ${failed} failed`,
+  );
+  return [...parts, `${stuck} stuck`, `${twice} finished twice`].join(' · ');
+}
+
+function recordsSummary({ sitemaps, pages, twice, returned, kills }: RecordsView): string[] {
+  const done = sitemaps.done + pages.done;
+  const failed = sitemaps.failed + pages.failed;
+  if (done + failed === 0) return [];
+  const parts = [
+    `${count(sitemaps.done, 'sitemap')} imported`,
+    `${count(pages.done, 'page')} curated`,
+    `${failed} failed`,
+    `${twice} finished twice`,
+    ...(kills > 0 ? [`${returned} came back from ${count(kills, 'killed worker')}`] : []),
+  ];
+  return [`  Records: ${parts.join(', ')}.`];
 }

@@ -23,6 +23,7 @@ type Chapter =
   | 'crash'
   | 'killLeader'
   | 'roll'
+  | 'killWorker'
   | 'loseStore'
   | 'merchantRush'
   | 'loseRelease'
@@ -33,7 +34,8 @@ const opening: readonly (readonly [pauseSeconds: number, Chapter])[] = [
   [9, 'crash'],
   [8, 'killLeader'],
   [10, 'roll'],
-  [32, 'loseStore'],
+  [16, 'killWorker'],
+  [16, 'loseStore'],
   [10, 'loseRelease'],
 ];
 const pauseSeconds = [10, 15] as const;
@@ -54,6 +56,7 @@ export class Story {
       crash: () => deeds.crash(),
       killLeader: () => deeds.endLeader('kill'),
       roll: () => deeds.roll(),
+      killWorker: () => deeds.killWorker(),
       loseStore: () => deeds.loseStore(),
       merchantRush: () => deeds.merchantRush(),
       loseRelease: () => deeds.loseRelease(),

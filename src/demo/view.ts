@@ -5,6 +5,7 @@ import type { Fleet } from './fleet.js';
 import type { Ledger } from './ledger.js';
 import type { Narrator } from './narrator.js';
 import type { PoolNumbers, RouterStatus } from './operator.js';
+import type { RecordPlane, RecordsView } from './records/plane.js';
 import type { Roster } from './roster.js';
 import type { ReplicaState, Routers } from './routers.js';
 import { type AgentSet, agentCount, sets } from './scenery.js';
@@ -25,6 +26,7 @@ export interface View {
   pools: { set: AgentSet; cells: Cell[]; numbers: PoolNumbers | undefined }[];
   roll: { version: number; done: number; total: number; isRolling: boolean };
   ledger: Ledger;
+  records: RecordsView;
 }
 
 export interface ViewSources {
@@ -35,10 +37,11 @@ export interface ViewSources {
   fleet: Fleet;
   deeds: Deeds;
   ledger: Ledger;
+  records: RecordPlane;
 }
 
 export function look(
-  { routers, narrator, roster, agents, fleet, deeds, ledger }: ViewSources,
+  { routers, narrator, roster, agents, fleet, deeds, ledger, records }: ViewSources,
   status: RouterStatus | undefined,
 ): View {
   const cellOf = (name: string): Cell => {
@@ -58,5 +61,6 @@ export function look(
     })),
     roll: { version: fleet.version, done: fleet.renewed, total: agentCount, isRolling: fleet.isRolling },
     ledger,
+    records: records.view(),
   };
 }

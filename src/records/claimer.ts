@@ -2,6 +2,10 @@
  * Takes the next batch. If the database refuses one of its rows (a constraint that was added after the row, a trigger),
  * the rows are taken one by one, and the one that is refused is left alone for an hour: it would otherwise stand at
  * the head of the queue and keep everybody behind it.
+ *
+ * An answer may be lost after the claim has been made. Then this worker holds records that it does not know of, and as
+ * it lives nobody else would take them before their timeout: so before it claims again it gives back whatever is newer
+ * than what it knows. For that, one claim follows the other.
  */
 import type { Clock } from '../clock.js';
 import type { Logger } from '../observe/log.js';
@@ -23,22 +27,43 @@ export interface ClaimerOptions {
 
 export class Claimer {
   readonly #options: ClaimerOptions;
+  #turn: Promise<unknown> = Promise.resolve();
+  #latestToken = 0n;
+  #mayHoldUnknown = false;
 
   constructor(options: ClaimerOptions) {
     this.#options = options;
   }
 
-  async claim(): Promise<Claim[]> {
+  claim(): Promise<Claim[]> {
+    const mine = this.#turn.then(() => this.#claim());
+    this.#turn = mine.catch(() => {});
+    return mine;
+  }
+
+  async #claim(): Promise<Claim[]> {
     const { breaker, observer, workflow } = this.#options;
     try {
+      if (this.#mayHoldUnknown) await this.#giveBackUnknown();
       const claims = await this.#batch();
       breaker.succeeded();
       if (claims.length > 0) observer.claimed?.(workflow.name, claims.length);
       return claims;
     } catch (error) {
-      if (isSessionFault(error)) breaker.failed();
+      if (isSessionFault(error)) {
+        this.#mayHoldUnknown = true;
+        breaker.failed();
+      }
       throw error;
     }
+  }
+
+  async #giveBackUnknown(): Promise<void> {
+    const { store, worker, workflow, log } = this.#options;
+    const records = await store.giveBackUnknown(worker(), String(this.#latestToken));
+    this.#mayHoldUnknown = false;
+    if (records > 0)
+      log.info({ workflow: workflow.name, records }, 'a claim whose answer was lost has been given back');
   }
 
   async #batch(): Promise<Claim[]> {
@@ -68,8 +93,10 @@ export class Claimer {
     return claims;
   }
 
-  #take(most: number, only: string[] | null): Promise<Claim[]> {
+  async #take(most: number, only: string[] | null): Promise<Claim[]> {
     const { store, worker, workflow, clock } = this.#options;
-    return store.claim(worker(), most, workflow.timeoutMs, clock.monotonic(), only);
+    const claims = await store.claim(worker(), most, workflow.timeoutMs, clock.monotonic(), only);
+    for (const { token } of claims) if (BigInt(token) > this.#latestToken) this.#latestToken = BigInt(token);
+    return claims;
   }
 }

@@ -9,11 +9,13 @@ import { parentPort, workerData } from 'node:worker_threads';
 import pg from 'pg';
 
 const { config, worker, intervalMs } = workerData;
+/** A heartbeat that gets no answer is given up before the next but one, yet never in haste. */
+const patienceMs = Math.max(intervalMs, 2000);
 /** @type {pg.Client | undefined} */
 let client;
 
 async function connect() {
-  const fresh = new pg.Client({ ...config, connectionTimeoutMillis: intervalMs, query_timeout: intervalMs });
+  const fresh = new pg.Client({ ...config, connectionTimeoutMillis: patienceMs, query_timeout: patienceMs });
   fresh.on('error', () => {
     if (client === fresh) client = undefined;
   });

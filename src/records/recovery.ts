@@ -38,7 +38,7 @@ export interface RecoveryOptions {
   timeoutGrace?: DurationLike;
   /** For workflows that do not say it themselves. Default: 1 h. */
   stuckAfter?: DurationLike;
-  /** Default: 20 s. */
+  /** Default: 20 s. At most half of `deadAfter`. */
   fastEvery?: DurationLike;
   /** Default: 15 min. */
   slowEvery?: DurationLike;
@@ -109,7 +109,7 @@ class Recoverer implements Recovery {
         this.#observer.session?.(outcome);
       },
     });
-    const fastMs = ms(options.fastEvery, 20_000);
+    const fastMs = ms(options.fastEvery, Math.min(20_000, this.#deadMs / 2));
     // An outage between two looks would go unseen, and everybody's heartbeat would look dead.
     if (2 * fastMs > this.#deadMs)
       throw new ConfigError([

@@ -43,6 +43,8 @@ const lookAfterMs = 500;
 const askEveryMs = 5000;
 /** A handler that ignores its signal keeps its slot for so long. */
 const leaveBehindMs = 5000;
+/** And a transaction in which nothing happens, before that. */
+const endTransactionMs = 3000;
 const triesForSession = 3;
 const betweenTriesMs = 1000;
 
@@ -59,6 +61,7 @@ export class WorkflowRunner {
   #refilling: Promise<void> | undefined;
   #wake = new AbortController();
   #slots: Promise<void>[] = [];
+  readonly #rounds = new Set<Promise<BatchCounts>>();
   #lookAfter: Promise<void> | undefined;
 
   constructor(options: RunnerOptions) {
@@ -89,6 +92,7 @@ export class WorkflowRunner {
     await this.#refilling?.catch(() => {});
     await this.#giveBack([...this.#waiting].flatMap((waiting) => waiting.takeAll()));
     await Promise.all(this.#slots);
+    await Promise.allSettled(this.#rounds);
     await this.#options.finisher.idle();
     await this.#lookAfter;
   }
@@ -101,7 +105,13 @@ export class WorkflowRunner {
   }
 
   /** One batch, finished on return. */
-  async runOnce(): Promise<BatchCounts> {
+  runOnce(): Promise<BatchCounts> {
+    const round = this.#round().finally(() => this.#rounds.delete(round));
+    this.#rounds.add(round);
+    return round;
+  }
+
+  async #round(): Promise<BatchCounts> {
     const { finisher, workflow } = this.#options;
     const over = new AbortController();
     const lookAfter = this.#lookAfterRunning(over.signal);
@@ -222,13 +232,25 @@ export class WorkflowRunner {
     const { workflow, store, sessions, clock, finisher, observer, log } = this.#options;
     const startedMs = clock.monotonic();
     const onTrace = (note: string) => this.#notes.add(claim, note);
-    const running = new Running(claim, startedMs, { store, sessions, onTrace });
+    const endMs = startedMs + workflow.timeoutMs + endTransactionMs;
+    const endsInMs = () => Math.max(1000, endMs - clock.monotonic());
+    const running = new Running(claim, startedMs, { store, sessions, onTrace, endsInMs });
     this.#running.add(running);
     let failure: { error: unknown } | undefined;
-    const work = (async () => workflow.process(claim.record, running))().catch((error: unknown) => {
+    const fail = (error: unknown) => {
       failure = { error };
-    });
-    const left = await Promise.race([work.then(() => false), this.#leftBehind(running)]);
+    };
+    let left = false;
+    try {
+      const work: unknown = workflow.process(claim.record, running);
+      // A handler that has nothing to wait for is not made to: six promises per record would cost more than the rest.
+      if (isThenable(work)) {
+        const done = Promise.resolve(work).then(() => false, fail);
+        left = (await Promise.race([done, this.#leftBehind(running)])) === true;
+      }
+    } catch (error) {
+      fail(error);
+    }
     this.#running.delete(running);
     this.#notes.drop(claim);
     observer.processed?.(workflow.name, (clock.monotonic() - startedMs) / 1000);
@@ -242,7 +264,7 @@ export class WorkflowRunner {
     const { id, token } = claim;
     if (running.stopped instanceof ClaimLost) finisher.reject(id);
     else if (!failure) finisher.add({ id, token, error: null });
-    else if (failure.error instanceof SessionError) finisher.add(noSession(id, token));
+    else if (failure.error instanceof SessionError && !running.stopped) finisher.add(noSession(id, token));
     else finisher.add({ id, token, error: this.#messageOf(running, failure.error) });
   }
 
@@ -305,6 +327,10 @@ export class WorkflowRunner {
       log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'claims could not be looked at');
     }
   }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }
 
 const noSession = (id: string, token: string) => ({

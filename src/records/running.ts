@@ -16,6 +16,7 @@ export class Running implements RecordContext {
   readonly #store: RecordStore;
   readonly #sessions: Sessions;
   readonly #onTrace: (note: string) => void;
+  readonly #endsInMs: () => number;
   /** Made when somebody looks: most handlers are done before anything could happen to them. */
   #controller: AbortController | undefined;
   #reason: Error | undefined;
@@ -23,13 +24,14 @@ export class Running implements RecordContext {
   constructor(
     claim: Claim,
     startedMs: number,
-    parts: { store: RecordStore; sessions: Sessions; onTrace(note: string): void },
+    parts: { store: RecordStore; sessions: Sessions; onTrace(note: string): void; endsInMs(): number },
   ) {
     this.claim = claim;
     this.startedMs = startedMs;
     this.#store = parts.store;
     this.#sessions = parts.sessions;
     this.#onTrace = parts.onTrace;
+    this.#endsInMs = parts.endsInMs;
   }
 
   get signal(): AbortSignal {
@@ -49,14 +51,19 @@ export class Running implements RecordContext {
     this.#controller?.abort(reason);
   }
 
-  readonly trace = (note: string): void => {
-    this.#onTrace(String(note).slice(0, longestNote).replaceAll('\0', ''));
-  };
+  // Getters, so that a handler may take them out of the context, and so that one that does not costs nothing.
+  get trace(): RecordContext['trace'] {
+    return (note) => this.#onTrace(String(note).slice(0, longestNote).replaceAll('\0', ''));
+  }
 
-  readonly tx = async <T>(work: (client: PoolClient) => Promise<T>): Promise<T> => {
+  get tx(): RecordContext['tx'] {
+    return (work) => this.#tx(work);
+  }
+
+  async #tx<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
     if (this.#reason) throw this.#reason;
-    const assertHeld = async (client: PoolClient) => {
-      if (await this.#store.hold(client, this.claim)) return;
+    const assertHeld = async (client: PoolClient, last: boolean) => {
+      if (await this.#store.hold(client, this.claim, this.#endsInMs(), last)) return;
       const lost = new ClaimLost('the claim was lost: nothing of this transaction is kept');
       this.abort(lost);
       throw lost;
@@ -64,10 +71,10 @@ export class Running implements RecordContext {
     return this.#sessions.transaction(async (client) => {
       // First, because everybody locks the claim before the row: the other way round two could wait for each other.
       // The lock keeps the recovery away until the end; a person who resets the record by hand is noticed there.
-      await assertHeld(client);
+      await assertHeld(client, false);
       const result = await work(client);
-      await assertHeld(client);
+      await assertHeld(client, true);
       return result;
     });
-  };
+  }
 }

@@ -86,13 +86,18 @@ export class Sessions {
       throw new SessionError(`no session: ${messageOf(error)}`, { cause: error });
     }
     let broken: Error | undefined;
-    // A connection that dies between two statements emits this; without a listener it would end the process.
-    const onError = (error: Error) => {
-      broken = error;
-    };
+    let onError = (_: Error) => {};
+    // A connection that dies between two statements emits this; without a listener it would end the process. Whoever
+    // still works on it, or hangs, keeps no place in the pool for it.
+    const died = new Promise<never>((_, reject) => {
+      onError = (error) => {
+        broken = error;
+        reject(new SessionError(messageOf(error), { cause: error }));
+      };
+    });
     client.on('error', onError);
     try {
-      const result = await work(client);
+      const result = await Promise.race([work(client), died]);
       observe?.('ok');
       return result;
     } catch (error) {

@@ -140,6 +140,11 @@ export class RecordStore {
     return (await this.#run('giveBack', [this.table.workflowId, ...idsAndTokens(claims)])).length;
   }
 
+  /** What this worker was given by a claim whose answer never came: everything newer than the token. */
+  async giveBackUnknown(worker: number, token: string): Promise<number> {
+    return (await this.#run('giveBackUnknown', [this.table.workflowId, worker, token])).length;
+  }
+
   async lost(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
     const rows = await this.#run('lostClaims', [this.table.workflowId, ...columns(claims)]);
     return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
@@ -149,11 +154,15 @@ export class RecordStore {
     await this.#run('trace', [this.table.workflowId, ...columns(notes), notes.map(({ note }) => note)]);
   }
 
-  /** True while the claim holds; then nobody takes it before this transaction ends. */
-  async hold(client: PoolClient, claim: ClaimKey): Promise<boolean> {
+  /**
+   * True while the claim holds; then no recovery takes it before this transaction ends, which the database sees to
+   * after `endsInMs` without a statement. `last`: right before the commit.
+   */
+  async hold(client: PoolClient, claim: ClaimKey, endsInMs: number, last: boolean): Promise<boolean> {
     const { workflowId, queries } = this.table;
-    const args = [workflowId, claim.id, claim.token];
-    return (await this.sessions.queryOn(client, queries.holdClaim, args)).rowCount === 1;
+    const args = [workflowId, claim.id, claim.token, String(Math.ceil(endsInMs))];
+    const query = last ? queries.holdClaimLast : queries.holdClaim;
+    return (await this.sessions.queryOn(client, query, args)).rowCount === 1;
   }
 
   /** One batch of the fast sweep, or undefined while another replica is at it; `only` these, which may be `held`. */

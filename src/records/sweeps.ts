@@ -36,7 +36,7 @@ export class Sweeps {
   async claims(judges: boolean, signal: AbortSignal): Promise<void> {
     const { store, bounds, batchSize } = this.#options;
     const deadMs = judges ? bounds.deadMs : null;
-    await store.forget(batchSize, deadMs, bounds.graceMs);
+    await this.#all(() => store.forget(batchSize, deadMs, bounds.graceMs), signal);
     const take: Take = (most, only) => store.recoverClaims(most, deadMs, bounds.graceMs, only);
     await this.#drain(take, { unclaimed: false, judges }, signal);
   }
@@ -44,8 +44,8 @@ export class Sweeps {
   /** Rows in Processing that carry no claim of ours. */
   async unclaimed(signal: AbortSignal): Promise<void> {
     const { store, bounds, batchSize } = this.#options;
-    await store.forget(batchSize, bounds.deadMs, bounds.graceMs);
-    await store.sightUntimed(batchSize);
+    await this.#all(() => store.forget(batchSize, bounds.deadMs, bounds.graceMs), signal);
+    await this.#all(() => store.sightUntimed(batchSize), signal);
     const take: Take = (most, only) => store.recoverUnclaimed(most, bounds.afterMs, only);
     if (store.table.isIndexed || !store.table.hasBlocks) return await this.#drain(take, slow, signal);
     // Without an index every query would read the table from its beginning: so it is read once, piece by piece.
@@ -56,6 +56,11 @@ export class Sweeps {
         only.ids ? take(most, only) : store.recoverUnclaimed(most, bounds.afterMs, { blocks });
       await this.#drain(takeSome, slow, signal);
     }
+  }
+
+  /** Batch by batch, until one is not full. */
+  async #all(some: () => Promise<number>, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted && (await some()) >= this.#options.batchSize);
   }
 
   async #drain(take: Take, which: Which, signal: AbortSignal): Promise<void> {

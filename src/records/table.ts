@@ -8,8 +8,16 @@ import { quoteName, quoteText } from './identifiers.js';
 import { queries } from './queries.generated.js';
 import type { Workflow } from './workflow.js';
 
-/** `recoverBlocks` is recover_unclaimed over a range of blocks; `hold...` leaves records as they are, for a person. */
-export type QueryName = keyof typeof queries | 'recoverBlocks' | 'holdClaims' | 'holdUnclaimed';
+/**
+ * `recoverBlocks` is recover_unclaimed over a range of blocks; `holdClaims` and `holdUnclaimed` leave records as they
+ * are, for a person; `holdClaimLast` is hold_claim with the strong lock.
+ */
+export type QueryName =
+  | keyof typeof queries
+  | 'recoverBlocks'
+  | 'holdClaims'
+  | 'holdUnclaimed'
+  | 'holdClaimLast';
 
 export interface Table {
   /** Quoted, with its schema if the definition gave one. */
@@ -219,6 +227,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
     )))`,
     is_hold: String(policy === 'hold'),
     range: '',
+    lock: 'KEY SHARE',
   };
   const fill = (sql: string, more: Record<string, string> = {}) =>
     sql.replace(/\{(\w+)\}/g, (_, place: string) => {
@@ -231,6 +240,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
   return {
     ...(spelt as Record<keyof typeof queries, string>),
     recoverBlocks: fill(queries.recoverUnclaimed, { range: ' AND t.ctid >= $5::tid AND t.ctid < $6::tid' }),
+    holdClaimLast: fill(queries.holdClaim, { lock: 'UPDATE' }),
     holdClaims: fill(queries.recoverClaims, hold),
     holdUnclaimed: fill(queries.recoverUnclaimed, hold),
   };

@@ -81,6 +81,37 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
+  it('report says what was brought back in a week or in the time that is named, as Markdown or JSON', async () => {
+    expect(await run('records report')).toMatchObject({ code: 2 });
+    await run('records migrate');
+    await pool.query(`
+      WITH f AS (INSERT INTO smart_router.workflows (name) VALUES ('jobs') RETURNING id)
+      INSERT INTO smart_router.resets (workflow, record_id, at, reason, outcome, resets, stuck_seconds, trace)
+      SELECT f.id, r.id, r.at::timestamptz, 'dead_worker', 'requeued', 1, 70, 'doing it'
+      FROM f, (VALUES ('1', now() - interval '1 day'), ('2', '2026-01-05T00:00Z'), ('3', '2026-01-06T08:30Z')) AS r (id, at)`);
+    const { code, stdout, stderr } = await run('records report');
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^# Stuck records, \d{4}-\d\d-\d\d to \d{4}-\d\d-\d\d\n/);
+    expect(stdout).toMatch(/^\| jobs \| 1 \| 0 \| 1 \|/m);
+    const records = async (options: string) =>
+      documentOf(await run(`records report ${options} --json`)) as { records: number; since: string };
+    expect(await records('--until 2026-01-12')).toMatchObject({ success: true, records: 2, byHand: 0 });
+    expect(await records('--since 2026-01-06T10:30+02:00 --until 2026-01-07')).toMatchObject({ records: 1 });
+    expect(await records('--since 2026-01-06T08:30:01 --until 2026-01-07')).toMatchObject({
+      records: 0,
+      since: '2026-01-06T08:30:01.000Z',
+    });
+    expect(await run('records report --since 2026-01-12 --until 2026-01-05')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--since must be before --until'),
+    });
+    for (const time of ['yesterday', '2026-02-30', '2026-01-05T25:00', '7'])
+      expect(await run(`records report --until ${time}`)).toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining('It must be a time like 2026-11-09'),
+      });
+  });
+
   it('reset is a dry run until --apply, and leaves what somebody works on', async () => {
     await run('records migrate');
     await run('records list');

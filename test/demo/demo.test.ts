@@ -1,4 +1,4 @@
-/** The real binary with its three routers, at several times its pace, driven through its input as a script would. */
+/** The real binary with its routers and workers, at several times its pace, driven through its input as a script would. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
@@ -6,12 +6,15 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
 import { findOnPath } from '../support/engines.js';
+import { postgresKinds } from '../support/postgres.js';
 import { until } from '../support/until.js';
 
 const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
 /** Three routers start in a second or two each, on a busy machine in ten. */
 const waitMs = 60_000;
 const noCurl = findOnPath('curl') === undefined;
+/** Without it the demo leaves records out. */
+const hasPostgres = postgresKinds.some(({ name, available }) => name === 'embedded' && available() === true);
 
 class Demo {
   readonly child: ChildProcess;
@@ -38,8 +41,8 @@ class Demo {
     return /Open\s+(http:\S+)\//.exec(this.output)?.[1] ?? '';
   }
 
-  /** The routers, wherever the system tells who started whom. */
-  get routers(): number[] {
+  /** Routers, workers and the database, wherever the system tells who started whom. */
+  get children(): number[] {
     return process.platform === 'linux' ? childrenOf(this.child.pid as number) : [];
   }
 
@@ -57,7 +60,25 @@ class Demo {
   type(word: string): void {
     this.child.stdin?.write(`${word}\n`);
   }
+
+  /** Until one is killed that had something to lose. */
+  async killWorker(): Promise<{ worker: string; records: number }> {
+    for (;;) {
+      const mark = this.output.length;
+      this.type('kill-worker');
+      const answer = /worker +(\S+) was killed with (\d+) records?$|no worker runs/m;
+      await expect.poll(() => this.since(mark), { timeout: waitMs, interval: 50 }).toMatch(answer);
+      const [, worker, records] = answer.exec(this.since(mark)) ?? [];
+      if (worker !== undefined && Number(records) > 0) return { worker, records: Number(records) };
+    }
+  }
 }
+
+const recordParts = [
+  /^[\d:]{8} {2}site +\S+\.example has appeared: a sitemap, \d+ pages$/m,
+  /^[\d:]{8} {2}worker +worker-\d was killed with \d+ records?$/m,
+  /^[\d:]{8} {2}worker +worker-\d is up again$/m,
+];
 
 const started: Demo[] = [];
 function start(env: NodeJS.ProcessEnv = {}, ...args: string[]): Demo {
@@ -116,7 +137,13 @@ function listenSomewhere(): Promise<{ server: Server; port: number }> {
 
 describe('smart-router demo', { timeout: 2 * waitMs }, () => {
   test('tells its story without being asked, and ends with 0 on Ctrl-C', async () => {
-    const demo = start({ DEMO_SPEED: '8' });
+    // A database of its user's, which it must leave alone.
+    const { server, port } = await listenSomewhere();
+    let visitors = 0;
+    server.on('connection', () => {
+      visitors += 1;
+    });
+    const demo = start({ DEMO_SPEED: '8', DATABASE_URL: `postgres://somebody@127.0.0.1:${port}/theirs` });
     for (const part of [
       /^[\d:]{8} {2}leader +router-\d leads, [\d.]+ s after the start$/m,
       /^[\d:]{8} {2}ready +http:\S+ answers: 3 routers, 20 agents$/m,
@@ -131,23 +158,25 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
       /^[\d:]{8} {2}roll +all 20 agents run version 2 after [\d.]+ s; meanwhile \d+ calls? served, 0 cut$/m,
       /^[\d:]{8} {2}redis +everything is back after [\d.]+ s: \d+ agents registered, \d+ live calls? adopted$/m,
       /^[\d:]{8} {2}recovered CA-\d+ +↺ \S+-\d +zombie: /m,
+      ...(hasPostgres ? recordParts : []),
     ]) {
       await demo.until(part);
     }
-    const { routers } = demo;
+    const { children } = demo;
     demo.child.kill('SIGINT');
     expect(await demo.exited).toBe(0);
     expect(demo.output).toMatch(/ {2}Stopped: \d+ calls, \d+ served, 0 cut, 0 given twice,.*\.\n/);
     expect(demo.errors).toBe('');
     expect(demo.output).not.toMatch(/stumbled|\u001b\[/);
-    expect(routers.filter(isRunning)).toEqual([]);
+    expect(children.filter(isRunning)).toEqual([]);
     await expect(fetch(`${demo.url}/health`)).rejects.toThrow();
+    await new Promise((resolve) => server.close(resolve));
+    expect(visitors).toBe(0);
   });
 
   test('does what it is told: another router leads, agents roll without a cut, Redis is filled again', async () => {
-    const demo = start({ DEMO_SPEED: '4' }, '--no-story');
+    const demo = start({ DEMO_SPEED: '4', DATABASE_URL: 'off' }, '--no-story');
     await demo.until(/^[\d:]{8} {2}ready /m);
-    if (process.platform === 'linux') expect(demo.routers).toHaveLength(3);
 
     demo.type('kill-leader');
     const [killed] = await demo.until(/router +(router-\d) was killed while leading/);
@@ -176,19 +205,22 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     await demo.until(new RegExp(`adopted +a-long-call +→ ${pod} `));
     expect(await allocate(demo, 'a-long-call')).toBe(pod);
 
+    await demo.until(/^[\d:]{8} {2}records {3}left out: DATABASE_URL is off$/m);
+    demo.type('kill-worker');
+    await demo.until(/▸ there are no records: DATABASE_URL is off$/m);
     demo.type('dance');
     await demo.until(/▸ no command is called dance; there are: kill-leader, .*quit/);
-    const { routers } = demo;
+    const { children } = demo;
     demo.type('quit');
     expect(await demo.exited).toBe(0);
-    expect(routers.filter(isRunning)).toEqual([]);
+    expect(children.filter(isRunning)).toEqual([]);
     expect(demo.output).toMatch(/Stopped: \d+ calls, \d+ served, 0 cut, 0 given twice,/);
     expect(demo.output).not.toMatch(/stumbled| cut {7}/);
     expect(demo.errors).toBe('');
   });
 
   test.skipIf(noCurl)(
-    'the curl lines of the banner work as printed, with the key by name; killed, it takes its routers along',
+    'the curl lines of the banner work as printed, with the key by name; killed, it takes along whatever it has started',
     async () => {
       const key = 'a-key-for-the-demo-test';
       const demo = start({ SMART_ROUTER_ADMIN_KEY: key }, '--no-story');
@@ -208,16 +240,21 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
       expect((await fetch(`${demo.url}/`)).status).toBe(200);
       expect((await fetch(`${demo.url}/api/v1/status`)).status).toBe(401);
 
-      const { routers } = demo;
+      await demo.until(
+        hasPostgres ? /worker +worker-\d is up$[\s\S]*worker +worker-\d is up$/m : /records {3}left out/,
+      );
+      const { children } = demo;
+      // Three routers; two workers, the database and its guard.
+      if (process.platform === 'linux') expect(children).toHaveLength(hasPostgres ? 7 : 3);
       demo.child.kill('SIGKILL');
       await demo.exited;
-      await until(() => !routers.some(isRunning), 'its routers have ended');
+      await until(() => !children.some(isRunning), 'everything it has started has ended');
     },
   );
 
   test('takes the next free port, ends by itself after --seconds, and --quiet shows no call', async () => {
     const { server, port } = await listenSomewhere();
-    const demo = start({}, '--port', String(port), '--seconds', '2', '--quiet');
+    const demo = start({ DATABASE_URL: 'off' }, '--port', String(port), '--seconds', '2', '--quiet');
     expect(await demo.exited).toBe(0);
     await new Promise((resolve) => server.close(resolve));
     expect(demo.output).toContain(`port ${port} is taken`);
@@ -225,6 +262,31 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(demo.output).toMatch(/Stopped: [1-9]/);
     expect(demo.output).not.toContain('CA-1');
   });
+
+  test.skipIf(!hasPostgres)(
+    'the records of a killed worker come back and are finished, none of them twice',
+    async () => {
+      const demo = start({ DEMO_SPEED: '4' }, '--no-story');
+      await demo.until(/worker +worker-1 is up$/m);
+      await demo.until(/worker +worker-2 is up$/m);
+      const { worker, records } = await demo.killWorker();
+      await demo.until(new RegExp(`records +\\d+ records? of ${worker} came back after [\\d.]+ s$`, 'm'));
+      const all = records === 1 ? `the record of ${worker} is` : `all ${records} records of ${worker} are`;
+      await demo.until(
+        new RegExp(`records +${all} finished by .*worker-\\d.*; finished twice since the start: 0$`, 'm'),
+      );
+      await demo.until(new RegExp(`worker +${worker} is up again$`, 'm'));
+      const { children } = demo;
+      demo.type('quit');
+      expect(await demo.exited).toBe(0);
+      expect(children.filter(isRunning)).toEqual([]);
+      expect(demo.output).toMatch(
+        /Records: \d+ sitemaps? imported, \d+ pages curated, \d+ failed, 0 finished twice, [1-9]\d* came back from \d+ killed workers?\./,
+      );
+      expect(demo.output).not.toContain('stumbled');
+      expect(demo.errors).toBe('');
+    },
+  );
 
   test('refuses a wrong DEMO_SPEED in one line', async () => {
     const demo = start({ DEMO_SPEED: 'fast' });

@@ -2,10 +2,26 @@ import { describe, expect, test } from 'vitest';
 import { clip, frame } from '../../src/demo/frame.js';
 import { Ledger } from '../../src/demo/ledger.js';
 import { type Line, painter } from '../../src/demo/lines.js';
+import type { RecordsView } from '../../src/demo/records/plane.js';
 import { agentCount, sets } from '../../src/demo/scenery.js';
 import type { View } from '../../src/demo/view.js';
 
 const numbers = { type: 'exclusive', assigned: 6, available: 4, active_calls: 2, capacity: 6 };
+
+const records: RecordsView = {
+  leftOut: undefined,
+  isOpen: true,
+  sitemaps: { queued: 3, running: 1, done: 12, failed: 0, latest: 'linden-bakery.example/sitemap.xml' },
+  pages: { queued: 40, running: 6, done: 310, failed: 2, latest: 'linden-bakery.example/team: Team' },
+  workers: [
+    { name: 'worker-1', state: 'down', records: 0 },
+    { name: 'worker-2', state: 'up', records: 6 },
+  ],
+  stuck: 4,
+  twice: 0,
+  returned: 0,
+  kills: 1,
+};
 
 function view(change: Partial<View> = {}): View {
   return {
@@ -25,6 +41,7 @@ function view(change: Partial<View> = {}): View {
     })),
     roll: { version: 1, done: agentCount, total: agentCount, isRolling: false },
     ledger: new Ledger(),
+    records,
     ...change,
   };
 }
@@ -86,6 +103,31 @@ describe('the picture on the stage', () => {
     const red = (change: Partial<View>) => draw(change, { columns: 100, rows: 40 }, true).join('\n');
     expect(red({ ledger })).toContain('\u001b[31m1 cut');
     expect(red({})).toContain('\u001b[32m0 cut');
+  });
+
+  test('shows how far the records are, who works on them, and what is stuck', () => {
+    const picture = draw({}, { columns: 80, rows: 24 }).join('\n');
+    expect(picture).toMatch(/sitemaps +3 queued {2}1 running {2}12 done {2}0 failed +linden-bakery/);
+    expect(picture).toMatch(/pages +40 queued {2}6 running {2}310 done {2}2 failed +linden-bakery/);
+    expect(picture).toMatch(/workers +✕ worker-1 ended +■ worker-2 holds 6 +4 stuck {2}0 finished twice/);
+    expect(picture).toMatch(/backed by .*■ PostgreSQL/);
+  });
+
+  test('a record finished twice is red, a stuck one yellow until it has come back', () => {
+    const drawn = (change: Partial<RecordsView>) =>
+      draw({ records: { ...records, ...change } }, { columns: 100, rows: 40 }, true).join('\n');
+    expect(drawn({ twice: 1 })).toContain('\u001b[31m1 finished twice');
+    expect(drawn({})).toContain('\u001b[32m0 finished twice');
+    expect(drawn({})).toContain('\u001b[33m4 stuck');
+    expect(drawn({ stuck: 0 })).toContain('\u001b[32m0 stuck');
+  });
+
+  test('says why there are no records, or that they are on their way', () => {
+    const drawn = (change: Partial<RecordsView>) => draw({ records: { ...records, ...change } }).join('\n');
+    const without = drawn({ leftOut: 'DATABASE_URL is off' });
+    expect(without).toContain('records   left out: DATABASE_URL is off');
+    expect(without).not.toMatch(/PostgreSQL|worker-/);
+    expect(drawn({ isOpen: false, workers: [] })).toContain('records   PostgreSQL starts');
   });
 
   test('clips by what is seen and keeps the colours', () => {

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { ClaimLost, inspect } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';
-import { describePostgres } from '../support/postgres.js';
+import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import {
   gate,
@@ -223,5 +223,29 @@ describePostgres('the context of a handler', (postgres) => {
     expect(await resetsOf(pool)).toMatchObject([{ trace }]);
     busy.open();
     await run;
+  });
+});
+
+describeOnePostgres('a handler that hangs in its transaction', (postgres) => {
+  it('keeps its record no longer than its timeout and a moment', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    await pool.query('CREATE TABLE effects (page uuid)');
+    const workflow = pagesWorkflow({
+      timeout: '300ms',
+      process: ({ id }, ctx) =>
+        ctx.tx(async (client) => {
+          await client.query('INSERT INTO effects VALUES ($1)', [id]);
+          await new Promise<void>(() => {});
+        }),
+    });
+    const loop = startable(postgres, { pool: postgres.pool(), workflows: [workflow] });
+    // The database ends the transaction, and the connection with it; the pool gets its place back.
+    expect(await loop.runOnce()).toMatchObject({ claimed: 1, failed: 1 });
+    expect(await page(pool)).toMatchObject({
+      status: 'Failed',
+      error: expect.stringMatching(/^Timed out after 300ms: .*idle-in-transaction timeout/),
+    });
+    expect((await pool.query('SELECT FROM effects')).rowCount).toBe(0);
   });
 });

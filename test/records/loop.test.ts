@@ -3,6 +3,7 @@ import { expect, it } from 'vitest';
 import { createRecordLoop } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { describePostgres } from '../support/postgres.js';
+import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import {
   gate,
@@ -228,6 +229,45 @@ describePostgres('the record loop', (postgres) => {
     }, 'the batch ends');
     expect(begun).toHaveLength(1);
     expect(await ended).toMatchObject({ claimed: 3, completed: 1, rejected: 2 });
+  });
+
+  it('a claim whose answer was lost is given back before the next one, and costs no reset', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 10);
+    const proxy = await tcpProxy(postgres.port);
+    const url = postgres.url.replace(`:${postgres.port}/`, `:${proxy.port}/`);
+    const loop = startable(postgres, {
+      pool: postgres.pool({ connectionString: url }),
+      workflows: [pagesWorkflow({ batchSize: 4 })],
+      heartbeat: { every: '1h' },
+    });
+    expect(await loop.runOnce()).toMatchObject({ completed: 4 });
+    proxy.loseReplies();
+    const lost = loop.runOnce();
+    await until(async () => (await statuses(pool)).Processing === 4, 'the claim arrives');
+    proxy.reset();
+    await expect(lost).rejects.toThrow();
+    expect(await loop.runOnce()).toMatchObject({ claimed: 4, completed: 4 });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 2, completed: 2 });
+    expect(await statuses(pool)).toEqual({ Completed: 10 });
+    expect(loop.log.said('whose answer was lost')).toMatchObject([{ records: 4 }]);
+  });
+
+  it('stop waits for a batch that somebody runs by hand', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 3);
+    const busy = gate();
+    const workflow = pagesWorkflow({ concurrency: 1, process: () => busy.opened });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    const run = loop.runOnce();
+    await until(async () => (await statuses(pool)).Processing === 3, 'one runs, two wait');
+    const stopped = loop.stop();
+    await until(async () => (await statuses(pool)).Queued === 2, 'those that wait are given back');
+    expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(1);
+    busy.open();
+    await stopped;
+    expect(await run).toMatchObject({ claimed: 3, completed: 1 });
+    expect(await statuses(pool)).toEqual({ Completed: 1, Queued: 2 });
   });
 
   it('a row that may not be claimed is left alone, and keeps nobody behind it', async () => {

@@ -309,6 +309,11 @@ export class Model {
     expect(Object.fromEntries(rows.map(({ id, status }) => [id, status]))).toEqual(
       Object.fromEntries([...this.#records].map(([id, { state }]) => [id, state])),
     );
+    const { rows: claims } = await this.#pool.query<{ id: string; token: string | null; resets: number }>(
+      'SELECT record_id AS id, token, resets FROM smart_router.claims ORDER BY record_id',
+    );
+    const known = [...this.#claims].map(([id, { token, resets }]) => ({ id, token, resets }));
+    expect(claims).toEqual(known.sort((a, b) => (a.id < b.id ? -1 : 1)));
   }
 
   #waits(id: string): boolean {

@@ -44,12 +44,12 @@ describePostgres('recovery', (postgres) => {
          WHERE record_id = (SELECT id::text FROM pages WHERE url LIKE $2)`,
         [seconds, url],
       );
-    await aged(89, '%/1');
+    await aged(60, '%/1');
     await aged(91, '%/2');
     const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
     const { records } = await recovery.runOnce();
     expect(records).toMatchObject([{ reason: 'timed_out', outcome: 'requeued', worker: 'gone 4711' }]);
-    expect(Math.round(records[0]?.stuckSeconds ?? 0)).toBe(91);
+    expect(records[0]?.stuckSeconds).toBeGreaterThanOrEqual(91);
   });
 
   it.each([
@@ -273,7 +273,7 @@ describePostgres('recovery', (postgres) => {
 
   it('relations between its times are checked', () => {
     const given = { pool: postgres.pool(), workflows: [], log: memoryLog().log };
-    expect(() => createRecovery({ ...given, deadAfter: '30s' })).toThrow(
+    expect(() => createRecovery({ ...given, deadAfter: '30s', fastEvery: '20s' })).toThrow(
       'fastEvery (20s) must be at most half of deadAfter (30s)',
     );
     expect(() => createRecovery({ ...given, slowEvery: 'often' })).toThrow('"often" is no time');
@@ -347,10 +347,14 @@ describePostgres('a recovery that runs', (postgres) => {
     }
     await proxy.down();
     clock.advance(20_000);
-    await until(() => recovery.loops[0]?.crashes === 1, 'it crashes');
+    await until(() => (recovery.loops[0]?.crashes ?? 0) > 0, 'it crashes');
     await proxy.up();
-    await sleeping();
-    clock.advance(1000);
+    // A second connection that broke may cost a second crash.
+    await until(() => {
+      if (recovery.loops[0]?.rounds === 4) return true;
+      if (clock.sleepsMs.length >= 2) clock.advance(1000);
+      return false;
+    }, 'it is back');
     for (let n = 4; n <= 6; n += 1) {
       await rounds(n);
       await sleeping();

@@ -127,6 +127,6 @@ through(`through PgBouncer in transaction mode${available === true ? '' : ` [${a
     expect((await admin.query(beats)).rowCount).toBe(3);
     await admin.query("INSERT INTO pages (url) VALUES ('x')");
     await until(async () => (await statuses(admin)).Completed === 321, 'polling finds it');
-    expect(loops.flatMap(({ log }) => log.lines.filter(({ level }) => level >= 40))).toEqual([]);
+    expect(loops.flatMap(({ log }) => log.lines.filter(({ level }) => level >= 50))).toEqual([]);
   });
 }) as never);

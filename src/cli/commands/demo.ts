@@ -7,7 +7,7 @@ export function demo(parent: Command, cli: Cli): void {
   const command = describe(parent.command('demo'), {
     summary: 'run three routers with a simulated cluster around them, to look at and to break',
     about:
-      'Needs no Redis, no Kubernetes and no telephony. Nothing it starts outlives it. On a terminal it takes single keys, elsewhere words on lines of their own: kill-leader, stop-leader, roll, crash, delete, lose-redis, pause-redis, api, rush, story, quit.',
+      'Needs no Redis, no PostgreSQL, no Kubernetes and no telephony. Nothing it starts outlives it. On a terminal it takes single keys, elsewhere words on lines of their own: kill-leader, stop-leader, roll, crash, delete, lose-redis, pause-redis, kill-worker, api, rush, story, quit.',
     examples: [
       ['demo', ''],
       ['demo --plain --no-story', 'lines instead of a picture, and nothing happens but what you ask for'],
@@ -25,7 +25,7 @@ export function demo(parent: Command, cli: Cli): void {
     .option('--seconds <n>', 'end after so many seconds', wholeNumber(1, 1_000_000))
     .option('--quiet', 'only the banner and the summary')
     .option('--plain', 'lines instead of a picture, on a terminal too')
-    .option('--no-story', 'nothing happens by itself but calls');
+    .option('--no-story', 'nothing happens by itself but calls and records');
   command.action(async () => {
     cli.resident = true;
     const { port, seed, seconds, quiet, plain, story } = command.opts<DemoCommandOptions>();

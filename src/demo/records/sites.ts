@@ -1,0 +1,149 @@
+/**
+ * Sites that exist nowhere: small businesses with sitemaps (plain, packed, an index of several) and pages with a
+ * title and somebody to reach. A few are slow, a few are broken, as sites are. The same number gives the same site.
+ */
+import { gzipSync } from 'node:zlib';
+
+/** What a server answers; `never` keeps the connection open and says nothing. */
+export interface Answer {
+  status: number;
+  type: string;
+  body: string | Buffer;
+  /** In seconds of the demo's time. */
+  after: number | 'never';
+}
+
+export interface Site {
+  domain: string;
+  /** How many pages its sitemaps name. */
+  pages: number;
+  /** Where its first sitemap is. */
+  sitemap: string;
+  /** What it is, for people. */
+  about: string;
+  answers: ReadonlyMap<string, Answer>;
+}
+
+const places = ['linden', 'amber', 'river', 'copper', 'hazel', 'north', 'silver', 'cedar', 'harbour'];
+const trades = [
+  'bakery',
+  'dental',
+  'garage',
+  'florist',
+  'yoga',
+  'bikes',
+  'roofing',
+  'books',
+  'clinic',
+  'cafe',
+];
+const topics = ['about', 'contact', 'team', 'prices', 'hours', 'jobs', 'news', 'gallery', 'reviews', 'faq'];
+const people = ['Ada Brook', 'Ben Castle', 'Cleo Dunn', 'Dev Ellis', 'Eva Ford', 'Finn Grant'];
+
+const capital = (word: string) => `${word.charAt(0).toUpperCase()}${word.slice(1)}`;
+
+/** `origin` is where the site answers, its scheme and port around the domain: `(domain) => 'http://…'`. */
+export function makeSite(number: number, origin: (domain: string) => string): Site {
+  const place = places[number % places.length] as string;
+  const trade = trades[number % trades.length] as string;
+  const round = Math.floor(number / (places.length * trades.length));
+  const domain = `${place}-${trade}${round === 0 ? '' : `-${round + 1}`}.example`;
+  const name = `${capital(place)} ${capital(trade)}`;
+  const paths = ['/', ...topics.slice(0, 5 + (number % 6)).map((topic) => `/${topic}`)];
+  const answers = new Map<string, Answer>(
+    paths.map((path, i) => [path, pageAnswer({ path, name, domain, turn: 3 * number + i })]),
+  );
+  const list = (some: readonly string[]) => urlset(some.map((path) => `${origin(domain)}${path}`));
+  const site = (sitemap: string, about: string, files: Record<string, Answer>): Site => {
+    for (const [path, answer] of Object.entries(files)) answers.set(path, answer);
+    return { domain, pages: paths.length, sitemap, about, answers };
+  };
+  switch (number % 5) {
+    case 1: {
+      const half = Math.ceil(paths.length / 2);
+      const files = ['/sitemap-1.xml', '/sitemap-2.xml.gz'];
+      return site('/sitemap.xml', 'a sitemap index', {
+        '/sitemap.xml': xml(sitemapIndex(files.map((path) => `${origin(domain)}${path}`))),
+        '/sitemap-1.xml': xml(list(paths.slice(0, half))),
+        '/sitemap-2.xml.gz': packed(list(paths.slice(half))),
+      });
+    }
+    case 2:
+      return site('/sitemap.xml.gz', 'a packed sitemap', { '/sitemap.xml.gz': packed(list(paths)) });
+    case 4:
+      // Every other one has lost its sitemap.
+      if (number % 2 === 0)
+        return { domain, pages: 0, sitemap: '/sitemap.xml', about: 'a missing sitemap', answers };
+      return site('/sitemap.xml', 'a slow sitemap', { '/sitemap.xml': { ...xml(list(paths)), after: 3 } });
+    default:
+      return site('/sitemap.xml', 'a sitemap', { '/sitemap.xml': xml(list(paths)) });
+  }
+}
+
+function pageAnswer({
+  path,
+  name,
+  domain,
+  turn,
+}: {
+  path: string;
+  name: string;
+  domain: string;
+  turn: number;
+}): Answer {
+  const after = 0.8 + 0.3 * (turn % 7);
+  if (turn % 41 === 40) return { status: 500, type: 'text/html', body: 'Something went wrong.', after };
+  if (turn % 53 === 52) return { status: 200, type: 'application/pdf', body: '%PDF-1.7', after };
+  if (turn % 97 === 96) return { status: 200, type: 'text/html', body: '', after: 'never' };
+  const title = path === '/' ? name : `${capital(path.slice(1))}, ${name}`;
+  const body = html({ title, name, domain, path, person: people[turn % people.length] as string, turn });
+  return { status: 200, type: 'text/html; charset=utf-8', body, after: turn % 11 === 10 ? 3.5 : after };
+}
+
+function html(page: {
+  title: string;
+  name: string;
+  domain: string;
+  path: string;
+  person: string;
+  turn: number;
+}): string {
+  const { title, name, domain, path, person, turn } = page;
+  const mailbox = person.split(' ')[0]?.toLowerCase();
+  const contacts = [
+    `<a href="mailto:${mailbox}@${domain}">${person}</a>`,
+    ...(path === '/' || path === '/contact'
+      ? [
+          // Numbers that Ofcom keeps for films.
+          `<a href="tel:+4420794600${String(turn % 100).padStart(2, '0')}">Call us</a>`,
+          `<a href="https://www.facebook.com/${domain.replaceAll(/[^a-z]/g, '')}">Facebook</a>`,
+        ]
+      : []),
+  ];
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>${title}</title>
+<meta name="description" content="${name}: ${path === '/' ? 'welcome' : path.slice(1)}."></head>
+<body><h1>${title}</h1><p>${contacts.join(' ')}</p></body></html>
+`;
+}
+
+const xmlHead = '<?xml version="1.0" encoding="UTF-8"?>\n';
+const protocol = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"';
+
+function urlset(urls: readonly string[]): string {
+  const items = urls.map((url) => `<url><loc>${url}</loc></url>`).join('\n');
+  return `${xmlHead}<urlset ${protocol}>\n${items}\n</urlset>\n`;
+}
+
+function sitemapIndex(urls: readonly string[]): string {
+  const items = urls.map((url) => `<sitemap><loc>${url}</loc></sitemap>`).join('\n');
+  return `${xmlHead}<sitemapindex ${protocol}>\n${items}\n</sitemapindex>\n`;
+}
+
+const xml = (body: string): Answer => ({ status: 200, type: 'application/xml', body, after: 0.5 });
+const packed = (body: string): Answer => ({
+  status: 200,
+  type: 'application/gzip',
+  body: gzipSync(body),
+  after: 0.5,
+});

@@ -1,0 +1,315 @@
+/** Alerts and the weekly report of a router as `serve` starts it, with receivers on loopback. */
+import { createHmac } from 'node:crypto';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { describeConfig } from '../src/config.js';
+import { assignmentOf } from '../src/pool/assignment.js';
+import { type Received, type Receiver, startReceiver } from './observe/alerts-receiver.js';
+import { type Engine, embeddedValkey } from './support/engines.js';
+import { describeOnePostgres } from './support/postgres.js';
+import { jobsTable, recordsModule } from './support/records-module.js';
+import { startTestRouter, type TestRouter } from './support/router.js';
+import { SkippingClock } from './support/skipping-clock.js';
+import { until } from './support/until.js';
+
+let engine: Engine;
+beforeAll(async () => {
+  engine = await embeddedValkey();
+});
+afterAll(() => engine.stop());
+
+let prefix = 0;
+let clock: SkippingClock;
+beforeEach(() => {
+  prefix += 1;
+  clock = new SkippingClock();
+});
+
+async function serve(env: Record<string, string> = {}): Promise<TestRouter> {
+  const router = await startTestRouter(
+    engine.url,
+    // Rounds of the leader only when a test asks for them: three lists in a row would confirm a removal.
+    {
+      REDIS_KEY_PREFIX: `alerting${prefix}:`,
+      RECONCILE_INTERVAL: '1h',
+      CLEANUP_INTERVAL: '20m',
+      ALERT_INTERVAL: '100ms',
+      ...env,
+    },
+    { clock },
+  );
+  onTestFinished(() => router.stop());
+  return router;
+}
+
+async function receiver(path?: string): Promise<Receiver> {
+  const started = await startReceiver(path);
+  onTestFinished(() => started.end());
+  return started;
+}
+
+const told = ({ received }: Receiver) =>
+  received.map(({ body }) => `${body.event} ${body.condition} ${body.workflow ?? '-'} ${body.severity}`);
+
+const loopsOf = async (router: TestRouter) =>
+  (await router.get('/status')).body.loops as { name: string; rounds: number; last_error: string | null }[];
+const loopOf = async (router: TestRouter, name: string) =>
+  (await loopsOf(router)).find((loop) => loop.name === name);
+
+/** Whatever is to be told now has been: each loop has gone round twice since. */
+async function settled(router: TestRouter): Promise<void> {
+  for (const name of ['alerts-look', 'alerts']) {
+    const { rounds = 0 } = (await loopOf(router, name)) ?? {};
+    await until(async () => ((await loopOf(router, name))?.rounds ?? 0) >= rounds + 2, `${name} went round`);
+  }
+}
+
+const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
+
+/** Pods that the store knows and STATIC_PODS does not: the next list misses more than half of all. */
+async function holdRemovals({ context }: TestRouter): Promise<void> {
+  await context.pools.register(
+    '',
+    ghosts.map((name) => ({
+      name,
+      uid: '',
+      pool: 'pool:basic' as const,
+      suspended: '' as const,
+      mustReport: false,
+      metadata: '{}',
+    })),
+    assignmentOf(context.settings.tiers),
+  );
+  context.leadership.nudge();
+  await until(async () => (await context.pools.removals()).held.length === ghosts.length, 'they are held');
+}
+
+describe('a router without a database', () => {
+  it('tells once that the removal brake holds pods, signed, and once that it is over', async () => {
+    const hook = await receiver();
+    const router = await serve({ ALERT_WEBHOOK_URL: hook.url, ALERT_WEBHOOK_SECRET: 'the-alert-secret' });
+    await settled(router);
+    expect(told(hook)).toEqual([]);
+    await holdRemovals(router);
+    await until(() => hook.received.length > 0, 'it is told');
+    await settled(router);
+    expect(told(hook)).toEqual(['trigger pool.removals_held - critical']);
+    const { headers, text, body } = hook.received[0] as Received;
+    expect(body).toMatchObject({ source: 'router-under-test', details: { pods: 5 } });
+    const [, seconds, hex] = /^t=(\d+),v1=(\w+)$/.exec(String(headers['smart-router-signature'])) ?? [];
+    const hmac = createHmac('sha256', 'the-alert-secret').update(`${seconds}.${text}`);
+    expect(hex).toBe(hmac.digest('hex'));
+
+    await router.post('/removals/confirm', {});
+    await until(async () => (await router.context.pools.removals()).held.length === 0, 'they are gone');
+    await settled(router);
+    clock.skip(121_000);
+    await until(() => hook.received.length > 1, 'the end is told');
+    await settled(router);
+    expect(told(hook)).toEqual([
+      'trigger pool.removals_held - critical',
+      'resolve pool.removals_held - critical',
+    ]);
+  });
+
+  it('neither begins nor ends an alert while the store does not answer', async () => {
+    const hook = await receiver();
+    const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
+    await holdRemovals(router);
+    await until(() => hook.received.length > 0, 'it is told');
+    const rounds = async (name: string, more: number) => {
+      const now = () => router.context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
+      const goal = now() + more;
+      await until(() => now() >= goal, `${name} went round`, 20_000);
+    };
+    await engine.pause();
+    try {
+      // The first may have been answered before the pause.
+      await rounds('alerts-look', 2);
+      await rounds('alerts', 2);
+      clock.skip(121_000);
+      await rounds('alerts', 2);
+    } finally {
+      await engine.resume();
+    }
+    await settled(router);
+    expect(told(hook)).toEqual(['trigger pool.removals_held - critical']);
+    expect(await loopOf(router, 'alerts-look')).toMatchObject({ last_error: null, crashes: 0 });
+  });
+
+  it('pages through PagerDuty, and only what is severe enough', async () => {
+    const pagerDuty = await receiver('/v2/enqueue');
+    const env = { PAGERDUTY_ROUTING_KEY: 'the-routing-key', PAGERDUTY_URL: pagerDuty.url };
+    const router = await serve(env);
+    const actions = () => pagerDuty.received.map(({ body }) => `${body.event_action} ${body.dedup_key}`);
+    // In case the process before could not.
+    await until(() => pagerDuty.received.length > 0, 'what is over is told');
+    expect(actions()).toEqual(['resolve smart-router/pool.removals_held']);
+    await holdRemovals(router);
+    await until(() => pagerDuty.received.length > 1, 'it is told');
+    expect(actions()[1]).toBe('trigger smart-router/pool.removals_held');
+    expect(pagerDuty.received[1]?.body).toMatchObject({
+      routing_key: 'the-routing-key',
+      payload: { severity: 'critical', source: 'router-under-test' },
+    });
+
+    const strict = await receiver();
+    const other = await serve({ ...env, PAGERDUTY_URL: strict.url, PAGERDUTY_LEAST_SEVERITY: 'page' });
+    await until(async () => (await other.get('/status')).body.removals_held === 5, 'it sees them too');
+    await settled(other);
+    expect(strict.received).toEqual([]);
+  });
+
+  it('with two replicas only the leader tells the webhook', async () => {
+    const hook = await receiver();
+    const replica = (POD_NAME: string) =>
+      serve({ ALERT_WEBHOOK_URL: hook.url, LEADER_ELECTION_ENABLED: 'true', POD_NAME });
+    const leader = await replica('leader');
+    const follower = await replica('follower');
+    expect([leader.context.leadership.isLeader, follower.context.leadership.isLeader]).toEqual([true, false]);
+    await holdRemovals(leader);
+    await until(() => hook.received.length > 0, 'it is told');
+    await Promise.all([settled(leader), settled(follower)]);
+    expect(hook.received.map(({ body }) => body.source)).toEqual(['leader']);
+    expect(follower.logText()).toContain('alert: 5 pods are missing');
+  });
+
+  it('without a receiver has no loop for alerts', async () => {
+    const router = await serve();
+    expect((await loopsOf(router)).map(({ name }) => name)).toEqual(expect.arrayContaining(['settings']));
+    expect((await loopsOf(router)).filter(({ name }) => name.startsWith('alerts'))).toEqual([]);
+  });
+});
+
+describe('secrets', () => {
+  const secrets = {
+    ALERT_WEBHOOK_SECRET: 'SeCrEt-of-the-alerts',
+    PAGERDUTY_ROUTING_KEY: 'SeCrEt-routing-key',
+    RECORDS_REPORT_WEBHOOK_URL: 'https://reports.example/SeCrEt',
+    RECORDS_REPORT_WEBHOOK_SECRET: 'SeCrEt-of-the-report',
+  };
+
+  it('never stand in the log, whatever happens to a delivery, nor in the configuration that is shown', async () => {
+    const hook = await receiver('/SeCrEt/path');
+    const pagerDuty = await receiver();
+    // Refused for good, hung up on, not now, moved.
+    hook.answers = [{ status: 0 }, { status: 503 }, { status: 404 }];
+    pagerDuty.answers = [
+      { status: 302, headers: { location: 'http://127.0.0.1:1/SeCrEt' } },
+      { status: 400 },
+    ];
+    const env = { ...secrets, ALERT_WEBHOOK_URL: hook.url, PAGERDUTY_URL: pagerDuty.url };
+    const router = await serve(env);
+    await holdRemovals(router);
+    const refused = (to: string) =>
+      router.logs().some(({ msg, to: at }) => at === to && String(msg).startsWith('an alert was refused'));
+    await until(() => {
+      clock.skip(2000);
+      return refused('webhook') && refused('pagerduty');
+    }, 'both have refused');
+    await router.stop();
+    expect(router.logText()).toContain('an alert could not be delivered and is tried again');
+    expect(router.logText()).not.toContain('SeCrEt');
+    const rows = describeConfig(env);
+    expect(JSON.stringify(rows)).not.toContain('SeCrEt');
+    for (const name of [...Object.keys(secrets), 'ALERT_WEBHOOK_URL'])
+      expect(rows.find((row) => row.name === name)).toMatchObject({
+        value: '********',
+        source: 'environment',
+      });
+  });
+});
+
+describeOnePostgres('a router with records', (postgres) => {
+  it('tells once that more than ten are stuck, and once that they no longer are', async () => {
+    const pool = postgres.pool();
+    await jobsTable(pool);
+    const stick = (count: number) =>
+      pool.query(
+        "INSERT INTO jobs (what, status, updated_at) SELECT 'ok', 'Processing', now() - interval '3 h' FROM generate_series(1, $1)",
+        [count],
+      );
+    await stick(10);
+    const hook = await receiver();
+    const router = await serve({
+      DATABASE_URL: postgres.url,
+      RECORDS_MODULE: recordsModule(),
+      // They are counted once a minute, and stay.
+      ZOMBIE_CLEANUP_ENABLED: 'false',
+      RECORDS_REPORT_ENABLED: 'false',
+      ALERT_WEBHOOK_URL: hook.url,
+    });
+    const stuck = async (count: number) => {
+      clock.skip(60_000);
+      await until(
+        async () => (await router.get('/status')).body.records.workflows[0].stuck === count,
+        `${count} are counted`,
+        20_000,
+      );
+      await settled(router);
+    };
+    await stuck(10);
+    expect(told(hook)).toEqual([]);
+    await stick(1);
+    await stuck(11);
+    expect(told(hook)).toEqual(['trigger records.stuck_warning jobs warning']);
+    expect(hook.received[0]?.body.summary).toBe('jobs: 11 records are stuck in Processing (more than 10)');
+    // Still more than four fifths.
+    await pool.query('DELETE FROM jobs WHERE id IN (SELECT id FROM jobs LIMIT 2)');
+    for (let minute = 0; minute < 3; minute += 1) await stuck(9);
+    expect(hook.received).toHaveLength(1);
+    await pool.query('DELETE FROM jobs');
+    for (let minute = 0; minute < 4; minute += 1) await stuck(0);
+    expect(told(hook)).toEqual([
+      'trigger records.stuck_warning jobs warning',
+      'resolve records.stuck_warning jobs warning',
+    ]);
+    expect((await loopsOf(router)).map(({ name }) => name)).not.toContain('records-report');
+  });
+
+  it('tells that nothing is claimed, although its database was never there', async () => {
+    const hook = await receiver();
+    const router = await serve({
+      DATABASE_URL: 'postgres://127.0.0.1:1/nowhere',
+      RECORDS_WORKFLOWS: 'wf7',
+      ALERT_WEBHOOK_URL: hook.url,
+    });
+    await settled(router);
+    expect(told(hook)).toEqual([]);
+    clock.skip(31_000);
+    await until(() => hook.received.length > 0, 'it is told');
+    expect(told(hook)).toEqual(['trigger records.breaker_open - critical']);
+    // What this process alone had to tell is over with it.
+    await router.stop();
+    expect(told(hook)[1]).toBe('resolve records.breaker_open - critical');
+  });
+
+  it('keeps the report of the last week and sends it, signed', async () => {
+    const pool = postgres.pool();
+    const hook = await receiver('/report');
+    const folder = mkdtempSync(join(tmpdir(), 'smart-router-reports-'));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const env = {
+      DATABASE_URL: postgres.url,
+      RECORDS_WORKFLOWS: 'wf7',
+      RECORDS_REPORT_FOLDER: join(folder, 'weekly'),
+      RECORDS_REPORT_WEBHOOK_URL: hook.url,
+      RECORDS_REPORT_WEBHOOK_SECRET: 'the-report-secret',
+    };
+    const router = await serve(env);
+    await until(async () => ((await loopOf(router, 'records-report'))?.rounds ?? 0) > 0, 'it looks', 20_000);
+    // Our schema is of today: there is no week to report.
+    expect(existsSync(join(folder, 'weekly'))).toBe(false);
+    await pool.query("UPDATE smart_router.migrations SET at = now() - interval '30 days'");
+    clock.skip(300_000);
+    await until(() => hook.received.length > 0, 'it is sent');
+    await until(() => existsSync(folder) && readdirSync(join(folder, 'weekly')).length === 2, 'it is kept');
+    const [markdown = ''] = readdirSync(join(folder, 'weekly')).filter((name) => name.endsWith('.md'));
+    expect(readFileSync(join(folder, 'weekly', markdown), 'utf8')).toMatch(/^# Stuck records, /);
+    expect(hook.received[0]?.body).toMatchObject({ event: 'weekly_report', report: { records: 0 } });
+    expect(hook.received[0]?.headers['smart-router-signature']).toMatch(/^t=\d+,v1=\w{64}$/);
+    await until(() => router.logText().includes('weekly report of stuck records'), 'it is logged');
+  });
+});

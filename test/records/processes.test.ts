@@ -1,0 +1,154 @@
+/** Real processes that die without a word, and a database that goes away again and again. Spec 7, invariant 10. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { Pool } from 'pg';
+import { expect, it, onTestFinished } from 'vitest';
+import { describeOnePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
+import { keepHistory, mostOften, statuses, teamTable, temporaryFolder } from './fixture.js';
+
+const file = fileURLToPath(new URL('./worker-process.mjs', import.meta.url));
+
+interface WorkerProcess {
+  output: string;
+  end(signal: NodeJS.Signals): Promise<number | null>;
+}
+
+/** Ends with its test. */
+function startWorker(told: object): WorkerProcess {
+  const child: ChildProcess = spawn(process.execPath, [file, JSON.stringify(told)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  const worker: WorkerProcess = {
+    output: '',
+    async end(signal) {
+      child.kill(signal);
+      await ended;
+      return child.exitCode;
+    },
+  };
+  for (const stream of [child.stdout, child.stderr])
+    stream?.on('data', (chunk: Buffer) => {
+      worker.output += chunk.toString();
+    });
+  onTestFinished(() => worker.end('SIGKILL').then(() => {}));
+  return worker;
+}
+
+const completed = async (pool: Pool) => (await statuses(pool)).Completed ?? 0;
+
+/** Every record went from Processing to Completed once, and to nowhere else but back to Queued. */
+async function expectFinishedOnce(pool: Pool, records: number): Promise<void> {
+  expect(await statuses(pool)).toEqual({ Completed: records });
+  expect(await mostOften(pool, 'Processing', 'Completed')).toBe(1);
+  const { rows } = await pool.query("SELECT DISTINCT was || ' ' || became AS change FROM history ORDER BY 1");
+  expect(
+    rows
+      .map(({ change }) => change)
+      .filter(
+        (change) => !['Processing Completed', 'Processing Queued', 'Queued Processing'].includes(change),
+      ),
+  ).toEqual([]);
+  expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
+}
+
+describeOnePostgres('processes', (postgres) => {
+  it('killed at random: every record is finished once, none is stuck', { timeout: 120_000 }, async () => {
+    const pool = postgres.pool();
+    const records = 20_000;
+    await teamTable(pool, records);
+    await keepHistory(pool);
+    await pool.query('CREATE TABLE effects (page uuid, pid integer)');
+    const told = {
+      ...{ url: postgres.url, batchSize: 50, usesTx: true, spoolFolder: temporaryFolder() },
+      ...{ heartbeat: 150, deadAfter: 1200 },
+    };
+    const workers = [0, 1, 2].map(() => startWorker(told));
+    const all = [...workers];
+    let kills = 0;
+    for (; kills < 40; kills += 1) {
+      const before = await completed(pool);
+      const most = before + 1200 + Math.random() * 1200;
+      if (most > records * 0.9) break;
+      await until(async () => (await completed(pool)) > most, 'some more are done', 20_000);
+      const victim = Math.floor(Math.random() * workers.length);
+      await workers[victim]?.end('SIGKILL');
+      const next = startWorker(told);
+      workers[victim] = next;
+      all.push(next);
+    }
+    expect(kills).toBeGreaterThan(5);
+    await until(async () => (await completed(pool)) === records, 'all are done', 20_000);
+    await expectFinishedOnce(pool, records);
+    // A handler's writes are kept once per claim, and a claim that ended without a finish shows as a reset.
+    const { rows } = await pool.query(`
+      SELECT count(*)::integer AS too_many FROM (SELECT page, count(*) AS n FROM effects GROUP BY page) AS e
+      WHERE n > 1 + (SELECT count(*) FROM smart_router.resets WHERE record_id = e.page::text)`);
+    expect(rows).toEqual([{ too_many: 0 }]);
+    const { rows: resets } = await pool.query(
+      'SELECT count(*)::integer AS n, max(resets) AS most, count(DISTINCT reason) AS reasons, min(reason) AS reason FROM smart_router.resets',
+    );
+    expect(resets[0].n).toBeGreaterThan(kills);
+    expect(resets[0]).toMatchObject({ reasons: '1', reason: 'dead_worker' });
+    expect(resets[0].most).toBeLessThan(10);
+    expect(await Promise.all(workers.map((worker) => worker.end('SIGTERM')))).toEqual([0, 0, 0]);
+    expect(all.filter(({ output }) => output.includes('ZOMBIE'))).toEqual([]);
+  });
+
+  it('the last words of a process that was killed are found with its record', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const told = {
+      url: postgres.url,
+      batchSize: 1,
+      spoolFolder: temporaryFolder(),
+      heartbeat: 150,
+      deadAfter: 1200,
+    };
+    const hanging = startWorker({ ...told, hangs: true });
+    const trace = 'hangs at https://example.com/1';
+    await until(
+      async () =>
+        (await pool.query('SELECT FROM smart_router.claims WHERE trace = $1', [trace])).rowCount === 1,
+      'the note is kept',
+    );
+    await hanging.end('SIGKILL');
+    startWorker(told);
+    await until(async () => (await completed(pool)) === 1, 'another has done it', 20_000);
+    expect((await pool.query('SELECT reason, outcome, trace FROM smart_router.resets')).rows).toEqual([
+      { reason: 'dead_worker', outcome: 'requeued', trace },
+    ]);
+  });
+
+  it('with a database that is restarted again and again: nothing is lost, nothing is finished twice', {
+    timeout: 60_000,
+  }, async () => {
+    const pool = postgres.pool();
+    const records = 8000;
+    await teamTable(pool, records);
+    await keepHistory(pool);
+    const told = {
+      ...{ url: postgres.url, batchSize: 50, usesTx: false, spoolFolder: temporaryFolder() },
+      ...{ heartbeat: 300, deadAfter: 8000 },
+    };
+    const workers = [startWorker(told), startWorker(told)];
+    for (let restarts = 0; restarts < 8; restarts += 1) {
+      const before = await until(() => completed(pool), 'it answers');
+      await until(
+        async () => (await completed(pool)) >= Math.min(before + 250, records),
+        'some more are done',
+        20_000,
+      );
+      await postgres.restart(restarts % 2 === 0 ? 'crash' : 'clean');
+    }
+    await until(async () => (await completed(pool)) === records, 'all are done', 30_000);
+    await expectFinishedOnce(pool, records);
+    // Nobody was taken for dead.
+    expect((await pool.query('SELECT reason, worker FROM smart_router.resets')).rows).toEqual([]);
+    expect(await Promise.all(workers.map((worker) => worker.end('SIGTERM')))).toEqual([0, 0]);
+    const said = workers.map(({ output }) => output).join('');
+    expect(said).toMatch(/no session to finish records with|records could not be claimed/);
+    expect(said).not.toMatch(/ZOMBIE|late finishes/);
+  });
+});
