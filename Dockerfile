@@ -26,6 +26,8 @@ COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY package.json LICENSE ./
 COPY bin ./bin
+# `kubectl exec deploy/smart-router -- smart-router status`, from whatever folder.
+RUN ln -s /app/bin/smart-router.js /usr/local/bin/smart-router
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001
 EXPOSE 8080 9090

@@ -86,7 +86,10 @@ while :; do
     calls=$live
     news="$live live calls on $POD_NAME"
   else
-    news="the router did not answer: $answer"
+    case $answer in
+      *'"code":"'*) news="the router answered: $answer" ;;
+      *) news="the router did not answer: $answer" ;;
+    esac
   fi
   [ "$news" = "$said" ] || echo "$news"
   said=$news

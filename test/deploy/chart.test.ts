@@ -281,6 +281,13 @@ describeWith('helm', 'the chart', () => {
     expect(Object.keys(template().metadata.labels)).not.toContain('helm.sh/chart');
   });
 
+  it('a router that loses leadership serves on, unless it is told to exit', () => {
+    const onLoss = (...sets: string[]) =>
+      env(render('minimal', ...sets)).find(({ name }) => name === 'LEADER_LOSS')?.value;
+    expect(onLoss()).toBe('follow');
+    expect(onLoss('leaderElection.onLoss="exit"')).toBe('exit');
+  });
+
   it('two releases in one namespace do not share a Lease', () => {
     const leaseOf = (release: string) =>
       env(

@@ -2,7 +2,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, dirname, join } from 'node:path';
+import { basename, delimiter, dirname, join } from 'node:path';
 import { Worker as Thread } from 'node:worker_threads';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -179,6 +179,24 @@ describe('what is in the image', () => {
       }
       expect({ code: await ended, output: output() }).toMatchObject({ code: 0 });
     });
+  });
+
+  it('has its command on the PATH, from any folder', () => {
+    const link = argsOf(runtime, 'RUN').find((command) => command.startsWith('ln -s ')) ?? '';
+    const [, , target = '', path = ''] = link.split(' ');
+    const workdir = argsOf(runtime, 'WORKDIR')[0] ?? '';
+    expect(path).toBe('/usr/local/bin/smart-router');
+    expect(target.startsWith(`${workdir}/`)).toBe(true);
+    const onPath = join(folder, 'on-path');
+    mkdirSync(onPath);
+    symlinkSync(join(folder, target.slice(workdir.length)), join(onPath, basename(path)));
+    const { status, stdout, stderr } = spawnSync('smart-router', ['--version'], {
+      cwd: tmpdir(),
+      encoding: 'utf8',
+      env: { PATH: [onPath, dirname(process.execPath)].join(delimiter) },
+    });
+    expect({ status, stdout, stderr }).toMatchObject({ status: 0, stderr: '' });
+    expect(stdout).toContain(JSON.parse(readText('package.json')).version);
   });
 
   it('has no engine of its own, and says so', async () => {

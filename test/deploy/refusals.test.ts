@@ -1,5 +1,6 @@
 /** Values that cannot work are refused before anything is installed, in words that say what to do. */
 import { expect, it } from 'vitest';
+import { configTable } from '../../src/config.js';
 import { chart, describeWith, run, setArgs, template } from './manifests.js';
 
 /** Values that hold alone; each case adds what makes them wrong. Patterns: helm 3 and 4 word the schema differently. */
@@ -99,6 +100,34 @@ const cases: [what: string, base: string, sets: string[], message: string | RegE
     'every provider signature would be wrong',
   ],
   [
+    'an ingress that has another name than the one providers sign',
+    'minimal',
+    [
+      'ingress.enabled=true',
+      'ingress.host="r.example.com"',
+      'config.PUBLIC_URL="https://router.example.com:8443/voice"',
+    ],
+    'ingress.host (r.example.com) is not the name in config.PUBLIC_URL (router.example.com)',
+  ],
+  [
+    'leases longer than calls are remembered',
+    'minimal',
+    ['config.LEASE_TTL="2h"'],
+    'config.CALL_INFO_TTL (1h) must be at least LEASE_TTL (2h) + 2 * CLEANUP_INTERVAL (30s)',
+  ],
+  [
+    'a second too little to remember calls',
+    'minimal',
+    ['config.CLEANUP_INTERVAL="1m"', 'config.LEASE_TTL="59m"', 'config.CALL_INFO_TTL="1h0.5m29.999s"'],
+    'config.CALL_INFO_TTL (1h0.5m29.999s) must be at least',
+  ],
+  [
+    'a no-show later than the end of the lease',
+    'minimal',
+    ['config.NO_SHOW_TIMEOUT="15m"'],
+    'config.NO_SHOW_TIMEOUT (15m) must be shorter than LEASE_TTL (15m), or off',
+  ],
+  [
     'a variable of the chart’s own',
     'minimal',
     ['extraEnv=[{"name":"HTTP_PORT","value":"80"}]'],
@@ -165,6 +194,30 @@ describeWith('helm', 'the chart refuses', () => {
     const { stderr } = run('helm', 'template', 'calls', chart, ...setArgs(sets));
     expect(stderr.match(/^ {2}- /gm)).toHaveLength(5);
     expect(stderr).not.toContain('short-key');
+  });
+
+  it('no lease times that the router takes, with the router’s own defaults for the others', () => {
+    const fallback = (name: string) => configTable.find((field) => field.name === name)?.fallback;
+    expect(['LEASE_TTL', 'CLEANUP_INTERVAL', 'CALL_INFO_TTL', 'NO_SHOW_TIMEOUT'].map(fallback)).toEqual([
+      '15m',
+      '30s',
+      '1h',
+      'off',
+    ]);
+    const accepted = [
+      ['config.LEASE_TTL="59m"'],
+      ['config.LEASE_TTL="2h"', 'config.CALL_INFO_TTL="121m"'],
+      ['config.CLEANUP_INTERVAL="1m"', 'config.LEASE_TTL="59m"', 'config.CALL_INFO_TTL="1h0.5m30000ms"'],
+      ['config.NO_SHOW_TIMEOUT="0"'],
+      ['config.NO_SHOW_TIMEOUT="14m59s"'],
+    ];
+    expect(accepted.map((sets) => template('minimal', ...sets).stderr)).toEqual(accepted.map(() => ''));
+  });
+
+  it('no ingress with the name in PUBLIC_URL, however it is written', () => {
+    const ingress = ['ingress.enabled=true', 'ingress.host="router.example.com"'];
+    for (const url of ['https://Router.example.com:8443/voice', 'https://u:p@router.example.com'])
+      expect(template('minimal', ...ingress, `config.PUBLIC_URL="${url}"`).stderr).toBe('');
   });
 
   it('no port that is allowed', () => {

@@ -62,6 +62,19 @@ in the words of the values file.
 {{- $problems = append $problems "leaderElection.enabled is false with more than one replica: each would take the pools from the others; set replicaCount to 1 and autoscaling.enabled to false, or turn the election on" -}}
 {{- end -}}
 
+{{- /* With the router's own defaults for what is not said. The router checks the other relations when it starts. */ -}}
+{{- $lease := get $v.config "LEASE_TTL" | default "15m" -}}
+{{- $sweep := get $v.config "CLEANUP_INTERVAL" | default "30s" -}}
+{{- $memory := get $v.config "CALL_INFO_TTL" | default "1h" -}}
+{{- $noShow := get $v.config "NO_SHOW_TIMEOUT" | default "off" -}}
+{{- $leaseMs := include "smart-router.milliseconds" $lease | float64 -}}
+{{- if lt (include "smart-router.milliseconds" $memory | float64) (addf $leaseMs (mulf 2.0 (include "smart-router.milliseconds" $sweep | float64))) -}}
+{{- $problems = append $problems (printf "config.CALL_INFO_TTL (%s) must be at least LEASE_TTL (%s) + 2 * CLEANUP_INTERVAL (%s), or a call is forgotten before the sweep ends it" $memory $lease $sweep) -}}
+{{- end -}}
+{{- if ge (include "smart-router.milliseconds" $noShow | float64) $leaseMs -}}
+{{- $problems = append $problems (printf "config.NO_SHOW_TIMEOUT (%s) must be shorter than LEASE_TTL (%s), or off" $noShow $lease) -}}
+{{- end -}}
+
 {{- if and $v.autoscaling.enabled (gt (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas)) -}}
 {{- $problems = append $problems "autoscaling.minReplicas is greater than maxReplicas" -}}
 {{- end -}}
@@ -71,6 +84,10 @@ in the words of the values file.
   {{- end -}}
   {{- if not (or (get $v.config "PUBLIC_URL") (get $v.config "TRUST_PROXY")) -}}
   {{- $problems = append $problems "ingress.enabled without config.PUBLIC_URL (or TRUST_PROXY): behind a proxy every provider signature would be wrong" -}}
+  {{- end -}}
+  {{- $called := regexReplaceAll "^https?://([^/@]*@)?([^/:?#]*).*$" (get $v.config "PUBLIC_URL" | default "") "${2}" | lower -}}
+  {{- if and $called $v.ingress.host (ne $called (lower $v.ingress.host)) -}}
+  {{- $problems = append $problems (printf "ingress.host (%s) is not the name in config.PUBLIC_URL (%s): providers sign the address they call, so every signature would be wrong" $v.ingress.host $called) -}}
   {{- end -}}
 {{- end -}}
 
@@ -101,6 +118,16 @@ in the words of the values file.
 {{- if $problems -}}
 {{- fail (printf "\n\nsmart-router cannot be installed like this:\n  - %s\n" (join "\n  - " $problems)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A duration as the schema allows it (15m, 1h30m, 1.5s) in milliseconds; `off` and `0` are 0. */}}
+{{- define "smart-router.milliseconds" -}}
+{{- $units := dict "ns" 0.000001 "us" 0.001 "ms" 1.0 "s" 1000.0 "m" 60000.0 "h" 3600000.0 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+[a-z]+" . -1 -}}
+{{- $sum = addf $sum (mulf (regexFind "[0-9.]+" . | float64) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
+{{- $sum -}}
 {{- end -}}
 
 {{/* Set by the chart, from other values or from the Secret. */}}
