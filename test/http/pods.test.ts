@@ -94,8 +94,10 @@ describeEngines('pods over HTTP', (engine) => {
       },
       active_calls: 1,
       removals_held: 0,
+      records: null,
       is_leader: true,
       leader: 'router-under-test',
+      election: { lock: 'none: the election is off', last_error: null },
       loops: ['reconcile', 'sweep', 'settings'].map((name) => ({
         name,
         running: true,

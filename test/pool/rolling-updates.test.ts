@@ -226,13 +226,17 @@ describeEngines('rolling updates and crashes', (engine) => {
   });
 
   it('Scenario 8: Drain Called But Pod Never Dies', async () => {
-    const { router } = await open(['agent-0', 'agent-1'], { ...times, DRAINING_TTL: '1s' });
+    const { router } = await open(['agent-0', 'agent-1'], { ...times, DRAINING_TTL: '3s' });
     const { pod_name } = await allocate(router, 'c1');
     for (const name of ['agent-0', 'agent-1']) await router.post('/drain', { pod_name: name });
     expect((await router.post('/allocate', { call_sid: 'c2' })).status).toBe(503);
     // The idle one is back when the mark has run out and a sweep has seen it.
     await untilFree(pod_name === 'agent-0' ? 'agent-1' : 'agent-0');
     // The busy one keeps its call, and is back with its release.
+    await until(
+      async () => (await router.get(`/pod/${pod_name}`)).body.is_draining === false,
+      'its mark is over',
+    );
     expect(await status(router, 'c1')).toBe(200);
     expect((await release(router, 'c1')).body).toMatchObject({ released_to_pool: 'pool:gold' });
     await untilFree('agent-0', 'agent-1');
