@@ -198,8 +198,8 @@ function startError(error: unknown, data: string, port: number): Error {
       `The embedded PostgreSQL cannot listen on 127.0.0.1:${port}: the port is in use. Stop what listens there, or choose another port.`,
     ]);
   }
-  // Two that start at the same moment, or a server that we cannot look at.
-  if (message.includes('lock file "postmaster.pid" already exists')) {
+  // Two that start at the same moment (its lock exists, or is still empty), or a server that we cannot look at.
+  if (message.includes('lock file "postmaster.pid"')) {
     return new ConfigError([
       `The embedded PostgreSQL cannot use ${data}: another process does. Stop that one, or choose another folder.`,
     ]);

@@ -54,7 +54,7 @@ function settled(value: unknown, key = ''): unknown {
 async function addRecords(router: TestRouter, url: string): Promise<void> {
   await until(async () => {
     const { records, loops } = (await router.get('/status')).body;
-    const swept = loops.filter((loop: LoopState) => loop.name.startsWith('records-') && loop.rounds > 0);
+    const swept = loops.filter((loop: LoopState) => /^records-.*-sweep$/.test(loop.name) && loop.rounds > 0);
     return swept.length === 2 && records.workflows[0].stuck === 0;
   }, 'the first sweeps are over');
   const client = new pg.Client({ connectionString: url });
