@@ -122,7 +122,9 @@ export class WorkflowRunner {
       finisher.takeCounts();
       const claims = await this.#claimer.claim();
       claimed = claims.length;
-      waiting.add(claims);
+      // Told to stop while they were on their way: they were not begun.
+      if (this.#stopping.signal.aborted) await this.#giveBack(claims);
+      else waiting.add(claims);
       const slot = async () => {
         for (let claim = await this.#take(waiting); claim; claim = await this.#take(waiting))
           await this.#process(claim);

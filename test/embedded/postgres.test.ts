@@ -122,7 +122,10 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
     const crashes: Error[] = [];
     const server = await start({ onCrash: (error) => crashes.push(error) });
     const data = await dataOf(server.url);
-    expect(processesNaming(dirname(data))).toHaveLength(2);
+    await until(
+      () => processesNaming(dirname(data)).length === 2,
+      'the server and its guard are all there is',
+    );
     await Promise.all([server.stop(), server.stop()]);
     await server.stop();
     expect(processesNaming(dirname(data))).toEqual([]);

@@ -257,10 +257,15 @@ describePostgres('the record loop', (postgres) => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     const busy = gate();
-    const workflow = pagesWorkflow({ concurrency: 1, process: () => busy.opened });
+    let begun = 0;
+    const process = () => {
+      begun += 1;
+      return busy.opened;
+    };
+    const workflow = pagesWorkflow({ concurrency: 1, process });
     const loop = startable(postgres, { pool, workflows: [workflow] });
     const run = loop.runOnce();
-    await until(async () => (await statuses(pool)).Processing === 3, 'one runs, two wait');
+    await until(() => begun === 1, 'one runs, two wait');
     const stopped = loop.stop();
     await until(async () => (await statuses(pool)).Queued === 2, 'those that wait are given back');
     expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(1);
