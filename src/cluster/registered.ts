@@ -39,17 +39,15 @@ export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock):
 }
 
 /** Our own words, but from a store that others can write to. */
-function wishesOf(metadata: string | null): Pick<ClusterPod, 'uid' | 'tier' | 'merchant'> {
+function wishesOf(metadata: string | null): Pick<ClusterPod, 'tier' | 'merchant'> {
   let known: Record<string, unknown> = {};
   try {
     known = (JSON.parse(metadata ?? '{}') ?? {}) as Record<string, unknown>;
   } catch {
     // Then it is known by its name alone.
   }
-  const { uid, tier, merchant } = known;
+  const { tier, merchant } = known;
   return {
-    // The store cannot read half a character back.
-    uid: typeof uid === 'string' && !/\p{Surrogate}/u.test(uid) ? uid : '',
     ...(isName(tier) ? { tier } : {}),
     ...(isName(merchant) ? { merchant } : {}),
   };

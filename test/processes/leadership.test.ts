@@ -180,6 +180,21 @@ describeOneEngine('leadership among three routers', (engine) => {
     expect((await allocate(second, 'served')).status).toBe(200);
   });
 
+  it('a lock that cannot be read keeps no router from starting, serving or stopping', async () => {
+    const fleet = await openFleet(engine.url);
+    // Written by hand, of a wrong type: every question about it fails.
+    await engine.redis.set('voice:leader', 'somebody');
+    const router = await fleet.start('s-0', { POD_SOURCE: 'static', STATIC_PODS: 'agent-0' });
+    await until('it is ready', async () => (await router.get('/ready')).status === 200);
+    expect((await allocate(router, 'nobody-leads')).body.code).toBe('no_pods');
+    const { body } = await router.get('/api/v1/status');
+    expect(body).toMatchObject({
+      is_leader: false,
+      election: { last_error: expect.stringContaining('WRONGTYPE') },
+    });
+    expect(await router.stop()).toBe(0);
+  });
+
   it('routers start and serve calls with the API server down, and manage the pools when it is back', async () => {
     const [fleet, routers] = await three();
     for (const router of routers) await router.stop();
