@@ -5,6 +5,7 @@
 import type { Pool, PoolClient } from 'pg';
 import { ConfigError } from '../errors.js';
 import { migrations } from './migrations.generated.js';
+import { guardPool } from './pool-guard.js';
 
 /** Any number, the same everywhere: the one lock of all who migrate. */
 const lockKey = 5_274_093_811;
@@ -75,9 +76,9 @@ async function apply(
 }
 
 export async function transaction<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
+  guardPool(pool);
   const client = await pool.connect();
   let broken: Error | undefined;
-  // A connection that dies between two statements emits this; without a listener it would end the process.
   const onError = (error: Error) => {
     broken = error;
   };

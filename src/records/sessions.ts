@@ -7,6 +7,7 @@
 import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
+import { guardPool } from './pool-guard.js';
 
 export class SessionError extends Error {
   override readonly name = 'SessionError';
@@ -22,18 +23,12 @@ export interface SessionsOptions {
   observe?: (outcome: 'ok' | 'failed') => void;
 }
 
-/** Pools that somebody listens to already: a program may make many loops of one pool. */
-const guarded = new WeakSet<Pool>();
-
 export class Sessions {
   readonly #options: Required<Omit<SessionsOptions, 'observe'>> & Pick<SessionsOptions, 'observe'>;
 
   constructor(options: SessionsOptions) {
     this.#options = { connectTimeoutMs: 5000, queryTimeoutMs: 30_000, ...options };
-    const { pool } = options;
-    // A pool tells of idle connections that break; nobody listening would end the process.
-    if (!guarded.has(pool)) pool.on('error', () => {});
-    guarded.add(pool);
+    guardPool(options.pool);
   }
 
   get pool(): Pool {
@@ -87,8 +82,8 @@ export class Sessions {
     }
     let broken: Error | undefined;
     let onError = (_: Error) => {};
-    // A connection that dies between two statements emits this; without a listener it would end the process. Whoever
-    // still works on it, or hangs, keeps no place in the pool for it.
+    // A connection that dies between two statements emits this. Whoever still works on it, or hangs, keeps no place in
+    // the pool for it.
     const died = new Promise<never>((_, reject) => {
       onError = (error) => {
         broken = error;

@@ -29,6 +29,7 @@ import {
   startServer,
 } from '../../src/embedded/postgres-process.js';
 import { reachable, type ServerUser, serverUser, temporaryRoot } from '../../src/embedded/postgres-user.js';
+import { guardPool } from '../../src/records/pool-guard.js';
 import { findOnPath, setupReason } from './engines.js';
 import { type Paused, pauseProcesses } from './postgres-pause.js';
 
@@ -331,7 +332,7 @@ class TestDatabases {
   private pool(options: pg.PoolConfig = {}): pg.Pool {
     const pool = new pg.Pool({ connectionString: this.url(), ...options });
     // A test that restarts the server breaks idle connections; nobody else listens.
-    pool.on('error', () => {});
+    guardPool(pool);
     this.pools.push(pool);
     return pool;
   }
@@ -347,6 +348,7 @@ class TestDatabases {
   /** The first value of the first row, if there is one. */
   private async administer(statement: string): Promise<unknown> {
     const client = new pg.Client({ connectionString: this.started().url });
+    client.on('error', () => {});
     await client.connect();
     try {
       const { rows } = await client.query<Record<string, unknown>>(statement);

@@ -8,6 +8,7 @@
 import pg from 'pg';
 import type { Clock } from '../../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
+import { guardPool } from '../../records/pool-guard.js';
 import { migrateRecords } from '../../records-workflows.js';
 import type { Move } from './book.js';
 
@@ -57,7 +58,7 @@ export class Database {
       application_name: 'demo',
     });
     // Told by `onCrash`.
-    this.#pool.on('error', () => {});
+    guardPool(this.#pool);
   }
 
   static async open(clock: Clock, onCrash: (error: Error) => void): Promise<Database> {

@@ -48,7 +48,6 @@ async function work(setup: WorkerSetup): Promise<void> {
     ssl: false,
     application_name: name,
   });
-  pool.on('error', () => {});
   const fetching = {
     clock: systemClock,
     allowPrivateAddresses: [webHost],
