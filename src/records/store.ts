@@ -176,18 +176,27 @@ export class RecordStore {
     return this.#alone(name, [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null]);
   }
 
-  /** One batch of the slow sweep, over the whole table or some of its blocks. */
+  /** One batch of the slow sweep: those of `ids` that nobody of ours holds. */
   async recoverUnclaimed(
+    ids: readonly string[],
+    afterMs: number,
+    hold = false,
+  ): Promise<Recovered[] | undefined> {
+    const args = [this.table.workflowId, Math.round(afterMs), ids];
+    return this.#alone(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+  }
+
+  /** What the slow sweep is for, in the whole table or some of its blocks. */
+  async listUnclaimed(
     most: number,
     afterMs: number,
-    only: Only & { blocks?: { from: number; to: number } } = {},
-  ): Promise<Recovered[] | undefined> {
-    const args = [this.table.workflowId, most, Math.round(afterMs), only.ids ?? null];
-    if (only.blocks) {
-      const { from, to } = only.blocks;
-      return this.#alone('recoverBlocks', [...args, `(${from},0)`, `(${to},0)`]);
-    }
-    return this.#alone(only.hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+    blocks?: { from: number; to: number },
+  ): Promise<string[]> {
+    const args = [this.table.workflowId, most, Math.round(afterMs)];
+    const rows = blocks
+      ? await this.#run('listUnclaimedBlocks', [...args, `(${blocks.from},0)`, `(${blocks.to},0)`])
+      : await this.#run('listUnclaimed', args);
+    return rows.map(({ record_id }) => String(record_id));
   }
 
   async sightUntimed(most: number): Promise<number> {
@@ -261,7 +270,7 @@ export class RecordStore {
 }
 
 export interface Only {
-  ids?: string[];
+  ids?: readonly string[];
   /** Whatever the policy says: left as they are for a person. */
   hold?: boolean;
 }

@@ -5,7 +5,7 @@
  */
 import type { Logger } from '../observe/log.js';
 import { isRowFault } from './sessions.js';
-import type { Bounds, Only, RecordStore, Recovered } from './store.js';
+import type { Bounds, RecordStore, Recovered } from './store.js';
 
 export interface SweepOptions {
   workflow: string;
@@ -16,14 +16,18 @@ export interface SweepOptions {
   onRecovered(recovered: readonly Recovered[]): Promise<void>;
 }
 
-type Take = (most: number, only: Only) => Promise<Recovered[] | undefined>;
-
-/** What of the list of stuck records a sweep is for. */
-type Which = { unclaimed: boolean; judges: boolean };
-const slow: Which = { unclaimed: true, judges: true };
+/** Brings these back, or holds them; undefined while another replica is at it. */
+type TakeThese = (ids: readonly string[], hold: boolean) => Promise<Recovered[] | undefined>;
 
 /** About 8 MB of the table at a time: a few milliseconds to read. */
 const blocksAtOnce = 1000;
+/** Ids that are read at a time, to be brought back in batches. */
+const mostListed = 10_000;
+
+interface Blocks {
+  from: number;
+  to: number;
+}
 
 export class Sweeps {
   readonly #options: SweepOptions;
@@ -34,45 +38,27 @@ export class Sweeps {
 
   /** Claims without an owner; with `judges` false only those past their timeout. */
   async claims(judges: boolean, signal: AbortSignal): Promise<void> {
-    const { store, bounds, batchSize } = this.#options;
+    const { store, bounds, batchSize, onRecovered } = this.#options;
     const deadMs = judges ? bounds.deadMs : null;
     await this.#all(() => store.forget(batchSize, deadMs, bounds.graceMs), signal);
-    const take: Take = (most, only) => store.recoverClaims(most, deadMs, bounds.graceMs, only);
-    await this.#drain(take, { unclaimed: false, judges }, signal);
-  }
-
-  /** Rows in Processing that carry no claim of ours. */
-  async unclaimed(signal: AbortSignal): Promise<void> {
-    const { store, bounds, batchSize } = this.#options;
-    await this.#all(() => store.forget(batchSize, bounds.deadMs, bounds.graceMs), signal);
-    await this.#all(() => store.sightUntimed(batchSize), signal);
-    const take: Take = (most, only) => store.recoverUnclaimed(most, bounds.afterMs, only);
-    if (store.table.isIndexed || !store.table.hasBlocks) return await this.#drain(take, slow, signal);
-    // Without an index every query would read the table from its beginning: so it is read once, piece by piece.
-    const end = await this.#countBlocks();
-    for (let from = 0; from < end; from += blocksAtOnce) {
-      const blocks = { from, to: from + blocksAtOnce };
-      const takeSome: Take = (most, only) =>
-        only.ids ? take(most, only) : store.recoverUnclaimed(most, bounds.afterMs, { blocks });
-      await this.#drain(takeSome, slow, signal);
-    }
-  }
-
-  /** Batch by batch, until one is not full. */
-  async #all(some: () => Promise<number>, signal: AbortSignal): Promise<void> {
-    while (!signal.aborted && (await some()) >= this.#options.batchSize);
-  }
-
-  async #drain(take: Take, which: Which, signal: AbortSignal): Promise<void> {
-    const { batchSize, onRecovered } = this.#options;
+    const takeThese: TakeThese = (ids, hold) =>
+      store.recoverClaims(ids.length, deadMs, bounds.graceMs, { ids, hold });
     while (!signal.aborted) {
       let recovered: Recovered[] | undefined;
       try {
-        recovered = await take(batchSize, {});
+        recovered = await store.recoverClaims(batchSize, deadMs, bounds.graceMs);
       } catch (error) {
         if (!isRowFault(error)) throw error;
+        const { records } = await store.stuck(batchSize, bounds, { unclaimed: false, judges });
         // Nothing refused is left once all have been looked at.
-        if ((await this.#oneByOne(take, which, signal)) === 0) throw error;
+        if (
+          (await this.#oneByOne(
+            records.map(({ id }) => id),
+            takeThese,
+            signal,
+          )) === 0
+        )
+          throw error;
         continue;
       }
       if (!recovered) return;
@@ -81,28 +67,73 @@ export class Sweeps {
     }
   }
 
-  /** Resolves to how many were brought back or held. */
-  async #oneByOne(take: Take, which: Which, signal: AbortSignal): Promise<number> {
-    const { store, bounds, batchSize, log, workflow, onRecovered } = this.#options;
-    const { records } = await store.stuck(batchSize, bounds, which);
+  /** Rows in Processing that carry no claim of ours. */
+  async unclaimed(signal: AbortSignal): Promise<void> {
+    const { store, bounds, batchSize } = this.#options;
+    await this.#all(() => store.forget(batchSize, bounds.deadMs, bounds.graceMs), signal);
+    await this.#all(() => store.sightUntimed(batchSize), signal);
+    const { isIndexed, hasBlocks } = store.table;
+    if (!hasBlocks) while (await this.#unclaimedOf(undefined, signal));
+    else if (!isIndexed || (await this.#unclaimedOf(undefined, signal)))
+      await this.#unclaimedByBlocks(signal);
+  }
+
+  /**
+   * Without an index, or when a large part of the table is stuck, every query would read the table from its beginning:
+   * so it is read once, piece by piece.
+   */
+  async #unclaimedByBlocks(signal: AbortSignal): Promise<void> {
+    const end = await this.#countBlocks();
+    for (let from = 0; from < end && !signal.aborted; from += blocksAtOnce)
+      while (await this.#unclaimedOf({ from, to: from + blocksAtOnce }, signal));
+  }
+
+  /** One list of them. Resolves to whether there may be more. */
+  async #unclaimedOf(blocks: Blocks | undefined, signal: AbortSignal): Promise<boolean> {
+    const { store, bounds, batchSize, onRecovered } = this.#options;
+    const takeThese: TakeThese = (ids, hold) => store.recoverUnclaimed(ids, bounds.afterMs, hold);
+    const listed = await store.listUnclaimed(mostListed, bounds.afterMs, blocks);
     let done = 0;
-    for (const { id, isHeld } of records) {
-      if (isHeld) continue;
-      if (signal.aborted) return done;
+    for (let at = 0; at < listed.length && !signal.aborted; at += batchSize) {
+      const ids = listed.slice(at, at + batchSize);
       try {
-        const recovered = (await take(1, { ids: [id] })) ?? [];
+        const recovered = await takeThese(ids, false);
+        if (!recovered) return false;
         done += recovered.length;
         await onRecovered(recovered);
+      } catch (error) {
+        if (!isRowFault(error)) throw error;
+        done += await this.#oneByOne(ids, takeThese, signal);
+      }
+    }
+    // A full list of which nothing came back is locked by somebody: it is for the next time.
+    return listed.length === mostListed && done > 0 && !signal.aborted;
+  }
+
+  /** Batch by batch, until one is not full. */
+  async #all(some: () => Promise<number>, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted && (await some()) >= this.#options.batchSize);
+  }
+
+  /** Resolves to how many were brought back or held. */
+  async #oneByOne(ids: readonly string[], takeThese: TakeThese, signal: AbortSignal): Promise<number> {
+    const { log, workflow, onRecovered } = this.#options;
+    let done = 0;
+    for (const id of ids) {
+      if (signal.aborted) return done;
+      let recovered: Recovered[] | undefined;
+      try {
+        recovered = await takeThese([id], false);
       } catch (error) {
         if (!isRowFault(error)) throw error;
         log.error(
           { workflow, record: id, err: error },
           'the database refuses to bring this record back: it is held for a person',
         );
-        const held = (await take(1, { ids: [id], hold: true })) ?? [];
-        done += held.length;
-        await onRecovered(held);
+        recovered = await takeThese([id], true);
       }
+      done += recovered?.length ?? 0;
+      await onRecovered(recovered ?? []);
     }
     return done;
   }

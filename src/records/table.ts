@@ -9,12 +9,12 @@ import { queries } from './queries.generated.js';
 import type { Workflow } from './workflow.js';
 
 /**
- * `recoverBlocks` is recover_unclaimed over a range of blocks; `holdClaims` and `holdUnclaimed` leave records as they
+ * `listUnclaimedBlocks` is list_unclaimed over a range of blocks; `holdClaims` and `holdUnclaimed` leave records as they
  * are, for a person; `holdClaimLast` is hold_claim with the strong lock.
  */
 export type QueryName =
   | keyof typeof queries
-  | 'recoverBlocks'
+  | 'listUnclaimedBlocks'
   | 'holdClaims'
   | 'holdUnclaimed'
   | 'holdClaimLast';
@@ -239,7 +239,9 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
   const spelt = Object.fromEntries(Object.entries(queries).map(([key, sql]) => [key, fill(sql)]));
   return {
     ...(spelt as Record<keyof typeof queries, string>),
-    recoverBlocks: fill(queries.recoverUnclaimed, { range: ' AND t.ctid >= $5::tid AND t.ctid < $6::tid' }),
+    listUnclaimedBlocks: fill(queries.listUnclaimed, {
+      range: ' AND t.ctid >= $4::tid AND t.ctid < $5::tid',
+    }),
     holdClaimLast: fill(queries.holdClaim, { lock: 'UPDATE' }),
     holdClaims: fill(queries.recoverClaims, hold),
     holdUnclaimed: fill(queries.recoverUnclaimed, hold),

@@ -109,7 +109,12 @@ const broken: [name: string, ...Edit[]][] = [
     'a heartbeat judged by a clock that is an hour behind',
     ['recoverClaims', heartbeat, "heartbeat_at >= now() - interval '1 h'"],
   ],
-  ['a slow sweep that takes what is claimed', ['recoverUnclaimed', 'c.token IS NULL AND', '']],
+  [
+    'a slow sweep that takes what is claimed',
+    ['listUnclaimed', 'c.token IS NULL AND', ''],
+    ['listUnclaimedBlocks', 'c.token IS NULL AND', ''],
+    ['recoverUnclaimed', 'c.token IS NULL AND', ''],
+  ],
   [
     'a slow sweep that passes over rows without a time',
     ['sightUntimed', 'IS NULL\n', 'IS NOT NULL AND false\n'],

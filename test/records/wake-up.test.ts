@@ -27,7 +27,8 @@ describePostgres('waking up', (postgres) => {
     await teamTable(pool, 0);
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()], poll: '1h' });
     await loop.start();
-    await until(async () => ((await pool.query(listening)).rowCount ?? 0) > 0, 'it listens');
+    const listeners = async () => (await pool.query(listening)).rowCount ?? 0;
+    await until(async () => (await listeners()) > 0, 'it listens');
     await pool.query("INSERT INTO pages (url) VALUES ('x')");
     await notify(pool, 'another workflow');
     await notify(pool);
@@ -37,12 +38,17 @@ describePostgres('waking up', (postgres) => {
     await recovers(postgres, { pool, workflows: [pagesWorkflow()] }).runOnce();
     await until(async () => (await statuses(pool)).Completed === 2, 'the reset woke it');
 
+    // With the one that was woken still there, it could take them first.
+    await loop.stop();
     const busy = gate();
     const slow = pagesWorkflow({ concurrency: 1, process: () => busy.opened });
     const other = startable(postgres, { pool, workflows: [slow], poll: '1h' });
     await pool.query("INSERT INTO pages (url) VALUES ('y'), ('z')");
     await other.start();
     await until(async () => (await statuses(pool)).Processing === 2, 'the other has taken both');
+    const before = await listeners();
+    await startable(postgres, { pool, workflows: [pagesWorkflow()], poll: '1h' }).start();
+    await until(async () => (await listeners()) > before, 'it listens, too');
     const stopped = other.stop();
     await until(async () => (await statuses(pool)).Completed === 3, 'what was given back woke it');
     busy.open();

@@ -1,15 +1,17 @@
--- The slow sweep, one batch: rows in Processing that nobody of ours holds, for longer than $3. The time is checked again
--- on the row as it is when it is locked: a claim that came meanwhile has made it young.
--- $1 workflow, $2 how many, $3 stuck after (ms), $4 only these ids, or NULL; over a range of blocks also $5 from,
--- $6 up to
+-- The slow sweep, one batch: those of $3 that are still in Processing, that nobody of ours holds, for longer than $2. The
+-- time is checked again on the row as it is when it is locked: a claim that came meanwhile has made it young. What we
+-- know of them is looked up row by row (OFFSET 0): a join would read all claims again for every batch.
+-- $1 workflow, $2 stuck after (ms), $3 their ids
 WITH stuck AS MATERIALIZED (
   SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, c.trace
-  FROM {table} AS t LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text
-  WHERE t.{status} = {processing}{range}
-    AND ($4::text[] IS NULL OR t.{id}::text = ANY ($4))
+  FROM {table} AS t LEFT JOIN LATERAL (
+    SELECT c.token, c.held_at, c.seen_at, c.resets, c.trace FROM smart_router.claims AS c
+    WHERE c.workflow = $1 AND c.record_id = t.{id}::text
+    OFFSET 0
+  ) AS c ON true
+  WHERE t.{id} = ANY ($3::text[]::{id_type}[]) AND (t.{status} = {processing}) IS TRUE
     AND c.token IS NULL AND c.held_at IS NULL
-    AND coalesce({touched_at}, c.seen_at) < now() - $3::bigint * interval '1 ms'
-  LIMIT $2
+    AND coalesce({touched_at}, c.seen_at) < now() - $2::bigint * interval '1 ms'
   FOR UPDATE OF t SKIP LOCKED
 ), judged AS MATERIALIZED (
   SELECT *, {verdict} AS outcome FROM stuck
