@@ -29,7 +29,7 @@ export function contenders(pool: Pool, databaseUrl: string, redis: Redis): Conte
           TRUNCATE smart_router.claims;
           CREATE TABLE bench_records (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload jsonb NOT NULL DEFAULT '{}',
             status text NOT NULL DEFAULT 'Queued', error text, updated_at timestamptz NOT NULL DEFAULT now());
-          CREATE INDEX ON bench_records (status, updated_at)`);
+          CREATE INDEX ON bench_records (updated_at) WHERE status = 'Queued'`);
         await pool.query(
           "INSERT INTO bench_records (payload) SELECT jsonb_build_object('n', i) FROM generate_series(1, $1) AS i",
           [count],

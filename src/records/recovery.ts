@@ -216,8 +216,7 @@ class Recoverer implements Recovery {
     const judges = (await this.#mayJudge()) && !(await this.#isBraked());
     await each(parts, async (part) => {
       await this.#sweeps(part, counts).claims(judges, signal);
-      // Without an index that would read the whole table every time.
-      if (part.store.table.isIndexed) await this.#tell(part);
+      if (await part.store.isQuicklyRead()) await this.#tell(part);
     });
     return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
   }
@@ -225,7 +224,7 @@ class Recoverer implements Recovery {
   async #slowRound(signal: AbortSignal): Promise<Record<string, number>> {
     const counts = nothingRecovered();
     await each(await this.#open(), async (part) => {
-      if (!part.store.table.isIndexed) await this.#tell(part);
+      if (!(await part.store.isQuicklyRead())) await this.#tell(part);
       await this.#sweeps(part, counts).unclaimed(signal);
     });
     await this.#sessions.query(

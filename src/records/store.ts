@@ -67,6 +67,9 @@ interface RecoveredRow {
 /** Our own columns in a claimed row; no table of a team has such names. */
 const own = ['smart_router.token', 'smart_router.id', 'smart_router.place'];
 
+/** Read within a few tens of milliseconds. */
+const smallBytes = 64 * 1024 * 1024;
+
 export class RecordStore {
   constructor(
     readonly sessions: Sessions,
@@ -197,6 +200,17 @@ export class RecordStore {
       ? await this.#run('listUnclaimedBlocks', [...args, `(${blocks.from},0)`, `(${blocks.to},0)`])
       : await this.#run('listUnclaimed', args);
     return rows.map(({ record_id }) => String(record_id));
+  }
+
+  /** Whether rows in Processing are found without reading much: by an index, or because the table is small. */
+  async isQuicklyRead(): Promise<boolean> {
+    const { name, isIndexed, hasBlocks } = this.table;
+    if (isIndexed || !hasBlocks) return isIndexed;
+    const { rows } = await this.sessions.query<{ bytes: string }>(
+      'SELECT pg_relation_size(to_regclass($1)) AS bytes',
+      [name],
+    );
+    return Number(rows[0]?.bytes) <= smallBytes;
   }
 
   async sightUntimed(most: number): Promise<number> {

@@ -43,6 +43,8 @@ interface Column {
   is_required: boolean;
   is_unique: boolean;
   leads_index: boolean;
+  /** The conditions of partial indexes that speak of this column. */
+  index_conditions: string[];
   labels: string[] | null;
 }
 
@@ -83,7 +85,7 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
   if (status) for (const text of await wrongValues(pool, status, workflow)) problem(text);
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
-  const isIndexed = status.leads_index;
+  const { queued, processing } = workflow.status;
   const { rows: ids } = await pool.query<{ id: number }>(
     `WITH new AS (INSERT INTO smart_router.workflows (name) SELECT $1
        WHERE NOT EXISTS (SELECT FROM smart_router.workflows WHERE name = $1) ON CONFLICT DO NOTHING RETURNING id)
@@ -95,14 +97,21 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
     workflowId: ids[0]?.id ?? (await workflowId(pool, workflow.name)),
     queries: spell(workflow, name, { id, status, touched, error }),
     longestError: longestOf(error),
-    isIndexed,
+    isIndexed: isFoundByIndex(status, processing),
     hasBlocks: table.kind === 'r',
-    advice: isIndexed
+    advice: isFoundByIndex(status, queued)
       ? []
       : [
-          `no index begins with ${quoteName([status.name])}: every claim reads the table; CREATE INDEX CONCURRENTLY ON ${name} (${[status.name, ...workflow.order.map(({ column }) => column)].map((column) => quoteName([column])).join(', ')})`,
+          `no index finds what is ${quoteText(queued)}: every claim reads the table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
         ],
   };
+}
+
+/** By an index that begins with the status, or a partial one for this status; one with more conditions is not for us. */
+function isFoundByIndex(status: Column, value: string): boolean {
+  const isForIt = (condition: string) =>
+    condition.includes(quoteText(value)) && / = /.test(condition) && !/ AND /.test(condition);
+  return status.leads_index || status.index_conditions.some(isForIt);
 }
 
 /** Somebody else was faster by a moment. */
@@ -150,6 +159,10 @@ async function readColumns(pool: Pool, oid: string): Promise<Map<string, Column>
          AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) AS is_unique,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NULL
          AND i.indkey[0] = a.attnum) AS leads_index,
+       ARRAY(SELECT pg_get_expr(i.indpred, i.indrelid) FROM pg_index i
+         WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NOT NULL
+           AND EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum)) AS index_conditions,
        CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
      WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,

@@ -169,7 +169,9 @@ describeOnePostgres('records', (postgres) => {
     await pool.query('DROP INDEX jobs_status_updated_at_idx');
     const { code, stdout } = await run('records inspect jobs');
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^advice +no index begins with "status": .*CREATE INDEX CONCURRENTLY ON "jobs"/m);
+    expect(stdout).toMatch(
+      /^advice +no index finds what is 'Queued': .*CREATE INDEX CONCURRENTLY ON "jobs" \("updated_at"\) WHERE "status" = 'Queued'/m,
+    );
     expect(documentOf(await run('records inspect jobs --json'))).toMatchObject({
       success: true,
       name: 'jobs',

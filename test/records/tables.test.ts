@@ -255,6 +255,32 @@ const cases: Case[] = [
     advice: true,
   },
   {
+    title: 'an index on what is queued, as we advise',
+    create: plain.replace('ON t (status)', "ON t (at) WHERE status = 'Queued'"),
+    insert,
+    workflow: {},
+  },
+  {
+    title: 'an index on what is not finished',
+    create: plain.replace('ON t (status)', "ON t (at) WHERE status IN ('Queued', 'Processing')"),
+    insert,
+    workflow: {},
+  },
+  {
+    title: 'an index with a condition that a claim does not have',
+    create: plain.replace('ON t (status)', "ON t (at) WHERE status = 'Queued' AND name <> 'x'"),
+    insert,
+    workflow: {},
+    advice: true,
+  },
+  {
+    title: 'an index on anything but what is queued',
+    create: plain.replace('ON t (status)', "ON t (at) WHERE status <> 'Queued'"),
+    insert,
+    workflow: {},
+    advice: true,
+  },
+  {
     title: 'an error column that must not be NULL',
     create: plain.replace('error text', "error text NOT NULL DEFAULT ''"),
     insert,
