@@ -2,7 +2,7 @@
  * A million rows stuck in Processing, brought back: how long it takes, and how long one statement holds its locks. With
  * the index that such a table has, and without any.
  */
-import { Pool } from 'pg';
+import { Pool, type PoolClient } from 'pg';
 import { pino } from 'pino';
 import { createRecovery, defineWorkflow, migrate } from '../../src/records/index.js';
 import { percentile } from '../support/measure.js';
@@ -46,18 +46,9 @@ async function measure(
   // The time a transaction is open is the time it may hold a lock.
   const held: number[] = [];
   const own = new Pool({ connectionString: databaseUrl, max: 4 });
-  const connect = own.connect.bind(own) as () => Promise<import('pg').PoolClient>;
-  own.connect = (async () => {
-    const client = await connect();
-    const startMs = performance.now();
-    const release = client.release.bind(client);
-    client.release = (error?: Error | boolean) => {
-      held.push(performance.now() - startMs);
-      client.release = release;
-      release(error);
-    };
-    return client;
-  }) as typeof own.connect;
+  const since = new Map<PoolClient, number>();
+  own.on('acquire', (client) => since.set(client, performance.now()));
+  own.on('release', (_, client) => held.push(performance.now() - (since.get(client) ?? 0)));
   const recoverer = createRecovery({ pool: own, workflows: [workflow], log: pino({ level: 'silent' }) });
   const startMs = performance.now();
   const { requeued } = await recoverer.runOnce();
