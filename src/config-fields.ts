@@ -184,6 +184,24 @@ export const webhookUrl: Kind<string> = {
   },
 };
 
+/** `name=value,name=value`, as other programs with traces read it. */
+export const headerList: Kind<[name: string, value: string][]> = {
+  expects: 'headers like name=value,other=value',
+  read(text) {
+    const pairs = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)=([\x21-\x7e]+)\s*$/.exec(pair));
+    if (!pairs.every((pair) => pair !== null)) return wrong;
+    return check(
+      pairs.map(([, name = '', value = '']): [string, string] => [name, value]),
+      true,
+    );
+  },
+};
+
+export const share: Kind<number> = {
+  expects: 'a number from 0 to 1',
+  read: (text) => check(Number(text), /^\d(\.\d{1,9})?$/.test(text) && Number(text) <= 1),
+};
+
 const placeholders = { base: 'ws://h', pod: 'p', provider: 'twilio', template: 't', flow: '/v2' };
 
 /** The placeholders are filled in by the HTTP layer; here is only made sure that a URL comes out. */

@@ -5,55 +5,11 @@
  * A default is text, as it would stand in the environment, and goes through the same checks.
  */
 import { hostname } from 'node:os';
-import type { Clock } from './clock.js';
+import { type Default, type Field, field, optional, section } from './config-entries.js';
 import * as kinds from './config-fields.js';
+import { recordFields, tracingFields } from './config-table-records.js';
 
-export type Lookup = (name: string) => string;
-type Default = string | { readonly note: string; compute(lookup: Lookup, clock: Clock): string };
-
-export interface Field<T> {
-  readonly name: string;
-  readonly section: string;
-  readonly kind: kinds.Kind<T>;
-  /** As it would stand in the environment. */
-  readonly fallback: Default | undefined;
-  readonly demoFallback: string | undefined;
-  readonly description: string;
-  /** `password`: a URL that may carry one. */
-  readonly secret: boolean | 'password';
-}
-
-interface Extra {
-  readonly demo?: string;
-  readonly secret?: boolean | 'password';
-}
-
-function optional<T>(
-  name: string,
-  kind: kinds.Kind<T>,
-  description: string,
-  extra: Extra = {},
-): Field<T | undefined> {
-  const { demo, secret = false } = extra;
-  return { name, section: '', kind, fallback: undefined, demoFallback: demo, description, secret };
-}
-
-function field<T>(
-  name: string,
-  kind: kinds.Kind<T>,
-  fallback: Default,
-  description: string,
-  extra?: Extra,
-): Field<T> {
-  return { ...optional(name, kind, description, extra), kind, fallback };
-}
-
-function section<T extends Record<string, Field<unknown>>>(title: string, fields: T): T {
-  const entries = Object.entries(fields).map(([key, value]) => [key, { ...value, section: title }]);
-  return Object.fromEntries(entries) as T;
-}
-
-const { boolean, choice, duration, line, minutes, orOff, secret, webhookUrl, wholeNumber } = kinds;
+const { boolean, choice, duration, line, orOff, secret, wholeNumber } = kinds;
 const interval = duration('100ms', '1h');
 const ofADay = duration('100ms', '24h');
 const port = wholeNumber(0, 65_535);
@@ -66,11 +22,6 @@ const podName: Default = {
     `${hostname().slice(0, 200) || 'smart-router'}-${Math.floor(clock.random() * 36 ** 6)
       .toString(36)
       .padStart(6, '0')}`,
-};
-/** A team that brings its own workflows wants no tables of ours beside its own. */
-const shippedWorkflows: Default = {
-  note: 'sitemap-import,page-curation; with RECORDS_MODULE none',
-  compute: (lookup) => (lookup('RECORDS_MODULE') === '' ? 'sitemap-import,page-curation' : 'none'),
 };
 const sameNamespace: Default = { note: 'NAMESPACE', compute: (lookup) => lookup('NAMESPACE') };
 
@@ -284,98 +235,7 @@ export const configFields = {
       'What a replica does that loses leadership: end itself gracefully, or go on as a follower',
     ),
   }),
-  ...section('Records', {
-    databaseUrl: optional(
-      'DATABASE_URL',
-      kinds.databaseUrl,
-      'PostgreSQL with the records; embedded runs one beside the process; unset: no records',
-      withPassword,
-    ),
-    databaseFolder: optional(
-      'DATABASE_FOLDER',
-      line(4_096),
-      'Where DATABASE_URL=embedded keeps its data; unset: nothing is kept',
-    ),
-    recordsPoolSize: field(
-      'RECORDS_POOL_SIZE',
-      wholeNumber(2, 1_000),
-      '10',
-      'Most connections to the database of one replica, beside one for its heartbeat and one for wake-ups',
-    ),
-    recordsWorkflows: field(
-      'RECORDS_WORKFLOWS',
-      kinds.shippedWorkflows,
-      shippedWorkflows,
-      'Which of the shipped workflows run, separated by commas',
-    ),
-    recordsModule: optional(
-      'RECORDS_MODULE',
-      line(4_096),
-      'Path of an ES module that exports workflows of your own',
-    ),
-    recordsAllowPrivateAddresses: field(
-      'RECORDS_ALLOW_PRIVATE_ADDRESSES',
-      boolean,
-      'false',
-      'Whether the shipped workflows may fetch from private addresses',
-    ),
-    recordsSpoolFolder: optional(
-      'RECORDS_SPOOL_FOLDER',
-      line(4_096),
-      'Where outcomes wait if both the database and the store are away; unset: below the folder for temporary files',
-    ),
-    zombieCleanupEnabled: field(
-      'ZOMBIE_CLEANUP_ENABLED',
-      boolean,
-      'true',
-      'Whether stuck records are brought back',
-    ),
-    zombieCleanupIntervalMs: field(
-      'ZOMBIE_CLEANUP_INTERVAL_MINUTES',
-      minutes(1, 10_080),
-      '15',
-      'Time between two slow sweeps over records',
-    ),
-    zombieStuckThresholdMs: field(
-      'ZOMBIE_STUCK_THRESHOLD_MINUTES',
-      minutes(1, 35_000),
-      '60',
-      'A record in Processing without a claim for this long is stuck',
-    ),
-    recordsReportEnabled: field(
-      'RECORDS_REPORT_ENABLED',
-      boolean,
-      'true',
-      'Whether there is a weekly report',
-    ),
-    recordsReportFolder: optional('RECORDS_REPORT_FOLDER', line(4_096), 'Where the weekly report is kept'),
-    recordsReportWebhookUrl: optional(
-      'RECORDS_REPORT_WEBHOOK_URL',
-      webhookUrl,
-      'Where the weekly report is sent',
-      hidden,
-    ),
-    recordsReportWebhookSecret: optional('RECORDS_REPORT_WEBHOOK_SECRET', secret(16), 'Signs it', hidden),
-  }),
-  ...section('Alerts', {
-    alertWebhookUrl: optional('ALERT_WEBHOOK_URL', webhookUrl, 'Where alerts are sent, as JSON', hidden),
-    alertWebhookSecret: optional('ALERT_WEBHOOK_SECRET', secret(16), 'Signs them', hidden),
-    pagerDutyRoutingKey: optional('PAGERDUTY_ROUTING_KEY', secret(1), 'Sends them to PagerDuty too', hidden),
-    pagerDutyUrl: field(
-      'PAGERDUTY_URL',
-      webhookUrl,
-      'https://events.pagerduty.com/v2/enqueue',
-      'Its Events API v2',
-      withPassword,
-    ),
-    pagerDutyLeastSeverity: field(
-      'PAGERDUTY_LEAST_SEVERITY',
-      choice('warning', 'critical', 'page'),
-      'critical',
-      'Less severe alerts are not sent to PagerDuty',
-    ),
-    alertIntervalMs: field('ALERT_INTERVAL', duration('100ms', '5m'), '15s', 'Time between two looks'),
-  }),
+  ...recordFields,
   ...section('Logging', {
     logLevel: field(
       'LOG_LEVEL',
@@ -385,6 +245,7 @@ export const configFields = {
     ),
     logFormat: field('LOG_FORMAT', choice('json', 'pretty'), 'json', 'Lines for machines or for people'),
   }),
+  ...tracingFields,
 };
 
 /** Every variable there is, in the order of the documentation. */

@@ -10,8 +10,9 @@
  */
 import { showValue } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
+import type { Field, Lookup } from './config-entries.js';
 import { hasHashTag, hidePassword, isLoopback } from './config-fields.js';
-import { configFields, configTable, type Field, type Lookup } from './config-table.js';
+import { configFields, configTable } from './config-table.js';
 import { formatDuration } from './durations.js';
 import { ConfigError } from './errors.js';
 

@@ -1,5 +1,5 @@
 /** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
-import { type Alerting, prepareAlerting, prepareReporter } from './alerting.js';
+import { prepareAlerting, prepareReporter } from './alerting.js';
 import { EventFeed } from './calls/events.js';
 import { adoptStore } from './calls/import.js';
 import { CallRouter } from './calls/router.js';
@@ -12,15 +12,17 @@ import { defaultTierConfig } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
 import { type Config, hidePassword } from './config.js';
 import { startEmbeddedValkey } from './embedded/valkey.js';
-import { ConfigError } from './errors.js';
 import type { App, HttpContext } from './http/context.js';
+import { closeServer, listen } from './http/listening.js';
 import { startMetricsServer } from './http/metrics-server.js';
 import { createServer } from './http/server.js';
 import { prepareLeading } from './leading.js';
 import { createLogger, type Logger } from './observe/log.js';
 import { Metrics } from './observe/metrics.js';
+import { startTracing, type Tracing } from './observe/tracing.js';
 import { announce } from './pool/announce.js';
-import type { RecordsPlane } from './records-plane.js';
+import { prepareUntilDone } from './preparing.js';
+import type { RecordsCompanion, RecordsPlane } from './records-plane.js';
 import { SupervisedLoop } from './supervised-loop.js';
 
 /** How long a start waits for the first sync of its pods. */
@@ -59,9 +61,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   };
   try {
     const metrics = new Metrics();
+    const tracing = await startTracing(config, { clock, log });
+    if (tracing) stops.push(() => tracing.stop());
     const redisUrl = await openEngine(config, stops, log);
     let onStoreUp = () => {};
-    const connection = openStore(config, redisUrl, { clock, log, metrics, onUp: () => onStoreUp() });
+    const connection = openStore(config, redisUrl, { clock, log, metrics, tracing, onUp: () => onStoreUp() });
     stops.push(() => connection.close());
 
     const times = leaseTimes(config);
@@ -108,7 +112,10 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       stopping.signal.addEventListener('abort', () => void alerting.stop(), { once: true });
       stops.push(() => alerting.stop());
     }
-    const records = await openRecords(config, { connection, metrics, clock, log, onCrash }, alerting);
+    const records = await openRecords(config, { connection, metrics, clock, log, onCrash }, [
+      alerting?.companion,
+      tracing && { observer: tracing.records },
+    ]);
     if (records) {
       // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
@@ -151,6 +158,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       feed,
       metrics,
       log,
+      tracing,
       clock,
       records,
       stopping: stopping.signal,
@@ -258,13 +266,13 @@ async function openRecords(
     log: Logger;
     onCrash(loop: string): void;
   },
-  alerting: Alerting | undefined,
+  listeners: readonly (RecordsCompanion | undefined)[],
 ): Promise<RecordsPlane | undefined> {
   const { databaseUrl } = config;
   if (databaseUrl === undefined) return undefined;
   // Loaded only where it is used: most routers have calls alone.
   const { prepareRecords } = await import('./records-plane.js');
-  const companions = [alerting?.companion, await prepareReporter(config, parts)].filter(
+  const companions = [...listeners, await prepareReporter(config, parts)].filter(
     (companion) => companion !== undefined,
   );
   return prepareRecords({ ...config, databaseUrl }, { ...parts, metrics: parts.metrics.records, companions });
@@ -273,7 +281,13 @@ async function openRecords(
 function openStore(
   config: Config,
   url: string,
-  { clock, log, metrics, onUp }: { clock: Clock; log: Logger; metrics: Metrics; onUp(): void },
+  {
+    clock,
+    log,
+    metrics,
+    tracing,
+    onUp,
+  }: { clock: Clock; log: Logger; metrics: Metrics; tracing: Tracing | undefined; onUp(): void },
 ): StoreConnection {
   return new StoreConnection({
     url,
@@ -283,6 +297,7 @@ function openStore(
     observe: (operation, outcome, seconds) => {
       metrics.storeDuration.observe({ operation }, seconds);
       if (outcome === 'error') metrics.storeErrors.inc({ operation });
+      tracing?.observeStore(operation, outcome, seconds);
     },
     onState: (state, reason) => {
       metrics.storeUp.set(state === 'up' ? 1 : 0);
@@ -296,66 +311,4 @@ function openStore(
         );
     },
   });
-}
-
-/** Tries for ever; only a ConfigError, which no waiting mends, comes out of the first try. */
-function prepareUntilDone(
-  prepare: () => Promise<void>,
-  { clock, log, address, signal }: { clock: Clock; log: Logger; address: string; signal: AbortSignal },
-): { firstTry: Promise<void>; ended: Promise<void> } {
-  const attempt = async (): Promise<'done' | 'again'> => {
-    try {
-      await prepare();
-      return 'done';
-    } catch (error) {
-      if (error instanceof ConfigError) throw error;
-      log.error(
-        { err: error, store: address },
-        'the store cannot be used yet, trying again: `smart-router doctor` tells more',
-      );
-      return 'again';
-    }
-  };
-  const first = attempt();
-  const ended = (async () => {
-    let result = await first.catch(() => 'done' as const);
-    for (let delayMs = 1000; result === 'again' && !signal.aborted; delayMs = Math.min(2 * delayMs, 10_000)) {
-      await clock.sleep(delayMs, signal);
-      if (signal.aborted) return;
-      result = await attempt().catch((error: unknown) => {
-        log.fatal({ err: error }, 'the store cannot be used: change what is named here and start again');
-        return 'done' as const;
-      });
-    }
-  })();
-  return { firstTry: first.then(() => undefined), ended };
-}
-
-async function listen(app: App, config: Config): Promise<string> {
-  try {
-    const address = await app.listen({ host: config.httpHost, port: config.httpPort });
-    return address.replace(/\/$/, '');
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EADDRINUSE') {
-      throw new ConfigError([
-        `HTTP_PORT ${config.httpPort} on ${config.httpHost} is taken: stop what uses it or set another HTTP_PORT`,
-      ]);
-    }
-    if (code === 'EACCES' || code === 'EADDRNOTAVAIL') {
-      throw new ConfigError([
-        `cannot listen on ${config.httpHost}:${config.httpPort} (${code}): set another HTTP_HOST or HTTP_PORT`,
-      ]);
-    }
-    throw error;
-  }
-}
-
-async function closeServer(app: App, clock: Clock, timeoutMs: number, log: Logger): Promise<void> {
-  const cancel = clock.after(timeoutMs, () => {
-    log.warn('some requests did not finish in time and are cut off');
-    app.server.closeAllConnections();
-  });
-  await app.close();
-  cancel();
 }

@@ -39,12 +39,12 @@ export interface RecordsParts {
 export interface RecordsCompanion {
   readonly observer?: RecordObserver;
   readonly loops?: readonly LoopState[];
-  start(database: {
+  start?(database: {
     pool: pg.Pool;
     workflows: readonly Workflow[];
     stuckAfterMs: number;
   }): Promise<void> | void;
-  stop(): Promise<void>;
+  stop?(): Promise<void>;
 }
 
 export interface RecordsStatus {
@@ -259,7 +259,7 @@ class Plane implements RecordsPlane {
     const database = { pool: this.#pool, workflows: this.#workflows, stuckAfterMs: this.stuckAfterMs };
     for (const companion of companions) {
       if (this.#started.has(companion)) continue;
-      await companion.start(database);
+      await companion.start?.(database);
       this.#started.add(companion);
     }
   }
@@ -282,7 +282,7 @@ class Plane implements RecordsPlane {
         this.#loop.stop(),
         this.#recovery.stop(),
         this.#look.stop(),
-        ...companions.map((companion) => companion.stop()),
+        ...companions.map((companion) => companion.stop?.()),
       ]);
       await this.#pool.end();
       return 'ended';

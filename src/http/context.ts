@@ -12,6 +12,7 @@ import type { Clock } from '../clock.js';
 import type { Config } from '../config.js';
 import type { Logger } from '../observe/log.js';
 import type { Metrics } from '../observe/metrics.js';
+import type { Tracing } from '../observe/tracing.js';
 import type { RecordsAdmin } from '../records-plane.js';
 import type { LoopState } from '../supervised-loop.js';
 
@@ -37,6 +38,8 @@ export interface HttpContext {
   feed: EventFeed;
   metrics: Metrics;
   log: Logger;
+  /** Undefined unless traces are wanted. */
+  tracing?: Tracing | undefined;
   clock: Clock;
   /** Undefined without DATABASE_URL. */
   records: RecordsAdmin | undefined;

@@ -94,6 +94,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     const who = authorize(config, request.routeOptions.config.access ?? 'admin', request);
     request.actor = `${who}@${request.ip}`;
   });
+  context.tracing?.hookInto(app);
   app.addHook('onSend', (_, reply, payload, done) => {
     if (stopping.aborted) reply.header('connection', 'close');
     done(null, payload);

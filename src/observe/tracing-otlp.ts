@@ -1,0 +1,171 @@
+/** The spans themselves; loaded only when a collector is configured. See tracing.ts. */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import {
+  type Attributes,
+  type Context,
+  DiagLogLevel,
+  defaultTextMapGetter,
+  diag,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
+import { W3CTraceContextPropagator } from '@opentelemetry/core';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
+import { resourceFromAttributes } from '@opentelemetry/resources';
+import {
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../clock.js';
+import type { App } from '../http/context.js';
+import type { RecordObserver } from '../records/observer.js';
+import { version } from '../version.js';
+import type { Logger } from './log.js';
+import type { Tracing, TracingConfig } from './tracing.js';
+
+const goodbyeMs = 3000;
+/** A collector that is away is told of once a minute. */
+const complainEveryMs = 60_000;
+
+type OtlpConfig = TracingConfig & { otlpEndpoint: string };
+
+export class OtlpTracing implements Tracing {
+  readonly records: Pick<RecordObserver, 'processed'> = {
+    processed: (workflow, seconds) =>
+      this.#past(`process ${workflow}`, seconds, { 'smart_router.workflow': workflow }),
+  };
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #provider: TracerProvider;
+  readonly #tracer: Tracer;
+  readonly #propagator = new W3CTraceContextPropagator();
+  /** The request that is being worked on. */
+  readonly #current = new AsyncLocalStorage<Context>();
+  readonly #spans = new WeakMap<FastifyRequest, Span>();
+  #complainedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(config: OtlpConfig, { clock, log }: { clock: Clock; log: Logger }) {
+    this.#clock = clock;
+    this.#log = log;
+    diag.setLogger(this.#complaints(), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
+    const exporter = new OTLPTraceExporter({
+      url: `${config.otlpEndpoint.replace(/\/+$/, '')}/v1/traces`,
+      headers: Object.fromEntries(config.otlpHeaders ?? []),
+      timeoutMillis: 5000,
+    });
+    this.#provider = new TracerProvider({
+      resource: resourceFromAttributes({
+        'service.name': config.otelServiceName,
+        'service.version': version,
+        'service.instance.id': config.podName,
+      }),
+      sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(config.traceRatio) }),
+      spanProcessors: [new BatchSpanProcessor({ exporter, maxQueueSize: 4096, scheduledDelayMillis: 1000 })],
+    });
+    this.#tracer = this.#provider.getTracer('smart-router', version);
+  }
+
+  hookInto(app: App): void {
+    app.addHook('onRequest', (request, _, done) => {
+      this.#begin(request);
+      done();
+    });
+    // Not sooner: reading the body loses the context that was entered before it.
+    app.addHook('preHandler', (request, _, done) => {
+      const span = this.#spans.get(request);
+      if (span) this.#current.run(trace.setSpan(ROOT_CONTEXT, span), done);
+      else done();
+    });
+    app.addHook('onResponse', async (request, reply) => this.#end(request, reply));
+  }
+
+  observeStore(operation: string, outcome: 'ok' | 'error', seconds: number): void {
+    const parent = this.#current.getStore();
+    // The loops' own commands are no part of anything.
+    if (!parent) return;
+    this.#past(
+      `store ${operation}`,
+      seconds,
+      { 'db.system.name': 'redis', 'db.operation.name': operation },
+      parent,
+      outcome,
+    );
+  }
+
+  async stop(): Promise<void> {
+    const patience = new AbortController();
+    const sent = this.#provider.shutdown().catch(() => {});
+    await Promise.race([sent, this.#clock.sleep(goodbyeMs, patience.signal)]);
+    patience.abort();
+  }
+
+  #begin(request: FastifyRequest): void {
+    const { url, config } = request.routeOptions;
+    // Probes come every few seconds and say nothing.
+    if (config.quiet) return;
+    const parent = this.#propagator.extract(ROOT_CONTEXT, request.headers, defaultTextMapGetter);
+    const span = this.#tracer.startSpan(
+      `${request.method} ${url ?? 'unmatched'}`,
+      {
+        kind: SpanKind.SERVER,
+        attributes: {
+          'http.request.method': request.method,
+          'http.route': url ?? 'unmatched',
+          'smart_router.request_id': request.id,
+        },
+      },
+      parent,
+    );
+    this.#spans.set(request, span);
+    if (span.isRecording()) request.about.trace_id = span.spanContext().traceId;
+  }
+
+  #end(request: FastifyRequest, reply: FastifyReply): void {
+    const span = this.#spans.get(request);
+    if (!span) return;
+    span.setAttribute('http.response.status_code', reply.statusCode);
+    // What the log line says as well: the call, its pod, the pool it came from.
+    for (const [key, value] of Object.entries(request.about))
+      if (key !== 'trace_id' && ['string', 'number', 'boolean'].includes(typeof value))
+        span.setAttribute(`smart_router.${key}`, value as string | number | boolean);
+    if (reply.statusCode >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
+    span.end();
+  }
+
+  /** What has just ended, and took so long. */
+  #past(
+    name: string,
+    seconds: number,
+    attributes: Attributes,
+    parent = ROOT_CONTEXT,
+    outcome: 'ok' | 'error' = 'ok',
+  ): void {
+    const endMs = this.#clock.now();
+    const kind = parent === ROOT_CONTEXT ? SpanKind.INTERNAL : SpanKind.CLIENT;
+    const span = this.#tracer.startSpan(
+      name,
+      { kind, attributes, startTime: endMs - seconds * 1000 },
+      parent,
+    );
+    if (outcome === 'error') span.setStatus({ code: SpanStatusCode.ERROR });
+    span.end(endMs);
+  }
+
+  #complaints() {
+    const complain = (message: string) => {
+      const nowMs = this.#clock.monotonic();
+      if (nowMs - this.#complainedMs < complainEveryMs) return;
+      this.#complainedMs = nowMs;
+      this.#log.warn({ reason: message.slice(0, 500) }, 'traces are lost: the collector does not take them');
+    };
+    const nothing = () => {};
+    return { error: complain, warn: complain, info: nothing, debug: nothing, verbose: nothing };
+  }
+}
