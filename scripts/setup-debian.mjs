@@ -34,7 +34,18 @@ const programs = [
     name: 'prometheus',
     commands: ['promtool'],
     service: 'prometheus',
-    neededFor: 'the check of the metrics by promtool',
+    neededFor: 'the checks of metrics, alerts and dashboards by promtool',
+  },
+  {
+    name: 'prometheus-alertmanager',
+    commands: ['amtool'],
+    service: 'prometheus-alertmanager',
+    neededFor: 'the check of the Alertmanager example by amtool',
+  },
+  {
+    name: 'chromium',
+    commands: ['chromium', 'chromium-browser', 'google-chrome'],
+    neededFor: 'tests of the console in a browser',
   },
   {
     name: 'nginx',

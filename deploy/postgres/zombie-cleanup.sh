@@ -5,7 +5,8 @@
 #
 # Usage: zombie-cleanup.sh [--dry-run] TABLE STATUS_COLUMN [ERROR_COLUMN]
 # Environment: DATABASE_URL, or psql's own PGHOST and so on; ZOMBIE_STUCK_THRESHOLD_MINUTES (60); ZOMBIE_BATCH (1000);
-# TOUCHED_COLUMN (updated_at); ID_COLUMN (id); WORKFLOW, where the router knows the table under a name.
+# TOUCHED_COLUMN (updated_at); ID_COLUMN (id); WORKFLOW, where the router knows the table under a name; PROCESSING, QUEUED
+# and (with WORKFLOW) FAILED, the values of the status: needed where it is a text, else Processing, Queued and Failed.
 #
 # Batch after batch, each its own transaction, until one is not full. Prints how many were reset; exit code 0, or that
 # of psql.
@@ -28,10 +29,12 @@ while :; do
   reset=$(psql ${DATABASE_URL:+"$DATABASE_URL"} --no-psqlrc --quiet --tuples-only --no-align \
     -v ON_ERROR_STOP=1 -v table="$1" -v status="$2" -v error="${3:-}" -v batch="$batch" -v dry_run="$dry_run" \
     -v touched="${TOUCHED_COLUMN:-updated_at}" -v id="${ID_COLUMN:-id}" -v workflow="${WORKFLOW:-}" \
+    -v processing="${PROCESSING:-}" -v queued="${QUEUED:-}" -v failed="${FAILED:-}" \
     -v minutes="${ZOMBIE_STUCK_THRESHOLD_MINUTES:-60}" <<'SQL'
 SELECT count(*) FROM smart_router.reset_stuck(:'table', :'status',
   touched_column => :'touched', error_column => nullif(:'error', ''), id_column => :'id',
   stuck_after => make_interval(mins => :'minutes'::integer), batch => :'batch'::integer,
+  processing => nullif(:'processing', ''), queued => nullif(:'queued', ''), failed => nullif(:'failed', ''),
   workflow => nullif(:'workflow', ''), dry_run => :'dry_run'::boolean);
 SQL
   )

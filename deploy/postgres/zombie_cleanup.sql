@@ -7,14 +7,47 @@
 -- more; two calls at once do not reset a row twice. Where the schema of the router is there too, rows that a living
 -- worker holds are left alone, and so are rows held for a person; with the name of the workflow, claims of dead workers
 -- become void, resets count against `max_resets` and are noted in smart_router.resets.
+-- It writes no status that it was not told of: of an enum the values must be labels, and where the column is a text they
+-- must all be named, because nothing else says which values the table uses. Columns are named as in SQL.
 -- Weakness: without the router's schema only the timestamp tells whether somebody still works on a row, and nothing
 -- counts how often it came back: choose `stuck_after` longer than the longest work.
 
 CREATE SCHEMA IF NOT EXISTS smart_router;
 
+-- A column by its name as it is stored (`State`) or as SQL writes it (`"State"`, `state`).
+CREATE OR REPLACE FUNCTION smart_router.column_of(target regclass, given text, argument text) RETURNS name
+LANGUAGE plpgsql STABLE AS $function$
+DECLARE
+  found_name name;
+  parts text[];
+BEGIN
+  IF given IS NULL THEN
+    RAISE EXCEPTION '% must name a column of %', argument, target;
+  END IF;
+  BEGIN
+    parts := parse_ident(given);
+  EXCEPTION WHEN OTHERS THEN
+    parts := NULL;
+  END;
+  SELECT attname INTO found_name FROM pg_attribute
+  WHERE attrelid = target AND attnum > 0 AND NOT attisdropped
+    AND (attname = given OR (cardinality(parts) = 1 AND attname = parts[1]))
+  ORDER BY attname = given DESC
+  LIMIT 1;
+  IF found_name IS NULL THEN
+    RAISE EXCEPTION 'column % does not exist in % (%); it has %', given, target, argument,
+      (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+        WHERE attrelid = target AND attnum > 0 AND NOT attisdropped);
+  END IF;
+  RETURN found_name;
+END
+$function$;
+
 -- The arguments are those of a workflow. Returns the rows that were reset, or with `dry_run` would be.
 -- `workflow` is the name under which the router knows the table. Where the router's schema is there and no name is
 -- given, a row is left alone if any workflow has a claim on a record of the same id, alive or not.
+-- `processing`, `queued` and `failed` (needed with `workflow` only) are the values of the status: of an enum they are
+-- Processing, Queued and Failed unless you say otherwise; of a text there is no default.
 CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
   target regclass,
   status_column name,
@@ -26,9 +59,9 @@ CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
   workflow text DEFAULT NULL,
   max_resets integer DEFAULT 3,
   dry_run boolean DEFAULT false,
-  processing text DEFAULT 'Processing',
-  queued text DEFAULT 'Queued',
-  failed text DEFAULT 'Failed',
+  processing text DEFAULT NULL,
+  queued text DEFAULT NULL,
+  failed text DEFAULT NULL,
   message text DEFAULT 'Auto-reset from stuck Processing state',
   -- Of a timestamp column without one.
   time_zone text DEFAULT 'UTC',
@@ -44,6 +77,9 @@ DECLARE
   -- Records of dead workers whose claims nobody else is about to end.
   dead text[];
   status_type text;
+  labels text[];
+  wrong text;
+  is_used boolean;
   column_type text;
   touched text;
   now_value text;
@@ -55,13 +91,48 @@ BEGIN
   IF batch < 1 OR stuck_after <= interval '0' THEN
     RAISE EXCEPTION 'batch must be at least 1, and stuck_after longer than nothing';
   END IF;
+  status_column := smart_router.column_of(target, status_column, 'status_column');
+  touched_column := smart_router.column_of(target, touched_column, 'touched_column');
+  id_column := smart_router.column_of(target, id_column, 'id_column');
+  IF error_column IS NOT NULL THEN
+    error_column := smart_router.column_of(target, error_column, 'error_column');
+  END IF;
   SELECT format_type(atttypid, NULL) INTO column_type FROM pg_attribute
-  WHERE attrelid = target AND attname = touched_column AND attnum > 0 AND NOT attisdropped;
-  SELECT format_type(atttypid, atttypmod) INTO status_type FROM pg_attribute
-  WHERE attrelid = target AND attname = status_column AND attnum > 0 AND NOT attisdropped;
-  IF column_type IS NULL OR status_type IS NULL THEN
-    RAISE EXCEPTION 'column % does not exist in %',
-      CASE WHEN status_type IS NULL THEN status_column ELSE touched_column END, target;
+  WHERE attrelid = target AND attname = touched_column;
+  IF column_type NOT LIKE 'timestamp%' THEN
+    RAISE EXCEPTION 'column % of % (touched_column) must be a timestamp, it is %',
+      quote_ident(touched_column), target, column_type;
+  END IF;
+  SELECT format_type(a.atttypid, a.atttypmod),
+    (SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum AS e
+      WHERE e.enumtypid = coalesce(nullif(t.typbasetype, 0), t.oid))
+  INTO status_type, labels
+  FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+  WHERE a.attrelid = target AND a.attname = status_column;
+  IF labels IS NOT NULL THEN
+    processing := coalesce(processing, 'Processing');
+    queued := coalesce(queued, 'Queued');
+    failed := coalesce(failed, 'Failed');
+    SELECT string_agg(format('%L (%s)', value, argument), ', ') INTO wrong
+    FROM (VALUES (processing, 'processing'), (queued, 'queued'), (failed, 'failed')) AS given (value, argument)
+    WHERE value <> ALL (labels) AND (argument <> 'failed' OR workflow IS NOT NULL);
+    IF wrong IS NOT NULL THEN
+      RAISE EXCEPTION '% is no value of % in %; it has %', wrong, quote_ident(status_column), target,
+        (SELECT string_agg(quote_literal(label), ', ') FROM unnest(labels) AS label);
+    END IF;
+  ELSIF processing IS NULL OR queued IS NULL OR (failed IS NULL AND workflow IS NOT NULL) THEN
+    RAISE EXCEPTION 'column % of % is no enum, so nothing says which values it has: name them all, like %',
+      quote_ident(status_column), target,
+      $$processing => 'Processing', queued => 'Queued', failed => 'Failed' (failed only with workflow)$$;
+  ELSIF dry_run THEN
+    -- An empty queue is nothing unusual: so this is said, and not refused.
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE %I = %L)', target, status_column, queued) INTO is_used;
+    IF NOT is_used THEN
+      RAISE NOTICE 'no row of % is %: is that the value which means queued?', target, quote_literal(queued);
+    END IF;
+  END IF;
+  IF processing = queued THEN
+    RAISE EXCEPTION 'processing and queued must be two values, both are %', quote_literal(queued);
   END IF;
   IF column_type = 'timestamp without time zone' THEN
     touched := format('(t.%I AT TIME ZONE %L)', touched_column, time_zone);
@@ -81,8 +152,9 @@ BEGIN
     IF workflow_id IS NULL THEN
       RAISE EXCEPTION 'smart_router.workflows has no workflow %', workflow;
     END IF;
-    -- The same lock as the router's own sweep: one of them at a time.
-    IF NOT pg_try_advisory_xact_lock(hashtext('smart_router.recovery'), workflow_id) THEN
+    -- The same locks as the router's own sweeps: one of them at a time.
+    IF NOT pg_try_advisory_xact_lock(hashtext('smart_router.fast_sweep'), workflow_id)
+      OR NOT pg_try_advisory_xact_lock(hashtext('smart_router.slow_sweep'), workflow_id) THEN
       RAISE NOTICE 'somebody else is bringing back records of %', workflow;
       RETURN;
     END IF;
@@ -163,12 +235,10 @@ CREATE TABLE IF NOT EXISTS smart_router.touches (
 );
 
 -- Without any scheduler: whoever writes to the table brings back what is stuck in it, at most once a minute and 100
--- rows at a time. Optional, and the one thing here that changes a team's table:
+-- rows at a time. Optional, and the one thing here that changes a team's table: trigger.sql.
 --
---   CREATE TRIGGER reset_stuck AFTER INSERT OR UPDATE ON pages FOR EACH STATEMENT
---     EXECUTE FUNCTION smart_router.reset_on_touch('status=page_processing_status', 'error=page_processing_error');
---
--- Arguments: status= (required), touched=, error=, id=, after=, workflow=, as for reset_stuck. It never fails the write
+-- Arguments: status= (required), touched=, error=, id=, after=, workflow=, processing=, queued=, failed=, as for
+-- reset_stuck. It never fails the write
 -- that it hangs on: what goes wrong is a warning. Weakness: nothing happens while nobody writes, and the rows it resets
 -- stay locked until the writer commits.
 CREATE OR REPLACE FUNCTION smart_router.reset_on_touch() RETURNS trigger
@@ -196,6 +266,9 @@ BEGIN
       id_column => coalesce(options ->> 'id', 'id')::name,
       stuck_after => coalesce(options ->> 'after', '1 hour')::interval,
       workflow => options ->> 'workflow',
+      processing => options ->> 'processing',
+      queued => options ->> 'queued',
+      failed => options ->> 'failed',
       batch => 100);
   EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'stuck records of % were not looked at: %', TG_RELID::regclass, SQLERRM;

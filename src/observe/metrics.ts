@@ -6,6 +6,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Snapshot } from '../calls/store/replies.js';
 import { tierNameOf } from '../calls/tiers.js';
+import type { LoopState } from '../supervised-loop.js';
 import { type RecordGauges, RecordMetrics } from './record-metrics.js';
 
 const seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -87,6 +88,11 @@ export class Metrics {
   readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
     'loop',
   ]);
+  readonly #lastRound = this.#gauge(
+    'smart_router_loop_last_round_timestamp_seconds',
+    'When a background loop that runs here last ended a round well, or said that it is alive in a long one',
+    ['loop'],
+  );
   readonly settingsErrors = this.#counter(
     'smart_router_settings_refresh_errors_total',
     'Refreshes of the tier configuration that failed or were invalid',
@@ -141,8 +147,17 @@ export class Metrics {
   }
 
   /** The Prometheus text; `snapshot` undefined means that the store did not answer, `records` that there are none. */
-  async render(snapshot: Snapshot | undefined, records?: RecordGauges): Promise<string> {
+  async render(
+    snapshot: Snapshot | undefined,
+    records?: RecordGauges,
+    loops: readonly LoopState[] = [],
+  ): Promise<string> {
     this.records.render(records);
+    // Those that run: a former leader's sweep is not late, it is somebody else's.
+    this.#lastRound.reset();
+    for (const { name, running, last_round_at } of loops)
+      if (running && last_round_at !== null)
+        this.#lastRound.set({ loop: name }, Date.parse(last_round_at) / 1000);
     for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load]) gauge.reset();
     this.#activeCalls.remove();
     this.#removalsHeld.remove();

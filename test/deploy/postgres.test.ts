@@ -16,6 +16,9 @@ import { readText, root } from './manifests.js';
 const install = readText('deploy/postgres/zombie_cleanup.sql');
 const run = promisify(execFile);
 
+/** The status of a plain table is a text: its values must be named. */
+const values = ", processing => 'Processing', queued => 'Queued', failed => 'Failed'";
+
 /** A team's table where nothing of ours is installed but the function. */
 async function plainTable(pool: Pool, more = ''): Promise<void> {
   await pool.query(`
@@ -30,9 +33,9 @@ const stuckRows = (pool: Pool, from: number, to: number, age = '2 hours', status
     [from, to, status, age],
   );
 
-async function reset(pool: Pool, more = ''): Promise<Record<string, string>> {
+async function reset(pool: Pool, more = '', named = values): Promise<Record<string, string>> {
   const { rows } = await pool.query(
-    `SELECT record_id, outcome FROM smart_router.reset_stuck('pages', 'status', error_column => 'error'${more})`,
+    `SELECT record_id, outcome FROM smart_router.reset_stuck('pages', 'status', error_column => 'error'${named}${more})`,
   );
   return Object.fromEntries(rows.map(({ record_id, outcome }) => [record_id, outcome]));
 }
@@ -139,6 +142,71 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
       'column state does not exist in pages',
     );
     await expect(reset(pool, ', batch => 0')).rejects.toThrow('batch must be at least 1');
+  });
+
+  it('an enum must have the values, and has the usual ones unless others are named', async () => {
+    const pool = postgres.pool();
+    await pool.query(install);
+    await pool.query(`
+      CREATE TYPE state AS ENUM ('Processing', 'waiting', 'Error');
+      CREATE TABLE pages (id bigint PRIMARY KEY, status state, error text, updated_at timestamptz)`);
+    await pool.query("INSERT INTO pages VALUES (1, 'Processing', NULL, now() - interval '2 hours')");
+    await expect(reset(pool, '', '')).rejects.toThrow(
+      "'Queued' (queued) is no value of status in pages; it has 'Processing', 'waiting', 'Error'",
+    );
+    await migrate(pool);
+    await pool.query("INSERT INTO smart_router.workflows (name) VALUES ('pages')");
+    await expect(reset(pool, ", workflow => 'pages', queued => 'waiting'", '')).rejects.toThrow(
+      "'Failed' (failed) is no value of status in pages",
+    );
+    expect(await statuses(pool)).toEqual({ Processing: 1 });
+    expect(await reset(pool, ", queued => 'waiting'", '')).toEqual({ 1: 'requeued' });
+    expect(await statuses(pool)).toEqual({ waiting: 1 });
+  });
+
+  it('of a text all values must be named, and a dry run says that one is not in use', async () => {
+    const pool = postgres.pool();
+    await plainTable(pool);
+    await stuckRows(pool, 1, 1);
+    for (const named of ['', ", processing => 'Processing'", ", queued => 'Queued'"])
+      await expect(reset(pool, '', named)).rejects.toThrow('column status of pages is no enum');
+    await expect(reset(pool, ", processing => 'x', queued => 'x'", '')).rejects.toThrow('must be two values');
+    expect(await statuses(pool)).toEqual({ Processing: 1 });
+    const client = await postgres.client();
+    const told: string[] = [];
+    client.on('notice', ({ message = '' }) => told.push(message));
+    const dry = () =>
+      client.query(
+        `SELECT smart_router.reset_stuck('pages', 'status', processing => 'Processing', queued => 'new', dry_run => true)`,
+      );
+    await dry();
+    expect(told).toEqual(["no row of pages is 'new': is that the value which means queued?"]);
+    await stuckRows(pool, 2, 2, '1 minute', 'new');
+    await dry();
+    expect(told).toHaveLength(1);
+  });
+
+  it('takes columns as they are stored and as SQL writes them, and names those that there are', async () => {
+    const pool = postgres.pool();
+    await pool.query(install);
+    await pool.query(`
+      CREATE TABLE pages ("Key" bigint PRIMARY KEY, "State" text, state text, "Touched At" timestamptz);
+      INSERT INTO pages VALUES (1, 'busy', 'x', now() - interval '2 hours')`);
+    const call = (columns: string) =>
+      pool.query(
+        `SELECT * FROM smart_router.reset_stuck('pages', ${columns}, processing => 'busy', queued => 'new', dry_run => true)`,
+      );
+    for (const columns of [
+      `'State', 'Touched At', id_column => 'Key'`,
+      `'"State"', '"Touched At"', id_column => '"Key"'`,
+    ])
+      expect((await call(columns)).rows).toMatchObject([{ record_id: '1' }]);
+    // As SQL reads it, that is another column.
+    expect((await call(`'STATE', 'Touched At', id_column => 'Key'`)).rows).toEqual([]);
+    await expect(call(`'State', 'touched_at', id_column => 'Key'`)).rejects.toThrow(
+      'column touched_at does not exist in pages (touched_column); it has "Key", "State", state, "Touched At"',
+    );
+    await expect(call(`'State', 'state', id_column => 'Key'`)).rejects.toThrow('must be a timestamp');
   });
 
   it('can be installed twice, and before our schema as well as after it', async () => {
@@ -249,11 +317,16 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
     await pool.query("UPDATE pages SET status = 'Processing', updated_at = now() - interval '2 hours'");
     const sweep = await postgres.client();
     await sweep.query('BEGIN');
-    await sweep.query(
-      "SELECT pg_advisory_xact_lock(hashtext('smart_router.recovery'), id) FROM smart_router.workflows",
-    );
-    expect(await reset(pool, ", workflow => 'pages'")).toEqual({});
-    await sweep.query('COMMIT');
+    for (const sweeping of ['fast', 'slow']) {
+      await sweep.query(
+        `SELECT pg_advisory_xact_lock(hashtext('smart_router.${sweeping}_sweep'), id) FROM smart_router.workflows`,
+      );
+      expect(await reset(pool, ", workflow => 'pages'")).toEqual({});
+      await sweep.query('COMMIT');
+      await sweep.query('BEGIN');
+    }
+    // The names are those of the router.
+    expect(readText('src/records/store.ts')).toMatch(/smart_router\.\$\{[^}]*'fast' : 'slow'\}_sweep/);
     expect(Object.values(await reset(pool, ", workflow => 'pages'"))).toEqual(['requeued']);
     await expect(reset(pool, ", workflow => 'pagse'")).rejects.toThrow('has no workflow pagse');
   });
@@ -291,7 +364,13 @@ describePsql('the script for cron (needs psql)', () => {
   describePostgres('zombie-cleanup.sh', (postgres) => {
     const script = (args: string[], env: Record<string, string> = {}) =>
       run(`${root}deploy/postgres/zombie-cleanup.sh`, args, {
-        env: { PATH: process.env.PATH ?? '', DATABASE_URL: postgres.url, ...env },
+        env: {
+          PATH: process.env.PATH ?? '',
+          DATABASE_URL: postgres.url,
+          PROCESSING: 'Processing',
+          QUEUED: 'Queued',
+          ...env,
+        },
       });
 
     it('works through everything in batches, says how many, and then nothing', async () => {
@@ -319,6 +398,18 @@ describePsql('the script for cron (needs psql)', () => {
       expect(sooner.stdout).toBe('pages: reset 1 stuck records\n');
     });
 
+    it('takes the values of the status from the environment, and says which are missing', async () => {
+      const pool = postgres.pool();
+      await plainTable(pool);
+      await stuckRows(pool, 1, 2, '2 hours', 'busy');
+      await expect(script(['pages', 'status'], { PROCESSING: '', QUEUED: '' })).rejects.toMatchObject({
+        stderr: expect.stringContaining('name them all'),
+      });
+      const { stdout } = await script(['pages', 'status'], { PROCESSING: 'busy', QUEUED: "it's new" });
+      expect(stdout).toBe('pages: reset 2 stuck records\n');
+      expect(await statuses(pool)).toEqual({ "it's new": 2 });
+    });
+
     it('fails with a message for a table that is not there, and reads no SQL out of names', async () => {
       const pool = postgres.pool();
       await plainTable(pool);
@@ -334,7 +425,7 @@ describePsql('the script for cron (needs psql)', () => {
 });
 
 describePostgres('the trigger', (postgres) => {
-  const attach = /CREATE TRIGGER reset_stuck[\s\S]*?;/.exec(install.replace(/^--\s*/gm, ''))?.[0] ?? '';
+  const attach = readText('deploy/postgres/trigger.sql');
 
   async function withTrigger() {
     const pool = postgres.pool();

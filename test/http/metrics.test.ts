@@ -31,6 +31,7 @@ const ours = {
   smart_router_store_errors_total: ['operation'],
   smart_router_store_up: [],
   smart_router_loop_restarts_total: ['loop'],
+  smart_router_loop_last_round_timestamp_seconds: ['loop'],
   smart_router_settings_refresh_errors_total: [],
   smart_router_webhook_refusals_total: ['provider'],
   smart_router_records_claimed_total: ['workflow'],

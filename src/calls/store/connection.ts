@@ -14,7 +14,7 @@ import { scripts } from './scripts.generated.js';
 
 export type ScriptName = keyof typeof scripts;
 export type Reply = string | number | null | Reply[];
-type Client = Redis | Cluster;
+export type Client = Redis | Cluster;
 
 export interface ConnectionOptions {
   url: string;
@@ -27,6 +27,8 @@ export interface ConnectionOptions {
   onState?: (state: 'up' | 'down', reason?: string) => void;
   /** Tests put their own time in, in microseconds; production uses the store's clock. */
   nowUs?: () => number;
+  /** The simulation puts its own in: a client without a socket, whose time is the simulation's. */
+  createClient?: (commandTimeoutMs: number | undefined) => Client;
 }
 
 const shas = Object.fromEntries(
@@ -238,6 +240,7 @@ function parseAddresses(
 }
 
 function createClient(options: ConnectionOptions, commandTimeout: number | undefined): Client {
+  if (options.createClient) return options.createClient(commandTimeout);
   const { clock } = options;
   const retryDelay = (attempt: number) =>
     Math.min(2000, 50 * 2 ** Math.min(attempt, 6)) * (0.5 + clock.random() / 2);

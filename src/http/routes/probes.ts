@@ -69,12 +69,13 @@ export async function renderMetrics({
   clock,
   config,
   records,
-}: Pick<HttpContext, 'store' | 'metrics' | 'clock' | 'config' | 'records'>): Promise<string> {
+  leadership,
+}: Pick<HttpContext, 'store' | 'metrics' | 'clock' | 'config' | 'records' | 'leadership'>): Promise<string> {
   const snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot()).catch(
     (error: unknown) => {
       if (error instanceof AppError) return undefined;
       throw error;
     },
   );
-  return metrics.render(snapshot, records?.gauges());
+  return metrics.render(snapshot, records?.gauges(), [...leadership.loops, ...(records?.loops ?? [])]);
 }

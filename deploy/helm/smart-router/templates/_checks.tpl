@@ -113,6 +113,9 @@ in the words of the values file.
   {{- if hasKey $v.serviceMonitor.labels $key -}}
   {{- $problems = append $problems (printf "serviceMonitor.labels sets %s, which the chart sets itself: leave it out" $key) -}}
   {{- end -}}
+  {{- if hasKey $v.prometheusRule.labels $key -}}
+  {{- $problems = append $problems (printf "prometheusRule.labels sets %s, which the chart sets itself: leave it out" $key) -}}
+  {{- end -}}
 {{- end -}}
 
 {{- if $problems -}}

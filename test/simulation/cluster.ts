@@ -1,0 +1,185 @@
+/**
+ * The cluster as routers see it: pods with versions, a list, a watch that may end, err or be too old, and the Lease.
+ * What it answers may come late, never, or after it has happened.
+ */
+import {
+  type ClusterPod,
+  type PodChange,
+  type PodList,
+  type PodSource,
+  VersionExpired,
+} from '../../src/cluster/pods.js';
+import type { Dice } from '../../src/demo/dice.js';
+import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { Process } from './time.js';
+
+export interface ApiTrouble {
+  /** Chance that a request fails, or that its answer is lost although it was done. */
+  failure: number;
+  loss: number;
+  /** Chance that an answer comes late, and how late. */
+  slow: number;
+  slowMs: number;
+  isDown: boolean;
+}
+export const noApiTrouble: ApiTrouble = { failure: 0, loss: 0, slow: 0, slowMs: 0, isDown: false };
+
+/** How many changes a watch can go back. */
+const keptChanges = 50;
+const requestTimeoutMs = 10_000;
+
+export class Cluster {
+  trouble: ApiTrouble = noApiTrouble;
+  readonly #pods = new Map<string, ClusterPod>();
+  #changes: { version: number; pod: ClusterPod }[] = [];
+  #version = 1;
+  #lease: HeldRecord | undefined;
+  #leaseVersion = 0;
+  readonly #watchers = new Set<() => void>();
+  /** Watches go on from here; older ones are told to list again. */
+  #forgottenUpTo = 0;
+
+  get pods(): ClusterPod[] {
+    return [...this.#pods.values()];
+  }
+
+  pod(name: string): ClusterPod | undefined {
+    return this.#pods.get(name);
+  }
+
+  put(pod: Omit<ClusterPod, 'version' | 'mustReport'>): void {
+    this.#version += 1;
+    const whole: ClusterPod = { ...pod, mustReport: false, version: String(this.#version) };
+    if (whole.state === 'gone') this.#pods.delete(whole.name);
+    else this.#pods.set(whole.name, whole);
+    this.#changes.push({ version: this.#version, pod: whole });
+    if (this.#changes.length > keptChanges) this.#forgottenUpTo = this.#changes.shift()?.version ?? 0;
+    this.#ring();
+  }
+
+  /** Every watch that is not at the newest version gets 410. */
+  compact(): void {
+    this.#forgottenUpTo = this.#version;
+    this.#changes = [];
+    this.#ring();
+  }
+
+  /** Every watch ends. */
+  cutWatches(): void {
+    this.#cuts += 1;
+    this.#ring();
+  }
+  #cuts = 0;
+
+  deleteLease(): void {
+    this.#lease = undefined;
+  }
+
+  source(process: Process, dice: Dice): PodSource {
+    const ask = <T>(act: () => T) => this.#ask(process, dice, requestTimeoutMs, act);
+    return {
+      name: 'simulated',
+      list: async (): Promise<PodList> => {
+        const { pods, version } = await ask(() => ({ pods: this.pods, version: String(this.#version) }));
+        return { pods, version };
+      },
+      watch: (version, signal) => this.#watch(process, dice, version, signal),
+    };
+  }
+
+  lock(process: Process, dice: Dice): LeaseLock {
+    const ask = <T>(timeoutMs: number, act: () => T) => this.#ask(process, dice, timeoutMs, act);
+    return {
+      description: 'a simulated Lease',
+      read: (timeoutMs) => ask(timeoutMs, () => this.#lease),
+      write: (record: LockRecord, version, timeoutMs) =>
+        ask(timeoutMs, () => {
+          if (this.#lease?.version !== version) return undefined;
+          this.#leaseVersion += 1;
+          this.#lease = { ...record, version: String(this.#leaseVersion) };
+          return this.#lease;
+        }),
+    };
+  }
+
+  async #ask<T>(process: Process, dice: Dice, timeoutMs: number, act: () => T): Promise<T> {
+    const { failure, loss, slow, slowMs, isDown } = this.trouble;
+    const { clock } = process;
+    const fails = dice.next() < failure;
+    const isLost = dice.next() < loss;
+    const isSlow = dice.next() < slow;
+    const outMs = 1 + dice.next() * 4;
+    const backMs = 1 + dice.next() * 4 + (isSlow ? dice.next() * slowMs : 0);
+    return new Promise<T>((resolve, reject) => {
+      let isOver = false;
+      const end = (finish: () => void) => () =>
+        process.enter(() => {
+          if (isOver) return;
+          isOver = true;
+          stop();
+          finish();
+        });
+      const stop = clock.after(
+        timeoutMs,
+        end(() => reject(new Error(`no answer within ${timeoutMs} ms`))),
+      );
+      process.time.after(outMs, () => {
+        if (isDown || this.trouble.isDown) return;
+        if (fails)
+          process.time.after(
+            backMs,
+            end(() => reject(new Error('500 Internal Server Error'))),
+          );
+        else {
+          const result = act();
+          if (!isLost)
+            process.time.after(
+              backMs,
+              end(() => resolve(result)),
+            );
+        }
+      });
+    });
+  }
+
+  async *#watch(
+    process: Process,
+    dice: Dice,
+    version: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<PodChange> {
+    await this.#ask(process, dice, requestTimeoutMs, () => undefined);
+    const cuts = this.#cuts;
+    let at = Number(version);
+    while (!signal.aborted) {
+      if (this.#cuts !== cuts || this.trouble.isDown) {
+        if (dice.next() < 0.5) return;
+        throw new Error('read ECONNRESET');
+      }
+      if (at < this.#forgottenUpTo) throw new VersionExpired('too old resource version');
+      for (const change of this.#changes.filter((one) => one.version > at)) {
+        await process.clock.sleep(1 + dice.next() * 5, signal);
+        at = change.version;
+        yield { version: String(at), pod: change.pod };
+      }
+      if (at < this.#version && this.#changes.every((one) => one.version <= at)) at = this.#version;
+      // What came while the last ones were handed over.
+      if (!this.#changes.some((one) => one.version > at)) await this.#bell(process, signal);
+    }
+  }
+
+  /** Until something changes, or for a while. */
+  async #bell(process: Process, signal: AbortSignal): Promise<void> {
+    const woken = new AbortController();
+    const wake = () => process.enter(() => woken.abort());
+    this.#watchers.add(wake);
+    signal.addEventListener('abort', wake, { once: true });
+    await process.clock.sleep(30_000, woken.signal);
+    signal.removeEventListener('abort', wake);
+    this.#watchers.delete(wake);
+  }
+
+  #ring(): void {
+    for (const wake of [...this.#watchers]) wake();
+  }
+}

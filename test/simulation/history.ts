@@ -1,0 +1,149 @@
+/**
+ * What callers and agents have been told, and whether it fits together. It knows nothing of keys: only of answers that
+ * arrived. Where an answer did not arrive nothing is concluded from it.
+ *
+ * A promise that the store itself has broken is not held against the router: after a failover that lost writes, or with
+ * everything lost, calls that were given before may be given again until their agents have reported (`excuse`).
+ */
+export interface KnownCall {
+  sid: string;
+  pod: string;
+  uid: string;
+  pool: string;
+  fence: number;
+  /** By the store's clock, as far as it was acknowledged. */
+  leaseUntilMs: number;
+  givenAtMs: number;
+  /** An agent speaks with it. One that nobody connects to is ended by the report of its pod, after a grace. */
+  isConnected: boolean;
+  /** From here on its pod may be given to another: it was released, or its agent has ended it. */
+  isOver: boolean;
+  /** The store may have forgotten it. */
+  isExcused: boolean;
+}
+
+export class History {
+  readonly violations: string[] = [];
+  readonly #calls = new Map<string, KnownCall>();
+  readonly #drained = new Map<string, number>();
+  readonly #trace: string[] = [];
+  #highestFence = 0;
+  allocated = 0;
+  refused = 0;
+  failed = 0;
+
+  constructor(
+    readonly nowMs: () => number,
+    readonly storeNowMs: () => number,
+    readonly limitOf: (pool: string) => number,
+    readonly graceMs: number,
+  ) {}
+
+  note(line: string): void {
+    this.#trace.push(`${this.nowMs().toFixed(3)} ${line}`);
+  }
+
+  get trace(): readonly string[] {
+    return this.#trace;
+  }
+
+  violated(what: string): void {
+    this.note(`VIOLATION ${what}`);
+    this.violations.push(`at ${this.nowMs().toFixed(0)} ms: ${what}`);
+  }
+
+  call(sid: string): KnownCall | undefined {
+    return this.#calls.get(sid);
+  }
+
+  get live(): KnownCall[] {
+    return [...this.#calls.values()].filter((call) => !call.isOver);
+  }
+
+  /** What may be relied upon when a request is sent. */
+  before(): { fence: number; atMs: number } {
+    return { fence: this.#highestFence, atMs: this.nowMs() };
+  }
+
+  allocatedAs(
+    answer: {
+      sid: string;
+      pod: string;
+      uid: string;
+      pool: string;
+      fence: number;
+      leaseUntilMs: number;
+      wasExisting: boolean;
+    },
+    before: { fence: number; atMs: number },
+  ): KnownCall {
+    const { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting } = answer;
+    this.note(`allocated ${sid} on ${pod} (${pool}), fence ${fence}${wasExisting ? ', existing' : ''}`);
+    const known = this.#calls.get(sid);
+    const holds = (call: KnownCall) =>
+      (call.isConnected || this.nowMs() < call.givenAtMs + this.graceMs) &&
+      !call.isOver &&
+      !call.isExcused &&
+      call.leaseUntilMs > this.storeNowMs() &&
+      call.fence !== fence;
+    if (known && holds(known) && known.fence < fence)
+      this.violated(
+        `call ${sid} has two pods: ${known.pod} (fence ${known.fence}) and ${pod} (fence ${fence})`,
+      );
+    if (!wasExisting) {
+      this.allocated += 1;
+      if (fence <= before.fence)
+        this.violated(`fence ${fence} of ${sid} is not above ${before.fence}, given before it was asked for`);
+      const others = this.live.filter(
+        (call) => call.sid !== sid && call.pod === pod && call.uid === uid && holds(call),
+      );
+      const limit = this.limitOf(pool);
+      if (others.length >= limit)
+        this.violated(
+          `${pod} (${pool}, at most ${limit}) was given to ${sid} beside ${others.map((call) => call.sid).join(', ')}`,
+        );
+      const drainedAtMs = this.#drained.get(`${pod} ${uid}`);
+      if (drainedAtMs !== undefined && before.atMs > drainedAtMs)
+        this.violated(`${pod} was given to ${sid} although its drain had been answered`);
+    }
+    this.#highestFence = Math.max(this.#highestFence, fence);
+    const call: KnownCall = {
+      ...{ sid, pod, uid, pool, fence, leaseUntilMs },
+      ...{ givenAtMs: before.atMs, isConnected: false, isOver: false, isExcused: false },
+    };
+    if (known && known.fence > fence) return known;
+    if (known?.fence === fence) {
+      known.leaseUntilMs = Math.max(known.leaseUntilMs, leaseUntilMs);
+      return known;
+    }
+    this.#calls.set(sid, call);
+    return call;
+  }
+
+  over(call: KnownCall | undefined, why: string): void {
+    if (!call || call.isOver) return;
+    call.isOver = true;
+    this.note(`over ${call.sid} on ${call.pod}: ${why}`);
+  }
+
+  renewed(sid: string, sentStoreMs: number, ttlMs: number): void {
+    const call = this.#calls.get(sid);
+    if (call && !call.isOver) call.leaseUntilMs = Math.max(call.leaseUntilMs, sentStoreMs + ttlMs);
+  }
+
+  drained(pod: string, uid: string): void {
+    this.note(`drained ${pod}`);
+    this.#drained.set(`${pod} ${uid}`, this.nowMs());
+  }
+
+  undrained(pod: string): void {
+    for (const key of [...this.#drained.keys()]) if (key.startsWith(`${pod} `)) this.#drained.delete(key);
+  }
+
+  /** The store has lost writes it had acknowledged; by a clock that is behind, fences begin again from there. */
+  excuse(isClockBehind = false): void {
+    for (const call of this.#calls.values()) call.isExcused = true;
+    this.#drained.clear();
+    if (isClockBehind) this.#highestFence = 0;
+  }
+}
