@@ -57,7 +57,7 @@
       name: {{ include "smart-router.secretName" $ }}
       key: {{ $name }}
 {{- end }}
-{{- range $name := list "TWILIO_AUTH_TOKEN" "PLIVO_AUTH_TOKEN" "EXOTEL_WEBHOOK_TOKEN" "DATABASE_URL" "ALERT_WEBHOOK_URL" "ALERT_WEBHOOK_SECRET" "PAGERDUTY_ROUTING_KEY" "RECORDS_REPORT_WEBHOOK_URL" "RECORDS_REPORT_WEBHOOK_SECRET" }}
+{{- range $name := list "TWILIO_AUTH_TOKEN" "PLIVO_AUTH_TOKEN" "EXOTEL_WEBHOOK_TOKEN" "DATABASE_URL" "ALERT_WEBHOOK_URL" "ALERT_WEBHOOK_SECRET" "PAGERDUTY_ROUTING_KEY" "RECORDS_REPORT_WEBHOOK_URL" "RECORDS_REPORT_WEBHOOK_SECRET" "OTEL_EXPORTER_OTLP_HEADERS" }}
 {{- if or $v.secret.existingName (get $v.secret.data $name) }}
 - name: {{ $name }}
   valueFrom:
