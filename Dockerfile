@@ -9,8 +9,10 @@ WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
-COPY scripts/build.mjs scripts/embed-lua.mjs scripts/embed-sql.mjs ./scripts/
+COPY scripts/build.mjs scripts/build-console.mjs scripts/embed-lua.mjs scripts/embed-sql.mjs ./scripts/
 COPY src ./src
+COPY console ./console
+COPY deploy/postgres ./deploy/postgres
 RUN npm run build
 # The compiler's own binary is an optional package too, so it goes only now.
 RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund

@@ -1,9 +1,10 @@
-// Builds dist/: the Lua and SQL files become TypeScript modules, then the compiler runs.
+// Builds dist/: the Lua and SQL files become TypeScript modules, then the compiler runs, then the console is bundled.
 import { execFileSync } from 'node:child_process';
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { buildConsole } from './build-console.mjs';
 import { embedLua } from './embed-lua.mjs';
 import { embedSql } from './embed-sql.mjs';
 
@@ -30,7 +31,10 @@ if (tsc === undefined) {
 }
 embedLua(root);
 embedSql(root);
-rmSync(join(root, 'dist'), { recursive: true, force: true });
+// The console stays until its successor is there.
+const dist = join(root, 'dist');
+for (const name of existsSync(dist) ? readdirSync(dist) : [])
+  if (name !== 'console') rmSync(join(dist, name), { recursive: true, force: true });
 try {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')], {
     stdio: 'inherit',
@@ -39,3 +43,4 @@ try {
 } catch {
   process.exit(1);
 }
+await buildConsole(root);

@@ -52,7 +52,15 @@ const steps = [
     },
   ],
   ['build', () => node(join(root, 'scripts', 'build.mjs'))],
-  ['types', () => node(tool('typescript', 'bin/tsc'), '--noEmit', '-p', join(root, 'tsconfig.json'))],
+  [
+    'types',
+    async () => {
+      const check = (/** @type {string} */ project) =>
+        node(tool('typescript', 'bin/tsc'), '--noEmit', '-p', join(root, project));
+      // The console is checked by itself: it has the names of a browser, and none of Node's.
+      return (await check('tsconfig.json')) && check('console/tsconfig.json');
+    },
+  ],
   [
     'lint and format',
     () => node(tool('@biomejs/biome', 'bin/biome'), 'ci', ...(colours ? [] : ['--colors=off']), '.'),

@@ -1,6 +1,7 @@
 // Turns every src/**/migrations/*.sql and src/**/queries/*.sql into one TypeScript module beside its folder, so that
 // nothing is read from disk at run time. Migrations keep every character and their order, which is that of their
-// numbers; queries are known by name, and lose their comment lines, which would travel with every call.
+// numbers; queries are known by name, and lose their comment lines, which would travel with every call. The files of
+// deploy/postgres become one too: the command line prints them where only the program is installed.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 
@@ -16,8 +17,27 @@ export function embedSql(root) {
     const kind = basename(folder);
     const text = kinds[kind]?.(folder, names) ?? '';
     const target = join(dirname(folder), `${kind}.generated.ts`);
-    if (!existsSync(target) || readFileSync(target, 'utf8') !== text) writeFileSync(target, text);
+    write(target, text);
   }
+  const deploy = join(root, 'deploy', 'postgres');
+  if (existsSync(deploy)) write(join(root, 'src', 'cli', 'deploy-postgres.generated.ts'), embedFiles(deploy));
+}
+
+/**
+ * Only if it is another text: who watches the file need not start over.
+ * @param {string} target
+ * @param {string} text
+ */
+function write(target, text) {
+  if (!existsSync(target) || readFileSync(target, 'utf8') !== text) writeFileSync(target, text);
+}
+
+/** @param {string} folder */
+function embedFiles(folder) {
+  const entries = readdirSync(folder)
+    .sort()
+    .map((name) => `  ${quote(name)}: ${quote(readFileSync(join(folder, name), 'utf8'))},`);
+  return `export const files = {\n${entries.join('\n')}\n} as const;\n`;
 }
 
 /**

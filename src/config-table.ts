@@ -66,6 +66,12 @@ export const configFields = {
     apiKey: optional('SMART_ROUTER_API_KEY', secret(16), 'Bearer key of the voice agents', hidden),
     adminKey: optional('SMART_ROUTER_ADMIN_KEY', secret(16), 'Bearer key of operators', hidden),
     authDisabled: field('AUTH_DISABLED', boolean, 'false', 'Listen beyond loopback without any key'),
+    consoleSessionTtlMs: field(
+      'CONSOLE_SESSION_TTL',
+      duration('1m', '168h'),
+      '8h',
+      'How long a sign-in to the console lasts',
+    ),
     twilioAuthToken: optional(
       'TWILIO_AUTH_TOKEN',
       secret(1),

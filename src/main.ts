@@ -1,5 +1,6 @@
 /** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
 import { prepareAlerting, prepareReporter } from './alerting.js';
+import { EventSearch } from './calls/event-search.js';
 import { EventFeed } from './calls/events.js';
 import { adoptStore } from './calls/import.js';
 import { CallRouter } from './calls/router.js';
@@ -17,13 +18,14 @@ import { closeServer, listen } from './http/listening.js';
 import { startMetricsServer } from './http/metrics-server.js';
 import { createServer } from './http/server.js';
 import { prepareLeading } from './leading.js';
+import { History } from './observe/history.js';
 import { createLogger, type Logger } from './observe/log.js';
 import { Metrics } from './observe/metrics.js';
 import { startTracing, type Tracing } from './observe/tracing.js';
 import { announce } from './pool/announce.js';
 import { prepareUntilDone } from './preparing.js';
 import type { RecordsCompanion, RecordsPlane } from './records-plane.js';
-import { SupervisedLoop } from './supervised-loop.js';
+import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
 /** How long a start waits for the first sync of its pods. */
 const firstSyncMs = 5000;
@@ -112,8 +114,27 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       stopping.signal.addEventListener('abort', () => void alerting.stop(), { once: true });
       stops.push(() => alerting.stop());
     }
+    // Whom it asks about records and loops is there before its first look.
+    const others: { records?: RecordsPlane | undefined; loops(): LoopState[] } = { loops: () => [] };
+    let isPrepared = false;
+    const history = new History({
+      connection,
+      store,
+      metrics,
+      clock,
+      log,
+      name: config.podName,
+      leadership: manager,
+      isPrepared: () => isPrepared,
+      loops: () => others.loops(),
+      records: () => others.records?.gauges(),
+      stallsAfterMs: stallsAfter(config),
+      onCrash: () => onCrash('history'),
+    });
+    stops.push(() => history.stop());
     const records = await openRecords(config, { connection, metrics, clock, log, onCrash }, [
       alerting?.companion,
+      { observer: history.observer },
       tracing && { observer: tracing.records },
     ]);
     if (records) {
@@ -138,7 +159,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     stops.push(() => feed.close());
     // A little less than the command's deadline: what the store does in its last moment still finds its reader.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
-    let isPrepared = false;
     const context: HttpContext = {
       config,
       router: new CallRouter({
@@ -156,6 +176,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       pools,
       settings,
       feed,
+      search: new EventSearch(connection),
+      history,
       metrics,
       log,
       tracing,
@@ -173,11 +195,14 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state, ...(alerting?.loops ?? [])];
+          return [...manager.loops, refresh.state, ...history.loops, ...(alerting?.loops ?? [])];
         },
         nudge: () => manager.nudge(),
       },
     };
+
+    others.records = records;
+    others.loops = () => [...context.leadership.loops, ...(records?.loops ?? [])];
 
     // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has
     // been taken into use, calls are answered with 503.
@@ -202,6 +227,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         : await startMetricsServer(context, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
     records?.start();
+    history.start();
     alerting?.start(records);
 
     // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
@@ -217,6 +243,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       const longEnough = clock.sleep(firstSyncMs, stopping.signal);
       if (config.podSource !== 'kubernetes') await Promise.race([started, longEnough]);
       isPrepared = true;
+      history.nudge();
     };
     prepared = prepareUntilDone(prepare, {
       clock,
@@ -231,6 +258,16 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     await stopAll();
     throw error;
   }
+}
+
+/** Three rounds in a row that did not end, and a minute for those that take long. */
+function stallsAfter(config: Config): Map<string, number> {
+  const rounds = (intervalMs: number) => 3 * intervalMs + 60_000;
+  return new Map([
+    ['sweep', rounds(config.cleanupIntervalMs)],
+    ['records-fast-sweep', rounds(20_000)],
+    ['records-slow-sweep', rounds(config.zombieCleanupIntervalMs)],
+  ]);
 }
 
 function leaseTimes(config: Config): LeaseTimes {

@@ -74,7 +74,6 @@ describe('time, chance and the environment', () => {
     'src/clock.ts': 'it is the clock',
     'src/embedded/valkey-worker.mjs': 'it is the clock of the store, in a thread of its own',
     'src/records/heartbeat-thread.mjs': 'a thread of its own, started from the file as it is',
-    'src/http/routes/home-page.ts': 'its script runs in the browser',
   };
   const forbidden =
     /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|setImmediate|process\.hrtime)\b|\bnew Date\(\s*\)|from 'node:timers(\/promises)?'/g;

@@ -17,7 +17,7 @@ export interface StoreEvent {
 }
 
 type Listener = (event: StoreEvent) => void;
-type Row = [id: string, fields: string[]];
+export type EventRow = [id: string, fields: string[]];
 
 const replayPage = 500;
 
@@ -90,7 +90,7 @@ export class EventFeed {
             'STREAMS',
             this.#key,
             last,
-          )) as [string, Row[]][] | null;
+          )) as [string, EventRow[]][] | null;
           for (const row of reply?.[0]?.[1] ?? []) {
             last = row[0];
             const event = toEvent(row);
@@ -109,7 +109,7 @@ export class EventFeed {
   }
 }
 
-function toEvent([id, flat]: Row): StoreEvent {
+export function toEvent([id, flat]: EventRow): StoreEvent {
   const { type = 'unknown', ...rest } = Object.fromEntries(pairs(flat));
   return { id, type, at: new Date(Number(id.split('-')[0])).toISOString(), fields: rest };
 }

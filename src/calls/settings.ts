@@ -46,6 +46,7 @@ export class Settings {
   #differs = false;
   #merchants = new Map<string, MerchantConfig>();
   #merchantPools: ReadonlySet<string> = new Set();
+  #labelPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
 
   constructor(options: SettingsOptions) {
@@ -76,14 +77,37 @@ export class Settings {
     const key = this.#merchants.has(merchantId) ? merchantId : '';
     let chain = this.#chains.get(key);
     if (!chain) {
-      const merchant = this.#merchants.get(key);
-      chain = resolveChain(this.#tiers, merchant);
-      // A merchant pool is taken at its word (its first pod may come at any moment), unless there is nothing else.
-      if (chain.steps.every((pool) => pool.startsWith('merchant:')))
-        chain = resolveChain(this.#tiers, merchant, this.#merchantPools);
+      chain = this.#resolve(this.#tiers, key, this.#merchantPools);
       this.#chains.set(key, chain);
     }
     return chain;
+  }
+
+  /**
+   * What a tier configuration would be, were it written now: changes nothing. Of the merchant pools that are there, only
+   * those made by a pod's label outlive the configuration they came with.
+   */
+  preview(input: unknown): {
+    problems: string[];
+    warnings: string[];
+    chains: ({ merchantId: string | null } & Chain)[];
+  } {
+    const { config, problems, warnings } = parseTierConfig(input, 'tiers');
+    if (!config) return { problems, warnings, chains: [] };
+    const ids = [null, ...[...this.#merchants.keys()].sort()];
+    const chains = ids.map((merchantId) => ({
+      merchantId,
+      ...this.#resolve(config, merchantId ?? '', this.#labelPools),
+    }));
+    return { problems, warnings, chains };
+  }
+
+  #resolve(tiers: TierConfig, merchantId: string, merchantPools: ReadonlySet<string>): Chain {
+    const merchant = this.#merchants.get(merchantId);
+    const chain = resolveChain(tiers, merchant);
+    // A merchant pool is taken at its word (its first pod may come at any moment), unless there is nothing else.
+    if (!chain.steps.every((pool) => pool.startsWith('merchant:'))) return chain;
+    return resolveChain(tiers, merchant, merchantPools);
   }
 
   /** First contact: writes the configuration if the store has none. */
@@ -168,11 +192,14 @@ export class Settings {
     );
     this.#version = Number(version ?? 0);
     // Pools made by a pod's label: only the store knows them.
-    this.#merchantPools = new Set(
-      Object.keys(pools).flatMap((id) =>
-        id.startsWith('merchant:') && pools[id] !== 'gone' ? [id.slice('merchant:'.length)] : [],
-      ),
-    );
+    const merchantPools = (isMeant: (kind: string) => boolean) =>
+      new Set(
+        Object.entries(pools).flatMap(([id, kind]) =>
+          id.startsWith('merchant:') && isMeant(kind) ? [id.slice('merchant:'.length)] : [],
+        ),
+      );
+    this.#merchantPools = merchantPools((kind) => kind !== 'gone');
+    this.#labelPools = merchantPools((kind) => kind === 'label');
     this.#readMerchants(merchants);
     if (text === null || text === this.#appliedText) return;
     const { config, problems } = parseTierConfigJson(text, this.#keys.tierConfig);

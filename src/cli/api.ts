@@ -75,8 +75,54 @@ export class RouterApi {
     );
   }
 
+  /** A stream that goes on until `signal` or the router ends it; only its beginning has a deadline. */
+  async open(path: string, signal: AbortSignal): Promise<http.IncomingMessage> {
+    const response = await this.#begin(path, { accept: 'text/event-stream' }, signal);
+    const { statusCode = 0 } = response;
+    if (statusCode === 200 && response.headers['content-type']?.startsWith('text/event-stream'))
+      return response;
+    const text = await shortText(response).catch(() => '');
+    const body = parseObject(text);
+    if (statusCode >= 400 && typeof body?.code === 'string' && typeof body.error === 'string') {
+      throw this.#refused(statusCode, body.code, body.error, body.problems);
+    }
+    throw new Failure(
+      'not_a_router',
+      `what answers at ${this.baseUrl} is not a Smart Router: it gave status ${statusCode} to ${path.split('?')[0]}. Check --url or SMART_ROUTER_URL.`,
+    );
+  }
+
   close(): void {
     this.#agent.destroy();
+  }
+
+  #begin(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<http.IncomingMessage> {
+    const { key, clock } = this.#options;
+    const url = new URL(`${this.baseUrl}/api/v1${path}`);
+    const { request } = url.protocol === 'https:' ? https : http;
+    return new Promise((resolve, reject) => {
+      let late = false;
+      const sent = request(url, {
+        // A connection of its own: it never goes back to those that wait for the next request.
+        agent: false,
+        headers: { ...headers, ...(key ? { authorization: `Bearer ${key.value}` } : {}) },
+        signal,
+      });
+      const cancel = clock.after(this.timeoutMs, () => {
+        late = true;
+        sent.destroy();
+      });
+      sent.on('error', (error) => {
+        cancel();
+        if (signal.aborted) reject(new Failure('interrupted', 'interrupted'));
+        else reject(late ? this.#late(this.timeoutMs) : this.#unreachable(error));
+      });
+      sent.on('response', (response) => {
+        cancel();
+        resolve(response);
+      });
+      sent.end();
+    });
   }
 
   /** The `date` header has seconds only: the middle of that second is off by half of one at most. */
@@ -193,6 +239,16 @@ export function explain(error: NodeJS.ErrnoException): { reason: string; hint: s
     };
   }
   return { reason: oneLine(inner.message || code || 'the connection failed'), hint: checkUrl };
+}
+
+/** Of an answer that is an error: the beginning is enough. */
+async function shortText(response: http.IncomingMessage): Promise<string> {
+  let text = '';
+  for await (const chunk of response.setEncoding('utf8')) {
+    text += chunk as string;
+    if (text.length > 64 * 1024) break;
+  }
+  return text;
 }
 
 function parseObject(text: string): Record<string, unknown> | undefined {

@@ -82,38 +82,47 @@ export function withAccess(command: Command): Command {
 
 /** Runs `work`, prints its outcome, keeps its exit code. */
 export function answer(command: Command, cli: Cli, work: () => Promise<Outcome>): void {
-  command.action(async () => {
-    const { document, text, warnings = [], failure } = await work();
-    const { screen } = cli;
-    if (command.opts<{ json?: true }>().json) {
-      // The router's own `success` does not know what was asked for: a drain that waited in vain has one too.
-      const { success: _, ...rest } = document as Record<string, unknown>;
-      screen.out(toJson({ success: failure === undefined, ...failure?.fields, ...rest }));
-    } else {
-      if (text !== '') screen.out(text);
-      for (const warning of warnings) screen.err(`${screen.paintError('yellow', 'warning:')} ${warning}`);
-      if (failure) printFailure(screen, failure);
-    }
-    cli.exitCode = failure?.exitCode ?? 0;
-  });
+  command.action(async () => printOutcome(command, cli, await work()));
+}
+
+export function printOutcome(command: Command, cli: Cli, outcome: Outcome): void {
+  const { document, text, warnings = [], failure } = outcome;
+  const { screen } = cli;
+  if (command.opts<{ json?: true }>().json) {
+    // The router's own `success` does not know what was asked for: a drain that waited in vain has one too.
+    const { success: _, ...rest } = document as Record<string, unknown>;
+    screen.out(toJson({ success: failure === undefined, ...failure?.fields, ...rest }));
+  } else {
+    if (text !== '') screen.out(text);
+    for (const warning of warnings) screen.err(`${screen.paintError('yellow', 'warning:')} ${warning}`);
+    if (failure) printFailure(screen, failure);
+  }
+  cli.exitCode = failure?.exitCode ?? 0;
 }
 
 /** The same, with a connection to the router that is closed afterwards. */
 export function answerWith(command: Command, cli: Cli, work: (api: RouterApi) => Promise<Outcome>): void {
-  answer(command, cli, async () => {
-    const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
-    const api = new RouterApi({
-      baseUrl: readUrl(url, cli.env),
-      key: readKey(cli.env),
-      timeoutMs: timeout,
-      clock: cli.clock,
-    });
-    try {
-      return await work(api);
-    } finally {
-      api.close();
-    }
+  answer(command, cli, () => withRouter(command, cli, work));
+}
+
+/** A connection to the router that the options and the environment name, closed when `work` has ended. */
+export async function withRouter<T>(
+  command: Command,
+  cli: Cli,
+  work: (api: RouterApi) => Promise<T>,
+): Promise<T> {
+  const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
+  const api = new RouterApi({
+    baseUrl: readUrl(url, cli.env),
+    key: readKey(cli.env),
+    timeoutMs: timeout,
+    clock: cli.clock,
   });
+  try {
+    return await work(api);
+  } finally {
+    api.close();
+  }
 }
 
 export function toJson(document: object): string {

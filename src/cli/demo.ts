@@ -18,6 +18,8 @@ export interface DemoCommandOptions {
   seconds?: number;
   /** Only the banner and the summary. */
   quiet?: boolean;
+  /** Nothing but one line of JSON with the address, when it answers. */
+  headless?: boolean;
   /** Lines instead of a picture, on a terminal too. */
   plain?: boolean;
   /** False: nothing happens by itself but calls. */
@@ -40,6 +42,8 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
   // `smart-router demo | head` closes our output: nobody is watching any more.
   const onOutputError = () => stop.abort();
   for (const name of signals) process.on(name, quit);
+  // A program that has started us with a channel, and is gone, will not stop us any more.
+  if (given.headless) process.once('disconnect', () => stop.abort());
   stdout.on('error', onOutputError);
   let giveBackInput = () => {};
   try {
@@ -62,7 +66,8 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
         (running) => running.command(text),
         () => {},
       );
-    if (stdin.isTTY && stdout.isTTY && !plain && !given.quiet) giveBackInput = readKeys(stdin, command, quit);
+    if (stdin.isTTY && stdout.isTTY && !plain && !given.quiet && !given.headless)
+      giveBackInput = readKeys(stdin, command, quit);
     else giveBackInput = readLines(stdin, command);
     const running = await starting;
     if (seconds === undefined) await untilAborted(stop.signal);

@@ -4,21 +4,25 @@ import { version } from '../version.js';
 import type { Cli } from './cli.js';
 import { allocate } from './commands/allocate.js';
 import { calls } from './commands/calls.js';
+import { completion } from './commands/completion.js';
 import { config } from './commands/config.js';
 import { demo } from './commands/demo.js';
 import { doctor } from './commands/doctor.js';
 import { drain } from './commands/drain.js';
+import { events } from './commands/events.js';
 import { merchantsDelete } from './commands/merchants-delete.js';
 import { merchantsGet } from './commands/merchants-get.js';
 import { merchantsList } from './commands/merchants-list.js';
 import { merchantsSet } from './commands/merchants-set.js';
 import { pods } from './commands/pods.js';
+import { recordsAdvise } from './commands/records-advise.js';
 import { recordsInspect } from './commands/records-inspect.js';
-import { recordsList } from './commands/records-list.js';
 import { recordsMigrate } from './commands/records-migrate.js';
 import { recordsReport } from './commands/records-report.js';
 import { recordsReset } from './commands/records-reset.js';
 import { recordsRetry } from './commands/records-retry.js';
+import { recordsSql } from './commands/records-sql.js';
+import { recordsStatus } from './commands/records-status.js';
 import { recordsStuck } from './commands/records-stuck.js';
 import { release } from './commands/release.js';
 import { removalsConfirm } from './commands/removals-confirm.js';
@@ -27,6 +31,7 @@ import { serve } from './commands/serve.js';
 import { status } from './commands/status.js';
 import { tiersGet } from './commands/tiers-get.js';
 import { tiersSet } from './commands/tiers-set.js';
+import { top } from './commands/top.js';
 import { undrain } from './commands/undrain.js';
 import { exitCodeMeanings } from './exit-codes.js';
 
@@ -49,20 +54,22 @@ export function createProgram(
   program.commandsGroup('Run:');
   for (const add of [serve, demo, config, doctor]) add(program, cli);
   program.commandsGroup('Look:');
-  for (const add of [status, pods, calls]) add(program, cli);
+  for (const add of [status, pods, calls, events, top]) add(program, cli);
   program.commandsGroup('Act:');
   for (const add of [allocate, release, drain, undrain]) add(program, cli);
   const removals = group(program, 'removals', 'show or confirm removals that the brake holds');
   for (const add of [removalsList, removalsConfirm]) add(removals, cli);
   const records = group(program, 'records', 'look at the records in the database, and bring stuck ones back');
   for (const add of [
-    recordsList,
+    recordsStatus,
     recordsStuck,
     recordsInspect,
+    recordsAdvise,
     recordsReset,
     recordsRetry,
     recordsReport,
     recordsMigrate,
+    recordsSql,
   ])
     add(records, cli);
   program.commandsGroup('Configure a running router:');
@@ -70,6 +77,8 @@ export function createProgram(
   for (const add of [tiersGet, tiersSet]) add(tiers, cli);
   const merchants = group(program, 'merchants', 'show or change merchants');
   for (const add of [merchantsList, merchantsGet, merchantsSet, merchantsDelete]) add(merchants, cli);
+  program.commandsGroup('Help:');
+  completion(program, cli);
   return program;
 }
 

@@ -9,7 +9,7 @@ import { count, shownOf, span } from './ages.js';
 import { answer, type Cli, type CommandHelp, describe, type Outcome } from './cli.js';
 import { Failure } from './failure.js';
 import type { RecordsTools } from './records-desk.js';
-import type { Paint } from './screen.js';
+import type { Colour, Paint } from './screen.js';
 import { type Cell, table } from './table.js';
 
 /** Commander wraps descriptions, but not what stands after the options: these lines fit 80 columns. */
@@ -36,6 +36,11 @@ export function answerRecords(
   });
 }
 
+/** Any is worth a look; above fifty the alert is critical too. */
+export function stuckColour(stuck: number): Colour | undefined {
+  return stuck > 50 ? 'red' : stuck > 0 ? 'yellow' : undefined;
+}
+
 export function withApply(command: Command): Command {
   return command.option('--apply', 'do it; without this it is only shown what would be done');
 }
@@ -50,13 +55,17 @@ export function idsOption(what: string): Option {
 }
 
 /** What was done, or would be, record by record. */
-export function handledOutcome(counts: HandledCounts, paint: Paint): Outcome {
+export function handledOutcome(counts: HandledCounts, paint: Paint, byId: boolean): Outcome {
   const { dryRun, requeued, failed, held, skipped, total: all, records } = counts;
   const total = [
     `${requeued} queued again`,
     ...(failed > 0 ? [`${failed} failed for good`] : []),
     ...(held > 0 ? [`${held} held for a person (name them with --ids)`] : []),
-    ...(skipped > 0 ? [`${skipped} left alone`] : []),
+    ...(skipped > 0
+      ? [
+          `${skipped} left alone${byId ? '' : ' (past the timeout, but the worker lives: name them with --ids)'}`,
+        ]
+      : []),
   ].join(', ');
   const rows = recordTable(records, paint);
   const shown = all > records.length ? `${shownOf(records.length, all, 'record')}\n` : '';
@@ -65,7 +74,7 @@ export function handledOutcome(counts: HandledCounts, paint: Paint): Outcome {
   return {
     document: showCounts(counts),
     text: records.length === 0 ? 'nothing is stuck\n' : `${rows}\n${shown}${said}\n`,
-    failure: !dryRun && skipped > 0 ? new Failure('records_skipped', left) : undefined,
+    failure: byId && !dryRun && skipped > 0 ? new Failure('records_skipped', left) : undefined,
   };
 }
 

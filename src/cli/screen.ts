@@ -5,6 +5,7 @@
 export interface OutStream {
   readonly isTTY?: boolean;
   readonly columns?: number;
+  readonly rows?: number;
   write(text: string): boolean;
   on?(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
 }
@@ -15,7 +16,17 @@ export interface Streams {
   stderr: OutStream;
 }
 
-const sequences = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
+const sequences = {
+  bold: 1,
+  dim: 2,
+  inverse: 7,
+  red: 31,
+  green: 32,
+  yellow: 33,
+  blue: 34,
+  magenta: 35,
+  cyan: 36,
+} as const;
 export type Colour = keyof typeof sequences;
 export type Paint = (colour: Colour | undefined, text: string) => string;
 
@@ -39,6 +50,10 @@ export class Screen {
 
   get stdin(): Streams['stdin'] {
     return this.#streams.stdin;
+  }
+
+  get stdout(): OutStream {
+    return this.#streams.stdout;
   }
 
   get watched(): boolean {

@@ -21,27 +21,52 @@ export function clean(text: string): string {
 
 const widthOf = (text: string) => [...text].length;
 
+/** What is not there steps back, in every table; a cell may say otherwise. */
+const colourOf = (cell: Cell): Colour | undefined =>
+  typeof cell === 'object' ? cell.colour : cell === '-' ? 'dim' : undefined;
+
+export function columnWidths(columns: readonly Column[], rows: readonly (readonly Cell[])[]): number[] {
+  const widths = columns.map(({ head }) => widthOf(head));
+  // No Math.max(...rows): a hundred thousand arguments are too many for a call.
+  for (const row of rows) {
+    for (const [i, width] of widths.entries()) widths[i] = Math.max(width, widthOf(textOf(row[i] ?? '')));
+  }
+  return widths.map((width) => Math.min(widestColumn, width));
+}
+
+/** One line of a table without its end; `colour` is for cells that have none of their own. */
+export function tableLine(
+  columns: readonly Column[],
+  widths: readonly number[],
+  cells: readonly Cell[],
+  paint: Paint,
+  colour?: Colour,
+): string {
+  return columns
+    .map(({ align }, i) => {
+      const cell = cells[i] ?? '';
+      const text = textOf(cell);
+      const space = ' '.repeat(Math.max(0, (widths[i] ?? 0) - widthOf(text)));
+      const painted = paint(colourOf(cell) ?? colour, text);
+      if (align === 'right') return space + painted;
+      return i === columns.length - 1 ? painted : painted + space;
+    })
+    .join('  ')
+    .trimEnd();
+}
+
+export function headLine(columns: readonly Column[], widths: readonly number[], paint: Paint): string {
+  const heads = columns.map(({ head }) => head);
+  return tableLine(columns, widths, heads, paint, 'bold');
+}
+
 export function table(columns: readonly Column[], rows: readonly (readonly Cell[])[], paint: Paint): string {
-  const widths = columns.map(({ head }, i) =>
-    Math.min(widestColumn, Math.max(widthOf(head), ...rows.map((row) => widthOf(textOf(row[i] ?? ''))))),
-  );
-  const line = (cells: readonly Cell[], colour?: Colour) =>
-    columns
-      .map(({ align }, i) => {
-        const cell = cells[i] ?? '';
-        const text = textOf(cell);
-        const space = ' '.repeat(Math.max(0, (widths[i] ?? 0) - widthOf(text)));
-        const painted = paint(typeof cell === 'object' ? cell.colour : colour, text);
-        if (align === 'right') return space + painted;
-        return i === columns.length - 1 ? painted : painted + space;
-      })
-      .join('  ')
-      .trimEnd();
-  const head = line(
-    columns.map((column) => column.head),
-    'bold',
-  );
-  return [head, ...rows.map((row) => line(row))].map((text) => `${text}\n`).join('');
+  const widths = columnWidths(columns, rows);
+  const lines = [
+    headLine(columns, widths, paint),
+    ...rows.map((row) => tableLine(columns, widths, row, paint)),
+  ];
+  return lines.map((line) => `${line}\n`).join('');
 }
 
 /** `name  value` lines, for one thing. */
@@ -49,7 +74,7 @@ export function facts(entries: readonly (readonly [string, Cell])[], paint: Pain
   const width = Math.max(...entries.map(([name]) => name.length));
   return entries
     .map(([name, cell]) => {
-      const value = paint(typeof cell === 'object' ? cell.colour : undefined, textOf(cell));
+      const value = paint(colourOf(cell), textOf(cell));
       return `${`${name.padEnd(width)}  ${value}`.trimEnd()}\n`;
     })
     .join('');

@@ -9,7 +9,14 @@ export interface Command {
   run: () => Promise<void> | void;
 }
 
-export function commandsOf(deeds: Deeds, story: Story, quit: () => void): Command[] {
+export interface CommandParts {
+  deeds: Deeds;
+  story: Story;
+  quit: () => void;
+  say: (text: string) => void;
+}
+
+export function commandsOf({ deeds, story, quit, say }: CommandParts): Command[] {
   const act = (key: string, word: string, what: string, deed: () => Promise<void>): Command => ({
     key,
     word,
@@ -25,12 +32,22 @@ export function commandsOf(deeds: Deeds, story: Story, quit: () => void): Comman
     act('r', 'roll', 'roll the agents', () => deeds.roll()),
     act('c', 'crash', 'crash an agent', () => deeds.crash()),
     act('d', 'delete', 'delete an agent', () => deeds.remove()),
+    act('n', 'drain', 'drain an agent', () => deeds.drain()),
     act('f', 'lose-redis', 'flush Redis', () => deeds.loseStore()),
     act('x', 'pause-redis', 'pause Redis', () => deeds.pauseStore()),
     act('w', 'kill-worker', 'kill a worker', () => deeds.killWorker()),
     act('a', 'api', 'API server down/up', () => deeds.switchApi()),
     act('u', 'rush', 'rush hour', () => deeds.rush()),
-    { key: 'p', word: 'story', what: 'story on/off', run: () => story.toggle() },
+    act('e', 'exhaust', 'exhaust a pool', () => deeds.exhaust()),
+    {
+      key: 'p',
+      word: 'story',
+      what: 'story on/off',
+      run: () => {
+        story.toggle();
+        say(story.tells ? 'the story goes on' : 'the story rests: only calls and records come by themselves');
+      },
+    },
     { key: 'q', word: 'quit', what: 'quit', run: quit },
   ];
 }

@@ -47,6 +47,7 @@ export class Deeds {
   #isApiDown = false;
   #isStorePaused = false;
   #losses = 0;
+  readonly #drained = new Set<string>();
 
   constructor(options: DeedsOptions) {
     this.#options = options;
@@ -58,6 +59,11 @@ export class Deeds {
 
   get isStorePaused(): boolean {
     return this.#isStorePaused;
+  }
+
+  /** Whether this agent was drained here, by hand, and still is. */
+  isDrained(pod: string): boolean {
+    return this.#drained.has(pod);
   }
 
   async endLeader(how: 'kill' | 'stop'): Promise<void> {
@@ -104,6 +110,22 @@ export class Deeds {
     const calls = agents.callsOn(pod);
     this.#say(`delete the pod ${pod}${calls > 0 ? `; it may let ${count(calls, 'call')} end` : ''}`);
     fleet.remove(pod);
+  }
+
+  /** As an operator does who wants to look at an agent: no new calls, until it is told otherwise. */
+  async drain(): Promise<void> {
+    const { agents, operator, sleep, signal, tell } = this.#options;
+    const pod = this.#pick()?.name;
+    if (pod === undefined) return this.#say('no agent is ready');
+    const calls = agents.callsOn(pod);
+    this.#say(`drain ${pod}: no new calls${calls > 0 ? `; it may let ${count(calls, 'call')} end` : ''}`);
+    if (!(await operator.drain(pod, 'drain'))) return tell('agent', `no router could drain ${pod}`);
+    this.#drained.add(pod);
+    const isIdle = await this.#until(() => this.#isIdle(pod));
+    if (isIdle) tell('agent', `${pod} has no call any more: safe to stop`);
+    await sleep(seconds.drained);
+    this.#drained.delete(pod);
+    if (!signal.aborted && (await operator.drain(pod, 'undrain'))) tell('agent', `${pod} takes calls again`);
   }
 
   async loseStore(): Promise<void> {
@@ -188,6 +210,14 @@ export class Deeds {
     await this.#ring(free + 2, 'acme');
   }
 
+  /** nova has no fallback: who finds both of its agents busy gets none. */
+  async exhaust(): Promise<void> {
+    const { roster } = this.#options;
+    const free = roster.agents.filter(({ name }) => name.startsWith('nova-') && this.#isIdle(name)).length;
+    this.#say(`${free + 2} callers for nova, which takes its own agents only: some hear a busy tone`);
+    await this.#ring(free + 2, 'nova');
+  }
+
   async loseRelease(): Promise<void> {
     const { callers, sleep } = this.#options;
     const call = await callers.place(30);
@@ -204,7 +234,9 @@ export class Deeds {
   /** A ready agent, one with calls if there is any: that is where something can be seen. */
   #pick(): RosterEntry | undefined {
     const { roster, dice } = this.#options;
-    const ready = roster.agents.filter(({ state, name }) => state === 'ready' && setOf(name));
+    const ready = roster.agents.filter(
+      ({ state, name }) => state === 'ready' && setOf(name) && !this.#drained.has(name),
+    );
     const busy = ready.filter(({ name }) => !this.#isIdle(name));
     const candidates = busy.length > 0 ? busy : ready;
     return candidates.length > 0 ? dice.pick(candidates) : undefined;

@@ -1,8 +1,8 @@
 /**
  * The demo: a small Kubernetes cluster inside this process, with StatefulSets of voice agents and people who call
  * them, and three real routers around it, each a process of its own, that elect a leader and follow the cluster with
- * their real client. Beside it records: a PostgreSQL, sites to read, and workers that import and curate them. On top,
- * a story and a keyboard: leaders and workers die, agents roll, Redis forgets.
+ * their real client. Beside it records: a PostgreSQL, sites to read, and workers that import and curate them, as the
+ * routers do too. On top, a story and a keyboard: leaders and workers die, agents roll, Redis forgets.
  *
  * It promises that what is shown happened: calls are counted where they are heard, by callers and agents, not where
  * the routers say so, records where their rows change; a line without ▸ is an event of a store, of the cluster or of a
@@ -21,7 +21,7 @@ import { Agents } from './agents.js';
 import { Callers } from './callers.js';
 import { Chronicle } from './chronicle.js';
 import { startCluster } from './cluster/cluster.js';
-import { type Command, commandsOf, findCommand } from './commands.js';
+import { commandsOf, findCommand } from './commands.js';
 import { Deeds } from './deeds.js';
 import { Dice } from './dice.js';
 import { openEngine } from './engine.js';
@@ -48,13 +48,14 @@ import { Show, type ShowOptions } from './show.js';
 import { Story } from './story.js';
 import { look } from './view.js';
 
-export interface DemoOptions extends Omit<ShowOptions, 'quiet' | 'clock'> {
+export interface DemoOptions extends Omit<ShowOptions, 'quiet' | 'headless' | 'clock'> {
   env: NodeJS.ProcessEnv;
   /** Somebody asked for the end. */
   onQuit: () => void;
   /** Gives up the start. */
   signal: AbortSignal;
   quiet?: boolean;
+  headless?: boolean;
   /** Whether things happen by themselves. Default: true. */
   story?: boolean;
   port?: number;
@@ -76,9 +77,9 @@ const statusEveryMs = 500;
 const readyWithinMs = 60_000;
 
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
-  const { env, speed = 1, clock = systemClock, quiet = false } = options;
+  const { env, speed = 1, clock = systemClock, quiet = false, headless = false } = options;
   const { config, routerEnv } = setScene(env, speed, options.port);
-  const show = new Show({ ...options, quiet, clock });
+  const show = new Show({ ...options, quiet, headless, clock });
   const stopping = new AbortController();
   const signal = AbortSignal.any([stopping.signal, options.signal]);
   // Everything that waits listens to it.
@@ -115,6 +116,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const [engine, cluster] = await Promise.all([
       openEngine(config, clock),
       startCluster({ clock, bookmarkIntervalMs: 1000 }),
+      records.prepare(),
     ]);
     stops.push(
       () => engine.stop(),
@@ -131,11 +133,15 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const routers = new Routers({
       names: routerNames,
       env: { ...routerEnv, REDIS_URL: engine.url },
+      envFor: (life) => records.envFor(life),
       kubeconfigFor: (name) => cluster.kubeconfigFor(name),
       restartMs: (seconds.routerRestarts * 1000) / speed,
       clock,
       onUp: (replica) => narrator.routerUp(replica),
-      onEnd: (replica, ending) => narrator.routerEnded(replica, ending),
+      onEnd: (replica, ending) => {
+        narrator.routerEnded(replica, ending);
+        records.routerEnded(replica.life);
+      },
     });
     stops.push(() => routers.close());
     routers.start();
@@ -189,7 +195,8 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     };
     const deeds = new Deeds({ ...shared, chronicle, ledger, operator, tell, sleep, later, signal });
     const story = new Story({ dice, callers, deeds, tells: options.story ?? true, sleep, later, signal });
-    const commands = commandsOf(deeds, story, options.onQuit);
+    const say = (text: string) => tell('do', text);
+    const commands = commandsOf({ deeds, story, quit: options.onQuit, say });
 
     let status: RouterStatus | undefined;
     const view = () => look({ routers, narrator, roster, agents, fleet, deeds, ledger, records }, status);
@@ -218,27 +225,26 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     await untilReady({ clock, signal, routers, operator });
     if (!signal.aborted) {
       tell('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
+      show.ready();
       // Last, so that nobody waits for it.
-      records.start();
+      records.start({
+        pids: () => routers.pids,
+        answer: () => operator.haveRecords(routers.endpoints),
+      });
       story.start();
     }
-    return { url, command: (text) => obey(commands, text, later, tell), stop: stopAll };
+    const command = (text: string) => {
+      const known = findCommand(commands, text);
+      if (known) later(0, async () => known.run());
+      // A key that means nothing is no question; a word is.
+      else if (!show.isStage)
+        say(`no command is called ${text}; there are: ${commands.map(({ word }) => word).join(', ')}`);
+    };
+    return { url, command, stop: stopAll };
   } catch (error) {
     await stopAll();
     throw error;
   }
-}
-
-function obey(
-  commands: readonly Command[],
-  text: string,
-  later: (afterSeconds: number, work: () => Promise<unknown>) => void,
-  tell: (kind: LineKind, text: string) => void,
-): void {
-  const command = findCommand(commands, text);
-  if (command) later(0, async () => command.run());
-  else if (text.length > 1)
-    tell('do', `no command is called ${text}; there are: ${commands.map(({ word }) => word).join(', ')}`);
 }
 
 /** A call that we did not place: nobody connects it, so its agent takes it from the store's word. */

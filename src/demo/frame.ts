@@ -1,12 +1,17 @@
-/** One picture of the stage as lines of text, for a terminal of any size: what does not fit is cut off. */
+/**
+ * One picture of the stage as lines of text, for a terminal of any size. Numbers and what has happened go on in a
+ * second line where one is too short; what does not fit even then is cut off, and the keys never are.
+ */
 import { version } from '../version.js';
+import { drawCell, legend } from './cells.js';
 import { count, format, type Line, type Paint, type Style } from './lines.js';
 import type { KindCounts } from './records/book.js';
-import type { Cell, CellState, View } from './view.js';
+import type { View } from './view.js';
 
 export interface FrameOptions {
   view: View;
-  url: string;
+  /** Undefined while it does not answer yet. */
+  url: string | undefined;
   elapsedMs: number;
   storyTells: boolean;
   /** Newest last. */
@@ -18,19 +23,12 @@ export interface FrameOptions {
   paint: Paint;
 }
 
-/** Each has a shape of its own, for terminals without colours. */
-const cellLooks: Record<CellState, { style: Style; idle: string; busy: string }> = {
-  free: { style: 'green', idle: '□', busy: '■' },
-  busy: { style: 'green', idle: '□', busy: '■' },
-  draining: { style: 'yellow', idle: '▢', busy: '▣' },
-  starting: { style: 'dim', idle: '·', busy: '·' },
-  crashed: { style: 'red', idle: '✕', busy: '✕' },
-  gone: { style: 'dim', idle: ' ', busy: ' ' },
-};
 const barWidth = 24;
 const labelWidth = 10;
 /** A terminal with fewer rows gets no empty ones. */
-const roomyRows = 34;
+const roomyRows = 36;
+/** Of what happened, at least. */
+const leastEvents = 3;
 
 export function frame(options: FrameOptions): string[] {
   const { view, lines, latestCall, columns, rows, paint } = options;
@@ -41,28 +39,59 @@ export function frame(options: FrameOptions): string[] {
     labelled('backed by', behindLine(view, paint), paint),
     '',
     ...poolLines(view, paint),
+    labelled('', legend(paint), paint),
     '',
     labelled('agents', rollLine(view, paint), paint),
-    labelled('calls', callsLine(view, paint), paint),
+    ...labelledParts('calls', callParts(view, paint), options),
     labelled('latest', latestCall ? format(latestCall, paint).replace(/^.*? {2}/, '') : '', paint),
     '',
-    ...recordLines(view, paint),
+    ...recordLines(view, options),
     '',
   ].filter((line) => line !== '' || rows >= roomyRows);
   const bottom = [...(rows >= roomyRows ? [''] : []), ...keyLines(options)];
-  const room = Math.max(3, rows - top.length - bottom.length - 1);
-  const shown = lines.slice(-room).map((line) => ` ${format(line, paint)}`);
+  const above = top.slice(0, Math.max(0, rows - bottom.length - leastEvents));
+  const room = Math.max(leastEvents, rows - above.length - bottom.length);
+  const shown = lines
+    .slice(-room)
+    .flatMap((line) => eventLines(line, columns, paint))
+    .slice(-room);
   while (shown.length < room) shown.push('');
-  return [...top, ...shown, ...bottom].slice(0, rows).map((line) => clip(line, columns - 1));
+  return [...above, ...shown, ...bottom].slice(0, rows).map((line) => clip(line, columns - 1));
 }
 
-function header({ url, elapsedMs, storyTells, paint }: FrameOptions): string[] {
+/** A sentence that is too long goes on below its beginning. */
+function eventLines(line: Line, columns: number, paint: Paint): string[] {
+  const plain: Paint = (_, text) => text;
+  const whole = format(line, plain);
+  const indent = whole.length - line.text.length;
+  const width = columns - 2 - indent;
+  if (whole.length <= columns - 2 || width < 20) return [` ${format(line, paint)}`];
+  const [first = '', ...rest] = folded(line.text, width);
+  return [
+    ` ${format({ ...line, text: first }, paint)}`,
+    ...rest.map((text) => ` ${' '.repeat(indent)}${line.kind === 'do' ? paint('bold', text) : text}`),
+  ];
+}
+
+function folded(text: string, width: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(' ')) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= width) lines[lines.length - 1] += ` ${word}`;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+function header({ url, elapsedMs, storyTells, rows, paint }: FrameOptions): string[] {
   const minutes = Math.floor(elapsedMs / 60_000);
   const rest = String(Math.floor(elapsedMs / 1000) % 60).padStart(2, '0');
   const story = storyTells ? 'the story tells itself' : 'the story rests';
+  const where = url === undefined ? paint('yellow', 'starts: a few seconds') : paint('cyan', `${url}/`);
+  const idea = ` ${paint('dim', 'every live call gets a voice agent; whatever loses its owner comes back')}`;
   return [
-    ` ${paint('bold', `Smart Router ${version}`)}   ${paint('cyan', `${url}/`)}   ${paint('dim', `${minutes}:${rest}   ${story}`)}`,
-    ` ${paint('dim', 'every live call gets a voice agent; whatever loses its owner comes back')}`,
+    ` ${paint('bold', `Smart Router ${version}`)}   ${where}   ${paint('dim', `${minutes}:${rest}   ${story}`)}`,
+    ...(rows >= roomyRows ? [idea] : []),
   ];
 }
 
@@ -107,36 +136,17 @@ function poolLines({ pools }: View, paint: Paint): string[] {
   });
 }
 
-/** A shared agent shows how many calls it has. */
-function drawCell({ state, calls }: Cell, isShared: boolean, paint: Paint): string {
-  const { style, idle, busy } = cellLooks[state];
-  if (calls === 0) return paint(style, idle);
-  return paint(style, isShared ? String(calls) : busy);
-}
-
 function rollLine({ roll: { version: wanted, done, total, isRolling } }: View, paint: Paint): string {
   const state = `version ${wanted}`;
-  if (!isRolling)
-    return `${state.padEnd(12)} ${paint('dim', `${done} of ${total} ready`)}   ${legend(paint)}`;
+  if (!isRolling) return `${state.padEnd(12)} ${paint('dim', `${done} of ${total} ready`)}`;
   const filled = Math.round((barWidth * done) / total);
   const bar = `${paint('yellow', '━'.repeat(filled))}${paint('dim', '─'.repeat(barWidth - filled))}`;
   return `${state.padEnd(12)} ${bar} ${paint('yellow', `rolling: ${done} of ${total}`)}`;
 }
 
-function legend(paint: Paint): string {
-  const parts = [
-    `${paint('green', '■')} busy`,
-    `${paint('green', '□')} free`,
-    `${paint('yellow', '▣')} draining`,
-    `${paint('dim', '·')} starting`,
-    `${paint('red', '✕')} crashed`,
-  ];
-  return paint('dim', ' ') + parts.join('  ');
-}
-
-function callsLine({ ledger }: View, paint: Paint): string {
+function callParts({ ledger }: View, paint: Paint): string[] {
   const never = (n: number, text: string) => paint(n === 0 ? 'green' : 'red', `${n} ${text}`);
-  const parts = [
+  return [
     paint('bold', `${ledger.live} live`),
     `${ledger.served} served`,
     never(ledger.cut, 'cut'),
@@ -145,10 +155,10 @@ function callsLine({ ledger }: View, paint: Paint): string {
     ...(ledger.busy > 0 ? [`${ledger.busy} heard a busy tone`] : []),
     ...(ledger.unanswered > 0 ? [`${ledger.unanswered} unanswered`] : []),
   ];
-  return parts.join('  ');
 }
 
-function recordLines({ records }: View, paint: Paint): string[] {
+function recordLines({ records }: View, options: FrameOptions): string[] {
+  const { paint } = options;
   const { leftOut, isOpen, sitemaps, pages, workers, stuck, twice } = records;
   if (leftOut !== undefined) return [labelled('records', paint('dim', `left out: ${leftOut}`), paint)];
   if (!isOpen) return [labelled('records', paint('dim', 'PostgreSQL starts'), paint)];
@@ -163,16 +173,31 @@ function recordLines({ records }: View, paint: Paint): string[] {
   return [
     labelled('sitemaps', kind(sitemaps), paint),
     labelled('pages', kind(pages), paint),
-    labelled(
+    ...labelledParts(
       'workers',
-      [...drawn, never(stuck, 'stuck', 'yellow'), never(twice, 'finished twice', 'red')].join('  '),
-      paint,
+      [...drawn, never(stuck, 'stuck', 'yellow'), never(twice, 'finished twice', 'red')],
+      options,
     ),
   ];
 }
 
 const kindWidth = 42;
 const padWorker = (text: string) => text.padEnd(17);
+
+/** In as many lines as it takes. */
+function labelledParts(label: string, parts: readonly string[], { columns, paint }: FrameOptions): string[] {
+  const room = columns - 2 - labelWidth;
+  const lines: string[] = [];
+  for (const part of parts) {
+    const last = lines.at(-1);
+    if (last !== undefined && seenWidth(last) + 2 + seenWidth(part) <= room)
+      lines[lines.length - 1] += `  ${part}`;
+    else lines.push(part);
+  }
+  return lines.map((line, i) => labelled(i === 0 ? label : '', line, paint));
+}
+
+const seenWidth = (text: string) => [...text.replaceAll(/\u001b\[\d+m/g, '')].length;
 
 function labelled(label: string, text: string, paint: Paint): string {
   return ` ${paint('dim', label.padEnd(labelWidth))}${text}`;

@@ -2,6 +2,9 @@
  * Loaded into every router that the demo starts: it ends with the demo, also when the demo is killed and can tell
  * nobody. What ties them is the channel between parent and child, which breaks with either of them.
  */
-process.once('disconnect', () => process.kill(process.pid, 'SIGKILL'));
+const end = () => process.kill(process.pid, 'SIGKILL');
+process.once('disconnect', end);
+// On a busy machine it may have broken before this was loaded, and nobody will say so again.
+if (!process.connected) end();
 // It watches; it is no reason to stay alive.
 process.channel?.unref();

@@ -1,5 +1,6 @@
 /** What the demo asks the routers for as an operator would, through the address in front of them. */
 import { merchants } from './scenery.js';
+import type { Endpoint } from './service.js';
 
 export interface PoolNumbers {
   type: string;
@@ -50,11 +51,39 @@ export class Operator {
     }
   }
 
-  #ask(path: string, put?: object): Promise<Response> {
-    return fetch(`${this.#url}${path}`, {
-      headers: { ...this.#headers, ...(put ? { 'content-type': 'application/json' } : {}) },
+  /** False when no router did it. */
+  async drain(pod: string, how: 'drain' | 'undrain'): Promise<boolean> {
+    try {
+      const response = await this.#ask(`/${how}`, { pod_name: pod }, 'POST');
+      await response.text();
+      return response.ok;
+    } catch {
+      return false;
+    }
+  }
+
+  /** Whether each of these routers, asked itself, has its records open. */
+  async haveRecords(routers: readonly Endpoint[]): Promise<boolean> {
+    const answers = routers.map(async ({ host, port }) => {
+      const response = await this.#send(`http://${host}:${port}/api/v1/records`);
+      await response.text();
+      return response.ok;
+    });
+    return Promise.all(answers).then(
+      (all) => all.length > 0 && all.every(Boolean),
+      () => false,
+    );
+  }
+
+  #ask(path: string, body?: object, method = 'PUT'): Promise<Response> {
+    return this.#send(`${this.#url}${path}`, body && { method, body });
+  }
+
+  #send(url: string, sent?: { method: string; body: object }): Promise<Response> {
+    return fetch(url, {
+      headers: { ...this.#headers, ...(sent ? { 'content-type': 'application/json' } : {}) },
       signal: AbortSignal.timeout(patienceMs),
-      ...(put ? { method: 'PUT', body: JSON.stringify(put) } : {}),
+      ...(sent ? { method: sent.method, body: JSON.stringify(sent.body) } : {}),
     });
   }
 }

@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../clock.js';
+import { lifeOf } from './lives.js';
 import type { Endpoint } from './service.js';
 
 /** `up`: it listens and takes new connections. `stopping`: it was asked to end and finishes what it has. */
@@ -24,6 +25,10 @@ export interface Replica {
   readonly endpoint: Endpoint | undefined;
   /** How often it has been up, this time included. */
   readonly starts: number;
+  /** As the database knows it: its name, and how often it was started. */
+  readonly life: string;
+  /** Undefined while it does not run. */
+  readonly pid: number | undefined;
 }
 
 export interface Ending {
@@ -37,6 +42,8 @@ export interface Ending {
 export interface RoutersOptions {
   names: readonly string[];
   env: NodeJS.ProcessEnv;
+  /** What depends on which start of it this is. */
+  envFor: (life: string) => NodeJS.ProcessEnv;
   kubeconfigFor: (name: string) => string;
   restartMs: number;
   clock: Clock;
@@ -48,6 +55,9 @@ interface Running extends Replica {
   state: ReplicaState;
   endpoint: Endpoint | undefined;
   starts: number;
+  lives: number;
+  life: string;
+  pid: number | undefined;
   child: ChildProcess | undefined;
   /** Holds its kubeconfig until it has read it. */
   folder: string | undefined;
@@ -79,6 +89,9 @@ export class Routers {
       state: 'down',
       endpoint: undefined,
       starts: 0,
+      lives: 0,
+      life: lifeOf(name, 0),
+      pid: undefined,
       child: undefined,
       folder: undefined,
       asked: undefined,
@@ -103,6 +116,11 @@ export class Routers {
   /** Those that take new connections. */
   get endpoints(): Endpoint[] {
     return this.#replicas.flatMap(({ state, endpoint }) => (state === 'up' && endpoint ? [endpoint] : []));
+  }
+
+  /** Those whose process is alive. */
+  get pids(): number[] {
+    return this.#replicas.flatMap(({ pid }) => pid ?? []);
   }
 
   /** False when it does not run. */
@@ -130,7 +148,9 @@ export class Routers {
 
   #spawn(replica: Running): void {
     if (this.#isClosing) return;
-    const { env, kubeconfigFor } = this.#options;
+    const { env, envFor, kubeconfigFor } = this.#options;
+    replica.lives += 1;
+    replica.life = lifeOf(replica.name, replica.lives);
     const folder = mkdtempSync(join(tmpdir(), 'smart-router-demo-'));
     const kubeconfig = join(folder, 'kubeconfig');
     writeFileSync(kubeconfig, kubeconfigFor(replica.name), { mode: 0o600 });
@@ -138,6 +158,7 @@ export class Routers {
     const child = spawn(process.execPath, ['--no-warnings', '--import', leash, binary, 'serve'], {
       env: {
         ...env,
+        ...envFor(replica.life),
         POD_NAME: replica.name,
         KUBECONFIG: kubeconfig,
         HTTP_HOST: '127.0.0.1',
@@ -145,7 +166,8 @@ export class Routers {
       },
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
-    Object.assign(replica, { state: 'starting', child, folder, asked: undefined, lastWords: undefined });
+    const { pid } = child;
+    Object.assign(replica, { state: 'starting', child, pid, folder, asked: undefined, lastWords: undefined });
     for (const stream of [child.stdout, child.stderr])
       if (stream) createInterface({ input: stream }).on('line', (line) => this.#hear(replica, line));
     // `close`, not `exit`: its last words are read first.
@@ -173,7 +195,13 @@ export class Routers {
     if (starts === 0 && asked === undefined)
       this.#failure = `${replica.name} ended with ${code}: ${lastWords ?? 'it said nothing'}`;
     discard(replica.folder);
-    Object.assign(replica, { state: 'down', endpoint: undefined, child: undefined, folder: undefined });
+    Object.assign(replica, {
+      state: 'down',
+      endpoint: undefined,
+      child: undefined,
+      pid: undefined,
+      folder: undefined,
+    });
     if (this.#isClosing) return;
     const { clock, restartMs, onEnd } = this.#options;
     onEnd(replica, { asked, code, lastWords });

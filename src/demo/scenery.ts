@@ -1,5 +1,5 @@
 /**
- * What the demo plays with: twenty agents in four StatefulSets, three tiers and one merchant's own pool, three
+ * What the demo plays with: twenty agents in five StatefulSets, three tiers and two merchants' own pools, three
  * routers, and times short enough to watch. Everything else of the configuration is the router's own.
  */
 import type { PoolId } from '../calls/tiers.js';
@@ -18,9 +18,10 @@ export interface AgentSet {
 /** One StatefulSet per pool, as in production: an agent and its successor then belong to the same pool. */
 export const sets: readonly AgentSet[] = [
   { name: 'gold', pool: 'pool:gold', replicas: 6, calls: 1 },
-  { name: 'standard', pool: 'pool:standard', replicas: 6, calls: 1 },
+  { name: 'standard', pool: 'pool:standard', replicas: 4, calls: 1 },
   { name: 'basic', pool: 'pool:basic', replicas: 5, calls: 3 },
   { name: 'acme', pool: 'merchant:acme', replicas: 3, calls: 1 },
+  { name: 'nova', pool: 'merchant:nova', replicas: 2, calls: 1 },
 ];
 
 export const agentCount = sets.reduce((sum, { replicas }) => sum + replicas, 0);
@@ -47,12 +48,16 @@ const tiers = {
   default_chain: inChain.map(({ name }) => name),
 };
 
-/** `acme` has a pool of its own and falls back to standard; `thrifty` never takes gold. */
+/**
+ * `acme` has a pool of its own and falls back to standard; `thrifty` never takes gold; `nova` wants its own two agents
+ * and nobody else, so its callers are the first to hear a busy tone.
+ */
 export const merchants: Readonly<Record<string, { config: object; chain: readonly PoolId[] }>> = {
   acme: {
     config: { pool: 'acme', tier: 'standard' },
     chain: ['merchant:acme', 'pool:standard', 'pool:basic'],
   },
+  nova: { config: { pool: 'nova', fallback: ['merchant:nova'] }, chain: ['merchant:nova'] },
   thrifty: { config: { fallback: ['basic', 'standard'] }, chain: ['pool:basic', 'pool:standard'] },
 };
 
@@ -71,8 +76,10 @@ export const seconds = {
   agentRestarts: 1.5,
   routerRestarts: 5,
   storePause: 5,
+  /** How long an agent that was drained by hand stays so after its last call. */
+  drained: 8,
   /** Between two sites that appear, and how long one may be silent. */
-  site: 4.5,
+  site: 4,
   siteSilence: 4,
   /** Of the workers on records; in production 10, 45 and 20. */
   heartbeat: 1,
@@ -109,6 +116,9 @@ export function recordsLeftOut(env: NodeJS.ProcessEnv): string | undefined {
   return env.DATABASE_URL === 'off' ? 'DATABASE_URL is off' : undefined;
 }
 
+/** Databases, workflows and receivers of alerts that the caller has, for something else than this. */
+const ofRealRecords = /^(PG[A-Z]+|DATABASE_\w+|RECORDS_\w+|ZOMBIE_\w+|ALERT_\w+|PAGERDUTY_\w+)$/;
+
 export interface Scene {
   /** What the demo itself listens to: address, key, store. */
   config: Config;
@@ -120,12 +130,13 @@ export interface Scene {
  * The caller's environment with what the demo must decide itself. A `REDIS_URL` is honoured, but under a prefix
  * of the demo's own: its pods must never replace real ones, whatever shell it is started from. A `KUBECONFIG` is
  * not: the only cluster here is the simulated one. Nor is a `DATABASE_URL`: records are made up, and belong in no
- * database but the demo's own.
+ * database but the demo's own. And nobody is woken by what happens here: receivers of alerts are left out.
  */
 export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): Scene {
   const key = keyVariable(env);
+  const shell = Object.entries(env).filter(([name]) => !ofRealRecords.test(name));
   const routerEnv: NodeJS.ProcessEnv = {
-    ...env,
+    ...Object.fromEntries(shell),
     METRICS_PORT: 'off',
     SHUTDOWN_TIMEOUT: '1s',
     LOG_LEVEL: 'info',
@@ -134,7 +145,6 @@ export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): 
     SMART_ROUTER_API_KEY: '',
     SMART_ROUTER_ADMIN_KEY: key === undefined ? '' : env[key],
     ...(env.REDIS_URL ? { REDIS_KEY_PREFIX: '{smart-router-demo}:' } : {}),
-    DATABASE_URL: '',
     KUBECONFIG: '',
     POD_SOURCE: 'kubernetes',
     STATIC_PODS: '',

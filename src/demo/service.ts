@@ -1,7 +1,7 @@
 /**
  * One address in front of the routers, as a Kubernetes Service is: each new connection goes to the next replica that
  * takes some, byte for byte. A connection to a replica that dies breaks, and its client comes again; with no replica
- * at all connections are refused.
+ * at all connections are refused. What comes before `opened` waits for it.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 
@@ -12,14 +12,16 @@ export interface Endpoint {
 
 export class Service {
   readonly #endpoints: () => readonly Endpoint[];
+  readonly #opened: Promise<unknown>;
   readonly #server: Server;
   readonly #open = new Set<Socket>();
   #turn = 0;
 
   /** `endpoints` names, at each moment, the replicas that take new connections. */
-  constructor(endpoints: () => readonly Endpoint[]) {
+  constructor(endpoints: () => readonly Endpoint[], opened: Promise<unknown> = Promise.resolve()) {
     this.#endpoints = endpoints;
-    this.#server = createServer((client) => this.#serve(client));
+    this.#opened = opened;
+    this.#server = createServer((client) => void this.#serve(client));
   }
 
   /** Resolves to the port that was taken. */
@@ -40,8 +42,9 @@ export class Service {
     await closed;
   }
 
-  #serve(client: Socket): void {
+  async #serve(client: Socket): Promise<void> {
     this.#keep(client);
+    await this.#opened;
     const endpoints = this.#endpoints();
     this.#turn += 1;
     const tried = endpoints.map((_, i) => endpoints[(this.#turn + i) % endpoints.length] as Endpoint);

@@ -1,14 +1,14 @@
 /**
  * Where the demo is seen: on a terminal a picture that is drawn again and again (the stage), anywhere else one line
- * after the other (the journal). Both end with a summary.
+ * after the other (the journal). Both end with a summary. Headless, there is one line of JSON when it can be used.
  *
  * The journal's lines are stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence. The
  * words and the sentences that scripts wait for are in docs/cli.md.
  */
 import type { Clock } from '../clock.js';
-import { version } from '../version.js';
+import { type Invitation, introduction, invitation } from './banner.js';
+import { drawCell } from './cells.js';
 import type { Chronicle } from './chronicle.js';
-import type { Command } from './commands.js';
 import { frame } from './frame.js';
 import type { Ledger } from './ledger.js';
 import { count, format, isAboutOneCall, type Line, type Paint, painter } from './lines.js';
@@ -22,14 +22,12 @@ export interface ShowOptions {
   terminal: (() => { columns: number; rows: number }) | undefined;
   /** Only the banner and the summary. */
   quiet: boolean;
+  /** Not even these: one line of JSON with the address, for programs. */
+  headless: boolean;
   clock: Clock;
 }
 
-export interface Opening {
-  url: string;
-  takenPort: number | undefined;
-  keyVariable: string | undefined;
-  commands: readonly Command[];
+export interface Opening extends Invitation {
   view: () => View;
   storyTells: () => boolean;
 }
@@ -47,6 +45,7 @@ export class Show {
   readonly #sinceMs: number;
   #latestCall: Line | undefined;
   #opening: Opening | undefined;
+  #isReady = false;
   #cancelPicture = () => {};
   readonly #leaveStage = () => this.#options.write(leave);
 
@@ -58,7 +57,8 @@ export class Show {
 
   /** A stage needs somebody who watches. */
   get isStage(): boolean {
-    return this.#options.terminal !== undefined && !this.#options.quiet;
+    const { terminal, quiet, headless } = this.#options;
+    return terminal !== undefined && !quiet && !headless;
   }
 
   open(opening: Opening): void {
@@ -68,11 +68,21 @@ export class Show {
       // Whatever ends the process: the terminal is given back.
       process.once('exit', this.#leaveStage);
       this.#draw();
-    } else this.#banner(opening);
+    } else if (!this.#options.headless) this.#print(...introduction(this.#paint));
+  }
+
+  /** It answers: from here on its address is shown. */
+  ready(): void {
+    this.#isReady = true;
+    const opening = this.#opening;
+    if (this.isStage || !opening) return;
+    if (this.#options.headless)
+      this.#print(JSON.stringify({ ready: true, url: opening.url, pid: process.pid }));
+    else this.#print(...invitation(opening, this.#paint));
   }
 
   line(line: Line): void {
-    if (this.#options.quiet) return;
+    if (this.#options.quiet || this.#options.headless) return;
     if (!this.isStage) this.#print(format(line, this.#paint));
     else if (isAboutOneCall(line)) this.#latestCall = line;
     // The stage has them in a place of their own.
@@ -87,11 +97,7 @@ export class Show {
       const name = this.#paint('bold', set.name);
       if (!numbers) return `${name} ?`;
       if (numbers.type === 'shared') return `${name} ${numbers.active_calls}/${numbers.capacity}`;
-      const dots = cells.map(({ state, calls }) => {
-        if (state === 'free') return '○';
-        return state === 'busy' ? '●' : calls > 0 ? '◉' : '◌';
-      });
-      return `${name} ${dots.join('')}`;
+      return `${name} ${cells.map((cell) => drawCell(cell, false, this.#paint)).join('')}`;
     });
     const text = `${shown.join('  ')}  (${count(ledger.live, 'call')})`;
     this.line({ at, kind: 'other', label: 'pools', text });
@@ -101,7 +107,7 @@ export class Show {
 
   close(ledger: Ledger, counts: Chronicle['counts'], records: RecordsView): void {
     this.#cancelPicture();
-    if (!this.#opening) return;
+    if (!this.#opening || this.#options.headless) return;
     if (this.isStage) {
       process.off('exit', this.#leaveStage);
       this.#leaveStage();
@@ -128,7 +134,7 @@ export class Show {
     const picture = frame({
       ...terminal(),
       view: opening.view(),
-      url: opening.url,
+      url: this.#isReady ? opening.url : undefined,
       elapsedMs: clock.monotonic() - this.#sinceMs,
       storyTells: opening.storyTells(),
       lines: this.#lines,
@@ -139,38 +145,6 @@ export class Show {
     // Over the old picture, line by line: clearing it first would flicker.
     write(`\u001b[H${picture.map((line) => `${line}\u001b[K`).join('\n')}\u001b[J`);
     this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw());
-  }
-
-  #banner({ url, takenPort, keyVariable, commands }: Opening): void {
-    const api = `${url}/api/v1`;
-    const key = keyVariable === undefined ? '' : ` -H "Authorization: Bearer $${keyVariable}"`;
-    const curl = (path: string, body?: string) =>
-      `curl -s${key} ${api}${path}${body ? ` -H 'content-type: application/json' -d '${body}'` : ''}`;
-    this.#print(
-      '',
-      `  ${this.#paint('bold', `Smart Router ${version}`)}  every live call gets a voice agent; whatever loses its owner comes back`,
-      '',
-      `  Open    ${this.#paint('cyan', `${url}/`)}`,
-      ...(takenPort === undefined
-        ? []
-        : [`          (port ${takenPort} is taken, so this is the next free one)`]),
-      '  Here    a simulated Kubernetes cluster with 20 voice agents, their callers, and 3 routers that are',
-      '          processes of their own. A call tries gold, then standard, then basic (shared: 3 calls each).',
-      '          Merchant acme has 3 agents of its own. Beside it, on a PostgreSQL of its own: 2 workers that import',
-      '          the sitemaps of made-up sites and read their pages.',
-      '  Do      a word and Enter (or a key, on a terminal):',
-      `          ${commands.map(({ word }) => word).join(', ')}`,
-      '  Try     in another terminal:',
-      '',
-      `    ${curl('/status')}`,
-      `    ${curl('/allocate', '{"call_sid":"my-call"}')}`,
-      `    ${curl('/calls/my-call')}`,
-      `    ${curl('/release', '{"call_sid":"my-call"}')}`,
-      `    ${curl('/drain', '{"pod_name":"standard-4","wait":"10s"}')}`,
-      '',
-      '  ● busy  ○ free  ◉ ending with a call  ◌ ending or starting   Ctrl-C stops it.',
-      '',
-    );
   }
 
   #print(...lines: string[]): void {

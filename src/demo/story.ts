@@ -26,6 +26,8 @@ type Chapter =
   | 'killWorker'
   | 'loseStore'
   | 'merchantRush'
+  | 'exhaust'
+  | 'drain'
   | 'loseRelease'
   | 'remove';
 
@@ -37,9 +39,16 @@ const opening: readonly (readonly [pauseSeconds: number, Chapter])[] = [
   [16, 'killWorker'],
   [16, 'loseStore'],
   [10, 'loseRelease'],
+  [8, 'exhaust'],
+  [8, 'drain'],
 ];
 const pauseSeconds = [10, 15] as const;
 const giveWaySeconds = 30;
+/** Whose calls come on an ordinary day; nova's seldom, as two agents are soon busy. */
+const everyday: readonly (string | undefined)[] = [
+  ...['acme', 'acme', 'thrifty', 'thrifty', 'nova'],
+  ...[undefined, undefined, undefined, undefined, undefined, undefined],
+];
 
 export class Story {
   readonly #options: StoryOptions;
@@ -59,6 +68,8 @@ export class Story {
       killWorker: () => deeds.killWorker(),
       loseStore: () => deeds.loseStore(),
       merchantRush: () => deeds.merchantRush(),
+      exhaust: () => deeds.exhaust(),
+      drain: () => deeds.drain(),
       loseRelease: () => deeds.loseRelease(),
       remove: () => deeds.remove(),
     };
@@ -107,10 +118,7 @@ export class Story {
     const { dice, callers, sleep, later, signal } = this.#options;
     const first = [undefined, 'acme', undefined, 'thrifty'];
     while (!signal.aborted) {
-      const merchant =
-        first.length > 0
-          ? first.shift()
-          : dice.pick<string | undefined>(['acme', 'thrifty', undefined, undefined, undefined]);
+      const merchant = first.length > 0 ? first.shift() : dice.pick(everyday);
       later(0, () => callers.place(dice.between(4, 10), merchant));
       await sleep(dice.between(0.7, 1.5));
     }

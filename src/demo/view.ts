@@ -47,6 +47,7 @@ export function look(
   const cellOf = (name: string): Cell => {
     const calls = agents.callsOn(name);
     const state = roster.agent(name)?.state ?? 'gone';
+    if (state === 'ready' && deeds.isDrained(name)) return { state: 'draining', calls };
     if (state === 'ready') return { state: calls > 0 ? 'busy' : 'free', calls };
     return { state: state === 'terminating' ? 'draining' : state, calls };
   };

@@ -3,6 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fastify';
+import type { EventSearch } from '../calls/event-search.js';
 import type { EventFeed } from '../calls/events.js';
 import type { CallRouter } from '../calls/router.js';
 import type { Settings } from '../calls/settings.js';
@@ -10,17 +11,20 @@ import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config.js';
+import type { History } from '../observe/history.js';
 import type { Logger } from '../observe/log.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Tracing } from '../observe/tracing.js';
 import type { RecordsAdmin } from '../records-plane.js';
 import type { LoopState } from '../supervised-loop.js';
+import type { Audited } from './audit.js';
 
 export interface HttpContext {
   config: Pick<
     Config,
     | 'apiKey'
     | 'adminKey'
+    | 'consoleSessionTtlMs'
     | 'twilioAuthToken'
     | 'plivoAuthToken'
     | 'exotelWebhookToken'
@@ -36,6 +40,8 @@ export interface HttpContext {
   pools: PoolStore;
   settings: Settings;
   feed: EventFeed;
+  search: EventSearch;
+  history: History;
   metrics: Metrics;
   log: Logger;
   /** Undefined unless traces are wanted. */
@@ -74,11 +80,13 @@ declare module 'fastify' {
     bodyOptional?: boolean;
     /** Probes are logged at debug. */
     quiet?: boolean;
+    /** What an operator does: it gets an audit line. */
+    audit?: Audited;
   }
   interface FastifyRequest {
     /** What the log line of this request says beside the usual. */
     about: Record<string, unknown>;
-    /** For events and audit: which key, from where. */
+    /** For events and audit: which key or session, from where. */
     actor: string;
   }
 }

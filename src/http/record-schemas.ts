@@ -30,6 +30,7 @@ export const RecordWorkflows = Type.Object({
       queued: Type.Integer(),
       processing: Type.Integer(),
       stuck: Type.Integer({ description: 'those in processing that have lost their owner' }),
+      held: Type.Integer({ description: 'those of them that wait for a person' }),
       failed: Type.Integer(),
       oldest_queued_seconds: orNull(seconds),
       oldest_stuck_seconds: orNull(seconds),
@@ -94,6 +95,6 @@ export const HandledRecords = Type.Object({
   failed: Type.Integer(),
   held: Type.Integer(),
   skipped: Type.Integer(),
-  total: Type.Integer({ description: 'how many are concerned' }),
+  total: Type.Integer({ description: 'how many are concerned, also those that are not listed' }),
   records: Type.Array(handled, { description: 'at most 1000 of them' }),
 });

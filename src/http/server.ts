@@ -14,17 +14,22 @@ import Fastify, {
 } from 'fastify';
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
+import { audit } from './audit.js';
 import { authorize } from './auth.js';
 import type { App, HttpContext } from './context.js';
 import { answerBrokenRequest, answerError } from './errors.js';
 import { callRoutes } from './routes/calls.js';
+import { consoleRoutes } from './routes/console.js';
+import { eventSearchRoutes } from './routes/event-search.js';
 import { eventRoutes } from './routes/events.js';
-import { homeRoutes } from './routes/home.js';
+import { historyRoutes } from './routes/history.js';
 import { operatorRoutes } from './routes/operators.js';
 import { podRoutes } from './routes/pods.js';
 import { probeRoutes } from './routes/probes.js';
 import { recordRoutes } from './routes/records.js';
+import { recoveryRoutes } from './routes/recoveries.js';
 import { removalRoutes } from './routes/removals.js';
+import { sessionRoutes } from './routes/session.js';
 import { settingsRoutes } from './routes/settings.js';
 import { webhookRoutes } from './routes/webhooks.js';
 
@@ -91,7 +96,9 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     reply.header('x-request-id', request.id);
     // An unknown path has no route: it is a 404 for everybody.
     if (request.is404) return;
-    const who = authorize(config, request.routeOptions.config.access ?? 'admin', request);
+    request.actor = `unknown@${request.ip}`;
+    const access = request.routeOptions.config.access ?? 'admin';
+    const who = authorize(config, access, request, context.clock.now());
     request.actor = `${who}@${request.ip}`;
   });
   context.tracing?.hookInto(app);
@@ -99,7 +106,10 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (stopping.aborted) reply.header('connection', 'close');
     done(null, payload);
   });
-  app.addHook('onResponse', async (request, reply) => recordAnswer(metrics, request, reply));
+  app.addHook('onResponse', async (request, reply) => {
+    recordAnswer(metrics, request, reply);
+    audit(request, reply);
+  });
 
   await app.register(swagger, {
     openapi: {
@@ -132,6 +142,10 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         recordRoutes,
         settingsRoutes,
         eventRoutes,
+        eventSearchRoutes,
+        recoveryRoutes,
+        historyRoutes,
+        sessionRoutes,
         webhookRoutes,
       ]) {
         await api.register(async (scope) => routes(scope as App, context));
@@ -143,7 +157,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   );
   // The probes also without prefix, where Kubernetes and Prometheus look for them.
   await app.register(async (scope) => probeRoutes(scope as App, context, { hide: true }));
-  await app.register(async (scope) => homeRoutes(scope as App, context));
+  await app.register(async (scope) => consoleRoutes(scope as App, context));
   await extend?.(app);
   return app;
 }

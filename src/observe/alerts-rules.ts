@@ -168,13 +168,17 @@ function removals(samples: Samples, nowMs: number): Condition {
   });
 }
 
-const runbooks = { records: 'docs/runbook-records.md', pool: 'docs/operations.md' };
+const runbooks: Record<string, string> = {
+  records: 'docs/runbook-records.md',
+  pool: 'docs/operations.md',
+  calls: 'docs/runbook.md',
+};
 /** PagerDuty takes 255 characters; names have at most 64 each. */
 const longestKey = 255;
 
-function condition(parts: Omit<Condition, 'key' | 'forMs'> & { forMs?: number }): Condition {
+export function condition(parts: Omit<Condition, 'key' | 'forMs'> & { forMs?: number }): Condition {
   const { name, workflow, runbook } = parts;
-  const page = runbooks[name.startsWith('pool.') ? 'pool' : 'records'];
+  const page = runbooks[name.split('.')[0] ?? ''];
   const key = `smart-router/${name}${workflow === undefined ? '' : `/${workflow}`}`.slice(0, longestKey);
   return { forMs: 0, ...parts, key, runbook: `${page}#${runbook}` };
 }

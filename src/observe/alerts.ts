@@ -42,6 +42,8 @@ export interface AlertsOptions {
   thresholds?: Partial<AlertThresholds>;
   /** Whether this replica tells what all replicas see. Default: always. */
   isActive?: () => boolean;
+  /** Conditions beside those of records and removals. */
+  more?: (nowMs: number) => readonly Condition[];
   onCrash?: () => void;
 }
 
@@ -52,6 +54,7 @@ export interface ActiveAlert {
   severity: Severity;
   summary: string;
   startedAtMs: number;
+  runbook: string;
 }
 
 export interface AlertCounts extends Record<string, number> {
@@ -121,10 +124,10 @@ export class Alerts {
 
   get active(): ActiveAlert[] {
     return [...this.#states.values()].flatMap(({ condition, startedAtMs }) => {
-      const { key, name, workflow, severity, summary } = condition;
+      const { key, name, workflow, severity, summary, runbook } = condition;
       return startedAtMs === undefined
         ? []
-        : [{ key, condition: name, workflow, severity, summary, startedAtMs }];
+        : [{ key, condition: name, workflow, severity, summary, startedAtMs, runbook }];
     });
   }
 
@@ -149,7 +152,8 @@ export class Alerts {
   async runOnce(): Promise<AlertCounts> {
     const counts = { conditions: 0, active: 0, triggered: 0, reminded: 0, resolved: 0, undelivered: 0 };
     const nowMs = this.#options.clock.monotonic();
-    for (const condition of conditions(this.#samples, this.#thresholds, nowMs)) {
+    const more = this.#options.more?.(nowMs) ?? [];
+    for (const condition of [...conditions(this.#samples, this.#thresholds, nowMs), ...more]) {
       counts.conditions += 1;
       const state = this.#states.get(condition.key) ?? quiet(condition);
       state.condition = condition;

@@ -16,6 +16,8 @@ const redact = {
     'authorization',
     '*.authorization',
     'headers.authorization',
+    'cookie',
+    '*.cookie',
     'apiKey',
     'adminKey',
     'token',

@@ -11,6 +11,47 @@ const room = 3;
 /** Below this nobody waits for anything. */
 const shortestMs = 30_000;
 
+export interface Times {
+  timeoutMs: number;
+  stuckAfterMs: number;
+}
+
+/**
+ * The times that would fit. Without a p99 only what is certain: a timeout that living records exceed is raised. The
+ * threshold for rows of others is never below the timeout; it is left alone otherwise, for their work is not seen.
+ */
+export function suggestTimes(
+  now: Times,
+  history: History,
+  p99Seconds: number | null,
+): Times & { whyTimeout: string; whyStuckAfter: string } {
+  const say = (ms: number) => formatDuration(Math.ceil(ms / 1000) * 1000);
+  const whole = (ms: number) => Math.ceil(ms / 1000) * 1000;
+  const longestMs = (history.longestSeconds ?? 0) * 1000;
+  let timeoutMs = now.timeoutMs;
+  let whyTimeout = 'nothing that was seen speaks against it';
+  if (p99Seconds !== null) {
+    const neededMs = whole(Math.max(shortestMs, room * p99Seconds * 1000));
+    const fits = timeoutMs >= p99Seconds * 1500 && timeoutMs <= 4 * neededMs;
+    whyTimeout = `99 of 100 records take up to ${say(p99Seconds * 1000)}, and three times that is ${say(neededMs)}`;
+    if (!fits) timeoutMs = neededMs;
+  } else if (history.timedOut > 0 || longestMs > 0.8 * timeoutMs) {
+    timeoutMs = whole(Math.max(2 * timeoutMs, 1.5 * longestMs));
+    whyTimeout =
+      history.timedOut > 0
+        ? `${history.timedOut} records were taken away for it in the last 7 days, and how long they need is not known`
+        : `one record has been worked on for ${say(longestMs)}`;
+  }
+  const stuckAfterMs = Math.max(now.stuckAfterMs, timeoutMs);
+  const whyStuckAfter =
+    stuckAfterMs > now.stuckAfterMs
+      ? 'it must not be below `timeout`'
+      : history.unclaimed > 0
+        ? `${history.unclaimed} rows of others were brought back by it in the last 7 days; it must be longer than their longest work`
+        : 'it only matters for rows that others put into Processing, and none was found in the last 7 days';
+  return { timeoutMs, stuckAfterMs, whyTimeout, whyStuckAfter };
+}
+
 export function adviseTimes(
   workflow: Pick<Workflow, 'timeoutMs' | 'stuck'>,
   history: History,

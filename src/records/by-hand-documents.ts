@@ -13,6 +13,7 @@ export function showNumbers(found: Inspection, p99: number | null, times: readon
     queued: found.queued,
     processing: found.processing,
     stuck: found.stuck,
+    held: found.held,
     failed: found.failed,
     oldest_queued_seconds: found.queued > 0 ? rounded(found.oldestQueuedSeconds) : null,
     oldest_stuck_seconds: found.stuck > 0 ? rounded(found.oldestStuckSeconds) : null,

@@ -1,10 +1,11 @@
 /**
  * What a person does with records: looks, brings back, tries again. The same desk for the API and the command line.
  *
- * Promises: nothing that somebody works on is touched, whoever asks; what is named by id and left alone comes back with
- * the reason; every change is noted in `smart_router.resets` as `by_hand`; a dry run changes nothing. Without ids,
- * `reset` is one round of the recovery, with its policies and budgets. With ids it is the person who decides: neither
- * the age nor the budget nor the policy `hold` keeps a record back, and its count of resets begins anew.
+ * Promises: nothing that a living worker holds within its timeout and the grace is touched, whoever asks; what is left
+ * alone comes back with the reason; a dry run changes nothing, and counts what would be done, all of it. Without ids,
+ * `reset` is one round of the recovery, with its policies and budgets, but takes nothing from a living worker, however
+ * long it takes. With ids it is the person who decides: neither the age nor the budget nor the policy `hold` keeps a
+ * record back, nor a worker that is past the timeout; its count of resets begins anew, and it is noted as `by_hand`.
  *
  * Fails with an AppError that names what is wrong: the workflow, an id, or a database that gives no session.
  */
@@ -15,10 +16,13 @@ import type { Logger } from '../observe/log.js';
 import { mostIds } from './by-hand-documents.js';
 import { type Inspection, inspect } from './inspect.js';
 import { notify } from './listener.js';
+import { assertMigrated } from './loop.js';
 import type { RecordObserver } from './observer.js';
+import { grantFor } from './opening.js';
+import { type RecentReset, type ResetCount, recentResets } from './recent.js';
 import { createRecovery, type Recovery } from './recovery.js';
 import { isSessionFault, Sessions } from './sessions.js';
-import type { Recovered } from './store.js';
+import { RecordStore, type Recovered } from './store.js';
 import { openTable, type Table } from './table.js';
 import type { Workflow } from './workflow.js';
 
@@ -56,9 +60,10 @@ export interface HandledCounts {
   dryRun: boolean;
   requeued: number;
   failed: number;
+  /** What waits for a person afterwards, also what did before. */
   held: number;
   skipped: number;
-  /** How many are concerned; in a dry run the numbers above are of those below. */
+  /** How many are concerned: all of the above. */
   total: number;
   /** At most 1,000 of them. */
   records: Handled[];
@@ -86,6 +91,8 @@ export interface History {
 }
 
 const mostShown = 1000;
+/** A hundred years beyond its timeout: only a worker's silence counts. */
+const neverMs = 100 * 365 * 86_400_000;
 const tries = 5;
 
 export class Desk {
@@ -130,6 +137,12 @@ export class Desk {
     });
   }
 
+  /** What came back in the last `lastMs`, by whomever: the newest of all workflows, and how many. */
+  async recent(lastMs: number, most: number): Promise<{ counts: ResetCount[]; resets: RecentReset[] }> {
+    const names = this.#options.workflows.map(({ name }) => name);
+    return this.#told(() => recentResets(this.#sessions, names, lastMs, most));
+  }
+
   /** Back to Queued: the records named, or else everything that is stuck. */
   async reset(
     name: string,
@@ -137,19 +150,48 @@ export class Desk {
   ): Promise<HandledCounts> {
     const workflow = this.workflow(name);
     if (ids) return this.#byHand(workflow, ids, dryRun, 'byHandReset');
-    if (dryRun) {
-      const { stuckRecords, stuck } = await this.look(name);
-      return countsOf(name, true, stuckRecords, stuck);
-    }
-    const { records, ...counts } = await this.#told(() => this.#recover().runOnce({ workflow: name }));
-    const total = counts.requeued + counts.failed + counts.held;
-    return { ...countsOf(name, false, records, total), ...counts };
+    return this.#told(async () => {
+      const done = dryRun ? undefined : await this.#recover().runOnce({ workflow: name });
+      const { would, held, kept, late } = await this.#stuck(workflow);
+      const { requeued, failed } = done ?? would.wouldBe;
+      const allHeld = held + (done ? 0 : would.wouldBe.held);
+      const listed = new Set(done?.records.map(({ id }) => id));
+      const waiting = done
+        ? would.records.filter(({ id, isHeld }) => isHeld && !listed.has(id))
+        : would.records;
+      return {
+        workflow: name,
+        dryRun,
+        requeued,
+        failed,
+        held: allHeld,
+        skipped: late,
+        total: requeued + failed + allHeld + late,
+        records: [...(done?.records ?? []), ...waiting, ...kept].slice(0, mostShown),
+      };
+    });
+  }
+
+  /** What a reset without ids is for, what is `held` already, and what it leaves: `late`, but their worker lives. */
+  async #stuck(workflow: Workflow) {
+    const { pool, stuckAfterMs, deadAfterMs: deadMs, timeoutGraceMs } = this.#options;
+    await assertMigrated(pool);
+    const store = new RecordStore(this.#sessions, await openTable(pool, workflow));
+    const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, workflow.timeoutMs);
+    const all = await store.stuck(mostShown, { deadMs, afterMs, graceMs: timeoutGraceMs });
+    const would = await store.stuck(mostShown, { deadMs, afterMs, graceMs: neverMs });
+    const { requeued, failed, held } = would.wouldBe;
+    const taken = new Set(would.records.map(({ id }) => id));
+    const kept = all.records
+      .filter(({ id, isHeld }) => !isHeld && !taken.has(id))
+      .map((record): Handled => ({ ...record, outcome: 'skipped', reason: 'live_claim' }));
+    const late = Math.max(0, all.total - would.total);
+    return { would, held: would.total - requeued - failed - held, kept, late };
   }
 
   /** One for the desk's life, because it listens to the pool for as long as that lives. */
   #recover(): Recovery {
-    const { pool, workflows, log, observer, clock, stuckAfterMs, deadAfterMs, timeoutGraceMs } =
-      this.#options;
+    const { pool, workflows, log, observer, clock, stuckAfterMs, deadAfterMs } = this.#options;
     this.#recovery ??= createRecovery({
       pool,
       workflows,
@@ -158,7 +200,7 @@ export class Desk {
       clock,
       stuckAfter: stuckAfterMs,
       deadAfter: deadAfterMs,
-      timeoutGrace: timeoutGraceMs,
+      timeoutGrace: neverMs,
     });
     return this.#recovery;
   }
@@ -262,7 +304,10 @@ export function toldError(error: unknown): unknown {
     return new AppError('invalid_request', `not an id of this table: ${messageOf(error)}`);
   // Refused: wrong password, no such database, no right to it.
   if (!isSessionFault(error) && !/^(28|3D)|^42501$/.test(text)) return error;
-  return new AppError('database_unavailable', `the database cannot be used: ${messageOf(error)}`, {
+  const grant = grantFor(error);
+  const reason = messageOf(error).replace(/^the database cannot be used: /, '');
+  const told = `the database cannot be used: ${reason}${grant === undefined ? '' : `: ${grant}`}`;
+  return new AppError('database_unavailable', told, {
     retryAfterSeconds: 5,
     cause: error,
   });
@@ -286,12 +331,7 @@ function leftAlone(row: LookedAt, isRetry: boolean): LeftAlone | undefined {
   return row.is_live ? 'live_claim' : undefined;
 }
 
-function countsOf(
-  workflow: string,
-  dryRun: boolean,
-  records: readonly Handled[],
-  total = records.length,
-): HandledCounts {
+function countsOf(workflow: string, dryRun: boolean, records: readonly Handled[]): HandledCounts {
   const of = (outcome: Handled['outcome']) => records.filter((record) => record.outcome === outcome).length;
   return {
     workflow,
@@ -300,7 +340,7 @@ function countsOf(
     failed: of('failed'),
     held: of('held'),
     skipped: of('skipped'),
-    total,
+    total: records.length,
     records: [...records],
   };
 }

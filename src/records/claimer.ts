@@ -23,6 +23,8 @@ export interface ClaimerOptions {
   log: Logger;
   observer: RecordObserver;
   worker(): number;
+  /** Before a claim: others must see that this worker lives. */
+  beAlive(): Promise<void>;
 }
 
 export class Claimer {
@@ -44,6 +46,7 @@ export class Claimer {
   async #claim(): Promise<Claim[]> {
     const { breaker, observer, workflow } = this.#options;
     try {
+      await this.#options.beAlive();
       if (this.#mayHoldUnknown) await this.#giveBackUnknown();
       const claims = await this.#batch();
       breaker.succeeded();

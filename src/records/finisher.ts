@@ -4,7 +4,8 @@
  * What cannot be written is tried three times, a second apart. Then finished work is spooled and written when the
  * database is back; until then nothing new is begun. A record that was never processed because there was no session for
  * it (`unprocessed`) is nothing to spool: it is called out, and the recovery brings it back. A row that the database
- * refuses, or that somebody keeps locked, is written apart, so that it does not take its batch along.
+ * refuses, or that somebody keeps locked, is written apart, so that it does not take its batch along. Where nothing can
+ * be written although there are sessions (a column is gone), this workflow alone begins nothing new (`isBlocked`).
  *
  * An answer may be lost after the write has happened; so before a second try is counted as late, the database is asked
  * whether what we wanted is there already.
@@ -65,6 +66,7 @@ export class Finisher {
   #flushing: Promise<void> | undefined;
   #replaying: Promise<number> | undefined;
   #owes = false;
+  #isBlocked = false;
   /** What has been done since it was last asked. */
   #counts = nothingFinished();
 
@@ -79,6 +81,11 @@ export class Finisher {
   /** Something waits in the spool, or may. */
   get owes(): boolean {
     return this.#owes;
+  }
+
+  /** The database answers, and does not take what waits: nothing new should be begun here. */
+  get isBlocked(): boolean {
+    return this.#isBlocked;
   }
 
   add(outcome: Finishing): void {
@@ -104,9 +111,14 @@ export class Finisher {
 
   /** What an outage left behind; throws when the database is not there yet. */
   replay(): Promise<number> {
-    this.#replaying ??= this.#replay().finally(() => {
-      this.#replaying = undefined;
-    });
+    this.#replaying ??= this.#replay()
+      .catch((error: unknown) => {
+        this.#isBlocked ||= !isSessionFault(error);
+        throw error;
+      })
+      .finally(() => {
+        this.#replaying = undefined;
+      });
     return this.#replaying;
   }
 
@@ -122,6 +134,7 @@ export class Finisher {
       written += outcomes.length - left.length;
     });
     this.#owes = !isWhole || kept > 0;
+    this.#isBlocked = false;
     if (written > 0) {
       observer.replayed?.(workflow, written);
       log.info({ workflow, records: written }, 'outcomes that waited for the database have been written');
@@ -188,6 +201,10 @@ export class Finisher {
         await this.#refused(outcome, error);
         return [];
       }
+      if (isLocked(error)) {
+        const left = await this.#settleFree(batch);
+        if (left) return left;
+      }
     }
     const left: Finishing[] = [];
     for (let i = 0; i < batch.length; i += 1) {
@@ -200,6 +217,31 @@ export class Finisher {
       }
     }
     return left;
+  }
+
+  /** Those that nobody keeps locked, at once; resolves to the others, or to undefined if that does not work either. */
+  async #settleFree(batch: readonly Finishing[]): Promise<Finishing[] | undefined> {
+    const { store } = this.#options;
+    try {
+      const written = await store.finishFree(batch);
+      const missing = batch.filter(({ id }) => !written.has(id));
+      const lost = new Set((await store.lost(missing)).map(({ id, token }) => `${token} ${id}`));
+      const isLost = ({ id, token }: Finishing) => lost.has(`${token} ${id}`);
+      this.#count(
+        batch.filter(({ id }) => written.has(id)),
+        written,
+      );
+      // Not counted as late yet: an answer may have been lost before.
+      const late = missing.filter(isLost);
+      if (late.length > 0) {
+        const settled = new Set(await store.settled(late));
+        this.#count(late, settled);
+      }
+      return missing.filter((outcome) => !isLost(outcome));
+    } catch (error) {
+      if (!isRowFault(error) && !isLocked(error)) throw error;
+      return undefined;
+    }
   }
 
   async #refused(outcome: Finishing, error: unknown): Promise<void> {

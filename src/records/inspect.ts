@@ -14,6 +14,8 @@ export interface Inspection {
   failed: number;
   /** What a recovery would bring back now, and what policy `hold` keeps for a person. */
   stuck: number;
+  /** Of those, what waits for a person already. */
+  held: number;
   oldestStuckSeconds: number;
   oldestQueuedSeconds: number;
   /** The oldest of them. */
@@ -41,7 +43,7 @@ export async function inspect(
   const store = new RecordStore(new Sessions({ pool, clock: systemClock }), table);
   const counts = await store.counts();
   const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, workflow.timeoutMs);
-  const { records, total, oldestSeconds } = await store.stuck(most, {
+  const { records, total, wouldBe, oldestSeconds } = await store.stuck(most, {
     deadMs: deadAfterMs,
     graceMs: timeoutGraceMs,
     afterMs,
@@ -53,6 +55,7 @@ export async function inspect(
     processing: of(workflow.status.processing),
     failed: of(workflow.status.failed),
     stuck: total,
+    held: total - wouldBe.requeued - wouldBe.failed - wouldBe.held,
     oldestStuckSeconds: oldestSeconds,
     oldestQueuedSeconds: counts.get(workflow.status.queued)?.oldestSeconds ?? 0,
     stuckRecords: records,

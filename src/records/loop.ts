@@ -20,8 +20,9 @@ import { Listener } from './listener.js';
 import { missingMigrations } from './migrate.js';
 import { migrations } from './migrations.generated.js';
 import type { RecordObserver } from './observer.js';
+import { opening } from './opening.js';
 import { type BatchCounts, WorkflowRunner } from './runner.js';
-import { Sessions } from './sessions.js';
+import { isSessionFault, Sessions } from './sessions.js';
 import { DiskSpool, FirstSpool, RedisSpool, type SpoolRedis } from './spool.js';
 import { RecordStore } from './store.js';
 import { openTable } from './table.js';
@@ -161,7 +162,7 @@ class Loop implements RecordLoop {
   }
 
   #open(): Promise<Parts> {
-    this.#opening ??= this.#openAll().catch((error: unknown) => {
+    this.#opening ??= opening(() => this.#openAll()).catch((error: unknown) => {
       this.#opening = undefined;
       throw error;
     });
@@ -190,7 +191,12 @@ class Loop implements RecordLoop {
         await this.#sessions.query('SELECT 1', []);
       },
       onBack: async () => {
-        for (const finisher of finishers) await finisher.replay();
+        for (const finisher of finishers)
+          await finisher.replay().catch((error: unknown) => {
+            if (isSessionFault(error)) throw error;
+            // It begins nothing new itself, and is tried again; the other workflows are none the worse for it.
+            this.#log.error({ err: error }, 'outcomes that were kept aside cannot be written');
+          });
       },
       onChange: (isOpen) => {
         this.#observer.breaker?.(isOpen);
@@ -232,6 +238,7 @@ class Loop implements RecordLoop {
           breaker,
           pollMs: this.#pollMs,
           worker: () => worker.id,
+          beAlive: () => worker.beAlive(),
         }),
       );
     });
@@ -252,7 +259,9 @@ export async function openTables(pool: Pool, workflows: readonly Workflow[]) {
   const tables = [];
   for (const workflow of workflows) {
     try {
-      tables.push(await openTable(pool, workflow));
+      const table = await openTable(pool, workflow);
+      problems.push(...table.missingRights.map((text) => `workflow ${workflow.name}: ${text}`));
+      tables.push(table);
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
       problems.push(...error.problems);

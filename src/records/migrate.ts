@@ -5,6 +5,7 @@
 import type { Pool, PoolClient } from 'pg';
 import { ConfigError } from '../errors.js';
 import { migrations } from './migrations.generated.js';
+import { opening } from './opening.js';
 import { guardPool } from './pool-guard.js';
 
 /** Any number, the same everywhere: the one lock of all who migrate. */
@@ -21,6 +22,14 @@ export async function migrate(pool: Pool): Promise<{ applied: string[] }> {
 
 /** `set` names whose migrations these are: the record plane's own, or those of the shipped workflows. */
 export async function applyMigrations(
+  pool: Pool,
+  set: string,
+  wanted: readonly Migration[],
+): Promise<{ applied: string[] }> {
+  return opening(() => applied(pool, set, wanted));
+}
+
+async function applied(
   pool: Pool,
   set: string,
   wanted: readonly Migration[],
@@ -84,7 +93,8 @@ export async function transaction<T>(pool: Pool, work: (client: PoolClient) => P
   };
   client.on('error', onError);
   try {
-    await client.query('BEGIN');
+    // Whatever the database's default is: who has waited for the lock must see what the other one did.
+    await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
     const result = await work(client);
     await client.query('COMMIT');
     return result;

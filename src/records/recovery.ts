@@ -21,6 +21,7 @@ import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { notify } from './listener.js';
 import { assertMigrated, ms, openTables } from './loop.js';
 import type { RecordObserver } from './observer.js';
+import { opening } from './opening.js';
 import { Sessions } from './sessions.js';
 import { type Bounds, RecordStore, type Recovered } from './store.js';
 import { Sweeps } from './sweeps.js';
@@ -172,7 +173,7 @@ class Recoverer implements Recovery {
   }
 
   #open(): Promise<Part[]> {
-    this.#parts ??= (async () => {
+    this.#parts ??= opening(async () => {
       const { pool, workflows, stuckAfter } = this.#options;
       await assertMigrated(pool);
       const tables = await openTables(pool, workflows);
@@ -184,7 +185,7 @@ class Recoverer implements Recovery {
         const bounds = { deadMs: this.#deadMs, graceMs: this.#graceMs, afterMs };
         return [{ workflow, store: new RecordStore(this.#sessions, table), bounds }];
       });
-    })().catch((error: unknown) => {
+    }).catch((error: unknown) => {
       this.#parts = undefined;
       throw error;
     });
@@ -224,7 +225,14 @@ class Recoverer implements Recovery {
   async #slowRound(signal: AbortSignal): Promise<Record<string, number>> {
     const counts = nothingRecovered();
     await each(await this.#open(), async (part) => {
-      if (!(await part.store.isQuicklyRead())) await this.#tell(part);
+      // A table that takes too long to be read at once is still read piece by piece.
+      if (!(await part.store.isQuicklyRead()))
+        await this.#tell(part).catch((error: unknown) =>
+          this.#log.warn(
+            { workflow: part.workflow.name, reason: messageOf(error) },
+            'stuck records were not counted',
+          ),
+        );
       await this.#sweeps(part, counts).unclaimed(signal);
     });
     await this.#sessions.query(

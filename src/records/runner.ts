@@ -16,6 +16,7 @@ import type { RecordObserver } from './observer.js';
 import { ClaimLost, Running } from './running.js';
 import { SessionError, type Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
+import { cut } from './table.js';
 import { Waiting } from './waiting.js';
 import type { Workflow } from './workflow.js';
 
@@ -31,6 +32,7 @@ export interface RunnerOptions {
   /** Longest pause between two looks for work when there was none. */
   pollMs: number;
   worker(): number;
+  beAlive(): Promise<void>;
 }
 
 export interface BatchCounts extends FinishCounts {
@@ -45,6 +47,8 @@ const askEveryMs = 5000;
 const leaveBehindMs = 5000;
 /** And a transaction in which nothing happens, before that. */
 const endTransactionMs = 3000;
+/** Of a handler's message, in the log. */
+const longestReason = 1024;
 const triesForSession = 3;
 const betweenTriesMs = 1000;
 
@@ -59,6 +63,7 @@ export class WorkflowRunner {
   readonly #waiting = new Set<Waiting>();
   readonly #queue: Waiting;
   #refilling: Promise<void> | undefined;
+  #pausing: Promise<void> | undefined;
   #wake = new AbortController();
   #slots: Promise<void>[] = [];
   readonly #rounds = new Set<Promise<BatchCounts>>();
@@ -154,7 +159,12 @@ export class WorkflowRunner {
         return await waiting.take();
       } catch {
         if (attempt < triesForSession) await clock.sleep(betweenTriesMs);
-        else for (const { id, token } of waiting.takeAll()) finisher.add(noSession(id, token));
+        else
+          for (const claim of waiting.takeAll()) {
+            const outcome = noSession(claim.id, claim.token);
+            this.#tell(claim, outcome.error);
+            finisher.add(outcome);
+          }
       }
     }
   }
@@ -169,7 +179,7 @@ export class WorkflowRunner {
   }
 
   async #next(signal: AbortSignal): Promise<Claim | undefined> {
-    const { workflow, finisher, breaker, clock } = this.#options;
+    const { workflow, finisher } = this.#options;
     for (;;) {
       if (signal.aborted) return undefined;
       // The next batch is on its way while this one is worked on.
@@ -180,9 +190,9 @@ export class WorkflowRunner {
         if (claim) return claim;
       } catch {
         // Whether they still hold can be asked when the database answers again; until then they wait.
-        breaker.failed();
-        await clock.sleep(betweenTriesMs, signal);
-        await breaker.ready(signal);
+        // One pause for all slots: each with its own would hang as many listeners on the one signal.
+        this.#pausing ??= this.#pause(signal);
+        await this.#pausing;
         continue;
       }
       if (this.#refilling) await this.#refilling;
@@ -190,15 +200,25 @@ export class WorkflowRunner {
     }
   }
 
+  /** The database did not answer: resolves when it may again. */
+  async #pause(signal: AbortSignal): Promise<void> {
+    const { breaker, clock } = this.#options;
+    breaker.failed();
+    await clock.sleep(betweenTriesMs, signal);
+    await breaker.ready(signal);
+    this.#pausing = undefined;
+  }
+
   /** Resolves when there is something in the queue, or a pause was made because there was nothing. */
   async #refill(signal: AbortSignal): Promise<void> {
-    const { breaker, clock, pollMs, log, workflow } = this.#options;
+    const { breaker, clock, pollMs, log, workflow, finisher } = this.#options;
     try {
       this.#wake = new AbortController();
       await breaker.ready(signal);
       if (signal.aborted) return;
       let found = 0;
       try {
+        if (finisher.isBlocked) throw new Error('outcomes of this workflow cannot be written');
         const claims = await this.#claimer.claim();
         found = claims.length;
         if (signal.aborted) await this.#giveBack(claims);
@@ -239,10 +259,12 @@ export class WorkflowRunner {
     const running = new Running(claim, startedMs, { store, sessions, onTrace, endsInMs });
     this.#running.add(running);
     let failure: { error: unknown } | undefined;
+    let left = false;
     const fail = (error: unknown) => {
       failure = { error };
+      // Nobody waits for it any more.
+      if (left) this.#tell(claim, this.#messageOf(running, error));
     };
-    let left = false;
     try {
       const work: unknown = workflow.process(claim.record, running);
       // A handler that has nothing to wait for is not made to: six promises per record would cost more than the rest.
@@ -264,10 +286,21 @@ export class WorkflowRunner {
       return;
     }
     const { id, token } = claim;
+    if (failure) this.#tell(claim, this.#messageOf(running, failure.error));
     if (running.stopped instanceof ClaimLost) finisher.reject(id);
     else if (!failure) finisher.add({ id, token, error: null });
     else if (failure.error instanceof SessionError && !running.stopped) finisher.add(noSession(id, token));
     else finisher.add({ id, token, error: this.#messageOf(running, failure.error) });
+  }
+
+  /** What a handler threw is kept in the error column; where there is none, this line is all that is left of it. */
+  #tell(claim: Claim, message: string): void {
+    const { log, workflow } = this.#options;
+    const level = workflow.error === undefined ? 'warn' : 'debug';
+    log[level](
+      { workflow: workflow.name, record: claim.id, reason: cut(message, longestReason) },
+      'a record failed',
+    );
   }
 
   #messageOf(running: Running, error: unknown): string {

@@ -9,6 +9,7 @@ import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import { guardPool } from './pool-guard.js';
 
+/** Says all that is known of its reason, and so has no `cause`: a log would say the same twice. */
 export class SessionError extends Error {
   override readonly name = 'SessionError';
 }
@@ -39,9 +40,10 @@ export class Sessions {
     return this.use((client) => this.queryOn<R>(client, text, values));
   }
 
-  async transaction<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
+  /** At the database's own level of isolation unless one is given. */
+  async transaction<T>(work: (client: PoolClient) => Promise<T>, level?: 'READ COMMITTED'): Promise<T> {
     return this.use(async (client) => {
-      await this.queryOn(client, 'BEGIN', []);
+      await this.queryOn(client, level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN', []);
       try {
         const result = await work(client);
         await this.queryOn(client, 'COMMIT', []);
@@ -50,7 +52,7 @@ export class Sessions {
         if (error instanceof SessionError) throw error;
         // If this fails the connection is closed (`use`), and the database rolls back by itself.
         await this.queryOn(client, 'ROLLBACK', []).catch((failure: unknown) => {
-          throw new SessionError(messageOf(error), { cause: failure });
+          throw new SessionError(`${messageOf(error)}; and no ROLLBACK: ${messageOf(failure)}`);
         });
         throw error;
       }
@@ -67,7 +69,7 @@ export class Sessions {
     try {
       return await client.query<R>(timed);
     } catch (error) {
-      throw isSessionFault(error) ? new SessionError(messageOf(error), { cause: error }) : error;
+      throw isSessionFault(error) ? new SessionError(messageOf(error)) : error;
     }
   }
 
@@ -78,7 +80,7 @@ export class Sessions {
       client = await this.#connect();
     } catch (error) {
       observe?.('failed');
-      throw new SessionError(`no session: ${messageOf(error)}`, { cause: error });
+      throw new SessionError(`no session: ${messageOf(error)}`);
     }
     let broken: Error | undefined;
     let onError = (_: Error) => {};
@@ -87,7 +89,7 @@ export class Sessions {
     const died = new Promise<never>((_, reject) => {
       onError = (error) => {
         broken = error;
-        reject(new SessionError(messageOf(error), { cause: error }));
+        reject(new SessionError(messageOf(error)));
       };
     });
     client.on('error', onError);

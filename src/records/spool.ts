@@ -98,6 +98,9 @@ class WriteFailed extends Error {
 }
 
 export class DiskSpool implements Spool {
+  /** Files whose outcomes have been written, and that could not be removed. */
+  readonly #written = new Set<string>();
+
   constructor(
     readonly folder: string,
     readonly mostBytes = mostBytesOnDisk,
@@ -111,8 +114,14 @@ export class DiskSpool implements Spool {
       throw new Error(`the spool in ${this.folder} is full`);
     const name = join(folder, randomUUID());
     // Whole or not at all: a half-written file has another name.
-    await writeFile(`${name}.part`, text, { mode: 0o600, flush: true });
-    await rename(`${name}.part`, `${name}.jsonl`);
+    try {
+      await writeFile(`${name}.part`, text, { mode: 0o600, flush: true });
+      await rename(`${name}.part`, `${name}.jsonl`);
+    } catch (error) {
+      // A disk that is full: what is half written would fill it, and the spool, for good.
+      await rm(`${name}.part`, { force: true }).catch(() => {});
+      throw error;
+    }
   }
 
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
@@ -123,7 +132,12 @@ export class DiskSpool implements Spool {
       return [];
     });
     for (const name of names.filter((file) => file.endsWith('.jsonl'))) {
-      const text = await readFile(join(folder, name), 'utf8').catch((error: unknown) => {
+      const path = join(folder, name);
+      if (this.#written.has(path)) {
+        isWhole = (await this.#remove(path)) && isWhole;
+        continue;
+      }
+      const text = await readFile(path, 'utf8').catch((error: unknown) => {
         // Another process may have written it meanwhile.
         if (!isGone(error)) isWhole = false;
         return undefined;
@@ -131,9 +145,21 @@ export class DiskSpool implements Spool {
       if (text === undefined) continue;
       const outcomes = text.split('\n').flatMap((one) => (one === '' ? [] : parse(one)));
       for (let i = 0; i < outcomes.length; i += batchSize) await write(outcomes.slice(i, i + batchSize));
-      await rm(join(folder, name), { force: true });
+      isWhole = (await this.#remove(path)) && isWhole;
     }
     return isWhole;
+  }
+
+  /** A file that cannot be removed (a disk that became read-only) keeps nobody from working: it is not read again. */
+  async #remove(path: string): Promise<boolean> {
+    try {
+      await rm(path, { force: true });
+      this.#written.delete(path);
+      return true;
+    } catch {
+      this.#written.add(path);
+      return false;
+    }
   }
 
   #folderOf(place: string): string {

@@ -3,7 +3,7 @@
  * finishing it and giving up the claim, happen together or not at all. Times are the database's.
  */
 import type { PoolClient } from 'pg';
-import type { Sessions } from './sessions.js';
+import { isRowFault, type Sessions } from './sessions.js';
 import { cut, type QueryName, type Table } from './table.js';
 import type { Row } from './workflow.js';
 
@@ -62,6 +62,13 @@ interface RecoveredRow {
   stuck_seconds: number | null;
   worker: string | null;
   trace: string | null;
+  looked_at?: string;
+}
+
+/** A range of a table's blocks, without the last. */
+export interface Blocks {
+  from: number;
+  to: number;
 }
 
 /** Our own columns in a claimed row; no table of a team has such names. */
@@ -101,11 +108,20 @@ export class RecordStore {
 
   /** Resolves to the ids that were written; the others came too late. */
   async finish(outcomes: readonly Outcome[]): Promise<Set<string>> {
+    return this.#finish('finish', outcomes);
+  }
+
+  /** The same without a wait; those that somebody keeps locked are not written either. */
+  async finishFree(outcomes: readonly Outcome[]): Promise<Set<string>> {
+    return this.#finish('finishFree', outcomes);
+  }
+
+  async #finish(name: 'finish' | 'finishFree', outcomes: readonly Outcome[]): Promise<Set<string>> {
     const { workflowId, longestError } = this.table;
     const errors = outcomes.flatMap(({ id, error }) =>
       error === null ? [] : [[id, cut(error, longestError)]],
     );
-    const rows = await this.#run('finish', [
+    const rows = await this.#run(name, [
       workflowId,
       ...idsAndTokens(outcomes),
       JSON.stringify(Object.fromEntries(errors)),
@@ -168,15 +184,23 @@ export class RecordStore {
     return (await this.sessions.queryOn(client, query, args)).rowCount === 1;
   }
 
-  /** One batch of the fast sweep, or undefined while another replica is at it; `only` these, which may be `held`. */
+  /**
+   * One batch of the fast sweep, or undefined while another replica is at it; `only` these, which may be `held`.
+   * `lookedAt`: of how many it was taken; those before `skip` were passed over.
+   */
   async recoverClaims(
     most: number,
     deadMs: number | null,
     graceMs: number,
     only: Only = {},
-  ): Promise<Recovered[] | undefined> {
+    skip = 0,
+  ): Promise<{ recovered: Recovered[]; lookedAt: number } | undefined> {
     const name = only.hold ? 'holdClaims' : 'recoverClaims';
-    return this.#alone(name, [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null]);
+    const args = [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null, skip];
+    const rows = await this.#alone(name, args);
+    if (!rows) return undefined;
+    const done = rows.filter((row) => row.record_id !== null);
+    return { recovered: done.map(parseRecovered), lookedAt: Number(rows[0]?.looked_at ?? 0) };
   }
 
   /** One batch of the slow sweep: those of `ids` that nobody of ours holds. */
@@ -186,18 +210,14 @@ export class RecordStore {
     hold = false,
   ): Promise<Recovered[] | undefined> {
     const args = [this.table.workflowId, Math.round(afterMs), ids];
-    return this.#alone(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+    return (await this.#alone(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args))?.map(parseRecovered);
   }
 
-  /** What the slow sweep is for, in the whole table or some of its blocks. */
-  async listUnclaimed(
-    most: number,
-    afterMs: number,
-    blocks?: { from: number; to: number },
-  ): Promise<string[]> {
-    const args = [this.table.workflowId, most, Math.round(afterMs)];
+  /** What the slow sweep is for, in the whole table or some of its blocks, without the first `skip`. */
+  async listUnclaimed(most: number, afterMs: number, skip: number, blocks?: Blocks): Promise<string[]> {
+    const args = [this.table.workflowId, most, Math.round(afterMs), skip];
     const rows = blocks
-      ? await this.#run('listUnclaimedBlocks', [...args, `(${blocks.from},0)`, `(${blocks.to},0)`])
+      ? await this.#run('listUnclaimedBlocks', [...args, ...edges(blocks)])
       : await this.#run('listUnclaimed', args);
     return rows.map(({ record_id }) => String(record_id));
   }
@@ -213,15 +233,26 @@ export class RecordStore {
     return Number(rows[0]?.bytes) <= smallBytes;
   }
 
-  async sightUntimed(most: number): Promise<number> {
+  async sightUntimed(most: number, blocks?: Blocks): Promise<number> {
     const { workflowId, queries } = this.table;
-    return (await this.sessions.query(queries.sightUntimed, [workflowId, most])).rowCount ?? 0;
+    const query = blocks ? queries.sightUntimedBlocks : queries.sightUntimed;
+    const args = [workflowId, most, ...(blocks ? edges(blocks) : [])];
+    return (await this.sessions.query(query, args)).rowCount ?? 0;
   }
 
-  /** What other hands have left behind in our own schema. */
+  /**
+   * What other hands have left behind in our own schema. Ids that this table cannot have (it had others once, or another
+   * table had its name) are found by reading all of it.
+   */
   async forget(most: number, deadMs: number | null, graceMs: number): Promise<number> {
-    const args = [this.table.workflowId, most, deadMs, graceMs];
-    return (await this.sessions.query(this.table.queries.forget, args)).rowCount ?? 0;
+    const { workflowId, queries } = this.table;
+    const args = [workflowId, most, deadMs, graceMs];
+    try {
+      return (await this.sessions.query(queries.forget, args)).rowCount ?? 0;
+    } catch (error) {
+      if (!isRowFault(error)) throw error;
+      return (await this.sessions.query(queries.forgetByText, args)).rowCount ?? 0;
+    }
   }
 
   async stuck(
@@ -269,7 +300,7 @@ export class RecordStore {
    * One replica at a time, for one batch: a lock of the transaction, so that it works through a pooler. Each sweep has
    * its own: the slow one must not pass because the fast one happened to be at it.
    */
-  async #alone(name: QueryName, args: unknown[]): Promise<Recovered[] | undefined> {
+  async #alone(name: QueryName, args: unknown[]): Promise<RecoveredRow[] | undefined> {
     return this.sessions.transaction(async (client) => {
       const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
         client,
@@ -277,9 +308,9 @@ export class RecordStore {
         [this.table.workflowId, `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`],
       );
       if (!locks[0]?.mine) return undefined;
-      const { rows } = await this.sessions.queryOn<RecoveredRow>(client, this.table.queries[name], args);
-      return rows.map(parseRecovered);
-    });
+      return (await this.sessions.queryOn<RecoveredRow>(client, this.table.queries[name], args)).rows;
+      // Rows are judged as they are when they are locked.
+    }, 'READ COMMITTED');
   }
 }
 
@@ -288,6 +319,8 @@ export interface Only {
   /** Whatever the policy says: left as they are for a person. */
   hold?: boolean;
 }
+
+const edges = ({ from, to }: Blocks): string[] => [`(${from},0)`, `(${to},0)`];
 
 function columns(claims: readonly ClaimKey[]): [string[], string[]] {
   return [claims.map(({ id }) => id), claims.map(({ token }) => token)];

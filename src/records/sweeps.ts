@@ -5,7 +5,7 @@
  */
 import type { Logger } from '../observe/log.js';
 import { isRowFault } from './sessions.js';
-import type { Bounds, RecordStore, Recovered } from './store.js';
+import type { Blocks, Bounds, RecordStore, Recovered } from './store.js';
 
 export interface SweepOptions {
   workflow: string;
@@ -17,17 +17,12 @@ export interface SweepOptions {
 }
 
 /** Brings these back, or holds them; undefined while another replica is at it. */
-type TakeThese = (ids: readonly string[], hold: boolean) => Promise<Recovered[] | undefined>;
+type TakeThese = (ids: readonly string[], hold: boolean) => Promise<readonly Recovered[] | undefined>;
 
 /** About 8 MB of the table at a time: a few milliseconds to read. */
 const blocksAtOnce = 1000;
 /** Ids that are read at a time, to be brought back in batches. */
 const mostListed = 10_000;
-
-interface Blocks {
-  from: number;
-  to: number;
-}
 
 export class Sweeps {
   readonly #options: SweepOptions;
@@ -41,29 +36,27 @@ export class Sweeps {
     const { store, bounds, batchSize, onRecovered } = this.#options;
     const deadMs = judges ? bounds.deadMs : null;
     await this.#all(() => store.forget(batchSize, deadMs, bounds.graceMs), signal);
-    const takeThese: TakeThese = (ids, hold) =>
-      store.recoverClaims(ids.length, deadMs, bounds.graceMs, { ids, hold });
+    const takeThese: TakeThese = async (ids, hold) =>
+      (await store.recoverClaims(ids.length, deadMs, bounds.graceMs, { ids, hold }))?.recovered;
+    // What somebody keeps locked is passed over, however much it is.
+    let skip = 0;
     while (!signal.aborted) {
-      let recovered: Recovered[] | undefined;
+      let batch: Awaited<ReturnType<RecordStore['recoverClaims']>>;
       try {
-        recovered = await store.recoverClaims(batchSize, deadMs, bounds.graceMs);
+        batch = await store.recoverClaims(batchSize, deadMs, bounds.graceMs, {}, skip);
       } catch (error) {
         if (!isRowFault(error)) throw error;
         const { records } = await store.stuck(batchSize, bounds, { unclaimed: false, judges });
+        const ids = records.map(({ id }) => id);
         // Nothing refused is left once all have been looked at.
-        if (
-          (await this.#oneByOne(
-            records.map(({ id }) => id),
-            takeThese,
-            signal,
-          )) === 0
-        )
-          throw error;
+        if ((await this.#oneByOne(ids, takeThese, signal)) === 0) throw error;
         continue;
       }
-      if (!recovered) return;
+      if (!batch) return;
+      const { recovered, lookedAt } = batch;
       await onRecovered(recovered);
-      if (recovered.length < batchSize) return;
+      if (lookedAt < batchSize) return;
+      if (recovered.length < batchSize) skip += lookedAt - recovered.length;
     }
   }
 
@@ -71,34 +64,55 @@ export class Sweeps {
   async unclaimed(signal: AbortSignal): Promise<void> {
     const { store, bounds, batchSize } = this.#options;
     await this.#all(() => store.forget(batchSize, bounds.deadMs, bounds.graceMs), signal);
-    await this.#all(() => store.sightUntimed(batchSize), signal);
-    const { isIndexed, hasBlocks } = store.table;
-    if (!hasBlocks) while (await this.#unclaimedOf(undefined, signal));
-    else if (!isIndexed || (await this.#unclaimedOf(undefined, signal)))
-      await this.#unclaimedByBlocks(signal);
+    const { isIndexed, hasBlocks, hasUntimed } = store.table;
+    const inBlocks = hasBlocks && !isIndexed;
+    if (hasUntimed && !inBlocks) await this.#all(() => store.sightUntimed(batchSize), signal);
+    if (!hasBlocks) await this.#unclaimedOf(undefined, signal);
+    else if (inBlocks || (await this.#unclaimedOf(undefined, signal, 1)))
+      await this.#byBlocks(signal, async (blocks) => {
+        if (hasUntimed && inBlocks) await this.#all(() => store.sightUntimed(batchSize, blocks), signal);
+        await this.#unclaimedOf(blocks, signal);
+      });
   }
 
   /**
    * Without an index, or when a large part of the table is stuck, every query would read the table from its beginning:
    * so it is read once, piece by piece.
    */
-  async #unclaimedByBlocks(signal: AbortSignal): Promise<void> {
+  async #byBlocks(signal: AbortSignal, look: (blocks: Blocks) => Promise<void>): Promise<void> {
     const end = await this.#countBlocks();
     for (let from = 0; from < end && !signal.aborted; from += blocksAtOnce)
-      while (await this.#unclaimedOf({ from, to: from + blocksAtOnce }, signal));
+      await look({ from, to: from + blocksAtOnce });
   }
 
-  /** One list of them. Resolves to whether there may be more. */
-  async #unclaimedOf(blocks: Blocks | undefined, signal: AbortSignal): Promise<boolean> {
+  /** List by list, at most so many. Resolves to whether there may be more. */
+  async #unclaimedOf(
+    blocks: Blocks | undefined,
+    signal: AbortSignal,
+    mostLists = Number.POSITIVE_INFINITY,
+  ): Promise<boolean> {
+    const { store, bounds } = this.#options;
+    // What is still there after its list was gone through is locked by somebody: it is for the next time.
+    let skip = 0;
+    for (let lists = 0; lists < mostLists && !signal.aborted; lists += 1) {
+      const listed = await store.listUnclaimed(mostListed, bounds.afterMs, skip, blocks);
+      const done = await this.#bringBack(listed, signal);
+      if (done === undefined || listed.length < mostListed) return false;
+      skip += listed.length - done;
+    }
+    return !signal.aborted;
+  }
+
+  /** Resolves to how many of them were brought back or held; undefined when another replica is at it. */
+  async #bringBack(listed: readonly string[], signal: AbortSignal): Promise<number | undefined> {
     const { store, bounds, batchSize, onRecovered } = this.#options;
     const takeThese: TakeThese = (ids, hold) => store.recoverUnclaimed(ids, bounds.afterMs, hold);
-    const listed = await store.listUnclaimed(mostListed, bounds.afterMs, blocks);
     let done = 0;
     for (let at = 0; at < listed.length && !signal.aborted; at += batchSize) {
       const ids = listed.slice(at, at + batchSize);
       try {
         const recovered = await takeThese(ids, false);
-        if (!recovered) return false;
+        if (!recovered) return undefined;
         done += recovered.length;
         await onRecovered(recovered);
       } catch (error) {
@@ -106,8 +120,7 @@ export class Sweeps {
         done += await this.#oneByOne(ids, takeThese, signal);
       }
     }
-    // A full list of which nothing came back is locked by somebody: it is for the next time.
-    return listed.length === mostListed && done > 0 && !signal.aborted;
+    return done;
   }
 
   /** Batch by batch, until one is not full. */
@@ -121,7 +134,7 @@ export class Sweeps {
     let done = 0;
     for (const id of ids) {
       if (signal.aborted) return done;
-      let recovered: Recovered[] | undefined;
+      let recovered: readonly Recovered[] | undefined;
       try {
         recovered = await takeThese([id], false);
       } catch (error) {

@@ -5,16 +5,20 @@
 import type { Pool } from 'pg';
 import { ConfigError } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
+import { missingRights } from './opening.js';
 import { queries } from './queries.generated.js';
 import type { Workflow } from './workflow.js';
 
 /**
- * `listUnclaimedBlocks` is list_unclaimed over a range of blocks; `holdClaims` and `holdUnclaimed` leave records as they
- * are, for a person; `holdClaimLast` is hold_claim with the strong lock.
+ * `listUnclaimedBlocks` and `sightUntimedBlocks` look at a range of blocks; `holdClaims` and `holdUnclaimed` leave records
+ * as they are, for a person; `holdClaimLast` is hold_claim with the strong lock; `forgetByText` reads the whole table,
+ * for claims whose id cannot be one of it.
  */
 export type QueryName =
   | keyof typeof queries
   | 'listUnclaimedBlocks'
+  | 'sightUntimedBlocks'
+  | 'forgetByText'
   | 'holdClaims'
   | 'holdUnclaimed'
   | 'holdClaimLast';
@@ -29,10 +33,14 @@ export interface Table {
   readonly longestError: number;
   /** Rows in Processing are found by an index; without one the slow sweep reads the table block by block. */
   readonly isIndexed: boolean;
-  /** A plain table: its blocks can be looked at one after the other. */
+  /** A plain table, without others that inherit from it: its blocks can be looked at one after the other. */
   readonly hasBlocks: boolean;
+  /** Rows may be without a time. */
+  readonly hasUntimed: boolean;
   /** What would make it faster or safer, as SQL or as a sentence; nothing of it is done by us. */
   readonly advice: readonly string[];
+  /** Whoever only looks needs none of them. */
+  readonly missingRights: readonly string[];
 }
 
 interface Column {
@@ -54,8 +62,8 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
   const name = quoteName(workflow.table);
   const problems: string[] = [];
   const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
-  const { rows: tables } = await pool.query<{ oid: string; kind: string }>(
-    'SELECT oid::text AS oid, relkind AS kind FROM pg_class WHERE oid = to_regclass($1)',
+  const { rows: tables } = await pool.query<{ oid: string; kind: string; has_children: boolean }>(
+    'SELECT oid::text AS oid, relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)',
     [name],
   );
   const table = tables[0];
@@ -98,7 +106,13 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
     queries: spell(workflow, name, { id, status, touched, error }),
     longestError: longestOf(error),
     isIndexed: isFoundByIndex(status, processing),
-    hasBlocks: table.kind === 'r',
+    hasBlocks: table.kind === 'r' && !table.has_children,
+    hasUntimed: !touched.is_required,
+    missingRights: await missingRights(
+      pool,
+      { oid: table.oid, name },
+      [status, touched, ...(error ? [error] : [])].map((column) => column.name),
+    ),
     advice: isFoundByIndex(status, queued)
       ? []
       : [
@@ -107,10 +121,15 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
   };
 }
 
-/** By an index that begins with the status, or a partial one for this status; one with more conditions is not for us. */
+/**
+ * By an index that begins with the status, or a partial one for this status; one with more conditions, or with one that
+ * is turned round, is not for us.
+ */
 function isFoundByIndex(status: Column, value: string): boolean {
   const isForIt = (condition: string) =>
-    condition.includes(quoteText(value)) && / = /.test(condition) && !/ AND /.test(condition);
+    condition.includes(quoteText(value)) &&
+    / = /.test(condition) &&
+    !/ AND |\bNOT\b| OR | IS |<>/.test(condition);
   return status.leads_index || status.index_conditions.some(isForIt);
 }
 
@@ -222,7 +241,8 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
     touched_at: isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`,
     oldest: isZoned ? `min(t.${touchedName})` : `(min(t.${touchedName}) AT TIME ZONE ${zone})`,
     now: isZoned ? 'now()' : `(now() AT TIME ZONE ${zone})`,
-    order: workflow.order.map(({ column, rest }) => quoteName([column]) + rest).join(', '),
+    // With its table: an `id` that is not the id would otherwise be taken for ours.
+    order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
     set_error_finish: setError(`coalesce($4::jsonb ->> t.${quoteName([id.name])}::text, ${noError})`),
     is_failed: isFailed,
     set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
@@ -239,6 +259,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
       SELECT FROM smart_router.workers AS w WHERE w.id = c.worker AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     )))`,
     is_hold: String(policy === 'hold'),
+    is_same: `t.${quoteName([id.name])} = c.record_id::${id.type}`,
     range: '',
     lock: 'KEY SHARE',
   };
@@ -253,7 +274,11 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
   return {
     ...(spelt as Record<keyof typeof queries, string>),
     listUnclaimedBlocks: fill(queries.listUnclaimed, {
-      range: ' AND t.ctid >= $4::tid AND t.ctid < $5::tid',
+      range: ' AND t.ctid >= $5::tid AND t.ctid < $6::tid',
+    }),
+    sightUntimedBlocks: fill(queries.sightUntimed, { range: ' AND t.ctid >= $3::tid AND t.ctid < $4::tid' }),
+    forgetByText: fill(queries.forget, {
+      is_same: `t.${quoteName([id.name])}::text COLLATE "default" = c.record_id`,
     }),
     holdClaimLast: fill(queries.holdClaim, { lock: 'UPDATE' }),
     holdClaims: fill(queries.recoverClaims, hold),

@@ -6,6 +6,9 @@
  * nothing. Where the pool's options cannot be handed to a thread (a password function, TLS callbacks) it comes from
  * the pool itself, with a warning: then a blocked event loop looks like a dead process.
  *
+ * A heartbeat that fails there (no connection is left for it, say) is made up for from the pool, and who was held still
+ * or cut off for a while beats before it claims anew: else its fresh claims would look like those of the dead.
+ *
  * Only the database's word that there is no such worker (its row is gone) counts as lost; a heartbeat that fails is
  * repeated.
  */
@@ -34,6 +37,9 @@ export class RecordWorker {
   #thread: Thread | undefined;
   #cancelTimer = () => {};
   readonly #stopping = new AbortController();
+  /** By our own clock: when the database last heard of us, at the latest. */
+  #beatMs = 0;
+  #startingOver: Promise<void> | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -48,15 +54,23 @@ export class RecordWorker {
   }
 
   async start(): Promise<void> {
-    const { sessions } = this.#options;
+    const { sessions, clock } = this.#options;
+    const nowMs = clock.monotonic();
     const { rows } = await sessions.query<{ id: number }>(
       'INSERT INTO smart_router.workers (process, host, pid) VALUES ($1, $2, $3) RETURNING id',
       [randomUUID(), hostname(), process.pid],
     );
     this.#id = rows[0]?.id ?? 0;
+    this.#beatMs = nowMs;
     // Stopped while it was starting over.
     if (this.#isStopped) await this.#signOff();
     else this.#beat();
+  }
+
+  /** Before anything is claimed: others must see that we live. Throws when that cannot be said. */
+  async beAlive(): Promise<void> {
+    const { clock, intervalMs } = this.#options;
+    if (clock.monotonic() - this.#beatMs > 2 * intervalMs) await this.#beatNow();
   }
 
   /**
@@ -98,7 +112,7 @@ export class RecordWorker {
   }
 
   #beatFromThread(config: ClientConfig): void {
-    const { intervalMs, log } = this.#options;
+    const { intervalMs, log, clock } = this.#options;
     const thread = new Thread(new URL('./heartbeat-thread.mjs', import.meta.url), {
       workerData: { config, worker: this.#id, intervalMs },
     });
@@ -107,7 +121,11 @@ export class RecordWorker {
     thread.on('message', (message: 'beat' | 'lost' | { error: string }) => {
       if (thread !== this.#thread) return;
       if (message === 'lost') void this.#startOver();
-      else if (typeof message === 'object') log.warn({ reason: message.error }, 'a heartbeat failed');
+      else if (message === 'beat') this.#beatMs = clock.monotonic();
+      else {
+        log.warn({ reason: message.error }, 'a heartbeat failed');
+        void this.#beatNow().catch((error: unknown) => log.warn({ err: error }, 'a heartbeat failed'));
+      }
     });
     thread.on('error', (error) =>
       log.error({ err: error }, 'the heartbeat thread crashed and is started again'),
@@ -119,14 +137,11 @@ export class RecordWorker {
   }
 
   #beatFromPool(): void {
-    const { clock, intervalMs, sessions, log } = this.#options;
+    const { clock, intervalMs, log } = this.#options;
     this.#cancelTimer = clock.after(intervalMs, async () => {
       try {
-        const { rowCount } = await sessions.query(
-          'UPDATE smart_router.workers SET heartbeat_at = now() WHERE id = $1',
-          [this.#id],
-        );
-        if (rowCount === 0 && !this.#isStopped) return await this.#startOver();
+        // Who starts over begins to beat by itself.
+        if (!(await this.#beatNow())) return;
       } catch (error) {
         log.warn({ err: error }, 'a heartbeat failed');
       }
@@ -134,8 +149,32 @@ export class RecordWorker {
     });
   }
 
-  /** A new life under a new number: the old claims are void, and nobody takes the new ones for theirs. */
-  async #startOver(): Promise<void> {
+  /** From the pool; resolves to false when we had to start over. */
+  async #beatNow(): Promise<boolean> {
+    const { clock, sessions } = this.#options;
+    const nowMs = clock.monotonic();
+    const id = this.#id;
+    const { rowCount } = await sessions.query(
+      'UPDATE smart_router.workers SET heartbeat_at = now() WHERE id = $1',
+      [id],
+    );
+    if (rowCount === 0 && !this.#isStopped && id === this.#id) {
+      await this.#startOver();
+      return false;
+    }
+    this.#beatMs = Math.max(this.#beatMs, nowMs);
+    return true;
+  }
+
+  #startOver(): Promise<void> {
+    this.#startingOver ??= this.#newLife().finally(() => {
+      this.#startingOver = undefined;
+    });
+    return this.#startingOver;
+  }
+
+  /** Under a new number: the old claims are void, and nobody takes the new ones for theirs. */
+  async #newLife(): Promise<void> {
     const { log, onLost } = this.#options;
     const thread = this.#thread;
     this.#thread = undefined;

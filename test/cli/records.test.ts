@@ -46,24 +46,26 @@ describeOnePostgres('records', (postgres) => {
     expect((await pool.query('SELECT * FROM pages')).fields.map(({ name }) => name)).toEqual(['id']);
   });
 
-  it('list shows the numbers of every workflow', async () => {
+  it('status shows the numbers of every workflow', async () => {
     await run('records migrate');
     await addJob(pool, 'ok', { ago: '5 m' });
     await addJob(pool, 'ok', { status: 'Failed' });
     await addJob(pool, 'ok', { status: 'Processing' });
     await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
-    const { code, stdout, stderr } = await run('records list');
+    const { code, stdout, stderr } = await run('records status');
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(stdout).toMatch(/^WORKFLOW +QUEUED +PROCESSING +STUCK +FAILED +OLDEST QUEUED +OLDEST STUCK$/m);
-    expect(stdout).toMatch(/^jobs +1 +2 +1 +1 +5m \d+s +3h 0m$/m);
-    expect(documentOf(await run('records list --json'))).toMatchObject({
+    expect(stdout).toMatch(
+      /^WORKFLOW +QUEUED +PROCESSING +STUCK +HELD +FAILED +OLDEST QUEUED +OLDEST STUCK$/m,
+    );
+    expect(stdout).toMatch(/^jobs +1 +2 +1 +0 +1 +5m \d+s +3h 0m$/m);
+    expect(documentOf(await run('records status --json'))).toMatchObject({
       success: true,
-      workflows: [{ name: 'jobs', queued: 1, processing: 2, stuck: 1, failed: 1 }],
+      workflows: [{ name: 'jobs', queued: 1, processing: 2, stuck: 1, held: 0, failed: 1 }],
     });
   });
 
   it('stuck shows age, reason, worker and what was being done, the oldest first', async () => {
-    await run('records list');
+    await run('records status');
     expect(await run('records stuck')).toMatchObject({ code: 2 });
     await run('records migrate');
     expect(await run('records stuck')).toMatchObject({ code: 0, stdout: 'nothing is stuck\n' });
@@ -114,7 +116,7 @@ describeOnePostgres('records', (postgres) => {
 
   it('reset is a dry run until --apply, and leaves what somebody works on', async () => {
     await run('records migrate');
-    await run('records list');
+    await run('records status');
     const old = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     const live = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     await claim(live, '1 s');
@@ -132,7 +134,7 @@ describeOnePostgres('records', (postgres) => {
 
   it('reset --ids exits 5 if one of them was left alone, and 0 in a dry run', async () => {
     await run('records migrate');
-    await run('records list');
+    await run('records status');
     const fresh = await addJob(pool, 'ok', { status: 'Processing' });
     const live = await addJob(pool, 'ok', { status: 'Processing' });
     await claim(live, '1 s');
@@ -153,6 +155,66 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
+  it('a dry run counts all that --apply would do, and lists a thousand of it', async () => {
+    await run('records migrate');
+    await run('records status');
+    await pool.query(`
+      INSERT INTO jobs (what, status, updated_at)
+      SELECT 'ok', 'Processing', now() - interval '2 hours' FROM generate_series(1, 2500)`);
+    // Two are past their resets, one waits for a person already.
+    await pool.query(`
+      INSERT INTO smart_router.claims (workflow, record_id, resets, held_at)
+      SELECT f.id, j.id::text, 3, CASE WHEN j.id = 3 THEN now() END
+      FROM smart_router.workflows AS f, jobs AS j WHERE j.id <= 3`);
+    const counts = { requeued: 2497, failed: 2, held: 1, skipped: 0, total: 2500 };
+    const dry = documentOf(await run('records reset jobs --json')) as { records: unknown[] };
+    expect(dry).toMatchObject({ ...counts, dry_run: true });
+    expect(dry.records).toHaveLength(1000);
+    const said = '2497 queued again, 2 failed for good, 1 held for a person (name them with --ids)';
+    const { stdout } = await run('records reset jobs');
+    expect(stdout).toContain('1000 of 2500 records shown\n');
+    expect(stdout).toContain(`A dry run: ${said}. Nothing was changed; --apply does it.\n`);
+    expect((await run('records status')).stdout).toMatch(/^jobs +0 +2500 +2500 +1 +0 /m);
+    const done = documentOf(await run('records reset jobs --apply --json')) as { records: unknown[] };
+    expect(done).toMatchObject({ ...counts, dry_run: false });
+    expect(done.records).toHaveLength(1000);
+    const { rows } = await pool.query('SELECT status, count(*)::int AS n FROM jobs GROUP BY 1 ORDER BY 1');
+    expect(rows).toEqual([
+      { status: 'Failed', n: 2 },
+      { status: 'Processing', n: 1 },
+      { status: 'Queued', n: 2497 },
+    ]);
+    expect((await run('records reset jobs --apply')).stdout).toContain(
+      'Done: 0 queued again, 1 held for a person',
+    );
+    // By id there are never more than are listed.
+    const ids = Array.from({ length: 1001 }, (_, i) => i + 1).join(',');
+    expect(await run(`records retry jobs --ids ${ids}`)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('ids must name 1 to 1000 records, got 1001'),
+    });
+  });
+
+  it('reset leaves what a living worker has held for too long, unless it is named', async () => {
+    await run('records migrate');
+    await run('records status');
+    const late = await addJob(pool, 'ok', { status: 'Processing' });
+    await claim(late, '1 s');
+    await pool.query("UPDATE smart_router.claims SET claimed_at = now() - interval '10 minutes'");
+    expect((await run('records status')).stdout).toMatch(/^jobs +0 +1 +1 /m);
+    const left = '1 left alone (past the timeout, but the worker lives: name them with --ids)';
+    const dry = await run('records reset jobs');
+    expect(dry.stdout).toContain(`A dry run: 0 queued again, ${left}.`);
+    expect(dry.stdout).toMatch(new RegExp(`^${late} .*live claim +left alone`, 'm'));
+    const done = await run('records reset jobs --apply');
+    expect(done).toMatchObject({ code: 0, stderr: '' });
+    expect(done.stdout).toContain(`Done: 0 queued again, ${left}.`);
+    expect((await jobOf(pool, late)).status).toBe('Processing');
+    expect((await run(`records reset jobs --ids ${late}`)).stdout).toContain('A dry run: 1 queued again.');
+    expect(await run(`records reset jobs --ids ${late} --apply`)).toMatchObject({ code: 0 });
+    expect((await jobOf(pool, late)).status).toBe('Queued');
+  });
+
   it('retry queues failed records again, and needs --ids', async () => {
     await run('records migrate');
     const id = await addJob(pool, 'ok', { status: 'Failed' });
@@ -165,7 +227,9 @@ describeOnePostgres('records', (postgres) => {
 
   it('inspect shows the times and advises the missing index', async () => {
     await run('records migrate');
-    expect((await run('records inspect jobs')).stdout).toMatch(/^timeout +5m$/m);
+    const { stdout: first } = await run('records inspect jobs');
+    expect(first).toMatch(/^timeout +5m$/m);
+    expect(first).toMatch(/^table +"jobs", status "status"$/m);
     await pool.query('DROP INDEX jobs_status_updated_at_idx');
     const { code, stdout } = await run('records inspect jobs');
     expect(code).toBe(0);
@@ -180,6 +244,40 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
+  it('names the GRANT that a role lacks', async () => {
+    await run('records migrate');
+    const id = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
+    const role = `few_${process.pid}`;
+    await pool.query(`CREATE ROLE ${role} LOGIN PASSWORD 'pass'`);
+    postgres.onEnd(() => pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`));
+    const url = new URL(postgres.url);
+    url.username = role;
+    url.password = 'pass';
+    const env = { DATABASE_URL: url.href };
+    const grant = 'GRANT USAGE ON SCHEMA smart_router TO <role>';
+    expect(await run('records status', env)).toMatchObject({
+      code: 6,
+      stderr: expect.stringContaining(`permission denied for schema smart_router: ${grant}`),
+    });
+    await pool.query(`
+      GRANT USAGE ON SCHEMA smart_router TO ${role};
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO ${role};
+      GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO ${role};
+      GRANT SELECT ON jobs TO ${role}`);
+    // Enough to look.
+    expect((await run('records reset jobs', env)).stdout).toContain('A dry run: 1 queued again.');
+    expect(await run('records reset jobs --apply', env)).toMatchObject({
+      code: 2,
+      stderr: `smart-router: workflow jobs: role ${role} may not UPDATE "jobs": GRANT UPDATE ON "jobs" TO ${role}\n`,
+    });
+    expect(await run(`records reset jobs --ids ${id} --apply`, env)).toMatchObject({
+      code: 6,
+      stderr: expect.stringContaining(
+        'permission denied for table jobs: GRANT SELECT, UPDATE ON jobs TO <role>',
+      ),
+    });
+  });
+
   it('exits 4 for a workflow that is not there, and 2 for an id that cannot be', async () => {
     await run('records migrate');
     for (const command of ['stuck', 'reset', 'inspect'])
@@ -190,12 +288,12 @@ describeOnePostgres('records', (postgres) => {
     expect(await run('records reset jobs --ids x')).toMatchObject({ code: 2 });
   });
 
-  it('list tells of a table that does not fit, and shows the others', async () => {
+  it('status tells of a table that does not fit, and shows the others', async () => {
     await run('records migrate', { RECORDS_WORKFLOWS: 'wf6' });
     await pool.query('DROP TABLE jobs');
-    const { code, stdout, stderr } = await run('records list', { RECORDS_WORKFLOWS: 'wf6' });
+    const { code, stdout, stderr } = await run('records status', { RECORDS_WORKFLOWS: 'wf6' });
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^sitemap-import +0 +0 +0 +0 +- +-$/m);
+    expect(stdout).toMatch(/^sitemap-import +0 +0 +0 +0 +0 +- +-$/m);
     expect(stderr).toContain('warning: workflow jobs: table "jobs" does not exist');
   });
 
@@ -280,12 +378,12 @@ describeOnePostgres('records', (postgres) => {
 
   it('exits 6 for a database that is away, without its password', async () => {
     await postgres.stop();
-    const { code, stderr } = await run('records list');
+    const { code, stderr } = await run('records status');
     expect(code).toBe(6);
     expect(stderr).toMatch(
       /^smart-router: the database cannot be used: .* It is at postgres:\/\/postgres:\*+@/,
     );
-    expect(documentOf(await run('records list --json'))).toMatchObject({
+    expect(documentOf(await run('records status --json'))).toMatchObject({
       success: false,
       code: 'database_unavailable',
     });
@@ -303,7 +401,7 @@ describe('records without a database to go to', () => {
     ],
   ])('exits 2 with %o', async (env, message) => {
     // What is wrong elsewhere does not matter here.
-    const { code, stderr } = await bare('records list', { env: { ...env, HTTP_PORT: 'x' } });
+    const { code, stderr } = await bare('records status', { env: { ...env, HTTP_PORT: 'x' } });
     expect(code).toBe(2);
     expect(stderr).toMatch(message);
   });

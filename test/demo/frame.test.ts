@@ -1,5 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { clip, frame } from '../../src/demo/frame.js';
+import { introduction } from '../../src/demo/banner.js';
+import { drawCell, legend } from '../../src/demo/cells.js';
+import { type CommandParts, commandsOf } from '../../src/demo/commands.js';
+import { clip, type FrameOptions, frame } from '../../src/demo/frame.js';
 import { Ledger } from '../../src/demo/ledger.js';
 import { type Line, painter } from '../../src/demo/lines.js';
 import type { RecordsView } from '../../src/demo/records/plane.js';
@@ -52,7 +55,12 @@ const keys = [
   { key: 'q', what: 'quit' },
 ];
 
-function draw(change: Partial<View> = {}, size = { columns: 100, rows: 40 }, colours = false): string[] {
+function draw(
+  change: Partial<View> = {},
+  size = { columns: 100, rows: 40 },
+  colours = false,
+  more: Partial<FrameOptions> = {},
+): string[] {
   return frame({
     ...size,
     view: view(change),
@@ -63,6 +71,7 @@ function draw(change: Partial<View> = {}, size = { columns: 100, rows: 40 }, col
     latestCall: undefined,
     keys,
     paint: painter(colours),
+    ...more,
   });
 }
 
@@ -81,6 +90,55 @@ describe('the picture on the stage', () => {
       expect(picture.join('\n')).toContain('happening 99');
       expect(picture.join('\n')).toContain('q quit');
     }
+  });
+
+  test('cuts off nothing that matters on 80 columns and 24 rows', () => {
+    const ledger = Object.assign(new Ledger(), {
+      began: 1300,
+      served: 1234,
+      lost: 12,
+      busy: 34,
+      unanswered: 5,
+    });
+    const change = { ledger, records: { ...records, stuck: 12 } };
+    const last = line(
+      'all 7 records of worker-2 are finished by worker-1 and worker-2; finished twice since the start: 0',
+    );
+    const commands = commandsOf({} as CommandParts);
+    const picture = draw(change, { columns: 80, rows: 24 }, true, { keys: commands, lines: [last] }).map(
+      seen,
+    );
+    expect(picture.length).toBeLessThanOrEqual(24);
+    const text = picture.join('\n');
+    for (const { what } of commands) expect(text).toContain(what);
+    for (const { name } of sets) expect(text).toMatch(new RegExp(`^ ${name} .*take more$`, 'm'));
+    for (const part of [
+      'http://127.0.0.1:8080/',
+      '12 lost with a crashed agent',
+      '34 heard a busy tone',
+      '5 unanswered',
+      '12 stuck',
+      '0 finished twice',
+      '✕ crashed',
+      'since the start: 0',
+    ])
+      expect(text).toContain(part);
+  });
+
+  test('explains every sign that it draws', () => {
+    const states = ['free', 'busy', 'draining', 'starting', 'crashed'] as const;
+    const drawn = states.flatMap((state) =>
+      [0, 1].map((calls) => drawCell({ state, calls }, false, painter(false))),
+    );
+    for (const sign of drawn) expect(legend(painter(false))).toContain(sign);
+    expect(draw().join('\n')).toContain(legend(painter(false)));
+    expect(introduction(painter(false)).join('\n')).toContain(legend(painter(false)));
+  });
+
+  test('names its address only when it answers', () => {
+    const picture = draw({}, undefined, false, { url: undefined }).join('\n');
+    expect(picture).not.toContain('http:');
+    expect(picture).toContain('starts');
   });
 
   test('shows who leads, who is down, and how many calls a shared agent has', () => {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { lifeOf, type Move, RecordBook } from '../../src/demo/records/book.js';
+import { lifeOf } from '../../src/demo/lives.js';
+import { type Move, RecordBook, stranger } from '../../src/demo/records/book.js';
 import { ManualClock } from '../support/manual-clock.js';
 
 const first = lifeOf('worker-1', 1);
@@ -77,6 +78,30 @@ describe('the book of records', () => {
     expect(book.returned).toBe(0);
     expect(told).toEqual(['the record of worker-1 is finished by itself; finished twice since the start: 0']);
     expect(book.died(second, clock.monotonic())).toBe(0);
+  });
+
+  test('what a stranger has left is stuck until it is queued again', () => {
+    const { book, move, told } = open();
+    for (const record of ['a', 'b']) move(record, 'Processing', stranger);
+    expect(book.stuck).toBe(2);
+    move('a', 'Queued', lifeOf('router-1', 1));
+    expect(book.stuck).toBe(1);
+    expect([book.takeReclaimed(), book.takeReclaimed()]).toEqual([1, 0]);
+    expect(book.returned).toBe(0);
+    expect(told).toEqual([]);
+  });
+
+  test('a failed record that is tried again is no failed one any more, and no second outcome', () => {
+    const { book, move } = open();
+    move('a', 'Queued');
+    move('a', 'Processing', first);
+    move('a', 'Failed', first);
+    move('a', 'Queued', lifeOf('router-2', 1), { isRetry: true });
+    expect(book.counts('pages')).toMatchObject({ queued: 1, failed: 0 });
+    move('a', 'Processing', second);
+    move('a', 'Completed', second);
+    expect(book.counts('pages')).toMatchObject({ queued: 0, done: 1, failed: 0 });
+    expect(book.twice).toBe(0);
   });
 
   test('sees a second outcome of the same record', () => {

@@ -10,8 +10,11 @@ async function replica(name: string): Promise<{ endpoint: Endpoint; server: Serv
   return { server, endpoint: { host: '127.0.0.1', port: (server.address() as AddressInfo).port } };
 }
 
-async function open(endpoints: () => readonly Endpoint[]): Promise<() => Promise<string>> {
-  const service = new Service(endpoints);
+async function open(
+  endpoints: () => readonly Endpoint[],
+  opened?: Promise<void>,
+): Promise<() => Promise<string>> {
+  const service = new Service(endpoints, opened);
   const port = await service.listen(0, '127.0.0.1');
   onTestFinished(() => service.close());
   return async () => (await fetch(`http://127.0.0.1:${port}/`, { headers: { connection: 'close' } })).text();
@@ -30,6 +33,20 @@ describe('the address in front of the routers', () => {
     const ask = await open(() => [a.endpoint, b.endpoint]);
     await new Promise((resolve) => a.server.close(resolve));
     expect([await ask(), await ask()]).toEqual(['b', 'b']);
+  });
+
+  test('who comes before it is opened waits for that', async () => {
+    const a = await replica('a');
+    let found: Endpoint[] = [];
+    let opens = () => {};
+    const opened = new Promise<void>((resolve) => {
+      opens = resolve;
+    });
+    const ask = await open(() => found, opened);
+    const answers = [ask(), ask()];
+    found = [a.endpoint];
+    opens();
+    expect(await Promise.all(answers)).toEqual(['a', 'a']);
   });
 
   test('refuses when there is nobody', async () => {

@@ -28,53 +28,147 @@ const anchors = (text: string) =>
       .replaceAll(' ', '-'),
   );
 
-describeOnePostgres('the program of the guide', (postgres) => {
-  it('adopts the table of the guide, finishes its rows, brings back a stuck one, and stops', async () => {
+/** As modules would: their imports are ours, their globals the test's. Resolves to what was exported. */
+async function run(
+  code: string,
+  globals: Record<string, unknown>,
+): Promise<{ workflows?: records.Workflow[] }> {
+  const quiet = {
+    ...records,
+    createRecordLoop: (options: records.RecordLoopOptions) =>
+      records.createRecordLoop({ log: silentLogger, ...options }),
+    createRecovery: (options: records.RecoveryOptions) =>
+      records.createRecovery({ log: silentLogger, ...options }),
+  };
+  const body = code
+    .replace(/^import pg from 'pg';$/m, '')
+    .replace(/^import \{ workflows \} from '.\/workflows.mjs';$/m, '')
+    .replace(/^import (\{.*\}) from 'smart-router\/records';.*$/m, 'const $1 = smartRouterRecords;')
+    .replace(/^export const workflows = /m, 'exported.workflows = ');
+  expect(body).not.toMatch(/^(import|export) /m);
+  const exported: { workflows?: records.Workflow[] } = {};
+  const given = { pg, smartRouterRecords: quiet, exported, ...globals };
+  const AsyncFunction = Object.getPrototypeOf(async () => {}).constructor;
+  await new AsyncFunction(...Object.keys(given), body)(...Object.values(given));
+  return exported;
+}
+
+describeOnePostgres('the programs of the guide', (postgres) => {
+  const [definition = '', look = '', work = '', ...more] = blocks(guide, 'js');
+  const [table = '', rights = ''] = blocks(guide, 'sql');
+  const prepared = async () => {
     const pool = postgres.pool();
-    const [table = ''] = blocks(guide, 'sql');
     await pool.query(table);
     await pool.query('INSERT INTO invoices (net) SELECT i FROM generate_series(1, 20) AS i');
     await pool.query(
       "INSERT INTO invoices (net, state, updated_at) VALUES (100, 'busy', now() - interval '2 hours')",
     );
-    const programs = blocks(guide, 'js');
-    expect(programs).toHaveLength(1);
+    const { workflows } = await run(definition, {});
+    return { pool, workflows };
+  };
+  const done = (pool: Pool) => pool.query("SELECT FROM invoices WHERE state = 'done' AND total = net * 1.2");
+
+  it('are three files', () => {
+    expect(more).toEqual([]);
+    expect([definition, look, work].map((code) => /^\/\/ (.*)/.exec(code)?.[1])).toEqual([
+      'workflows.mjs',
+      'look.mjs',
+      'work.mjs',
+    ]);
+  });
+
+  it('look and change no row', async () => {
+    const { pool, workflows } = await prepared();
     const printed: string[] = [];
-    const signals = new Map<string, () => Promise<void>>();
-    await run(programs[0] ?? '', {
+    const before = (await pool.query('SELECT * FROM invoices ORDER BY id')).rows;
+    await run(look, {
+      workflows,
       console: { log: (text: string) => printed.push(text) },
+      process: { env: { DATABASE_URL: postgres.url } },
+    });
+    expect(printed).toEqual([
+      '1 records are stuck and would be brought back',
+      expect.stringMatching(/^21, for 72\d\d s$/),
+    ]);
+    expect((await pool.query('SELECT * FROM invoices ORDER BY id')).rows).toEqual(before);
+  });
+
+  it('finish all rows, bring back a stuck one, and stop', async () => {
+    const { pool, workflows } = await prepared();
+    const signals = new Map<string, () => Promise<void>>();
+    await run(work, {
+      workflows,
       process: {
         env: { DATABASE_URL: postgres.url },
         once: (signal: string, listener: () => Promise<void>) => signals.set(signal, listener),
       },
     });
-    const done = () => pool.query("SELECT FROM invoices WHERE state = 'done' AND total = net * 1.2");
-    await until(async () => (await done()).rowCount === 21, 'all are done, the stuck one too', 20_000);
-    expect(printed).toEqual(['1 records are stuck and would be brought back']);
+    await until(async () => (await done(pool)).rowCount === 21, 'all are done, the stuck one too', 20_000);
     await signals.get('SIGTERM')?.();
     expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(0);
   });
 
-  /** As a module would: its imports are ours, its globals the test's. */
-  async function run(code: string, globals: Record<string, unknown>): Promise<void> {
-    const quiet = {
-      ...records,
-      createRecordLoop: (options: records.RecordLoopOptions) =>
-        records.createRecordLoop({ log: silentLogger, ...options }),
-      createRecovery: (options: records.RecoveryOptions) =>
-        records.createRecovery({ log: silentLogger, ...options }),
-    };
-    const body = code
-      .replace(/^import pg from 'pg';$/m, '')
-      .replace(/^import (\{.*\}) from 'smart-router\/records';$/m, 'const $1 = smartRouterRecords;');
-    expect(body).not.toMatch(/^import/m);
-    const AsyncFunction = Object.getPrototypeOf(async () => {}).constructor;
-    await new AsyncFunction('pg', 'smartRouterRecords', ...Object.keys(globals), body)(
-      pg,
-      quiet,
-      ...Object.values(globals),
+  it('need no more rights than the guide gives', async () => {
+    const { pool: owner, workflows = [] } = await prepared();
+    await records.migrate(owner);
+    const role = `worker_${process.pid}`;
+    await owner.query(`CREATE ROLE ${role} LOGIN PASSWORD 'pass'`);
+    postgres.onEnd(() => owner.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`));
+    await owner.query(rights.replaceAll('TO worker', `TO ${role}`));
+    const url = new URL(postgres.url);
+    url.username = role;
+    url.password = 'pass';
+    const pool = postgres.pool({ connectionString: url.href });
+    const log = silentLogger;
+    expect(await records.migrate(pool)).toEqual({ applied: [] });
+    const recovery = records.createRecovery({ pool, workflows, log });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 1 });
+    const loop = records.createRecordLoop({ pool, workflows, log });
+    postgres.onEnd(() => loop.stop());
+    expect(await loop.runOnce()).toMatchObject({ completed: 21, failed: 0 });
+    expect(await records.inspect(pool, workflows[0] as never)).toMatchObject({ queued: 0, stuck: 0 });
+    expect(await records.weeklyReport(pool)).toMatchObject({ records: 1 });
+    await loop.stop();
+  });
+
+  it('the example of the README fails a record whose answer is an error', async () => {
+    const pool = postgres.pool();
+    await pool.query(table);
+    await records.migrate(pool);
+    await pool.query('INSERT INTO invoices (net) VALUES (1), (2)');
+    const [example = ''] = blocks(read('README.md'), 'js').filter((code) =>
+      code.includes('createRecordLoop'),
     );
-  }
+    const stops: (() => Promise<void>)[] = [];
+    const keeping =
+      <O, T extends { stop(): Promise<void> }>(create: (options: O) => T) =>
+      (options: O) => {
+        const made = create({ log: silentLogger, ...options });
+        stops.push(() => made.stop());
+        return made;
+      };
+    const code = example.replace(/^import .*$/m, '');
+    postgres.onEnd(async () => {
+      for (const stop of stops) await stop();
+    });
+    await run(code, {
+      createRecordLoop: keeping(records.createRecordLoop),
+      createRecovery: keeping(records.createRecovery),
+      defineWorkflow: records.defineWorkflow,
+      pool,
+      fetch: async (at: string) =>
+        at.endsWith('/1') ? { ok: true, status: 200 } : { ok: false, status: 500 },
+    });
+    const states = async () =>
+      (await pool.query('SELECT state, last_error FROM invoices ORDER BY id')).rows.map(
+        ({ state, last_error }) => [state, last_error],
+      );
+    await until(async () => (await states()).every(([state]) => ['done', 'error'].includes(state)), 'done');
+    expect(await states()).toEqual([
+      ['done', null],
+      ['error', 'the ERP answered 500'],
+    ]);
+  });
 });
 
 describe('the reference', () => {
@@ -291,7 +385,9 @@ describePostgres('the queries of the runbook', (postgres) => {
 
   it('the counts and the views tell the dead from the living', async () => {
     const pool = await populated(shapes.WF7);
-    expect((await pool.query(query('WF7: count'))).rows).toEqual([{ old: '4', zombie_count: '3' }]);
+    expect((await pool.query(query('WF7: count'))).rows).toEqual([
+      { old: '4', zombie_count: '3', held: '1' },
+    ]);
     const holders = (await pool.query(query('any workflow: who holds what'))).rows;
     expect(holders.find(({ host }) => host === 'dead')).toMatchObject({ trace: 'half way', resets: 2 });
     const workers = (await pool.query(query('workers'))).rows;

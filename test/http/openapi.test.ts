@@ -8,8 +8,8 @@ import { startTestRouter, type TestRouter } from '../support/router.js';
 
 type Json = Record<string, unknown>;
 const methods = ['get', 'put', 'post', 'delete'];
-/** Not API: the document itself, and the probes without prefix. */
-const hidden = /^(\/api\/v1\/openapi\.json|\/(health|ready|metrics)?)$/;
+/** Not API: the document itself, the probes without prefix, and the page with its files. */
+const hidden = /^(\/api\/v1\/openapi\.json|\/(health|ready|metrics|assets\/\{file\})?)$/;
 
 describeEngines('the OpenAPI document', (engine) => {
   let router: TestRouter;
@@ -63,7 +63,7 @@ describeEngines('the OpenAPI document', (engine) => {
 
   it('says which operations need a key', () => {
     for (const [path, method, operation] of operations()) {
-      const open = /\/(health|ready|metrics)$|\/(twilio|plivo|exotel)\//.test(path);
+      const open = /\/(health|ready|metrics|session)$|\/(twilio|plivo|exotel)\//.test(path);
       expect([`${method} ${path}`, operation.security]).toEqual([
         `${method} ${path}`,
         open ? [] : [{ key: [] }],

@@ -98,7 +98,7 @@ describeEngines('pods over HTTP', (engine) => {
       is_leader: true,
       leader: 'router-under-test',
       election: { lock: 'none: the election is off', last_error: null },
-      loops: ['reconcile', 'sweep', 'settings'].map((name) => ({
+      loops: ['reconcile', 'sweep', 'settings', 'history'].map((name) => ({
         name,
         running: true,
         rounds: expect.any(Number),

@@ -62,6 +62,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
         queued: 0,
         processing: 1,
         stuck: 1,
+        held: 0,
         failed: 1,
         oldest_queued_seconds: null,
         oldest_stuck_seconds: expect.any(Number),
@@ -127,6 +128,24 @@ describeOnePostgres('records over HTTP', (postgres) => {
     await finished(id, 'Completed');
     const told = router.logs().find(({ msg }) => msg === 'records were reset');
     expect(told).toMatchObject({ by: expect.stringMatching(/^anonymous@/), workflow: 'jobs', requeued: 1 });
+  });
+
+  it('counts in a dry run all that would be reset, and lists a thousand of it', async () => {
+    await start({ ZOMBIE_CLEANUP_ENABLED: 'false' });
+    await pool.query(`
+      INSERT INTO jobs (what, status, updated_at)
+      SELECT 'ok', 'Processing', now() - interval '2 h' FROM generate_series(1, 1500)`);
+    await untilOpen();
+    const { body } = await router.post('/records/jobs/reset', {});
+    expect(body).toMatchObject({
+      dry_run: true,
+      requeued: 1500,
+      failed: 0,
+      held: 0,
+      skipped: 0,
+      total: 1500,
+    });
+    expect(body.records).toHaveLength(1000);
   });
 
   it('never resets what somebody works on, and says so', async () => {

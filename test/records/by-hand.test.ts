@@ -167,6 +167,36 @@ describePostgres('records by hand', (postgres) => {
       expect((await page(ids[2])).status).toBe('Processing');
       expect((await page(ids[3])).status).toBe('Processing');
     });
+
+    it('counts in a dry run all that would be done, and lists a thousand', async () => {
+      await pool.query(
+        "INSERT INTO pages (url, status, updated_at) SELECT i::text, 'Processing', now() - interval '2 h' FROM generate_series(1, 5000) AS i",
+      );
+      const desk = deskOf();
+      const dry = await desk.reset('pages', { dryRun: true });
+      expect(dry).toMatchObject({ requeued: 5000, failed: 0, held: 0, skipped: 0, total: 5000 });
+      expect(dry.records).toHaveLength(1000);
+      const { dryRun: _, records: listed, ...would } = dry;
+      const done = await desk.reset('pages', { dryRun: false });
+      expect(done).toMatchObject(would);
+      expect(done.records).toHaveLength(listed.length);
+    });
+
+    it('takes nothing from a worker that lives, also past its timeout, and says so', async () => {
+      await claim(ids[0], '1 s', { claimedAgo: '1 h' });
+      await claim(ids[1], '1 min', { claimedAgo: '1 h' });
+      const desk = deskOf();
+      for (const dryRun of [true, false]) {
+        const counts = await desk.reset('pages', { dryRun });
+        expect(counts).toMatchObject({ requeued: 1, skipped: 1, total: 2 });
+        expect(counts.records.map(({ id, outcome, reason }) => [id, outcome, reason])).toEqual([
+          [ids[1], 'requeued', 'dead_worker'],
+          [ids[0], 'skipped', 'live_claim'],
+        ]);
+      }
+      expect((await page(ids[0])).status).toBe('Processing');
+      expect((await page(ids[1])).status).toBe('Queued');
+    });
   });
 
   describe('retry', () => {

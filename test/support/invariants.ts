@@ -110,7 +110,7 @@ const shapes: readonly Shape[] = [
   [/^leader$/, ['hash'], 'for ever'],
   [/^reported$/, ['zset'], 'for ever'],
   [/^removals:(held|confirmed)$/, ['set'], 'for ever'],
-  [/^events$/, ['stream'], 'for ever'],
+  [/^(events|journal|history)$/, ['stream'], 'for ever'],
   [/^call:/, ['hash'], 'ttl'],
   [/^tombstones:\d+$/, ['hash'], 'ttl'],
   [/^lease:/, ['string'], 'ttl'],

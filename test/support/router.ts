@@ -159,9 +159,9 @@ function memoryLog(level: string) {
   return { log: createLogger({ level, format: 'json', destination }), text: () => lines.join('') };
 }
 
-/** Every key but the event stream and what moves by itself, as text: two equal dumps mean nothing has changed. */
+/** Every key but the streams of what happened and what moves by itself, as text: two equal dumps mean nothing has changed. */
 export async function dump(redis: Redis): Promise<Record<string, unknown>> {
-  const keys = (await redis.keys('*')).filter((key) => !key.endsWith(':events')).sort();
+  const keys = (await redis.keys('*')).filter((key) => !/:(events|journal|history)$/.test(key)).sort();
   const entries = await Promise.all(keys.map(async (key) => [key, await read(redis, key)] as const));
   return Object.fromEntries(entries);
 }

@@ -7,6 +7,9 @@ export interface Keys {
   merchantConfig: string;
   pools: string;
   events: string;
+  /** What is rare among the events, kept for longer. */
+  journal: string;
+  history: string;
   dataVersion: string;
   /** Who leads, when the election has its lock in our store. */
   leader: string;
@@ -26,6 +29,8 @@ export function keysOf(prefix: string): Keys {
     merchantConfig: `${prefix}merchant:config`,
     pools: `${prefix}pools`,
     events: `${prefix}events`,
+    journal: `${prefix}journal`,
+    history: `${prefix}history`,
     dataVersion: `${prefix}data:version`,
     leader: `${prefix}leader`,
     callPattern: `${escapeGlob(prefix)}call:*`,

@@ -1,11 +1,11 @@
 /** `smart-router calls`: all live calls, or one. */
 import type { Command } from 'commander';
-import { age, countdown, shownOf } from '../ages.js';
+import { age, shownOf } from '../ages.js';
 import type { Call } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
+import { leaseCell } from '../lease-cell.js';
 import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
-import type { Colour } from '../screen.js';
 import { type Cell, facts, table } from '../table.js';
 
 export function calls(parent: Command, cli: Cli): void {
@@ -42,7 +42,7 @@ async function listCalls(
     call.source_pool,
     call.merchant_id || '-',
     age(call.allocated_at, nowMs),
-    lease(call, nowMs),
+    leaseCell(call.lease_expires_at, nowMs),
   ]);
   const columns = [
     { head: 'CALL' },
@@ -71,17 +71,10 @@ async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome>
       ['provider', `${body.provider}, flow ${body.flow}, template ${body.template}`],
       ['age', `${age(body.allocated_at, nowMs)} (since ${body.allocated_at})`],
       ['renewed', renewed],
-      ['lease', lease(body, nowMs)],
+      ['lease', leaseCell(body.lease_expires_at, nowMs)],
       ['fence', body.fence],
     ],
     cli.screen.paint,
   );
   return { document: body, text };
-}
-
-/** Past its deadline a call lives until a sweep or an allocate ends it: worth a look. */
-function lease({ lease_expires_at }: Call, nowMs: number): Cell {
-  const leftMs = Date.parse(lease_expires_at) - nowMs;
-  const colour: Colour | undefined = leftMs < 0 ? 'red' : leftMs < 60_000 ? 'yellow' : undefined;
-  return { text: countdown(lease_expires_at, nowMs), colour };
 }

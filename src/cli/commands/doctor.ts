@@ -23,7 +23,9 @@ export function doctor(parent: Command, cli: Cli): void {
   answer(command, cli, async () => {
     const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
     const { examine } = await import('../doctor/examine.js');
-    const checks = await examine(cli.env, cli.clock, readUrl(url, cli.env), timeout);
+    const isNamed = url !== undefined || Boolean(cli.env.SMART_ROUTER_URL?.trim());
+    const address = isNamed ? readUrl(url, cli.env) : undefined;
+    const checks = await examine(cli.env, cli.clock, address, timeout);
     const failed = checks.filter(({ status }) => status === 'fail').length;
     return {
       document: { checks },

@@ -4,12 +4,13 @@ import { countdown, shownOf } from '../ages.js';
 import type { Pod, Pool } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
+import { leaseCell, leaseColour } from '../lease-cell.js';
 import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
 import type { Colour } from '../screen.js';
 import { type Cell, facts, table } from '../table.js';
 
-const states = ['free', 'busy', 'draining', 'blocked'] as const;
-type State = (typeof states)[number];
+export const states = ['free', 'busy', 'draining', 'blocked'] as const;
+export type State = (typeof states)[number];
 
 interface Options {
   pool?: string;
@@ -52,9 +53,9 @@ async function listPods(api: RouterApi, cli: Cli, { pool, state, limit }: Option
     return [
       pod.pod_name,
       pod.tier,
-      { text: state, colour: colours[state] },
+      { text: state, colour: stateColours[state] },
       `${pod.calls.length}/${callsPerPod(pools[pod.tier])}`,
-      countdown(soonest(pod), nowMs),
+      leaseCell(soonest(pod), nowMs),
       note(pod, nowMs),
     ];
   });
@@ -78,13 +79,16 @@ async function showPod(api: RouterApi, cli: Cli, name: string): Promise<Outcome>
   const state = stateOf(body);
   const leases = body.leases.map(({ call_sid, lease_expires_at }): [string, Cell] => [
     'call',
-    `${call_sid}, lease ${countdown(lease_expires_at, nowMs)}`,
+    {
+      text: `${call_sid}, lease ${countdown(lease_expires_at, nowMs)}`,
+      colour: leaseColour(lease_expires_at, nowMs),
+    },
   ]);
   const text = facts(
     [
       ['pod', body.pod_name],
       ['pool', body.tier],
-      ['state', { text: state, colour: colours[state] }],
+      ['state', { text: state, colour: stateColours[state] }],
       ...(body.blocked_by ? [['blocked by', reason(body, nowMs)] as [string, Cell]] : []),
       ...(body.uid ? [['uid', body.uid] as [string, Cell]] : []),
       ['calls', body.calls.length],
@@ -95,28 +99,28 @@ async function showPod(api: RouterApi, cli: Cli, name: string): Promise<Outcome>
   return { document: { ...body, state }, text };
 }
 
-const colours: Readonly<Record<State, Colour>> = {
+export const stateColours: Readonly<Record<State, Colour>> = {
   free: 'green',
   busy: 'bold',
   draining: 'yellow',
   blocked: 'red',
 };
 
-function stateOf(pod: Pod): State {
+export function stateOf(pod: Pod): State {
   if (pod.is_draining) return 'draining';
   if (pod.blocked_by) return 'blocked';
   return pod.calls.length > 0 ? 'busy' : 'free';
 }
 
-function callsPerPod(pool: Pool | undefined): string {
+export function callsPerPod(pool: Pool | undefined): string {
   return pool && pool.assigned > 0 ? String(pool.capacity / pool.assigned) : '?';
 }
 
-function soonest(pod: Pod): string | undefined {
+export function soonest(pod: Pod): string | undefined {
   return pod.leases.map(({ lease_expires_at }) => lease_expires_at).sort()[0];
 }
 
-function note(pod: Pod, nowMs: number): string {
+export function note(pod: Pod, nowMs: number): string {
   if (pod.blocked_by) return reason(pod, nowMs);
   const [first = '', ...more] = pod.calls;
   return more.length > 0 ? `${first} and ${more.length} more` : first;

@@ -3,16 +3,17 @@ import type { Command } from 'commander';
 import { formatDuration } from '../../durations.js';
 import { adviseTimes } from '../../records/by-hand-advice.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
+import { quoteName } from '../../records/identifiers.js';
 import { count, span } from '../ages.js';
 import type { Cli } from '../cli.js';
-import { answerRecords, describeRecords } from '../records.js';
-import { facts } from '../table.js';
+import { answerRecords, describeRecords, stuckColour } from '../records.js';
+import { type Cell, facts } from '../table.js';
 
 export function recordsInspect(parent: Command, cli: Cli): void {
   const command = describeRecords(parent.command('inspect').argument('<workflow>', 'name of the workflow'), {
     summary: 'look at one workflow: its table, its times, and advice',
     about:
-      'Advice is about a missing index, and about times that do not fit the resets of the last week and what is being worked on now. A running router also knows how long records take: GET /api/v1/records. Nothing is changed.',
+      'Advice is about a missing index, and about times that do not fit the resets of the last week and what is being worked on now. `records advise` also asks a running router how long records take. Nothing is changed.',
     examples: [['records inspect page-curation', '']],
     exits: [4],
   });
@@ -35,11 +36,16 @@ export function recordsInspect(parent: Command, cli: Cli): void {
     const text = facts(
       [
         ['workflow', name],
-        ['table', `${workflow.table.join('.')}, status ${workflow.status.column}`],
+        ['table', `${quoteName(workflow.table)}, status ${quoteName([workflow.status.column])}`],
         ['records', `${found.queued} queued, ${found.processing} processing, ${found.failed} failed`],
         [
           'stuck',
-          found.stuck === 0 ? 0 : `${found.stuck}, the oldest for ${span(found.oldestStuckSeconds * 1000)}`,
+          found.stuck === 0
+            ? 0
+            : {
+                text: `${found.stuck}, the oldest for ${span(found.oldestStuckSeconds * 1000)}${found.held > 0 ? `; ${found.held} of them held for a person` : ''}`,
+                colour: stuckColour(found.stuck),
+              },
         ],
         ['at once', `${concurrency}, claimed by ${batchSize}`],
         ['timeout', formatDuration(timeoutMs)],
@@ -49,7 +55,7 @@ export function recordsInspect(parent: Command, cli: Cli): void {
         ],
         ['longest now', longest === null ? '-' : span(longest * 1000)],
         ['last 7 days', resets],
-        ...numbers.advice.map((advice): [string, string] => ['advice', advice]),
+        ...numbers.advice.map((advice): [string, Cell] => ['advice', { text: advice, colour: 'yellow' }]),
       ],
       cli.screen.paint,
     );

@@ -7,7 +7,7 @@ export function recordsReset(parent: Command, cli: Cli): void {
   const described = describeRecords(parent.command('reset').argument('<workflow>', 'name of the workflow'), {
     summary: 'bring stuck records back; a dry run unless --apply is given',
     about:
-      'Without --ids everything that is stuck, as the recovery would do it now: to Queued, past its resets to Failed, and what the policy "hold" keeps stays. With --ids those records, whatever their age and resets, and their resets count from 0. A record that somebody works on is never touched.',
+      'Without --ids everything that is stuck, as the recovery would do it now: to Queued, past its resets to Failed, and what the policy "hold" keeps stays. Nothing is taken from a worker that lives. With --ids those records, whatever their age and resets, and their resets count from 0; also from a worker that lives, if it has held them for longer than the timeout and 30 s. The counts are of all records, also where only 1000 are listed.',
     examples: [
       ['records reset page-curation', 'what would be done'],
       ['records reset page-curation --apply', 'do it'],
@@ -19,6 +19,6 @@ export function recordsReset(parent: Command, cli: Cli): void {
   answerRecords(command, cli, async ({ desk }) => {
     const { ids, apply } = command.opts<{ ids?: string[]; apply?: true }>();
     const counts = await desk.reset(command.args[0] ?? '', { ids, dryRun: !apply });
-    return handledOutcome(counts, cli.screen.paint);
+    return handledOutcome(counts, cli.screen.paint, ids !== undefined);
   });
 }

@@ -18,6 +18,6 @@ export function recordsRetry(parent: Command, cli: Cli): void {
   answerRecords(command, cli, async ({ desk }) => {
     const { ids, apply } = command.opts<{ ids: string[]; apply?: true }>();
     const counts = await desk.retry(command.args[0] ?? '', { ids, dryRun: !apply });
-    return handledOutcome(counts, cli.screen.paint);
+    return handledOutcome(counts, cli.screen.paint, true);
   });
 }

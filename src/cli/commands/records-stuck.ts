@@ -29,7 +29,9 @@ export function recordsStuck(parent: Command, cli: Cli): void {
       documents.push({ workflow: name, total, records: stuckRecords.map(showRecord) });
       if (total === 0) continue;
       const rows = recordTable(stuckRecords, cli.screen.paint);
-      texts.push(`${name}\n${rows}\n${shownOf(stuckRecords.length, total, 'record')}\n`);
+      texts.push(
+        `${cli.screen.paint('bold', name)}\n${rows}\n${shownOf(stuckRecords.length, total, 'record')}\n`,
+      );
     }
     return {
       document: { workflows: documents },

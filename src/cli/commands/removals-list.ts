@@ -4,7 +4,7 @@ import { count } from '../ages.js';
 import type { Removals } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import type { Paint } from '../screen.js';
-import { table } from '../table.js';
+import { type Cell, table } from '../table.js';
 
 export function removalsList(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('list'), {
@@ -25,6 +25,9 @@ export function removalsList(parent: Command, cli: Cli): void {
 function show({ held, confirmed }: Removals, paint: Paint): string {
   if (held.length === 0) return 'the removal brake holds nothing\n';
   const isConfirmed = new Set(confirmed);
-  const rows = held.map((pod) => [pod, isConfirmed.has(pod) ? 'confirmed' : 'held']);
+  const rows = held.map((pod): Cell[] => [
+    pod,
+    isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' },
+  ]);
   return `${table([{ head: 'POD' }, { head: 'REMOVAL' }], rows, paint)}\n${count(held.length, 'pod')} held. Are they really gone? \`smart-router removals confirm\` removes them and ends their calls.\nOtherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.\n`;
 }

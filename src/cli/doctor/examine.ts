@@ -6,16 +6,18 @@ import { type Check, fail, ok, skip, warn } from './check.js';
 import { checkDatabase } from './database.js';
 import { checkEmbedded } from './embedded.js';
 import { checkKubernetes } from './kubernetes.js';
-import { checkRouter } from './router.js';
+import { checkRouter, ownAddress } from './router.js';
 import { checkSetup } from './setup.js';
 import { checkStoreAt } from './store.js';
 
 export async function examine(
   env: NodeJS.ProcessEnv,
   clock: Clock,
-  url: string,
+  /** Undefined: where the router of this environment would listen. */
+  given: string | undefined,
   timeoutMs: number,
 ): Promise<Check[]> {
+  const url = given ?? ownAddress(env, clock);
   const { config, isWhole, checks } = readConfiguration(env, clock);
   const [store, database, kubernetes, router] = await Promise.all([
     config ? checkStoreAt(config, clock) : [skip('store', 'not looked at: its settings cannot be read')],

@@ -1,7 +1,8 @@
 /** The router at --url: alive, ready, and open to our keys. Where none runs: whether one could. */
 import { createServer } from 'node:net';
 import type { Clock } from '../../clock.js';
-import type { Config } from '../../config.js';
+import { type Config, loadConfig } from '../../config.js';
+import { ConfigError } from '../../errors.js';
 import { version } from '../../version.js';
 import type { Status } from '../answers.js';
 import { RouterApi } from '../api.js';
@@ -14,6 +15,23 @@ export interface Examined {
   url: string;
   timeoutMs: number;
   config: Config | undefined;
+}
+
+/** Where `serve` listens in this environment, whatever else is wrong with it; from here, any address is this machine. */
+export function ownAddress({ HTTP_HOST, HTTP_PORT }: NodeJS.ProcessEnv, clock: Clock): string {
+  try {
+    const { httpHost, httpPort } = loadConfig(
+      { HTTP_HOST, HTTP_PORT, AUTH_DISABLED: 'true' },
+      'serve',
+      clock,
+    );
+    const host = ['0.0.0.0', '::'].includes(httpHost) ? '127.0.0.1' : httpHost;
+    // Port 0 is any free one: nobody can know which.
+    return `http://${host.includes(':') ? `[${host}]` : host}:${httpPort || 8080}`;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return 'http://127.0.0.1:8080';
+  }
 }
 
 export async function checkRouter(examined: Examined): Promise<Check[]> {

@@ -7,6 +7,7 @@
  */
 import type { Clock } from '../../clock.js';
 import { count, inSeconds } from '../lines.js';
+import { nameOf } from '../lives.js';
 
 export type RecordKind = 'sitemaps' | 'pages';
 
@@ -15,13 +16,18 @@ export interface Move {
   kind: RecordKind;
   record: string;
   status: 'Queued' | 'Processing' | 'Completed' | 'Failed';
-  /** Whose connection it was: a life of a worker, or the demo. */
+  /** Whose connection it was: a life of a worker or a router, the demo, or a stranger. */
   by: string;
   url: string;
   /** The title, of a page that has been read. */
   found: string | null;
   error: string | null;
+  /** It had failed, and somebody has asked for another try. */
+  isRetry?: boolean;
 }
+
+/** The name of those who take records and know nothing of claims. */
+export const stranger = 'another-program';
 
 export interface KindCounts {
   queued: number;
@@ -31,10 +37,6 @@ export interface KindCounts {
   /** The last one that was finished, in words. */
   latest: string;
 }
-
-/** A worker that was started again is another one for the database: `worker-1.2` is the second life of `worker-1`. */
-export const lifeOf = (worker: string, starts: number) => `${worker}.${starts}`;
-const workerOf = (life: string) => life.replace(/\.\d+$/, '');
 
 /** What a killed worker has left behind. */
 interface Estate {
@@ -68,6 +70,7 @@ export class RecordBook {
   readonly #estates = new Map<string, Estate>();
   #twice = 0;
   #returned = 0;
+  #reclaimed = 0;
 
   constructor({ clock, tell }: { clock: Clock; tell: (text: string) => void }) {
     this.#clock = clock;
@@ -85,7 +88,15 @@ export class RecordBook {
 
   /** In Processing, held by nobody alive. */
   get stuck(): number {
-    return [...this.#open.values()].filter(({ holder }) => holder && this.#estates.has(holder)).length;
+    const isStuck = ({ holder }: OpenRecord) => holder && (this.#estates.has(holder) || holder === stranger);
+    return [...this.#open.values()].filter(isStuck).length;
+  }
+
+  /** How many that a stranger had left behind were queued again since this was last asked. */
+  takeReclaimed(): number {
+    const reclaimed = this.#reclaimed;
+    this.#reclaimed = 0;
+    return reclaimed;
   }
 
   counts(kind: RecordKind): KindCounts {
@@ -103,7 +114,7 @@ export class RecordBook {
     const held = [...this.#open].flatMap(([key, { holder }]) => (holder === life ? [key] : []));
     if (held.length === 0) return 0;
     this.#estates.set(life, {
-      worker: workerOf(life),
+      worker: nameOf(life),
       sinceMs,
       records: held.length,
       stuck: new Set(held),
@@ -125,9 +136,11 @@ export class RecordBook {
       if (estate.unfinished.has(key)) this.#settle(life, estate, key, move);
   }
 
-  #queued(key: string, { kind, by }: Move, before: OpenRecord | undefined): void {
+  #queued(key: string, { kind, by, isRetry }: Move, before: OpenRecord | undefined): void {
+    if (isRetry) this.#finished[kind].failed -= 1;
+    if (before?.holder === stranger) this.#reclaimed += 1;
     // A worker that stops gives its own back.
-    if (before?.holder !== undefined && before.holder !== by) this.#returned += 1;
+    else if (before?.holder !== undefined && before.holder !== by) this.#returned += 1;
     this.#open.set(key, { kind, holder: undefined });
   }
 
@@ -154,9 +167,7 @@ export class RecordBook {
     }
     if (status !== 'Completed' && status !== 'Failed') return;
     unfinished.delete(key);
-    finishers.add(
-      by === life ? 'itself' : `${workerOf(by)}${workerOf(by) === worker ? ' (started again)' : ''}`,
-    );
+    finishers.add(by === life ? 'itself' : `${nameOf(by)}${nameOf(by) === worker ? ' (started again)' : ''}`);
     if (unfinished.size > 0) return;
     this.#estates.delete(life);
     const all = records === 1 ? `the record of ${worker} is` : `all ${records} records of ${worker} are`;

@@ -1,21 +1,17 @@
 /**
  * A process that works on records, as a team's own program would: job loop and recovery of the two shipped workflows,
- * with times short enough to watch. What it needs comes in its first message, for an argument or a variable with a
- * password could be read by others. It ends with the demo, also when the demo is killed and can tell nobody.
+ * with times short enough to watch. What it needs comes in its first message, for an argument with a password could
+ * be read by others. It ends with the demo, also when the demo is killed and can tell nobody.
  */
 import pg from 'pg';
 import { pino } from 'pino';
-import { systemClock } from '../../clock.js';
-import { createRecordLoop, createRecovery, defineWorkflow } from '../../records/index.js';
-import { pageCuration } from '../../workflows/page-curation.js';
-import { sitemapImport } from '../../workflows/sitemap-import.js';
+import { createRecordLoop, createRecovery } from '../../records/index.js';
+import { demoWorkflows } from './workflows.js';
 
 export interface WorkerSetup {
   url: string;
   /** Under which the database knows its connections. */
   name: string;
-  /** Where every site of the demo answers. */
-  webHost: string;
   spoolFolder: string;
   heartbeatMs: number;
   deadAfterMs: number;
@@ -24,7 +20,10 @@ export interface WorkerSetup {
   silenceMs: number;
 }
 
-process.once('disconnect', () => process.kill(process.pid, 'SIGKILL'));
+const end = () => process.kill(process.pid, 'SIGKILL');
+process.once('disconnect', end);
+// It may have broken while everything above was loaded.
+if (!process.connected) end();
 // Ctrl-C reaches everybody on a terminal; when we end is for the demo to decide.
 process.on('SIGINT', () => {});
 
@@ -39,7 +38,7 @@ process.once('message', (setup: WorkerSetup) => {
 });
 
 async function work(setup: WorkerSetup): Promise<void> {
-  const { url, name, webHost, spoolFolder, heartbeatMs, deadAfterMs, sweepMs, silenceMs } = setup;
+  const { url, name, spoolFolder, heartbeatMs, deadAfterMs, sweepMs, silenceMs } = setup;
   const pool = new pg.Pool({
     connectionString: url,
     max: 8,
@@ -48,21 +47,12 @@ async function work(setup: WorkerSetup): Promise<void> {
     ssl: false,
     application_name: name,
   });
-  const fetching = {
-    clock: systemClock,
-    allowPrivateAddresses: [webHost],
-    resolve: (
-      _name: string,
-      _options: unknown,
-      found: (error: null, addresses: { address: string; family: number }[]) => void,
-    ) => found(null, [{ address: webHost, family: 4 }]),
+  const workflows = demoWorkflows({
     silenceMs,
-  };
-  const workflows = [
-    defineWorkflow(sitemapImport({ ...fetching, batchSize: 2, concurrency: 2 })),
+    sitemaps: { batchSize: 2, concurrency: 2 },
     // So few at once that there is always something to do, and to lose.
-    defineWorkflow(pageCuration({ ...fetching, batchSize: 4, concurrency: 2 })),
-  ];
+    pages: { batchSize: 4, concurrency: 2 },
+  });
   const log = pino({ level: 'error' }, pino.destination(2));
   const shared = { pool, workflows, log };
   const loop = createRecordLoop({
@@ -71,6 +61,12 @@ async function work(setup: WorkerSetup): Promise<void> {
     poll: 400,
     heartbeat: { every: heartbeatMs },
   });
-  const recovery = createRecovery({ ...shared, deadAfter: deadAfterMs, fastEvery: sweepMs });
+  const recovery = createRecovery({
+    ...shared,
+    deadAfter: deadAfterMs,
+    fastEvery: sweepMs,
+    // What others have left in Processing is for the routers to bring back, or for a person.
+    stuckAfter: '24h',
+  });
   await Promise.all([loop.start(), recovery.start()]);
 }

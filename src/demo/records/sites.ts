@@ -91,7 +91,7 @@ function pageAnswer({
   domain: string;
   turn: number;
 }): Answer {
-  const after = 0.8 + 0.3 * (turn % 7);
+  const after = 1.4 + 0.3 * (turn % 7);
   if (turn % 41 === 40) return { status: 500, type: 'text/html', body: 'Something went wrong.', after };
   if (turn % 53 === 52) return { status: 200, type: 'application/pdf', body: '%PDF-1.7', after };
   if (turn % 97 === 96) return { status: 200, type: 'text/html', body: '', after: 'never' };

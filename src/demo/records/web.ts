@@ -54,7 +54,8 @@ export class Web {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const domain = request.headers.host?.replace(/:\d+$/, '') ?? '';
-    const answer = this.#sites.get(domain)?.answers.get(request.url ?? '');
+    const path = request.url?.replace(/\?.*$/, '') ?? '';
+    const answer = this.#sites.get(domain)?.answers.get(path);
     if (!answer) {
       response.writeHead(404, { 'content-type': 'text/plain' }).end('Not found\n');
       return;

@@ -7,7 +7,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../clock.js';
-import { lifeOf } from './book.js';
+import { lifeOf } from '../lives.js';
 import type { WorkerSetup } from './record-worker.js';
 
 export interface WorkersOptions {

@@ -133,7 +133,7 @@ function showPool({ kind, assigned, available, activeCalls, capacity }: Snapshot
   return { type: kind, assigned, available, active_calls: activeCalls, capacity };
 }
 
-function showCall(call: CallInfo) {
+export function showCall(call: CallInfo) {
   return {
     call_sid: call.callSid,
     pod_name: call.podName,

@@ -4,6 +4,7 @@ import { tierNameOf } from '../../calls/tiers.js';
 import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../durations.js';
 import { AppError } from '../../errors.js';
+import { bodyField } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { callerGone, withDeadline } from '../deadline.js';
 import * as schemas from '../schemas.js';
@@ -43,7 +44,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/drain',
     {
-      config: guard,
+      config: { ...guard, audit: { action: 'pod.drain', what: bodyField('pod_name') } },
       schema: {
         tags,
         summary: 'No new calls for a pod; running ones go on. With wait, answers when the last has ended',
@@ -99,7 +100,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/undrain',
     {
-      config: guard,
+      config: { ...guard, audit: { action: 'pod.undrain', what: bodyField('pod_name') } },
       schema: {
         tags,
         summary: 'End a drain now',

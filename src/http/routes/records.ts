@@ -7,6 +7,7 @@ import { AppError, ConfigError } from '../../errors.js';
 import type { Desk, HandledCounts } from '../../records/by-hand.js';
 import { adviseTimes } from '../../records/by-hand-advice.js';
 import { mostIds, showCounts, showNumbers, showRecord } from '../../records/by-hand-documents.js';
+import { bodyField, param } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';
@@ -81,7 +82,14 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
   app.post(
     '/records/:workflow/reset',
     {
-      config: { bodyOptional: true },
+      config: {
+        bodyOptional: true,
+        audit: {
+          action: 'records.reset',
+          what: param('workflow'),
+          isDryRun: (request) => bodyField('dry_run')(request) !== false,
+        },
+      },
       schema: {
         tags,
         summary: 'Bring stuck records back: all of them, or those named; a dry run unless dry_run is false',
@@ -104,6 +112,13 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
   app.post(
     '/records/:workflow/retry',
     {
+      config: {
+        audit: {
+          action: 'records.retry',
+          what: param('workflow'),
+          isDryRun: (request) => bodyField('dry_run')(request) === true,
+        },
+      },
       schema: {
         tags,
         summary: `Queue failed records again, at most ${mostIds} by id; their resets count from 0`,

@@ -2,6 +2,8 @@
 import Type from 'typebox';
 import { serializeTierConfig } from '../../calls/tiers.js';
 import { AppError } from '../../errors.js';
+import { param } from '../audit.js';
+import { TiersPreview } from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as schemas from '../schemas.js';
@@ -52,6 +54,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.put(
     '/tiers',
     {
+      config: { audit: { action: 'tiers.replace' } },
       schema: {
         tags,
         summary:
@@ -66,6 +69,32 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       request.log.info({ by: request.actor, version: settings.tierVersion }, 'tier configuration replaced');
       reply.header('etag', `"${settings.tierVersion}"`);
       return showTiers(warnings);
+    },
+  );
+
+  app.post(
+    '/tiers/preview',
+    {
+      schema: {
+        tags,
+        summary: 'Which chains merchants would get from a tier configuration; changes nothing',
+        body: AnyObject,
+        response: { 200: TiersPreview, 400: ErrorAnswer, 503: ErrorAnswer },
+      },
+    },
+    async ({ body }) => {
+      await inTime(settings.refreshOrThrow());
+      const { problems, warnings, chains } = settings.preview(body);
+      return {
+        valid: problems.length === 0,
+        problems,
+        warnings,
+        chains: chains.map(({ merchantId, steps, skipped }) => ({
+          merchant_id: merchantId,
+          chain: [...steps],
+          skipped,
+        })),
+      };
     },
   );
 
@@ -109,6 +138,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.put(
     '/merchants/:id',
     {
+      config: { audit: { action: 'merchant.set', what: param('id') } },
       schema: {
         tags,
         summary: 'Write the configuration of a merchant: tier, pool, fallback, all optional',
@@ -126,6 +156,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.delete(
     '/merchants/:id',
     {
+      config: { audit: { action: 'merchant.delete', what: param('id') } },
       schema: {
         tags,
         summary: 'Delete the configuration of a merchant: its calls take the default chain again',

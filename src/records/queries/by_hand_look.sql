@@ -6,10 +6,12 @@ SELECT g.record_id, t.{status}::text AS status, coalesce(c.resets, 0) AS resets,
   coalesce(t.{status} = {failed}, false) AS is_failed,
   coalesce(c.token IS NOT NULL AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     AND c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' >= now(), false) AS is_live,
-  extract(epoch FROM now() - CASE WHEN c.token IS NULL THEN coalesce({touched_at}, c.seen_at) ELSE c.claimed_at END)
-    AS stuck_seconds
+  CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END AS stuck_seconds
 FROM unnest($2::text[]) WITH ORDINALITY AS g (record_id, place)
   LEFT JOIN {table} AS t ON t.{id} = g.record_id::{id_type}
-  LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text
+  LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
   LEFT JOIN smart_router.workers AS w ON w.id = c.worker
+  CROSS JOIN LATERAL (
+    SELECT CASE WHEN c.token IS NULL THEN coalesce({touched_at}, c.seen_at) ELSE c.claimed_at END AS since
+  ) AS aged
 ORDER BY g.place

@@ -2,24 +2,24 @@
 -- resets begins anew. Run it in REPEATABLE READ: a record that is claimed meanwhile makes it fail, never go through.
 -- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
 WITH judged AS MATERIALIZED (
-  SELECT t.{id}::text AS record_id, g.record_id AS given, 'requeued' AS outcome, coalesce(c.resets, 0) AS resets,
+  SELECT t.{id}::text COLLATE "default" AS record_id, g.record_id AS given, 'requeued' AS outcome, coalesce(c.resets, 0) AS resets,
     c.trace, w.host || ' ' || w.pid AS worker,
     CASE WHEN c.token IS NULL THEN coalesce({touched_at}, c.seen_at) ELSE c.claimed_at END AS since
   FROM unnest($2::text[]) AS g (record_id)
     JOIN {table} AS t ON t.{id} = g.record_id::{id_type} AND t.{status} = {processing}
-    LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text
+    LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker
   WHERE NOT coalesce(c.token IS NOT NULL AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     AND c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' >= now(), false)
 ), changed AS (
   UPDATE {table} AS t SET {status} = {queued}{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged)) AND t.{status} = {processing}
-  RETURNING t.{id}::text AS record_id
+  RETURNING t.{id}::text COLLATE "default" AS record_id
 ), dropped AS (
   DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id
 ), noted AS (
   INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, worker, trace)
-  SELECT $1, record_id, 'by_hand', outcome, resets, extract(epoch FROM now() - since), worker, trace
+  SELECT $1, record_id, 'by_hand', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, worker, trace
   FROM judged WHERE record_id IN (SELECT record_id FROM changed)
 )
 SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed)

@@ -1,13 +1,16 @@
 -- Takes up to $2 queued records for worker $3: marked and claimed in one statement, in their order.
 -- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, $5 only these ids, or NULL
 -- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
--- loop, and one that takes it for many reads the whole table.
+-- loop, and one that takes it for many reads the whole table. What waits after a reset is asked for row by row (OFFSET 0):
+-- a list of 300,000 that wait was gone through once for each of them.
 WITH picked AS MATERIALIZED (
-  SELECT {id} AS id FROM {table}
+  SELECT t.{id} AS id FROM {table} AS t
   WHERE {status} = {queued}
-    AND ($5::text[] IS NULL OR {id}::text = ANY ($5))
-    AND {id}::text NOT IN (
-      SELECT record_id FROM smart_router.claims WHERE workflow = $1 AND not_before > now()
+    AND ($5::text[] IS NULL OR t.{id}::text COLLATE "default" = ANY ($5))
+    AND NOT EXISTS (
+      SELECT FROM smart_router.claims AS c
+      WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default" AND c.not_before > now()
+      OFFSET 0
     )
   ORDER BY {order}
   LIMIT $2
@@ -25,15 +28,15 @@ WITH picked AS MATERIALIZED (
   UPDATE smart_router.claims AS c SET token = fresh.token, worker = $3::integer, claimed_at = now(),
     timeout_ms = $4::integer, not_before = NULL, seen_at = NULL, held_at = NULL, trace = NULL
   FROM fresh
-  WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(SELECT {id}::text FROM marked))
+  WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(SELECT {id}::text COLLATE "default" FROM marked))
   RETURNING c.record_id
 ), claimed AS (
   -- No ON CONFLICT: it costs 48 bytes of WAL per record, and the row locks above leave next to no room for a conflict
   -- (23505: then the claim is asked for again).
   INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms)
-  SELECT $1, marked.{id}::text, fresh.token, $3::integer, now(), $4::integer FROM marked, fresh
-  WHERE marked.{id}::text NOT IN (SELECT record_id FROM again)
+  SELECT $1, marked.{id}::text COLLATE "default", fresh.token, $3::integer, now(), $4::integer FROM marked, fresh
+  WHERE marked.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM again)
 )
-SELECT fresh.token AS "smart_router.token", marked.{id}::text AS "smart_router.id", marked.*
+SELECT fresh.token AS "smart_router.token", marked.{id}::text COLLATE "default" AS "smart_router.id", marked.*
 FROM fresh, marked JOIN numbered ON numbered.id = marked.{id}
 ORDER BY numbered.place

@@ -10,7 +10,7 @@ WITH bound AS MATERIALIZED (
   RETURNING c.record_id
 )
 UPDATE {table} AS t
-SET {status} = CASE WHEN $4::jsonb ? t.{id}::text THEN {failed} ELSE {completed} END{set_error_finish}, {touched} = {now}
+SET {status} = CASE WHEN $4::jsonb ? t.{id}::text COLLATE "default" THEN {failed} ELSE {completed} END{set_error_finish}, {touched} = {now}
 -- In this form the status is checked and no index on it is tempting.
 WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM held)) AND (t.{status} = {processing}) IS TRUE
-RETURNING t.{id}::text AS record_id
+RETURNING t.{id}::text COLLATE "default" AS record_id

@@ -4,7 +4,7 @@ DELETE FROM smart_router.claims AS c USING (
   SELECT c.record_id, c.token FROM smart_router.claims AS c
   WHERE c.workflow = $1 AND (c.token IS NULL OR {is_lost}) AND NOT EXISTS (
     SELECT FROM {table} AS t
-    WHERE t.{id} = c.record_id::{id_type} AND (
+    WHERE {is_same} AND (
       t.{status} = {processing}
       -- Its count of resets, or its wait, still matters.
       OR (c.token IS NULL AND t.{status} = {queued} AND (c.resets > 0 OR c.not_before > now()))

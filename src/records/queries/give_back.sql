@@ -7,4 +7,4 @@ WITH held AS MATERIALIZED (
 )
 UPDATE {table} AS t SET {status} = {queued}
 WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM held)) AND (t.{status} = {processing}) IS TRUE
-RETURNING t.{id}::text AS record_id
+RETURNING t.{id}::text COLLATE "default" AS record_id

@@ -1,9 +1,11 @@
 -- What the next claim would take.
 -- $1 workflow, $2 how many
-SELECT {id}::text AS record_id FROM {table}
-WHERE {status} = {queued}
-  AND {id}::text NOT IN (
-    SELECT record_id FROM smart_router.claims WHERE workflow = $1 AND not_before > now()
+SELECT t.{id}::text COLLATE "default" AS record_id FROM {table} AS t
+WHERE t.{status} = {queued}
+  AND NOT EXISTS (
+    SELECT FROM smart_router.claims AS c
+    WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default" AND c.not_before > now()
+    OFFSET 0
   )
 ORDER BY {order}
 LIMIT $2

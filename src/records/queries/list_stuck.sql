@@ -10,14 +10,14 @@ WITH found AS (
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker
   WHERE c.workflow = $1 AND c.token IS NOT NULL AND {is_lost}
   UNION ALL
-  SELECT t.{id}::text, coalesce(c.resets, 0), c.trace, coalesce({touched_at}, c.seen_at), NULL, 'unclaimed',
+  SELECT t.{id}::text COLLATE "default", coalesce(c.resets, 0), c.trace, coalesce({touched_at}, c.seen_at), NULL, 'unclaimed',
     c.held_at IS NOT NULL
-  FROM {table} AS t LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text
+  FROM {table} AS t LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
   WHERE t.{status} = {processing} AND c.token IS NULL
     AND (c.held_at IS NOT NULL OR coalesce({touched_at}, c.seen_at) < now() - $5::bigint * interval '1 ms')
 ), judged AS (
   SELECT *, CASE WHEN is_held THEN 'held' ELSE {verdict} END AS outcome,
-    extract(epoch FROM now() - since) AS stuck_seconds
+    CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END AS stuck_seconds
   FROM found
   WHERE $6::boolean IS NULL OR $6 = (reason = 'unclaimed')
 )

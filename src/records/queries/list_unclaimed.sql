@@ -1,14 +1,15 @@
 -- Ids of what the slow sweep is for. Nothing is locked. What we know of them is looked up row by row (OFFSET 0): a join
 -- would read all claims for every piece of the table.
--- $1 workflow, $2 how many, $3 stuck after (ms); over a range of blocks also $4 from, $5 up to
-SELECT t.{id}::text AS record_id
+-- $1 workflow, $2 how many, $3 stuck after (ms), $4 how many to pass over: those that somebody keeps locked; over a range
+-- of blocks also $5 from, $6 up to
+SELECT t.{id}::text COLLATE "default" AS record_id
 FROM {table} AS t LEFT JOIN LATERAL (
   SELECT c.token, c.held_at, c.seen_at FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.record_id = t.{id}::text
+  WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
   OFFSET 0
 ) AS c ON true
 WHERE t.{status} = {processing}{range}
   AND ({touched_at} < now() - $3::bigint * interval '1 ms' OR t.{touched} IS NULL)
   AND c.token IS NULL AND c.held_at IS NULL
   AND coalesce({touched_at}, c.seen_at) < now() - $3::bigint * interval '1 ms'
-LIMIT $2
+LIMIT $2 OFFSET $4

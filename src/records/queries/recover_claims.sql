@@ -4,14 +4,15 @@
 -- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
 -- loop, and one that takes it for many reads the whole table.
 -- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: not judged, $4 grace after the
--- timeout (ms), $5 only these ids, or NULL
+-- timeout (ms), $5 only these ids, or NULL, $6 how many to pass over: those that were locked before
+-- `looked_at` of every row: how many were considered. There is a row also when nothing was done.
 WITH dead AS MATERIALIZED (
   SELECT c.record_id FROM smart_router.claims AS c
   WHERE c.workflow = $1 AND c.token IS NOT NULL AND ($5::text[] IS NULL OR c.record_id = ANY ($5))
     AND {is_lost}
   ORDER BY c.claimed_at
   -- More than are taken, for those that are locked.
-  LIMIT 10 * $2
+  LIMIT 10 * $2 OFFSET $6
 ), lost AS MATERIALIZED (
   SELECT t.{id} AS id, c.record_id, c.token, c.resets, c.trace, c.claimed_at AS since,
     (SELECT w.host || ' ' || w.pid FROM smart_router.workers AS w WHERE w.id = c.worker) AS worker,
@@ -29,17 +30,23 @@ WITH dead AS MATERIALIZED (
   UPDATE {table} AS t
   SET {status} = CASE WHEN {is_failed} THEN {failed} ELSE {queued} END{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
+  RETURNING t.{id} AS id
+), done AS MATERIALIZED (
+  -- A trigger may have kept a row as it was, without a word.
+  SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed)
 ), kept AS (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL,
     resets = resets + CASE WHEN {is_hold} THEN 0 ELSE 1 END,
     not_before = CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END,
     held_at = CASE WHEN {is_hold} THEN now() END
-  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM judged WHERE outcome <> 'failed'))
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM done WHERE outcome <> 'failed'))
 ), dropped AS (
   DELETE FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM judged WHERE outcome = 'failed'))
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM done WHERE outcome = 'failed'))
+), noted AS (
+  INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
+  SELECT $1, record_id, token, reason, outcome, resets, extract(epoch FROM now() - since), worker, trace
+  FROM done
+  RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace
 )
-INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
-SELECT $1, record_id, token, reason, outcome, resets, extract(epoch FROM now() - since), worker, trace
-FROM judged
-RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace
+SELECT noted.*, looked_at FROM (SELECT count(*) AS looked_at FROM dead) AS seen LEFT JOIN noted ON true

@@ -6,7 +6,7 @@ WITH stuck AS MATERIALIZED (
   SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, c.trace
   FROM {table} AS t LEFT JOIN LATERAL (
     SELECT c.token, c.held_at, c.seen_at, c.resets, c.trace FROM smart_router.claims AS c
-    WHERE c.workflow = $1 AND c.record_id = t.{id}::text
+    WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
     OFFSET 0
   ) AS c ON true
   WHERE t.{id} = ANY ($3::text[]::{id_type}[]) AND (t.{status} = {processing}) IS TRUE
@@ -19,18 +19,22 @@ WITH stuck AS MATERIALIZED (
   UPDATE {table} AS t
   SET {status} = CASE WHEN {is_failed} THEN {failed} ELSE {queued} END{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
+  RETURNING t.{id} AS id
+), done AS MATERIALIZED (
+  -- A trigger may have kept a row as it was, without a word.
+  SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed)
 ), kept AS (
   INSERT INTO smart_router.claims AS c (workflow, record_id, resets, not_before, held_at)
   SELECT $1, id::text, resets + CASE WHEN {is_hold} THEN 0 ELSE 1 END,
     CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END, CASE WHEN {is_hold} THEN now() END
-  FROM judged WHERE outcome <> 'failed'
+  FROM done WHERE outcome <> 'failed'
   ON CONFLICT (workflow, record_id) DO UPDATE SET
     resets = excluded.resets, not_before = excluded.not_before, held_at = excluded.held_at, seen_at = NULL
 ), dropped AS (
   DELETE FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT id::text FROM judged WHERE outcome = 'failed'))
+  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT id::text COLLATE "default" FROM done WHERE outcome = 'failed'))
 )
 INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, trace)
-SELECT $1, id::text, 'unclaimed', outcome, resets, extract(epoch FROM now() - since), trace
-FROM judged
+SELECT $1, id::text, 'unclaimed', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, trace
+FROM done
 RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace

@@ -65,7 +65,7 @@ const ours: Row[] = [
   { name: /^removals:(held|confirmed)$/, type: is('set') },
   { name: /^fence$/, type: is('string') },
   { name: /^tombstones:\d+$/, type: is('hash'), ttlMs: testTimes.reportGraceMs },
-  { name: /^events$/, type: is('stream') },
+  { name: /^(events|journal)$/, type: is('stream') },
   { name: /^tier:version$/, type: is('string') },
 ];
 
@@ -182,7 +182,7 @@ describeEngines('keys', (engine) => {
     const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2'];
     await store.pools.remove(store.epoch, pods, 'gone');
     const left = (await scan(engine.redis)).filter(
-      (key) => key !== 'voice:events' && !key.startsWith('voice:tombstones:'),
+      (key) => !['voice:events', 'voice:journal'].includes(key) && !key.startsWith('voice:tombstones:'),
     );
     const texts = await everything(engine.redis, left);
     expect(texts.filter((text) => pods.some((name) => text.includes(name)))).toEqual([]);
@@ -224,14 +224,43 @@ describeEngines('keys', (engine) => {
     }
   });
 
-  it('the event stream is capped', async () => {
-    await store.register(['a'], 'pool:gold');
+  it.each([
+    ['events', 50_000],
+    ['journal', 10_000],
+  ])('the stream %s is capped', async (name, most) => {
+    const key = `voice:${name}`;
     await engine.redis.eval(
-      "for i = 1, 20000 do redis.call('XADD', KEYS[1], '*', 'n', i) end",
+      "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'n', i) end",
       1,
-      'voice:events',
+      key,
+      most + 10_000,
     );
+    await store.register(['a'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
-    expect(await engine.redis.xlen('voice:events')).toBeLessThan(10_500);
+    expect(await engine.redis.xlen(key)).toBeLessThan(most + 500);
+    expect(await engine.redis.xlen(key)).toBeGreaterThanOrEqual(most);
+  });
+
+  const kept = async (key: string) =>
+    (await engine.redis.xrange(key, '-', '+')).map(([id, fields]) => `${id} ${fields.join(' ')}`);
+
+  it('what is rare is in the journal too, under the same id; what every call does is not', async () => {
+    await live(store);
+    const often = /^\S+ type (call_allocated|call_released|no_pods) /;
+    const events = await kept('voice:events');
+    expect(events.some((text) => often.test(text))).toBe(true);
+    expect(await kept('voice:journal')).toEqual(events.filter((text) => !often.test(text)));
+  });
+
+  it('a journal that is ahead of the clock takes events all the same', async () => {
+    await engine.redis.del('voice:events', 'voice:journal');
+    await engine.redis.xadd('voice:journal', '99999999999999-0', 'type', 'from a clock that was wrong');
+    await store.register(['a', 'b'], 'pool:gold');
+    expect((await kept('voice:journal')).map((text) => text.split(' ').slice(1, 3).join(' '))).toEqual([
+      'type from',
+      'type pod_registered',
+      'type pod_registered',
+    ]);
+    expect(await kept('voice:events')).toHaveLength(2);
   });
 });

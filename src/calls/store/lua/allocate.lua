@@ -70,7 +70,7 @@ if not pod then
     if pod then break end
   end
   if not pod then
-    event('no_pods', 'call', sid, 'merchant', ARGV[3], 'chain', table.concat(ARGV, ' ', 11))
+    note('no_pods', 'call', sid, 'merchant', ARGV[3], 'chain', table.concat(ARGV, ' ', 11))
     return { 'no_pods', now }
   end
 end
@@ -95,6 +95,6 @@ call('PEXPIRE', record_key, info_ttl)
 call('SET', P .. 'lease:' .. pod, sid, 'PX', lease)
 call('HSET', P .. 'pod:' .. pod, 'status', 'allocated', 'allocated_call_sid', sid, 'allocated_at', allocated_at,
   'source_pool', pool)
-call('XADD', P .. 'events', 'MAXLEN', '~', '10000', '*', 'type', 'call_allocated', 'call', sid, 'pod', pod,
+call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_allocated', 'call', sid, 'pod', pod,
   'pool', pool, 'merchant', ARGV[3], 'fence', fence)
 return { 'ok', pod, pool, allocated_at, deadline, fence, 0, reclaimed, now }

@@ -56,6 +56,6 @@ else
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
 end
-call('XADD', P .. 'events', 'MAXLEN', '~', '10000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
+call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
   'pool', released_to)
 return { 'ok', pod, released_to, draining, load, pool or '' }

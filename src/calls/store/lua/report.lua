@@ -52,8 +52,10 @@ for i = 1, #entries, 2 do
   if not reported[sid] and not drop_leftover(sid, pod, pool) then
     local since = tonumber(call('HGET', call_key(sid), 'missing_since') or now)
     if now >= since + grace then
+      local words = last_words(sid)
       end_call(sid, pod, pool, grace)
-      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod')
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod',
+        unpack(words))
       table.insert(ended, sid)
     elseif call('EXISTS', call_key(sid)) == 1 then
       call('HSET', call_key(sid), 'missing_since', digits(since))

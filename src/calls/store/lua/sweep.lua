@@ -31,12 +31,13 @@ if phase == 'pods' then
     local home = pool_of(call('GET', P .. 'pod:tier:' .. pod))
     if home == pool then
       local lost = end_expired(pod, pool, grace, 'lease expired')
-      local moved = settle(pod)
+      local moved, _, _, _, shown = settle(pod)
       ended = ended + lost
       if moved < 0 then out = out + 1 end
       if moved > 0 and lost == 0 then
         back = back + 1
-        event('pod_recovered', 'pod', pod, 'pool', pool)
+        local reason = shown == 'draining' and 'its drain or suspension is over' or 'it was missing among the available'
+        event('pod_recovered', 'pod', pod, 'pool', pool, 'reason', reason)
       end
     elseif home then
       call('SREM', P .. pool .. ':assigned', pod)

@@ -7,6 +7,20 @@ local function end_call(sid, pod, pool, grace)
   leave_tombstone(sid, grace)
 end
 
+-- What an event says of a call that lost its owner: for how long it was known here (its fence is the moment it was
+-- allocated, adopted or imported, in microseconds), and when it last gave a sign of life. Nothing without a record.
+local function last_words(sid)
+  local known = call('HMGET', call_key(sid), 'fence', 'renewed_at')
+  local since = tonumber(known[1] or '')
+  if not since then return {} end
+  local words = { 'age_seconds', digits(math.max(0, math.floor(now / 1000 - since / 1000000))) }
+  if known[2] then
+    table.insert(words, 'renewed_at')
+    table.insert(words, known[2])
+  end
+  return words
+end
+
 -- Moves a live call's lease; the call record outlives the lease by what the configuration checks.
 local function move_lease(sid, pod, pool, deadline, info_ttl)
   local score = digits(deadline)

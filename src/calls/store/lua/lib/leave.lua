@@ -28,8 +28,9 @@ local function lose_calls(pod, pool, grace, reason, before)
     local known = call('HMGET', call_key(sid), 'source_pool', 'allocated_at')
     if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
+      local words = last_words(sid)
       end_call(sid, pod, pool or known[1], grace)
-      event('call_lost', 'call', sid, 'pod', pod, 'pool', pool or '', 'reason', reason)
+      event('call_lost', 'call', sid, 'pod', pod, 'pool', pool or '', 'reason', reason, unpack(words))
     end
   end
   return lost

@@ -11,10 +11,11 @@ local function end_expired(pod, pool, grace, reason)
     local sid = entries[i]
     local leftover, owner = drop_leftover(sid, pod, pool)
     if not leftover and (not owner or tonumber(entries[i + 1]) <= now) then
+      local words = last_words(sid)
       end_call(sid, pod, pool, grace)
       ended = ended + 1
       event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool or '',
-        'reason', owner and reason or 'record deleted')
+        'reason', owner and reason or 'record deleted', unpack(words))
     elseif not leftover and pool then
       call('ZADD', pool_calls_key(pool), entries[i + 1], sid)
     end

@@ -17,19 +17,21 @@ local function status_of(load, block)
   return load > 0 and 'allocated' or 'available'
 end
 
--- Brings everything derived from a pod's truth in line with it, writing only what differs.
+-- Brings everything derived from a pod's truth in line with it, writing only what differs. Its last result is the status
+-- that was shown before.
 local function settle(pod)
   local pool, block, lease = read_pod(pod)
   local load = load_of(pod)
   local moved = pool and place(pod, pool, kind_of(pool), load, block) or 0
   mirror_lease(pod, load, lease)
+  local shown
   if pool then
     local status = status_of(load, block)
-    local shown = call('HMGET', P .. 'pod:' .. pod, 'status', 'allocated_call_sid')
+    shown = call('HMGET', P .. 'pod:' .. pod, 'status', 'allocated_call_sid')
     if shown[1] ~= status then call('HSET', P .. 'pod:' .. pod, 'status', status) end
     if (shown[2] or '') ~= '' and not call('ZSCORE', pod_calls_key(pod), shown[2]) then
       call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', call('GET', P .. 'lease:' .. pod) or '')
     end
   end
-  return moved, load, block, pool
+  return moved, load, block, pool, shown and shown[1]
 end

@@ -1,21 +1,22 @@
-/** `smart-router records list`: how much waits, is worked on, is stuck, has failed. */
+/** `smart-router records status`: how much waits, is worked on, is stuck, has failed. */
 import type { Command } from 'commander';
 import { ConfigError } from '../../errors.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
 import type { Inspection } from '../../records/inspect.js';
 import { span } from '../ages.js';
 import type { Cli } from '../cli.js';
-import { answerRecords, describeRecords } from '../records.js';
+import { answerRecords, describeRecords, stuckColour } from '../records.js';
 import type { Paint } from '../screen.js';
 import { type Cell, table } from '../table.js';
 
-export function recordsList(parent: Command, cli: Cli): void {
-  const command = describeRecords(parent.command('list'), {
+export function recordsStatus(parent: Command, cli: Cli): void {
+  const command = describeRecords(parent.command('status'), {
     summary: 'show the numbers of every workflow',
-    about: 'Stuck are those in Processing that have lost their owner. Completed records are not counted.',
+    about:
+      'Stuck are those in Processing that have lost their owner; held are those of them that wait for a person (policy "hold"). Completed records are not counted.',
     examples: [
-      ['records list', ''],
-      ['records list --json | jq ".workflows[] | select(.stuck > 10)"', 'for a script'],
+      ['records status', ''],
+      ['records status --json | jq ".workflows[] | select(.stuck > 10)"', 'for a script'],
     ],
   });
   answerRecords(command, cli, async ({ workflows, desk }) => {
@@ -44,8 +45,9 @@ function show(found: readonly Inspection[], paint: Paint): string {
     one.workflow,
     one.queued,
     one.processing,
-    { text: String(one.stuck), colour: one.stuck > 50 ? 'red' : one.stuck > 0 ? 'yellow' : undefined },
-    one.failed,
+    { text: String(one.stuck), colour: stuckColour(one.stuck) },
+    { text: String(one.held), colour: one.held > 0 ? 'yellow' : undefined },
+    { text: String(one.failed), colour: one.failed > 0 ? 'yellow' : undefined },
     one.queued > 0 ? span(one.oldestQueuedSeconds * 1000) : '-',
     one.stuck > 0 ? span(one.oldestStuckSeconds * 1000) : '-',
   ]);
@@ -54,6 +56,7 @@ function show(found: readonly Inspection[], paint: Paint): string {
     { head: 'QUEUED', align: 'right' },
     { head: 'PROCESSING', align: 'right' },
     { head: 'STUCK', align: 'right' },
+    { head: 'HELD', align: 'right' },
     { head: 'FAILED', align: 'right' },
     { head: 'OLDEST QUEUED', align: 'right' },
     { head: 'OLDEST STUCK', align: 'right' },

@@ -1,0 +1,94 @@
+/**
+ * The router's API as the console uses it. Same origin, the session cookie goes along by itself, and every change
+ * carries `X-Console`, which a foreign page cannot send. A failure is one sentence: the router's own where it gave one.
+ */
+const prefix = 'api/v1';
+const patienceMs = 20_000;
+
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+
+  constructor(
+    /** 0: there was no answer. */
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly problems: readonly string[] = [],
+  ) {
+    super(message);
+  }
+
+  /** The router has no such endpoint: it is older than this page, as in the middle of a roll-out. */
+  get isAbsent(): boolean {
+    return this.status === 404 && (this.code === 'not_found' || this.code === 'unknown');
+  }
+}
+
+export const sentenceOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+
+/** Called when the router no longer accepts our session. */
+let onLocked: () => void = () => {};
+export function whenLocked(listener: () => void): void {
+  onLocked = listener;
+}
+
+interface Asking {
+  method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+/** The response as it is, for streams and headers; rejects with an ApiError for everything but 2xx. */
+export async function request(path: string, { method = 'GET', body, headers = {}, signal }: Asking = {}) {
+  let response: Response;
+  try {
+    response = await fetch(prefix + path, {
+      method,
+      cache: 'no-store',
+      headers: {
+        ...(method === 'GET' ? {} : { 'x-console': '1' }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal ? { signal } : {}),
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'TimeoutError')
+      throw new ApiError(0, 'timeout', 'the router did not answer in time');
+    throw new ApiError(0, 'unreachable', 'the router cannot be reached');
+  }
+  if (response.ok) return response;
+  const problem = await readProblem(response);
+  if (response.status === 401 && path !== '/session') onLocked();
+  throw problem;
+}
+
+export async function ask<T>(path: string, asking: Asking = {}): Promise<T> {
+  const response = await request(path, { signal: AbortSignal.timeout(patienceMs), ...asking });
+  return (await response.json()) as T;
+}
+
+async function readProblem(response: Response): Promise<ApiError> {
+  const fallback = `the router answered with status ${response.status}`;
+  try {
+    const { error = fallback, code = 'unknown', problems = [] } = await response.json();
+    return new ApiError(response.status, String(code), String(error), problems);
+  } catch {
+    return new ApiError(response.status, 'unknown', fallback);
+  }
+}
+
+/** Reads a list to its end, a thousand at a time. */
+export async function readPages<T>(path: string, field: string, signal: AbortSignal): Promise<T[]> {
+  const items: T[] = [];
+  let cursor: string | null = null;
+  do {
+    const query: string = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
+    const page = await ask<Record<string, unknown>>(`${path}?limit=1000${query}`, { signal });
+    items.push(...(page[field] as T[]));
+    cursor = page.cursor as string | null;
+  } while (cursor !== null);
+  return items;
+}

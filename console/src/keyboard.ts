@@ -1,0 +1,46 @@
+/** Keys that work everywhere but in a field or a dialog. */
+import { useEffect } from 'preact/hooks';
+import { addressOf, go, type PageName, pageNames } from './routes';
+
+export const letters: Record<PageName, string> = {
+  overview: 'o',
+  pods: 'p',
+  calls: 'c',
+  recovery: 'r',
+  records: 'd',
+  tiers: 't',
+  events: 'e',
+};
+
+const chordMs = 1200;
+
+export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
+  useEffect(() => {
+    let chordUntil = 0;
+    const pressed = (event: KeyboardEvent) => {
+      const { target, key } = event;
+      if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
+      if (target instanceof Element && target.closest('input, select, textarea')) return;
+      const isChord = performance.now() < chordUntil;
+      chordUntil = 0;
+      const page = isChord
+        ? pageNames.find((name) => letters[name] === key)
+        : /^[1-7]$/.test(key)
+          ? pageNames[Number(key) - 1]
+          : undefined;
+      if (page) go(addressOf(page));
+      else if (key === 'g') chordUntil = performance.now() + chordMs;
+      else if (key === '?') onHelp();
+      else if (key === 'Escape') onEscape();
+      else if (key === '/') {
+        const field = document.querySelector<HTMLInputElement>('[data-search]');
+        if (!field) return;
+        field.focus();
+        field.select();
+        event.preventDefault();
+      }
+    };
+    addEventListener('keydown', pressed);
+    return () => removeEventListener('keydown', pressed);
+  }, [onHelp, onEscape]);
+}

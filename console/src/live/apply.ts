@@ -1,0 +1,111 @@
+/**
+ * One event applied to what is known of pods and calls. Doing it twice, or a little late, changes nothing: the next
+ * event or the next read is right again.
+ */
+import type { Call, Pod, RouterEvent } from '../shapes';
+import { tierOf } from '../words';
+
+export interface Fleet {
+  pods: Map<string, Pod>;
+  calls: Map<string, Call>;
+  /** How long a lease is here, learned from the calls that were read; 0 while unknown. */
+  leaseMs: number;
+}
+
+/** Pods and calls are replaced, never changed in place: whoever compares by identity sees what is new. */
+export function applyEvent(fleet: Fleet, event: RouterEvent): void {
+  const { type, call, pod, at } = event;
+  switch (type) {
+    case 'call_allocated':
+    case 'call_adopted':
+    case 'call_imported':
+      if (call !== undefined && pod !== undefined) beginCall(fleet, event, call, pod, at);
+      return;
+    case 'call_released':
+    case 'call_recovered':
+    case 'call_lost':
+      if (call !== undefined) endCall(fleet, call, pod);
+      return;
+  }
+  if (pod === undefined) return;
+  switch (type) {
+    case 'pod_registered':
+      changePod(fleet, pod, { tier: tierOf(event.pool ?? '') }, true);
+      return;
+    case 'pod_removed':
+      for (const lease of fleet.pods.get(pod)?.leases ?? []) fleet.calls.delete(lease.call_sid);
+      fleet.pods.delete(pod);
+      return;
+    case 'pod_suspended':
+      changePod(fleet, pod, { blocked_by: event.reason ?? 'not_ready' });
+      return;
+    case 'pod_resumed':
+      changePod(fleet, pod, { blocked_by: null });
+      return;
+    case 'pod_draining':
+      changePod(fleet, pod, { blocked_by: 'draining', draining_until: untilOf(event.until) });
+      return;
+    case 'pod_undrained':
+      changePod(fleet, pod, { blocked_by: null, draining_until: null });
+      return;
+  }
+}
+
+function beginCall(fleet: Fleet, event: RouterEvent, sid: string, podName: string, at: string): void {
+  const known = fleet.calls.get(sid);
+  const expires = fleet.leaseMs > 0 ? new Date(Date.parse(at) + fleet.leaseMs).toISOString() : null;
+  if (known && String(known.fence) === event.fence) return;
+  if (known) endCall(fleet, sid, known.pod_name);
+  fleet.calls.set(sid, {
+    call_sid: sid,
+    pod_name: podName,
+    source_pool: event.pool ?? '',
+    merchant_id: event.merchant ?? '',
+    provider: '',
+    flow: '',
+    template: '',
+    allocated_at: at,
+    renewed_at: null,
+    lease_expires_at: expires,
+    fence: Number(event.fence ?? 0),
+  });
+  const pod = fleet.pods.get(podName);
+  if (!pod || pod.leases.some((lease) => lease.call_sid === sid)) return;
+  changePod(fleet, podName, { leases: [...pod.leases, { call_sid: sid, lease_expires_at: expires }] });
+}
+
+function endCall(fleet: Fleet, sid: string, podName: string | undefined): void {
+  const name = podName ?? fleet.calls.get(sid)?.pod_name;
+  fleet.calls.delete(sid);
+  const pod = name === undefined ? undefined : fleet.pods.get(name);
+  if (!pod?.leases.some((lease) => lease.call_sid === sid)) return;
+  changePod(fleet, pod.pod_name, { leases: pod.leases.filter((lease) => lease.call_sid !== sid) });
+}
+
+function changePod(fleet: Fleet, name: string, change: Partial<Pod>, mayBeNew = false): void {
+  const known = fleet.pods.get(name);
+  if (!known && !mayBeNew) return;
+  const fresh: Pod = {
+    pod_name: name,
+    tier: '',
+    draining_until: null,
+    blocked_by: null,
+    leases: [],
+    uid: '',
+  };
+  fleet.pods.set(name, { ...(known ?? fresh), ...change });
+}
+
+function untilOf(ms: string | undefined): string | null {
+  return ms !== undefined && /^\d+$/.test(ms) ? new Date(Number(ms)).toISOString() : null;
+}
+
+/** The commonest distance between a call's last renewal and its deadline. */
+export function learnLease(calls: Iterable<Call>): number {
+  let longest = 0;
+  for (const { allocated_at, renewed_at, lease_expires_at } of calls) {
+    if (lease_expires_at === null) continue;
+    longest = Math.max(longest, Date.parse(lease_expires_at) - Date.parse(renewed_at ?? allocated_at));
+  }
+  return longest;
+}

@@ -1,0 +1,107 @@
+/**
+ * The event stream of the router, for as long as the page is open. It is read with `fetch`, not with an EventSource:
+ * that one hears only the kinds of events it was told of, and cannot tell a refusal (401, 429) from a broken line.
+ *
+ * After a break it goes on behind the last event, with a growing pause of random length, so that a hundred consoles do
+ * not come back in one moment. A line that is silent for longer than its heartbeat counts as broken.
+ */
+import { request } from '../api';
+import type { RouterEvent } from '../shapes';
+
+const firstPauseMs = 500;
+const longestPauseMs = 10_000;
+/** The router says something every 15 s. */
+const longestSilenceMs = 35_000;
+
+export interface StreamListener {
+  /** Connected: from now on nothing is missed. `resumed` is false when events may have been missed before. */
+  opened(resumed: boolean): void;
+  heard(events: RouterEvent[]): void;
+  broke(error: unknown): void;
+}
+
+export interface Following {
+  stop(): void;
+  /** The router is there after all: no more waiting. */
+  hurry(): void;
+}
+
+export function followEvents(listener: StreamListener): Following {
+  const over = new AbortController();
+  const waiting: Waiting = { hurry: () => {} };
+  void follow(listener, over.signal, waiting);
+  return { stop: () => over.abort(), hurry: () => waiting.hurry() };
+}
+
+interface Waiting {
+  hurry: () => void;
+}
+
+async function follow(listener: StreamListener, over: AbortSignal, waiting: Waiting): Promise<void> {
+  let last: string | undefined;
+  let pauseMs = firstPauseMs;
+  while (!over.aborted) {
+    const line = new AbortController();
+    const hangUp = () => line.abort();
+    over.addEventListener('abort', hangUp, { once: true });
+    try {
+      const response = await request(last === undefined ? '/events' : `/events?since=${last}`, {
+        signal: line.signal,
+      });
+      listener.opened(last !== undefined);
+      pauseMs = firstPauseMs;
+      await read(response, line, (events) => {
+        last = events.at(-1)?.id ?? last;
+        listener.heard(events);
+      });
+      if (!over.aborted) listener.broke(new Error('the event stream ended'));
+    } catch (error) {
+      if (!over.aborted) listener.broke(error);
+    } finally {
+      over.removeEventListener('abort', hangUp);
+      line.abort();
+    }
+    if (over.aborted) return;
+    await pause(pauseMs * (0.5 + Math.random()), over, waiting);
+    pauseMs = Math.min(pauseMs * 2, longestPauseMs);
+  }
+}
+
+async function read(response: Response, line: AbortController, heard: (events: RouterEvent[]) => void) {
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  if (!reader) return;
+  let silence = setTimeout(() => line.abort(), longestSilenceMs);
+  let text = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(silence);
+      silence = setTimeout(() => line.abort(), longestSilenceMs);
+      const blocks = (text + value).split('\n\n');
+      text = blocks.pop() ?? '';
+      const events = blocks.flatMap(parse);
+      if (events.length > 0) heard(events);
+    }
+  } finally {
+    clearTimeout(silence);
+  }
+}
+
+function parse(block: string): RouterEvent[] {
+  const data = block.split('\n').find((one) => one.startsWith('data: '));
+  return data === undefined ? [] : [JSON.parse(data.slice(6)) as RouterEvent];
+}
+
+async function pause(ms: number, over: AbortSignal, waiting: Waiting): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    waiting.hurry = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+    over.addEventListener('abort', waiting.hurry, { once: true });
+  });
+  over.removeEventListener('abort', waiting.hurry);
+  waiting.hurry = () => {};
+}

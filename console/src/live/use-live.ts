@@ -1,0 +1,31 @@
+/** Components that follow the live state: rendered again only when what they selected is another value. */
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { RouterEvent } from '../shapes';
+import { type LiveState, live, type Topic } from './live';
+
+export function useLive<T>(select: (state: LiveState) => T): T {
+  const [, render] = useState(0);
+  const selected = select(live.state);
+  const last = useRef({ select, selected });
+  last.current = { select, selected };
+  useLayoutEffect(
+    () =>
+      live.subscribe(() => {
+        if (!Object.is(last.current.select(live.state), last.current.selected)) render((n) => n + 1);
+      }),
+    [],
+  );
+  return selected;
+}
+
+/** What the page shows; the names are constant while it is open. */
+export function useTopics(...topics: Topic[]): void {
+  // The names decide, not the array they come in.
+  useEffect(() => live.show(topics), [topics.join()]);
+}
+
+export function useEvents(listener: (events: RouterEvent[]) => void): void {
+  const latest = useRef(listener);
+  latest.current = listener;
+  useEffect(() => live.onEvents((events) => latest.current(events)), []);
+}

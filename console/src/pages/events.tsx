@@ -1,0 +1,206 @@
+/** Everything that happens, as it happens; and what happened before, as far back as it is kept. */
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { ApiError, ask, sentenceOf } from '../api';
+import { useLive, useTopics } from '../live/use-live';
+import { addressOf, type Route, refine } from '../routes';
+import type { EventPage, RouterEvent } from '../shapes';
+import { useNarrow } from '../theme';
+import { EventText, EventType } from '../ui/event-line';
+import { Icon } from '../ui/icons';
+import { Empty, Note, Search, Time } from '../ui/parts';
+import { type Column, Table } from '../ui/table';
+import { count, eventName } from '../words';
+
+const types = [
+  'call_allocated',
+  'call_released',
+  'call_adopted',
+  'call_imported',
+  'call_recovered',
+  'call_lost',
+  'no_pods',
+  'pod_registered',
+  'pod_recovered',
+  'pod_removed',
+  'pod_suspended',
+  'pod_resumed',
+  'pod_draining',
+  'pod_undrained',
+  'leader_elected',
+  'removals_confirmed',
+  'tiers_changed',
+  'merchant_changed',
+];
+
+const columns: Column<RouterEvent>[] = [
+  { head: 'Time', width: '130px', narrow: '70px', cell: (event) => <Time at={event.at} /> },
+  { head: 'What', width: '180px', cell: (event) => <EventType type={event.type} /> },
+  { head: 'About', width: 'minmax(200px, 1fr)', cell: (event) => <EventText event={event} /> },
+  {
+    head: 'Event',
+    width: '0',
+    narrow: 'minmax(0, 1fr)',
+    narrowOnly: true,
+    cell: (event) => (
+      <>
+        <EventType type={event.type} />
+        <div class="cut small">
+          <EventText event={event} />
+        </div>
+      </>
+    ),
+  },
+];
+
+const pageSize = 200;
+const isNewer = (a: string, b: string) => {
+  const [am = 0, as = 0] = a.split('-').map(Number);
+  const [bm = 0, bs = 0] = b.split('-').map(Number);
+  return am === bm ? as - bs : am - bm;
+};
+
+export function EventsPage({ route }: { route: Route }) {
+  useTopics('status');
+  const version = useLive((state) => state.eventVersion);
+  const heard = useLive((state) => state.events);
+  const { q = '', type = '' } = Object.fromEntries(route.query);
+  const [paused, setPaused] = useState<RouterEvent[]>();
+  const isNarrow = useNarrow();
+  const past = usePast(q, type);
+  const refineTo = (change: Record<string, string>) =>
+    refine(addressOf('events', undefined, { q, type, ...change }));
+
+  // The list grows in place, the version tells.
+  const rows = useMemo(() => {
+    const words = q.trim().toLowerCase();
+    const fits = (event: RouterEvent) =>
+      (type === '' || event.type === type) &&
+      (words === '' || Object.values(event).some((value) => value?.toLowerCase().includes(words)));
+    const latest = (paused ?? heard).filter(fits).reverse();
+    const oldestHeard = latest.at(-1)?.id;
+    const seen = new Set(latest.map(({ id }) => id));
+    const before = past.events.filter(
+      ({ id }) => !seen.has(id) && (oldestHeard === undefined || isNewer(oldestHeard, id) > 0),
+    );
+    return [...latest, ...before];
+  }, [heard, version, paused, past.events, q, type]);
+  const waiting = paused === undefined ? 0 : heard.length - paused.length;
+
+  return (
+    <div class="page full">
+      <div class="row">
+        <Search
+          label="Search events"
+          placeholder="Call, pod, merchant, reason"
+          value={q}
+          onInput={(text) => refineTo({ q: text })}
+        />
+        <select
+          class="field"
+          aria-label="Kind of event"
+          value={type}
+          onChange={(event) => refineTo({ type: event.currentTarget.value })}
+        >
+          <option value="">All kinds</option>
+          {types.map((name) => (
+            <option key={name} value={name}>
+              {eventName(name)}
+            </option>
+          ))}
+        </select>
+        <button
+          type="button"
+          class="btn"
+          aria-pressed={paused !== undefined}
+          onClick={() => setPaused(paused === undefined ? [...heard] : undefined)}
+        >
+          <Icon name={paused === undefined ? 'pause' : 'play'} />
+          {paused === undefined ? 'Pause' : waiting > 0 ? `Go on (${count(waiting)} new)` : 'Go on'}
+        </button>
+        <span class="soft small">
+          {paused === undefined ? 'Newest first, live' : 'Paused'}
+          {past.keptSince && (
+            <>
+              ; kept since <Time at={past.keptSince} />
+            </>
+          )}
+        </span>
+      </div>
+      {past.trouble && <Note tone="bad">{past.trouble}</Note>}
+      <Table
+        label="Events"
+        columns={
+          isNarrow ? columns.filter(({ narrow }) => narrow) : columns.filter(({ narrowOnly }) => !narrowOnly)
+        }
+        rowHeight={isNarrow ? 60 : 44}
+        rows={rows}
+        keyOf={(event) => event.id}
+        empty={
+          <Empty icon="events" title={q || type ? 'No event matches' : 'Nothing has happened yet'}>
+            {q || type
+              ? 'Other words or all kinds may find it.'
+              : 'Events appear here the moment they happen.'}
+          </Empty>
+        }
+      />
+      {past.before !== null && (
+        <div class="row">
+          <button type="button" class="btn" disabled={past.isBusy} onClick={past.more}>
+            {past.isBusy ? 'Reading…' : 'Load older events'}
+          </button>
+          <span class="soft small">{count(rows.length)} shown</span>
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** What is kept of the past, page by page, newest first. */
+function usePast(q: string, type: string) {
+  const [events, setEvents] = useState<RouterEvent[]>([]);
+  const [before, setBefore] = useState<string | null>(null);
+  const [keptSince, setKeptSince] = useState<string | null>(null);
+  const [trouble, setTrouble] = useState<string>();
+  const [isBusy, setBusy] = useState(false);
+  const query = new URLSearchParams({
+    limit: String(pageSize),
+    ...(q.trim() && { q: q.trim() }),
+    ...(type && { type }),
+  });
+  const path = `/events/search?${query}`;
+
+  useEffect(() => {
+    let isCurrent = true;
+    // A search for every letter would be too many.
+    const timer = setTimeout(async () => {
+      try {
+        const page = await ask<EventPage>(path);
+        if (!isCurrent) return;
+        setEvents(page.events);
+        setBefore(page.before);
+        setKeptSince(page.kept_since);
+        setTrouble(undefined);
+      } catch (error) {
+        if (isCurrent && !(error instanceof ApiError && error.isAbsent)) setTrouble(sentenceOf(error));
+      }
+    }, 250);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [path]);
+
+  const more = async () => {
+    if (before === null) return;
+    setBusy(true);
+    try {
+      const page = await ask<EventPage>(`${path}&before=${encodeURIComponent(before)}`);
+      setEvents((known) => [...known, ...page.events]);
+      setBefore(page.before);
+    } catch (error) {
+      setTrouble(sentenceOf(error));
+    }
+    setBusy(false);
+  };
+  return { events, before, keptSince, trouble, isBusy, more };
+}

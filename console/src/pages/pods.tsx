@@ -1,0 +1,246 @@
+/** Every pod: found by name, state or tier, and taken out of service without cutting a call. */
+import { useMemo } from 'preact/hooks';
+import { useAsked } from '../live/use-asked';
+import { useLive, useTopics } from '../live/use-live';
+import { addressOf, go, type Route, refine } from '../routes';
+import type { EventPage, Pod } from '../shapes';
+import { DrainButton, DrainProgress } from '../ui/drain';
+import { EventText } from '../ui/event-line';
+import {
+  CallLink,
+  Choices,
+  Countdown,
+  Empty,
+  Note,
+  Panel,
+  PodMark,
+  PoolChip,
+  Search,
+  Time,
+} from '../ui/parts';
+import { tally } from '../ui/pool-picture';
+import { type Column, Table } from '../ui/table';
+import {
+  collator,
+  count,
+  eventName,
+  type PodState,
+  podStates,
+  poolName,
+  stateOf,
+  stateText,
+  stateWords,
+  toneOf,
+} from '../words';
+
+const nextLease = (pod: Pod) =>
+  pod.leases.reduce<string | null>(
+    (first, { lease_expires_at: at }) => (at !== null && (first === null || at < first) ? at : first),
+    null,
+  );
+
+export function PodsPage({ route }: { route: Route }) {
+  useTopics('pods');
+  const version = useLive((state) => state.fleetVersion);
+  const pods = useLive((state) => state.pods);
+  const isKnown = useLive((state) => state.known.has('pods'));
+  const query = Object.fromEntries(route.query);
+  const { q = '', state = '', tier = '' } = query;
+  const filter = (change: Record<string, string>) =>
+    refine(addressOf('pods', route.item, { ...query, ...change }));
+
+  // The map changes in place, the version tells.
+  const found = useMemo(() => {
+    const words = q.trim().toLowerCase();
+    return [...pods.values()].filter(
+      (pod) =>
+        (tier === '' || pod.tier === tier) &&
+        (words === '' ||
+          pod.pod_name.includes(words) ||
+          stateText(pod).toLowerCase().includes(words) ||
+          pod.leases.some((lease) => lease.call_sid.toLowerCase().includes(words))),
+    );
+  }, [pods, version, q, tier]);
+  const counts = tally(found);
+  const rows = useMemo(
+    () => (state === '' ? found : found.filter((pod) => stateOf(pod) === state)),
+    [found, state],
+  );
+  // The map changes in place, the version tells.
+  const tiers = useMemo(
+    () => [...new Set([...pods.values()].map((pod) => pod.tier))].sort(collator.compare),
+    [pods, version],
+  );
+  const close = () => go(addressOf('pods', undefined, query));
+
+  const columns: Column<Pod>[] = [
+    {
+      head: 'Pod',
+      width: 'minmax(110px, 1.6fr)',
+      narrow: 'minmax(0, 1.3fr)',
+      sort: (pod) => pod.pod_name,
+      cell: (pod) => (
+        <a class="link mono" href={addressOf('pods', pod.pod_name, query)}>
+          {pod.pod_name}
+        </a>
+      ),
+    },
+    {
+      head: 'Pool',
+      width: 'minmax(84px, 1fr)',
+      sort: (pod) => pod.tier,
+      cell: (pod) => <PoolChip pool={pod.tier} />,
+    },
+    {
+      head: 'State',
+      width: 'minmax(112px, 1fr)',
+      narrow: 'minmax(0, 1fr)',
+      sort: (pod) => podStates.indexOf(stateOf(pod)),
+      cell: (pod) => <PodMark pod={pod} />,
+    },
+    {
+      head: 'Calls',
+      width: '60px',
+      narrow: '38px',
+      numeric: true,
+      sort: (pod) => pod.leases.length,
+      cell: (pod) => (pod.leases.length === 0 ? <span class="soft">0</span> : pod.leases.length),
+    },
+    {
+      head: 'Lease ends in',
+      width: 'minmax(92px, 0.8fr)',
+      sort: (pod) => nextLease(pod) ?? '9',
+      cell: (pod) =>
+        pod.leases.length === 0 ? <span class="soft">–</span> : <Countdown until={nextLease(pod)} />,
+    },
+    { head: 'Action', width: '92px', narrow: '78px', cell: (pod) => <DrainButton pod={pod} /> },
+  ];
+
+  return (
+    <div class="page full">
+      <div class="row">
+        <Search
+          label="Search pods"
+          placeholder="Name of a pod or id of a call"
+          value={q}
+          onInput={(text) => filter({ q: text })}
+        />
+        <Choices
+          label="State"
+          value={state}
+          onChange={(value) => filter({ state: value })}
+          options={[
+            { value: '', text: 'All', n: found.length },
+            ...podStates.map((one: PodState) => ({
+              value: one as string,
+              text: stateWords[one],
+              n: counts[one],
+            })),
+          ]}
+        />
+        <select
+          class="field"
+          aria-label="Pool"
+          value={tier}
+          onChange={(event) => filter({ tier: event.currentTarget.value })}
+        >
+          <option value="">All pools</option>
+          {tiers.map((name) => (
+            <option key={name} value={name}>
+              {name.startsWith('merchant:') ? `${poolName(name)} (merchant)` : name}
+            </option>
+          ))}
+        </select>
+      </div>
+      <DrainProgress />
+      <div class="with-panel" data-open={route.item === undefined ? undefined : ''}>
+        <Table
+          label="Pods"
+          columns={columns}
+          rows={rows}
+          keyOf={(pod) => pod.pod_name}
+          selected={route.item}
+          sortedBy={0}
+          empty={
+            !isKnown ? (
+              <Empty icon="pods" title="Reading pods…" />
+            ) : pods.size === 0 ? (
+              <Empty icon="pods" title="No pod is known">
+                The leader registers what the source names. See <code>POD_SOURCE</code>, and{' '}
+                <code>smart-router doctor</code>.
+              </Empty>
+            ) : (
+              <Empty icon="search" title="No pod matches">
+                Of {count(pods.size)} pods none fits the search and the filters.
+              </Empty>
+            )
+          }
+        />
+        {route.item !== undefined && <PodPanel name={route.item} onClose={close} />}
+      </div>
+    </div>
+  );
+}
+
+function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
+  const pod = useLive((state) => state.pods.get(name));
+  const isKnown = useLive((state) => state.known.has('pods'));
+  const past = useAsked<EventPage>(`/events/search?pod=${encodeURIComponent(name)}&limit=50`);
+  return (
+    <Panel label={`Pod ${name}`} title={<span class="mono">{name}</span>} onClose={onClose}>
+      {pod ? (
+        <>
+          <div class="row">
+            <PodMark pod={pod} />
+            <PoolChip pool={pod.tier} />
+            <DrainButton pod={pod} />
+          </div>
+          <dl class="pairs">
+            {pod.draining_until && (
+              <>
+                <dt>Drains until</dt>
+                <dd>
+                  <Time at={pod.draining_until} />
+                </dd>
+              </>
+            )}
+            <dt>UID</dt>
+            <dd class="mono">{pod.uid || '–'}</dd>
+          </dl>
+          <section class="stack">
+            <h3>{pod.leases.length === 0 ? 'No call' : 'Calls'}</h3>
+            {pod.leases.map((lease) => (
+              <div class="row" key={lease.call_sid}>
+                <CallLink sid={lease.call_sid} />
+                <span class="soft small">
+                  lease ends in <Countdown until={lease.lease_expires_at} />
+                </span>
+              </div>
+            ))}
+          </section>
+        </>
+      ) : (
+        isKnown && <Note>There is no pod of this name now. What is kept of it is below.</Note>
+      )}
+      <section class="stack">
+        <h3>What happened to it</h3>
+        {past.trouble && <Note tone="bad">{past.trouble}</Note>}
+        {past.isAbsent && <p class="soft small">This router cannot search events.</p>}
+        {past.value?.events.length === 0 && <p class="soft small">Nothing that is still kept.</p>}
+        <ol class="line">
+          {past.value?.events.map((event) => (
+            <li key={event.id} data-tone={toneOf(event.type)}>
+              <b>{eventName(event.type)}</b>{' '}
+              <span class="soft small">
+                <Time at={event.at} />
+              </span>
+              <div class="small">
+                <EventText event={event} without="pod" />
+              </div>
+            </li>
+          ))}
+        </ol>
+      </section>
+    </Panel>
+  );
+}

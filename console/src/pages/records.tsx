@@ -1,0 +1,300 @@
+/** Records of the team's own tables: how far each workflow is, what is stuck, and bringing it back by hand. */
+import { useMemo, useState } from 'preact/hooks';
+import { useAsked } from '../live/use-asked';
+import { useLive, useTopics } from '../live/use-live';
+import { addressOf, type Route, refine } from '../routes';
+import type { HandledRecord, History, WorkflowNumbers } from '../shapes';
+import { durationText } from '../time';
+import { HandleDialog, type Handling } from '../ui/handle-records';
+import { Chip, Empty, Note } from '../ui/parts';
+import { Spark } from '../ui/spark';
+import { type Column, Table } from '../ui/table';
+import { count, figure, plural, spaced } from '../words';
+
+export function RecordsPage({ route }: { route: Route }) {
+  useTopics('history');
+  const asked = useAsked<{ workflows: WorkflowNumbers[] }>('/records');
+  const state = useLive(({ status }) => status?.records);
+  const history = useLive((live) => live.history);
+  const workflows = asked.value?.workflows;
+  const chosen =
+    route.query.get('workflow') ?? workflows?.find(({ stuck }) => stuck > 0)?.name ?? workflows?.[0]?.name;
+  const choose = (workflow: string) => refine(addressOf('records', undefined, { workflow }));
+  const [handling, setHandling] = useState<Handling>();
+
+  if (workflows?.length === 0) {
+    return (
+      <div class="page">
+        <section class="card">
+          <Empty icon="records" title="This router has no records">
+            With <code>DATABASE_URL</code> set it claims, processes and recovers rows of your own PostgreSQL
+            tables. See docs/records.md.
+          </Empty>
+        </section>
+      </div>
+    );
+  }
+  return (
+    <div class="page">
+      {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
+      {state?.error && <Note tone="bad">{state.error}</Note>}
+      {state?.paused && <Note tone="warn">Nothing is claimed: sessions of the database fail.</Note>}
+      {state?.braked && (
+        <Note tone="warn">Most workers fell silent at once, and nothing is taken from them yet.</Note>
+      )}
+      <div class="two">
+        {workflows?.map((workflow) => (
+          <WorkflowCard
+            key={workflow.name}
+            workflow={workflow}
+            history={history}
+            isChosen={workflow.name === chosen}
+            onChoose={() => choose(workflow.name)}
+            onRetry={() => setHandling({ what: 'retry', workflow: workflow.name })}
+          />
+        ))}
+      </div>
+      {chosen !== undefined && <Stuck key={chosen} workflow={chosen} onHandle={setHandling} />}
+      {handling && (
+        <HandleDialog
+          handling={handling}
+          onClose={() => {
+            setHandling(undefined);
+            asked.again();
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+interface CardProps {
+  workflow: WorkflowNumbers;
+  history: History | undefined;
+  isChosen: boolean;
+  onChoose: () => void;
+  onRetry: () => void;
+}
+
+function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardProps) {
+  const { name, oldest_queued_seconds: oldest, oldest_stuck_seconds: stuckFor } = workflow;
+  const points = useMemo(
+    () => (history?.points ?? []).filter((point) => point.records?.[name] !== undefined),
+    [history, name],
+  );
+  const chart = useMemo(
+    () => ({
+      times: points.map((point) => Date.parse(point.at) / 1000),
+      lines: [points.map((point) => point.records?.[name]?.completed ?? null)],
+    }),
+    [points, name],
+  );
+  const rate = points.at(-1)?.records?.[name]?.completed;
+  return (
+    <section class="card flow" aria-label={`Workflow ${name}`}>
+      <header class="row">
+        <h2>{name}</h2>
+        {workflow.stuck > 0 ? (
+          <Chip tone="bad" icon="warning">
+            {plural(workflow.stuck, 'record')} stuck
+          </Chip>
+        ) : (
+          <Chip tone="good" icon="check">
+            nothing stuck
+          </Chip>
+        )}
+      </header>
+      <dl class="flow-numbers">
+        <NumberOf
+          name="Queued"
+          n={workflow.queued}
+          note={oldest === null ? '' : `oldest ${durationText(oldest)}`}
+        />
+        <NumberOf
+          name="Processing"
+          n={workflow.processing}
+          note={
+            workflow.processing_p99_seconds === null ? '' : `p99 ${figure(workflow.processing_p99_seconds)} s`
+          }
+        />
+        <NumberOf
+          name="Stuck"
+          n={workflow.stuck}
+          bad={workflow.stuck > 0}
+          note={[
+            stuckFor !== null && `oldest ${durationText(stuckFor)}`,
+            (workflow.held ?? 0) > 0 && `${workflow.held} for a person`,
+          ]
+            .filter(Boolean)
+            .join(', ')}
+        />
+        <NumberOf name="Failed" n={workflow.failed} />
+        <div>
+          <dt>Completed</dt>
+          <dd>
+            {figure(rate)}
+            <span class="small">a second</span>
+          </dd>
+        </div>
+      </dl>
+      {points.length > 1 && (
+        <Spark label={`${name}: records completed a second`} times={chart.times} lines={chart.lines} />
+      )}
+      {workflow.advice.map((advice) => (
+        <p class="note small" key={advice}>
+          {advice}
+        </p>
+      ))}
+      <div class="row">
+        <button type="button" class="btn small" aria-pressed={isChosen} onClick={onChoose}>
+          {isChosen ? 'Shown below' : 'Show stuck records'}
+        </button>
+        <button type="button" class="btn small" onClick={onRetry}>
+          Retry failed records…
+        </button>
+      </div>
+    </section>
+  );
+}
+
+function NumberOf({
+  name,
+  n,
+  note = '',
+  bad = false,
+}: {
+  name: string;
+  n: number;
+  note?: string;
+  bad?: boolean;
+}) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd class={bad ? 'tone-bad' : ''}>
+        {count(n)}
+        <span class="small">{note}</span>
+      </dd>
+    </div>
+  );
+}
+
+const outcomes: Record<string, string> = {
+  requeued: 'queued again',
+  failed: 'marked failed',
+  held: 'left for a person',
+};
+
+function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: Handling) => void }) {
+  const asked = useAsked<{ total: number; records: HandledRecord[] }>(
+    `/records/${encodeURIComponent(workflow)}/stuck?limit=1000`,
+  );
+  const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
+  const records = asked.value?.records ?? [];
+  const ids = records.map(({ id }) => id).filter((id) => picked.has(id));
+  const pick = (id: string, isOn: boolean) => {
+    const next = new Set(picked);
+    if (isOn) next.add(id);
+    else next.delete(id);
+    setPicked(next);
+  };
+  const columns: Column<HandledRecord>[] = [
+    {
+      head: '',
+      width: '22px',
+      narrow: '22px',
+      cell: ({ id }) => (
+        <input
+          type="checkbox"
+          aria-label={`Choose record ${id}`}
+          checked={picked.has(id)}
+          onChange={(event) => pick(id, event.currentTarget.checked)}
+        />
+      ),
+    },
+    {
+      head: 'Record',
+      width: 'minmax(90px, 0.8fr)',
+      narrow: 'minmax(0, 0.8fr)',
+      sort: ({ id }) => id,
+      cell: ({ id }) => <span class="mono">{id}</span>,
+    },
+    {
+      head: 'Stuck for',
+      width: '110px',
+      narrow: '92px',
+      sort: ({ stuck_seconds }) => stuck_seconds ?? 0,
+      cell: ({ stuck_seconds }) => (stuck_seconds === null ? '–' : durationText(stuck_seconds)),
+    },
+    {
+      head: 'Why',
+      width: '120px',
+      narrow: '88px',
+      sort: ({ reason }) => reason,
+      cell: ({ reason }) => spaced(reason),
+    },
+    {
+      head: 'Worker',
+      width: 'minmax(100px, 1fr)',
+      sort: ({ worker }) => worker ?? '',
+      cell: ({ worker }) => <span class="mono">{worker ?? '–'}</span>,
+    },
+    {
+      head: 'Last note',
+      width: 'minmax(140px, 1.8fr)',
+      cell: ({ trace }) => <span title={trace ?? undefined}>{trace ?? <span class="soft">none</span>}</span>,
+    },
+    {
+      head: 'Resets',
+      width: '60px',
+      numeric: true,
+      sort: ({ resets }) => resets,
+      cell: ({ resets }) => resets,
+    },
+    { head: 'Recovery would', width: '140px', cell: ({ outcome }) => outcomes[outcome] ?? outcome },
+  ];
+  return (
+    <section class="stack" aria-labelledby="stuck">
+      <div class="row">
+        <h2 id="stuck">Stuck in {workflow}</h2>
+        <span class="soft small">{asked.value ? plural(asked.value.total, 'record') : ''}</span>
+        <div class="row end grow">
+          <button
+            type="button"
+            class="btn"
+            disabled={ids.length === 0}
+            onClick={() => onHandle({ what: 'reset', workflow, ids })}
+          >
+            {ids.length === 0 ? 'Reset chosen…' : `Reset ${plural(ids.length, 'record')}…`}
+          </button>
+          <button
+            type="button"
+            class="btn primary"
+            disabled={records.length === 0}
+            onClick={() => onHandle({ what: 'reset', workflow })}
+          >
+            Reset all stuck…
+          </button>
+        </div>
+      </div>
+      {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
+      <div class="stuck-table">
+        <Table
+          label={`Stuck records of ${workflow}`}
+          columns={columns}
+          rows={records}
+          keyOf={({ id }) => id}
+          empty={
+            asked.value ? (
+              <Empty icon="check" title="Nothing is stuck">
+                Every record in Processing has a worker that is alive.
+              </Empty>
+            ) : (
+              <Empty icon="records" title="Reading…" />
+            )
+          }
+        />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,54 @@
+/** Addresses inside the console: `#/pods/gold-2?tier=gold`. The browser's back button and bookmarks work. */
+import { useEffect, useState } from 'preact/hooks';
+
+export const pageNames = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'] as const;
+export type PageName = (typeof pageNames)[number];
+
+export interface Route {
+  page: PageName;
+  /** What is open in the side panel. */
+  item: string | undefined;
+  query: URLSearchParams;
+}
+
+export function parseRoute(hash: string): Route {
+  const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
+  const [page = '', ...rest] = path.split('/');
+  const known = pageNames.find((name) => name === page) ?? 'overview';
+  const item = rest.join('/');
+  return { page: known, item: item === '' ? undefined : decode(item), query: new URLSearchParams(query) };
+}
+
+export function addressOf(page: PageName, item?: string, query: Record<string, string> = {}): string {
+  const filled = Object.entries(query).filter(([, value]) => value !== '');
+  const search = filled.length > 0 ? `?${new URLSearchParams(filled)}` : '';
+  return `#/${page}${item === undefined ? '' : `/${encodeURIComponent(item)}`}${search}`;
+}
+
+export function go(address: string): void {
+  location.hash = address;
+}
+
+/** The same page with other filters: no new entry in the history for every letter typed. */
+export function refine(address: string): void {
+  history.replaceState(null, '', address);
+  dispatchEvent(new HashChangeEvent('hashchange'));
+}
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(() => parseRoute(location.hash));
+  useEffect(() => {
+    const changed = () => setRoute(parseRoute(location.hash));
+    addEventListener('hashchange', changed);
+    return () => removeEventListener('hashchange', changed);
+  }, []);
+  return route;
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

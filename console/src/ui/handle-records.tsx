@@ -1,0 +1,149 @@
+/** Reset and retry: always a dry run first, whose result is what is then confirmed. */
+import { useEffect, useState } from 'preact/hooks';
+import { ask, sentenceOf } from '../api';
+import type { Handled } from '../shapes';
+import { durationText } from '../time';
+import { plural, spaced } from '../words';
+import { Dialog, Note } from './parts';
+import { tell } from './telling';
+
+export interface Handling {
+  what: 'reset' | 'retry';
+  workflow: string;
+  /** Undefined: all that is stuck; a retry asks for them. */
+  ids?: readonly string[];
+}
+
+const mostIds = 1000;
+const mostShown = 100;
+
+export function HandleDialog({ handling, onClose }: { handling: Handling; onClose: () => void }) {
+  const { what, workflow } = handling;
+  const [text, setText] = useState('');
+  const [dryRun, setDryRun] = useState<Handled>();
+  const [trouble, setTrouble] = useState<string>();
+  const [isBusy, setBusy] = useState(false);
+  const asksForIds = what === 'retry' && handling.ids === undefined;
+  const ids = asksForIds ? [...new Set(text.split(/[\s,;]+/).filter(Boolean))] : handling.ids;
+
+  const send = async (dry_run: boolean) => {
+    setBusy(true);
+    setTrouble(undefined);
+    try {
+      const path = `/records/${encodeURIComponent(workflow)}/${what}`;
+      const result = await ask<Handled>(path, { method: 'POST', body: { dry_run, ...(ids ? { ids } : {}) } });
+      if (dry_run) setDryRun(result);
+      else {
+        tell(`${workflow}: ${summaryOf(result)}.`);
+        onClose();
+      }
+    } catch (error) {
+      setTrouble(sentenceOf(error));
+    }
+    setBusy(false);
+  };
+  // Once, when it opens.
+  useEffect(() => {
+    if (!asksForIds) void send(true);
+  }, []);
+
+  const changes = dryRun === undefined ? 0 : dryRun.requeued + dryRun.failed;
+  const title =
+    what === 'reset' ? `Reset stuck records of ${workflow}` : `Retry failed records of ${workflow}`;
+  return (
+    <Dialog title={title} wide onClose={onClose}>
+      <div class="stack">
+        {asksForIds && (
+          <label class="label" for="retry-ids">
+            Ids of failed records, one a line or with commas between
+            <textarea
+              id="retry-ids"
+              class="field"
+              value={text}
+              onInput={(event) => {
+                setText(event.currentTarget.value);
+                setDryRun(undefined);
+              }}
+            />
+          </label>
+        )}
+        {trouble && <Note tone="bad">{trouble}</Note>}
+        {dryRun && (
+          <>
+            <Note tone={changes > 0 ? 'good' : 'warn'}>
+              <b>Dry run, nothing has changed.</b> Applied now: {summaryOf(dryRun)}.
+            </Note>
+            <DryRunTable result={dryRun} />
+          </>
+        )}
+        {!dryRun && isBusy && <p role="status">Looking what would happen…</p>}
+        <div class="row end">
+          <button type="button" class="btn" onClick={onClose}>
+            Cancel
+          </button>
+          {dryRun === undefined ? (
+            <button
+              type="button"
+              class="btn primary"
+              disabled={isBusy || ids?.length === 0 || (ids?.length ?? 0) > mostIds}
+              onClick={() => send(true)}
+            >
+              Dry run
+            </button>
+          ) : (
+            <button
+              type="button"
+              class="btn primary"
+              disabled={isBusy || changes === 0}
+              onClick={() => send(false)}
+            >
+              {what === 'reset' ? `Reset ${plural(changes, 'record')}` : `Retry ${plural(changes, 'record')}`}
+            </button>
+          )}
+        </div>
+      </div>
+    </Dialog>
+  );
+}
+
+function summaryOf({ requeued, failed, held, skipped }: Handled): string {
+  const parts = [
+    requeued > 0 && `${plural(requeued, 'record')} queued again`,
+    failed > 0 && `${failed} marked failed`,
+    held > 0 && `${held} left for a person`,
+    skipped > 0 && `${skipped} left alone`,
+  ].filter(Boolean);
+  return parts.length > 0 ? parts.join(', ') : 'there is nothing to do';
+}
+
+function DryRunTable({ result }: { result: Handled }) {
+  if (result.records.length === 0) return null;
+  const shown = result.records.slice(0, mostShown);
+  return (
+    <div class="scroll-box" tabIndex={0} role="region" aria-label="What the dry run found">
+      <table class="plain-table">
+        <thead>
+          <tr>
+            <th scope="col">Record</th>
+            <th scope="col">Outcome</th>
+            <th scope="col">Why</th>
+            <th scope="col">Stuck for</th>
+            <th scope="col">Last note</th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((record) => (
+            <tr key={record.id}>
+              <td class="mono long">{record.id}</td>
+              <td>{spaced(record.outcome)}</td>
+              <td>{spaced(record.reason)}</td>
+              <td>{record.stuck_seconds === null ? '–' : durationText(record.stuck_seconds)}</td>
+              <td class="long">{record.trace ?? ''}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {result.total > shown.length && <p class="soft small">and {result.total - shown.length} more</p>}
+    </div>
+  );
+}

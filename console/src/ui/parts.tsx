@@ -1,0 +1,250 @@
+/** Small parts that many pages use. */
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { addressOf } from '../routes';
+import type { Pod, Skipped } from '../shapes';
+import { clockText, durationText, useSeconds } from '../time';
+import { isMerchantPool, poolName, stateOf, stateText, type Tone } from '../words';
+import { Icon, type IconName } from './icons';
+
+/** A moment, in the viewer's zone; the exact one is in the title. */
+export function Time({ at }: { at: string }) {
+  return (
+    <time dateTime={at} title={at}>
+      {clockText(at)}
+    </time>
+  );
+}
+
+/** How long ago, counted on. */
+export function Age({ since }: { since: string }) {
+  const now = useSeconds();
+  return (
+    <time dateTime={since} title={since}>
+      {durationText((now - Date.parse(since)) / 1000)}
+    </time>
+  );
+}
+
+/** How long a lease still holds; the last ten seconds stand out, in words too. */
+export function Countdown({ until }: { until: string | null }) {
+  const now = useSeconds();
+  if (until === null) return <span class="soft">…</span>;
+  const seconds = (Date.parse(until) - now) / 1000;
+  const tone = seconds <= 0 ? 'tone-bad' : seconds < 10 ? 'tone-warn' : '';
+  return (
+    <time dateTime={until} title={until} class={tone}>
+      {seconds <= 0 ? `overdue ${durationText(-seconds)}` : durationText(seconds)}
+    </time>
+  );
+}
+
+export function Chip({
+  tone,
+  children,
+  icon,
+}: {
+  tone?: Tone;
+  children: ComponentChildren;
+  icon?: IconName;
+}) {
+  return (
+    <span class="chip" data-tone={tone}>
+      {icon && <Icon name={icon} />}
+      {children}
+    </span>
+  );
+}
+
+export function PoolChip({ pool }: { pool: string }) {
+  const merchant = isMerchantPool(pool);
+  return (
+    <span class="chip" data-is={merchant ? 'merchant' : undefined} title={pool}>
+      {merchant && <Icon name="star" />}
+      {poolName(pool)}
+      {merchant && <span class="hidden-visually">, a merchant’s own pool</span>}
+    </span>
+  );
+}
+
+/** The pools a call tries, in order, and what is left out and why. */
+export function Chain({ chain, skipped = [] }: { chain: readonly string[]; skipped?: readonly Skipped[] }) {
+  if (chain.length === 0 && skipped.length === 0) return <span class="soft">no pool</span>;
+  return (
+    <span class="chain">
+      {chain.map((pool, index) => (
+        <>
+          {index > 0 && <i aria-hidden="true">→</i>}
+          <PoolChip pool={pool} />
+        </>
+      ))}
+      {skipped.map(({ step, reason }) => (
+        <span class="soft small">
+          {' '}
+          ({step} skipped: {reason})
+        </span>
+      ))}
+    </span>
+  );
+}
+
+export function PodMark({ pod }: { pod: Pod }) {
+  const state = stateOf(pod);
+  return (
+    <span class="mark">
+      <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
+      {stateText(pod)}
+    </span>
+  );
+}
+
+export const PodLink = ({ name }: { name: string }) => (
+  <a class="link mono" href={addressOf('pods', name)}>
+    {name}
+  </a>
+);
+
+export const CallLink = ({ sid }: { sid: string }) => (
+  <a class="link mono" href={addressOf('calls', sid)}>
+    {sid}
+  </a>
+);
+
+export function Empty({
+  icon,
+  title,
+  children,
+}: {
+  icon: IconName;
+  title: string;
+  children?: ComponentChildren;
+}) {
+  return (
+    <div class="empty">
+      <Icon name={icon} />
+      <b>{title}</b>
+      {children && <p>{children}</p>}
+    </div>
+  );
+}
+
+export function Note({ tone, children }: { tone?: Tone; children: ComponentChildren }) {
+  return (
+    <div class="note" data-tone={tone} role={tone === 'bad' ? 'alert' : undefined}>
+      {children}
+    </div>
+  );
+}
+
+interface SearchProps {
+  label: string;
+  placeholder: string;
+  value: string;
+  onInput: (value: string) => void;
+  onEnter?: () => void;
+}
+
+/** The one field that `/` jumps to. */
+export function Search({ label, placeholder, value, onInput, onEnter }: SearchProps) {
+  return (
+    <div class="search">
+      <Icon name="search" />
+      <input
+        class="field"
+        type="search"
+        data-search
+        aria-label={label}
+        placeholder={placeholder}
+        value={value}
+        maxLength={256}
+        autocomplete="off"
+        spellcheck={false}
+        onInput={(event) => onInput(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === 'Enter') onEnter?.();
+          if (event.key === 'Escape') event.currentTarget.blur();
+        }}
+      />
+      {value === '' && <kbd aria-hidden="true">/</kbd>}
+    </div>
+  );
+}
+
+interface ChoicesProps<T extends string> {
+  label: string;
+  value: T;
+  options: readonly { value: T; text: ComponentChildren; n?: number }[];
+  onChange: (value: T) => void;
+}
+
+export function Choices<T extends string>({ label, value, options, onChange }: ChoicesProps<T>) {
+  return (
+    <fieldset class="choices bare">
+      <legend class="hidden-visually">{label}</legend>
+      {options.map((option) => (
+        <button type="button" aria-pressed={option.value === value} onClick={() => onChange(option.value)}>
+          {option.text}
+          {option.n !== undefined && <span class="n">{option.n}</span>}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+/** A modal dialog of the browser's own: it keeps the focus, and Escape closes it. */
+export function Dialog(props: {
+  title: string;
+  wide?: boolean;
+  onClose: () => void;
+  children: ComponentChildren;
+}) {
+  const ref = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      class={props.wide ? 'wide' : undefined}
+      aria-label={props.title}
+      onClose={props.onClose}
+      onCancel={props.onClose}
+    >
+      <h2>{props.title}</h2>
+      {props.children}
+    </dialog>
+  );
+}
+
+/** What may be wider than the screen, and can then be scrolled by keyboard too. */
+export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <section class="scroll-x" tabIndex={0} aria-label={label}>
+      {children}
+    </section>
+  );
+}
+
+/** The panel at the side of a table. */
+export function Panel(props: {
+  title: ComponentChildren;
+  label: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}) {
+  return (
+    <aside class="panel" aria-label={props.label}>
+      <header>
+        <h2>{props.title}</h2>
+        <button type="button" class="btn icon small" aria-label="Close" onClick={props.onClose}>
+          <Icon name="close" />
+        </button>
+      </header>
+      {props.children}
+    </aside>
+  );
+}

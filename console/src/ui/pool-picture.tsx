@@ -1,0 +1,204 @@
+/**
+ * Every pool as a picture of its pods: one cell each. A cell's shape says the same as its colour: empty is free, filled
+ * is busy (as high as its load), striped drains, dashed with a cross takes no calls.
+ */
+import { memo } from 'preact/compat';
+import { useMemo, useState } from 'preact/hooks';
+import { useLive } from '../live/use-live';
+import { addressOf, go } from '../routes';
+import type { Pod, Pool } from '../shapes';
+import {
+  collator,
+  count,
+  isMerchantPool,
+  type PodState,
+  plural,
+  podStates,
+  poolName,
+  stateOf,
+  stateText,
+  stateWords,
+} from '../words';
+import { Countdown, Empty } from './parts';
+
+/** Beyond this a cell is too small to point at, and a bar says it better. */
+const mostCells = 1500;
+
+interface PoolView {
+  name: string;
+  pool: Pool;
+  pods: Pod[];
+}
+
+export function PoolPictures() {
+  const version = useLive((state) => state.fleetVersion);
+  const pods = useLive((state) => state.pods);
+  const pools = useLive((state) => state.status?.pools);
+  const isKnown = useLive((state) => state.known.has('pods'));
+  const [tip, setTip] = useState<{ pod: string; x: number; y: number }>();
+  // The map changes in place, the version tells.
+  const views = useMemo(() => viewsOf(pods, pools ?? {}), [pods, pools, version]);
+
+  if (!isKnown) return null;
+  if (views.length === 0) {
+    return (
+      <section class="card">
+        <Empty icon="pods" title="No pools yet">
+          Pods appear here when the leader finds them. Check <code>POD_LABEL_SELECTOR</code> and{' '}
+          <code>smart-router doctor</code> if you expected some.
+        </Empty>
+      </section>
+    );
+  }
+  const cellOf = (target: EventTarget | null) =>
+    target instanceof HTMLElement ? target.dataset.pod : undefined;
+  const point = (event: MouseEvent) => {
+    const pod = cellOf(event.target);
+    if (pod === undefined) return setTip(undefined);
+    if (tip?.pod === pod) return;
+    const { left, bottom } = (event.target as HTMLElement).getBoundingClientRect();
+    setTip({ pod, x: Math.min(left, innerWidth - 310), y: bottom + 8 });
+  };
+  const open = (event: MouseEvent) => {
+    const pod = cellOf(event.target);
+    if (pod !== undefined) go(addressOf('pods', pod));
+  };
+  const tipped = tip && pods.get(tip.pod);
+  return (
+    <section class="stack" aria-label="Pools">
+      {/* biome-ignore lint/a11y: the same pods are links on the page of each pool, which the headings lead to */}
+      <div class="pools" onMouseOver={point} onMouseLeave={() => setTip(undefined)} onClick={open}>
+        {views.map((view) => (
+          <PoolCard key={view.name} {...view} />
+        ))}
+      </div>
+      <Legend />
+      {tip && tipped && (
+        <div class="tip" style={{ left: `${tip.x}px`, top: `${tip.y}px` }}>
+          <b class="mono">{tipped.pod_name}</b> {stateText(tipped)}
+          {tipped.leases.map((lease) => (
+            <div key={lease.call_sid}>
+              <span class="mono">{lease.call_sid}</span>{' '}
+              <span class="soft">
+                lease <Countdown until={lease.lease_expires_at} />
+              </span>
+            </div>
+          ))}
+        </div>
+      )}
+    </section>
+  );
+}
+
+function viewsOf(pods: ReadonlyMap<string, Pod>, pools: Record<string, Pool>): PoolView[] {
+  const byTier = new Map<string, Pod[]>();
+  for (const pod of pods.values()) {
+    const others = byTier.get(pod.tier);
+    if (others) others.push(pod);
+    else byTier.set(pod.tier, [pod]);
+  }
+  const rank = (name: string) => (isMerchantPool(name) ? 2 : pools[name]?.type === 'shared' ? 1 : 0);
+  const none: Pool = { type: 'exclusive', assigned: 0, available: 0, active_calls: 0, capacity: 0 };
+  return [...new Set([...Object.keys(pools), ...byTier.keys()])]
+    .filter((name) => name !== '')
+    .sort((a, b) => rank(a) - rank(b) || collator.compare(a, b))
+    .map((name) => ({
+      name,
+      pool: pools[name] ?? none,
+      pods: (byTier.get(name) ?? []).sort((a, b) => collator.compare(a.pod_name, b.pod_name)),
+    }));
+}
+
+export function tally(pods: readonly Pod[]): Record<PodState, number> {
+  const counts = { free: 0, busy: 0, draining: 0, blocked: 0 };
+  for (const pod of pods) counts[stateOf(pod)] += 1;
+  return counts;
+}
+
+function PoolCard({ name, pool, pods }: PoolView) {
+  const counts = tally(pods);
+  const calls = pods.reduce((sum, pod) => sum + pod.leases.length, 0);
+  const most =
+    pool.type === 'shared' && pool.assigned > 0 ? Math.max(1, Math.round(pool.capacity / pool.assigned)) : 1;
+  const words = podStates
+    .filter((state) => counts[state] > 0)
+    .map((state) => `${counts[state]} ${stateWords[state].toLowerCase()}`);
+  const label = `${poolName(name)}: ${plural(pods.length, 'pod')}, ${plural(calls, 'call')}. ${words.join(', ')}`;
+  const size = pods.length <= 48 ? 24 : pods.length <= 120 ? 20 : pods.length <= 400 ? 14 : 10;
+  const kind =
+    { exclusive: 'one call each', shared: `up to ${most} each`, gone: 'deleted tier' }[pool.type] ??
+    pool.type;
+  return (
+    <section class="card pool" aria-label={poolName(name)}>
+      <header>
+        <h2>
+          <a href={addressOf('pods', undefined, { tier: name })}>{poolName(name)}</a>
+        </h2>
+        <span class="type">{isMerchantPool(name) ? 'merchant' : kind}</span>
+      </header>
+      <p class="headline">
+        <b>{count(calls)}</b> of {count(Math.max(pool.capacity, calls))} calls
+      </p>
+      {pods.length > mostCells ? (
+        <div class="poolbar" role="img" aria-label={label}>
+          {podStates.map((state) => (
+            <div key={state} data-is={state} style={{ flex: counts[state] }} />
+          ))}
+        </div>
+      ) : pods.length === 0 ? (
+        <p class="soft small">No pod is in this pool.</p>
+      ) : (
+        <div
+          class="cells"
+          role="img"
+          aria-label={label}
+          style={{ '--size': `${size}px`, '--gap': size < 16 ? '3px' : '5px' }}
+        >
+          {pods.map((pod) => (
+            <Cell key={pod.pod_name} pod={pod} most={most} numbers={size >= 20 && most > 1} />
+          ))}
+        </div>
+      )}
+      <p class="counts">
+        {podStates
+          .filter((state) => counts[state] > 0 || state === 'free')
+          .map((state) => (
+            <span key={state}>
+              {count(counts[state])} {stateWords[state].toLowerCase()}
+            </span>
+          ))}
+      </p>
+    </section>
+  );
+}
+
+const Cell = memo(function Cell({ pod, most, numbers }: { pod: Pod; most: number; numbers: boolean }) {
+  const state = stateOf(pod);
+  const calls = pod.leases.length;
+  return (
+    <div
+      class="cell"
+      data-pod={pod.pod_name}
+      data-is={state}
+      data-calls={calls > 0 ? calls : undefined}
+      data-full={calls >= most ? '' : undefined}
+      style={{ '--load': Math.min(100, (100 * calls) / most) }}
+    >
+      {numbers && calls > 0 ? calls : ''}
+    </div>
+  );
+});
+
+function Legend() {
+  return (
+    <div class="legend">
+      {podStates.map((state) => (
+        <span class="mark" key={state}>
+          <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
+          {stateWords[state]}
+        </span>
+      ))}
+      <span>A number: calls on a shared pod</span>
+    </div>
+  );
+}

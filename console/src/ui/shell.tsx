@@ -1,0 +1,280 @@
+/** The frame: navigation, what is true of the whole router, the banner, and the page inside. */
+import type { FunctionComponent } from 'preact';
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { sentenceOf } from '../api';
+import { letters, useKeyboard } from '../keyboard';
+import { liveCalls } from '../live/live';
+import { useLive } from '../live/use-live';
+import { CallsPage } from '../pages/calls';
+import { EventsPage } from '../pages/events';
+import { OverviewPage } from '../pages/overview';
+import { PodsPage } from '../pages/pods';
+import { RecordsPage } from '../pages/records';
+import { RecoveryPage } from '../pages/recovery';
+import { TiersPage } from '../pages/tiers';
+import { addressOf, go, type PageName, pageNames, type Route, useRoute } from '../routes';
+import { signOut } from '../session';
+import type { Session } from '../shapes';
+import { type Theme, useTheme } from '../theme';
+import { clockText } from '../time';
+import { count } from '../words';
+import { Brand, Icon, type IconName } from './icons';
+import { Dialog } from './parts';
+import { say, Telling, tell } from './telling';
+
+const pages: Record<PageName, { title: string; short: string; view: FunctionComponent<{ route: Route }> }> = {
+  overview: { title: 'Overview', short: 'Overview', view: OverviewPage },
+  pods: { title: 'Pods', short: 'Pods', view: PodsPage },
+  calls: { title: 'Calls', short: 'Calls', view: CallsPage },
+  recovery: { title: 'Recovery', short: 'Recovery', view: RecoveryPage },
+  records: { title: 'Records', short: 'Records', view: RecordsPage },
+  tiers: { title: 'Merchants and tiers', short: 'Tiers', view: TiersPage },
+  events: { title: 'Events', short: 'Events', view: EventsPage },
+};
+
+export function Shell({ session, onLeave }: { session: Session; onLeave: () => Promise<void> }) {
+  const route = useRoute();
+  const [isHelpOpen, setHelpOpen] = useState(false);
+  const main = useRef<HTMLElement>(null);
+  const stale = useLive((state) => state.staleSince);
+  const { title, view: View } = pages[route.page];
+
+  const closePanel = useCallback(() => {
+    const { item, page, query } = currentRoute.current;
+    if (item !== undefined) go(addressOf(page, undefined, Object.fromEntries(query)));
+  }, []);
+  const currentRoute = useRef(route);
+  currentRoute.current = route;
+  useKeyboard(
+    useCallback(() => setHelpOpen(true), []),
+    closePanel,
+  );
+
+  useEffect(() => {
+    document.title = `${title} · Smart Router`;
+    main.current?.scrollTo(0, 0);
+  }, [title]);
+
+  const leave = async () => {
+    try {
+      await signOut();
+      await onLeave();
+    } catch (error) {
+      tell(sentenceOf(error), 'bad');
+    }
+  };
+
+  return (
+    <div class="shell">
+      <button type="button" class="btn skip" onClick={() => main.current?.focus()}>
+        Skip to the page
+      </button>
+      <nav class="side" aria-label="Pages">
+        <Brand note={session.version ? `version ${session.version}` : undefined} />
+        <div class="pages">
+          {pageNames.map((name, index) => (
+            <a
+              href={addressOf(name)}
+              aria-current={name === route.page ? 'page' : undefined}
+              title={`${pages[name].title} (${index + 1})`}
+            >
+              <Icon name={name} />
+              {pages[name].short}
+              {name === 'overview' && <AlertBadge />}
+              {name === 'calls' && <CallBadge />}
+            </a>
+          ))}
+        </div>
+        <div class="side-foot">
+          <ThemeSwitch />
+          <div class="side-links">
+            <button type="button" class="link quiet" onClick={() => setHelpOpen(true)}>
+              Keys <kbd aria-hidden="true">?</kbd>
+            </button>
+            {session.required && (
+              <button type="button" class="link quiet" onClick={leave}>
+                Sign out
+              </button>
+            )}
+          </div>
+        </div>
+      </nav>
+      <div class="body">
+        <header class="top">
+          <h1>{title}</h1>
+          <Facts>
+            {session.required && (
+              <button type="button" class="link quiet narrow-only" onClick={leave}>
+                Sign out
+              </button>
+            )}
+          </Facts>
+        </header>
+        <Banner />
+        <main
+          id="main"
+          ref={main}
+          tabIndex={-1}
+          data-stale={stale === undefined ? undefined : ''}
+          aria-label={title}
+        >
+          <View key={route.page} route={route} />
+        </main>
+      </div>
+      <Telling />
+      <Announcer />
+      {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
+    </div>
+  );
+}
+
+function AlertBadge() {
+  const n = useLive((state) => state.alerts?.length ?? 0);
+  return n === 0 ? null : (
+    <span class="badge">
+      {n}
+      <span class="hidden-visually"> alerts</span>
+    </span>
+  );
+}
+
+function CallBadge() {
+  const n = useLive(liveCalls);
+  return n === undefined || n === null ? null : (
+    <span class="badge wide-only" data-tone="plain">
+      {count(n)}
+      <span class="hidden-visually"> live</span>
+    </span>
+  );
+}
+
+function Facts({ children }: { children: preact.ComponentChildren }) {
+  const leader = useLive((state) => state.status?.leader);
+  const isKnown = useLive((state) => state.status !== undefined);
+  const stale = useLive((state) => state.staleSince !== undefined);
+  const is = stale ? 'stale' : isKnown ? 'live' : 'wait';
+  return (
+    <div class="facts">
+      {isKnown && (
+        <span class="fact-leader">
+          Leader <b>{leader ?? 'none known'}</b>
+        </span>
+      )}
+      {children}
+      <span class="live" data-is={is}>
+        {{ stale: 'Stale', live: 'Live', wait: 'Reading' }[is]}
+      </span>
+    </div>
+  );
+}
+
+function Banner() {
+  const since = useLive((state) => state.staleSince);
+  const trouble = useLive((state) => state.trouble);
+  const held = useLive((state) => state.status?.removals_held ?? 0);
+  return (
+    <div role="status" class="banners">
+      {since !== undefined && (
+        <div class="banner">
+          <Icon name="warning" />
+          <b>Stale since {clockText(since)}, reconnecting</b>
+          <span>{trouble}</span>
+        </div>
+      )}
+      {since === undefined && held > 0 && (
+        <div class="banner" data-tone="warn">
+          <Icon name="warning" />
+          <b>The removal brake holds {held === 1 ? 'one pod' : `${count(held)} pods`}</b>
+          <span>
+            They are missing from the cluster’s list. If they are really gone:{' '}
+            <code>smart-router removals confirm</code>
+          </span>
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** Says aloud what somebody who does not look must know. */
+function Announcer() {
+  const stale = useLive((state) => state.staleSince !== undefined);
+  const leader = useLive((state) => state.status?.leader);
+  const worst = useLive((state) => state.alerts?.find(({ severity }) => severity !== 'warning')?.summary);
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) say(stale ? 'What is shown is stale. Reconnecting.' : 'Live again.');
+    first.current = false;
+  }, [stale]);
+  const knownLeader = useRef<string | null | undefined>(undefined);
+  useEffect(() => {
+    if (knownLeader.current && leader && leader !== knownLeader.current) say(`${leader} leads now.`);
+    knownLeader.current = leader;
+  }, [leader]);
+  useEffect(() => {
+    if (worst !== undefined) say(`Alert: ${worst}`);
+  }, [worst]);
+  return null;
+}
+
+const themes: readonly { value: Theme; name: string; icon: IconName }[] = [
+  { value: 'system', name: 'As the system', icon: 'screen' },
+  { value: 'light', name: 'Light', icon: 'sun' },
+  { value: 'dark', name: 'Dark', icon: 'moon' },
+];
+
+function ThemeSwitch() {
+  const [theme, setTheme] = useTheme();
+  return (
+    <fieldset class="theme bare">
+      <legend class="hidden-visually">Colours</legend>
+      {themes.map(({ value, name, icon }) => (
+        <button
+          type="button"
+          aria-pressed={theme === value}
+          aria-label={name}
+          title={name}
+          onClick={() => setTheme(value)}
+        >
+          <Icon name={icon} />
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+function Help({ onClose }: { onClose: () => void }) {
+  return (
+    <Dialog title="Keys" onClose={onClose}>
+      <div class="stack">
+        <dl class="keys">
+          {pageNames.map((name, index) => (
+            <>
+              <dt>
+                <kbd>{index + 1}</kbd> or <kbd>g</kbd> <kbd>{letters[name]}</kbd>
+              </dt>
+              <dd>{pages[name].title}</dd>
+            </>
+          ))}
+          <dt>
+            <kbd>/</kbd>
+          </dt>
+          <dd>Search</dd>
+          <dt>
+            <kbd>Esc</kbd>
+          </dt>
+          <dd>Close the panel or the dialog</dd>
+          <dt>
+            <kbd>?</kbd>
+          </dt>
+          <dd>These keys</dd>
+        </dl>
+        <ThemeSwitch />
+        <form method="dialog" class="row end">
+          <button type="submit" class="btn primary">
+            Close
+          </button>
+        </form>
+      </div>
+    </Dialog>
+  );
+}

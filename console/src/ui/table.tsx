@@ -1,0 +1,126 @@
+/**
+ * A table of any length: the rows in view, a few around them, and nothing else are in the page. Every row has the same
+ * height, which makes the place of each one a multiplication.
+ */
+import type { ComponentChildren } from 'preact';
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { collator } from '../words';
+
+export interface Column<Row> {
+  head: string;
+  /** A CSS grid track. */
+  width: string;
+  /** Track on a narrow screen; without it the column is left out there. */
+  narrow?: string;
+  /** For a page that shows other columns on a narrow screen. */
+  narrowOnly?: boolean;
+  numeric?: boolean;
+  cell: (row: Row) => ComponentChildren;
+  /** With it the column can be sorted by. */
+  sort?: (row: Row) => string | number;
+}
+
+interface TableProps<Row> {
+  label: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  keyOf: (row: Row) => string;
+  selected?: string | undefined;
+  /** Index of the column, negative (minus one) for descending. Without it the rows stay as they come. */
+  sortedBy?: number;
+  /** In pixels, the same for every row. */
+  rowHeight?: number;
+  empty: ComponentChildren;
+}
+
+const around = 6;
+
+export function Table<Row>(props: TableProps<Row>) {
+  const { label, columns, rows, keyOf, selected, sortedBy, rowHeight = 44, empty } = props;
+  const [order, setOrder] = useState(sortedBy);
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const look = () => setView({ top: element.scrollTop, height: element.clientHeight });
+    const observer = new ResizeObserver(look);
+    observer.observe(element);
+    element.addEventListener('scroll', look, { passive: true });
+    return () => {
+      observer.disconnect();
+      element.removeEventListener('scroll', look);
+    };
+  }, []);
+  // Columns are made anew with every rendering.
+  const sorted = useMemo(() => sort(rows, columns, order), [rows, order]);
+  const first = Math.max(0, Math.floor(view.top / rowHeight) - around);
+  const last = Math.min(sorted.length, Math.ceil((view.top + view.height) / rowHeight) + around);
+  const tracks = {
+    '--row': `${rowHeight}px`,
+    '--columns': columns.map(({ width }) => width).join(' '),
+    '--columns-narrow': columns.flatMap(({ narrow }) => narrow ?? []).join(' '),
+  };
+  const classOf = ({ narrow, numeric }: Column<Row>, base: string) =>
+    `${base}${narrow === undefined ? ' wide-only' : ''}${numeric ? ' num' : ''}`;
+  return (
+    <div class="table" ref={box} tabIndex={0} role="region" aria-label={label} style={tracks}>
+      <div role="table" aria-label={label} aria-rowcount={sorted.length + 1}>
+        <div role="row" class="tr head" aria-rowindex={1}>
+          {columns.map((column, index) => (
+            <div
+              role="columnheader"
+              class={classOf(column, 'th')}
+              aria-sort={column.sort ? directionOf(order, index) : undefined}
+            >
+              {column.sort ? (
+                <button type="button" onClick={() => setOrder(order === index ? -index - 1 : index)}>
+                  {column.head}
+                </button>
+              ) : (
+                column.head
+              )}
+            </div>
+          ))}
+        </div>
+        <div class="rows" role="rowgroup" style={{ height: `${sorted.length * rowHeight}px` }}>
+          {sorted.slice(first, last).map((row, index) => (
+            <div
+              role="row"
+              class="tr"
+              key={keyOf(row)}
+              aria-rowindex={first + index + 2}
+              data-selected={keyOf(row) === selected ? '' : undefined}
+              style={{ top: `${(first + index) * rowHeight}px` }}
+            >
+              {columns.map((column) => (
+                <div role="cell" class={classOf(column, 'td')}>
+                  {column.cell(row)}
+                </div>
+              ))}
+            </div>
+          ))}
+        </div>
+      </div>
+      {sorted.length === 0 && empty}
+    </div>
+  );
+}
+
+function directionOf(order: number | undefined, index: number) {
+  if (order === index) return 'ascending' as const;
+  return order === -index - 1 ? ('descending' as const) : ('none' as const);
+}
+
+function sort<Row>(rows: readonly Row[], columns: readonly Column<Row>[], order: number | undefined) {
+  if (order === undefined) return rows;
+  const by = columns[order < 0 ? -order - 1 : order]?.sort;
+  if (!by) return rows;
+  const direction = order < 0 ? -1 : 1;
+  const compare = (a: string | number, b: string | number) =>
+    typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(String(a), String(b));
+  return rows
+    .map((row) => [by(row), row] as const)
+    .sort((a, b) => direction * compare(a[0], b[0]))
+    .map(([, row]) => row);
+}

@@ -1,0 +1,74 @@
+// The parts of docs/cli.md that follow from the commands themselves: the list of commands, the exit codes, and under
+// each command its usage and options. They stand between marks; everything else on the page is written by hand.
+
+/** @typedef {{ names: readonly string[], flags: string, description: string }} OptionFacts */
+/**
+ * @typedef {{ path: string, summary: string, options: readonly OptionFacts[], commands: readonly { name: string }[],
+ *   arguments: readonly { name: string, description: string }[] }} CommandFacts
+ */
+
+/** @param {string} name */
+const open = (name) => `<!-- ${name}: written by \`npm run docs\` -->`;
+/** @param {string} name */
+const close = (name) => `<!-- end of ${name} -->`;
+
+/** What every command that talks to a router takes has a section of its own. */
+const everywhere = ['--url', '--timeout', '--help'];
+
+/** @param {string} text */
+const cell = (text) => text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
+
+/** @param {readonly CommandFacts[]} tree */
+export function commandsTable(tree) {
+  const rows = tree
+    .filter(({ path, commands }) => path !== '' && commands.length === 0)
+    .map(({ path, summary }) => `| [\`${path}\`](#${path.replaceAll(' ', '-')}) | ${cell(summary)} |`);
+  return ['| command | what it does |', '|---|---|', ...rows].join('\n');
+}
+
+/** @param {Readonly<Record<string, string>>} meanings */
+export function exitCodesTable(meanings) {
+  const rows = Object.entries(meanings).map(([code, meaning]) => `| ${code} | ${cell(meaning)} |`);
+  return ['| exit code | meaning |', '|---|---|', ...rows].join('\n');
+}
+
+/** @param {CommandFacts} command */
+export function optionsTable({ options, arguments: given }) {
+  const rows = [
+    ...given.map(({ name, description }) => `| \`${name}\` | ${cell(description)} |`),
+    ...options
+      .filter(({ names }) => !names.some((name) => everywhere.includes(name)))
+      .map(({ flags, description }) => `| \`${flags}\` | ${cell(description)} |`),
+  ];
+  return ['| argument or option | meaning |', '|---|---|', ...rows].join('\n');
+}
+
+/**
+ * The page with its generated parts as they should be. A section of a command that has none yet gets one at its end.
+ * @param {string} page
+ * @param {readonly CommandFacts[]} tree
+ * @param {Readonly<Record<string, string>>} meanings
+ */
+export function withReference(page, tree, meanings) {
+  const [intro = '', ...sections] = page.split(/^(?=## )/m);
+  const parts = sections.map((section) => {
+    const title = /^## (.*)/.exec(section)?.[1] ?? '';
+    if (title === 'Exit codes') return filled(section, 'exit codes', exitCodesTable(meanings));
+    const command = tree.find(({ path }) => `\`${path}\`` === title);
+    return command ? filled(section, 'options', optionsTable(command)) : section;
+  });
+  return [filled(intro, 'commands', commandsTable(tree)), ...parts].join('');
+}
+
+/**
+ * @param {string} text
+ * @param {string} name
+ * @param {string} content
+ */
+function filled(text, name, content) {
+  const block = `${open(name)}\n${content}\n${close(name)}`;
+  const start = text.indexOf(open(name));
+  const end = text.indexOf(close(name));
+  if (start < 0 || end < start) return `${text.trimEnd()}\n\n${block}\n\n`;
+  return text.slice(0, start) + block + text.slice(end + close(name).length);
+}

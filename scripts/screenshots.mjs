@@ -1,0 +1,102 @@
+// `npm run screenshots`: every page of the console, light and dark, wide and narrow, of a running demo.
+//   npm run screenshots -- [folder] [--seconds 90] [--readme]
+// The folder is a new one in the system's place for temporary files unless it is given. The demo runs for a while first,
+// so that there is something to see. With --readme the light overview also becomes docs/images/console.png.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { chromium } from 'playwright-core';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { seconds: { type: 'string', default: '90' }, readme: { type: 'boolean', default: false } },
+});
+const folder = positionals[0] ?? mkdtempSync(join(tmpdir(), 'smart-router-screenshots-'));
+mkdirSync(folder, { recursive: true });
+
+const pages = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'];
+const sizes = [
+  { width: 1440, height: 900 },
+  { width: 390, height: 844 },
+];
+const schemes = /** @type {const} */ (['light', 'dark']);
+
+const names = ['chromium', 'chromium-browser', 'google-chrome'];
+const executablePath = (process.env.PATH ?? '')
+  .split(delimiter)
+  .flatMap((place) => names.map((name) => join(place, name)))
+  .find((path) => existsSync(path));
+if (executablePath === undefined) {
+  console.error('Chromium is not on PATH: install it first (Debian: apt-get install chromium).');
+  process.exit(1);
+}
+
+const demo = spawn(
+  process.execPath,
+  [join(root, 'bin', 'smart-router.js'), 'demo', '--headless', '--port', '0'],
+  { stdio: ['ignore', 'pipe', 'inherit'] },
+);
+const ended = once(demo, 'exit');
+try {
+  const url = await address();
+  console.log(`The demo answers at ${url}; it plays for ${values.seconds} s first.`);
+  await sleep(Number(values.seconds) * 1000);
+  const browser = await chromium.launch({
+    executablePath,
+    args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
+  });
+  for (const viewport of sizes)
+    for (const colorScheme of schemes) await shoot(browser, url, viewport, colorScheme);
+  await browser.close();
+  if (values.readme) {
+    copyFileSync(join(folder, 'overview-1440-light.png'), join(root, 'docs', 'images', 'console.png'));
+    console.log('docs/images/console.png is the light overview.');
+  }
+  console.log(`${pages.length * sizes.length * schemes.length} pictures are in ${folder}`);
+} finally {
+  demo.kill('SIGTERM');
+  await ended;
+}
+
+/** The one line that it prints when it answers. @returns {Promise<string>} */
+async function address() {
+  for await (const line of createInterface({ input: demo.stdout })) return JSON.parse(line).url;
+  throw new Error('the demo ended before it answered');
+}
+
+/**
+ * @param {import('playwright-core').Browser} browser
+ * @param {string} url
+ * @param {{ width: number, height: number }} viewport
+ * @param {'light' | 'dark'} colorScheme
+ */
+async function shoot(browser, url, viewport, colorScheme) {
+  const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce' });
+  const page = await context.newPage();
+  // The demo kills a router now and then: its connections break, and the next one is another's.
+  for (let tries = 1; ; tries++) {
+    const failure = await page.goto(url).then(
+      () => undefined,
+      (error) => error,
+    );
+    if (failure === undefined) break;
+    if (tries === 10) throw failure;
+    await sleep(1000);
+  }
+  for (const name of pages) {
+    await page.goto(`${url}/#/${name}`);
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.getByText('Reading').waitFor({ state: 'detached' });
+    // Charts and lists come with the answers of several requests.
+    await page.waitForLoadState('networkidle', { timeout: 2000 }).catch(() => {});
+    await page.screenshot({ path: join(folder, `${name}-${viewport.width}-${colorScheme}.png`) });
+  }
+  await context.close();
+}

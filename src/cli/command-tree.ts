@@ -1,0 +1,64 @@
+/** The commands as plain data, for what is made of them: completion scripts and the reference in docs/cli.md. */
+import type { Command, Option } from 'commander';
+
+export interface OptionFacts {
+  /** As it is typed: `--pool`, and perhaps `-f`. */
+  names: readonly string[];
+  /** Also with its value: `--pool <pool>`. */
+  flags: string;
+  description: string;
+  takesValue: boolean;
+  choices: readonly string[];
+}
+
+export interface CommandFacts {
+  /** `records status`; empty for the program itself. */
+  path: string;
+  summary: string;
+  options: readonly OptionFacts[];
+  arguments: readonly { name: string; description: string; choices: readonly string[]; isFile: boolean }[];
+  /** Those below it: for `records` its commands, for a command nothing. */
+  commands: readonly { name: string; summary: string }[];
+}
+
+/** The program first, then every command and group of it, in the order of the help. */
+export function commandTree(program: Command): CommandFacts[] {
+  return [factsOf(program, '', ['help']), ...below(program, [])];
+}
+
+function below(parent: Command, path: readonly string[]): CommandFacts[] {
+  return parent.commands.flatMap((command) => {
+    const own = [...path, command.name()];
+    return [factsOf(command, own.join(' ')), ...below(command, own)];
+  });
+}
+
+function factsOf(command: Command, path: string, more: readonly string[] = []): CommandFacts {
+  const help = command.createHelp();
+  return {
+    path,
+    summary: command.summary(),
+    options: help.visibleOptions(command).map(optionFacts),
+    arguments: command.registeredArguments.map((argument) => ({
+      name: argument.name(),
+      description: argument.description,
+      choices: argument.argChoices ?? [],
+      isFile: /\bfile\b/.test(argument.description),
+    })),
+    commands: [
+      ...command.commands.map((sub) => ({ name: sub.name(), summary: sub.summary() })),
+      ...more.map((name) => ({ name, summary: 'print the help of a command' })),
+    ],
+  };
+}
+
+function optionFacts(option: Option): OptionFacts {
+  return {
+    names: [option.long, option.short].filter((name) => name !== undefined && name !== null),
+    flags: option.flags,
+    description: option.description,
+    // One whose value may be left out (--wait [duration]) does not swallow the next word.
+    takesValue: option.required,
+    choices: option.argChoices ?? [],
+  };
+}

@@ -1,0 +1,144 @@
+/** `smart-router events`: what happened, and what happens. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { parseDuration } from '../../durations.js';
+import { count } from '../ages.js';
+import type { RouterApi } from '../api.js';
+import { type Cli, describeOperator, type Outcome, printOutcome, wholeNumber, withRouter } from '../cli.js';
+import { type EventFilter, follow, matches, newestId, type RouterEvent, readKept } from '../event-feed.js';
+import { eventLine, knownTypes } from '../event-line.js';
+import { readStatus } from '../lists.js';
+import { unlessAborted, untilSignal } from '../signals.js';
+import { clean } from '../table.js';
+
+type Since = { agoMs: number } | { id: string };
+
+interface Options {
+  follow?: true;
+  since?: Since;
+  type?: string[];
+  call?: string;
+  pod?: string;
+  limit?: number;
+  json?: true;
+}
+
+const usualLimit = 100;
+const mostEvents = 1_000_000;
+
+export function events(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('events'), {
+    summary: 'show what happened to calls, pods and configuration, and follow it',
+    about:
+      'Without --since the newest 100 that match, or with --follow what comes from now on. The router keeps about 10,000 events. --follow connects again by itself and goes on after the last event it has seen: none is lost or shown twice. Ctrl-C ends it, with exit code 0.',
+    json: 'print one JSON document; with --follow one for each event, each on a line of its own',
+    examples: [
+      ['events --since 10m', ''],
+      ['events --call CA1234', 'the life of one call, as far as it is kept'],
+      ['events --follow --type call_lost,no_pods', 'only bad news, as it comes'],
+      ['events --follow --json | jq -r .pod', 'for a script'],
+    ],
+  })
+    .option('-f, --follow', 'go on with what comes, until Ctrl-C')
+    .option('--since <when>', 'a time ago like 10m, or after this event id', parseSince)
+    .option('--type <types>', 'only these types, separated by commas', parseTypes)
+    .option('--call <sid>', 'only events of this call')
+    .option('--pod <name>', 'only events of this pod')
+    .option(
+      '--limit <n>',
+      'show at most so many of the newest (default: 100, with --since all)',
+      wholeNumber(1, mostEvents),
+    );
+  command.action(() =>
+    withRouter(command, cli, async (api) => {
+      const options = command.opts<Options>();
+      // One that follows has no end at which to print a document.
+      if (options.follow) await followEvents(api, cli, options);
+      else printOutcome(command, cli, await list(api, cli, options));
+    }),
+  );
+}
+
+async function list(api: RouterApi, cli: Cli, options: Options): Promise<Outcome> {
+  const { since, limit } = options;
+  const found = await readKept(api, cli.clock, filterOf(options), {
+    since: since === undefined ? '0-0' : await startOf(api, since),
+    limit: limit ?? (since === undefined ? usualLimit : mostEvents),
+  });
+  const lines = found.map((event) => `${eventLine(event, event.at, cli.screen.paint)}\n`);
+  return {
+    document: { events: found },
+    text: found.length === 0 ? 'no events\n' : `${lines.join('')}\n${count(found.length, 'event')}\n`,
+    warnings: unknownTypes(options),
+  };
+}
+
+async function followEvents(api: RouterApi, cli: Cli, options: Options): Promise<void> {
+  const { screen, clock } = cli;
+  const { since, limit, json } = options;
+  const filter = filterOf(options);
+  const show = (event: RouterEvent) =>
+    screen.out(json ? JSON.stringify(event) : eventLine(event, event.at, screen.paint));
+  const tell = (text: string) => screen.err(`${screen.paintError('yellow', 'warning:')} ${text}`);
+  for (const warning of unknownTypes(options)) tell(warning);
+  const stop = untilSignal();
+  const work = async () => {
+    // The newest first, because it is what is followed from: what comes meanwhile is not shown twice.
+    const start = await startOf(api, since);
+    const wanted = { since: since ? start : '0-0', limit: limit ?? 0 };
+    const kept = limit === undefined ? [] : await readKept(api, clock, filter, wanted);
+    for (const event of kept) show(event);
+    await follow(api, clock, {
+      since: kept.at(-1)?.id ?? start,
+      signal: stop.signal,
+      onEvent: (event) => {
+        if (matches(event, filter)) show(event);
+      },
+      onLost: (failure) =>
+        tell(failure ? `${failure.message} Trying again.` : 'connected again, and going on where it stopped'),
+      onGap: (keptSince) =>
+        tell(`the router has kept no events from before ${keptSince}: some are missing here`),
+    });
+  };
+  try {
+    await unlessAborted(stop.signal, work());
+  } finally {
+    stop.release();
+  }
+}
+
+/** An event id or milliseconds, by the router's clock. */
+async function startOf(api: RouterApi, since: Since | undefined): Promise<string> {
+  if (since && 'id' in since) return since.id;
+  const { nowMs } = await readStatus(api);
+  return since ? String(Math.max(0, Math.floor(nowMs - since.agoMs))) : newestId(api, nowMs);
+}
+
+function filterOf({ type, call, pod }: Options): EventFilter {
+  return {
+    ...(type === undefined ? {} : { types: type }),
+    ...(call === undefined ? {} : { call }),
+    ...(pod === undefined ? {} : { pod }),
+  };
+}
+
+/** Only a warning: a newer router may have types that are not known here. */
+function unknownTypes({ type = [] }: Options): string[] {
+  return type
+    .filter((name) => !knownTypes.includes(name))
+    .map((name) => `no event of type ${clean(name)} is known; known are ${knownTypes.join(', ')}`);
+}
+
+function parseSince(text: string): Since {
+  if (/^\d{10,16}(-\d{1,19})?$/.test(text) || /^0(-0)?$/.test(text)) return { id: text };
+  const agoMs = parseDuration(text);
+  if (agoMs !== undefined) return { agoMs };
+  throw new InvalidArgumentError(
+    'It must be a duration like 30s, 10m or 2h, or an event id like 1794732801279-0; 0 is everything that is kept.',
+  );
+}
+
+function parseTypes(text: string): string[] {
+  const types = text.split(',').map((name) => name.trim());
+  if (types.every((name) => /^[a-z_]{1,64}$/.test(name)) && types.length <= 32) return types;
+  throw new InvalidArgumentError('It must be names like call_lost,no_pods.');
+}

@@ -1,0 +1,261 @@
+/**
+ * One picture of `top` as lines. At 80 columns and 24 rows everything has its place; with less, what matters least goes
+ * first: the last events, then columns on the right, then the pools.
+ */
+import { clip } from '../../demo/frame.js';
+import { span } from '../ages.js';
+import type { State } from '../commands/pods.js';
+import type { RouterEvent } from '../event-feed.js';
+import { eventLine } from '../event-line.js';
+import type { Colour, Paint } from '../screen.js';
+import { clean, columnWidths, headLine, tableLine } from '../table.js';
+import { type Controls, scrolled, selectedIndex } from './controls.js';
+import { helpLines } from './help.js';
+import type { Look, Pace } from './look.js';
+import { arrange, panelOf, type Row, severityColour, timeOfDay, views } from './panels.js';
+import { type PoolUse, poolUses } from './pool-use.js';
+
+export interface Stale {
+  sinceMs: number;
+  reason: string;
+}
+
+export interface Sight {
+  url: string;
+  look: Look;
+  pace: Pace;
+  /** Newest last. */
+  events: readonly RouterEvent[];
+  stale: Stale | undefined;
+  /** The wall clock here, and the router's. */
+  nowMs: number;
+  routerNowMs: number;
+}
+
+export interface FrameOptions {
+  sight: Sight;
+  controls: Controls;
+  columns: number;
+  rows: number;
+  paint: Paint;
+  /** False: keys cannot be read, so none are offered. */
+  hasKeys: boolean;
+}
+
+export interface Frame {
+  lines: string[];
+  /** What a key is about: the rows of the current list, and how many fit. */
+  rows: readonly Row[];
+  page: number;
+}
+
+/** Fewer rows have no room for pools; fewer than the second none for the last events. */
+const poolRows = 14;
+const stripRows = 20;
+const stripLines = 4;
+
+export function frame(options: FrameOptions): Frame {
+  const { sight, controls, columns, rows, paint } = options;
+  const panel = panelOf(controls.view, sight.look, sight.events, sight.routerNowMs);
+  const state = controls.panels[controls.view];
+  const arranged = arrange(panel, state);
+  const top = [
+    ...header(sight, columns, paint),
+    ...(rows >= poolRows ? poolLines(poolUses(sight.look), Math.floor(rows / 4), columns, paint) : []),
+    ...(rows >= stripRows ? [''] : []),
+    tabs(options, arranged.length, panel.rows.length, panel.sorts[state.sort % panel.sorts.length] ?? ''),
+  ];
+  const isStrip = rows >= stripRows && ['pods', 'calls'].includes(controls.view);
+  const bottom = [...(isStrip ? strip(sight.events, paint) : []), footer(options)];
+  const room = Math.max(0, rows - top.length - bottom.length);
+  const page = Math.max(1, room - 1);
+  const list =
+    controls.mode === 'help' ? helpLines(paint).slice(0, room) : listLines(options, panel, arranged, page);
+  while (list.length < room) list.push('');
+  const lines = [...top, ...list.slice(0, room)].slice(0, Math.max(0, rows - bottom.length));
+  return {
+    lines: [...lines, ...bottom].slice(-rows).map((line) => clip(line, columns - 1)),
+    rows: arranged,
+    page,
+  };
+}
+
+function header({ url, look, pace, stale, nowMs }: Sight, columns: number, paint: Paint): string[] {
+  const { status, replicas } = look;
+  const state = stale
+    ? paint('red', 'stale')
+    : paint(status.status === 'up' ? 'green' : 'red', status.status);
+  const leader = status.leader ?? (status.is_leader ? 'this router' : 'unknown');
+  const first = [
+    paint('bold', `Smart Router ${clean(status.version)}`),
+    state,
+    ...(columns >= 60 ? [paint('cyan', clean(url))] : []),
+    paint('dim', timeOfDay(nowMs)),
+  ];
+  const second = paceParts(look, pace, paint);
+  const third = [`leader ${clean(leader)}`, `replicas ${replicas ?? '-'}`];
+  // On a narrow terminal two lines say more than one that is cut off.
+  const facts = columns >= 110 ? [[...second, ...third]] : [second, third];
+  return [
+    ` ${first.join('  ')}`,
+    ...facts.map((parts) => ` ${parts.join('   ')}`),
+    ...troubles(look, stale, nowMs, paint).map((line) => ` ${line}`),
+  ];
+}
+
+export function paceParts({ status }: Look, pace: Pace, paint: Paint): string[] {
+  const { callsPerSecond, noPodsPerSecond, p99Ms } = pace;
+  const missed = noPodsPerSecond !== null && noPodsPerSecond > 0 ? 'red' : undefined;
+  return [
+    paint('bold', `calls ${status.active_calls ?? '-'} live`),
+    `${rate(callsPerSecond)} calls/s`,
+    paint(missed, `${rate(noPodsPerSecond)} no-pods/s`),
+    `p99 ${p99Ms === null ? '-' : `${p99Ms < 10 ? p99Ms.toFixed(1) : Math.round(p99Ms)} ms`}`,
+  ];
+}
+
+const rate = (perSecond: number | null) => (perSecond === null ? '-' : perSecond.toFixed(1));
+
+/** What is wrong, one line each: nobody may have to look for it. */
+export function troubles(look: Look, stale: Stale | undefined, nowMs: number, paint: Paint): string[] {
+  const { status, alerts, listsProblem } = look;
+  const [worst, ...more] = alerts ?? [];
+  const held = status.removals_held ?? 0;
+  return [
+    ...(stale
+      ? [
+          paint(
+            'red',
+            `stale since ${timeOfDay(stale.sinceMs)} (${span(nowMs - stale.sinceMs)}), trying again: ${clean(stale.reason)}`,
+          ),
+        ]
+      : []),
+    ...(listsProblem && !stale ? [paint('red', `pods and calls are old: ${clean(listsProblem)}`)] : []),
+    ...(worst
+      ? [
+          paint(severityColour(worst.severity), `${clean(worst.severity)}: ${clean(worst.summary)}`) +
+            (more.length > 0 ? paint('dim', ` and ${more.length} more (4)`) : ''),
+        ]
+      : []),
+    ...(held > 0 && !worst ? [paint('red', `the removal brake holds ${held} of the pods`)] : []),
+  ];
+}
+
+/** Each has a mark of its own, for terminals without colours. */
+const marks: readonly (readonly [State, string, Colour])[] = [
+  ['busy', '#', 'green'],
+  ['draining', '~', 'yellow'],
+  ['blocked', 'x', 'red'],
+  ['free', '-', 'dim'],
+];
+
+export function poolLines(pools: readonly PoolUse[], most: number, columns: number, paint: Paint): string[] {
+  const shown = pools.slice(0, pools.length > most ? most - 1 : most);
+  const width = Math.min(24, Math.max(0, ...shown.map(({ name }) => name.length)));
+  const barWidth = Math.max(4, Math.min(30, columns - width - 50));
+  const lines = shown.map((pool) => {
+    const { name, states, assigned, activeCalls, capacity } = pool;
+    const counts = marks
+      .filter(([state]) => states[state] > 0 || state === 'free')
+      .map(([state, , colour]) => paint(states[state] > 0 ? colour : 'dim', `${states[state]} ${state}`));
+    const label = clean(name).slice(0, width).padEnd(width);
+    const use = `${activeCalls}/${capacity} calls`.padEnd(11);
+    return ` ${label} [${poolBar(pool, barWidth, paint)}] ${use} ${counts.join(' ')} ${paint('dim', `of ${assigned}`)}`;
+  });
+  const left = pools.length - shown.length;
+  return left > 0 ? [...lines, paint('dim', ` and ${left} more pools`)] : lines;
+}
+
+/** Every state that there is has at least one mark, if there is room for one. */
+export function poolBar({ states }: PoolUse, width: number, paint: Paint): string {
+  const total = marks.reduce((sum, [state]) => sum + states[state], 0);
+  if (total === 0) return ' '.repeat(width);
+  let room = width;
+  let left = total;
+  return marks
+    .map(([state, mark, colour]) => {
+      const pods = states[state];
+      if (pods === 0) return '';
+      const cells = left === pods ? room : Math.min(room, Math.max(1, Math.round((room * pods) / left)));
+      room -= cells;
+      left -= pods;
+      return paint(colour, mark.repeat(cells));
+    })
+    .join('');
+}
+
+function tabs(
+  { controls, sight, paint, columns }: FrameOptions,
+  shown: number,
+  all: number,
+  sort: string,
+): string {
+  const { pods, calls, alerts } = sight.look;
+  const counts = { pods: pods.length, calls: calls.length, events: undefined, alerts: alerts?.length };
+  const names = views.map((view, i) => {
+    const text = ` ${i + 1} ${view}${counts[view] === undefined ? '' : ` ${counts[view]}`} `;
+    // Brackets too: without colours it must be seen as well.
+    return view === controls.view ? paint('inverse', `[${text.trim()}]`) : paint('dim', text);
+  });
+  const { filter, reversed } = controls.panels[controls.view];
+  const by = columns >= 70 ? paint('dim', `  by ${sort}${reversed ? ', reversed' : ''}`) : '';
+  const only = filter === '' ? '' : paint('yellow', `  /${clean(filter)}: ${shown} of ${all}`);
+  return ` ${names.join(' ')}${by}${only}`;
+}
+
+function listLines(
+  { controls, columns, paint, hasKeys }: FrameOptions,
+  { columns: all, empty, rows: unfiltered }: ReturnType<typeof panelOf>,
+  rows: readonly Row[],
+  page: number,
+): string[] {
+  if (rows.length === 0)
+    return [paint('dim', `   ${unfiltered.length > 0 ? 'nothing matches the filter' : empty}`)];
+  const places = all.flatMap(({ from = 0 }, i) => (columns >= from ? [i] : []));
+  const shownColumns = places.map((i) => all[i] ?? { head: '' });
+  const cellsOf = (row: Row) => places.map((i) => row.cells[i] ?? '');
+  const panel = controls.panels[controls.view];
+  const top = scrolled(panel, rows, page);
+  // Of all rows, not of those in sight: columns that jump while one scrolls are hard to read.
+  const widths = columnWidths(shownColumns, rows.map(cellsOf));
+  const selected = hasKeys ? selectedIndex(panel, rows) : -1;
+  const plain: Paint = (_, text) => text;
+  const lines = rows.slice(top, top + page).map((row, i) => {
+    if (top + i !== selected) return `  ${tableLine(shownColumns, widths, cellsOf(row), paint)}`;
+    const line = `> ${tableLine(shownColumns, widths, cellsOf(row), plain)}`;
+    return paint('inverse', clip(line, columns - 1).padEnd(columns - 1));
+  });
+  return [`  ${headLine(shownColumns, widths, paint)}`, ...lines];
+}
+
+function strip(events: readonly RouterEvent[], paint: Paint): string[] {
+  const lines = events.slice(-stripLines).map((event) => ` ${eventLine(event, timeOfDay(event.at), paint)}`);
+  while (lines.length < stripLines) lines.push('');
+  return [paint('dim', ' last events'), ...lines];
+}
+
+function footer({ controls, paint, hasKeys }: FrameOptions): string {
+  const { mode, asked, message, view, panels } = controls;
+  if (mode === 'confirm' && asked) {
+    const what =
+      asked.deed === 'drain'
+        ? `Drain ${clean(asked.pod)}: no new calls, running ones go on?`
+        : `End the drain of ${clean(asked.pod)}: it takes calls again?`;
+    return ` ${paint('yellow', what)} ${paint('bold', 'y')} yes, any other key no`;
+  }
+  if (mode === 'filter') {
+    return ` ${paint('bold', '/')}${clean(panels[view].filter)}_  ${paint('dim', 'Enter keeps it, Esc ends it')}`;
+  }
+  if (message) return ` ${paint(message.isBad ? 'red' : 'green', clean(message.text))}`;
+  if (!hasKeys) return paint('dim', ' Ctrl-C ends it');
+  const keys = [
+    ['q', 'quit'],
+    ['Tab', 'view'],
+    ['/', 'filter'],
+    ['s', 'sort'],
+    ['d', 'drain'],
+    ['u', 'undrain'],
+    ['?', 'help'],
+  ] as const;
+  return ` ${keys.map(([key, what]) => `${paint('bold', key)} ${paint('dim', what)}`).join('  ')}`;
+}

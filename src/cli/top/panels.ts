@@ -1,0 +1,180 @@
+/** The lists of `top`: pods, calls, events, alerts. Each has rows, ways to sort them, and text that a filter finds. */
+import { age } from '../ages.js';
+import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
+import type { RouterEvent } from '../event-feed.js';
+import { eventColour, eventText, shorten } from '../event-line.js';
+import { leaseCell } from '../lease-cell.js';
+import { byText } from '../lists.js';
+import type { Colour } from '../screen.js';
+import type { Cell, Column } from '../table.js';
+import type { Alert, Look } from './look.js';
+
+export const views = ['pods', 'calls', 'events', 'alerts'] as const;
+export type View = (typeof views)[number];
+
+export interface Row {
+  /** Stays the same from look to look. */
+  id: string;
+  cells: readonly Cell[];
+  /** One for each way to sort. */
+  keys: readonly (string | number)[];
+}
+
+export interface Panel {
+  /** `from`: the narrowest terminal that has room for it. */
+  columns: readonly (Column & { from?: number })[];
+  /** Names of the ways to sort; the first is the usual one. */
+  sorts: readonly string[];
+  rows: readonly Row[];
+  empty: string;
+}
+
+export interface Arrangement {
+  filter: string;
+  sort: number;
+  reversed: boolean;
+}
+
+export const timeOfDay = (at: string | number) => new Date(at).toLocaleTimeString('en-GB');
+
+/** What needs somebody first. */
+const stateOrder = ['blocked', 'draining', 'busy', 'free'];
+const never = Number.MAX_SAFE_INTEGER;
+
+export function panelOf(view: View, look: Look, events: readonly RouterEvent[], nowMs: number): Panel {
+  if (view === 'pods') return podsPanel(look, nowMs);
+  if (view === 'calls') return callsPanel(look, nowMs);
+  return view === 'events' ? eventsPanel(events) : alertsPanel(look.alerts, nowMs);
+}
+
+function podsPanel({ pods, status }: Look, nowMs: number): Panel {
+  return {
+    columns: [
+      { head: 'POD' },
+      { head: 'POOL' },
+      { head: 'STATE' },
+      { head: 'CALLS', align: 'right', from: 50 },
+      { head: 'LEASE', from: 64 },
+      { head: 'CALL, OR WHY NOT', from: 72 },
+    ],
+    sorts: ['pool', 'name', 'state', 'calls', 'lease'],
+    empty: 'no pods',
+    rows: pods.map((pod) => {
+      const state = stateOf(pod);
+      const ends = soonest(pod);
+      const endsMs = ends === undefined ? never : Date.parse(ends);
+      return {
+        id: pod.pod_name,
+        cells: [
+          shorten(pod.pod_name),
+          pod.tier,
+          { text: state, colour: stateColours[state] },
+          `${pod.calls.length}/${callsPerPod(status.pools[pod.tier])}`,
+          leaseCell(ends, nowMs),
+          note(pod, nowMs),
+        ],
+        keys: [pod.tier, pod.pod_name, stateOrder.indexOf(state), -pod.calls.length, endsMs],
+      };
+    }),
+  };
+}
+
+function callsPanel({ calls }: Look, nowMs: number): Panel {
+  return {
+    columns: [
+      { head: 'CALL' },
+      { head: 'POD' },
+      { head: 'AGE', align: 'right', from: 50 },
+      { head: 'LEASE', from: 60 },
+      { head: 'POOL', from: 72 },
+      { head: 'MERCHANT', from: 72 },
+    ],
+    sorts: ['age', 'call', 'pod', 'pool', 'lease'],
+    empty: 'no live calls',
+    rows: calls.map((call) => ({
+      id: call.call_sid,
+      cells: [
+        shorten(call.call_sid),
+        shorten(call.pod_name),
+        age(call.allocated_at, nowMs),
+        leaseCell(call.lease_expires_at, nowMs),
+        call.source_pool,
+        call.merchant_id || '-',
+      ],
+      keys: [
+        call.allocated_at,
+        call.call_sid,
+        call.pod_name,
+        call.source_pool,
+        Date.parse(call.lease_expires_at),
+      ],
+    })),
+  };
+}
+
+function eventsPanel(events: readonly RouterEvent[]): Panel {
+  return {
+    columns: [{ head: 'TIME' }, { head: 'EVENT' }, { head: 'WHAT', from: 40 }],
+    sorts: ['time'],
+    empty: 'no events yet',
+    rows: events.toReversed().map((event, newest) => ({
+      id: event.id,
+      cells: [
+        { text: timeOfDay(event.at), colour: 'dim' },
+        { text: event.type, colour: eventColour(event.type) },
+        eventText(event),
+      ],
+      keys: [newest],
+    })),
+  };
+}
+
+export function severityColour(severity: string): Colour {
+  return severity === 'warning' ? 'yellow' : 'red';
+}
+
+function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
+  return {
+    columns: [
+      { head: 'SEVERITY' },
+      { head: 'SINCE', align: 'right' },
+      { head: 'ALERT' },
+      { head: 'WHAT', from: 50 },
+    ],
+    sorts: ['severity'],
+    empty: alerts === null ? 'this router tells no alerts' : 'no alerts',
+    rows: (alerts ?? []).map((alert, place) => ({
+      id: `${alert.name} ${alert.workflow ?? ''}`,
+      cells: [
+        { text: alert.severity, colour: severityColour(alert.severity) },
+        age(alert.since, nowMs),
+        alert.name,
+        alert.summary,
+      ],
+      keys: [place],
+    })),
+  };
+}
+
+const textOf = (cell: Cell) => (typeof cell === 'object' ? cell.text : String(cell));
+
+/** The rows that the filter leaves, in their order; equal ones by id, so that they do not dance. */
+export function arrange({ rows, sorts }: Panel, { filter, sort, reversed }: Arrangement): readonly Row[] {
+  const words = filter
+    .toLowerCase()
+    .split(' ')
+    .filter((word) => word !== '');
+  const kept = rows.filter(({ cells }) => {
+    if (words.length === 0) return true;
+    const text = cells.map(textOf).join(' ').toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+  const by = sort % sorts.length;
+  const direction = reversed ? -1 : 1;
+  return kept.sort((a, b) => direction * compare(a.keys[by], b.keys[by]) || byText(a.id, b.id));
+}
+
+function compare(a: string | number | undefined, b: string | number | undefined): number {
+  if (typeof a === 'number' && typeof b === 'number') return a - b;
+  return byText(String(a), String(b));
+}

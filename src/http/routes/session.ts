@@ -1,0 +1,106 @@
+/** Sign-in to the console, and out of it. The admin key comes here once and is kept nowhere; see sessions.ts. */
+import type { FastifyRequest } from 'fastify';
+import { AppError } from '../../errors.js';
+import { version } from '../../version.js';
+import { nameOf, noAdminKey, sessionOf } from '../auth.js';
+import * as shapes from '../console-schemas.js';
+import type { App, HttpContext } from '../context.js';
+import { secretsEqual } from '../providers/signatures.js';
+import { ErrorAnswer } from '../schemas.js';
+import { cookieHeader, sealSession } from '../sessions.js';
+import { mostFailures, SignInLimit } from '../sign-in-limit.js';
+
+export async function sessionRoutes(app: App, { config, clock }: HttpContext): Promise<void> {
+  const tags = ['console'];
+  const limit = new SignInLimit(clock);
+  const isOpen = config.apiKey === undefined && config.adminKey === undefined;
+  app.addHook('onSend', async (_, reply) => {
+    reply.header('cache-control', 'no-store');
+  });
+
+  app.post(
+    '/session',
+    {
+      config: { access: 'public', audit: { action: 'session.sign_in' } },
+      schema: {
+        tags,
+        summary: 'Sign in to the console with the admin key: the answer sets a cookie',
+        body: shapes.SignInBody,
+        response: {
+          200: shapes.SignedIn,
+          400: ErrorAnswer,
+          401: ErrorAnswer,
+          403: ErrorAnswer,
+          429: ErrorAnswer,
+        },
+      },
+    },
+    async (request, reply) => {
+      if (isOpen) return { success: true as const, expires_at: null };
+      if (config.adminKey === undefined) throw noAdminKey();
+      const waitSeconds = limit.waitSeconds(request.ip);
+      if (waitSeconds > 0) {
+        throw new AppError(
+          'too_many_requests',
+          `${mostFailures} wrong keys came from your address within a minute: wait ${waitSeconds} s`,
+          { retryAfterSeconds: waitSeconds },
+        );
+      }
+      const { key } = request.body;
+      if (typeof key !== 'string')
+        throw new AppError('invalid_request', 'key must be the admin key: a string');
+      if (!secretsEqual(key, config.adminKey)) {
+        limit.failed(request.ip);
+        throw new AppError('unauthorized', 'this is not the admin key of the router');
+      }
+      limit.succeeded(request.ip);
+      const ttlMs = config.consoleSessionTtlMs;
+      const { value, session } = sealSession(config.adminKey, clock.now() + ttlMs);
+      request.actor = `${nameOf(session)}@${request.ip}`;
+      reply.header('set-cookie', cookieHeader(value, ttlMs, cameByHttps(config.publicUrl, request)));
+      return { success: true as const, expires_at: new Date(session.expiresAtMs).toISOString() };
+    },
+  );
+
+  app.get(
+    '/session',
+    {
+      config: { access: 'public', quiet: true },
+      schema: {
+        tags,
+        summary: 'Whether the console needs a sign-in, and has one',
+        response: { 200: shapes.SessionState },
+      },
+    },
+    async (request) => {
+      const session = sessionOf(config, request, clock.now());
+      return {
+        required: !isOpen,
+        signed_in: isOpen || session !== undefined,
+        expires_at: session ? new Date(session.expiresAtMs).toISOString() : null,
+        version,
+      };
+    },
+  );
+
+  app.delete(
+    '/session',
+    {
+      config: { access: 'public', audit: { action: 'session.sign_out' } },
+      schema: { tags, summary: 'Sign out: the cookie is taken back', response: { 200: shapes.SignedOut } },
+    },
+    async (request, reply) => {
+      const session = sessionOf(config, request, clock.now());
+      if (session) request.actor = `${nameOf(session)}@${request.ip}`;
+      reply.header('set-cookie', cookieHeader('', 0, cameByHttps(config.publicUrl, request)));
+      return { success: true as const };
+    },
+  );
+}
+
+/** As a trusted proxy says it, or because it came to the address that PUBLIC_URL says is one of https. */
+function cameByHttps(publicUrl: string | undefined, { protocol, host }: FastifyRequest): boolean {
+  if (protocol === 'https') return true;
+  const known = publicUrl === undefined ? undefined : new URL(publicUrl);
+  return known?.protocol === 'https:' && known.host === host;
+}

@@ -1,0 +1,63 @@
+/**
+ * Guessing the admin key is made slow: ten wrong keys a minute and address, then none is looked at until the oldest of
+ * them is a minute old. In memory and for this replica; the number of addresses is bounded, and the one that failed
+ * longest ago is forgotten first.
+ */
+import { isIPv6 } from 'node:net';
+import type { Clock } from '../clock.js';
+
+export const mostFailures = 10;
+const windowMs = 60_000;
+const mostAddresses = 10_000;
+
+export class SignInLimit {
+  readonly #failures = new Map<string, number[]>();
+
+  constructor(readonly clock: Clock) {}
+
+  /** Seconds until the next try is looked at; 0: now. */
+  waitSeconds(address: string): number {
+    const times = this.#recent(networkOf(address));
+    const oldest = times.length >= mostFailures ? times[times.length - mostFailures] : undefined;
+    if (oldest === undefined) return 0;
+    return Math.max(1, Math.ceil((oldest + windowMs - this.clock.monotonic()) / 1000));
+  }
+
+  failed(address: string): void {
+    const network = networkOf(address);
+    const times = [...this.#recent(network), this.clock.monotonic()].slice(-mostFailures);
+    this.#failures.delete(network);
+    this.#failures.set(network, times);
+    for (const first of this.#failures.keys()) {
+      if (this.#failures.size <= mostAddresses) break;
+      this.#failures.delete(first);
+    }
+  }
+
+  succeeded(address: string): void {
+    this.#failures.delete(networkOf(address));
+  }
+
+  get addresses(): number {
+    return this.#failures.size;
+  }
+
+  #recent(network: string): number[] {
+    const sinceMs = this.clock.monotonic() - windowMs;
+    return (this.#failures.get(network) ?? []).filter((atMs) => atMs > sinceMs);
+  }
+}
+
+/** One machine may use all addresses of an IPv6 network of 64 bits. */
+function networkOf(address: string): string {
+  if (!isIPv6(address) || address.includes('.')) return address;
+  const [left = '', right] = address.split('%')[0]?.split('::') ?? [];
+  const head = left === '' ? [] : left.split(':');
+  const tail = right === undefined || right === '' ? [] : right.split(':');
+  const zeros =
+    right === undefined ? [] : Array<string>(Math.max(0, 8 - head.length - tail.length)).fill('0');
+  return [...head, ...zeros, ...tail]
+    .slice(0, 4)
+    .map((group) => group.toLowerCase().replace(/^0+(?=.)/, ''))
+    .join(':');
+}

@@ -1,0 +1,81 @@
+/**
+ * A database that cannot be used as it is, told in one line: it is away, or its role lacks a right. Then the line has
+ * the GRANT that is missing, to be run by the owner of the table or of the schema.
+ */
+import type { Pool } from 'pg';
+import { AppError, ConfigError, messageOf } from '../errors.js';
+import { isSessionFault, SessionError } from './sessions.js';
+
+/** All that a role needs in our schema. */
+const ours = {
+  schema: 'GRANT USAGE ON SCHEMA smart_router TO <role>',
+  table: 'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO <role>',
+  sequence: 'GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO <role>',
+};
+const ourTables = /^(claims|installation|late_finishes|migrations|reports|resets|touches|workers|workflows)$/;
+
+/** Runs what opens a database: the first thing that a program hears of one that does not answer, or that refuses it. */
+export async function opening<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof ConfigError || error instanceof AppError) throw error;
+    const grant = grantFor(error);
+    if (grant !== undefined) throw new ConfigError([`${messageOf(error)}: ${grant}`]);
+    if (!isSessionFault(error)) throw error;
+    const reason = messageOf(error).replace(/^(the database cannot be used|no session): /, '');
+    throw new SessionError(`the database cannot be used: ${reason}`);
+  }
+}
+
+/** The GRANT that an error of the database asks for; undefined if it is another error. */
+export function grantFor(error: unknown): string | undefined {
+  const { code } = (error ?? {}) as { code?: unknown };
+  if (code !== '42501') return undefined;
+  const [, kind, name = ''] =
+    /permission denied for (schema|table|sequence) (\S+)/.exec(messageOf(error)) ?? [];
+  if (kind === 'schema')
+    return name === 'smart_router' ? ours.schema : `GRANT USAGE ON SCHEMA ${name} TO <role>`;
+  if (kind === 'sequence') return ours.sequence;
+  if (kind === 'table')
+    return ourTables.test(name) ? ours.table : `GRANT SELECT, UPDATE ON ${name} TO <role>`;
+  return 'see "Rights" in docs/records.md';
+}
+
+/**
+ * What the role of this pool may not do with a team's table, or with the tokens of claims, as the lines that let it:
+ * `columns` are those we write.
+ */
+export async function missingRights(
+  pool: Pool,
+  table: { oid: string; name: string },
+  columns: readonly string[],
+): Promise<string[]> {
+  const { rows } = await pool.query<{
+    role: string;
+    may_read: boolean;
+    may_write: boolean;
+    may_claim: boolean;
+  }>(
+    `SELECT quote_ident(current_user) AS role,
+       NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped
+         AND NOT has_column_privilege($1::oid, attnum, 'SELECT')) AS may_read,
+       (SELECT bool_and(has_column_privilege($1::oid, name, 'UPDATE')) FROM unnest($2::text[]) AS name) AS may_write,
+       has_sequence_privilege('smart_router.tokens', 'USAGE') AS may_claim`,
+    [table.oid, columns],
+  );
+  const [found] = rows;
+  if (!found) return [];
+  const { role } = found;
+  const missing = [...(found.may_read ? [] : ['SELECT']), ...(found.may_write ? [] : ['UPDATE'])];
+  const problems: string[] = [];
+  if (missing.length > 0)
+    problems.push(
+      `role ${role} may not ${missing.join(' and ')} ${table.name}: GRANT ${missing.join(', ')} ON ${table.name} TO ${role}`,
+    );
+  if (!found.may_claim)
+    problems.push(
+      `role ${role} may not use the sequence smart_router.tokens: ${ours.sequence.replace('<role>', role)}`,
+    );
+  return problems;
+}

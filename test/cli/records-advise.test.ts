@@ -1,0 +1,70 @@
+/** `smart-router records advise`: with a router that has seen records, without one, and what the database alone tells. */
+import type { Pool } from 'pg';
+import { beforeEach, expect, it } from 'vitest';
+import { describeOnePostgres } from '../support/postgres.js';
+import { jobsTable, recordsModule } from '../support/records-module.js';
+import { until } from '../support/until.js';
+import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+
+const binary = useBinary();
+const bare = runner(binary, () => 'http://127.0.0.1:1');
+
+describeOnePostgres('records advise', (postgres) => {
+  let pool: Pool;
+  let env: Record<string, string>;
+  beforeEach(async () => {
+    pool = postgres.pool();
+    await jobsTable(pool);
+    env = { DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() };
+    await bare('records migrate', { env });
+  });
+  const advise = (more = '', extra: Record<string, string> = {}) =>
+    bare(`records advise jobs${more}`, { env: { ...env, ...extra } });
+
+  it('takes the p99 of a running router, and says which times it would set and why', async () => {
+    const router = await startTestRouter(env);
+    postgres.onEnd(() => router.stop());
+    await pool.query("INSERT INTO jobs (what) SELECT 'ok' FROM generate_series(1, 150)");
+    const url = { SMART_ROUTER_URL: router.url };
+    await until(
+      async () => documentOf(await advise(' --json', url)).processing_p99_seconds !== null,
+      'a hundred records have been seen',
+      20_000,
+    );
+    const { code, stdout, stderr } = await advise('', url);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain(`the router at ${router.url}, and the database\n`);
+    expect(stdout).toMatch(/^timeout +30s instead of 5m: 99 of 100 records take up to 1s, and three times/m);
+    expect(stdout).toMatch(/^stuck\.after +1h, keep it: it only matters for rows that others put/m);
+    expect(documentOf(await advise(' --json', url))).toMatchObject({
+      success: true,
+      name: 'jobs',
+      timeout_ms: 300_000,
+      suggested_timeout_ms: 30_000,
+      suggested_stuck_after_ms: 3_600_000,
+    });
+  });
+
+  it('without a router says so, and what the database knows', async () => {
+    const first = await advise();
+    expect(first.code).toBe(0);
+    expect(first.stdout).toMatch(
+      /^seen by +the database only: cannot reach the router at http:\/\/127\.0\.0\.1:1: /m,
+    );
+    expect(first.stdout).toMatch(/^timeout +5m, keep it: nothing that was seen speaks against it$/m);
+    await pool.query(`
+      INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets)
+      SELECT f.id, i::text, CASE WHEN i < 3 THEN 'timed_out' ELSE 'unclaimed' END, 'requeued', 0
+      FROM smart_router.workflows AS f, generate_series(1, 4) AS i`);
+    const { stdout } = await advise();
+    expect(stdout).toMatch(
+      /^timeout +10m instead of 5m: 2 records were taken away for it in the last 7 days/m,
+    );
+    expect(stdout).toMatch(/^stuck\.after +1h, keep it: 2 rows of others were brought back/m);
+  });
+
+  it('refuses a wrong address and an unknown workflow', async () => {
+    expect(await advise(' --url nonsense')).toMatchObject({ code: 2 });
+    expect(await bare('records advise nothing', { env })).toMatchObject({ code: 4 });
+  });
+});

@@ -1,0 +1,338 @@
+import { describe, expect, it } from 'vitest';
+import type { Call, Pod, Status } from '../../src/cli/answers.js';
+import type { RouterEvent } from '../../src/cli/event-feed.js';
+import type { Paint } from '../../src/cli/screen.js';
+import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
+import { type Frame, frame, poolBar, type Sight } from '../../src/cli/top/frame.js';
+import { decodeKeys } from '../../src/cli/top/keys.js';
+import { type Alert, type Look, paceOfEvents } from '../../src/cli/top/look.js';
+import { changes } from '../../src/cli/top/stage.js';
+import { drawn } from './pty.js';
+
+const now = Date.parse('2026-11-15T12:00:00Z');
+const at = (agoMs: number) => new Date(now - agoMs).toISOString();
+
+function pod(name: string, tier: string, change: Partial<Pod> = {}): Pod {
+  return {
+    pod_name: name,
+    tier,
+    is_draining: false,
+    draining_until: null,
+    blocked_by: null,
+    has_active_lease: false,
+    lease_call_sid: null,
+    calls: [],
+    leases: [],
+    uid: '',
+    ...change,
+  };
+}
+
+function call(sid: string, podName: string, agoMs: number): Call {
+  return {
+    call_sid: sid,
+    pod_name: podName,
+    source_pool: 'pool:gold',
+    merchant_id: '',
+    provider: 'twilio',
+    flow: 'v2',
+    template: 't',
+    allocated_at: at(agoMs),
+    renewed_at: null,
+    lease_expires_at: at(-900_000),
+    fence: 7,
+  };
+}
+
+const status: Status = {
+  status: 'up',
+  version: '1.2.3',
+  pools: {
+    gold: { type: 'exclusive', assigned: 12, available: 10, active_calls: 1, capacity: 12 },
+    basic: { type: 'shared', assigned: 1, available: 1, active_calls: 0, capacity: 3 },
+  },
+  active_calls: 1,
+  removals_held: 0,
+  is_leader: true,
+  leader: 'router-0',
+  election: { lock: 'none', last_error: null },
+  loops: [],
+  records: null,
+  tier_version: 1,
+  tier_config_differs: false,
+  store_error: null,
+};
+
+const pods = [
+  pod('agent-0', 'gold', { is_draining: true, blocked_by: 'draining' }),
+  pod('agent-1', 'gold', {
+    calls: ['CA1'],
+    leases: [{ call_sid: 'CA1', lease_expires_at: at(-900_000) }],
+  }),
+  ...Array.from({ length: 30 }, (_, i) => pod(`agent-${i + 2}`, 'gold')),
+  pod('shared-0', 'basic'),
+];
+const events: RouterEvent[] = Array.from({ length: 20 }, (_, i) => ({
+  id: `${now + i}-0`,
+  type: 'call_allocated',
+  at: new Date(now + i).toISOString(),
+  call: `CA${i}`,
+  pod: 'agent-1',
+}));
+
+function lookOf(change: Partial<Look> = {}): Look {
+  return {
+    nowMs: now,
+    status,
+    pods,
+    calls: [call('CA-young', 'agent-1', 1000), call('CA-old', 'agent-2', 60_000)],
+    listsProblem: null,
+    replicas: 3,
+    pace: { callsPerSecond: 4.25, noPodsPerSecond: 0, p99Ms: 3.14 },
+    alerts: [],
+    ...change,
+  };
+}
+
+function sightOf(change: Partial<Sight> = {}, look: Look = lookOf()): Sight {
+  return {
+    url: 'http://127.0.0.1:8080',
+    look,
+    pace: look.pace,
+    events,
+    stale: undefined,
+    nowMs: now,
+    routerNowMs: now,
+    ...change,
+  };
+}
+
+const plain: Paint = (_, text) => text;
+const coloured: Paint = (colour, text) => (colour === undefined ? text : `\u001b[31m${text}\u001b[0m`);
+const seen = (line: string) => line.replaceAll(/\u001b\[\d+m/g, '');
+
+function draw(controls: Controls, sight = sightOf(), size = { columns: 80, rows: 24 }, paint = plain): Frame {
+  return frame({ sight, controls, ...size, paint, hasKeys: true });
+}
+
+/** As the keyboard would: each key is about the frame before it. */
+function drawAfter(
+  keys: readonly string[],
+  sight = sightOf(),
+): { frame: Frame; controls: Controls; wish: unknown } {
+  const controls = newControls();
+  let last = draw(controls, sight);
+  let wish: unknown;
+  for (const key of keys) {
+    wish = press(controls, key, last.rows, last.page);
+    last = draw(controls, sight);
+  }
+  return { frame: last, controls, wish };
+}
+
+const selected = ({ lines }: Frame) => lines.find((line) => line.startsWith('> '))?.split(/\s+/)[1];
+
+describe('the picture of top', () => {
+  it('shows status, leader, replicas, pace, pools, pods, events and keys on 80 columns and 24 rows', () => {
+    const text = draw(newControls()).lines.join('\n');
+    for (const part of [
+      'Smart Router 1.2.3  up  http://127.0.0.1:8080',
+      'calls 1 live   4.3 calls/s   0.0 no-pods/s   p99 3.1 ms',
+      'leader router-0   replicas 3',
+      '1/12 calls  1 busy 1 draining 30 free of 12',
+      '[1 pods 33]',
+      'agent-0',
+      'draining',
+      'last events',
+      'CA19',
+      'q quit',
+    ])
+      expect(text).toContain(part);
+    expect(draw(newControls()).lines).toHaveLength(24);
+  });
+
+  it.each([
+    [80, 24],
+    [200, 60],
+    [60, 16],
+    [40, 12],
+    [20, 6],
+    [10, 3],
+    [1, 1],
+  ])('fits into %i columns and %i rows, with and without colours, in every view', (columns, rows) => {
+    const troubled = lookOf({ alerts: [alert('critical')], listsProblem: 'x'.repeat(300) });
+    for (const key of ['1', '2', '3', '4', '?']) {
+      for (const paint of [plain, coloured]) {
+        const controls = newControls();
+        press(controls, key, [], 1);
+        const stale = { sinceMs: now - 5000, reason: 'y'.repeat(300) };
+        const { lines } = draw(controls, sightOf({ stale }, troubled), { columns, rows }, paint);
+        expect(lines.length).toBeLessThanOrEqual(rows);
+        expect(Math.max(...lines.map((line) => [...seen(line)].length))).toBeLessThanOrEqual(columns);
+      }
+    }
+  });
+
+  it('says what is unknown instead of a number, for a router that does not tell', () => {
+    const pace = { callsPerSecond: null, noPodsPerSecond: null, p99Ms: null };
+    const text = draw(newControls(), sightOf({}, lookOf({ replicas: null, pace, alerts: null }))).lines.join(
+      '\n',
+    );
+    expect(text).toContain('- calls/s   - no-pods/s   p99 -');
+    expect(text).toContain('replicas -');
+    expect(drawAfter(['4'], sightOf({}, lookOf({ alerts: null }))).frame.lines.join('\n')).toContain(
+      'this router tells no alerts',
+    );
+  });
+
+  it('says since when it is stale, and why', () => {
+    const stale = { sinceMs: now - 65_000, reason: 'connection refused' };
+    const text = draw(newControls(), sightOf({ stale })).lines.join('\n');
+    expect(text).toMatch(/stale since \d\d:\d\d:\d\d \(1m 5s\), trying again: connection refused/);
+  });
+
+  it('has the worst alert in sight in every view, and all of them in the fourth', () => {
+    const sight = sightOf({}, lookOf({ alerts: [alert('critical'), alert('warning')] }));
+    expect(draw(newControls(), sight).lines.join('\n')).toContain('critical: alert critical and 1 more (4)');
+    expect(drawAfter(['4'], sight).frame.lines.join('\n')).toMatch(
+      /warning +1m 0s +name-warning +alert warning/,
+    );
+  });
+
+  it('shows nothing of a name that would move the cursor', () => {
+    const nasty = sightOf(
+      {},
+      lookOf({ pods: [pod('x\u001b[2Jy\u202e', 'gold')], alerts: [alert('\u001b[1mz')] }),
+    );
+    for (const key of ['1', '4'])
+      expect(drawAfter([key], nasty).frame.lines.join('\n')).not.toMatch(/[\u001b\u202e]/);
+  });
+
+  it('gives every state of a pool at least one mark, and all of the bar to the only one', () => {
+    const bar = (busy: number, draining: number, blocked: number, free: number) =>
+      poolBar(
+        {
+          name: '',
+          type: '',
+          assigned: 0,
+          activeCalls: 0,
+          capacity: 0,
+          states: { busy, draining, blocked, free },
+        },
+        10,
+        plain,
+      );
+    expect(bar(1, 1, 1, 997)).toBe('#~x-------');
+    expect(bar(0, 0, 0, 5)).toBe('----------');
+    expect(bar(5, 0, 0, 0)).toBe('##########');
+    expect(bar(999, 0, 0, 1)).toHaveLength(10);
+    expect(bar(0, 0, 0, 0)).toBe('          ');
+  });
+});
+
+function alert(severity: string): Alert {
+  return {
+    name: `name-${severity}`,
+    severity,
+    summary: `alert ${severity}`,
+    since: at(60_000),
+    workflow: null,
+  };
+}
+
+describe('keys of top', () => {
+  it('go through the views, with numbers and with Tab', () => {
+    expect(drawAfter(['2']).controls.view).toBe('calls');
+    expect(drawAfter(['tab', 'tab']).controls.view).toBe('events');
+    expect(drawAfter(['backtab']).controls.view).toBe('alerts');
+    expect(drawAfter(['4', 'tab']).controls.view).toBe('pods');
+  });
+
+  it('select a row, scroll to it, and stay on it when the list changes', () => {
+    expect(selected(drawAfter([]).frame)).toBe('shared-0');
+    expect(selected(drawAfter(['down', 'down']).frame)).toBe('agent-1');
+    const end = drawAfter(['end']);
+    expect(selected(end.frame)).toBe('agent-9');
+    const fewer = sightOf({}, lookOf({ pods: pods.filter(({ pod_name }) => pod_name !== 'shared-0') }));
+    expect(selected(draw(end.controls, fewer))).toBe('agent-9');
+    const without = sightOf({}, lookOf({ pods: pods.filter(({ pod_name }) => pod_name !== 'agent-9') }));
+    expect(selected(draw(end.controls, without))).toBe('agent-8');
+    expect(selected(drawAfter(['pgdn', 'pgup']).frame)).toBe('shared-0');
+    expect(selected(drawAfter(['up', 'home']).frame)).toBe('shared-0');
+  });
+
+  it('sort by the next column, and the other way round', () => {
+    expect(selected(drawAfter(['2']).frame)).toBe('CA-old');
+    expect(selected(drawAfter(['2', 'S']).frame)).toBe('CA-young');
+    expect(selected(drawAfter(['s', 's']).frame)).toBe('agent-0');
+    expect(drawAfter(['s', 's']).frame.lines.join('\n')).toContain('by state');
+  });
+
+  it('filter by words that are all in the row; Escape ends it', () => {
+    const filtered = drawAfter(['/', ...'gold Drain', 'enter']);
+    expect(filtered.frame.rows.map(({ id }) => id)).toEqual(['agent-0']);
+    expect(filtered.frame.lines.join('\n')).toContain('/gold Drain: 1 of 33');
+    expect(drawAfter(['/', ...'xx', 'backspace', 'backspace']).frame.rows).toHaveLength(33);
+    expect(drawAfter(['/', ...'nothing']).frame.lines.join('\n')).toContain('nothing matches the filter');
+    expect(drawAfter(['/', ...'nothing', 'escape']).frame.rows).toHaveLength(33);
+    expect(drawAfter(['/', 'q']).wish).toBeUndefined();
+  });
+
+  it('drain only after a yes, and the pod that was selected when it was asked', () => {
+    const asked = drawAfter(['down', 'd']);
+    expect(asked.frame.lines.at(-1)).toContain('Drain agent-0: no new calls, running ones go on? y yes');
+    expect(asked.wish).toBeUndefined();
+    expect(press(asked.controls, 'y', [], 1)).toEqual({ do: 'drain', pod: 'agent-0' });
+    expect(drawAfter(['down', 'd', 'enter']).wish).toBeUndefined();
+    expect(drawAfter(['down', 'd', 'q']).frame.lines.at(-1)).toContain('agent-0 is left as it is');
+    expect(drawAfter(['down', 'u', 'y']).wish).toEqual({ do: 'undrain', pod: 'agent-0' });
+    expect(drawAfter(['2', 'd']).frame.lines.at(-1)).toContain('drain is for a pod');
+  });
+
+  it('quit, also from the help', () => {
+    expect(drawAfter(['q']).wish).toEqual({ do: 'quit' });
+    expect(drawAfter(['interrupt']).wish).toEqual({ do: 'quit' });
+    expect(drawAfter(['/', 'interrupt']).wish).toEqual({ do: 'quit' });
+    expect(drawAfter(['?', 'q']).wish).toEqual({ do: 'quit' });
+    expect(drawAfter(['?']).frame.lines.join('\n')).toContain('Ctrl-L');
+  });
+
+  it('are read from what a terminal sends, in whatever pieces', () => {
+    expect(decodeKeys('a\u001b[A\u001bOB\u001b[6~\t\r\u007f\u0003é').keys).toEqual([
+      'a',
+      'up',
+      'down',
+      'pgdn',
+      'tab',
+      'enter',
+      'backspace',
+      'interrupt',
+      'é',
+    ]);
+    expect(decodeKeys('\u001b')).toEqual({ keys: [], rest: '\u001b' });
+    expect(decodeKeys('x\u001b[5')).toEqual({ keys: ['x'], rest: '\u001b[5' });
+    expect(decodeKeys('\u001bx').keys).toEqual(['escape', 'x']);
+    expect(decodeKeys('\u001b[1;5C\u001b[200~').keys).toEqual([]);
+  });
+});
+
+describe('what top writes', () => {
+  it('is nothing when nothing changed, and only the lines that did', () => {
+    expect(changes(['a', 'b'], ['a', 'b'])).toBe('');
+    expect(changes(['a', 'b'], ['a', 'c'])).toBe('\u001b[2;1Hc\u001b[K');
+    expect(drawn(changes([], ['long line', 'b']) + changes(['long line', 'b'], ['x']))).toEqual(['x', '']);
+  });
+});
+
+describe('the pace by events', () => {
+  it('counts the last ten seconds, or as long as it was listened', () => {
+    const heard = [1000, 2000, 15_000].map((ago, i) => ({
+      id: `${i}-0`,
+      type: 'call_allocated',
+      at: at(ago),
+    }));
+    expect(paceOfEvents(heard, now, 60_000).callsPerSecond).toBe(0.2);
+    expect(paceOfEvents(heard, now, 4000)).toEqual({ callsPerSecond: 0.5, noPodsPerSecond: 0, p99Ms: null });
+    expect(paceOfEvents(heard, now, 10).callsPerSecond).toBeNull();
+  });
+});

@@ -1,0 +1,292 @@
+/** The pages of the console in a real browser, against real routers: what happens is seen at once, what is done is done. */
+import type { Page } from 'playwright-core';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { describeBrowser, patientEnv } from '../support/browser.js';
+import { describeOneEngine } from '../support/engines.js';
+import { openFleet } from '../support/fleet.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const rowOf = (page: Page, table: string, name: string) =>
+  page.getByRole('table', { name: table }).getByRole('row').filter({ hasText: name });
+
+describeBrowser('the console', (browser) => {
+  describeOneEngine('on a router', (engine) => {
+    let router: TestRouter;
+    beforeEach(async () => {
+      router = await startTestRouter(engine.url, {
+        ...patientEnv,
+        LEASE_TTL: '60s',
+      });
+    });
+    afterEach(async () => {
+      await browser.close();
+      await router.stop();
+    });
+    const open = (hash: string) => browser.open(`${router.url}/#/${hash}`);
+    const allocate = async (sid: string, merchant?: string) => {
+      const body = { call_sid: sid, ...(merchant && { merchant_id: merchant }) };
+      return (await router.post('/allocate', body)).body.pod_name as string;
+    };
+
+    it('shows every pool as its pods, and a call the moment it begins and ends', async () => {
+      const page = await open('overview');
+      await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
+      const pod = await allocate('CA1');
+      await page.getByRole('img', { name: 'gold: 2 pods, 1 call. 1 free, 1 busy' }).waitFor();
+      await page.locator(`[data-pod="${pod}"][data-is="busy"]`).waitFor();
+      await page.getByText('Call allocated').first().waitFor();
+      await router.post('/release', { call_sid: 'CA1' });
+      await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
+      await page.getByText('Leader router-under-test', { exact: true }).waitFor();
+      expect(await page.title()).toBe('Overview · Smart Router');
+    });
+
+    it('finds pods by name, by state, by pool and by the call they have', async () => {
+      const pod = await allocate('CA-find-me');
+      const page = await open('pods');
+      await rowOf(page, 'Pods', 'basic-1').waitFor();
+      await page.getByLabel('Search pods').fill('find-me');
+      await rowOf(page, 'Pods', pod).waitFor();
+      await rowOf(page, 'Pods', 'basic-1').waitFor({ state: 'detached' });
+      await page.getByLabel('Search pods').fill('');
+      await page.getByRole('button', { name: /^Free/ }).click();
+      await rowOf(page, 'Pods', pod).waitFor({ state: 'detached' });
+      await rowOf(page, 'Pods', 'basic-1').waitFor();
+      await page.getByLabel('Pool', { exact: true }).selectOption('gold');
+      await rowOf(page, 'Pods', 'basic-1').waitFor({ state: 'detached' });
+      await page.getByLabel('Search pods').fill('nothing-like-this');
+      await page.getByText('No pod matches').waitFor();
+    });
+
+    it('drains a pod after asking, shows how far it is to the last call, and ends the drain', async () => {
+      const pod = await allocate('CA1');
+      const page = await open('pods');
+      await page.getByRole('button', { name: `Drain ${pod}`, exact: true }).click();
+      const dialog = page.getByRole('dialog', { name: `Drain ${pod}?` });
+      await dialog.getByText('Its running call goes on until it ends.').waitFor();
+      expect((await router.get(`/pod/${pod}`)).body.blocked_by).toBeNull();
+      await dialog.getByRole('button', { name: 'Drain' }).click();
+      await rowOf(page, 'Pods', pod).getByText('Draining').waitFor();
+      expect((await router.get(`/pod/${pod}`)).body.blocked_by).toBe('draining');
+      const progress = page.getByRole('region', { name: '1 pod draining' });
+      await progress.getByText('1 call left').waitFor();
+      await router.post('/release', { call_sid: 'CA1' });
+      await progress.getByText('drained').waitFor();
+      await progress.getByRole('button', { name: `Undrain ${pod}` }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Undrain' }).click();
+      await rowOf(page, 'Pods', pod).getByText('Free').waitFor();
+      expect((await router.get(`/pod/${pod}`)).body.blocked_by).toBeNull();
+    });
+
+    it('shows one sentence of the router when it refuses', async () => {
+      const page = await open('pods');
+      await rowOf(page, 'Pods', 'gold-1').waitFor();
+      await page.getByRole('button', { name: 'Drain gold-1' }).click();
+      await page.route('**/api/v1/drain', (route) =>
+        route.fulfill({
+          status: 409,
+          json: { success: false, code: 'tier_conflict', error: 'one clear sentence' },
+        }),
+      );
+      await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
+      await page.getByRole('alert').getByText('one clear sentence').waitFor();
+      // The browser itself notes a failed request.
+      expect(page.problems.splice(0).join()).toContain('409');
+    });
+
+    it('tells the whole life of a call that has ended, and why one got no pod', async () => {
+      const page = await open('calls');
+      await page.getByText('Nobody is calling').waitFor();
+      const pod = await allocate('CA-live');
+      await rowOf(page, 'Live calls', 'CA-live').getByText(pod).waitFor();
+      await router.post('/release', { call_sid: 'CA-live' });
+      await rowOf(page, 'Live calls', 'CA-live').waitFor({ state: 'detached' });
+      await page.getByLabel('Search calls').fill('CA-live');
+      await page.getByLabel('Search calls').press('Enter');
+      const panel = page.getByRole('complementary', { name: 'Call CA-live' });
+      await panel.getByText('Call allocated').waitFor();
+      await panel.getByText('Call released').waitFor();
+      await panel.getByText('Ended').waitFor();
+      await router.put('/merchants/strict', { fallback: ['gold'] });
+      await Promise.all(['a', 'b'].map((sid) => allocate(sid, 'strict')));
+      expect((await router.post('/allocate', { call_sid: 'CA-none', merchant_id: 'strict' })).status).toBe(
+        503,
+      );
+      await page.getByLabel('Search calls').fill('CA-none');
+      await page.getByRole('button', { name: 'Look up, also ended calls' }).click();
+      const refused = page.getByRole('complementary', { name: 'Call CA-none' });
+      await refused.getByText('Got no pod').waitFor();
+      await refused.getByText(/Tried.*gold.*none had a pod that was free/).waitFor();
+      await page.keyboard.press('Escape');
+      await page.locator('body').press('Escape');
+      await refused.waitFor({ state: 'detached' });
+    });
+
+    it('says in one sentence that there is no such call', async () => {
+      const page = await open('calls/CA-never');
+      await page
+        .getByRole('alert')
+        .getByText(/^no call of this id lives/)
+        .waitFor();
+      expect(page.problems.splice(0).join()).toContain('404');
+    });
+
+    it('previews and saves tiers, refuses wrong ones, edits merchants, and shows who changed what', async () => {
+      const page = await open('tiers');
+      await page.getByRole('button', { name: 'Edit tiers' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Edit tiers' });
+      const preview = dialog.getByRole('region', { name: 'Preview of the chains' });
+      await preview.getByText('without a merchant').waitFor();
+      await dialog.getByLabel('Target of gold').fill('many');
+      await dialog.getByText(/gold.*whole number/).waitFor();
+      expect(await dialog.getByRole('button', { name: 'Save' }).isDisabled()).toBe(true);
+      await dialog.getByLabel('Target of gold').fill('1');
+      await dialog.getByRole('button', { name: 'Move basic up' }).click();
+      await preview.getByText(/basic.*gold/).waitFor();
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      const { body } = await router.get('/tiers');
+      expect(body).toMatchObject({ tiers: { gold: { target: 1 } }, default_chain: ['basic', 'gold'] });
+      await page.getByText('version 2', { exact: true }).waitFor();
+
+      await page.getByRole('button', { name: 'Add merchant' }).click();
+      await page.getByLabel('Id of the merchant').fill('acme');
+      await page.getByLabel('Tier where the default chain begins for it').selectOption('gold');
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.getByRole('button', { name: 'Edit acme' }).waitFor();
+      expect((await router.get('/merchants/acme')).body).toMatchObject({
+        tier: 'gold',
+        chain: ['pool:gold'],
+      });
+      const changes = page.getByRole('region', { name: 'Changes' });
+      await changes.getByText('Merchant changed').waitFor();
+      await changes
+        .getByText(/by anonymous@/)
+        .first()
+        .waitFor();
+      await page.getByRole('button', { name: 'Delete acme' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+      await page.getByText('No merchant has rules of its own').waitFor();
+    });
+
+    it('does not overwrite tiers that somebody else has changed meanwhile', async () => {
+      const page = await open('tiers');
+      await page.getByRole('button', { name: 'Edit tiers' }).click();
+      await router.put('/tiers', {
+        gold: { target: 2 },
+        basic: { type: 'shared', target: 1, max_concurrent: 4 },
+      });
+      await page.getByLabel('Target of gold').fill('5');
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page
+        .getByRole('alert')
+        .getByText(/version/)
+        .waitFor();
+      expect((await router.get('/tiers')).body.tiers.gold.target).toBe(2);
+      expect(page.problems.splice(0).join()).toContain('409');
+    });
+
+    it('tails events live, holds still while paused, searches, and reads on into the past', async () => {
+      for (let n = 0; n < 250; n++)
+        await router.context.router
+          .allocate({ callSid: `CA-old-${n}`, merchantId: 'm', provider: '', flow: '', template: '' })
+          .catch(() => {});
+      const page = await open('events');
+      const table = page.getByRole('table', { name: 'Events' });
+      await allocate('CA-new').catch(() => {});
+      await router.post('/drain', { pod_name: 'basic-1' });
+      await rowOf(page, 'Events', 'Pod draining').waitFor();
+      await page.getByRole('button', { name: 'Pause' }).click();
+      await router.post('/undrain', { pod_name: 'basic-1' });
+      await page.getByRole('button', { name: /Go on \(\d+ new\)/ }).click();
+      await rowOf(page, 'Events', 'Pod undrained').waitFor();
+      await page.getByLabel('Kind of event').selectOption('leader_elected');
+      await rowOf(page, 'Events', 'Pod undrained').waitFor({ state: 'detached' });
+      await page.getByLabel('Kind of event').selectOption('');
+      await page.getByLabel('Search events').fill('CA-old-3');
+      await table.getByText('CA-old-3', { exact: true }).first().waitFor();
+      await page.getByLabel('Search events').fill('');
+      const before = Number(await table.getAttribute('aria-rowcount'));
+      await page.getByRole('button', { name: 'Load older events' }).click();
+      await until(
+        async () => Number(await table.getAttribute('aria-rowcount')) > before,
+        'older events are there',
+      );
+    });
+
+    it('is worked with by keys alone', async () => {
+      const page = await open('overview');
+      await page.getByRole('heading', { name: 'Overview' }).waitFor();
+      await page.keyboard.press('2');
+      await page.getByRole('heading', { name: 'Pods', level: 1 }).waitFor();
+      await page.keyboard.press('/');
+      await page.keyboard.type('gold-2');
+      await rowOf(page, 'Pods', 'gold-1').waitFor({ state: 'detached' });
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('g');
+      await page.keyboard.press('e');
+      await page.getByRole('heading', { name: 'Events', level: 1 }).waitFor();
+      await page.keyboard.press('?');
+      await page.getByRole('dialog', { name: 'Keys' }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.getByRole('dialog', { name: 'Keys' }).waitFor({ state: 'detached' });
+      expect(new URL(page.url()).hash).toBe('#/events');
+    });
+
+    it('keeps the choice of colours, and nothing else', async () => {
+      const page = await open('overview');
+      await page.getByRole('button', { name: 'Dark' }).click();
+      await page.reload();
+      await page.getByRole('button', { name: 'Dark', pressed: true }).waitFor();
+      const kept = await page.evaluate('({ ...localStorage })');
+      expect(kept).toEqual({ 'smart-router-theme': 'dark' });
+      expect(await page.evaluate('getComputedStyle(document.documentElement).colorScheme')).toBe('dark');
+    });
+  });
+
+  describeOneEngine('on a router with a short lease', (engine) => {
+    it('lists what was recovered, and why', async () => {
+      const router = await startTestRouter(engine.url, {
+        ...patientEnv,
+        LEASE_TTL: '1s',
+        CALL_INFO_TTL: '1m',
+      });
+      const page = await browser.open(`${router.url}/#/recovery`);
+      try {
+        await page.getByText('Nothing had to be recovered').waitFor();
+        await router.post('/allocate', { call_sid: 'CA-orphan' });
+        const row = rowOf(page, 'Recoveries', 'CA-orphan');
+        await row.getByText('recovered').waitFor();
+        await row.getByText(/lease/).waitFor();
+        await page.getByRole('button', { name: 'Pods', exact: true }).click();
+        await row.waitFor({ state: 'detached' });
+      } finally {
+        await browser.close();
+        await router.stop();
+      }
+    });
+  });
+
+  describeOneEngine('on a router that follows a cluster', (engine) => {
+    it('no longer shows a pod that has died, and its call', async () => {
+      const fleet = await openFleet(engine.url);
+      fleet.pods('agent-0', 'agent-1');
+      const router = await fleet.startHere('router-0', patientEnv);
+      await until(
+        async () => (await router.get('/status')).body.pools.gold?.available === 2,
+        'both are there',
+      );
+      const { pod_name } = (await router.post('/allocate', { call_sid: 'CA1' })).body;
+      const page = await browser.open(`${router.url}/#/overview`, { expectNetworkErrors: true });
+      const cell = page.locator(`[data-pod="${pod_name}"]`);
+      await page.locator(`[data-pod="${pod_name}"][data-is="busy"]`).waitFor();
+      // Reads are kept away: what is gone now is gone because of the stream alone.
+      await page.route('**/api/v1/pods*', () => {});
+      fleet.cluster.pods.remove(pod_name, { graceMs: 0 });
+      await cell.waitFor({ state: 'detached' });
+      await page.getByRole('img', { name: 'gold: 1 pod, 0 calls. 1 free' }).waitFor();
+      await page.getByText('Call lost').waitFor();
+    });
+  });
+});

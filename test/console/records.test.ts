@@ -1,0 +1,97 @@
+/** The page of records in a real browser, on a router with a real database behind it. */
+import type { Pool } from 'pg';
+import { beforeEach, expect, it } from 'vitest';
+import { describeBrowser, patientEnv } from '../support/browser.js';
+import { describeOneEngine } from '../support/engines.js';
+import { describeOnePostgres } from '../support/postgres.js';
+import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
+import { startTestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+describeBrowser('records in the console', (browser) => {
+  describeOneEngine('on a store', (engine) => {
+    describeOnePostgres('and a database', (postgres) => {
+      let pool: Pool;
+      beforeEach(async () => {
+        pool = postgres.pool();
+        await jobsTable(pool);
+      });
+      const open = async (env: Record<string, string> = {}) => {
+        const router = await startTestRouter(engine.url, {
+          ...patientEnv,
+          DATABASE_URL: postgres.url,
+          RECORDS_MODULE: recordsModule(),
+          // What is stuck stays, for us to bring back by hand.
+          ZOMBIE_CLEANUP_ENABLED: 'false',
+          ...env,
+        });
+        postgres.onEnd(async () => {
+          await browser.close();
+          await router.stop();
+        });
+        await until(async () => (await router.get('/status')).body.records.error === null, 'it is open');
+        return browser.open(`${router.url}/#/records`);
+      };
+
+      it('shows a dry run of a reset, changes nothing with it, and then brings the records back', async () => {
+        const stuck = await addJob(pool, 'hold', { status: 'Processing', ago: '3 h' });
+        const page = await open();
+        const card = page.getByRole('region', { name: 'Workflow jobs' });
+        await card.getByText('1 record stuck').waitFor();
+        const row = page.getByRole('table', { name: 'Stuck records of jobs' }).getByRole('row').nth(1);
+        await row.getByText('unclaimed').waitFor();
+        await page.getByRole('button', { name: 'Reset all stuck…' }).click();
+        const dialog = page.getByRole('dialog', { name: 'Reset stuck records of jobs' });
+        await dialog.getByText('Dry run, nothing has changed.').waitFor();
+        await dialog.getByText('1 record queued again').waitFor();
+        expect((await jobOf(pool, stuck)).status).toBe('Processing');
+        await dialog.getByRole('button', { name: 'Reset 1 record' }).click();
+        await dialog.waitFor({ state: 'detached' });
+        await card.getByText('nothing stuck').waitFor();
+        await page.getByText('Nothing is stuck').waitFor();
+        // The loop has it again, with a claim of its own.
+        await until(
+          async () => (await pool.query('SELECT FROM smart_router.claims')).rowCount === 1,
+          'claimed',
+        );
+      });
+
+      it('resets only what is chosen', async () => {
+        const [one, other] = [
+          await addJob(pool, 'hold', { status: 'Processing', ago: '3 h' }),
+          await addJob(pool, 'hold', { status: 'Processing', ago: '2 h' }),
+        ];
+        const page = await open();
+        await page.getByLabel(`Choose record ${one}`).check();
+        await page.getByRole('button', { name: 'Reset 1 record…' }).click();
+        await page.getByRole('button', { name: 'Reset 1 record', exact: true }).click();
+        await page.getByLabel(`Choose record ${one}`).waitFor({ state: 'detached' });
+        await page.getByLabel(`Choose record ${other}`).waitFor();
+      });
+
+      it('retries failed records by their ids, after a dry run', async () => {
+        const failed = await addJob(pool, 'ok', { status: 'Failed' });
+        const page = await open();
+        await page.getByRole('button', { name: 'Retry failed records…' }).click();
+        await page.getByLabel(/^Ids of failed records/).fill(`${failed}, 999999`);
+        await page.getByRole('button', { name: 'Dry run' }).click();
+        const dialog = page.getByRole('dialog');
+        await dialog.getByText('1 record queued again, 1 left alone').waitFor();
+        await dialog.getByText('not found').waitFor();
+        expect((await jobOf(pool, failed)).status).toBe('Failed');
+        await dialog.getByRole('button', { name: 'Retry 1 record' }).click();
+        await until(async () => (await jobOf(pool, failed)).status === 'Completed', 'it is done');
+      });
+
+      it('shows the sentence of the router while the database is away', async () => {
+        const page = await open();
+        await page.getByText('nothing stuck').waitFor();
+        await postgres.stop();
+        await page.getByRole('alert').first().waitFor();
+        await postgres.start();
+        await page.getByRole('alert').first().waitFor({ state: 'detached' });
+        page.problems.splice(0);
+      });
+    });
+  });
+});

@@ -1,0 +1,108 @@
+/** How the demo starts and ends, with each of its options. */
+import { spawn } from 'node:child_process';
+import { afterEach, describe, expect, test } from 'vitest';
+import { until } from '../support/until.js';
+import { Demo, hasPostgres, isRunning, listenSomewhere, waitMs } from './support.js';
+
+const started: Demo[] = [];
+function start(env: NodeJS.ProcessEnv = {}, ...args: string[]): Demo {
+  const demo = new Demo(env, ...args);
+  started.push(demo);
+  return demo;
+}
+
+afterEach(() => Promise.all(started.splice(0).map((demo) => demo.end())));
+
+describe('smart-router demo', { timeout: 2 * waitMs }, () => {
+  test('takes the next free port, leaves records out when told to, and ends with 0 when asked', async () => {
+    const { server, port } = await listenSomewhere();
+    const demo = start({ DATABASE_URL: 'off' }, '--port', String(port), '--no-story');
+    await demo.until(/^[\d:]{8} {2}records {3}left out: DATABASE_URL is off$/m);
+    expect(demo.output).toContain(`port ${port} is taken`);
+    expect(Number(new URL(demo.url).port)).toBeGreaterThan(port);
+    const answer = await fetch(`${demo.url}/api/v1/records`);
+    expect(await answer.json()).toEqual({ workflows: [] });
+    demo.type('kill-worker');
+    await demo.until(/▸ there are no records: DATABASE_URL is off$/m);
+    const { children } = demo;
+    demo.type('quit');
+    expect(await demo.exited).toBe(0);
+    await new Promise((resolve) => server.close(resolve));
+    expect(children.filter(isRunning)).toEqual([]);
+    expect(demo.output).toMatch(/Stopped: \d+ calls?, \d+ served, 0 cut, 0 given twice/);
+    expect(demo.errors).toBe('');
+  });
+
+  test('ends by itself after --seconds, and --quiet shows no call', async () => {
+    const demo = start({ DATABASE_URL: 'off' }, '--seconds', '2', '--quiet');
+    expect(await demo.exited).toBe(0);
+    expect(demo.output).toMatch(/^ {2}Open +http:/m);
+    expect(demo.output).toMatch(/Stopped: [1-9]/);
+    expect(demo.output).not.toContain('CA-1');
+  });
+
+  test('--headless says one line of JSON when it answers, and ends cleanly on SIGTERM', async () => {
+    const demo = start({ DEMO_SPEED: '4' }, '--headless', '--no-story');
+    await demo.until(/\n/);
+    const { ready, url, pid } = JSON.parse(demo.output);
+    expect({ ready, pid }).toEqual({ ready: true, pid: demo.child.pid });
+    const status = (await (await fetch(`${url}/api/v1/status`)).json()) as { pools: object };
+    expect(Object.keys(status.pools).sort()).toEqual([
+      'basic',
+      'gold',
+      'merchant:acme',
+      'merchant:nova',
+      'standard',
+    ]);
+    if (hasPostgres)
+      await until(async () => (await fetch(`${url}/api/v1/records`)).ok, 'records answer', waitMs);
+    const { children } = demo;
+    demo.child.kill('SIGTERM');
+    expect(await demo.exited).toBe(0);
+    expect(children.filter(isRunning)).toEqual([]);
+    expect(demo.output.split('\n')).toHaveLength(2);
+    expect(demo.errors).toBe('');
+  });
+
+  test('killed, it takes along whatever it has started', async () => {
+    const demo = start({}, '--headless', '--no-story');
+    await demo.until(/\n/);
+    // Three routers; two workers, the database and its guard.
+    const all = hasPostgres ? 7 : 3;
+    if (process.platform === 'linux')
+      await until(() => demo.children.length === all, `it has ${all} children`, waitMs);
+    const { children } = demo;
+    await demo.end();
+    await until(() => !children.some(isRunning), 'everything it has started has ended');
+  });
+
+  test('--headless ends with whoever has started it', async () => {
+    const demo = start({ DATABASE_URL: 'off' }, '--headless', '--no-story');
+    await demo.until(/\n/);
+    const { children } = demo;
+    demo.child.disconnect();
+    expect(await demo.exited).toBe(0);
+    expect(children.filter(isRunning)).toEqual([]);
+  });
+
+  test.each(['demo/leash.js', 'demo/records/record-worker.js'])(
+    'a process of it whose demo is gone before %s is loaded ends all the same',
+    async (file) => {
+      const program = new URL(`../../dist/${file}`, import.meta.url).href;
+      const child = spawn(
+        process.execPath,
+        ['--import', program, '--input-type=module', '-e', 'setInterval(() => {}, 1000)'],
+        { stdio: ['ignore', 'ignore', 'ignore', 'ipc'] },
+      );
+      const ended = new Promise((resolve) => child.once('exit', (_, signal) => resolve(signal)));
+      child.disconnect();
+      expect(await ended).toBe('SIGKILL');
+    },
+  );
+
+  test('refuses a wrong DEMO_SPEED in one line', async () => {
+    const demo = start({ DEMO_SPEED: 'fast' });
+    expect(await demo.exited).toBe(2);
+    expect(demo.errors).toContain('DEMO_SPEED must be a number from 0.1 to 20, got "fast"');
+  });
+});

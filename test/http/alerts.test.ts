@@ -1,0 +1,191 @@
+/** What is wrong now, asked over HTTP: each condition, from any replica, the worst first. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { ToldAlert } from '../../src/observe/history-rows.js';
+import { assignmentOf } from '../../src/pool/assignment.js';
+import { describeEngines } from '../support/engines.js';
+import { looked } from '../support/looking.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { SkippingClock } from '../support/skipping-clock.js';
+import { until } from '../support/until.js';
+
+const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h' };
+
+describeEngines('alerts', (engine) => {
+  let clock: SkippingClock;
+  const routers: TestRouter[] = [];
+  beforeEach(() => {
+    clock = new SkippingClock();
+  });
+  afterEach(async () => {
+    await engine.resume();
+    await Promise.all(routers.splice(0).map((router) => router.stop()));
+  });
+  const start = async (env: Record<string, string> = {}, options: { ready?: boolean } = {}) => {
+    const router = await startTestRouter(engine.url, { ...quiet, ...env }, { clock, ...options });
+    routers.push(router);
+    return router;
+  };
+  const alerts = async (router: TestRouter) => (await router.get('/alerts')).body.alerts as ToldAlert[];
+  const names = async (router: TestRouter) => (await alerts(router)).map(({ name }) => name);
+  /** Two looks with time between them: what has to last has lasted. */
+  const lasted = async (router: TestRouter, ms: number) => {
+    await looked(router);
+    clock.skip(ms);
+    await looked(router);
+  };
+
+  it('are none on a healthy router', async () => {
+    const router = await start();
+    await lasted(router, 60_000);
+    expect(await alerts(router)).toEqual([]);
+  });
+
+  it('tell that calls got no pod, on every replica, until nobody was turned away for minutes', async () => {
+    const router = await start();
+    const other = await start({ POD_NAME: 'other' });
+    for (let i = 1; i <= 7; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
+    await looked(router);
+    const told = {
+      name: 'calls.no_pods',
+      severity: 'critical',
+      summary: '2 calls got no pod in the last 5 minutes: nothing in their chain was free',
+      since: expect.stringMatching(/^\d{4}-.*Z$/),
+      workflow: null,
+      runbook: 'docs/runbook.md#smartrouternocapacity',
+    };
+    expect(await alerts(router)).toEqual([told]);
+    // A row tells of what the look before it has found.
+    await looked(router);
+    expect(await alerts(other)).toEqual([told]);
+    await lasted(router, 360_000);
+    await lasted(router, 121_000);
+    expect(await alerts(router)).toEqual([]);
+  });
+
+  it('tell that the store does not answer, while it does not', async () => {
+    const router = await start();
+    await engine.pause();
+    await lasted(router, 6_000);
+    expect(await alerts(router)).toEqual([
+      expect.objectContaining({ name: 'calls.store_down', severity: 'page' }),
+    ]);
+    await engine.resume();
+    await lasted(router, 121_000);
+    expect(await alerts(router)).toEqual([]);
+  });
+
+  it('tell that the store does not answer also on a router that has never seen it, which writes nothing', async () => {
+    await engine.pause();
+    const router = await start({}, { ready: false });
+    await lasted(router, 6_000);
+    expect(await names(router)).toEqual(['calls.store_down']);
+  });
+
+  it('tell that nobody leads, unless a replica says that it does', async () => {
+    // A lock that cannot be read.
+    await engine.redis.set('voice:leader', 'by hand');
+    let isStarted = false;
+    const starting = start({ POD_NAME: 'follower', LEADER_ELECTION_ENABLED: 'true' }, { ready: false });
+    void starting.then(() => {
+      isStarted = true;
+    });
+    // It waits a while for its first sync.
+    await until(() => {
+      clock.skip(1000);
+      return isStarted;
+    }, 'the router has started');
+    const router = await starting;
+    await lasted(router, 31_000);
+    expect(await names(router)).toContain('calls.no_leader');
+    const other = await start({ POD_NAME: 'leads alone' });
+    await looked(other);
+    expect(await names(router)).not.toContain('calls.no_leader');
+    expect(await names(other)).not.toContain('calls.no_leader');
+  });
+
+  it('tell that the removal brake holds pods', async () => {
+    const router = await start();
+    const { context } = router;
+    const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
+    await context.pools.register(
+      '',
+      ghosts.map((name) => ({
+        name,
+        uid: '',
+        pool: 'pool:basic' as const,
+        suspended: '' as const,
+        mustReport: false,
+        metadata: '{}',
+      })),
+      assignmentOf(context.settings.tiers),
+    );
+    context.leadership.nudge();
+    await until(async () => (await context.pools.removals()).held.length === 5, 'they are held');
+    await looked(router);
+    expect(await alerts(router)).toEqual([
+      expect.objectContaining({
+        name: 'pool.removals_held',
+        severity: 'critical',
+        runbook: 'docs/operations.md#the-removal-brake',
+      }),
+    ]);
+  });
+
+  it('tell that a loop keeps crashing, and that nothing is swept; the worst first', async () => {
+    const router = await start({ CLEANUP_INTERVAL: '200ms' });
+    await engine.redis.del('voice:pod:calls:gold-1');
+    await engine.redis.set('voice:pod:calls:gold-1', 'not a set of calls');
+    await looked(router);
+    const crashes = () => router.context.leadership.loops.find(({ name }) => name === 'sweep')?.crashes ?? 0;
+    await until(async () => {
+      clock.skip(5_000);
+      await looked(router);
+      return crashes() >= 5;
+    }, 'the sweep has crashed five times');
+    await lasted(router, 70_000);
+    expect(await alerts(router)).toEqual([
+      expect.objectContaining({
+        name: 'calls.sweeps_stalled',
+        severity: 'critical',
+        runbook: 'docs/runbook.md#smartroutersweepstalled',
+      }),
+      expect.objectContaining({
+        name: 'calls.loop_crashes',
+        severity: 'warning',
+        summary: expect.stringContaining(': sweep;'),
+      }),
+    ]);
+    await engine.redis.del('voice:pod:calls:gold-1');
+    await until(async () => {
+      clock.skip(31_000);
+      await looked(router);
+      return !(await names(router)).includes('calls.sweeps_stalled');
+    }, 'it is swept again');
+  });
+
+  it('tell of records too: a database that is not there', async () => {
+    const router = await start({ DATABASE_URL: 'postgres://127.0.0.1:1/nowhere' });
+    await lasted(router, 31_000);
+    expect(await alerts(router)).toEqual([
+      expect.objectContaining({
+        name: 'records.breaker_open',
+        severity: 'critical',
+        runbook: 'docs/runbook-records.md#claiming-is-paused',
+      }),
+    ]);
+  });
+
+  it('that a replica told are gone with it', async () => {
+    const router = await start();
+    const other = await start({ POD_NAME: 'other' });
+    for (let i = 1; i <= 6; i += 1) await other.post('/allocate', { call_sid: `CA${i}` });
+    await looked(other);
+    await looked(other);
+    expect(await names(router)).toEqual(['calls.no_pods']);
+    const rows = await engine.redis.xrange('voice:history', '-', '+');
+    const old = rows.filter(([, fields]) => fields.includes('other'));
+    // As if it had written them a minute ago and died.
+    await engine.redis.xdel('voice:history', ...old.map(([id]) => id));
+    expect(await names(router)).toEqual([]);
+  });
+});

@@ -1,0 +1,231 @@
+/** Looking back: the search over both streams, and the story of one call. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { mostLookedAt } from '../../src/calls/event-search.js';
+import { describeEngines } from '../support/engines.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h' };
+interface Found {
+  id: string;
+  type: string;
+  at: string;
+  call?: string;
+  [field: string]: string | undefined;
+}
+
+describeEngines('events', (engine) => {
+  let router: TestRouter;
+  beforeEach(async () => {
+    router = await startTestRouter(engine.url, quiet);
+  });
+  afterEach(async () => {
+    await engine.resume();
+    await router.stop();
+  });
+  const find = async (query = '') => {
+    const { status, body } = await router.get(`/events/search${query}`);
+    expect([status, body.code]).toEqual([200, undefined]);
+    return body as { events: Found[]; before: string | null; kept_since: string | null };
+  };
+  const types = async (query: string) => (await find(query)).events.map(({ type }) => type);
+  /** What was kept of a call when the stream of all events had forgotten it. */
+  const forget = () => engine.redis.del('voice:events');
+
+  it('are found newest first, each once, although the rare ones are kept twice', async () => {
+    await router.post('/allocate', { call_sid: 'CA1', merchant_id: 'acme' });
+    await router.post('/drain', { pod_name: 'gold-1' });
+    const { events, before, kept_since } = await find();
+    expect(events.slice(0, 2)).toEqual([
+      expect.objectContaining({ type: 'pod_draining', pod: 'gold-1', calls: expect.any(String) }),
+      expect.objectContaining({ type: 'call_allocated', call: 'CA1', merchant: 'acme', pool: 'pool:gold' }),
+    ]);
+    const ids = (await engine.redis.xrange('voice:events', '-', '+')).map(([id]) => id);
+    expect(events.map(({ id }) => id)).toEqual(ids.reverse());
+    expect(before).toBeNull();
+    expect(kept_since).toBe(events.at(-1)?.at);
+  });
+
+  it('are found by type, call, pod, merchant and text, and by all of them at once', async () => {
+    await router.post('/allocate', { call_sid: 'CA1', merchant_id: 'acme' });
+    await router.post('/allocate', { call_sid: 'CA2' });
+    await router.post('/release', { call_sid: 'CA1' });
+    await router.put('/merchants/acme', { tier: 'gold' });
+    expect(await types('?type=call_allocated')).toEqual(['call_allocated', 'call_allocated']);
+    expect(await types('?type=call_released,merchant_changed')).toEqual([
+      'merchant_changed',
+      'call_released',
+    ]);
+    expect(await types('?call=CA1')).toEqual(['call_released', 'call_allocated']);
+    expect(await types('?call=CA')).toEqual([]);
+    expect(await types('?merchant=acme')).toEqual(['merchant_changed', 'call_allocated']);
+    expect(await types('?q=ANONYMOUS%40')).toEqual(['merchant_changed']);
+    expect(await types('?q=ca1')).toEqual(['call_released', 'call_allocated']);
+    const pods = (await find('?pod=gold-1')).events;
+    expect(pods.length).toBeGreaterThan(0);
+    expect(pods.every(({ pod }) => pod === 'gold-1')).toBe(true);
+    expect(await types('?call=CA1&type=call_released&q=gold')).toEqual(['call_released']);
+    expect(await types('?call=CA1&merchant=other')).toEqual([]);
+  });
+
+  it('are read page by page without a gap or a double, across both streams', async () => {
+    for (let i = 0; i < 5; i += 1) {
+      await router.post('/allocate', { call_sid: `CA${i}` });
+      await router.post(i % 2 === 0 ? '/drain' : '/undrain', { pod_name: 'gold-1' });
+    }
+    const all = (await find('?limit=500')).events.map(({ id }) => id);
+    // The rest of the stream of all events is gone: the journal goes on where it ends.
+    await engine.redis.xtrim('voice:events', 'MAXLEN', 4);
+    const left = (await find('?limit=500')).events.map(({ id }) => id);
+    expect(left.length).toBeLessThan(all.length);
+    expect(left).toEqual(all.filter((id) => left.includes(id)));
+    const paged: string[] = [];
+    let query: string | null = '';
+    while (query !== null) {
+      const page = await find(`?limit=3${query}`);
+      expect(page.events.length).toBeLessThanOrEqual(3);
+      paged.push(...page.events.map(({ id }) => id));
+      query = page.before === null ? null : `&before=${page.before}`;
+    }
+    expect(paged).toEqual(left);
+    expect(new Set(paged).size).toBe(paged.length);
+  });
+
+  it('that are rare are found when calls have pushed them out of the stream', async () => {
+    await router.post('/drain', { pod_name: 'gold-1' });
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await forget();
+    const { events, kept_since } = await find('?type=pod_draining,call_allocated');
+    expect(events.map(({ type }) => type)).toEqual(['pod_draining']);
+    expect(kept_since).toBeNull();
+  });
+
+  it('are looked at by the ten thousand: a search that finds nothing says where to go on', async () => {
+    await engine.redis.eval(
+      "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'type', 'note', 'n', i) end",
+      1,
+      'voice:events',
+      mostLookedAt + 10,
+    );
+    const first = await find('?type=pod_registered');
+    expect(first.events).toEqual([]);
+    expect(first.before).not.toBeNull();
+    const second = await find(`?type=pod_registered&before=${first.before}`);
+    expect(second.events).toHaveLength(3);
+    expect(second.before).toBeNull();
+  });
+
+  it.each([
+    ['type=a b', 'type'],
+    ['type=', 'type'],
+    ['limit=0', 'limit'],
+    ['limit=501', 'limit'],
+    ['before=yesterday', 'before'],
+    ['before=5', 'before'],
+    [`call=${'x'.repeat(257)}`, 'call'],
+    ['q=', 'q'],
+    ['pod=', 'pod'],
+    [`merchant=${'m'.repeat(65)}`, 'merchant'],
+  ])('cannot be searched with %s', async (query, field) => {
+    const { status, body } = await router.get(`/events/search?${query.replace(' ', '%20')}`);
+    expect([status, body.code]).toEqual([400, 'invalid_request']);
+    expect(body.error).toMatch(new RegExp(`^querystring: ${field} must be `));
+  });
+
+  it('are not found while the store is away, which is said', async () => {
+    await engine.pause();
+    const [search, timeline] = await Promise.all([
+      router.get('/events/search'),
+      router.get('/calls/CA1/timeline'),
+    ]);
+    expect([search.status, timeline.status]).toEqual([503, 503]);
+    expect(search.body.code).toBe('store_unavailable');
+  });
+
+  it('are searched by four at a time; the fifth is told to come again', async () => {
+    await engine.pause();
+    const asked = Promise.all(Array.from({ length: 8 }, () => router.get('/events/search')));
+    const answers = (await asked).map(({ status, headers }) => [status, headers['retry-after']]);
+    expect(answers.filter(([status]) => status === 429)).toEqual(Array(4).fill([429, '1']));
+    await engine.resume();
+    await find();
+  });
+});
+
+describeEngines('the timeline of a call', (engine) => {
+  let router: TestRouter;
+  const start = async (env: Record<string, string> = {}) => {
+    router = await startTestRouter(engine.url, { ...quiet, ...env });
+  };
+  afterEach(() => router.stop());
+  const timeline = async (sid: string) => {
+    const { status, body } = await router.get(`/calls/${encodeURIComponent(sid)}/timeline`);
+    expect([status, body.code]).toEqual([200, undefined]);
+    return body as { call_sid: string; live: unknown; events: Found[]; is_complete: boolean };
+  };
+  const story = async (sid: string) => (await timeline(sid)).events.map(({ type }) => type);
+
+  it('tells of a live call, with its last renewal', async () => {
+    await start();
+    await router.post('/allocate', { call_sid: 'a/b c', merchant_id: 'acme' });
+    await router.post('/renew', { call_sid: 'a/b c' });
+    expect(await timeline('a/b c')).toEqual({
+      call_sid: 'a/b c',
+      live: expect.objectContaining({ call_sid: 'a/b c', renewed_at: expect.any(String) }),
+      events: [expect.objectContaining({ type: 'call_allocated', call: 'a/b c', merchant: 'acme' })],
+      is_complete: true,
+    });
+  });
+
+  it('tells the whole story of an id that was used again after its call was recovered', async () => {
+    await start({ LEASE_TTL: '500ms', CALL_INFO_TTL: '1h', CLEANUP_INTERVAL: '100ms' });
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await router.post('/renew', { call_sid: 'CA1' });
+    await until(async () => (await router.get('/calls/CA1')).status === 404, 'its lease has run out');
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await router.post('/release', { call_sid: 'CA1' });
+    const { live, events, is_complete } = await timeline('CA1');
+    expect([live, is_complete]).toEqual([null, true]);
+    expect(events).toEqual([
+      expect.objectContaining({ type: 'call_allocated' }),
+      expect.objectContaining({
+        type: 'call_recovered',
+        reason: 'lease expired',
+        pod: expect.stringMatching(/^gold-/),
+        pool: 'pool:gold',
+        age_seconds: expect.stringMatching(/^\d+$/),
+        renewed_at: expect.stringMatching(/Z$/),
+      }),
+      expect.objectContaining({ type: 'call_allocated' }),
+      expect.objectContaining({ type: 'call_released' }),
+    ]);
+  });
+
+  it('tells of a call that never got a pod, and which chain it tried', async () => {
+    await start();
+    for (let i = 1; i <= 6; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
+    expect((await timeline('CA6')).events).toEqual([
+      expect.objectContaining({ type: 'no_pods', chain: 'pool:gold pool:basic' }),
+    ]);
+  });
+
+  it('says so when its beginning is no longer kept', async () => {
+    await start();
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await engine.redis.del('voice:events');
+    expect(await timeline('CA1')).toMatchObject({
+      live: { call_sid: 'CA1' },
+      events: [],
+      is_complete: false,
+    });
+    await router.post('/release', { call_sid: 'CA1' });
+    expect(await timeline('CA1')).toMatchObject({ live: null, is_complete: false });
+    expect(await story('CA1')).toEqual(['call_released']);
+  });
+
+  it('is 404 when there is neither a call nor an event', async () => {
+    await start();
+    const { status, body } = await router.get('/calls/nobody/timeline');
+    expect([status, body.code]).toEqual([404, 'call_not_found']);
+  });
+});

@@ -1,0 +1,130 @@
+/** The history over HTTP: what all replicas counted, told by any of them. */
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import type { Point } from '../../src/observe/history-points.js';
+import { parseRow, withoutDoubles } from '../../src/observe/history-rows.js';
+import { describeEngines, nativeAvailable, redisCluster } from '../support/engines.js';
+import { looked } from '../support/looking.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+
+const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', LEADER_ELECTION_ENABLED: 'true' };
+
+describeEngines('the history', (engine) => {
+  const routers: TestRouter[] = [];
+  afterEach(async () => {
+    await engine.resume();
+    await Promise.all(routers.splice(0).map((router) => router.stop()));
+  });
+  const start = async (name: string) => {
+    const router = await startTestRouter(engine.url, { ...quiet, POD_NAME: name });
+    routers.push(router);
+    return router;
+  };
+  const rows = async () => {
+    const entries = await engine.redis.xrange('voice:history', '-', '+');
+    const parsed = entries.flatMap(([id, flat]) => {
+      const pairs = flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? ''] as const] : []));
+      return parseRow(id, new Map(pairs)) ?? [];
+    });
+    return withoutDoubles(parsed);
+  };
+  const total = async (name: 'allocated' | 'released' | 'noPods' | 'errors') =>
+    (await rows()).reduce((sum, { counts }) => sum + counts[name], 0);
+
+  it('sums what two routers on one store did, and lists both', async () => {
+    const first = await start('router-a');
+    const second = await start('router-b');
+    for (const sid of ['CA1', 'CA2', 'CA3']) await first.post('/allocate', { call_sid: sid });
+    for (const sid of ['CA4', 'CA5', 'CA6']) await second.post('/allocate', { call_sid: sid });
+    await first.post('/release', { call_sid: 'CA5' });
+    await looked(first);
+    await looked(second);
+    expect([await total('allocated'), await total('released'), await total('noPods')]).toEqual([5, 1, 1]);
+    const { status, body } = await second.get('/history');
+    expect(status).toBe(200);
+    expect(body.step_seconds).toBe(10);
+    expect(body.replicas).toEqual([
+      expect.objectContaining({ name: 'router-a', is_leader: true, version: expect.any(String) }),
+      expect.objectContaining({ name: 'router-b', is_leader: false }),
+    ]);
+    for (const { started_at, seen_at } of body.replicas) expect(started_at <= seen_at).toBe(true);
+    const points = body.points as Point[];
+    const most = (name: keyof Point) => Math.max(...points.map((point) => Number(point[name] ?? 0)));
+    for (const name of ['allocated', 'released', 'no_pods', 'p50_ms', 'p99_ms'] as const)
+      expect(most(name), name).toBeGreaterThan(0);
+    expect(points.at(-1)).toMatchObject({ assigned: 3, capacity: 5, errors: 0, lost: 0, records: {} });
+    expect(most('active_calls')).toBeLessThanOrEqual(5);
+    expect(points.map(({ at }) => at)).toEqual(points.map(({ at }) => at).sort());
+    expect((await first.get('/history')).body.replicas).toHaveLength(2);
+  });
+
+  it('goes on after the store was away: nothing is lost, nothing is counted twice, no loop crashes', async () => {
+    const router = await start('router-a');
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await looked(router);
+    await engine.pause();
+    expect((await router.post('/allocate', { call_sid: 'CA2' })).status).toBe(503);
+    await looked(router);
+    const [history, alerts] = await Promise.all([router.get('/history'), router.get('/alerts')]);
+    expect([history.status, history.body.code]).toEqual([
+      503,
+      expect.stringMatching(/store_unavailable|timeout/),
+    ]);
+    expect(alerts.status).toBe(200);
+    await engine.resume();
+    await looked(router);
+    expect(await total('errors')).toBe(1);
+    expect(await total('allocated')).toBe(1);
+    expect(router.context.history.loops).toMatchObject([{ crashes: 0, last_error: null }]);
+    const { body } = await router.get('/history?minutes=1');
+    expect((body.points as Point[]).some(({ errors }) => errors > 0)).toBe(true);
+  });
+
+  it('is for as many minutes as are asked for, in steps that give at most 360 points', async () => {
+    const router = await start('router-a');
+    await looked(router);
+    const steps = async (minutes: number) => {
+      const { body } = await router.get(`/history?minutes=${minutes}`);
+      expect(body.points.length).toBeGreaterThan(0);
+      return body.step_seconds;
+    };
+    expect([await steps(1), await steps(60), await steps(180), await steps(360)]).toEqual([10, 10, 30, 60]);
+    for (const wrong of ['0', '361', '-1', '1.5', 'x', '']) {
+      const answer = await router.get(`/history?minutes=${wrong}`);
+      expect([wrong, answer.status, answer.body.code]).toEqual([wrong, 400, 'invalid_request']);
+    }
+  });
+
+  it('keeps about six hours of five replicas, whatever was in the stream before', async () => {
+    const router = await start('router-a');
+    await engine.redis.eval(
+      "for i = 1, 20000 do redis.call('XADD', KEYS[1], '*', 'n', i) end",
+      1,
+      'voice:history',
+    );
+    await looked(router);
+    expect(await engine.redis.xlen('voice:history')).toBeLessThan(11_500);
+    expect((await router.get('/history')).body.replicas).toHaveLength(1);
+  });
+});
+
+describe('on a Cluster', () => {
+  it('history, alerts, search and timeline are read from the slot of the prefix', async (test) => {
+    const native = nativeAvailable();
+    if (native !== true) return test.skip(native);
+    const cluster = await redisCluster(3);
+    onTestFinished(() => cluster.stop());
+    const router = await startTestRouter(cluster.url, { ...quiet, REDIS_KEY_PREFIX: '{voice}:' });
+    onTestFinished(() => router.stop());
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await router.post('/drain', { pod_name: 'basic-1' });
+    await looked(router);
+    const history = (await router.get('/history')).body;
+    expect(history.replicas).toHaveLength(1);
+    expect(history.points.length).toBeGreaterThan(0);
+    expect((await router.get('/alerts')).body.alerts).toEqual([]);
+    const { events } = (await router.get('/events/search?limit=2')).body;
+    expect(events.map(({ type }: { type: string }) => type)).toEqual(['pod_draining', 'call_allocated']);
+    expect((await router.get('/calls/CA1/timeline')).body).toMatchObject({ is_complete: true });
+    expect((await router.get('/recoveries')).status).toBe(200);
+  }, 60_000);
+});

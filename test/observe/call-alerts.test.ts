@@ -1,0 +1,83 @@
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { CallWatch } from '../../src/observe/call-alerts.js';
+import type { LoopState } from '../../src/supervised-loop.js';
+
+const minute = 60_000;
+const loop = (crashes: number, last_round_at: string | null): LoopState => ({
+  name: 'sweep',
+  running: true,
+  rounds: 0,
+  crashes,
+  last_round_at,
+  last_error: null,
+  counts: {},
+});
+const look = (more: Partial<Parameters<CallWatch['look']>[0]> = {}) => ({
+  isStoreUp: true,
+  noPods: 0,
+  leader: 'a',
+  loops: [loop(0, null)],
+  ...more,
+});
+const holding = (watch: CallWatch, nowMs: number) =>
+  watch.conditions(nowMs).flatMap(({ name, holds }) => (holds(false) ? [name] : []));
+
+it('before the first look there is nothing to say', () => {
+  expect(new CallWatch(new Map()).conditions(0)).toEqual([]);
+});
+
+it('three crashes within ten minutes are told, two are not, nor those of a term that is over', () => {
+  const watch = new CallWatch(new Map());
+  // What was there at the first look is no news.
+  watch.look(look({ loops: [loop(7, null)] }), 0);
+  watch.look(look({ loops: [loop(9, null)] }), minute);
+  expect(holding(watch, minute)).toEqual([]);
+  watch.look(look({ loops: [loop(10, null)] }), 2 * minute);
+  expect(holding(watch, 2 * minute)).toEqual(['calls.loop_crashes']);
+  expect(holding(watch, 13 * minute)).toEqual([]);
+  watch.look(look({ loops: [] }), 13 * minute);
+  watch.look(look({ loops: [loop(5, null)] }), 13 * minute);
+  expect(holding(watch, 13 * minute)).toEqual([]);
+});
+
+it('a sweep is stalled when no round has ended for longer than it may, and nobody says so without the store', () => {
+  const watch = new CallWatch(new Map([['sweep', 2 * minute]]));
+  watch.look(look({ loops: [loop(0, 'one')] }), 0);
+  watch.look(look({ loops: [loop(0, 'two')] }), minute);
+  watch.look(look({ loops: [loop(0, 'two')] }), 3 * minute);
+  expect(holding(watch, 3 * minute)).toEqual([]);
+  expect(holding(watch, 3 * minute + 1)).toEqual(['calls.sweeps_stalled']);
+  watch.look(look({ isStoreUp: false, loops: [loop(0, 'two')] }), 4 * minute);
+  expect(holding(watch, 4 * minute)).toEqual(['calls.store_down']);
+});
+
+it('a stalled sweep of records is told as one of records', () => {
+  const watch = new CallWatch(new Map([['records-fast-sweep', minute]]));
+  const loops = [{ ...loop(0, 'one'), name: 'records-fast-sweep' }];
+  watch.look(look({ loops }), 0);
+  watch.look(look({ loops }), 2 * minute);
+  expect(holding(watch, 2 * minute)).toEqual(['records.sweeps_stalled']);
+});
+
+it('nobody can say that nobody leads while the store is away', () => {
+  const watch = new CallWatch(new Map());
+  watch.look(look({ leader: null, isStoreUp: false }), 0);
+  const named = () => watch.conditions(0).find(({ name }) => name === 'calls.no_leader');
+  expect(named()?.holds(false)).toBeUndefined();
+  watch.look(look({ leader: null }), 0);
+  expect(named()?.holds(false)).toBe(true);
+});
+
+it('every condition has a page in the runbook', () => {
+  const watch = new CallWatch(new Map());
+  watch.look(look(), 0);
+  const pages = watch.conditions(0).map(({ runbook }) => runbook.split('#') as [string, string]);
+  expect(pages).toHaveLength(6);
+  for (const [file, anchor] of pages) {
+    const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+    expect(
+      [...text.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) => title.toLowerCase().replaceAll(' ', '-')),
+    ).toContain(anchor);
+  }
+});

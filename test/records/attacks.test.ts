@@ -1,0 +1,225 @@
+/** What a table, a database or a neighbour may do to the recovery, and nobody is stuck for it. Spec 4, recovery. */
+import type { Pool } from 'pg';
+import { expect, it } from 'vitest';
+import { inspect, migrate } from '../../src/records/index.js';
+import { defineWorkflow } from '../../src/records/workflow.js';
+import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import {
+  deadWorker,
+  foreign,
+  pagesWorkflow,
+  recovers,
+  resetsOf,
+  startable,
+  statuses,
+  storeOf,
+  teamTable,
+} from './fixture.js';
+
+const stuckPages = (pool: Pool, rows: number) =>
+  pool.query(
+    `INSERT INTO pages (url, status, updated_at)
+     SELECT 'stuck ' || i, 'Processing', now() - interval '2 h' FROM generate_series(1, $1) AS i`,
+    [rows],
+  );
+
+describePostgres('the recovery is not stopped by', (postgres) => {
+  it('a row whose time is endless', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 0);
+    await foreign(pool, 120);
+    await pool.query(
+      "INSERT INTO pages (url, status, updated_at) VALUES ('p', 'Processing', '-infinity'), ('q', 'Queued', '-infinity')",
+    );
+    expect(await inspect(pool, pagesWorkflow())).toMatchObject({ stuck: 2, queued: 1 });
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce({ dryRun: true })).toMatchObject({ requeued: 2 });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 2, held: 0 });
+    expect(await statuses(pool)).toEqual({ Queued: 3 });
+  });
+
+  it('claims of a table that had other ids under the same name', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 2);
+    const claims = await deadWorker(pool);
+    await pool.query(
+      "UPDATE smart_router.claims SET record_id = '17', token = NULL, held_at = now() WHERE record_id = $1",
+      [claims[0]?.id],
+    );
+    await pool.query(
+      "INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms) SELECT workflow, '18', token, worker, claimed_at, timeout_ms FROM smart_router.claims WHERE token IS NOT NULL",
+    );
+    await foreign(pool, 120);
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 2 });
+    expect(await statuses(pool)).toEqual({ Queued: 2, Processing: 1 });
+    expect(await inspect(pool, pagesWorkflow())).toMatchObject({ stuck: 0 });
+  });
+
+  it('a table whose rows are in its children', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 0, { index: false });
+    await pool.query(`
+      CREATE TABLE archive (PRIMARY KEY (id)) INHERITS (pages);
+      INSERT INTO archive (url, status, updated_at)
+      SELECT repeat('x', 1900), CASE WHEN i % 500 = 0 THEN 'Processing' ELSE 'Completed' END::page_status, now() - interval '2 h'
+      FROM generate_series(1, 9000) AS i`);
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 18 });
+  });
+
+  it.each([true, false])('ten thousand rows that somebody keeps locked (index: %s)', async (index) => {
+    const pool = postgres.pool();
+    await teamTable(pool, 0, { index });
+    await stuckPages(pool, 10_200);
+    const other = await postgres.client();
+    await other.query('BEGIN');
+    await other.query('SELECT FROM (SELECT FROM pages ORDER BY ctid LIMIT 10100 FOR UPDATE) AS locked');
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 100 });
+    await other.query('ROLLBACK');
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 10_100 });
+  });
+
+  it('five thousand claims of the dead that somebody keeps locked', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 120);
+    const claims = await deadWorker(pool);
+    await pool.query(
+      "UPDATE smart_router.claims SET claimed_at = claimed_at - interval '1 s' WHERE record_id = ANY ($1)",
+      [claims.slice(0, 100).map(({ id }) => id)],
+    );
+    const other = await postgres.client();
+    await other.query('BEGIN');
+    await other.query('SELECT FROM pages WHERE id = ANY ($1) FOR UPDATE', [
+      claims.slice(0, 100).map(({ id }) => id),
+    ]);
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()], batchSize: 5 });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 20 });
+    await other.query('ROLLBACK');
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 100 });
+  });
+
+  it('a trigger that quietly keeps rows as they are', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 2);
+    await deadWorker(pool, { most: 1 });
+    await stuckPages(pool, 10_001);
+    await pool.query(`
+      CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+      CREATE TRIGGER keep BEFORE UPDATE ON pages FOR EACH ROW WHEN (old.url <> 'stuck 5') EXECUTE FUNCTION keep()`);
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 1, failed: 0 });
+    // Nothing is said to have happened that did not.
+    expect(await resetsOf(pool)).toHaveLength(1);
+    expect(await statuses(pool)).toEqual({ Queued: 2, Processing: 10_001 });
+  });
+
+  it('ids of a collation of their own, however many', async () => {
+    const pool = postgres.pool();
+    await migrate(pool);
+    await pool.query(`
+      CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+      CREATE TABLE exact (id text COLLATE "C" PRIMARY KEY, status text, at timestamptz);
+      CREATE TABLE loose (id text COLLATE loose PRIMARY KEY, status text, at timestamptz);
+      INSERT INTO exact SELECT 'id ' || i, 'Processing', now() - interval '2 h' FROM generate_series(1, 12000) AS i;
+      INSERT INTO loose SELECT * FROM exact`);
+    const workflow = (table: string) =>
+      defineWorkflow({
+        ...{ name: table, table, touchedAt: 'at', batchSize: 1000, process: () => {} },
+        status: { column: 'status', queued: 'Queued', processing: 'Processing', completed: 'C', failed: 'F' },
+      });
+    for (const table of ['exact', 'loose']) {
+      const recovery = recovers(postgres, { pool, workflows: [workflow(table)] });
+      expect(await recovery.runOnce()).toMatchObject({ requeued: 12_000 });
+      const store = await storeOf(pool, workflow(table) as never);
+      const plan = async (sql: string, args: unknown[]) =>
+        JSON.stringify((await pool.query(`EXPLAIN (FORMAT JSON) ${sql}`, args)).rows);
+      expect(await plan(store.table.queries.listUnclaimed, [store.table.workflowId, 10_000, 1, 0])).toContain(
+        'record_id = ',
+      );
+      const loop = startable(postgres, { pool, workflows: [workflow(table)] });
+      expect(await loop.runOnce()).toMatchObject({ claimed: 1000, completed: 1000 });
+    }
+  });
+});
+
+describePostgres('a claim', (postgres) => {
+  it('passes over any number of records that wait after a reset', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 60_000);
+    const store = await storeOf(pool);
+    await pool.query(
+      `INSERT INTO smart_router.claims (workflow, record_id, resets, not_before)
+       SELECT $1, id::text, 2, now() + interval '1 h' FROM pages`,
+      [store.table.workflowId],
+    );
+    await pool.query("INSERT INTO pages (url) SELECT 'free' FROM generate_series(1, 3)");
+    await pool.query('ANALYZE pages; ANALYZE smart_router.claims');
+    // As little memory as a database may give: a list of all that wait does not fit into it.
+    const modest = postgres.pool({ options: '-c work_mem=64kB' });
+    const loop = startable(postgres, { pool: modest, workflows: [pagesWorkflow()] });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 3, completed: 3 });
+  });
+
+  it('finds an id that is named like a column of ours', async () => {
+    const pool = postgres.pool();
+    await migrate(pool);
+    await pool.query(`
+      CREATE TABLE odd (record_id text PRIMARY KEY, workflow text DEFAULT 'Queued', worker text, token timestamptz DEFAULT now());
+      INSERT INTO odd VALUES ('a'), ('b c''"'), ('__proto__')`);
+    const workflow = defineWorkflow({
+      ...{ name: 'odd', table: 'odd', id: 'record_id', touchedAt: 'token', error: 'worker' },
+      status: {
+        column: 'workflow',
+        queued: 'Queued',
+        processing: 'Processing',
+        completed: 'Done',
+        failed: 'Failed',
+      },
+      process: ({ record_id }) => {
+        if (record_id !== 'a') throw new Error(`no ${record_id}`);
+      },
+    });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 3, completed: 1, failed: 2 });
+    await pool.query("UPDATE odd SET workflow = 'Processing', token = now() - interval '2 h'");
+    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    expect(await recovery.runOnce({ dryRun: true })).toMatchObject({ requeued: 3 });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 3 });
+  });
+});
+
+describeOnePostgres('the order', (postgres) => {
+  it('by a column that is called id, and is not the id, is kept', async () => {
+    const pool = postgres.pool();
+    await migrate(pool);
+    await pool.query(`
+      CREATE TABLE tasks (key text PRIMARY KEY, id integer, status text DEFAULT 'Queued', at timestamptz DEFAULT now());
+      INSERT INTO tasks (key, id) VALUES ('a', 3), ('b', 2), ('c', 1)`);
+    const seen: string[] = [];
+    const workflow = defineWorkflow({
+      ...{ name: 'tasks', table: 'tasks', id: 'key', touchedAt: 'at', orderBy: 'id', concurrency: 1 },
+      status: {
+        column: 'status',
+        queued: 'Queued',
+        processing: 'Processing',
+        completed: 'Done',
+        failed: 'Failed',
+      },
+      process: ({ key }) => {
+        seen.push(key);
+      },
+    });
+    await startable(postgres, { pool, workflows: [workflow] }).runOnce();
+    expect(seen).toEqual(['c', 'b', 'a']);
+  });
+});
+
+describePostgres('a database that isolates more than usual', (postgres) => {
+  it('is migrated by ten at once', async () => {
+    const pool = postgres.pool({ max: 10, options: '-c default_transaction_isolation=serializable' });
+    const all = await Promise.all(Array.from({ length: 10 }, () => migrate(pool)));
+    expect(all.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
+  });
+});

@@ -1,0 +1,114 @@
+/**
+ * A real browser for tests of the console: Chromium of the machine, without a window, reaching nothing but loopback.
+ * One per test file; every page is a context of its own, and remembers whatever went wrong in it.
+ */
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
+import { findOnPath, setupReason } from './engines.js';
+
+const program = () => findOnPath('chromium', 'chromium-browser', 'google-chrome');
+
+export function browserAvailable(): true | string {
+  return program() !== undefined || `Chromium is not on PATH${setupReason('chromium')}`;
+}
+
+export async function launchBrowser(): Promise<Browser> {
+  const executablePath = program();
+  if (executablePath === undefined) throw new Error('Chromium is not on PATH');
+  return chromium.launch({
+    executablePath,
+    args: [
+      // Chromium refuses its sandbox to root.
+      ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []),
+      '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
+      '--disable-dev-shm-usage',
+    ],
+  });
+}
+
+export interface ConsolePage extends Page {
+  /** Errors of the page, of its console and of its content security policy, so far. */
+  readonly problems: string[];
+}
+
+export interface SuiteBrowser {
+  /** A fresh page at this address. */
+  open(
+    url: string,
+    options?: BrowserContextOptions & { expectNetworkErrors?: boolean },
+  ): Promise<ConsolePage>;
+  /**
+   * Closes every page, and fails if anything went wrong in one. It happens after each test; a test that stops a router
+   * does it first, because a page that loses its router complains.
+   */
+  close(): Promise<void>;
+}
+
+/** A browser beside everything else: on a busy machine a page takes seconds to open. */
+const testTimeoutMs = 90_000;
+
+/** A router that a page looks at, on a busy machine: no answer is late, so no error is in the page's console. */
+export const patientEnv = { REQUEST_TIMEOUT: '15s', REDIS_COMMAND_TIMEOUT: '12s' };
+
+/** What the browser says of a request that failed, by itself. */
+const networkError = /^Failed to load resource: (net::|the server responded with a status of 5\d\d)/;
+
+/** Runs the suite where there is a Chromium; elsewhere it is listed as skipped, with the reason. */
+export function describeBrowser(title: string, suite: (browser: SuiteBrowser) => void): void {
+  const available = browserAvailable();
+  if (available !== true) {
+    const open = () => Promise.reject(new Error(available));
+    describe.skip(`${title} [${available}]`, () => suite({ open, close: async () => {} }));
+    return;
+  }
+  describe(title, { timeout: testTimeoutMs }, () => {
+    let browser: Browser | undefined;
+    const pages: { page: ConsolePage; expectNetworkErrors: boolean }[] = [];
+    const close = async () => {
+      for (const { page, expectNetworkErrors } of pages.splice(0)) {
+        await page.context().close();
+        const isExpected = (problem: string) => expectNetworkErrors && networkError.test(problem);
+        expect(page.problems.filter((problem) => !isExpected(problem))).toEqual([]);
+      }
+    };
+    beforeAll(async () => {
+      browser = await launchBrowser();
+    });
+    afterAll(() => browser?.close());
+    afterEach(close);
+    suite({
+      async open(url, { expectNetworkErrors = false, ...options } = {}) {
+        if (!browser) throw new Error('The browser has not started: use it inside tests.');
+        const page = await openPage(browser, url, options);
+        pages.push({ page, expectNetworkErrors });
+        return page;
+      },
+      close,
+    });
+  });
+}
+
+export async function openPage(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<ConsolePage> {
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 800 },
+    reducedMotion: 'reduce',
+    ...options,
+  });
+  context.setDefaultTimeout(30_000);
+  await context.addInitScript({
+    content: `addEventListener('securitypolicyviolation', (event) =>
+      console.error('violates ' + event.violatedDirective + ': ' + event.blockedURI))`,
+  });
+  const page = await context.newPage();
+  const problems: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') problems.push(message.text());
+  });
+  page.on('pageerror', (error) => problems.push(String(error.stack)));
+  await page.goto(url);
+  return Object.assign(page, { problems });
+}
