@@ -35,6 +35,8 @@ export interface PodWishes {
   uid?: string | undefined;
   tier?: string | undefined;
   merchant?: string | undefined;
+  /** Grows with every report. */
+  sequence?: number | undefined;
 }
 
 export class CallRouter {
@@ -132,12 +134,12 @@ export class CallRouter {
   async #report(podName: string, calls: readonly string[], about: PodWishes): Promise<Report> {
     const { store, announce } = this.#options;
     try {
-      return await store.report(podName, calls, about.uid);
+      return await store.report(podName, calls, about);
     } catch (error) {
       if (!announce || !(error instanceof AppError) || error.code !== 'pod_not_found') throw error;
     }
     await announce({ name: podName, ...about });
-    return store.report(podName, calls, about.uid);
+    return store.report(podName, calls, about);
   }
 
   async drain(podName: string, waitMs: number): Promise<Drained> {

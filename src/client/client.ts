@@ -42,6 +42,7 @@ export interface AttachRequest {
 export class Client {
   readonly #requester: Requester;
   readonly #registry = new HandleRegistry();
+  #sequence = 0;
 
   /** @internal */
   constructor(options: ClientOptions) {
@@ -130,7 +131,9 @@ export class Client {
   }
 
   async #report(pod: string, calls: readonly string[], options: ReportOptions & { retries?: number }) {
-    const report = await reportPod(this.#requester, pod, calls, options);
+    // A report that waits somewhere on its way must not pass for what is now.
+    this.#sequence = Math.max(this.#sequence + 1, Math.floor(this.#requester.settings.clock.now()));
+    const report = await reportPod(this.#requester, pod, calls, { ...options, sequence: this.#sequence });
     for (const [callSid, fence] of Object.entries(report.fences)) {
       for (const call of this.#registry.of(callSid, pod)) call.learnFence(fence);
     }

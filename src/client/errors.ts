@@ -66,6 +66,7 @@ const advice: Record<string, string> = {
   no_pods: 'Play a busy message, or try again after the time in retryAfterMs.',
   call_not_found: 'The call has ended or was never allocated: stop serving it.',
   stale_fence: 'The call now belongs to a later claim: stop serving it.',
+  stale_report: 'A later report of this pod counts: drop this one.',
   unexpected_status: 'This does not look like the router: check baseUrl and the proxies in between.',
 };
 

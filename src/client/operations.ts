@@ -150,17 +150,18 @@ export async function reportPod(
   requester: Requester,
   pod: string,
   calls: readonly string[],
-  options: ReportOptions & { retries?: number },
+  options: ReportOptions & { retries?: number; sequence: number },
 ): Promise<Report> {
   checkPod(pod);
   // A list that is no list must never pass for an empty one: that would end the pod's calls.
   if (!Array.isArray(calls)) throw new InvalidArgumentError('calls must be an array of call SIDs.');
   for (const callSid of calls) checkCallSid(callSid);
   const snapshot = [...calls];
+  const { uid, tier, merchant, sequence } = options;
   return requester.send({
     operation: `report ${pod}`,
     path: `/pod/${encodeURIComponent(pod)}/report`,
-    body: () => ({ calls: snapshot, uid: options.uid, tier: options.tier, merchant: options.merchant }),
+    body: () => ({ calls: snapshot, uid, tier, merchant, sequence }),
     decode: decodeReport,
     signal: options.signal,
     ...(options.retries === undefined ? {} : { retries: options.retries }),

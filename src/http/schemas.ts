@@ -80,6 +80,13 @@ export const ReportBody = Type.Object(
     uid: Type.Optional(segment('the uid of the pod', 128)),
     tier: Type.Optional(name('the tier of the pod')),
     merchant: Type.Optional(name('the merchant of the pod')),
+    sequence: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: Number.MAX_SAFE_INTEGER,
+        description: 'a whole number that grows with every report of this pod, like its time in milliseconds',
+      }),
+    ),
   },
   { description: 'a JSON object with calls' },
 );

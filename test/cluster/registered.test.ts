@@ -37,10 +37,10 @@ describeEngines('registered pods', (engine) => {
   const report = async (name: string, calls: string[] = [], wishes: { uid?: string; tier?: string } = {}) => {
     const { store, settings } = leader;
     try {
-      return await store.calls.report(name, calls, wishes.uid);
+      return await store.calls.report(name, calls, wishes);
     } catch {
       await announce(store.pools, settings.tiers, { name, ...wishes });
-      return store.calls.report(name, calls, wishes.uid);
+      return store.calls.report(name, calls, wishes);
     }
   };
   const known = async () => (await engine.redis.keys('voice:pod:tier:*')).map((key) => key.slice(15)).sort();

@@ -72,7 +72,7 @@ describeBrowser('the console for everybody', (browser) => {
         expect(await findings(page)).toEqual([]);
         await page.keyboard.press('Escape');
         await page.keyboard.press('?');
-        await page.getByRole('dialog', { name: 'Keys' }).waitFor();
+        await page.getByRole('dialog', { name: 'Keys and colours' }).waitFor();
         expect(await findings(page)).toEqual([]);
         await page.keyboard.press('Escape');
         await page.goto(`${router.url}/#/tiers`);

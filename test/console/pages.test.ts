@@ -42,6 +42,33 @@ describeBrowser('the console', (browser) => {
       expect(await page.title()).toBe('Overview · Smart Router');
     });
 
+    it('does not lose what happens while it reads: the read may have looked before', async () => {
+      const page = await open('overview');
+      await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
+      let reads = 0;
+      let looked = false;
+      let letGo = () => {};
+      const gate = new Promise<void>((resolve) => {
+        letGo = resolve;
+      });
+      await page.route('**/api/v1/pods*', async (route) => {
+        reads += 1;
+        // No later read repairs it.
+        if (reads > 1) return;
+        const response = await route.fetch();
+        looked = true;
+        await gate;
+        await route.fulfill({ response }).catch(() => {});
+      });
+      await until(() => looked, 'a read has looked and is not back yet');
+      await allocate('CA1');
+      const busy = page.getByRole('img', { name: 'gold: 2 pods, 1 call. 1 free, 1 busy' });
+      await busy.waitFor();
+      letGo();
+      await until(() => reads > 1, 'the read is over and the next one has begun');
+      expect(await busy.isVisible()).toBe(true);
+    });
+
     it('finds pods by name, by state, by pool and by the call they have', async () => {
       const pod = await allocate('CA-find-me');
       const page = await open('pods');
@@ -228,9 +255,9 @@ describeBrowser('the console', (browser) => {
       await page.keyboard.press('e');
       await page.getByRole('heading', { name: 'Events', level: 1 }).waitFor();
       await page.keyboard.press('?');
-      await page.getByRole('dialog', { name: 'Keys' }).waitFor();
+      await page.getByRole('dialog', { name: 'Keys and colours' }).waitFor();
       await page.keyboard.press('Escape');
-      await page.getByRole('dialog', { name: 'Keys' }).waitFor({ state: 'detached' });
+      await page.getByRole('dialog', { name: 'Keys and colours' }).waitFor({ state: 'detached' });
       expect(new URL(page.url()).hash).toBe('#/events');
     });
 

@@ -36,7 +36,7 @@ describeOneEngine('lists that come late', (engine) => {
   /** As the router does it: the report of an unknown pod, or of another UID, announces it. */
   const report = async (calls: string[], uid: string) => {
     const { store, settings } = leader;
-    const send = () => store.calls.report('a', calls, uid);
+    const send = () => store.calls.report('a', calls, { uid });
     return send().catch(async () => {
       await announce(store.pools, settings.tiers, { name: 'a', tier: 'gold', uid });
       return send();

@@ -251,7 +251,10 @@ export class World {
     const sids = [...agent.serving.keys()];
     const sentMs = this.store.nowMs;
     try {
-      const report = await this.askAny((calls) => calls.report(agent.name, sids, { uid: agent.uid }), 1);
+      const report = await this.askAny(
+        (calls) => calls.report(agent.name, sids, { uid: agent.uid, sequence: Math.floor(this.time.nowMs) }),
+        1,
+      );
       for (const sid of [...report.renewed, ...report.adopted])
         this.history.renewed(sid, sentMs, times.leaseTtlMs);
       for (const sid of report.adopted) {

@@ -103,6 +103,14 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
         <header class="top">
           <h1>{title}</h1>
           <Facts>
+            <button
+              type="button"
+              class="btn icon small narrow-only"
+              aria-label="Keys and colours"
+              onClick={() => setHelpOpen(true)}
+            >
+              <Icon name="screen" />
+            </button>
             {session.required && (
               <button type="button" class="link quiet narrow-only" onClick={leave}>
                 Sign out
@@ -244,7 +252,7 @@ function ThemeSwitch() {
 
 function Help({ onClose }: { onClose: () => void }) {
   return (
-    <Dialog title="Keys" onClose={onClose}>
+    <Dialog title="Keys and colours" onClose={onClose}>
       <div class="stack">
         <dl class="keys">
           {pageNames.map((name, index) => (

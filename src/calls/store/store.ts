@@ -167,9 +167,14 @@ export class CallStore {
     return { leaseExpiresAtMs: Number(reply[1]), podName: String(reply[2]) };
   }
 
-  async report(podName: string, calls: readonly string[], uid = ''): Promise<Report> {
+  /** `sequence` grows with every report of a pod: one that was overtaken is refused. */
+  async report(
+    podName: string,
+    calls: readonly string[],
+    { uid = '', sequence }: { uid?: string | undefined; sequence?: number | undefined } = {},
+  ): Promise<Report> {
     const { leaseTtlMs, callInfoTtlMs, reportGraceMs } = this.times;
-    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, ...calls];
+    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, sequence ?? '', ...calls];
     const reply = list(await this.connection.run('report', args));
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     const [, renewed, adopted, ended, conflicts, fences] = reply.map((part) =>
@@ -252,6 +257,11 @@ function codeError(reply: Reply[], subject: string): AppError {
       });
     case 'pod_not_found':
       return new AppError('pod_not_found', `no pod ${quote(subject)}: it is not registered`);
+    case 'stale_report':
+      return new AppError(
+        'stale_report',
+        `a later report of pod ${quote(subject)} has arrived before this one: nothing was changed`,
+      );
     case 'other_uid':
       return new AppError(
         'pod_not_found',

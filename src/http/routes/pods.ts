@@ -36,8 +36,8 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     async (request) => {
       const { pod } = request.params;
       request.about.pod_name = pod;
-      const { calls, uid, tier, merchant } = request.body;
-      return withDeadline(clock, config.requestTimeoutMs, router.report(pod, calls, { uid, tier, merchant }));
+      const { calls, ...about } = request.body;
+      return withDeadline(clock, config.requestTimeoutMs, router.report(pod, calls, about));
     },
   );
 

@@ -158,12 +158,32 @@ describeEngines('report', (engine) => {
   ])('uid $said reporting for a pod registered with $known is taken: $ok', async ({ known, said, ok }) => {
     const pod = registration('p', 'pool:gold', { uid: known });
     await store.pools.register(store.epoch, [pod], { candidates: [], last: 'pool:gold' });
-    const report = store.calls.report('p', ['1'], said);
+    const report = store.calls.report('p', ['1'], { uid: said });
     if (ok) expect(await report).toMatchObject({ adopted: ['1'] });
     else {
       await expect(report).rejects.toMatchObject({ code: 'pod_not_found', status: 404 });
       expect(await engine.redis.exists('voice:call:1')).toBe(0);
     }
+  });
+
+  it('one that was overtaken on its way is refused, for as long as half a lease', async () => {
+    await store.pools.register(store.epoch, [registration('p', 'pool:basic', { uid: 'u' })], {
+      candidates: [],
+      last: 'pool:basic',
+    });
+    const report = (calls: string[], sequence?: number, uid = 'u') =>
+      store.calls.report('p', calls, { uid, sequence });
+    await report(['old'], 10);
+    await report(['old', 'new'], 20);
+    await expect(report(['old'], 15)).rejects.toMatchObject({ code: 'stale_report' });
+    // Its answer was lost: it says the same again.
+    expect(await report(['old', 'new'], 20)).toMatchObject({ renewed: ['old', 'new'] });
+    // Who does not number them is believed, as before.
+    expect(await report(['old', 'new'])).toMatchObject({ renewed: ['old', 'new'] });
+    store.advance(store.calls.times.leaseTtlMs / 2 + 1);
+    // An agent whose clock was set back is heard again before its calls run out.
+    expect(await report(['old', 'new'], 5)).toMatchObject({ renewed: ['old', 'new'] });
+    await expect(report(['old'], 4)).rejects.toMatchObject({ code: 'stale_report' });
   });
 
   it('of an unknown pod is refused and adopts nothing', async () => {

@@ -128,7 +128,7 @@ class Run {
       case 'report': {
         const own = step.own ? (model.pods.get(step.pod)?.calls.keys() ?? []) : [];
         const reported = [...own, ...step.sids];
-        const answer = await code(calls.report(step.pod, reported, step.uid));
+        const answer = await code(calls.report(step.pod, reported, { uid: step.uid }));
         if (typeof answer !== 'string') {
           for (const sid of answer.adopted) this.#remember(sid, answer.fences[sid] ?? 0);
         }

@@ -1,7 +1,8 @@
 -- A pod's heartbeat: what it says it serves is made true, within its capacity.
--- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7.. call SIDs
+-- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7 its number ('' = none),
+--       8.. call SIDs
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}} | {'pod_not_found'}
---         {'other_uid', the registered uid}
+--         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
 --#include base
 --#include iso
@@ -12,8 +13,15 @@
 local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
 if not pool then return { 'pod_not_found' } end
-local known_uid = call('HGET', P .. 'pod:' .. pod, 'uid')
+local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
+local known_uid = known[1]
 if uid ~= '' and known_uid and known_uid ~= '' and known_uid ~= uid then return { 'other_uid', known_uid } end
+if ARGV[7] ~= '' then
+  -- One that was overtaken says what was. Not for ever: the clock that numbers them may have been set back.
+  local number, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
+  if whose == uid and tonumber(ARGV[7]) < tonumber(number) and now < at + lease / 2 then return { 'stale_report' } end
+  call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid)
+end
 if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
 if call('GET', P .. 'pod:suspended:' .. pod) == 'awaiting_report' then
   call('DEL', P .. 'pod:suspended:' .. pod)
@@ -22,7 +30,7 @@ call('ZADD', P .. 'reported', digits(now), pod)
 
 local reported, unknown = {}, {}
 local renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}
-for i = 7, #ARGV do
+for i = 8, #ARGV do
   local sid = ARGV[i]
   if not reported[sid] then
     reported[sid] = true
