@@ -35,8 +35,8 @@ export interface PodWishes {
   uid?: string | undefined;
   tier?: string | undefined;
   merchant?: string | undefined;
-  /** Grows with every report. */
-  sequence?: number | undefined;
+  /** The store's time when the report was written. */
+  asOfMs?: number | undefined;
 }
 
 export class CallRouter {

@@ -42,7 +42,8 @@ export interface AttachRequest {
 export class Client {
   readonly #requester: Requester;
   readonly #registry = new HandleRegistry();
-  #sequence = 0;
+  /** The router's time, as the last report's answer told it. */
+  #told: { atMs: number; heardMs: number } | undefined;
 
   /** @internal */
   constructor(options: ClientOptions) {
@@ -132,8 +133,11 @@ export class Client {
 
   async #report(pod: string, calls: readonly string[], options: ReportOptions & { retries?: number }) {
     // A report that waits somewhere on its way must not pass for what is now.
-    this.#sequence = Math.max(this.#sequence + 1, Math.floor(this.#requester.settings.clock.now()));
-    const report = await reportPod(this.#requester, pod, calls, { ...options, sequence: this.#sequence });
+    const { clock } = this.#requester.settings;
+    const told = this.#told;
+    const asOfMs = told && Math.floor(told.atMs + clock.monotonic() - told.heardMs);
+    const report = await reportPod(this.#requester, pod, calls, { ...options, asOfMs });
+    if (report.atMs !== undefined) this.#told = { atMs: report.atMs, heardMs: clock.monotonic() };
     for (const [callSid, fence] of Object.entries(report.fences)) {
       for (const call of this.#registry.of(callSid, pod)) call.learnFence(fence);
     }

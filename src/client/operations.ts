@@ -150,18 +150,18 @@ export async function reportPod(
   requester: Requester,
   pod: string,
   calls: readonly string[],
-  options: ReportOptions & { retries?: number; sequence: number },
+  options: ReportOptions & { retries?: number; asOfMs: number | undefined },
 ): Promise<Report> {
   checkPod(pod);
   // A list that is no list must never pass for an empty one: that would end the pod's calls.
   if (!Array.isArray(calls)) throw new InvalidArgumentError('calls must be an array of call SIDs.');
   for (const callSid of calls) checkCallSid(callSid);
   const snapshot = [...calls];
-  const { uid, tier, merchant, sequence } = options;
+  const { uid, tier, merchant, asOfMs } = options;
   return requester.send({
     operation: `report ${pod}`,
     path: `/pod/${encodeURIComponent(pod)}/report`,
-    body: () => ({ calls: snapshot, uid, tier, merchant, sequence }),
+    body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs }),
     decode: decodeReport,
     signal: options.signal,
     ...(options.retries === undefined ? {} : { retries: options.retries }),

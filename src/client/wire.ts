@@ -36,6 +36,8 @@ export interface Report {
   conflicts: string[];
   /** The fences of reported calls, where the router gave them. */
   fences: Record<string, number>;
+  /** The router's time in milliseconds; older routers do not tell it. */
+  atMs?: number;
 }
 
 export interface ReleasedPod {
@@ -122,6 +124,7 @@ export const decodeReport: Decode<Report> = (body) => {
     ended: sids(body, 'ended'),
     conflicts: sids(body, 'conflicts'),
     fences: fences as Record<string, number>,
+    ...(Number.isSafeInteger(body.at) ? { atMs: body.at as number } : {}),
   };
 };
 

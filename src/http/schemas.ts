@@ -80,17 +80,19 @@ export const ReportBody = Type.Object(
     uid: Type.Optional(segment('the uid of the pod', 128)),
     tier: Type.Optional(name('the tier of the pod')),
     merchant: Type.Optional(name('the merchant of the pod')),
-    sequence: Type.Optional(
+    as_of: Type.Optional(
       Type.Integer({
         minimum: 0,
         maximum: Number.MAX_SAFE_INTEGER,
-        description: 'a whole number that grows with every report of this pod, like its time in milliseconds',
+        description:
+          'a time of the router in milliseconds: `at` of the answer to its last report plus the time since',
       }),
     ),
   },
   { description: 'a JSON object with calls' },
 );
 export const Reported = Type.Object({
+  at: Type.Integer({ description: "the store's time in milliseconds" }),
   renewed: sids,
   adopted: sids,
   ended: sids,

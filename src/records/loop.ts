@@ -185,6 +185,7 @@ class Loop implements RecordLoop {
     ]);
     const finishers: Finisher[] = [];
     const runners: WorkflowRunner[] = [];
+    const suspicion = {};
     const breaker = new Breaker({
       clock,
       probe: async () => {
@@ -239,6 +240,7 @@ class Loop implements RecordLoop {
           pollMs: this.#pollMs,
           worker: () => worker.id,
           beAlive: () => worker.beAlive(),
+          suspicion,
         }),
       );
     });

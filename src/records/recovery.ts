@@ -2,8 +2,8 @@
  * Brings back what lost its owner, on one replica at a time (a lock per batch), by the database's clock.
  *
  * Fast sweep: claims whose worker's heartbeat is dead, within about a minute of the death, and claims older than their
- * timeout and 30 s, whatever the heartbeat. Heartbeats are judged only after the database has answered for one full
- * bound: after an outage everybody's heartbeat is old, and what they finished meanwhile comes first. Slow sweep: rows
+ * timeout and 30 s, whatever the heartbeat. It begins only after the database has answered for one full bound: after an
+ * outage everybody's heartbeat and every claim is old, and what they finished meanwhile comes first. Slow sweep: rows
  * in Processing that carry no claim of ours, by their timestamp column.
  *
  * Mass-stall brake: if at least three workers, and more than half of all, fall silent within one bound, it is rather
@@ -93,6 +93,9 @@ class Recoverer implements Recovery {
   #answersSinceMs: number | undefined;
   #answeredMs = 0;
   #brakeUntilMs: number | undefined;
+  #isBrakeTold = false;
+  /** Which claims may be taken, and are told of. */
+  #judging: 'none' | 'timed out' | 'all' = 'none';
 
   constructor(options: RecoveryOptions) {
     this.#options = options;
@@ -105,10 +108,7 @@ class Recoverer implements Recovery {
     this.#sessions = new Sessions({
       pool: options.pool,
       clock: this.#clock,
-      observe: (outcome) => {
-        if (outcome === 'failed') this.#answersSinceMs = undefined;
-        this.#observer.session?.(outcome);
-      },
+      observe: (outcome) => this.#observer.session?.(outcome),
     });
     const fastMs = ms(options.fastEvery, Math.min(20_000, this.#deadMs / 2));
     // An outage between two looks would go unseen, and everybody's heartbeat would look dead.
@@ -214,9 +214,10 @@ class Recoverer implements Recovery {
   async #fastRound(signal: AbortSignal): Promise<Record<string, number>> {
     const counts = nothingRecovered();
     const parts = await this.#open();
-    const judges = (await this.#mayJudge()) && !(await this.#isBraked());
+    this.#judging = 'none';
+    if (await this.#mayJudge()) this.#judging = (await this.#isBraked()) ? 'timed out' : 'all';
     await each(parts, async (part) => {
-      await this.#sweeps(part, counts).claims(judges, signal);
+      if (this.#judging !== 'none') await this.#sweeps(part, counts).claims(this.#judging === 'all', signal);
       if (await part.store.isQuicklyRead()) await this.#tell(part);
     });
     return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
@@ -224,7 +225,9 @@ class Recoverer implements Recovery {
 
   async #slowRound(signal: AbortSignal): Promise<Record<string, number>> {
     const counts = nothingRecovered();
-    await each(await this.#open(), async (part) => {
+    const parts = await this.#open();
+    await this.#forgetOld();
+    await each(parts, async (part) => {
       // A table that takes too long to be read at once is still read piece by piece.
       if (!(await part.store.isQuicklyRead()))
         await this.#tell(part).catch((error: unknown) =>
@@ -235,6 +238,10 @@ class Recoverer implements Recovery {
         );
       await this.#sweeps(part, counts).unclaimed(signal);
     });
+    return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
+  }
+
+  async #forgetOld(): Promise<void> {
     await this.#sessions.query(
       `DELETE FROM smart_router.resets WHERE at < now() - interval '${keepResetsDays} days'`,
       [],
@@ -245,11 +252,15 @@ class Recoverer implements Recovery {
          AND NOT EXISTS (SELECT FROM smart_router.claims AS c WHERE c.worker = w.id)`,
       [],
     );
-    return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
   }
 
   async #mayJudge(): Promise<boolean> {
-    await this.#sessions.query('SELECT 1', []);
+    try {
+      await this.#sessions.query('SELECT 1', []);
+    } catch (error) {
+      this.#answersSinceMs = undefined;
+      throw error;
+    }
     const nowMs = this.#clock.monotonic();
     // We may have been asleep ourselves.
     if (nowMs - this.#answeredMs > this.#deadMs) this.#answersSinceMs = undefined;
@@ -270,36 +281,45 @@ class Recoverer implements Recovery {
     const isMass = silent >= 3 && silent > all / 2;
     if (isMass && this.#brakeUntilMs === undefined) {
       this.#brakeUntilMs = nowMs + this.#deadMs;
-      this.#observer.brake?.(true);
+      this.#tellBrake(true);
       this.#log.error(
         { silent, all },
         'most workers fell silent at once: their records are left alone for one more bound; look at the database and the network',
       );
     }
-    if (this.#brakeUntilMs === undefined) return false;
+    if (this.#brakeUntilMs === undefined) {
+      // Whoever heard of one before a restart hears that it is over.
+      if (!this.#isBrakeTold) this.#tellBrake(false);
+      return false;
+    }
     if (nowMs < this.#brakeUntilMs) return true;
     // Once the hold is over it does not start again for the same silence.
     if (!isMass) {
       this.#brakeUntilMs = undefined;
-      this.#observer.brake?.(false);
+      this.#tellBrake(false);
     }
     return false;
   }
 
+  #tellBrake(isHolding: boolean): void {
+    this.#isBrakeTold = true;
+    this.#observer.brake?.(isHolding);
+  }
+
   async #count(name: string, recovered: readonly Recovered[], counts: RecoveryCounts): Promise<void> {
     if (recovered.length === 0) return;
-    const groups = new Map<string, number>();
+    const groups = new Map<string, string[]>();
     for (const record of recovered) {
       counts[record.outcome] += 1;
       if (counts.records.length < mostShown) counts.records.push({ workflow: name, ...record });
       const key = `${record.reason} ${record.outcome}`;
-      groups.set(key, (groups.get(key) ?? 0) + 1);
+      groups.set(key, [...(groups.get(key) ?? []), record.id]);
     }
-    for (const [key, records] of groups) {
+    for (const [key, ids] of groups) {
       const [reason = '', outcome = ''] = key.split(' ');
-      this.#observer.recovered?.(name, reason, outcome, records);
+      this.#observer.recovered?.(name, reason, outcome, ids.length);
       this.#log.warn(
-        { workflow: name, reason, outcome, records, ids: recovered.slice(0, 10).map(({ id }) => id) },
+        { workflow: name, reason, outcome, records: ids.length, ids: ids.slice(0, 10) },
         'stuck records were found',
       );
     }
@@ -311,7 +331,12 @@ class Recoverer implements Recovery {
 
   async #tell({ workflow, store, bounds }: Part): Promise<void> {
     if (!this.#observer.stuck) return;
-    const { total, oldestSeconds } = await store.stuck(1, bounds);
+    // What may not be judged yet is not told either: right after an outage everybody would look dead.
+    const which = this.#judging === 'none' ? { unclaimed: true } : { judges: this.#judging === 'all' };
+    const inPieces = store.table.hasBlocks && !(await store.isQuicklyRead());
+    const { total, oldestSeconds } = await (inPieces
+      ? store.stuckByPieces(bounds, which)
+      : store.stuck(1, bounds, which));
     this.#observer.stuck(workflow.name, total, oldestSeconds);
   }
 }

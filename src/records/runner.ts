@@ -17,7 +17,7 @@ import { ClaimLost, Running } from './running.js';
 import { SessionError, type Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import { cut } from './table.js';
-import { Waiting } from './waiting.js';
+import { type Suspicion, Waiting } from './waiting.js';
 import type { Workflow } from './workflow.js';
 
 export interface RunnerOptions {
@@ -33,6 +33,7 @@ export interface RunnerOptions {
   pollMs: number;
   worker(): number;
   beAlive(): Promise<void>;
+  suspicion: Suspicion;
 }
 
 export interface BatchCounts extends FinishCounts {
@@ -131,8 +132,10 @@ export class WorkflowRunner {
       if (this.#stopping.signal.aborted) await this.#giveBack(claims);
       else waiting.add(claims);
       const slot = async () => {
-        for (let claim = await this.#take(waiting); claim; claim = await this.#take(waiting))
+        for (let claim = await this.#take(waiting); claim; claim = await this.#take(waiting)) {
           await this.#process(claim);
+          waiting.done(claim);
+        }
       };
       await Promise.all(Array.from({ length: Math.min(workflow.concurrency, claimed) }, slot));
       await finisher.idle();
@@ -145,8 +148,8 @@ export class WorkflowRunner {
   }
 
   #newQueue(): Waiting {
-    const { store, clock, finisher } = this.#options;
-    const waiting = new Waiting({ store, clock, onLost: ({ id }) => finisher.reject(id) });
+    const { store, clock, suspicion, finisher } = this.#options;
+    const waiting = new Waiting({ store, clock, suspicion, onLost: ({ id }) => finisher.reject(id) });
     this.#waiting.add(waiting);
     return waiting;
   }
@@ -175,6 +178,9 @@ export class WorkflowRunner {
       const claim = await this.#next(signal);
       if (!claim) return;
       await this.#process(claim);
+      this.#queue.done(claim);
+      // The next suspect may have waited for this one.
+      if (claim.isSuspect) this.wake();
     }
   }
 

@@ -14,6 +14,10 @@ export interface Claim {
   record: Row;
   /** By our own clock: when it was last known to hold. */
   confirmedMs: number;
+  /** It has been reset before: that its handler begins is written down. */
+  isBack: boolean;
+  /** Its handler had begun when it was reset the second time, or later: it may be what kills its workers. */
+  isSuspect: boolean;
 }
 
 /** What names a claim. */
@@ -48,6 +52,14 @@ export interface Stuck {
   oldestSeconds: number;
 }
 
+/** What of the stuck records is looked at. */
+export interface Which {
+  /** True: only what the slow sweep is for, false: only the fast one. Default: both. */
+  unclaimed?: boolean | null;
+  /** False: no worker is taken for dead. */
+  judges?: boolean;
+}
+
 export interface Bounds {
   deadMs: number;
   graceMs: number;
@@ -72,8 +84,10 @@ export interface Blocks {
 }
 
 /** Our own columns in a claimed row; no table of a team has such names. */
-const own = ['smart_router.token', 'smart_router.id', 'smart_router.place'];
+const own = ['smart_router.token', 'smart_router.id', 'smart_router.is_back', 'smart_router.is_suspect'];
 
+/** About 8 MB of a table at a time: a few milliseconds to read. */
+const blocksAtOnce = 1000;
 /** Read within a few tens of milliseconds. */
 const smallBytes = 64 * 1024 * 1024;
 
@@ -100,6 +114,8 @@ export class RecordStore {
         token: String(row['smart_router.token']),
         record: row,
         confirmedMs: nowMs,
+        isBack: row['smart_router.is_back'] === true,
+        isSuspect: row['smart_router.is_suspect'] === true,
       };
       for (const name of own) delete row[name];
       return claim;
@@ -153,6 +169,11 @@ export class RecordStore {
   async renew(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
     const rows = await this.#run('renew', [this.table.workflowId, ...columns(claims)]);
     return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
+  }
+
+  /** Before the handler of a record that came back. Resolves to false if the claim no longer holds. */
+  async begin({ id, token }: ClaimKey): Promise<boolean> {
+    return (await this.#run('begin', [this.table.workflowId, id, token])).length > 0;
   }
 
   async giveBack(claims: readonly ClaimKey[]): Promise<number> {
@@ -258,7 +279,7 @@ export class RecordStore {
   async stuck(
     most: number,
     { deadMs, graceMs, afterMs }: Bounds,
-    { unclaimed = null, judges = true }: { unclaimed?: boolean | null; judges?: boolean } = {},
+    { unclaimed = null, judges = true }: Which = {},
   ): Promise<Stuck> {
     const rows = await this.#run('listStuck', [
       this.table.workflowId,
@@ -279,6 +300,34 @@ export class RecordStore {
       },
       oldestSeconds: Number(first?.oldest_seconds ?? 0),
     };
+  }
+
+  /** The same numbers of a table that may take longer to be read at once than we wait. */
+  async stuckByPieces(
+    bounds: Bounds,
+    { unclaimed = null, judges = true }: Which = {},
+  ): Promise<Pick<Stuck, 'total' | 'oldestSeconds'>> {
+    const claims = unclaimed ? undefined : await this.stuck(1, bounds, { unclaimed: false, judges });
+    let total = claims?.total ?? 0;
+    let oldestSeconds = claims?.oldestSeconds ?? 0;
+    if (unclaimed === false) return { total, oldestSeconds };
+    for (const blocks of await this.pieces()) {
+      const args = [this.table.workflowId, Math.round(bounds.afterMs), ...edges(blocks)];
+      const [row] = await this.#run('countUnclaimed', args);
+      total += Number(row?.total ?? 0);
+      oldestSeconds = Math.max(oldestSeconds, Number(row?.oldest_seconds ?? 0));
+    }
+    return { total, oldestSeconds };
+  }
+
+  /** The table's blocks, piece by piece. */
+  async pieces(): Promise<Blocks[]> {
+    const { rows } = await this.sessions.query<{ blocks: string }>(
+      "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::bigint AS blocks",
+      [this.table.name],
+    );
+    const count = Math.ceil((Number(rows[0]?.blocks ?? 0) + 1) / blocksAtOnce);
+    return Array.from({ length: count }, (_, i) => ({ from: i * blocksAtOnce, to: (i + 1) * blocksAtOnce }));
   }
 
   /** Records that wait, are worked on or have failed; completed ones are not counted: there may be billions. Up to a million each. */

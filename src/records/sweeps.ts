@@ -1,7 +1,8 @@
 /**
  * The two sweeps over one workflow, in bounded batches. A row that the database refuses to change (a constraint that
  * was added after the row, a trigger) must keep nobody from coming back: its batch is taken one by one, and that row is
- * held for a person. A batch that another replica is at is left to it.
+ * held for a person. Who finds another replica at it leaves it the rest of the sweep: of several at once, the one that
+ * never met another has done everything up to its place, and goes on.
  */
 import type { Logger } from '../observe/log.js';
 import { isRowFault } from './sessions.js';
@@ -19,8 +20,6 @@ export interface SweepOptions {
 /** Brings these back, or holds them; undefined while another replica is at it. */
 type TakeThese = (ids: readonly string[], hold: boolean) => Promise<readonly Recovered[] | undefined>;
 
-/** About 8 MB of the table at a time: a few milliseconds to read. */
-const blocksAtOnce = 1000;
 /** Ids that are read at a time, to be brought back in batches. */
 const mostListed = 10_000;
 
@@ -35,17 +34,23 @@ export class Sweeps {
   async claims(judges: boolean, signal: AbortSignal): Promise<void> {
     const { store, bounds, batchSize, onRecovered } = this.#options;
     const deadMs = judges ? bounds.deadMs : null;
-    await this.#all(() => store.forget(batchSize, deadMs, bounds.graceMs), signal);
     const takeThese: TakeThese = async (ids, hold) =>
       (await store.recoverClaims(ids.length, deadMs, bounds.graceMs, { ids, hold }))?.recovered;
     // What somebody keeps locked is passed over, however much it is.
     let skip = 0;
+    let hasForgotten = false;
     while (!signal.aborted) {
       let batch: Awaited<ReturnType<RecordStore['recoverClaims']>>;
       try {
         batch = await store.recoverClaims(batchSize, deadMs, bounds.graceMs, {}, skip);
       } catch (error) {
         if (!isRowFault(error)) throw error;
+        // An id that the table cannot have is nobody's.
+        if (!hasForgotten) {
+          await this.#all(() => store.forget(batchSize, deadMs, bounds.graceMs), signal);
+          hasForgotten = true;
+          continue;
+        }
         const { records } = await store.stuck(batchSize, bounds, { unclaimed: false, judges });
         const ids = records.map(({ id }) => id);
         // Nothing refused is left once all have been looked at.
@@ -68,39 +73,39 @@ export class Sweeps {
     const inBlocks = hasBlocks && !isIndexed;
     if (hasUntimed && !inBlocks) await this.#all(() => store.sightUntimed(batchSize), signal);
     if (!hasBlocks) await this.#unclaimedOf(undefined, signal);
-    else if (inBlocks || (await this.#unclaimedOf(undefined, signal, 1)))
-      await this.#byBlocks(signal, async (blocks) => {
-        if (hasUntimed && inBlocks) await this.#all(() => store.sightUntimed(batchSize, blocks), signal);
-        await this.#unclaimedOf(blocks, signal);
-      });
+    else if (inBlocks || (await this.#unclaimedOf(undefined, signal, 1)) === 'more')
+      await this.#byPieces(signal, hasUntimed && inBlocks);
   }
 
   /**
    * Without an index, or when a large part of the table is stuck, every query would read the table from its beginning:
    * so it is read once, piece by piece.
    */
-  async #byBlocks(signal: AbortSignal, look: (blocks: Blocks) => Promise<void>): Promise<void> {
-    const end = await this.#countBlocks();
-    for (let from = 0; from < end && !signal.aborted; from += blocksAtOnce)
-      await look({ from, to: from + blocksAtOnce });
+  async #byPieces(signal: AbortSignal, seesUntimed: boolean): Promise<void> {
+    const { store, batchSize } = this.#options;
+    for (const blocks of await store.pieces()) {
+      if (seesUntimed) await this.#all(() => store.sightUntimed(batchSize, blocks), signal);
+      if (signal.aborted || (await this.#unclaimedOf(blocks, signal)) === 'left') return;
+    }
   }
 
-  /** List by list, at most so many. Resolves to whether there may be more. */
+  /** List by list, at most so many. Resolves to whether there may be more, or the rest is left to another replica. */
   async #unclaimedOf(
     blocks: Blocks | undefined,
     signal: AbortSignal,
     mostLists = Number.POSITIVE_INFINITY,
-  ): Promise<boolean> {
+  ): Promise<'more' | 'done' | 'left'> {
     const { store, bounds } = this.#options;
     // What is still there after its list was gone through is locked by somebody: it is for the next time.
     let skip = 0;
     for (let lists = 0; lists < mostLists && !signal.aborted; lists += 1) {
       const listed = await store.listUnclaimed(mostListed, bounds.afterMs, skip, blocks);
       const done = await this.#bringBack(listed, signal);
-      if (done === undefined || listed.length < mostListed) return false;
+      if (done === undefined) return 'left';
+      if (listed.length < mostListed) return 'done';
       skip += listed.length - done;
     }
-    return !signal.aborted;
+    return 'more';
   }
 
   /** Resolves to how many of them were brought back or held; undefined when another replica is at it. */
@@ -149,14 +154,5 @@ export class Sweeps {
       await onRecovered(recovered ?? []);
     }
     return done;
-  }
-
-  async #countBlocks(): Promise<number> {
-    const { store } = this.#options;
-    const { rows } = await store.sessions.query<{ blocks: string }>(
-      "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::bigint AS blocks",
-      [store.table.name],
-    );
-    return Number(rows[0]?.blocks ?? 0) + 1;
   }
 }

@@ -248,8 +248,11 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
     set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
     verdict:
       policy === 'requeue'
-        ? `CASE WHEN resets >= ${maxResets} THEN 'failed' ELSE 'requeued' END`
+        ? `CASE WHEN resets >= ${maxResets} AND counts THEN 'failed' ELSE 'requeued' END`
         : quoteText(policy === 'fail' ? 'failed' : 'held'),
+    // Of a claim `c`: whether its reset is held against the record. Whatever a dead worker held comes back, and only one
+    // of them killed it: after the first time, those whose handler had not begun are innocent.
+    counts: '((c.resets = 0 OR c.begun = c.token) IS TRUE)',
     // The first reset costs no wait; a record that keeps killing its workers comes ever more rarely, at most hourly.
     backoff:
       "CASE WHEN resets = 0 THEN interval '0' ELSE least(10 * power(2, least(resets - 1, 20)), 3600) * interval '1 s' END",

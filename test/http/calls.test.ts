@@ -114,6 +114,7 @@ describeEngines('calls over HTTP', (engine) => {
     const first = await router.post(`/pod/${call.pod_name}/report`, { calls: ['CA1'] });
     expect(first.status).toBe(200);
     expect(first.body).toEqual({
+      at: expect.any(Number),
       renewed: ['CA1'],
       adopted: [],
       ended: [],

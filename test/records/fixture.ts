@@ -114,9 +114,9 @@ export async function deadWorker(
   );
   const store = await storeOf(pool, workflow);
   const claims = await store.claim(rows[0]?.id ?? 0, most, workflow.timeoutMs, 0);
-  // They were made while it lived.
+  // They were made, and begun, while it lived.
   await pool.query(
-    "UPDATE smart_router.claims SET claimed_at = claimed_at - ($2 + 1000) * interval '1 ms' WHERE worker = $1",
+    "UPDATE smart_router.claims SET claimed_at = claimed_at - ($2 + 1000) * interval '1 ms', begun = token WHERE worker = $1",
     [rows[0]?.id, silentMs],
   );
   return claims;

@@ -21,7 +21,7 @@ type State = (typeof states)[number];
 
 /** Numbers pick one of what there is at that moment. */
 export type Deed =
-  | { do: 'claim'; worker: number; most: number }
+  | { do: 'claim'; worker: number; most: number; begins: boolean }
   | { do: 'finish' | 'giveBack' | 'renew'; worker: number; which: number; fails: boolean }
   | { do: 'beat' | 'kill' | 'signOff'; worker: number }
   | { do: 'pass'; steps: number }
@@ -38,6 +38,8 @@ interface ModelClaim {
   resets: number;
   notBefore: number | null;
   seenAt: number | null;
+  /** The token of the latest claim that was begun. */
+  begun: string | null;
 }
 
 interface ModelWorker {
@@ -89,7 +91,7 @@ export class Model {
   async play(deed: Deed): Promise<void> {
     switch (deed.do) {
       case 'claim':
-        await this.#claim(this.#worker(deed.worker), deed.most);
+        await this.#claim(this.#worker(deed.worker), deed.most, deed.begins);
         break;
       case 'finish':
       case 'giveBack':
@@ -127,7 +129,8 @@ export class Model {
     await this.#compare();
     expect([...this.#records.values()].filter(({ state }) => state === 'Processing')).toEqual([]);
     const { rows } = await this.#pool.query<{ n: number }>(
-      `SELECT count(*)::integer AS n FROM smart_router.resets AS r WHERE outcome = 'requeued' AND resets >= $1`,
+      `SELECT count(*)::integer AS n FROM smart_router.resets AS r
+       WHERE outcome = 'requeued' AND (resets > $1 OR (resets = $1 AND reason = 'unclaimed'))`,
       [maxResets],
     );
     expect(rows[0]?.n).toBe(0);
@@ -139,7 +142,7 @@ export class Model {
     return worker;
   }
 
-  async #claim(worker: ModelWorker, most: number): Promise<void> {
+  async #claim(worker: ModelWorker, most: number, begins: boolean): Promise<void> {
     if (!worker.isAlive) return;
     const free = [...this.#records].filter(([id, { state }]) => state === 'Queued' && !this.#waits(id));
     const claims = await this.#store.claim(worker.id, most, timeoutMs, 0);
@@ -152,8 +155,10 @@ export class Model {
       this.#claims.set(id, {
         ...{ token, worker: worker.id, claimedAt: this.#now, notBefore: null, seenAt: null },
         resets: this.#claims.get(id)?.resets ?? 0,
+        begun: begins ? token : (this.#claims.get(id)?.begun ?? null),
       });
       worker.claims.push({ id, token });
+      if (begins) expect(await this.#store.begin({ id, token })).toBe(true);
     }
     for (const { token } of claims) this.#lastToken = Math.max(this.#lastToken, Number(token));
   }
@@ -216,7 +221,6 @@ export class Model {
   }
 
   async #fast(judges: boolean): Promise<void> {
-    this.#forget(judges);
     const expected = [...this.#claims].flatMap(([id, claim]) => {
       if (this.#records.get(id)?.state !== 'Processing' || !this.#isLost(claim, judges)) return [];
       const reason = this.#isTimedOut(claim) ? 'timed_out' : 'dead_worker';
@@ -257,7 +261,9 @@ export class Model {
   #reset(id: string, reason: string): string {
     const claim = this.#claims.get(id) ?? { ...nobody };
     const { resets } = claim;
-    const isOver = resets >= maxResets;
+    // Nothing is held against a record that came back before and was not even begun.
+    const counts = reason === 'unclaimed' || resets === 0 || claim.begun === claim.token;
+    const isOver = counts && resets >= maxResets;
     this.#records.set(id, { state: isOver ? 'Failed' : 'Queued', touchedAt: this.#now });
     if (isOver) this.#claims.delete(id);
     else {
@@ -265,7 +271,7 @@ export class Model {
       this.#claims.set(id, {
         ...claim,
         token: null,
-        resets: resets + 1,
+        resets: counts ? resets + 1 : resets,
         notBefore: this.#now + waitS,
         seenAt: null,
       });
@@ -332,4 +338,12 @@ export class Model {
   }
 }
 
-const nobody: ModelClaim = { token: null, worker: 0, claimedAt: 0, resets: 0, notBefore: null, seenAt: null };
+const nobody: ModelClaim = {
+  token: null,
+  worker: 0,
+  claimedAt: 0,
+  resets: 0,
+  notBefore: null,
+  seenAt: null,
+  begun: null,
+};

@@ -11,6 +11,7 @@ const file = fileURLToPath(new URL('./worker-process.mjs', import.meta.url));
 
 interface WorkerProcess {
   output: string;
+  readonly hasEnded: boolean;
   end(signal: NodeJS.Signals): Promise<number | null>;
 }
 
@@ -22,6 +23,9 @@ function startWorker(told: object): WorkerProcess {
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
   const worker: WorkerProcess = {
     output: '',
+    get hasEnded() {
+      return child.exitCode !== null || child.signalCode !== null;
+    },
     async end(signal) {
       child.kill(signal);
       await ended;
@@ -54,6 +58,44 @@ async function expectFinishedOnce(pool: Pool, records: number): Promise<void> {
 }
 
 describeOnePostgres('processes', (postgres) => {
+  it('killed again and again by one record: it alone fails, its neighbours are finished', {
+    timeout: 120_000,
+  }, async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 300);
+    const poison = 'https://example.com/7';
+    const told = {
+      ...{ url: postgres.url, batchSize: 100, spoolFolder: temporaryFolder(), diesAt: poison, maxResets: 3 },
+      ...{ heartbeat: 100, deadAfter: 800 },
+    };
+    let worker = startWorker(told);
+    await until(
+      async () => {
+        if (worker.hasEnded) worker = startWorker(told);
+        // Nobody waits here for what is to wait after a reset.
+        await pool.query('UPDATE smart_router.claims SET not_before = now() WHERE not_before > now()');
+        const { Completed = 0, Failed = 0 } = await statuses(pool);
+        return Completed + Failed === 300;
+      },
+      'all are finished',
+      90_000,
+    );
+    const { rows } = await pool.query("SELECT url, error FROM pages WHERE status = 'Failed'");
+    expect(rows).toEqual([{ url: poison, error: 'Stuck in Processing state after 3 resets' }]);
+    const { rows: deaths } = await pool.query(
+      `SELECT outcome, resets FROM smart_router.resets
+       WHERE record_id = (SELECT id::text FROM pages WHERE url = $1) ORDER BY id`,
+      [poison],
+    );
+    expect(deaths.map(({ outcome, resets }) => `${outcome} ${resets}`)).toEqual([
+      'requeued 0',
+      'requeued 1',
+      'requeued 2',
+      'failed 3',
+    ]);
+    expect(await worker.end('SIGTERM')).toBe(0);
+  });
+
   it('killed at random: every record is finished once, none is stuck', { timeout: 120_000 }, async () => {
     const pool = postgres.pool();
     const records = 20_000;

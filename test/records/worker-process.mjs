@@ -1,6 +1,7 @@
 /**
  * A program of a team, as a process of its own: one loop and one recovery over `pages`. Told by its first argument,
- * as JSON: { url, deadAfter, heartbeat, batchSize, usesTx, hangs, spoolFolder }. Runs what was built, as programs do.
+ * as JSON: { url, deadAfter, heartbeat, batchSize, usesTx, hangs, diesAt, maxResets, spoolFolder }. Runs what was built,
+ * as programs do.
  */
 import pg from 'pg';
 import { pino } from 'pino';
@@ -25,12 +26,17 @@ const workflow = defineWorkflow({
   batchSize: told.batchSize,
   concurrency: 10,
   timeout: '30s',
-  stuck: { maxResets: 10 },
+  stuck: { maxResets: told.maxResets ?? 10 },
   async process(record, ctx) {
     n += 1;
     if (told.hangs) {
       ctx.trace(`hangs at ${record.url}`);
       await new Promise(() => {});
+    }
+    if (told.diesAt !== undefined) {
+      // Its neighbours are at work by then.
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      if (record.url === told.diesAt) process.kill(process.pid, 'SIGKILL');
     }
     await new Promise((resolve) => setTimeout(resolve, n % 3));
     if (told.usesTx && n % 10 === 0)

@@ -27,6 +27,8 @@ export interface Agent {
   /** It neither reports nor releases. */
   isSilent: boolean;
   serving: Map<string, KnownCall>;
+  /** The router's time, as the last answer told it. */
+  told?: { atMs: number; heardMs: number };
 }
 
 export interface WorldOptions {
@@ -250,11 +252,14 @@ export class World {
   async #report(agent: Agent): Promise<void> {
     const sids = [...agent.serving.keys()];
     const sentMs = this.store.nowMs;
+    const { told } = agent;
+    const asOfMs = told && Math.floor(told.atMs + this.time.nowMs - told.heardMs);
     try {
       const report = await this.askAny(
-        (calls) => calls.report(agent.name, sids, { uid: agent.uid, sequence: Math.floor(this.time.nowMs) }),
+        (calls) => calls.report(agent.name, sids, { uid: agent.uid, asOfMs }),
         1,
       );
+      agent.told = { atMs: report.atMs, heardMs: this.time.nowMs };
       for (const sid of [...report.renewed, ...report.adopted])
         this.history.renewed(sid, sentMs, times.leaseTtlMs);
       for (const sid of report.adopted) {

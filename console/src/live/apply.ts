@@ -53,25 +53,29 @@ export function applyEvent(fleet: Fleet, event: RouterEvent): void {
 
 function beginCall(fleet: Fleet, event: RouterEvent, sid: string, podName: string, at: string): void {
   const known = fleet.calls.get(sid);
+  const isKnown = known !== undefined && String(known.fence) === event.fence;
   const expires = fleet.leaseMs > 0 ? new Date(Date.parse(at) + fleet.leaseMs).toISOString() : null;
-  if (known && String(known.fence) === event.fence) return;
-  if (known) endCall(fleet, sid, known.pod_name);
-  fleet.calls.set(sid, {
-    call_sid: sid,
-    pod_name: podName,
-    source_pool: event.pool ?? '',
-    merchant_id: event.merchant ?? '',
-    provider: '',
-    flow: '',
-    template: '',
-    allocated_at: at,
-    renewed_at: null,
-    lease_expires_at: expires,
-    fence: Number(event.fence ?? 0),
-  });
+  if (known && !isKnown) endCall(fleet, sid, known.pod_name);
+  if (!isKnown) {
+    fleet.calls.set(sid, {
+      call_sid: sid,
+      pod_name: podName,
+      source_pool: event.pool ?? '',
+      merchant_id: event.merchant ?? '',
+      provider: '',
+      flow: '',
+      template: '',
+      allocated_at: at,
+      renewed_at: null,
+      lease_expires_at: expires,
+      fence: Number(event.fence ?? 0),
+    });
+  }
+  // Also of a known call: its pod may have been read before the call began.
   const pod = fleet.pods.get(podName);
   if (!pod || pod.leases.some((lease) => lease.call_sid === sid)) return;
-  changePod(fleet, podName, { leases: [...pod.leases, { call_sid: sid, lease_expires_at: expires }] });
+  const lease = { call_sid: sid, lease_expires_at: known?.lease_expires_at ?? expires };
+  changePod(fleet, podName, { leases: [...pod.leases, lease] });
 }
 
 function endCall(fleet: Fleet, sid: string, podName: string | undefined): void {

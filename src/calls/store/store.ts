@@ -57,6 +57,8 @@ export interface Released {
 }
 
 export interface Report {
+  /** When the store made it true, by its clock. */
+  atMs: number;
   renewed: string[];
   adopted: string[];
   ended: string[];
@@ -167,20 +169,21 @@ export class CallStore {
     return { leaseExpiresAtMs: Number(reply[1]), podName: String(reply[2]) };
   }
 
-  /** `sequence` grows with every report of a pod: one that was overtaken is refused. */
+  /** `asOfMs`: the store's time when the report was written, or a little before. One that was overtaken is refused. */
   async report(
     podName: string,
     calls: readonly string[],
-    { uid = '', sequence }: { uid?: string | undefined; sequence?: number | undefined } = {},
+    { uid = '', asOfMs }: { uid?: string | undefined; asOfMs?: number | undefined } = {},
   ): Promise<Report> {
     const { leaseTtlMs, callInfoTtlMs, reportGraceMs } = this.times;
-    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, sequence ?? '', ...calls];
+    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, asOfMs ?? '', ...calls];
     const reply = list(await this.connection.run('report', args));
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     const [, renewed, adopted, ended, conflicts, fences] = reply.map((part) =>
       Array.isArray(part) ? part.map(String) : [],
     );
     return {
+      atMs: Number(reply[6]),
       renewed: renewed ?? [],
       adopted: adopted ?? [],
       ended: ended ?? [],

@@ -36,8 +36,10 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     async (request) => {
       const { pod } = request.params;
       request.about.pod_name = pod;
-      const { calls, ...about } = request.body;
-      return withDeadline(clock, config.requestTimeoutMs, router.report(pod, calls, about));
+      const { calls, as_of: asOfMs, ...about } = request.body;
+      const work = router.report(pod, calls, { ...about, asOfMs });
+      const { atMs: at, ...report } = await withDeadline(clock, config.requestTimeoutMs, work);
+      return { at, ...report };
     },
   );
 

@@ -43,6 +43,8 @@ CREATE TABLE smart_router.claims (
   -- Policy `hold`: left as it is for a person.
   held_at timestamptz,
   trace text,
+  -- Of a record that came back: the token of the latest claim whose handler began. Not written for fresh ones.
+  begun bigint,
   PRIMARY KEY (workflow, record_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 

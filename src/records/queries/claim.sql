@@ -29,7 +29,7 @@ WITH picked AS MATERIALIZED (
     timeout_ms = $4::integer, not_before = NULL, seen_at = NULL, held_at = NULL, trace = NULL
   FROM fresh
   WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(SELECT {id}::text COLLATE "default" FROM marked))
-  RETURNING c.record_id
+  RETURNING c.record_id, c.resets, c.begun
 ), claimed AS (
   -- No ON CONFLICT: it costs 48 bytes of WAL per record, and the row locks above leave next to no room for a conflict
   -- (23505: then the claim is asked for again).
@@ -37,6 +37,9 @@ WITH picked AS MATERIALIZED (
   SELECT $1, marked.{id}::text COLLATE "default", fresh.token, $3::integer, now(), $4::integer FROM marked, fresh
   WHERE marked.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM again)
 )
-SELECT fresh.token AS "smart_router.token", marked.{id}::text COLLATE "default" AS "smart_router.id", marked.*
+SELECT fresh.token AS "smart_router.token", marked.{id}::text COLLATE "default" AS "smart_router.id",
+  marked.{id}::text COLLATE "default" IN (SELECT record_id FROM again WHERE resets > 0) AS "smart_router.is_back",
+  marked.{id}::text COLLATE "default" IN (SELECT record_id FROM again WHERE begun IS NOT NULL) AS "smart_router.is_suspect",
+  marked.*
 FROM fresh, marked JOIN numbered ON numbered.id = marked.{id}
 ORDER BY numbered.place

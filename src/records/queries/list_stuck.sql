@@ -3,14 +3,14 @@
 -- $1 workflow, $2 how many, $3 dead heartbeat (ms), or NULL: not judged, $4 grace after the timeout (ms), $5 stuck
 -- after (ms), $6 true: only what the slow sweep is for, false: only the fast one, NULL: both
 WITH found AS (
-  SELECT c.record_id, c.resets, c.trace, c.claimed_at AS since, w.host || ' ' || w.pid AS worker,
+  SELECT c.record_id, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since, w.host || ' ' || w.pid AS worker,
     CASE WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason, false AS is_held
   FROM smart_router.claims AS c
     JOIN {table} AS t ON t.{id} = c.record_id::{id_type} AND t.{status} = {processing}
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker
   WHERE c.workflow = $1 AND c.token IS NOT NULL AND {is_lost}
   UNION ALL
-  SELECT t.{id}::text COLLATE "default", coalesce(c.resets, 0), c.trace, coalesce({touched_at}, c.seen_at), NULL, 'unclaimed',
+  SELECT t.{id}::text COLLATE "default", coalesce(c.resets, 0), true, c.trace, coalesce({touched_at}, c.seen_at), NULL, 'unclaimed',
     c.held_at IS NOT NULL
   FROM {table} AS t LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
   WHERE t.{status} = {processing} AND c.token IS NULL

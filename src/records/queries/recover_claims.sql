@@ -14,7 +14,7 @@ WITH dead AS MATERIALIZED (
   -- More than are taken, for those that are locked.
   LIMIT 10 * $2 OFFSET $6
 ), lost AS MATERIALIZED (
-  SELECT t.{id} AS id, c.record_id, c.token, c.resets, c.trace, c.claimed_at AS since,
+  SELECT t.{id} AS id, c.record_id, c.token, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since,
     (SELECT w.host || ' ' || w.pid FROM smart_router.workers AS w WHERE w.id = c.worker) AS worker,
     CASE WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason
   FROM smart_router.claims AS c
@@ -36,7 +36,7 @@ WITH dead AS MATERIALIZED (
   SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed)
 ), kept AS (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL,
-    resets = resets + CASE WHEN {is_hold} THEN 0 ELSE 1 END,
+    resets = resets + CASE WHEN {is_hold} OR NOT {counts} THEN 0 ELSE 1 END,
     not_before = CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END,
     held_at = CASE WHEN {is_hold} THEN now() END
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM done WHERE outcome <> 'failed'))

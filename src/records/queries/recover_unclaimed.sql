@@ -3,7 +3,7 @@
 -- know of them is looked up row by row (OFFSET 0): a join would read all claims again for every batch.
 -- $1 workflow, $2 stuck after (ms), $3 their ids
 WITH stuck AS MATERIALIZED (
-  SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, c.trace
+  SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, true AS counts, c.trace
   FROM {table} AS t LEFT JOIN LATERAL (
     SELECT c.token, c.held_at, c.seen_at, c.resets, c.trace FROM smart_router.claims AS c
     WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"

@@ -4,7 +4,7 @@ import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 const graceMs = testTimes.reportGraceMs;
-const nothing = { renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
+const nothing = { atMs: expect.any(Number), renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
 
 describeEngines('report', (engine) => {
   let store: TestStore;
@@ -167,23 +167,33 @@ describeEngines('report', (engine) => {
   });
 
   it('one that was overtaken on its way is refused, for as long as half a lease', async () => {
-    await store.pools.register(store.epoch, [registration('p', 'pool:basic', { uid: 'u' })], {
-      candidates: [],
-      last: 'pool:basic',
-    });
-    const report = (calls: string[], sequence?: number, uid = 'u') =>
-      store.calls.report('p', calls, { uid, sequence });
-    await report(['old'], 10);
-    await report(['old', 'new'], 20);
-    await expect(report(['old'], 15)).rejects.toMatchObject({ code: 'stale_report' });
+    const report = (calls: string[], asOfMs?: number) => store.calls.report('s', calls, { asOfMs });
+    const { atMs } = await report(['old']);
+    await report(['old'], atMs + 10);
+    await report(['old', 'new'], atMs + 20);
+    await expect(report(['old'], atMs + 15)).rejects.toMatchObject({ code: 'stale_report' });
     // Its answer was lost: it says the same again.
-    expect(await report(['old', 'new'], 20)).toMatchObject({ renewed: ['old', 'new'] });
-    // Who does not number them is believed, as before.
+    expect(await report(['old', 'new'], atMs + 20)).toMatchObject({ renewed: ['old', 'new'] });
+    // Who does not say as of when is believed.
     expect(await report(['old', 'new'])).toMatchObject({ renewed: ['old', 'new'] });
-    store.advance(store.calls.times.leaseTtlMs / 2 + 1);
-    // An agent whose clock was set back is heard again before its calls run out.
-    expect(await report(['old', 'new'], 5)).toMatchObject({ renewed: ['old', 'new'] });
-    await expect(report(['old'], 4)).rejects.toMatchObject({ code: 'stale_report' });
+    store.advance(testTimes.leaseTtlMs / 2 + 1);
+    // The store's clock was set back: the agent is heard again before its calls run out.
+    expect(await report(['old', 'new'], atMs + 5)).toMatchObject({ renewed: ['old', 'new'] });
+  });
+
+  it('does not end a call that came after it was written, however late it arrives', async () => {
+    const { atMs } = await store.calls.report('a', []);
+    store.advance(5000);
+    const fence = await allocateOnA('1');
+    store.advance(20_000);
+    await store.calls.report('a', [], { asOfMs: atMs });
+    store.advance(graceMs + 1);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 0 });
+    expect(await store.calls.call('1')).toMatchObject({ fence });
+    // One that was written later and does not name it counts.
+    await store.calls.report('a', [], { asOfMs: atMs + 6000 });
+    store.advance(graceMs + 1);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
   });
 
   it('of an unknown pod is refused and adopts nothing', async () => {

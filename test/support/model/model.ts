@@ -123,7 +123,8 @@ export class Model extends ModelState {
     const pod = this.pods.get(name);
     if (!pod || (uid !== '' && pod.uid !== '' && uid !== pod.uid)) return same(answer, 'pod_not_found');
     const { leaseTtlMs, reportGraceMs } = this.times;
-    const expected: Report = { renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
+    const atMs = typeof answer === 'string' ? 0 : answer.atMs;
+    const expected: Report = { atMs, renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
     const problems: string[] = [];
     pod.mustReport = false;
     if (pod.suspended === 'awaiting_report') pod.suspended = '';

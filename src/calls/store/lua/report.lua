@@ -1,7 +1,7 @@
 -- A pod's heartbeat: what it says it serves is made true, within its capacity.
--- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7 its number ('' = none),
---       8.. call SIDs
--- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}} | {'pod_not_found'}
+-- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7 as of when
+--       (store ms, '' = not said), 8.. call SIDs
+-- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
 --#include base
@@ -14,18 +14,16 @@ local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARG
 local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
 if not pool then return { 'pod_not_found' } end
 local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
-local known_uid = known[1]
-if uid ~= '' and known_uid and known_uid ~= '' and known_uid ~= uid then return { 'other_uid', known_uid } end
+if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
 if ARGV[7] ~= '' then
-  -- One that was overtaken says what was. Not for ever: the clock that numbers them may have been set back.
-  local number, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
-  if whose == uid and tonumber(ARGV[7]) < tonumber(number) and now < at + lease / 2 then return { 'stale_report' } end
+  -- One that was overtaken says what was. Not for ever: the store's clock may have been set back.
+  local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
+  if whose == uid and tonumber(ARGV[7]) < tonumber(last) and now < at + lease / 2 then return { 'stale_report' } end
   call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid)
 end
 if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
-if call('GET', P .. 'pod:suspended:' .. pod) == 'awaiting_report' then
-  call('DEL', P .. 'pod:suspended:' .. pod)
-end
+local mark = P .. 'pod:suspended:' .. pod
+if call('GET', mark) == 'awaiting_report' then call('DEL', mark) end
 call('ZADD', P .. 'reported', digits(now), pod)
 
 local reported, unknown = {}, {}
@@ -57,8 +55,11 @@ end
 local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do
   local sid = entries[i]
-  if not reported[sid] and not drop_leftover(sid, pod, pool) then
-    local since = tonumber(call('HGET', call_key(sid), 'missing_since') or now)
+  local record = call('HMGET', call_key(sid), 'missing_since', 'fence')
+  -- A call that came after the report was written cannot be in it, however long it was on its way.
+  local is_newer = ARGV[7] ~= '' and record[2] and tonumber(record[2]) / 1000 > tonumber(ARGV[7])
+  if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
+    local since = tonumber(record[1] or now)
     if now >= since + grace then
       local words = last_words(sid)
       end_call(sid, pod, pool, grace)
@@ -96,4 +97,4 @@ for _, sid in ipairs(unknown) do
 end
 local _, after = settle(pod)
 if after > 0 then call('PEXPIRE', P .. 'lease:' .. pod, lease) end
-return { 'ok', renewed, adopted, ended, conflicts, fences }
+return { 'ok', renewed, adopted, ended, conflicts, fences, now }
