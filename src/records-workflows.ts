@@ -8,11 +8,12 @@
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Pool } from 'pg';
-import type { Clock } from './clock.js';
+import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config.js';
 import { ConfigError } from './errors.js';
 import { applyMigrations, type Migration, migrate } from './records/migrate.js';
 import { migrations as ownMigrations } from './records/migrations.generated.js';
+import { type Queryable, Sessions } from './records/sessions.js';
 import { defineWorkflow, type Workflow, type WorkflowDefinition } from './records/workflow.js';
 import { migrations as shippedMigrations } from './workflows/migrations.generated.js';
 import { pageCuration } from './workflows/page-curation.js';
@@ -80,7 +81,7 @@ export async function migrateRecords(
 ): Promise<{ applied: string[]; kept: string[] }> {
   const { applied } = await migrate(pool);
   if (settings.recordsWorkflows.length === 0) return { applied, kept: [] };
-  const { missing, kept } = await shippedState(pool);
+  const { missing, kept } = await shippedState(new Sessions({ pool, clock: systemClock }));
   if (missing.length > 0) applied.push(...(await applyMigrations(pool, 'workflows', missing)).applied);
   return { applied, kept };
 }
@@ -93,15 +94,15 @@ export async function pendingMigrations(pool: Pool, settings: WorkflowSettings):
   return [...own, ...shipped].map(({ name }) => name);
 }
 
-async function shippedState(pool: Pool): Promise<{ missing: Migration[]; kept: string[] }> {
-  const done = await appliedNames(pool, 'workflows');
+async function shippedState(db: Queryable): Promise<{ missing: Migration[]; kept: string[] }> {
+  const done = await appliedNames(db, 'workflows');
   const missing: Migration[] = [];
   const kept: string[] = [];
   for (const migration of shippedMigrations) {
     if (done.has(migration.name)) continue;
     // Each is named for the table that it makes.
     const table = migration.name.replace(/^\d+_/, '');
-    const { rows } = await pool.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
+    const { rows } = await db.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
       table,
     ]);
     if (rows[0]?.exists) kept.push(table);
@@ -110,12 +111,12 @@ async function shippedState(pool: Pool): Promise<{ missing: Migration[]; kept: s
   return { missing, kept };
 }
 
-async function appliedNames(pool: Pool, set: string): Promise<Set<string>> {
-  const { rows: found } = await pool.query<{ exists: boolean }>(
+async function appliedNames(db: Queryable, set: string): Promise<Set<string>> {
+  const { rows: found } = await db.query<{ exists: boolean }>(
     "SELECT to_regclass('smart_router.migrations') IS NOT NULL AS exists",
   );
   if (!found[0]?.exists) return new Set();
-  const { rows } = await pool.query<{ name: string }>(
+  const { rows } = await db.query<{ name: string }>(
     'SELECT name FROM smart_router.migrations WHERE set = $1',
     [set],
   );

@@ -122,7 +122,7 @@ export class Desk {
   async history(name: string): Promise<History> {
     const workflow = this.workflow(name);
     return this.#told(async () => {
-      const { queries, workflowId } = await openTable(this.#options.pool, workflow);
+      const { queries, workflowId } = await openTable(this.#sessions, workflow);
       const { rows } = await this.#sessions.query<Record<string, string | null>>(queries.byHandHistory, [
         workflowId,
         this.#options.deadAfterMs,
@@ -174,9 +174,9 @@ export class Desk {
 
   /** What a reset without ids is for, what is `held` already, and what it leaves: `late`, but their worker lives. */
   async #stuck(workflow: Workflow) {
-    const { pool, stuckAfterMs, deadAfterMs: deadMs, timeoutGraceMs } = this.#options;
-    await assertMigrated(pool);
-    const store = new RecordStore(this.#sessions, await openTable(pool, workflow));
+    const { stuckAfterMs, deadAfterMs: deadMs, timeoutGraceMs } = this.#options;
+    await assertMigrated(this.#sessions);
+    const store = new RecordStore(this.#sessions, await openTable(this.#sessions, workflow));
     const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, workflow.timeoutMs);
     const all = await store.stuck(mostShown, { deadMs, afterMs, graceMs: timeoutGraceMs });
     const would = await store.stuck(mostShown, { deadMs, afterMs, graceMs: neverMs });
@@ -232,9 +232,9 @@ export class Desk {
     const ids = [...new Set(given)];
     if (ids.length === 0 || ids.length > mostIds)
       throw new AppError('invalid_request', `ids must name 1 to ${mostIds} records, got ${ids.length}`);
-    const { pool, observer, log, deadAfterMs, timeoutGraceMs } = this.#options;
+    const { observer, log, deadAfterMs, timeoutGraceMs } = this.#options;
     const { looked, changed } = await this.#told(async () => {
-      const table = await openTable(pool, workflow);
+      const table = await openTable(this.#sessions, workflow);
       const look = [table.workflowId, ids, deadAfterMs, timeoutGraceMs];
       if (dryRun) return this.#change(table, look);
       const retry = [table.workflowId, ids, deadAfterMs, '{}', timeoutGraceMs];
@@ -250,7 +250,7 @@ export class Desk {
         isRetry ? 'failed records were queued again by hand' : 'records were reset by hand',
       );
       // Only sooner: the loops find them by polling.
-      await notify(pool, workflow.name).catch((error: unknown) =>
+      await notify(this.#sessions, workflow.name).catch((error: unknown) =>
         log.debug({ reason: messageOf(error) }, 'nobody was told of the records that came back'),
       );
     }
@@ -305,7 +305,7 @@ export function toldError(error: unknown): unknown {
   // Refused: wrong password, no such database, no right to it.
   if (!isSessionFault(error) && !/^(28|3D)|^42501$/.test(text)) return error;
   const grant = grantFor(error);
-  const reason = messageOf(error).replace(/^the database cannot be used: /, '');
+  const reason = messageOf(error).replace(/^(the database cannot be used|no session): /, '');
   const told = `the database cannot be used: ${reason}${grant === undefined ? '' : `: ${grant}`}`;
   return new AppError('database_unavailable', told, {
     retryAfterSeconds: 5,

@@ -32,8 +32,8 @@ export interface FinisherOptions {
   log: Logger;
   observer: RecordObserver;
   onSession(outcome: 'ok' | 'failed'): void;
-  /** Finished work could not be written: nothing new should be begun. */
-  onSpooled(): void;
+  /** Finished work could not be written for want of a session: nothing new should be begun by anybody. */
+  onAway(): void;
 }
 
 export interface Finishing extends Outcome {
@@ -113,7 +113,7 @@ export class Finisher {
   replay(): Promise<number> {
     this.#replaying ??= this.#replay()
       .catch((error: unknown) => {
-        this.#isBlocked ||= !isSessionFault(error);
+        if (!isSessionFault(error)) this.#block(error);
         throw error;
       })
       .finally(() => {
@@ -166,11 +166,14 @@ export class Finisher {
   async #write(batch: Finishing[]): Promise<void> {
     const { clock, log, workflow, onSession } = this.#options;
     let left = batch;
+    let failure: unknown;
     for (let attempt = 1; left.length > 0; attempt += 1) {
       try {
+        failure = undefined;
         left = await this.#settle(left, attempt > 1);
         onSession('ok');
       } catch (error) {
+        failure = error;
         if (isSessionFault(error)) onSession('failed');
         log.warn(
           { workflow, records: left.length, attempt, reason: messageOf(error) },
@@ -178,7 +181,7 @@ export class Finisher {
         );
       }
       if (left.length === 0) return;
-      if (attempt >= tries) return await this.#keep(left);
+      if (attempt >= tries) return await this.#keep(left, failure);
       await clock.sleep(betweenTriesMs);
     }
   }
@@ -256,8 +259,17 @@ export class Finisher {
     }
   }
 
-  async #keep(batch: readonly Finishing[]): Promise<void> {
-    const { workflow, place, spool, observer, log, onSpooled } = this.#options;
+  /** The other workflows have nothing to do with it: each of them finds out for itself. */
+  #block(error: unknown): void {
+    const { workflow, log } = this.#options;
+    if (!this.#isBlocked)
+      log.error({ workflow, err: error }, 'outcomes cannot be written: nothing new is begun until they can');
+    this.#isBlocked = true;
+  }
+
+  /** `failure`: why; undefined for rows that somebody keeps locked. */
+  async #keep(batch: readonly Finishing[], failure: unknown): Promise<void> {
+    const { workflow, place, spool, observer, log, onAway } = this.#options;
     const finished = batch.filter(({ unprocessed }) => unprocessed !== true);
     for (const outcome of batch)
       if (outcome.unprocessed) this.#callOut(outcome, 'no session could be obtained');
@@ -267,8 +279,9 @@ export class Finisher {
       this.#owes = true;
       this.#counts.spooled += finished.length;
       observer.spooled?.(workflow, finished.length);
-      log.warn({ workflow, records: finished.length }, 'outcomes are kept aside until the database is back');
-      onSpooled();
+      log.warn({ workflow, records: finished.length }, 'outcomes are kept aside until they can be written');
+      if (isSessionFault(failure)) onAway();
+      else if (failure !== undefined) this.#block(failure);
     } catch (error) {
       for (const outcome of finished) this.#callOut(outcome, error);
     }

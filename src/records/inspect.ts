@@ -38,9 +38,10 @@ export async function inspect(
   options: InspectOptions = {},
 ): Promise<Inspection> {
   const { deadAfterMs = 45_000, timeoutGraceMs = 30_000, stuckAfterMs = 3_600_000, most = 100 } = options;
-  await assertMigrated(pool);
-  const table = await openTable(pool, workflow);
-  const store = new RecordStore(new Sessions({ pool, clock: systemClock }), table);
+  const sessions = new Sessions({ pool, clock: systemClock });
+  await assertMigrated(sessions);
+  const table = await openTable(sessions, workflow);
+  const store = new RecordStore(sessions, table);
   const counts = await store.counts();
   const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, workflow.timeoutMs);
   const { records, total, wouldBe, oldestSeconds } = await store.stuck(most, {

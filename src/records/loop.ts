@@ -22,7 +22,7 @@ import { migrations } from './migrations.generated.js';
 import type { RecordObserver } from './observer.js';
 import { opening } from './opening.js';
 import { type BatchCounts, WorkflowRunner } from './runner.js';
-import { isSessionFault, Sessions } from './sessions.js';
+import { isSessionFault, type Queryable, Sessions } from './sessions.js';
 import { DiskSpool, FirstSpool, RedisSpool, type SpoolRedis } from './spool.js';
 import { RecordStore } from './store.js';
 import { openTable } from './table.js';
@@ -170,9 +170,9 @@ class Loop implements RecordLoop {
   }
 
   async #openAll(): Promise<Parts> {
-    const { pool, workflows, redis, spoolFolder, heartbeat } = this.#options;
-    await assertMigrated(pool);
-    const tables = await openTables(pool, workflows);
+    const { workflows, redis, spoolFolder, heartbeat } = this.#options;
+    await assertMigrated(this.#sessions);
+    const tables = await openTables(this.#sessions, workflows);
     const { rows } = await this.#sessions.query<{ id: string }>(
       'SELECT id FROM smart_router.installation',
       [],
@@ -194,9 +194,8 @@ class Loop implements RecordLoop {
       onBack: async () => {
         for (const finisher of finishers)
           await finisher.replay().catch((error: unknown) => {
+            // Otherwise it begins nothing new itself, and the other workflows are none the worse for it.
             if (isSessionFault(error)) throw error;
-            // It begins nothing new itself, and is tried again; the other workflows are none the worse for it.
-            this.#log.error({ err: error }, 'outcomes that were kept aside cannot be written');
           });
       },
       onChange: (isOpen) => {
@@ -227,7 +226,7 @@ class Loop implements RecordLoop {
         spool,
         place: `${rows[0]?.id}/${workflow.name}`,
         onSession: (outcome) => (outcome === 'ok' ? breaker.succeeded() : breaker.failed()),
-        onSpooled: () => breaker.open(),
+        onAway: () => breaker.open(),
       });
       finishers.push(finisher);
       runners.push(
@@ -256,12 +255,12 @@ class Loop implements RecordLoop {
 }
 
 /** Every table is looked at before anything is said, so that all problems come at once. */
-export async function openTables(pool: Pool, workflows: readonly Workflow[]) {
+export async function openTables(db: Queryable, workflows: readonly Workflow[]) {
   const problems: string[] = [];
   const tables = [];
   for (const workflow of workflows) {
     try {
-      const table = await openTable(pool, workflow);
+      const table = await openTable(db, workflow);
       problems.push(...table.missingRights.map((text) => `workflow ${workflow.name}: ${text}`));
       tables.push(table);
     } catch (error) {
@@ -273,8 +272,8 @@ export async function openTables(pool: Pool, workflows: readonly Workflow[]) {
   return tables;
 }
 
-export async function assertMigrated(pool: Pool): Promise<void> {
-  const missing = await missingMigrations(pool);
+export async function assertMigrated(db: Queryable): Promise<void> {
+  const missing = await missingMigrations(db);
   if (missing.length === 0) return;
   const what =
     missing.length === migrations.length

@@ -2,14 +2,17 @@
  * Our own schema, `smart_router`, brought up to date. Several may do it at once: one does, the others wait and find it
  * done. A newer schema than ours is left alone: during a roll the neighbouring version works with it.
  */
-import type { Pool, PoolClient } from 'pg';
+import type { Pool } from 'pg';
+import { systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { migrations } from './migrations.generated.js';
 import { opening } from './opening.js';
-import { guardPool } from './pool-guard.js';
+import { type Queryable, Sessions } from './sessions.js';
 
 /** Any number, the same everywhere: the one lock of all who migrate. */
 const lockKey = 5_274_093_811;
+/** For one statement, and for whoever migrates at the same time: a large table may take its time. */
+const queryTimeoutMs = 300_000;
 
 export interface Migration {
   name: string;
@@ -34,7 +37,13 @@ async function applied(
   set: string,
   wanted: readonly Migration[],
 ): Promise<{ applied: string[] }> {
-  return transaction(pool, (client) => apply(client, set, wanted)).catch((error: unknown) => {
+  const sessions = new Sessions({ pool, clock: systemClock, queryTimeoutMs });
+  // Whatever the database's default is: who has waited for the lock must see what the other one did.
+  const done = sessions.transaction(
+    (client) => apply({ query: (text, values = []) => sessions.queryOn(client, text, values) }, set, wanted),
+    'READ COMMITTED',
+  );
+  return done.catch((error: unknown) => {
     if ((error as { code?: unknown }).code !== '42501') throw error;
     throw new ConfigError([
       `the schema smart_router cannot be brought up to date: ${(error as Error).message}. Run \`smart-router records migrate\` once as a role that may create schemas in this database, then let the program's role use it: GRANT USAGE ON SCHEMA smart_router TO <role>; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO <role>; GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO <role>`,
@@ -43,19 +52,19 @@ async function applied(
 }
 
 /** Those of the record plane that this database has not seen; all of them when there is no such schema. */
-export async function missingMigrations(pool: Pool): Promise<string[]> {
-  const { rows: found } = await pool.query<{ exists: boolean }>(
+export async function missingMigrations(db: Queryable): Promise<string[]> {
+  const { rows: found } = await db.query<{ exists: boolean }>(
     "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'smart_router' AND tablename = 'migrations') AS exists",
   );
   const { rows } = found[0]?.exists
-    ? await pool.query<{ name: string }>("SELECT name FROM smart_router.migrations WHERE set = 'records'")
+    ? await db.query<{ name: string }>("SELECT name FROM smart_router.migrations WHERE set = 'records'")
     : { rows: [] };
   const done = new Set(rows.map(({ name }) => name));
   return migrations.map(({ name }) => name).filter((name) => !done.has(name));
 }
 
 async function apply(
-  client: PoolClient,
+  client: Queryable,
   set: string,
   wanted: readonly Migration[],
 ): Promise<{ applied: string[] }> {
@@ -82,30 +91,4 @@ async function apply(
     applied.push(name);
   }
   return { applied };
-}
-
-export async function transaction<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
-  guardPool(pool);
-  const client = await pool.connect();
-  let broken: Error | undefined;
-  const onError = (error: Error) => {
-    broken = error;
-  };
-  client.on('error', onError);
-  try {
-    // Whatever the database's default is: who has waited for the lock must see what the other one did.
-    await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
-    const result = await work(client);
-    await client.query('COMMIT');
-    return result;
-  } catch (error) {
-    await client.query('ROLLBACK').catch((failure: Error) => {
-      broken = failure;
-    });
-    throw error;
-  } finally {
-    // A connection that could not even roll back is closed, not given to the next.
-    client.off('error', onError);
-    client.release(broken);
-  }
 }

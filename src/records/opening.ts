@@ -2,9 +2,8 @@
  * A database that cannot be used as it is, told in one line: it is away, or its role lacks a right. Then the line has
  * the GRANT that is missing, to be run by the owner of the table or of the schema.
  */
-import type { Pool } from 'pg';
 import { AppError, ConfigError, messageOf } from '../errors.js';
-import { isSessionFault, SessionError } from './sessions.js';
+import { isSessionFault, type Queryable, SessionError } from './sessions.js';
 
 /** All that a role needs in our schema. */
 const ours = {
@@ -43,15 +42,15 @@ export function grantFor(error: unknown): string | undefined {
 }
 
 /**
- * What the role of this pool may not do with a team's table, or with the tokens of claims, as the lines that let it:
+ * What the role that asks may not do with a team's table, or with the tokens of claims, as the lines that let it:
  * `columns` are those we write.
  */
 export async function missingRights(
-  pool: Pool,
+  db: Queryable,
   table: { oid: string; name: string },
   columns: readonly string[],
 ): Promise<string[]> {
-  const { rows } = await pool.query<{
+  const { rows } = await db.query<{
     role: string;
     may_read: boolean;
     may_write: boolean;

@@ -174,9 +174,9 @@ class Recoverer implements Recovery {
 
   #open(): Promise<Part[]> {
     this.#parts ??= opening(async () => {
-      const { pool, workflows, stuckAfter } = this.#options;
-      await assertMigrated(pool);
-      const tables = await openTables(pool, workflows);
+      const { workflows, stuckAfter } = this.#options;
+      await assertMigrated(this.#sessions);
+      const tables = await openTables(this.#sessions, workflows);
       return workflows.flatMap((workflow, i) => {
         const table = tables[i];
         if (!table) return [];

@@ -16,6 +16,7 @@ import type { RecordObserver } from './observer.js';
 import { queries } from './queries.generated.js';
 import { type WeeklyReport, weeklyReport } from './report.js';
 import { reportMarkdown } from './report-markdown.js';
+import { Sessions } from './sessions.js';
 
 export interface ReporterOptions {
   /** May also come with `start`. */
@@ -88,8 +89,9 @@ export class Reporter {
   async runOnce({ now }: { now?: Date } = {}): Promise<ReporterCounts> {
     const { source } = this.#options;
     const pool = this.#database();
+    const sessions = this.#sessions();
     const late_finishes = await this.#writeLate();
-    const { rows } = await pool.query<{ since: Date; until: Date }>(queries.reportTake, [
+    const { rows } = await sessions.query<{ since: Date; until: Date }>(queries.reportTake, [
       source,
       now ?? null,
     ]);
@@ -97,13 +99,17 @@ export class Reporter {
     if (!week) return { reports: 0, late_finishes };
     const report = await weeklyReport(pool, week);
     await this.#deliver(report);
-    await pool.query(queries.reportDone, [week.until, JSON.stringify(report)]);
+    await sessions.query(queries.reportDone, [week.until, JSON.stringify(report)]);
     return { reports: 1, late_finishes };
   }
 
   #database(): Pool {
     if (!this.#pool) throw new Error('a reporter needs a pool, in its options or at its start');
     return this.#pool;
+  }
+
+  #sessions(): Sessions {
+    return new Sessions({ pool: this.#database(), clock: this.#options.clock });
   }
 
   #count(workflow: string, records: number): void {
@@ -116,7 +122,7 @@ export class Reporter {
     this.#late = new Map();
     const records = [...late.values()];
     try {
-      await this.#database().query(queries.reportCountLate, [[...late.keys()], records]);
+      await this.#sessions().query(queries.reportCountLate, [[...late.keys()], records]);
     } catch (error) {
       // Kept for the next round; one whose answer was lost may be counted twice.
       for (const [workflow, count] of late) this.#count(workflow, count);
@@ -128,6 +134,9 @@ export class Reporter {
   async #deliver(report: WeeklyReport): Promise<void> {
     const { log, to, clock } = this.#options;
     const markdown = reportMarkdown(report);
+    const { since, until, records, before, byHand } = report;
+    // First: whoever cannot be delivered to keeps nobody from reading it here.
+    log.info({ since, until, records, before, by_hand: byHand, markdown }, 'weekly report of stuck records');
     if (to?.folder !== undefined) await keep(to.folder, report, markdown);
     if (this.#webhook) {
       const body = JSON.stringify({ event: 'weekly_report', text: markdown, report });
@@ -135,8 +144,6 @@ export class Reporter {
       const headers = secret ? { [signatureHeader]: signature(secret, body, clock.now()) } : {};
       await post({ url: this.#webhook, body, headers, clock });
     }
-    const { since, until, records, before, byHand } = report;
-    log.info({ since, until, records, before, by_hand: byHand, markdown }, 'weekly report of stuck records');
   }
 }
 

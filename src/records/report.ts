@@ -7,8 +7,10 @@
  * back a report can look.
  */
 import type { Pool } from 'pg';
+import { systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { queries } from './queries.generated.js';
+import { type Queryable, Sessions } from './sessions.js';
 
 export interface ReportOptions {
   /** Default: seven days before `until`. */
@@ -69,15 +71,16 @@ export interface RepeatOffender {
 const weekMs = 7 * 24 * 3_600_000;
 
 export async function weeklyReport(pool: Pool, options: ReportOptions = {}): Promise<WeeklyReport> {
-  const until = options.until ?? (await databaseNow(pool));
+  const db = new Sessions({ pool, clock: systemClock });
+  const until = options.until ?? (await databaseNow(db));
   const since = options.since ?? new Date(until.getTime() - weekMs);
   if (!(since < until)) throw new ConfigError(['a report needs a `since` that is before its `until`']);
   const window = [since, until];
-  const resets = await pool.query<ResetsRow>(queries.reportResets, window);
-  const days = await pool.query<DaysRow>(queries.reportDays, window);
-  const oldest = await pool.query<OldestRow>(queries.reportOldest, window);
-  const offenders = await pool.query<OffenderRow>(queries.reportOffenders, [...window, options.most ?? 10]);
-  const known = await pool.query<WorkflowRow>(queries.reportWorkflows, window);
+  const resets = await db.query<ResetsRow>(queries.reportResets, window);
+  const days = await db.query<DaysRow>(queries.reportDays, window);
+  const oldest = await db.query<OldestRow>(queries.reportOldest, window);
+  const offenders = await db.query<OffenderRow>(queries.reportOffenders, [...window, options.most ?? 10]);
+  const known = await db.query<WorkflowRow>(queries.reportWorkflows, window);
 
   const workflows = new Map<string, WorkflowReport>();
   const of = (name: string): WorkflowReport => {
@@ -118,8 +121,8 @@ export async function weeklyReport(pool: Pool, options: ReportOptions = {}): Pro
   };
 }
 
-async function databaseNow(pool: Pool): Promise<Date> {
-  const { rows } = await pool.query<{ now: Date }>('SELECT now()');
+async function databaseNow(db: Queryable): Promise<Date> {
+  const { rows } = await db.query<{ now: Date }>('SELECT now()');
   if (!rows[0]) throw new Error('the database did not say what time it is');
   return rows[0].now;
 }

@@ -24,7 +24,12 @@ export interface SessionsOptions {
   observe?: (outcome: 'ok' | 'failed') => void;
 }
 
-export class Sessions {
+/** Whoever only asks: a `Sessions`, or a pool or a client if it need not have an end. */
+export interface Queryable {
+  query<R extends QueryResultRow>(text: string, values?: unknown[]): Promise<QueryResult<R>>;
+}
+
+export class Sessions implements Queryable {
   readonly #options: Required<Omit<SessionsOptions, 'observe'>> & Pick<SessionsOptions, 'observe'>;
 
   constructor(options: SessionsOptions) {
@@ -36,7 +41,7 @@ export class Sessions {
     return this.#options.pool;
   }
 
-  async query<R extends QueryResultRow>(text: string, values: unknown[]): Promise<QueryResult<R>> {
+  async query<R extends QueryResultRow>(text: string, values: unknown[] = []): Promise<QueryResult<R>> {
     return this.use((client) => this.queryOn<R>(client, text, values));
   }
 
@@ -59,7 +64,7 @@ export class Sessions {
     });
   }
 
-  /** One statement with our deadline. */
+  /** One statement with our deadline. What nobody waits for any more is ended in the database too, if that can be had. */
   async queryOn<R extends QueryResultRow>(
     client: PoolClient,
     text: string,
@@ -69,8 +74,26 @@ export class Sessions {
     try {
       return await client.query<R>(timed);
     } catch (error) {
+      if (isReadTimeout(error)) void this.#cancel(client, text).catch(() => {});
       throw isSessionFault(error) ? new SessionError(messageOf(error)) : error;
     }
+  }
+
+  /** Through a pooler the number may be anybody's: so only who runs this very statement. */
+  async #cancel(client: PoolClient, text: string): Promise<void> {
+    const { processID } = client as { processID?: number };
+    if (typeof processID !== 'number') return;
+    const timed = {
+      text: `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+        WHERE pid = $1 AND state = 'active' AND usename = current_user AND left(query, 500) = left($2, 500)`,
+      values: [processID, text],
+      query_timeout: this.#options.queryTimeoutMs,
+    };
+    const other = await this.#connect();
+    await other.query(timed).then(
+      () => other.release(),
+      () => other.release(true),
+    );
   }
 
   async use<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
@@ -147,6 +170,8 @@ const socketFaults = new Set([
   'ENFILE',
   'ENOENT',
 ]);
+
+const isReadTimeout = (error: unknown) => error instanceof Error && error.message === 'Query read timeout';
 
 /** Connection exceptions, too many connections, a server that shuts down or starts, and what the socket says. */
 export function isSessionFault(error: unknown): boolean {

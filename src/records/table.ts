@@ -2,11 +2,11 @@
  * A workflow's table as the database knows it: does everything exist that the definition names, and how are the
  * queries spelt for it. Read once at start; a table that is missing a column is refused by name, never half used.
  */
-import type { Pool } from 'pg';
 import { ConfigError } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
 import { missingRights } from './opening.js';
 import { queries } from './queries.generated.js';
+import { isSessionFault, type Queryable } from './sessions.js';
 import type { Workflow } from './workflow.js';
 
 /**
@@ -58,18 +58,18 @@ interface Column {
 
 const longestMessage = 1024;
 
-export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> {
+export async function openTable(db: Queryable, workflow: Workflow): Promise<Table> {
   const name = quoteName(workflow.table);
   const problems: string[] = [];
   const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
-  const { rows: tables } = await pool.query<{ oid: string; kind: string; has_children: boolean }>(
+  const { rows: tables } = await db.query<{ oid: string; kind: string; has_children: boolean }>(
     'SELECT oid::text AS oid, relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)',
     [name],
   );
   const table = tables[0];
   if (!table) throw new ConfigError([`workflow ${workflow.name}: table ${name} does not exist`]);
   if (!['r', 'p'].includes(table.kind)) problem(`${name} must be a table`);
-  const columns = await readColumns(pool, table.oid);
+  const columns = await readColumns(db, table.oid);
   const find = (column: string, option: string): Column | undefined => {
     const found = columns.get(column);
     if (!found) problem(`column ${quoteName([column])} (${option}) does not exist in ${name}`);
@@ -86,15 +86,15 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
     );
   if (touched && !touched.type.startsWith('timestamp'))
     problem(`column ${quoteName([touched.name])} (touchedAt) must be a timestamp, it is ${touched.type}`);
-  if (touched && !touched.type.includes('with time zone') && !(await knowsZone(pool, workflow.timeZone)))
+  if (touched && !touched.type.includes('with time zone') && !(await knowsZone(db, workflow.timeZone)))
     problem(`the database knows no time zone ${quoteText(workflow.timeZone)} (timeZone)`);
   if (error && error.category !== 'S')
     problem(`column ${quoteName([error.name])} (error) must be a text, it is ${error.type}`);
-  if (status) for (const text of await wrongValues(pool, status, workflow)) problem(text);
+  if (status) for (const text of await wrongValues(db, status, workflow)) problem(text);
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
   const { queued, processing } = workflow.status;
-  const { rows: ids } = await pool.query<{ id: number }>(
+  const { rows: ids } = await db.query<{ id: number }>(
     `WITH new AS (INSERT INTO smart_router.workflows (name) SELECT $1
        WHERE NOT EXISTS (SELECT FROM smart_router.workflows WHERE name = $1) ON CONFLICT DO NOTHING RETURNING id)
      SELECT id FROM new UNION ALL SELECT id FROM smart_router.workflows WHERE name = $1`,
@@ -102,14 +102,14 @@ export async function openTable(pool: Pool, workflow: Workflow): Promise<Table> 
   );
   return {
     name,
-    workflowId: ids[0]?.id ?? (await workflowId(pool, workflow.name)),
+    workflowId: ids[0]?.id ?? (await workflowId(db, workflow.name)),
     queries: spell(workflow, name, { id, status, touched, error }),
     longestError: longestOf(error),
     isIndexed: isFoundByIndex(status, processing),
     hasBlocks: table.kind === 'r' && !table.has_children,
     hasUntimed: !touched.is_required,
     missingRights: await missingRights(
-      pool,
+      db,
       { oid: table.oid, name },
       [status, touched, ...(error ? [error] : [])].map((column) => column.name),
     ),
@@ -134,34 +134,34 @@ function isFoundByIndex(status: Column, value: string): boolean {
 }
 
 /** Somebody else was faster by a moment. */
-async function workflowId(pool: Pool, name: string): Promise<number> {
-  const { rows } = await pool.query<{ id: number }>('SELECT id FROM smart_router.workflows WHERE name = $1', [
+async function workflowId(db: Queryable, name: string): Promise<number> {
+  const { rows } = await db.query<{ id: number }>('SELECT id FROM smart_router.workflows WHERE name = $1', [
     name,
   ]);
   if (!rows[0]) throw new Error(`workflow ${name} vanished from smart_router.workflows`);
   return rows[0].id;
 }
 
-async function knowsZone(pool: Pool, zone: string): Promise<boolean> {
-  return pool.query('SELECT now() AT TIME ZONE $1', [zone]).then(
-    () => true,
-    () => false,
-  );
+async function knowsZone(db: Queryable, zone: string): Promise<boolean> {
+  return db.query('SELECT now() AT TIME ZONE $1', [zone]).then(() => true, refused);
+}
+
+/** The database says no; one that says nothing has not refused anything. */
+function refused(error: unknown): false {
+  if (isSessionFault(error)) throw error;
+  return false;
 }
 
 /** Values that the column cannot hold as they are: no label of the enum, too long, not of its type. */
-async function wrongValues(pool: Pool, status: Column, workflow: Workflow): Promise<string[]> {
+async function wrongValues(db: Queryable, status: Column, workflow: Workflow): Promise<string[]> {
   const { column, ...values } = workflow.status;
   const wrong: string[] = [];
   for (const [option, value] of Object.entries(values)) {
     const fits = status.labels
       ? status.labels.includes(value)
-      : await pool
+      : await db
           .query<{ fits: boolean }>(`SELECT ($1::text)::${status.type}::text = $1 AS fits`, [value])
-          .then(
-            ({ rows }) => rows[0]?.fits === true,
-            () => false,
-          );
+          .then(({ rows }) => rows[0]?.fits === true, refused);
     if (!fits)
       wrong.push(
         `${quoteText(value)} (status.${option}) is no value of ${status.type}${status.labels ? `: it has ${status.labels.map(quoteText).join(', ')}` : ''}`,
@@ -170,8 +170,8 @@ async function wrongValues(pool: Pool, status: Column, workflow: Workflow): Prom
   return wrong;
 }
 
-async function readColumns(pool: Pool, oid: string): Promise<Map<string, Column>> {
-  const { rows } = await pool.query<Column>(
+async function readColumns(db: Queryable, oid: string): Promise<Map<string, Column>> {
+  const { rows } = await db.query<Column>(
     `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, t.typcategory AS category,
        a.attnotnull AS is_required,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL

@@ -313,7 +313,7 @@ describeBrowser('the console', (browser) => {
       fleet.cluster.pods.remove(pod_name, { graceMs: 0 });
       await cell.waitFor({ state: 'detached' });
       await page.getByRole('img', { name: 'gold: 1 pod, 0 calls. 1 free' }).waitFor();
-      await page.getByText('Call lost').waitFor();
+      await page.getByText('Call lost', { exact: true }).waitFor();
     });
   });
 });

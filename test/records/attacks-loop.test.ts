@@ -97,6 +97,8 @@ describeOnePostgres('what cannot be written', (postgres) => {
     );
     // What cannot be finished is not begun.
     expect(await statuses(pool)).toEqual({ Processing: 3, Queued: 1 });
+    expect(loop.isPaused).toBe(false);
+    expect(loop.log.said('sessions fail')).toEqual([]);
     await pool.query('ALTER TABLE pages RENAME message TO error');
     await until(async () => (await statuses(pool)).Completed === 4, 'everything is done', 30_000);
     expect(loop.log.said('late finishes')).toEqual([]);

@@ -94,6 +94,28 @@ describeOnePostgres('rounds', (postgres) => {
     expect(await statuses(pool)).toEqual({ Queued: 2 });
   });
 
+  it('what takes long to count is told again in between, as of then', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 0, { index: false });
+    await pool.query(`INSERT INTO pages (url, status)
+      SELECT repeat('x', 1900), 'Completed' FROM generate_series(1, 36000)`);
+    await foreign(pool, 120);
+    await pool.query('ANALYZE pages');
+    const told: [number, number][] = [];
+    const { recovery, next } = await started({
+      pool,
+      workflows: [pagesWorkflow({ stuck: { policy: 'hold' } })],
+      observer: { stuck: (_, records, seconds) => told.push([records, seconds]) },
+    });
+    await until(() => (recovery.loops[1]?.rounds ?? 0) > 0, 'the slow sweep has run');
+    const first = told.length;
+    await next(3);
+    expect(told.length).toBe(first + 3);
+    expect(new Set(told.map(([records]) => records))).toEqual(new Set([1]));
+    const [before = 0, after = 0] = [told[first - 1]?.[1], told.at(-1)?.[1]];
+    expect(Math.round(after - before)).toBe(60);
+  });
+
   it('the brake is told from the first look on', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);

@@ -129,7 +129,7 @@ async function main(): Promise<number> {
   if (text('seed') !== undefined) {
     const seed = numberOf('seed', text('seed'), 1);
     if (values.shrink) {
-      const left = await shrink(seed, (count) => progress(25 - count, 25, 0));
+      const left = await shrink(seed, {}, (count) => progress(25 - count, 25, 0));
       process.stdout.write(
         `${left.map((fault) => JSON.stringify(fault)).join('\n')}\nnpm run simulate -- --seed ${seed} --faults '${JSON.stringify(left)}'\n`,
       );

@@ -3,8 +3,10 @@
  * travels back; each way may take long or lead nowhere. So a command may not have happened, may have happened without
  * its sender knowing, or may happen long after its sender has given up, which is all that can go wrong with a network.
  */
+import { createHash } from 'node:crypto';
 import { EventEmitter } from 'node:events';
-import type { Client } from '../../src/calls/store/connection.js';
+import type { Client, ScriptName } from '../../src/calls/store/connection.js';
+import { scripts } from '../../src/calls/store/scripts.generated.js';
 import type { Dice } from '../../src/demo/dice.js';
 import { type Reply, ReplyError } from './protocol.js';
 import type { Process, VirtualTime } from './time.js';
@@ -40,6 +42,7 @@ export class Store {
   isPaused = false;
   commands = 0;
   #held: (() => void)[] = [];
+  readonly #broken = new Map<string, string>();
   onCommand: (args: readonly (string | number)[], reply: Reply | undefined) => void = () => {};
 
   private constructor(valkey: VirtualValkey, time: VirtualTime) {
@@ -80,10 +83,20 @@ export class Store {
     return reply;
   }
 
+  /** From now on this script is another one, whoever runs it. */
+  breakScript(name: ScriptName, find: string, replace: string): void {
+    const text = scripts[name];
+    if (!text.includes(find)) throw new Error(`${name} has no ${JSON.stringify(find)}`);
+    const broken = text.replace(find, () => replace);
+    this.#broken.set(text, broken);
+    this.#broken.set(createHash('sha1').update(text).digest('hex'), broken);
+  }
+
   execute(connection: VirtualConnection, args: readonly (string | number)[]): Reply | undefined {
     this.#valkey.tick();
     this.commands += 1;
-    const reply = connection.execute(args);
+    const broken = this.#broken.size > 0 ? this.#broken.get(String(args[1])) : undefined;
+    const reply = connection.execute(broken === undefined ? args : ['eval', broken, ...args.slice(2)]);
     this.onCommand(args, reply);
     return reply;
   }

@@ -5,7 +5,8 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { createRecordLoop, defineWorkflow, migrate } from '../../src/records/index.js';
-import { applyMigrations, transaction } from '../../src/records/migrate.js';
+import { applyMigrations } from '../../src/records/migrate.js';
+import { Sessions } from '../../src/records/sessions.js';
 import { migrations } from '../../src/workflows/migrations.generated.js';
 import { type PageCurationOptions, pageCuration } from '../../src/workflows/page-curation.js';
 import { type SitemapImportOptions, sitemapImport } from '../../src/workflows/sitemap-import.js';
@@ -244,7 +245,7 @@ describePostgres('sitemap import', (postgres) => {
       {
         signal: new AbortController().signal,
         trace: (note) => notes.push(note),
-        tx: (work) => transaction(pool, work),
+        tx: (work) => new Sessions({ pool, clock: systemClock }).transaction(work),
       },
     );
     expect(notes).toEqual([

@@ -239,7 +239,12 @@ function TimelineStep({ event }: { event: RouterEvent }) {
           </>
         )}
         {merchant && <span class="soft"> for {merchant}</span>}
-        {reason && <div>{reason}</div>}
+        {reason && (
+          <div>
+            {reason}
+            {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
+          </div>
+        )}
         {chain !== undefined && (
           <div>
             Tried <Chain chain={chain.split(' ').filter(Boolean)} />: none had a pod that was free

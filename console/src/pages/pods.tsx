@@ -1,7 +1,7 @@
 /** Every pod: found by name, state or tier, and taken out of service without cutting a call. */
 import { useMemo } from 'preact/hooks';
 import { useAsked } from '../live/use-asked';
-import { useLive, useTopics } from '../live/use-live';
+import { useEvents, useLive, useTopics } from '../live/use-live';
 import { addressOf, go, type Route, refine } from '../routes';
 import type { EventPage, Pod } from '../shapes';
 import { DrainButton, DrainProgress } from '../ui/drain';
@@ -186,6 +186,10 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
   const pod = useLive((state) => state.pods.get(name));
   const isKnown = useLive((state) => state.known.has('pods'));
   const past = useAsked<EventPage>(`/events/search?pod=${encodeURIComponent(name)}&limit=50`);
+  const { again } = past;
+  useEvents((events) => {
+    if (events.some((event) => event.pod === name)) again();
+  });
   return (
     <Panel label={`Pod ${name}`} title={<span class="mono">{name}</span>} onClose={onClose}>
       {pod ? (

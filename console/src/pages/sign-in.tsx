@@ -44,7 +44,7 @@ export function SignIn({ version, onDone }: { version: string; onDone: () => Pro
             ref={field}
             class="field"
             type="password"
-            autocomplete="current-password"
+            autocomplete="off"
             maxLength={512}
             aria-invalid={refusal !== undefined}
             aria-describedby="key-help"

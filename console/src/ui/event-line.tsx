@@ -1,5 +1,6 @@
 /** One event in words. */
 import type { RouterEvent } from '../shapes';
+import { clockText, durationText } from '../time';
 import { eventName, poolName, toneOf } from '../words';
 import { CallLink, PodLink } from './parts';
 
@@ -52,6 +53,9 @@ function detail(name: string, value: string): string {
   if (name === 'leader' || name === 'outcome' || name === 'config') return value;
   if (name === 'until' && /^\d+$/.test(value))
     return `until ${new Date(Number(value)).toLocaleTimeString('en-GB')}`;
+  if (name === 'age_seconds') return `after ${durationText(Number(value))}`;
+  if (name === 'lost') return value === '0' ? '' : `${value} ${value === '1' ? 'call' : 'calls'} lost`;
+  if (name.endsWith('_at')) return `${name.replaceAll('_', ' ')} ${clockText(value)}`;
   if (name === 'calls') return `${value} ${value === '1' ? 'call' : 'calls'}`;
   return `${name.replaceAll('_', ' ')} ${value}`;
 }

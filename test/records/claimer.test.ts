@@ -1,0 +1,92 @@
+/** Claims whose answer was lost: this worker holds what it does not know of, and gives it back. Spec 4, job loop. */
+import { expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { Breaker } from '../../src/records/breaker.js';
+import { Claimer } from '../../src/records/claimer.js';
+import { Sessions } from '../../src/records/sessions.js';
+import { type Claim, RecordStore } from '../../src/records/store.js';
+import { openTable } from '../../src/records/table.js';
+import type { Workflow } from '../../src/records/workflow.js';
+import { describeOnePostgres } from '../support/postgres.js';
+import { SkippingClock } from '../support/skipping-clock.js';
+import { tcpProxy } from '../support/tcp-proxy.js';
+import { until } from '../support/until.js';
+import { memoryLog, pagesWorkflow, statuses, teamTable } from './fixture.js';
+
+describeOnePostgres('a claim whose answer is lost', (postgres) => {
+  const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
+    new Claimer({
+      ...{ workflow: pagesWorkflow({ orderBy: 'url' }) as Workflow, store, clock },
+      ...{ log: memoryLog().log, observer: {}, worker: () => 7, beAlive: async () => {} },
+      breaker: new Breaker({
+        clock: systemClock,
+        probe: async () => {},
+        onBack: async () => {},
+        onChange: () => {},
+      }),
+    });
+  const urls = (claims: Claim[]) => claims.map(({ record }) => record.url);
+
+  it('while records are taken one by one is given back as well', async () => {
+    const admin = postgres.pool();
+    await teamTable(admin, 0);
+    await admin.query("INSERT INTO pages (url) VALUES ('a'), ('b'), ('c')");
+    await admin.query(
+      "ALTER TABLE pages ADD CONSTRAINT never CHECK (url <> 'c' OR status = 'Queued') NOT VALID",
+    );
+    const proxy = await tcpProxy(postgres.port);
+    const connectionString = postgres.url.replace(`:${postgres.port}/`, `:${proxy.port}/`);
+    const sessions = new Sessions({ pool: postgres.pool({ connectionString }), clock: systemClock });
+    const { rows } = await admin.query("SELECT id FROM pages WHERE url = 'b'");
+    class Losing extends RecordStore {
+      #isLost = false;
+      override async claim(...args: Parameters<RecordStore['claim']>): Promise<Claim[]> {
+        if (args[4]?.[0] !== rows[0].id || this.#isLost) return super.claim(...args);
+        this.#isLost = true;
+        proxy.loseReplies();
+        const answer = super.claim(...args);
+        answer.catch(() => {});
+        await until(async () => (await statuses(admin)).Processing === 2, 'it is claimed');
+        proxy.reset();
+        return answer;
+      }
+    }
+    const table = await openTable(admin, pagesWorkflow({ orderBy: 'url' }) as Workflow);
+    const claimer = newClaimer(new Losing(sessions, table));
+    expect(urls(await claimer.claim())).toEqual(['a']);
+    expect(urls(await claimer.claim())).toEqual(['b']);
+  });
+
+  it('and comes only after others were made is given back all the same', async () => {
+    const admin = postgres.pool();
+    await teamTable(admin, 0);
+    await admin.query("INSERT INTO pages (url) VALUES ('a'), ('b'), ('c')");
+    const table = await openTable(admin, pagesWorkflow({ orderBy: 'url' }) as Workflow);
+    // Nobody waits for this claim any more, and the database has not ended it yet.
+    const slow = await postgres.client();
+    await slow.query('BEGIN');
+    class Impatient extends RecordStore {
+      #isLost = false;
+      override async claim(...args: Parameters<RecordStore['claim']>): Promise<Claim[]> {
+        if (this.#isLost) return super.claim(args[0], 1, args[2], args[3], args[4]);
+        this.#isLost = true;
+        await slow.query(table.queries.claim, [table.workflowId, 1, args[0], args[2], null]);
+        throw new Error('Query read timeout');
+      }
+    }
+    const clock = new SkippingClock();
+    const claimer = newClaimer(
+      new Impatient(new Sessions({ pool: admin, clock: systemClock }), table),
+      clock,
+    );
+    await expect(claimer.claim()).rejects.toThrow('Query read timeout');
+    expect(urls(await claimer.claim())).toEqual(['b']);
+    await slow.query('COMMIT');
+    // Neither what it knows of nor what comes later is given back.
+    expect(urls(await claimer.claim())).toEqual(['a']);
+    expect(urls(await claimer.claim())).toEqual(['c']);
+    clock.skip(120_000);
+    expect(await claimer.claim()).toEqual([]);
+    expect(await statuses(admin)).toEqual({ Processing: 3 });
+  });
+});
