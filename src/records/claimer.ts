@@ -5,7 +5,8 @@
  *
  * An answer may be lost after the claim has been made. Then this worker holds records that it does not know of, and as
  * it lives nobody else would take them before their timeout: so before it claims again it gives back whatever is newer
- * than what it knows. For that, one claim follows the other.
+ * than what it knew, and is none of what it has learned of since. It does so for a while: the database may still be at
+ * a claim that nobody waits for any more. For that, one claim follows the other.
  */
 import type { Clock } from '../clock.js';
 import type { Logger } from '../observe/log.js';
@@ -14,6 +15,16 @@ import type { RecordObserver } from './observer.js';
 import { isRowFault, isSessionFault } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
+
+/** Longer than a statement goes on that nobody waits for. */
+const unknownMs = 60_000;
+
+/** After an answer that was lost: the latest token that was known then, those since, and for how long it matters. */
+interface Unknown {
+  after: bigint;
+  known: string[];
+  untilMs: number;
+}
 
 export interface ClaimerOptions {
   workflow: Workflow;
@@ -31,7 +42,7 @@ export class Claimer {
   readonly #options: ClaimerOptions;
   #turn: Promise<unknown> = Promise.resolve();
   #latestToken = 0n;
-  #mayHoldUnknown = false;
+  #unknown: Unknown | undefined;
 
   constructor(options: ClaimerOptions) {
     this.#options = options;
@@ -47,24 +58,30 @@ export class Claimer {
     const { breaker, observer, workflow } = this.#options;
     try {
       await this.#options.beAlive();
-      if (this.#mayHoldUnknown) await this.#giveBackUnknown();
+      if (this.#unknown) await this.#giveBackUnknown(this.#unknown);
       const claims = await this.#batch();
       breaker.succeeded();
       if (claims.length > 0) observer.claimed?.(workflow.name, claims.length);
       return claims;
     } catch (error) {
       if (isSessionFault(error)) {
-        this.#mayHoldUnknown = true;
+        this.#mayHoldUnknown();
         breaker.failed();
       }
       throw error;
     }
   }
 
-  async #giveBackUnknown(): Promise<void> {
-    const { store, worker, workflow, log } = this.#options;
-    const records = await store.giveBackUnknown(worker(), String(this.#latestToken));
-    this.#mayHoldUnknown = false;
+  #mayHoldUnknown(): void {
+    const { after = this.#latestToken, known = [] } = this.#unknown ?? {};
+    this.#unknown = { after, known, untilMs: this.#options.clock.monotonic() + unknownMs };
+  }
+
+  async #giveBackUnknown({ after, known, untilMs }: Unknown): Promise<void> {
+    const { store, worker, workflow, log, clock } = this.#options;
+    const isOver = clock.monotonic() > untilMs;
+    const records = await store.giveBackUnknown(worker(), String(after), known);
+    if (isOver) this.#unknown = undefined;
     if (records > 0)
       log.info({ workflow: workflow.name, records }, 'a claim whose answer was lost has been given back');
   }
@@ -82,9 +99,10 @@ export class Claimer {
         claims.push(...(await this.#take(1, [id])));
       } catch (error) {
         if (!isRowFault(error)) {
+          if (claims.length === 0) throw error;
           // What has been taken is worked on; the next batch meets the same trouble again.
-          if (claims.length > 0) return claims;
-          throw error;
+          if (isSessionFault(error)) this.#mayHoldUnknown();
+          return claims;
         }
         this.#options.log.error(
           { workflow: workflow.name, record: id, err: error },
@@ -99,7 +117,11 @@ export class Claimer {
   async #take(most: number, only: string[] | null): Promise<Claim[]> {
     const { store, worker, workflow, clock } = this.#options;
     const claims = await store.claim(worker(), most, workflow.timeoutMs, clock.monotonic(), only);
-    for (const { token } of claims) if (BigInt(token) > this.#latestToken) this.#latestToken = BigInt(token);
+    // All of one claim have the same.
+    const token = claims[0]?.token;
+    if (token === undefined) return claims;
+    this.#unknown?.known.push(token);
+    if (BigInt(token) > this.#latestToken) this.#latestToken = BigInt(token);
     return claims;
   }
 }

@@ -73,6 +73,8 @@ interface Part {
   workflow: Workflow;
   store: RecordStore;
   bounds: Bounds;
+  /** Of a table that takes long to count: what was told of it last, and when. */
+  told?: { total: number; oldestSeconds: number; atMs: number };
 }
 
 const mostShown = 1000;
@@ -219,6 +221,7 @@ class Recoverer implements Recovery {
     await each(parts, async (part) => {
       if (this.#judging !== 'none') await this.#sweeps(part, counts).claims(this.#judging === 'all', signal);
       if (await part.store.isQuicklyRead()) await this.#tell(part);
+      else this.#tellAgain(part);
     });
     return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
   }
@@ -228,15 +231,18 @@ class Recoverer implements Recovery {
     const parts = await this.#open();
     await this.#forgetOld();
     await each(parts, async (part) => {
-      // A table that takes too long to be read at once is still read piece by piece.
-      if (!(await part.store.isQuicklyRead()))
-        await this.#tell(part).catch((error: unknown) =>
-          this.#log.warn(
-            { workflow: part.workflow.name, reason: messageOf(error) },
-            'stuck records were not counted',
-          ),
-        );
-      await this.#sweeps(part, counts).unclaimed(signal);
+      try {
+        await this.#sweeps(part, counts).unclaimed(signal);
+      } finally {
+        // Afterwards, because it is told again until the next time: what came back by then would still be stuck.
+        if (!(await part.store.isQuicklyRead()))
+          await this.#tell(part).catch((error: unknown) =>
+            this.#log.warn(
+              { workflow: part.workflow.name, reason: messageOf(error) },
+              'stuck records were not counted',
+            ),
+          );
+      }
     });
     return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
   }
@@ -329,7 +335,16 @@ class Recoverer implements Recovery {
       );
   }
 
-  async #tell({ workflow, store, bounds }: Part): Promise<void> {
+  /** Between two counts, so that nobody takes the last one for a word of a database that is gone. */
+  #tellAgain({ workflow, told }: Part): void {
+    if (!told) return;
+    const { total, oldestSeconds, atMs } = told;
+    const agedSeconds = total > 0 ? (this.#clock.monotonic() - atMs) / 1000 : 0;
+    this.#observer.stuck?.(workflow.name, total, oldestSeconds + agedSeconds);
+  }
+
+  async #tell(part: Part): Promise<void> {
+    const { workflow, store, bounds } = part;
     if (!this.#observer.stuck) return;
     // What may not be judged yet is not told either: right after an outage everybody would look dead.
     const which = this.#judging === 'none' ? { unclaimed: true } : { judges: this.#judging === 'all' };
@@ -337,6 +352,7 @@ class Recoverer implements Recovery {
     const { total, oldestSeconds } = await (inPieces
       ? store.stuckByPieces(bounds, which)
       : store.stuck(1, bounds, which));
+    part.told = { total, oldestSeconds, atMs: this.#clock.monotonic() };
     this.#observer.stuck(workflow.name, total, oldestSeconds);
   }
 }

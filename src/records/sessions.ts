@@ -37,6 +37,10 @@ export class Sessions implements Queryable {
     guardPool(options.pool);
   }
 
+  get queryTimeoutMs(): number {
+    return this.#options.queryTimeoutMs;
+  }
+
   get pool(): Pool {
     return this.#options.pool;
   }

@@ -180,9 +180,9 @@ export class RecordStore {
     return (await this.#run('giveBack', [this.table.workflowId, ...idsAndTokens(claims)])).length;
   }
 
-  /** What this worker was given by a claim whose answer never came: everything newer than the token. */
-  async giveBackUnknown(worker: number, token: string): Promise<number> {
-    return (await this.#run('giveBackUnknown', [this.table.workflowId, worker, token])).length;
+  /** What this worker was given by a claim whose answer never came: everything newer than `after` that is not `known`. */
+  async giveBackUnknown(worker: number, after: string, known: readonly string[]): Promise<number> {
+    return (await this.#run('giveBackUnknown', [this.table.workflowId, worker, after, known])).length;
   }
 
   async lost(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
@@ -353,8 +353,13 @@ export class RecordStore {
     return this.sessions.transaction(async (client) => {
       const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
         client,
-        'SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine',
-        [this.table.workflowId, `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`],
+        // Nobody waits longer for the statement that follows: then it must not hold the lock any longer either.
+        `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
+        [
+          this.table.workflowId,
+          `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`,
+          String(this.sessions.queryTimeoutMs),
+        ],
       );
       if (!locks[0]?.mine) return undefined;
       return (await this.sessions.queryOn<RecoveredRow>(client, this.table.queries[name], args)).rows;

@@ -3,7 +3,7 @@
 -- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
 WITH judged AS MATERIALIZED (
   SELECT t.{id}::text COLLATE "default" AS record_id, g.record_id AS given, 'requeued' AS outcome, coalesce(c.resets, 0) AS resets,
-    c.trace, w.host || ' ' || w.pid AS worker,
+    c.token, c.trace, w.host || ' ' || w.pid AS worker,
     CASE WHEN c.token IS NULL THEN coalesce({touched_at}, c.seen_at) ELSE c.claimed_at END AS since
   FROM unnest($2::text[]) AS g (record_id)
     JOIN {table} AS t ON t.{id} = g.record_id::{id_type} AND t.{status} = {processing}
@@ -18,8 +18,8 @@ WITH judged AS MATERIALIZED (
 ), dropped AS (
   DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id
 ), noted AS (
-  INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, worker, trace)
-  SELECT $1, record_id, 'by_hand', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, worker, trace
+  INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
+  SELECT $1, record_id, token, 'by_hand', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, worker, trace
   FROM judged WHERE record_id IN (SELECT record_id FROM changed)
 )
 SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed)

@@ -1,4 +1,5 @@
--- Gives back claims that were never started: as if they had not been taken; a record keeps its count of resets.
+-- Gives back claims that were never started. A record keeps its count of resets, and the time of the claim as that of its
+-- last change: in an order by that time it goes to the back.
 -- $1 workflow, $2 ids, $3 the token of each id (JSON)
 WITH held AS MATERIALIZED (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL
