@@ -3,6 +3,7 @@
  * one that is far longer, or a threshold that is, only makes everybody wait for dead ones. Advice, never a change.
  */
 import { formatDuration } from '../durations.js';
+import { stuckAfterOf } from './bounds.js';
 import type { History } from './by-hand.js';
 import type { Workflow } from './workflow.js';
 
@@ -60,7 +61,7 @@ export function adviseTimes(
   p99Seconds?: number | null,
 ): string[] {
   const { timeoutMs } = workflow;
-  const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, timeoutMs);
+  const afterMs = stuckAfterOf(workflow, stuckAfterMs);
   const advice: string[] = [];
   const say = (ms: number) => formatDuration(Math.ceil(ms / 1000) * 1000);
   if (history.timedOut > 0)

@@ -13,6 +13,7 @@ import type { Pool } from 'pg';
 import { type Clock, systemClock } from '../clock.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
+import { defaultBounds, stuckAfterOf } from './bounds.js';
 import { mostIds } from './by-hand-documents.js';
 import { type Inspection, inspect } from './inspect.js';
 import { notify } from './listener.js';
@@ -101,7 +102,7 @@ export class Desk {
   #recovery: Recovery | undefined;
 
   constructor(options: DeskOptions) {
-    this.#options = { clock: systemClock, deadAfterMs: 45_000, timeoutGraceMs: 30_000, ...options };
+    this.#options = { clock: systemClock, ...defaultBounds, ...options };
     this.#sessions = new Sessions({ pool: options.pool, clock: this.#options.clock });
   }
 
@@ -177,7 +178,7 @@ export class Desk {
     const { stuckAfterMs, deadAfterMs: deadMs, timeoutGraceMs } = this.#options;
     await assertMigrated(this.#sessions);
     const store = new RecordStore(this.#sessions, await openTable(this.#sessions, workflow));
-    const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, workflow.timeoutMs);
+    const afterMs = stuckAfterOf(workflow, stuckAfterMs);
     const all = await store.stuck(mostShown, { deadMs, afterMs, graceMs: timeoutGraceMs });
     const would = await store.stuck(mostShown, { deadMs, afterMs, graceMs: neverMs });
     const { requeued, failed, held } = would.wouldBe;

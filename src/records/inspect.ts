@@ -1,6 +1,7 @@
 /** A look at one workflow: how much waits, runs and failed, what is stuck, and what would help. Changes nothing. */
 import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
+import { defaultBounds, stuckAfterOf } from './bounds.js';
 import { assertMigrated } from './loop.js';
 import { Sessions } from './sessions.js';
 import { RecordStore, type Recovered } from './store.js';
@@ -37,13 +38,13 @@ export async function inspect(
   workflow: Workflow<any>,
   options: InspectOptions = {},
 ): Promise<Inspection> {
-  const { deadAfterMs = 45_000, timeoutGraceMs = 30_000, stuckAfterMs = 3_600_000, most = 100 } = options;
+  const { deadAfterMs, timeoutGraceMs, stuckAfterMs, most } = { ...defaultBounds, most: 100, ...options };
   const sessions = new Sessions({ pool, clock: systemClock });
   await assertMigrated(sessions);
   const table = await openTable(sessions, workflow);
   const store = new RecordStore(sessions, table);
   const counts = await store.counts();
-  const afterMs = workflow.stuck.afterMs ?? Math.max(stuckAfterMs, workflow.timeoutMs);
+  const afterMs = stuckAfterOf(workflow, stuckAfterMs);
   const { records, total, wouldBe, oldestSeconds } = await store.stuck(most, {
     deadMs: deadAfterMs,
     graceMs: timeoutGraceMs,

@@ -18,6 +18,7 @@ import { formatDuration } from '../durations.js';
 import { ConfigError, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
+import { defaultBounds, stuckAfterOf } from './bounds.js';
 import { notify } from './listener.js';
 import { assertMigrated, ms, openTables } from './loop.js';
 import type { RecordObserver } from './observer.js';
@@ -104,8 +105,8 @@ class Recoverer implements Recovery {
     this.#clock = options.clock ?? systemClock;
     this.#log = options.log ?? pino({ name: 'smart-router-records' });
     this.#observer = options.observer ?? {};
-    this.#deadMs = ms(options.deadAfter, 45_000);
-    this.#graceMs = ms(options.timeoutGrace, 30_000);
+    this.#deadMs = ms(options.deadAfter, defaultBounds.deadAfterMs);
+    this.#graceMs = ms(options.timeoutGrace, defaultBounds.timeoutGraceMs);
     this.#batchSize = options.batchSize ?? 500;
     this.#sessions = new Sessions({
       pool: options.pool,
@@ -182,8 +183,7 @@ class Recoverer implements Recovery {
       return workflows.flatMap((workflow, i) => {
         const table = tables[i];
         if (!table) return [];
-        // Never shorter than the work may take: what still runs elsewhere must not be given away.
-        const afterMs = workflow.stuck.afterMs ?? Math.max(ms(stuckAfter, 3_600_000), workflow.timeoutMs);
+        const afterMs = stuckAfterOf(workflow, ms(stuckAfter, defaultBounds.stuckAfterMs));
         const bounds = { deadMs: this.#deadMs, graceMs: this.#graceMs, afterMs };
         return [{ workflow, store: new RecordStore(this.#sessions, table), bounds }];
       });

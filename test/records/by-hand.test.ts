@@ -7,7 +7,7 @@ import { adviseTimes } from '../../src/records/by-hand-advice.js';
 import type { WorkflowDefinition } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
-import { type Page, pagesWorkflow, teamTable } from './fixture.js';
+import { type Page, pagesWorkflow, storeOf, teamTable } from './fixture.js';
 
 const nobody = '00000000-0000-0000-0000-000000000000';
 
@@ -64,6 +64,17 @@ describePostgres('records by hand', (postgres) => {
       expect(await resets()).toEqual([
         { record_id: ids[0], reason: 'by_hand', outcome: 'requeued', resets: 0, trace: null },
       ]);
+    });
+
+    it('makes what its worker says later come too late, though another has finished it', async () => {
+      const store = await storeOf(pool);
+      await claim(ids[0], '1 min');
+      const { rows } = await pool.query('SELECT token FROM smart_router.claims');
+      await deskOf().reset('pages', { ids: [ids[0] ?? ''], dryRun: false });
+      const again = await store.claim(1, 10, 60_000, 0);
+      await store.finish(again.map(({ id, token }) => ({ id, token, error: null })));
+      expect((await page(ids[0])).status).toBe('Completed');
+      expect(await store.settled([{ id: ids[0] ?? '', token: rows[0].token, error: null }])).toEqual([]);
     });
 
     it('brings back the claim of a dead worker with its count at 0, and what it was doing is kept', async () => {

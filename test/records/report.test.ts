@@ -243,7 +243,11 @@ describePostgres('the weekly report', (postgres) => {
     postgres.onEnd(() => receiver.end());
     receiver.answers = [{ status: 500 }];
     const to = { webhook: { url: receiver.url } };
-    await expect(reporter(pool, { to }).runOnce({ now: monday })).rejects.toThrow('answered 500');
+    const lines: Record<string, unknown>[] = [];
+    const destination = { write: (text: string) => void lines.push(JSON.parse(text)) };
+    const log = createLogger({ level: 'info', format: 'json', destination });
+    await expect(reporter(pool, { to, log }).runOnce({ now: monday })).rejects.toThrow('answered 500');
+    expect(lines.filter(({ msg }) => msg === 'weekly report of stuck records')).toHaveLength(1);
     const after = (minutes: number) => new Date(monday.getTime() + minutes * 60_000);
     const other = reporter(pool, { to, source: 'router-1' });
     expect(await other.runOnce({ now: after(14) })).toMatchObject({ reports: 0 });
