@@ -1,10 +1,11 @@
 // `npm run screenshots`: every page of the console, light and dark, wide and narrow, of a running demo.
 //   npm run screenshots -- [folder] [--seconds 90] [--readme]
 // The folder is a new one in the system's place for temporary files unless it is given. The demo runs for a while first,
-// so that there is something to see. With --readme the light overview also becomes docs/images/console.png.
+// so that there is something to see. With --readme the light overview also becomes docs/images/console.png, and a short
+// recording docs/images/console-live.png.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -12,6 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
+import { animated } from './animated-png.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const { values, positionals } = parseArgs({
@@ -54,11 +56,13 @@ try {
   });
   for (const viewport of sizes)
     for (const colorScheme of schemes) await shoot(browser, url, viewport, colorScheme);
-  await browser.close();
   if (values.readme) {
-    copyFileSync(join(folder, 'overview-1440-light.png'), join(root, 'docs', 'images', 'console.png'));
-    console.log('docs/images/console.png is the light overview.');
+    const images = join(root, 'docs', 'images');
+    copyFileSync(join(folder, 'overview-1440-light.png'), join(images, 'console.png'));
+    writeFileSync(join(images, 'console-live.png'), await record(browser, url));
+    console.log('docs/images has the light overview and a recording.');
   }
+  await browser.close();
   console.log(`${pages.length * sizes.length * schemes.length} pictures are in ${folder}`);
 } finally {
   demo.kill('SIGTERM');
@@ -99,4 +103,32 @@ async function shoot(browser, url, viewport, colorScheme) {
     await page.screenshot({ path: join(folder, `${name}-${viewport.width}-${colorScheme}.png`) });
   }
   await context.close();
+}
+
+/**
+ * A walk through some pages, a picture every 700 ms.
+ * @param {import('playwright-core').Browser} browser
+ * @param {string} url
+ */
+async function record(browser, url) {
+  const context = await browser.newContext({ viewport: { width: 1120, height: 700 }, colorScheme: 'light' });
+  const page = await context.newPage();
+  const pictures = [];
+  for (const [name, count] of /** @type {const} */ ([
+    ['overview', 8],
+    ['pods', 5],
+    ['calls', 5],
+    ['recovery', 3],
+    ['records', 3],
+  ])) {
+    await page.goto(`${url}/#/${name}`);
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.getByText('Reading').waitFor({ state: 'detached' });
+    for (let i = 0; i < count; i++) {
+      await sleep(700);
+      pictures.push(await page.screenshot());
+    }
+  }
+  await context.close();
+  return animated(pictures, 700);
 }

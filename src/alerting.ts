@@ -2,9 +2,9 @@
  * Who is told, as the configuration says: alerts go to a webhook and to PagerDuty, the weekly report of records to a
  * folder and a webhook.
  *
- * Alerts live as long as the router, with or without records: the removal brake alerts too, and a database that cannot
- * be opened is worth telling. What sweeps and job loop notice they hear as a companion of the record plane; the rest
- * they look up, at least once a minute. A store that does not answer is no news about the brake: then nothing begins
+ * Alerts live as long as the router, with or without records: calls and the removal brake alert too, and a database that
+ * cannot be opened is worth telling. What sweeps and job loop notice they hear as a companion of the record plane; of
+ * calls they take what the history has seen; the rest they look up, at least once a minute. A store that does not answer is no news about the brake: then nothing begins
  * and nothing ends. Without a receiver there are no alerts at all.
  */
 import type { CallStore } from './calls/store/store.js';
@@ -12,6 +12,7 @@ import type { Clock } from './clock.js';
 import type { Config } from './config.js';
 import { AppError } from './errors.js';
 import { type AlertSink, Alerts, pagerDutySink, webhookSink } from './observe/alerts.js';
+import type { Condition } from './observe/alerts-rules.js';
 import type { Logger } from './observe/log.js';
 import type { RecordsAdmin, RecordsCompanion } from './records-plane.js';
 import { type LoopState, SupervisedLoop } from './supervised-loop.js';
@@ -20,6 +21,8 @@ export interface AlertingParts {
   store: Pick<CallStore, 'snapshot'>;
   clock: Clock;
   log: Logger;
+  /** What there is to say of calls, by the last look of the history. */
+  callConditions(): readonly Condition[];
   /** Of what all replicas see, one of them tells the webhook. */
   isLeader(): boolean;
   onCrash(loop: string): void;
@@ -37,7 +40,7 @@ export interface Alerting {
 const lookAtLeastEveryMs = 60_000;
 
 export function prepareAlerting(config: Config, parts: AlertingParts): Alerting | undefined {
-  const { store, clock, log, isLeader, onCrash } = parts;
+  const { store, clock, log, callConditions, isLeader, onCrash } = parts;
   const sinks = sinksOf(config, clock);
   if (sinks.length === 0) return undefined;
   const alerts = new Alerts({
@@ -47,6 +50,7 @@ export function prepareAlerting(config: Config, parts: AlertingParts): Alerting 
     log,
     intervalMs: config.alertIntervalMs,
     isActive: isLeader,
+    more: () => callConditions(),
     onCrash: () => onCrash('alerts'),
   });
   let records: Pick<RecordsAdmin, 'gauges'> | undefined;

@@ -106,6 +106,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       store,
       clock,
       log,
+      callConditions: () => history.conditions(),
       isLeader: () => manager.isLeader,
       onCrash,
     });

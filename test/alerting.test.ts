@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeConfig } from '../src/config.js';
+import { lookEveryMs } from '../src/observe/history.js';
 import { assignmentOf } from '../src/pool/assignment.js';
 import { type Received, type Receiver, startReceiver } from './observe/alerts-receiver.js';
 import { type Engine, embeddedValkey } from './support/engines.js';
@@ -135,8 +136,78 @@ describe('a router without a database', () => {
       await engine.resume();
     }
     await settled(router);
-    expect(told(hook)).toEqual(['trigger pool.removals_held - critical']);
+    // That the store is away is an alert of its own.
+    const ofBrake = told(hook).filter((line) => line.includes('pool.'));
+    expect(ofBrake).toEqual(['trigger pool.removals_held - critical']);
     expect(await loopOf(router, 'alerts-look')).toMatchObject({ last_error: null, crashes: 0 });
+  });
+
+  it('tells both receivers of calls that got no pod, and when that is over', async () => {
+    const hook = await receiver();
+    const pagerDuty = await receiver('/v2/enqueue');
+    const router = await serve({
+      ALERT_WEBHOOK_URL: hook.url,
+      PAGERDUTY_ROUTING_KEY: 'the-routing-key',
+      PAGERDUTY_URL: pagerDuty.url,
+      PAGERDUTY_LEAST_SEVERITY: 'page',
+    });
+    for (let i = 1; i <= 6; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
+    clock.skip(10_000);
+    await until(() => hook.received.length > 0 && pagerDuty.received.length > 0, 'it is told');
+    expect(told(hook)).toEqual(['trigger calls.no_pods - page']);
+    expect(hook.received[0]?.body).toMatchObject({
+      source: 'router-under-test',
+      details: { calls: 1 },
+      runbook: 'docs/runbook.md#smartrouternocapacity',
+    });
+    const actions = () => pagerDuty.received.map(({ body }) => `${body.event_action} ${body.dedup_key}`);
+    expect(actions()).toEqual(['trigger smart-router/calls.no_pods']);
+    clock.skip(360_000);
+    await until(() => {
+      clock.skip(10_000);
+      return hook.received.length > 1 && pagerDuty.received.length > 1;
+    }, 'the end is told');
+    expect(told(hook)[1]).toBe('resolve calls.no_pods - page');
+    expect(actions()[1]).toBe('resolve smart-router/calls.no_pods');
+  });
+
+  it('tells that the store does not answer, after a second look, and not for one that failed', async () => {
+    const hook = await receiver();
+    const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
+    /** Since it was asked for, the history has looked and what it saw was judged. */
+    const look = async () => {
+      const rounds = (name: string) =>
+        router.context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
+      for (const name of ['history', 'alerts']) {
+        const goal = rounds(name) + 2;
+        await until(
+          () => {
+            router.context.history.nudge();
+            return rounds(name) >= goal;
+          },
+          `${name} went round`,
+          20_000,
+        );
+      }
+    };
+    await look();
+    await engine.pause();
+    try {
+      await look();
+      const down = router.context.history.conditions().find(({ name }) => name === 'calls.store_down');
+      expect(down?.holds(false)).toBe(true);
+      // Judged ten times a second here: one look that failed is seen again and again before the next.
+      expect(down?.forMs).toBeGreaterThan(lookEveryMs);
+      clock.skip(down?.forMs ?? 0);
+      await until(() => hook.received.length > 0, 'it is told', 20_000);
+    } finally {
+      await engine.resume();
+    }
+    expect(told(hook)).toEqual(['trigger calls.store_down - page']);
+    await look();
+    clock.skip(121_000);
+    await until(() => hook.received.length > 1, 'the end is told');
+    expect(told(hook)[1]).toBe('resolve calls.store_down - page');
   });
 
   it('pages through PagerDuty, and only what is severe enough', async () => {

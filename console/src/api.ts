@@ -14,6 +14,8 @@ export class ApiError extends Error {
     readonly code: string,
     message: string,
     readonly problems: readonly string[] = [],
+    /** What the router asked to wait; 0: nothing. */
+    readonly retryAfterMs = 0,
   ) {
     super(message);
   }
@@ -21,6 +23,11 @@ export class ApiError extends Error {
   /** The router has no such endpoint: it is older than this page, as in the middle of a roll-out. */
   get isAbsent(): boolean {
     return this.status === 404 && (this.code === 'not_found' || this.code === 'unknown');
+  }
+
+  /** The same question may be answered in a moment. */
+  get isPassing(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
 
@@ -55,9 +62,7 @@ export async function request(path: string, { method = 'GET', body, headers = {}
       ...(signal ? { signal } : {}),
     });
   } catch (error) {
-    if (error instanceof DOMException && error.name === 'TimeoutError')
-      throw new ApiError(0, 'timeout', 'the router did not answer in time');
-    throw new ApiError(0, 'unreachable', 'the router cannot be reached');
+    throw noAnswer(error);
   }
   if (response.ok) return response;
   const problem = await readProblem(response);
@@ -67,26 +72,43 @@ export async function request(path: string, { method = 'GET', body, headers = {}
 
 export async function ask<T>(path: string, asking: Asking = {}): Promise<T> {
   const response = await request(path, { signal: AbortSignal.timeout(patienceMs), ...asking });
-  return (await response.json()) as T;
+  try {
+    return (await response.json()) as T;
+  } catch (error) {
+    // It began to answer, and did not come to the end.
+    throw error instanceof SyntaxError ? error : noAnswer(error);
+  }
+}
+
+/** So long and no longer, or until it is over anyway. */
+export const patiently = (ms: number, over: AbortSignal) => AbortSignal.any([over, AbortSignal.timeout(ms)]);
+
+function noAnswer(error: unknown): ApiError {
+  return error instanceof DOMException && error.name === 'TimeoutError'
+    ? new ApiError(0, 'timeout', 'the router did not answer in time')
+    : new ApiError(0, 'unreachable', 'the router cannot be reached');
 }
 
 async function readProblem(response: Response): Promise<ApiError> {
   const fallback = `the router answered with status ${response.status}`;
+  const retryAfterMs = (Number(response.headers.get('retry-after')) || 0) * 1000;
   try {
     const { error = fallback, code = 'unknown', problems = [] } = await response.json();
-    return new ApiError(response.status, String(code), String(error), problems);
+    return new ApiError(response.status, String(code), String(error), problems, retryAfterMs);
   } catch {
-    return new ApiError(response.status, 'unknown', fallback);
+    return new ApiError(response.status, 'unknown', fallback, [], retryAfterMs);
   }
 }
 
-/** Reads a list to its end, a thousand at a time. */
-export async function readPages<T>(path: string, field: string, signal: AbortSignal): Promise<T[]> {
+/** Reads a list to its end, a thousand at a time; every page has a deadline of its own. */
+export async function readPages<T>(path: string, field: string, deadline: () => AbortSignal): Promise<T[]> {
   const items: T[] = [];
   let cursor: string | null = null;
   do {
     const query: string = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
-    const page = await ask<Record<string, unknown>>(`${path}?limit=1000${query}`, { signal });
+    const page = await ask<Record<string, unknown>>(`${path}?limit=1000${query}`, {
+      signal: deadline(),
+    });
     items.push(...(page[field] as T[]));
     cursor = page.cursor as string | null;
   } while (cursor !== null);

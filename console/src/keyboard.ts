@@ -1,5 +1,8 @@
-/** Keys that work everywhere but in a field or a dialog. */
-import { useEffect } from 'preact/hooks';
+/**
+ * Keys that work everywhere but in a field or a dialog. Who speaks to the machine, or touches keys by accident, can
+ * turn those off that are a single character; the choice is kept in the browser.
+ */
+import { useEffect, useState } from 'preact/hooks';
 import { addressOf, go, type PageName, pageNames } from './routes';
 
 export const letters: Record<PageName, string> = {
@@ -13,6 +16,39 @@ export const letters: Record<PageName, string> = {
 };
 
 const chordMs = 1200;
+const storageKey = 'smart-router-keys';
+
+let areOn = true;
+try {
+  areOn = localStorage.getItem(storageKey) !== 'off';
+} catch {
+  // A browser that keeps nothing: they are on.
+}
+
+/** For the style sheets: a key that does nothing is not shown. */
+const mark = () => {
+  if (areOn) delete document.documentElement.dataset.keys;
+  else document.documentElement.dataset.keys = 'off';
+};
+mark();
+
+export function useKeysSwitch(): [boolean, (on: boolean) => void] {
+  const [isOn, setOn] = useState(areOn);
+  return [
+    isOn,
+    (next) => {
+      areOn = next;
+      setOn(next);
+      mark();
+      try {
+        if (next) localStorage.removeItem(storageKey);
+        else localStorage.setItem(storageKey, 'off');
+      } catch {
+        // It holds until the page is closed.
+      }
+    },
+  ];
+}
 
 export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
   useEffect(() => {
@@ -21,6 +57,7 @@ export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
       const { target, key } = event;
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       if (target instanceof Element && target.closest('input, select, textarea')) return;
+      if (!areOn && key !== 'Escape') return;
       const isChord = performance.now() < chordUntil;
       chordUntil = 0;
       const page = isChord

@@ -1,4 +1,4 @@
-/** How it looks: light, dark, or as the system has it; wide or narrow. Only the choice of colours is kept in the browser. */
+/** How it looks: light, dark, or as the system has it; wide or narrow. The choice of colours is kept in the browser. */
 import { useEffect, useState } from 'preact/hooks';
 
 export type Theme = 'system' | 'light' | 'dark';

@@ -47,6 +47,8 @@ export class EventSearch {
 
   /** At most `limit` that fit, older than `before`. */
   async find(filter: EventFilter, limit: number, before?: string): Promise<FoundEvents> {
+    // Nothing is older than the first id there can be, and the store takes it for a mistake.
+    if (before !== undefined && /^0+-0+$/.test(before)) return { events: [], before: undefined };
     return this.#alone(async () => {
       const events: StoreEvent[] = [];
       let lookedAt = 0;

@@ -34,7 +34,7 @@ const silentMs = 45_000;
 const firstRetryMs = 250;
 const longestRetryMs = 5000;
 const pageSize = 500;
-/** About 10,000 are kept; a router that never ends its list is not followed for ever. */
+/** About 50,000 are kept; a router that never ends its list is not followed for ever. */
 const mostPages = 1000;
 /** A router without a search sends what it keeps at once: after so long a silence there is no more. */
 const replayQuietMs = 1000;

@@ -43,7 +43,7 @@ export class Client {
   readonly #requester: Requester;
   readonly #registry = new HandleRegistry();
   /** The router's time, as the last report's answer told it. */
-  #told: { atMs: number; heardMs: number } | undefined;
+  #told: { atMs: number; heardMs: number; askedMs: number } | undefined;
 
   /** @internal */
   constructor(options: ClientOptions) {
@@ -135,9 +135,12 @@ export class Client {
     // A report that waits somewhere on its way must not pass for what is now.
     const { clock } = this.#requester.settings;
     const told = this.#told;
-    const asOfMs = told && Math.floor(told.atMs + clock.monotonic() - told.heardMs);
+    const askedMs = clock.monotonic();
+    const asOfMs = told && Math.floor(told.atMs + askedMs - told.heardMs);
     const report = await reportPod(this.#requester, pod, calls, { ...options, asOfMs });
-    if (report.atMs !== undefined) this.#told = { atMs: report.atMs, heardMs: clock.monotonic() };
+    // Of two at once the later one counts, whichever answer comes last.
+    if (report.atMs !== undefined && askedMs >= (this.#told?.askedMs ?? 0))
+      this.#told = { atMs: report.atMs, heardMs: clock.monotonic(), askedMs };
     for (const [callSid, fence] of Object.entries(report.fences)) {
       for (const call of this.#registry.of(callSid, pod)) call.learnFence(fence);
     }

@@ -1,28 +1,33 @@
 /**
  * Who did what: one log line for every action of an operator, whatever became of it. A route says in its configuration
- * that it is one; the line is written when its answer has been sent, at every LOG_LEVEL, and marked `audit: true` so
- * that it can be kept apart. What a request carried is not in it, only what it was about.
+ * that it is one; the line is written when its answer has been sent, or its caller has hung up before that, at every
+ * LOG_LEVEL, and marked `audit: true` so that it can be kept apart. What a request carried is not in it, only what it was about.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { addressOf } from './auth.js';
 
 export interface Audited {
   /** Like `pod.drain`. */
   action: string;
   /** What it was done to. Requests that were refused come here too, so nothing is certain of their bodies. */
   what?: (request: FastifyRequest) => unknown;
+  /** Voice agents do the same for every call: only who holds the admin key or a session gets a line. */
+  ofOperatorsOnly?: boolean;
   /** Whether it was only asked what would be done. */
   isDryRun?: (request: FastifyRequest) => boolean;
 }
 
 const longest = 256;
 
-export function audit(request: FastifyRequest, reply: FastifyReply): void {
+/** `isCallerGone`: before there was an answer. What was asked for may have been done, or not. */
+export function audit(request: FastifyRequest, reply: FastifyReply, isCallerGone: boolean): void {
   const audited = request.routeOptions.config.audit;
-  if (!audited) return;
+  if (!audited || (audited.ofOperatorsOnly && !/^(admin@|console:)/.test(request.actor))) return;
   const { action, what, isDryRun } = audited;
   const status = reply.statusCode;
-  const outcome =
+  const answered =
     status >= 500 ? 'failed' : status >= 400 ? 'refused' : isDryRun?.(request) ? 'dry_run' : 'done';
+  const outcome = isCallerGone ? 'caller_gone' : answered;
   const { code } = request.about;
   const line = {
     audit: true,
@@ -31,7 +36,7 @@ export function audit(request: FastifyRequest, reply: FastifyReply): void {
     outcome,
     ...(code === undefined ? {} : { code }),
     actor: request.actor,
-    address: request.ip,
+    address: addressOf(request),
     request_id: request.id,
   };
   // Its own level: somebody who wants few lines still wants these.

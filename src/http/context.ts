@@ -88,5 +88,7 @@ declare module 'fastify' {
     about: Record<string, unknown>;
     /** For events and audit: which key or session, from where. */
     actor: string;
+    /** Counted, logged and audited: that happens once, however the request ends. */
+    isRecorded: boolean;
   }
 }

@@ -89,11 +89,27 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   });
   app.decorateRequest('about');
   app.decorateRequest('actor', '');
+  app.decorateRequest('isRecorded', false);
   app.setErrorHandler((error, request, reply) => answerError(context, error, request, reply));
 
-  app.addHook('onRequest', async (request, reply) => {
+  const record = (request: FastifyRequest, reply: FastifyReply, isCallerGone: boolean) => {
+    if (request.isRecorded) return;
+    request.isRecorded = true;
+    recordAnswer(metrics, request, reply, isCallerGone);
+    audit(request, reply, isCallerGone);
+  };
+  app.addHook('onRequest', (request, reply, done) => {
     request.about = {};
     reply.header('x-request-id', request.id);
+    // Whoever hangs up before the answer is written gets no onResponse, and has done something all the same.
+    reply.raw.once('close', () => {
+      if (!reply.raw.writableFinished) record(request, reply, !reply.raw.headersSent);
+    });
+    done();
+  });
+  // Before anybody is kept out: those requests are traced too.
+  context.tracing?.hookInto(app);
+  app.addHook('onRequest', async (request) => {
     // An unknown path has no route: it is a 404 for everybody.
     if (request.is404) return;
     request.actor = `unknown@${request.ip}`;
@@ -101,15 +117,11 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     const who = authorize(config, access, request, context.clock.now());
     request.actor = `${who}@${request.ip}`;
   });
-  context.tracing?.hookInto(app);
   app.addHook('onSend', (_, reply, payload, done) => {
     if (stopping.aborted) reply.header('connection', 'close');
     done(null, payload);
   });
-  app.addHook('onResponse', async (request, reply) => {
-    recordAnswer(metrics, request, reply);
-    audit(request, reply);
-  });
+  app.addHook('onResponse', async (request, reply) => record(request, reply, false));
 
   await app.register(swagger, {
     openapi: {
@@ -162,13 +174,21 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   return app;
 }
 
+/** As proxies count whoever hung up before there was an answer. */
+const callerGoneStatus = 499;
+
 /** Counted and logged; never with its address, which may carry phone numbers and tokens. */
-function recordAnswer(metrics: HttpContext['metrics'], request: FastifyRequest, reply: FastifyReply): void {
+function recordAnswer(
+  metrics: HttpContext['metrics'],
+  request: FastifyRequest,
+  reply: FastifyReply,
+  isCallerGone = false,
+): void {
   const { url, config } = request.routeOptions;
   const labels = {
     method: request.method,
     endpoint: url ?? 'unmatched',
-    status: String(reply.statusCode),
+    status: String(isCallerGone ? callerGoneStatus : reply.statusCode),
   };
   metrics.httpRequests.inc(labels);
   metrics.httpDuration.observe(labels, reply.elapsedTime / 1000);

@@ -1,6 +1,7 @@
 /**
- * Guessing the admin key is made slow: ten wrong keys a minute and address, then none is looked at until the oldest of
- * them is a minute old. In memory and for this replica; the number of addresses is bounded, and the one that failed
+ * Guessing the admin key at the sign-in, where people type it, is made slow: ten wrong keys a minute and address, then
+ * none is looked at until the oldest of them is a minute old. Bearer keys are not limited: agents behind one proxy share
+ * an address, and one of them with an old key must not cost the others their calls. In memory and for this replica; the number of addresses is bounded, and the one that failed
  * longest ago is forgotten first.
  */
 import { isIPv6 } from 'node:net';

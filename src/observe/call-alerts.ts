@@ -57,7 +57,9 @@ export class CallWatch {
       }
       if (crashes > seen.crashes) seen.crashed.add(crashes - seen.crashes, nowMs);
       seen.crashes = crashes;
-      if (last_round_at !== seen.lastRoundAt) seen.changedMs = nowMs;
+      // Without the store no sweep can end: what it has missed is counted from when the store is back.
+      const waitsForStore = !look.isStoreUp && !isOfRecords(name);
+      if (last_round_at !== seen.lastRoundAt || waitsForStore) seen.changedMs = nowMs;
       seen.lastRoundAt = last_round_at;
     }
   }
@@ -72,7 +74,7 @@ export class CallWatch {
     const stalled = [...this.#loops].flatMap(([name, { changedMs }]) =>
       nowMs - changedMs > (this.#stallsAfterMs.get(name) ?? Number.POSITIVE_INFINITY) ? [name] : [],
     );
-    const stalledOfRecords = stalled.filter((name) => name.startsWith('records-'));
+    const stalledOfRecords = stalled.filter(isOfRecords);
     const isSweepStalled = stalled.length > stalledOfRecords.length;
     return [
       condition({
@@ -88,7 +90,7 @@ export class CallWatch {
       condition({
         name: 'calls.no_pods',
         scope: 'local',
-        severity: 'critical',
+        severity: 'page',
         holds: () => noPods > 0,
         summary: `${noPods} ${noPods === 1 ? 'call' : 'calls'} got no pod in the last 5 minutes: nothing in their chain was free`,
         details: { calls: noPods },
@@ -135,4 +137,9 @@ export class CallWatch {
       }),
     ];
   }
+}
+
+/** Their sweeps need the database, not the store. */
+function isOfRecords(loop: string): boolean {
+  return loop.startsWith('records-');
 }

@@ -41,6 +41,8 @@ export interface WrittenRow extends Row {
   atMs: number;
 }
 
+/** The last moment that has a date. */
+const latestMs = 8.64e15;
 const gaugeNames = ['activeCalls', 'available', 'assigned', 'capacity'] as const;
 
 export function toFields(row: Row): string[] {
@@ -71,10 +73,11 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
   for (const [i, name] of plainCounts.entries()) counts[name] = numbers('counts')[i] ?? Number.NaN;
   for (const pair of text('latency').split(',')) {
     const [bound, count] = pair.split(':');
-    if (count !== undefined) counts.latency.set(Number(bound), Number(count));
+    if (Number(bound) > 0 && Number.isFinite(Number(count))) counts.latency.set(Number(bound), Number(count));
   }
-  const records = parsed<Record<string, RecordCounts>>(text('records'), {});
-  for (const [workflow, of] of Object.entries(records)) counts.records.set(workflow, of);
+  for (const [workflow, of] of Object.entries(parsed(text('records')) ?? {}))
+    if (isRecordCounts(of)) counts.records.set(workflow, of);
+  const alerts = parsed(text('alerts'));
   const [activeCalls = 0, available = 0, assigned = 0, capacity = 0] = numbers('gauges');
   const row = {
     atMs: Number(id.split('-')[0]),
@@ -87,19 +90,36 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     ms: Math.max(1, Number(text('ms'))),
     counts,
     gauges: { activeCalls, available, assigned, capacity },
-    alerts: parsed<ToldAlert[]>(text('alerts'), []),
+    alerts: Array.isArray(alerts) ? alerts.filter(isAlert) : [],
   };
   const known = [row.atMs, row.startedAtMs, row.look, row.firstLook, row.ms, counts.lost, capacity];
-  return row.name !== '' && known.every(Number.isFinite) ? row : undefined;
+  const isTime = Math.abs(row.startedAtMs) <= latestMs;
+  return row.name !== '' && isTime && known.every(Number.isFinite) ? row : undefined;
 }
 
-function parsed<T>(text: string, otherwise: T): T {
-  if (text === '') return otherwise;
+function parsed(text: string): unknown {
+  if (text === '') return undefined;
   try {
-    return JSON.parse(text) as T;
+    return JSON.parse(text);
   } catch {
-    return otherwise;
+    return undefined;
   }
+}
+
+/** A field of another version costs that field, not the answer. */
+function isRecordCounts(value: unknown): value is RecordCounts {
+  const { completed, failed, recovered } = Object(value);
+  return [completed, failed, recovered].every(Number.isFinite);
+}
+
+function isAlert(value: unknown): value is ToldAlert {
+  const { name, severity, summary, since, workflow, runbook } = Object(value);
+  const isText = (each: unknown) => typeof each === 'string';
+  return (
+    [name, summary, since, runbook].every(isText) &&
+    (workflow === null || isText(workflow)) &&
+    ['warning', 'critical', 'page'].includes(severity)
+  );
 }
 
 /**

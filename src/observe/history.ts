@@ -20,6 +20,7 @@ import type { RecordObserver } from '../records/observer.js';
 import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { version } from '../version.js';
 import { Alerts } from './alerts.js';
+import type { Condition } from './alerts-rules.js';
 import { CallWatch } from './call-alerts.js';
 import { type Counts, countsSince, noCounts, readCounts } from './history-counts.js';
 import { livingOf, type Point, pointsOf, type Replica, replicasOf, seenWithinMs } from './history-points.js';
@@ -54,10 +55,19 @@ export interface HistoryOptions {
   onCrash(): void;
 }
 
+interface Told {
+  step_seconds: number;
+  replicas: Replica[];
+  points: Point[];
+}
+
 export const lookEveryMs = 10_000;
 /** Six hours of five replicas. */
 const rowsKept = 11_000;
-const rowsAtOnce = 1_000;
+/** About 2 ms of the store. */
+const rowsAtOnce = 250;
+/** Six hours are some 100 ms of work: consoles that ask for the same share one answer, and others wait their turn. */
+const mostReadings = 4;
 const mostAlertsInRow = 20;
 const ranks = ['page', 'critical', 'warning'];
 
@@ -69,7 +79,9 @@ export class History {
   /** Nobody is told by it: it only knows. */
   readonly #alerts: Alerts;
   readonly #startedAtMs: number;
+  readonly #readings = new Map<number, Promise<Told>>();
   #look = 0;
+  #lookedAtMs = 0;
   /** What the last look saw, and what the last row that was taken covers. */
   #seen = noCounts();
   #written: { counts: Counts; look: number; atMs: number };
@@ -105,6 +117,16 @@ export class History {
 
   get loops(): LoopState[] {
     return [this.#loop.state];
+  }
+
+  /**
+   * What the last look says of calls, for those who tell somebody. They may judge more often than we look: what has to
+   * last has to last over the next look, so that one that failed is no alert.
+   */
+  conditions(): Condition[] {
+    return this.#watch
+      .conditions(this.#lookedAtMs)
+      .map((one) => (one.forMs === 0 ? one : { ...one, forMs: Math.max(one.forMs, lookEveryMs + 1000) }));
   }
 
   start(): void {
@@ -153,7 +175,22 @@ export class History {
     return { rows: 1, alerts };
   }
 
-  async read(minutes: number): Promise<{ step_seconds: number; replicas: Replica[]; points: Point[] }> {
+  async read(minutes: number): Promise<Told> {
+    const shared = this.#readings.get(minutes);
+    if (shared) return shared;
+    if (this.#readings.size >= mostReadings) {
+      throw new AppError(
+        'too_many_requests',
+        `${mostReadings} readings of the history are under way on this router: try again in a moment`,
+        { retryAfterSeconds: 1 },
+      );
+    }
+    const reading = this.#tell(minutes).finally(() => this.#readings.delete(minutes));
+    this.#readings.set(minutes, reading);
+    return reading;
+  }
+
+  async #tell(minutes: number): Promise<Told> {
     const lastMs = minutes * 60_000;
     // At most 360 points, whatever is asked for.
     const stepMs = minutes <= 60 ? 10_000 : minutes <= 180 ? 30_000 : 60_000;
@@ -205,6 +242,7 @@ export class History {
     const { leader } = leadership;
     const noPods = counts.noPods - this.#seen.noPods;
     this.#seen = counts;
+    this.#lookedAtMs = nowMs;
     this.#watch.look({ isStoreUp: snapshot !== undefined, noPods, leader, loops: loops() }, nowMs);
     if (snapshot) this.#alerts.observe({ kind: 'removals', held: snapshot.removalsHeld });
     const gauges = records();

@@ -83,6 +83,11 @@ export class OtlpTracing implements Tracing {
       if (span) this.#current.run(trace.setSpan(ROOT_CONTEXT, span), done);
       else done();
     });
+    // A caller that is gone gets no answer, and then there is no onResponse: its span ends with the work.
+    app.addHook('onSend', (request, reply, payload, done) => {
+      if (reply.raw.destroyed) this.#end(request, reply);
+      done(null, payload);
+    });
     app.addHook('onResponse', async (request, reply) => this.#end(request, reply));
   }
 
@@ -130,6 +135,7 @@ export class OtlpTracing implements Tracing {
   #end(request: FastifyRequest, reply: FastifyReply): void {
     const span = this.#spans.get(request);
     if (!span) return;
+    this.#spans.delete(request);
     span.setAttribute('http.response.status_code', reply.statusCode);
     // What the log line says as well: the call, its pod, the pool it came from.
     for (const [key, value] of Object.entries(request.about))

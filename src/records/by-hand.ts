@@ -236,10 +236,8 @@ export class Desk {
     const { observer, log, deadAfterMs, timeoutGraceMs } = this.#options;
     const { looked, changed } = await this.#told(async () => {
       const table = await openTable(this.#sessions, workflow);
-      const look = [table.workflowId, ids, deadAfterMs, timeoutGraceMs];
-      if (dryRun) return this.#change(table, look);
-      const retry = [table.workflowId, ids, deadAfterMs, '{}', timeoutGraceMs];
-      return this.#change(table, look, { name: query, args: query === 'byHandRetry' ? retry : look });
+      const args = [table.workflowId, ids, deadAfterMs, timeoutGraceMs];
+      return this.#change(table, args, dryRun ? undefined : query);
     });
     const isRetry = query === 'byHandRetry';
     const records = looked.map((row) => handled(row, isRetry, changed));
@@ -264,20 +262,16 @@ export class Desk {
    */
   async #change(
     { queries }: Table,
-    look: unknown[],
-    change?: { name: 'byHandReset' | 'byHandRetry'; args: unknown[] },
+    args: unknown[],
+    change: 'byHandReset' | 'byHandRetry' | undefined,
   ): Promise<{ looked: LookedAt[]; changed: Set<string> | undefined }> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await this.#sessions.transaction(async (client) => {
           await this.#sessions.queryOn(client, 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ', []);
-          const { rows: looked } = await this.#sessions.queryOn<LookedAt>(client, queries.byHandLook, look);
+          const { rows: looked } = await this.#sessions.queryOn<LookedAt>(client, queries.byHandLook, args);
           if (!change) return { looked, changed: undefined };
-          const { rows } = await this.#sessions.queryOn<{ record_id: string }>(
-            client,
-            queries[change.name],
-            change.args,
-          );
+          const { rows } = await this.#sessions.queryOn<{ record_id: string }>(client, queries[change], args);
           return { looked, changed: new Set(rows.map(({ record_id }) => record_id)) };
         });
       } catch (error) {

@@ -38,7 +38,12 @@ export async function inspect(
   workflow: Workflow<any>,
   options: InspectOptions = {},
 ): Promise<Inspection> {
-  const { deadAfterMs, timeoutGraceMs, stuckAfterMs, most } = { ...defaultBounds, most: 100, ...options };
+  const {
+    deadAfterMs = defaultBounds.deadAfterMs,
+    timeoutGraceMs = defaultBounds.timeoutGraceMs,
+    stuckAfterMs = defaultBounds.stuckAfterMs,
+    most = 100,
+  } = options;
   const sessions = new Sessions({ pool, clock: systemClock });
   await assertMigrated(sessions);
   const table = await openTable(sessions, workflow);

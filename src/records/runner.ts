@@ -138,6 +138,8 @@ export class WorkflowRunner {
         }
       };
       await Promise.all(Array.from({ length: Math.min(workflow.concurrency, claimed) }, slot));
+      // Suspects, while another batch or workflow works on one.
+      await this.#giveBack(waiting.takeAll());
       await finisher.idle();
     } finally {
       this.#waiting.delete(waiting);

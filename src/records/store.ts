@@ -289,16 +289,12 @@ export class RecordStore {
       Math.round(afterMs),
       unclaimed,
     ]);
-    const first = rows[0];
+    const number = (name: string) => Number(rows[0]?.[name] ?? 0);
     return {
       records: rows.map((row) => ({ ...parseRecovered(row as RecoveredRow), isHeld: Boolean(row.is_held) })),
-      total: Number(first?.total ?? 0),
-      wouldBe: {
-        requeued: Number(first?.requeued ?? 0),
-        failed: Number(first?.failed ?? 0),
-        held: Number(first?.held ?? 0),
-      },
-      oldestSeconds: Number(first?.oldest_seconds ?? 0),
+      total: number('total'),
+      wouldBe: { requeued: number('requeued'), failed: number('failed'), held: number('held') },
+      oldestSeconds: number('oldest_seconds'),
     };
   }
 

@@ -244,6 +244,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
     // With its table: an `id` that is not the id would otherwise be taken for ours.
     order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
     set_error_finish: setError(`coalesce($4::jsonb ->> t.${quoteName([id.name])}::text, ${noError})`),
+    set_no_error: setError(noError),
     is_failed: isFailed,
     set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
     verdict:

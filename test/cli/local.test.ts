@@ -98,7 +98,6 @@ describe('doctor', () => {
       'node',
       'configuration',
       'embedded store',
-      'store',
       'store version',
       'store cluster',
       'store eviction',
@@ -114,6 +113,7 @@ describe('doctor', () => {
     ]) {
       expect(of(name), name).toMatchObject({ status: 'ok' });
     }
+    // How fast is the machine's matter: a busy one is told that its store is slow.
     expect(of('store')?.message).toMatch(/answers in [\d.]+ ms$/);
     expect(of('store data')?.message).toContain('version 1');
   });
@@ -148,7 +148,7 @@ describe('doctor', () => {
     expect(checks.filter(({ name, status }) => name === 'configuration' && status === 'fail')).toHaveLength(
       2,
     );
-    expect(of('store')).toMatchObject({ status: 'ok' });
+    expect(of('store')?.message).toMatch(/answers in/);
   });
 
   it('fails for a store that is not there, without its password', async () => {

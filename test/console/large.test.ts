@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
 
 const pods = 1000;
 const calls = 5000;
@@ -74,5 +75,71 @@ describeBrowser('the console of a large fleet', (browser) => {
     const page = await browser.open(`${router.url}/#/overview`);
     await page.getByRole('img', { name: /^basic: 1,000 pods, 5,000 calls/ }).waitFor();
     expect(await page.locator('[data-pod]').count()).toBe(pods);
+  });
+
+  it('has patience for every page of a list, not for all of them together', async () => {
+    const page = await browser.open('about:blank');
+    // Deadlines that pass when the test says so.
+    await page.addInitScript(() => {
+      const given: AbortController[] = [];
+      AbortSignal.timeout = () => {
+        const deadline = new AbortController();
+        given.push(deadline);
+        return deadline.signal;
+      };
+      const pass = (n: number) => {
+        for (const deadline of given.slice(0, n)) deadline.abort(new DOMException('late', 'TimeoutError'));
+      };
+      Object.assign(globalThis, { deadlines: () => given.length, pass });
+    });
+    const answered = new Set<string>();
+    page.on('requestfinished', (request) => answered.add(new URL(request.url()).pathname));
+    await page.route('**/api/v1/calls?*', async (route) => {
+      const response = await route.fetch();
+      // The other reads of the round are not what is looked at.
+      await until(() => answered.has('/api/v1/status') && answered.has('/api/v1/alerts'), 'they are done');
+      const before = await page.evaluate('deadlines()');
+      await route.fulfill({ response }).catch(() => {});
+      if (((await response.json()) as { cursor: string | null }).cursor === null) return;
+      await until(async () => Number(await page.evaluate('deadlines()')) > Number(before), 'it reads on');
+      await page.evaluate(`pass(${before})`);
+    });
+    await page.goto(`${router.url}/#/calls`);
+    const table = page.getByRole('table', { name: 'Live calls' });
+    await until(
+      async () => (await table.getAttribute('aria-rowcount')) === String(calls + 1),
+      'all are there',
+    );
+  });
+
+  it('shows events without a gap, and counts them, when more came than it holds', async () => {
+    const page = await browser.open(`${router.url}/#/events`);
+    const table = page.getByRole('table', { name: 'Events' });
+    const rows = async () => Number(await table.getAttribute('aria-rowcount')) - 1;
+    await until(async () => (await rows()) >= 200, 'the past is there');
+    await page.getByRole('button', { name: 'Pause' }).click();
+    const { router: core } = router.context;
+    const request = { merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
+    const atOnce = (begin: number, act: (sid: string) => Promise<unknown>) =>
+      Promise.all(Array.from({ length: 100 }, (_, i) => act(`CA-${begin + i}`)));
+    for (let n = 0; n < 3500; n += 100) {
+      await atOnce(n, (callSid) => router.post('/release', { call_sid: callSid }));
+      await atOnce(n, (callSid) => core.allocate({ ...request, callSid }));
+    }
+    await page.getByRole('button', { name: 'Go on (7,000 new)' }).click();
+    await until(async () => (await rows()) >= 5200, 'what was let go is read from the past');
+    const shown = await rows();
+    const newestFirst: { type: string; call: string }[] = [];
+    for (let before: string | null = ''; before !== null && newestFirst.length < shown; ) {
+      const { body } = await router.get(`/events/search?limit=500${before && `&before=${before}`}`);
+      newestFirst.push(...body.events);
+      before = body.before;
+    }
+    await page.getByRole('region', { name: 'Events' }).evaluate((box) => box.scrollTo(0, box.scrollHeight));
+    const last = table.locator(`[aria-rowindex="${shown + 1}"]`);
+    // Were any missing between, the last row would be an older event.
+    await last.getByText(newestFirst[shown - 1]?.call ?? '', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Load older events' }).click();
+    await until(async () => (await rows()) === shown + 200, 'and on into the past');
   });
 });

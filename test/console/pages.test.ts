@@ -179,7 +179,13 @@ describeBrowser('the console', (browser) => {
 
       await page.getByRole('button', { name: 'Add merchant' }).click();
       await page.getByLabel('Id of the merchant').fill('acme');
+      const chain = page.getByRole('region', { name: 'Preview of the chain' });
+      await chain.getByText(/basic.*gold/).waitFor();
+      await page.getByLabel('Its own pool, tried first').fill('nobody');
+      await chain.getByText('merchant:nobody skipped: no such merchant pool').waitFor();
+      await page.getByLabel('Its own pool, tried first').fill('');
       await page.getByLabel('Tier where the default chain begins for it').selectOption('gold');
+      await chain.getByText('basic').waitFor({ state: 'detached' });
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByRole('button', { name: 'Edit acme' }).waitFor();
       expect((await router.get('/merchants/acme')).body).toMatchObject({
@@ -259,6 +265,34 @@ describeBrowser('the console', (browser) => {
       await page.keyboard.press('Escape');
       await page.getByRole('dialog', { name: 'Keys and colours' }).waitFor({ state: 'detached' });
       expect(new URL(page.url()).hash).toBe('#/events');
+    });
+
+    it('heeds no single key once they are turned off, also after it is opened anew', async () => {
+      const page = await open('overview');
+      await page.getByRole('heading', { name: 'Overview' }).waitFor();
+      await page.keyboard.press('?');
+      const dialog = page.getByRole('dialog', { name: 'Keys and colours' });
+      await dialog.getByLabel(/^Single keys work/).uncheck();
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'detached' });
+      expect(await page.evaluate('({ ...localStorage })')).toEqual({ 'smart-router-keys': 'off' });
+      await page.reload();
+      await page.getByRole('heading', { name: 'Overview' }).waitFor();
+      for (const key of ['?', '2', 'g', 'e', '/']) await page.keyboard.press(key);
+      // Had a key been heeded, this would close what it opened.
+      expect(await page.getByRole('dialog').count()).toBe(0);
+      expect(new URL(page.url()).hash).toBe('#/overview');
+      await page.goto(`${router.url}/#/pods/gold-1`);
+      const panel = page.getByRole('complementary');
+      await panel.waitFor();
+      await page.locator('body').press('Escape');
+      await panel.waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Keys' }).click();
+      await dialog.getByLabel(/^Single keys work/).check();
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'detached' });
+      await page.keyboard.press('7');
+      await page.getByRole('heading', { name: 'Events', level: 1 }).waitFor();
     });
 
     it('keeps the choice of colours, and nothing else', async () => {

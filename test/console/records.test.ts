@@ -79,6 +79,20 @@ describeBrowser('records in the console', (browser) => {
         await until(async () => (await jobOf(pool, failed)).status === 'Completed', 'it is done');
       });
 
+      it('says why it takes no more ids', async () => {
+        const page = await open();
+        await page.getByRole('button', { name: 'Retry failed records…' }).click();
+        const ids = page.getByLabel(/^Ids of failed records/);
+        await ids.fill(Array.from({ length: 1001 }, (_, n) => n + 1).join(' '));
+        const why = page.getByText('One go takes 1,000 ids at most, and these are 1,001');
+        await why.waitFor();
+        const dryRun = page.getByRole('button', { name: 'Dry run' });
+        expect(await dryRun.isDisabled()).toBe(true);
+        await ids.fill('1');
+        await why.waitFor({ state: 'detached' });
+        expect(await dryRun.isEnabled()).toBe(true);
+      });
+
       it('shows the sentence of the router while the database is away', async () => {
         const page = await open();
         await page.getByText('nothing stuck').waitFor();

@@ -78,6 +78,14 @@ describe('the files of the page', () => {
     expect(rawPayload.equals(readFileSync(new URL(`assets/${name}`, built)))).toBe(true);
     const packed = await app.inject({ url: `/assets/${name}`, headers: { 'accept-encoding': 'gzip, br' } });
     expect(packed.headers['content-encoding']).toBe('gzip');
+    for (const refusing of ['gzip;q=0', 'br, gzip; q=0.0, identity', 'not-gzip', 'gzipped', '']) {
+      const plain = await app.inject({ url: `/assets/${name}`, headers: { 'accept-encoding': refusing } });
+      expect([refusing, plain.headers['content-encoding']]).toEqual([refusing, undefined]);
+    }
+    for (const taking of ['GZIP', 'br;q=1.0, gzip;q=0.8', 'gzip;q=0.001']) {
+      const some = await app.inject({ url: `/assets/${name}`, headers: { 'accept-encoding': taking } });
+      expect([taking, some.headers['content-encoding']]).toEqual([taking, 'gzip']);
+    }
     expect(packed.headers.vary).toBe('accept-encoding');
     expect(gunzipSync(packed.rawPayload).equals(rawPayload)).toBe(true);
   });

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { loadYaml } from '@kubernetes/client-node';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { defaultThresholds } from '../../src/observe/alerts-rules.js';
+import { CallWatch } from '../../src/observe/call-alerts.js';
 import { findOnPath, setupReason } from '../support/engines.js';
 import { describeWith, only, readText, render, root, template } from './manifests.js';
 import { dashboards, expressions, type Rule, rules, rulesOf, rulesPath } from './monitoring-files.js';
@@ -178,6 +179,17 @@ describe('the alerts', () => {
     expect(expr('SmartRouterRecordsStuckMany')).toMatch(new RegExp(`> ${stuckCritical}$`));
     expect(expr('SmartRouterRecordsStuckDoubled')).toContain(`> ${stuckWarning})`);
     expect(expr('SmartRouterRecordsSessionFailures')).toContain(`> ${sessionFailureRate} `);
+  });
+
+  it('are as severe as the router’s own alerts of calls', () => {
+    const watch = new CallWatch(new Map());
+    watch.look({ isStoreUp: true, noPods: 0, leader: null, loops: [] }, 0);
+    const own = watch.conditions(0).filter(({ name }) => name.startsWith('calls.'));
+    expect(own.length).toBeGreaterThan(4);
+    for (const { name, severity, runbook } of own) {
+      const rule = rules.find(({ alert }) => runbook === `docs/runbook.md#${anchorOf(alert)}`);
+      expect([name, severity]).toEqual([name, rule?.labels.severity]);
+    }
   });
 });
 

@@ -2,6 +2,9 @@
 import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { conditions, defaultThresholds } from '../../src/observe/alerts-rules.js';
+import { Samples } from '../../src/observe/alerts-samples.js';
+import { CallWatch } from '../../src/observe/call-alerts.js';
 import type { LoopState } from '../../src/supervised-loop.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { type PostgresServer, postgresKinds } from '../support/postgres.js';
@@ -130,8 +133,22 @@ describe('docs/api.md', () => {
       new URL('../../src/calls/store/scripts.generated.ts', import.meta.url),
       'utf8',
     );
-    const types = new Set([...scripts.matchAll(/\bevent\('(\w+)'/g)].map((match) => match[1]));
+    const written = scripts.matchAll(/(?:\b(?:event|note)\(|'type', )'(\w+)'/g);
+    const types = new Set([...written].map((match) => match[1]));
     expect(types.size).toBeGreaterThan(10);
-    expect([...types].filter((type) => !text.includes(`\`${type}\``))).toEqual([]);
+    for (const often of ['no_pods', 'call_allocated', 'call_released']) expect(types).toContain(often);
+    const [list = ''] = /^Types: .*$/m.exec(text) ?? [];
+    expect([...types].filter((type) => !list.includes(`\`${type}\``))).toEqual([]);
+  });
+
+  it('names every alert of the router that is not in the guide to records, and no other', () => {
+    const watch = new CallWatch(new Map());
+    watch.look({ isStoreUp: true, noPods: 0, leader: null, loops: [] }, 0);
+    const removals = conditions(new Samples(), defaultThresholds, 0).filter(({ name }) =>
+      /^pool\./.test(name),
+    );
+    const section = text.split('### `GET /api/v1/alerts`')[1]?.split('```')[0] ?? '';
+    const named = [...section.matchAll(/`((?:calls|pool|records)\.\w+)`/g)].map((match) => match[1]);
+    expect(named.sort()).toEqual([...watch.conditions(0), ...removals].map(({ name }) => name).sort());
   });
 });

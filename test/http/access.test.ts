@@ -104,6 +104,38 @@ describeEngines('access', (engine) => {
     }
   });
 
+  it('what a page of another site sends changes nothing without a key, also on an open router', async () => {
+    const body = JSON.stringify({ pod_name: 'gold-1' });
+    const from = async (site: string | undefined, method = 'POST', path = '/drain', more = {}) => {
+      const headers = {
+        'content-type': 'application/json',
+        ...(site ? { 'sec-fetch-site': site } : {}),
+        ...more,
+      };
+      const answer = await router.ask(path, { method, headers, ...(method === 'POST' ? { body } : {}) });
+      return answer.status === 403 ? answer.body.code : answer.status;
+    };
+    router = await startTestRouter(engine.url);
+    for (const site of ['cross-site', 'same-site']) {
+      expect(await from(site)).toBe('forbidden');
+      expect(await from(site, 'DELETE', '/merchants/acme')).toBe('forbidden');
+      expect(await from(site, 'DELETE', '/session')).toBe('forbidden');
+      expect(await from(site, 'GET', '/status')).toBe(200);
+      expect(await from(site, 'POST', '/twilio/status')).not.toBe('forbidden');
+    }
+    expect((await router.get('/pod/gold-1')).body.is_draining).toBe(false);
+    for (const site of [undefined, 'same-origin', 'none']) expect(await from(site)).toBe(200);
+    await router.stop();
+
+    router = await startTestRouter(engine.url, { SMART_ROUTER_ADMIN_KEY: adminKey });
+    const signedIn = await router.post('/session', { key: adminKey });
+    const cookie = (signedIn.headers['set-cookie']?.[0] ?? '').split(';')[0] ?? '';
+    const own = { cookie, 'x-console': '1' };
+    expect(await from('same-site', 'POST', '/drain', own)).toBe('forbidden');
+    expect(await from('same-origin', 'POST', '/drain', own)).toBe(200);
+    expect(await from('cross-site', 'POST', '/drain', { authorization: `Bearer ${adminKey}` })).toBe(200);
+  });
+
   it('an unknown path and a wrong method are told to everybody alike', async () => {
     router = await startTestRouter(engine.url, { SMART_ROUTER_ADMIN_KEY: adminKey });
     expect((await router.get('/nowhere')).status).toBe(404);

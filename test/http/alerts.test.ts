@@ -47,7 +47,7 @@ describeEngines('alerts', (engine) => {
     await looked(router);
     const told = {
       name: 'calls.no_pods',
-      severity: 'critical',
+      severity: 'page',
       summary: '2 calls got no pod in the last 5 minutes: nothing in their chain was free',
       since: expect.stringMatching(/^\d{4}-.*Z$/),
       workflow: null,

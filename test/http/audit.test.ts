@@ -122,6 +122,70 @@ describeEngines('the audit log', (engine) => {
     expect(lines(router).map(({ actor }) => actor)).toEqual(['unknown@127.0.0.1', 'unknown@127.0.0.1']);
   });
 
+  it('has calls that an operator begins and ends by hand, not those of voice agents', async () => {
+    router = await startTestRouter(engine.url, { ...quiet, ...keys });
+    const agent = { authorization: `Bearer ${apiKey}` };
+    await router.post('/allocate', { call_sid: 'CA1' }, agent);
+    await router.post('/release', { call_sid: 'CA1' }, agent);
+    await router.post('/release', { call_sid: 'CA1' });
+    await router.post('/allocate', { call_sid: 'CA2' }, admin);
+    const signedIn = await router.post('/session', { key: adminKey });
+    const cookie = (signedIn.headers['set-cookie']?.[0] ?? '').split(';')[0] ?? '';
+    const release = () => router.post('/release', { call_sid: 'CA2' }, { cookie, 'x-console': '1' });
+    await release();
+    const last = await release();
+    await audited(router, last.headers['x-request-id']);
+    expect(
+      lines(router).map(
+        ({ action, what, outcome, actor }) =>
+          `${action} ${what} ${outcome} ${String(actor).split(/[:@]/)[0]}`,
+      ),
+    ).toEqual([
+      'call.allocate CA2 done admin',
+      'session.sign_in null done console',
+      'call.release CA2 done console',
+      'call.release CA2 refused console',
+    ]);
+  });
+
+  it('has what a caller asked for who did not wait for the answer, once, as its log line and the metrics do', async () => {
+    router = await startTestRouter(engine.url, { ...quiet, ...keys });
+    const given = await router.post('/allocate', { call_sid: 'CA1' }, admin);
+    const { pod_name } = given.body;
+    const gone = new AbortController();
+    const asked = router
+      .ask('/drain', {
+        method: 'POST',
+        headers: { ...admin, 'x-request-id': 'left-early' },
+        body: JSON.stringify({ pod_name, wait: '30s' }),
+        signal: gone.signal,
+      })
+      .catch(() => undefined);
+    await until(
+      async () => (await router.get(`/pod/${pod_name}`, admin)).body.is_draining,
+      'it drains, and is waited for',
+    );
+    gone.abort();
+    await asked;
+    await audited(router, 'left-early');
+    // Whatever still comes of it has come when the waiting is over and the router has stopped.
+    const metrics = (await router.get('//metrics')).text;
+    await router.stop();
+    expect(lines(router).filter(({ request_id }) => request_id === 'left-early')).toEqual([
+      expect.objectContaining({
+        action: 'pod.drain',
+        what: pod_name,
+        outcome: 'caller_gone',
+        actor: 'admin@127.0.0.1',
+      }),
+    ]);
+    const requests = router.logs().filter(({ reqId, msg }) => reqId === 'left-early' && msg === 'request');
+    expect(requests).toEqual([
+      expect.objectContaining({ status: '499', endpoint: '/api/v1/drain', pod_name }),
+    ]);
+    expect(metrics).toMatch(/http_requests_total\{[^}]*endpoint="\/api\/v1\/drain",status="499"[^}]*\} 1/);
+  });
+
   it('has nothing of those who only look, nor of calls', async () => {
     router = await startTestRouter(engine.url, quiet);
     await router.post('/allocate', { call_sid: 'CA1' });

@@ -46,6 +46,11 @@ describeEngines('events', (engine) => {
     expect(kept_since).toBe(events.at(-1)?.at);
   });
 
+  it('from before the first id there can be are none', async () => {
+    for (const before of ['0-0', '000-00', '0-1', '1-0'])
+      expect(await find(`?before=${before}`)).toMatchObject({ events: [], before: null });
+  });
+
   it('are found by type, call, pod, merchant and text, and by all of them at once', async () => {
     await router.post('/allocate', { call_sid: 'CA1', merchant_id: 'acme' });
     await router.post('/allocate', { call_sid: 'CA2' });

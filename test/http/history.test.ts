@@ -5,6 +5,7 @@ import { parseRow, withoutDoubles } from '../../src/observe/history-rows.js';
 import { describeEngines, nativeAvailable, redisCluster } from '../support/engines.js';
 import { looked } from '../support/looking.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
 
 const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', LEADER_ELECTION_ENABLED: 'true' };
 
@@ -92,6 +93,46 @@ describeEngines('the history', (engine) => {
       const answer = await router.get(`/history?minutes=${wrong}`);
       expect([wrong, answer.status, answer.body.code]).toEqual([wrong, 400, 'invalid_request']);
     }
+  });
+
+  it('is read once for all who ask for the same, and for no more than four others at a time', async () => {
+    const router = await start('router-a');
+    await looked(router);
+    await engine.pause();
+    const same = Array.from({ length: 20 }, () => router.get('/history?minutes=360'));
+    const others = [1, 2, 3, 4, 5, 6].map((minutes) => router.get(`/history?minutes=${minutes}`));
+    const refused = (await Promise.all(others)).filter(({ status }) => status === 429);
+    expect(refused).toHaveLength(3);
+    expect(refused[0]?.body.code).toBe('too_many_requests');
+    expect(new Set((await Promise.all(same)).map(({ status }) => status))).toEqual(new Set([503]));
+    await engine.resume();
+    await until(async () => (await router.get('/history?minutes=1')).status === 200, 'it is read again');
+    const later = await Promise.all([1, 2, 3, 4].map((minutes) => router.get(`/history?minutes=${minutes}`)));
+    expect(later.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+  });
+
+  it('and the alerts are told although another version wrote what nobody here understands', async () => {
+    const router = await start('router-a');
+    await looked(router);
+    const [[, fields] = ['', []]] = await engine.redis.xrange('voice:history', '-', '+', 'COUNT', 1);
+    const row = Object.fromEntries(fields.flatMap((name, i) => (i % 2 ? [] : [[name, fields[i + 1] ?? '']])));
+    const odd = [
+      { records: 'null', alerts: '{"a":1}' },
+      { records: '{"jobs":null}', alerts: '[null,5,{"name":"x"}]' },
+      { records: '[1]', alerts: '"x"', latency: 'x:y,1:z' },
+      { started: '9e15' },
+      { name: '<b>', version: '\u001b[31m' },
+    ];
+    for (const [i, fields] of odd.entries())
+      await engine.redis.xadd(
+        'voice:history',
+        '*',
+        ...Object.entries({ ...row, name: `odd-${i}`, ...fields }).flat(),
+      );
+    const { status, body } = await router.get('/history');
+    expect([status, body.replicas?.length]).toEqual([200, 5]);
+    const alerts = await router.get('/alerts');
+    expect([alerts.status, alerts.body]).toEqual([200, { alerts: [] }]);
   });
 
   it('keeps about six hours of five replicas, whatever was in the stream before', async () => {

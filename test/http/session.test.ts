@@ -4,6 +4,8 @@ import { afterEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { type Answer, startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
+import { listen } from '../support/sse.js';
+import { until } from '../support/until.js';
 
 const apiKey = 'api-key-0123456789';
 const adminKey = 'admin-key-0123456789';
@@ -57,6 +59,35 @@ describeEngines('a session of the console', (engine) => {
     clock.skip(8 * hour);
     expect(await state(cookie)).toMatchObject({ signed_in: false, expires_at: null });
     expect(refusal(await router.get('/status', { cookie }))).toEqual([401, 'unauthorized']);
+  });
+
+  it('ends the stream of events that was opened with it; one of a key goes on', async () => {
+    const clock = await start({ ...keys, CONSOLE_SESSION_TTL: '30m' });
+    const cookie = await signIn();
+    const opened = async (headers: Record<string, string>) => {
+      const listener = await listen(`${router.url}/api/v1/events`, headers);
+      expect(listener.status).toBe(200);
+      const state = { listener, isClosed: false };
+      void listener.closed.then(() => {
+        state.isClosed = true;
+      });
+      return state;
+    };
+    const own = await opened({ cookie });
+    const other = await opened({ cookie, authorization: `Bearer ${adminKey}` });
+    const told = async (call_sid: string, to: (typeof own)[]) => {
+      await router.post('/allocate', { call_sid }, { authorization: `Bearer ${apiKey}` });
+      for (const { listener } of to)
+        await until(() => listener.events.find(({ data }) => data.call === call_sid), `${call_sid} is told`);
+    };
+    clock.skip(29 * 60_000);
+    await told('CA1', [own, other]);
+    clock.skip(2 * 60_000);
+    await own.listener.closed;
+    await told('CA2', [other]);
+    expect([own.isClosed, other.isClosed]).toEqual([true, false]);
+    expect(own.listener.events.some(({ data }) => data.call === 'CA2')).toBe(false);
+    other.listener.close();
   });
 
   it('lasts as long as CONSOLE_SESSION_TTL says, also for cookies from before it was shortened', async () => {
@@ -180,9 +211,38 @@ describeEngines('a session of the console', (engine) => {
     expect((await from('2001:db8:0:8::1', adminKey)).status).toBe(200);
   });
 
+  it('takes for an address only what is one, whatever a trusted proxy hands on', async () => {
+    await start({ ...keys, TRUST_PROXY: '1' });
+    const from = (address: string, key = 'wrong-key') =>
+      router.post('/session', { key }, { 'x-forwarded-for': address });
+    for (let i = 0; i < 5; i += 1) await from(`<script>${i}</script>`);
+    for (let i = 0; i < 5; i += 1) await from(`${i}`.repeat(10_000));
+    expect((await from('somebody else', adminKey)).status).toBe(429);
+    // Some proxies add the port, which is another one with every connection.
+    for (let i = 0; i < 5; i += 1) await from(`192.0.2.1:${50_000 + i}`);
+    for (let i = 0; i < 5; i += 1) await from('192.0.2.1');
+    for (let i = 0; i < 10; i += 1) await from(`[2001:db8::${i}]:${50_000 + i}`);
+    expect((await from('192.0.2.1', adminKey)).status).toBe(429);
+    expect((await from('2001:db8::ff', adminKey)).status).toBe(429);
+    expect((await from('192.0.2.2', adminKey)).status).toBe(200);
+    const audits = () => router.logs().filter(({ audit }) => audit === true);
+    await until(() => audits().length === 34, 'all of it is audited');
+    expect(new Set(audits().map(({ address }) => String(address).replace(/::\w+$/, '::')))).toEqual(
+      new Set(['unknown', '192.0.2.1', '192.0.2.2', '2001:db8::']),
+    );
+  });
+
   it('says what is wrong with a body without repeating it', async () => {
     await start();
-    for (const body of [{}, { key: 5 }, { key: ['secret-in-a-list'] }, { key: null }, [], 'text']) {
+    for (const body of [
+      {},
+      { key: 5 },
+      { key: ['secret-in-a-list'] },
+      { key: null },
+      [],
+      'secret-in-a-list',
+      ['secret-in-a-list'],
+    ]) {
       const answer = await router.post('/session', body);
       expect(refusal(answer)).toEqual([400, 'invalid_request']);
       expect(answer.text).not.toContain('secret-in-a-list');

@@ -52,6 +52,25 @@ it('a sweep is stalled when no round has ended for longer than it may, and nobod
   expect(holding(watch, 4 * minute)).toEqual(['calls.store_down']);
 });
 
+it('a sweep that could not end without the store has its whole time again when the store is back', () => {
+  const watch = new CallWatch(
+    new Map([
+      ['sweep', 2 * minute],
+      ['records-fast-sweep', 2 * minute],
+    ]),
+  );
+  const both = [loop(0, 'one'), { ...loop(0, 'one'), name: 'records-fast-sweep' }];
+  watch.look(look({ loops: both }), 0);
+  watch.look(look({ isStoreUp: false, loops: both }), minute);
+  watch.look(look({ isStoreUp: false, loops: both }), 10 * minute);
+  watch.look(look({ loops: both }), 10 * minute + 1);
+  // Those of records need the database, which was there.
+  expect(holding(watch, 10 * minute + 1)).toEqual(['records.sweeps_stalled']);
+  watch.look(look({ loops: both }), 12 * minute);
+  expect(holding(watch, 12 * minute)).toEqual(['records.sweeps_stalled']);
+  expect(holding(watch, 12 * minute + 1)).toEqual(['calls.sweeps_stalled', 'records.sweeps_stalled']);
+});
+
 it('a stalled sweep of records is told as one of records', () => {
   const watch = new CallWatch(new Map([['records-fast-sweep', minute]]));
   const loops = [{ ...loop(0, 'one'), name: 'records-fast-sweep' }];

@@ -116,6 +116,31 @@ describe('traces', () => {
     for (const span of spans) if (span.name.startsWith('store ')) expect(known).toContain(span.parentSpanId);
   });
 
+  it('show a request that was kept out', async () => {
+    const router = await start({ SMART_ROUTER_API_KEY: 'api-key-0123456789' });
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(401);
+    expect(attributesOf(await find('POST /api/v1/allocate'))).toMatchObject({
+      'http.response.status_code': 401,
+      'smart_router.code': 'unauthorized',
+    });
+  });
+
+  it('show a request whose caller went away before it was answered', async () => {
+    const router = await start();
+    await router.post('/allocate', { call_sid: 'CA1' });
+    await router.post('/allocate', { call_sid: 'CA2' });
+    const gone = new AbortController();
+    const body = JSON.stringify({ pod_name: 'gold-1', wait: '10m' });
+    const asking = { method: 'POST', headers: { 'content-type': 'application/json' }, body };
+    const asked = router.ask('/drain', { ...asking, signal: gone.signal }).catch(() => undefined);
+    await until(async () => (await router.get('/pod/gold-1')).body.is_draining, 'it drains');
+    gone.abort();
+    await asked;
+    expect(attributesOf(await find('POST /api/v1/drain'))).toMatchObject({
+      'smart_router.pod_name': 'gold-1',
+    });
+  });
+
   it('are taken of a share of the requests only, unless the caller traces', async () => {
     const router = await start({ OTEL_TRACES_SAMPLER_ARG: '0' });
     await router.get('/status');

@@ -10,11 +10,13 @@ import {
   keepHistory,
   memoryLog,
   mostOften,
+  type Page,
   pagesWorkflow,
   recovers,
   silence,
   startable,
   statuses,
+  storeOf,
   teamTable,
 } from './fixture.js';
 
@@ -114,6 +116,8 @@ describePostgres('the record loop', (postgres) => {
         pool: i % 5 === 0 ? postgres.pool({ max: 8 }) : pool,
         workflows: [pagesWorkflow({ batchSize: 40, process: ({ id }) => void seen.push(id) })],
         heartbeat: { every: '1h' },
+        // Sixteen share one pool, and the machine may be busy.
+        sessionTimeout: '1m',
         observer: { claimed: (_, records) => batches.push(records) },
       }),
     );
@@ -126,6 +130,63 @@ describePostgres('the record loop', (postgres) => {
     expect(loops.flatMap(({ log }) => log.lines.filter(({ level }) => level >= 40))).toEqual([]);
     // A program may have many loops on one pool.
     expect(pool.listenerCount('error')).toBeLessThan(5);
+  });
+
+  it('works on one at a time of those that may kill it, and on all others meanwhile', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 5);
+    const { table } = await storeOf(pool);
+    // Their handler had begun when their worker died again.
+    await pool.query(
+      `INSERT INTO smart_router.claims (workflow, record_id, resets, begun)
+       SELECT $1, id::text, 2, 0 FROM pages WHERE url LIKE '%/1' OR url LIKE '%/2'`,
+      [table.workflowId],
+    );
+    const busy = [gate(), gate()];
+    const suspects: string[] = [];
+    const process = async ({ url }: Page) => {
+      if (!/[12]$/.test(url)) return;
+      suspects.push(url);
+      await busy[suspects.length - 1]?.opened;
+    };
+    const loop = startable(postgres, { pool, workflows: [pagesWorkflow({ process })], poll: '1h' });
+    await loop.start();
+    await until(async () => (await statuses(pool)).Completed === 3, 'the others are done');
+    await pool.query("INSERT INTO pages (url) VALUES ('later')");
+    loop.wake();
+    await until(async () => (await statuses(pool)).Completed === 4, 'also those that come later');
+    expect(suspects).toHaveLength(1);
+    const { rows } = await pool.query(
+      'SELECT begun = token AS has_begun FROM smart_router.claims ORDER BY 1',
+    );
+    expect(rows).toEqual([{ has_begun: false }, { has_begun: true }]);
+    busy[0]?.open();
+    await until(() => suspects.length === 2, 'the second one follows');
+    busy[1]?.open();
+    await until(async () => (await statuses(pool)).Completed === 6, 'all are done');
+  });
+
+  it('one batch gives back what may kill it and would have to wait for another batch', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 2);
+    const { table } = await storeOf(pool);
+    await pool.query(
+      'INSERT INTO smart_router.claims (workflow, record_id, resets, begun) SELECT $1, id::text, 2, 0 FROM pages',
+      [table.workflowId],
+    );
+    const busy = gate();
+    const workflow = pagesWorkflow({ batchSize: 1, process: () => busy.opened });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    const first = loop.runOnce();
+    const begun = 'SELECT FROM smart_router.claims WHERE begun = token';
+    await until(async () => (await pool.query(begun)).rowCount === 1, 'the first one runs');
+    const second = await loop.runOnce();
+    const between = await statuses(pool);
+    busy.open();
+    expect(second).toMatchObject({ claimed: 1, completed: 0 });
+    expect(between).toEqual({ Processing: 1, Queued: 1 });
+    expect(await first).toMatchObject({ completed: 1 });
+    expect(await loop.runOnce()).toMatchObject({ completed: 1 });
   });
 
   it('with one slot records are processed in their order', async () => {

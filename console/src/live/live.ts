@@ -1,25 +1,25 @@
 /**
  * Everything the console knows, in one place, live. Three sources, each repairing the others:
  *
- * - reads: at the start, whenever a page opens, and every five seconds again what the open page shows;
+ * - reads: at the start, whenever a page opens, and again what the open page shows: every five seconds, less often
+ *   where a read takes long;
  * - the event stream, applied the moment it arrives;
  * - what came through the stream while a read was under way is applied to its result once more, because the read may
  *   have looked before it happened.
  *
  * While either fails the state keeps what it had and says since when it is stale.
  */
-import { ApiError, ask, readPages, request, sentenceOf } from '../api';
+import { ApiError, ask, patiently, readPages, request, sentenceOf } from '../api';
 import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../shapes';
 import { learnRouterTime } from '../time';
 import { applyEvent, type Fleet, learnLease } from './apply';
+import { pauseAfter } from './pauses';
 import { type Following, followEvents } from './stream';
 
 /** What a page can ask to be read. */
 export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts';
 
-const everyMs = 5000;
-/** While it fails, it is tried sooner: the page should be true again the moment the router is. */
-const retryMs = 1000;
+/** For one page of one list. */
 const patienceMs = 5000;
 /** One read that fails is a hiccup, while the stream goes on; two are an outage. */
 const readsToBelieve = 2;
@@ -31,6 +31,10 @@ export interface LiveState extends Fleet {
   alerts: Alert[] | undefined;
   /** Newest last. */
   events: RouterEvent[];
+  /** How many came through the stream, also those no longer in the list. */
+  heard: number;
+  /** How often the oldest of the list were let go: what lies before it is then to be read anew. */
+  trims: number;
   /** Topics that were read at least once. */
   known: ReadonlySet<Topic>;
   /** Topics of the open page: only these are kept true. */
@@ -55,6 +59,8 @@ export class Live {
     history: undefined,
     alerts: undefined,
     events: [],
+    heard: 0,
+    trims: 0,
     known: new Set(),
     shown: new Set(),
     absent: new Set(),
@@ -71,6 +77,7 @@ export class Live {
   #stream: Following | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #round = 0;
+  #reading: AbortController | undefined;
   #streamFails = false;
   #failedReads = 0;
   #lastTrueAt = 0;
@@ -100,6 +107,7 @@ export class Live {
     this.#stream = undefined;
     clearTimeout(this.#timer);
     this.#round += 1;
+    this.#reading?.abort();
   }
 
   /** What the open page shows: read at once, and again and again. */
@@ -129,9 +137,14 @@ export class Live {
     this.#round += 1;
     const round = this.#round;
     this.#since = [];
-    const signal = AbortSignal.timeout(patienceMs);
+    this.#reading?.abort();
+    const reading = new AbortController();
+    this.#reading = reading;
+    const deadline = () => patiently(patienceMs, reading.signal);
+    const beganAt = performance.now();
+    let retryAfterMs = 0;
     try {
-      const results = await Promise.all(this.#topics.map((topic) => this.#fetch(topic, signal)));
+      const results = await Promise.all(this.#topics.map((topic) => this.#fetch(topic, deadline)));
       if (round !== this.#round) return;
       for (const apply of results) apply();
       for (const event of this.#since) applyEvent(this.state, event);
@@ -145,11 +158,16 @@ export class Live {
       this.#judge(undefined);
     } catch (error) {
       if (round !== this.#round) return;
+      // What the others still read is of no use any more.
+      reading.abort();
+      if (error instanceof ApiError) retryAfterMs = error.retryAfterMs;
       this.#failedReads += 1;
       this.#judge(error);
     }
-    if (this.#stream)
-      this.#timer = setTimeout(() => void this.read(), this.#failedReads > 0 ? retryMs : everyMs);
+    if (!this.#stream) return;
+    const tookMs = performance.now() - beganAt;
+    const pauseMs = pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs });
+    this.#timer = setTimeout(() => void this.read(), pauseMs);
   }
 
   /** What happened before the page was opened, so that it does not begin empty. */
@@ -166,12 +184,12 @@ export class Live {
     }
   }
 
-  async #fetch(topic: Topic, signal: AbortSignal): Promise<() => void> {
+  async #fetch(topic: Topic, deadline: () => AbortSignal): Promise<() => void> {
     const { state } = this;
     try {
       switch (topic) {
         case 'status': {
-          const response = await request('/status', { signal });
+          const response = await request('/status', { signal: deadline() });
           learnRouterTime(response.headers.get('date'));
           const status = (await response.json()) as Status;
           return () => {
@@ -179,25 +197,25 @@ export class Live {
           };
         }
         case 'pods': {
-          const pods = await readPages<Pod>('/pods', 'pods', signal);
+          const pods = await readPages<Pod>('/pods', 'pods', deadline);
           return () => {
             state.pods = new Map(pods.map((pod) => [pod.pod_name, pod]));
           };
         }
         case 'calls': {
-          const calls = await readPages<Call>('/calls', 'calls', signal);
+          const calls = await readPages<Call>('/calls', 'calls', deadline);
           return () => {
             state.calls = new Map(calls.map((call) => [call.call_sid, call]));
           };
         }
         case 'history': {
-          const history = await ask<History>('/history?minutes=60', { signal });
+          const history = await ask<History>('/history?minutes=60', { signal: deadline() });
           return () => {
             state.history = history;
           };
         }
         case 'alerts': {
-          const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal });
+          const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal: deadline() });
           return () => {
             state.alerts = alerts;
           };
@@ -219,8 +237,15 @@ export class Live {
       if (event.type === 'leader_elected' && state.status && event.leader !== undefined)
         state.status = { ...state.status, leader: event.leader };
     }
-    state.events.push(...events);
-    if (state.events.length > mostEvents * 1.2) state.events = state.events.slice(-mostEvents);
+    // The first read of the past may have had one that the stream brings only now: it is listed once.
+    const listed = new Set(state.events.slice(-100).map(({ id }) => id));
+    const unlisted = events.filter(({ id }) => !listed.has(id));
+    state.events.push(...unlisted);
+    state.heard += unlisted.length;
+    if (state.events.length > mostEvents * 1.2) {
+      state.events = state.events.slice(-mostEvents);
+      state.trims += 1;
+    }
     state.fleetVersion += 1;
     state.eventVersion += 1;
     for (const listener of this.#eventListeners) listener(events);

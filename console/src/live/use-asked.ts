@@ -1,6 +1,7 @@
 /** An answer of the router that only one page shows: read at once, read again every few seconds, kept while it fails. */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { ApiError, ask, sentenceOf } from '../api';
+import { ApiError, ask, patiently, sentenceOf } from '../api';
+import { type Repeating, repeat } from './repeat';
 
 export interface Asked<T> {
   value: T | undefined;
@@ -8,50 +9,48 @@ export interface Asked<T> {
   trouble: string | undefined;
   /** The router does not have it. */
   isAbsent: boolean;
+  /** As often as you like: it is read one at a time, with a second between. */
   again: () => void;
 }
 
 const retryMs = 3000;
+const leastMs = 1000;
+const patienceMs = 20_000;
 
 /** With a path of undefined nothing is asked. `everyMs` 0: once, and again only while the router cannot answer. */
 export function useAsked<T>(path: string | undefined, everyMs = 5000): Asked<T> {
   const [answer, setAnswer] = useState<{ path: string; value: T }>();
   const [problem, setProblem] = useState<{ path: string; error: unknown }>();
-  const [turn, setTurn] = useState(0);
-  const round = useRef(0);
-  // A new turn asks again.
+  const reading = useRef<Repeating | undefined>(undefined);
   useEffect(() => {
     if (path === undefined) return;
-    round.current += 1;
-    const mine = round.current;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const read = async () => {
-      let pauseMs = everyMs;
+    const over = new AbortController();
+    const mine = repeat(async () => {
       try {
-        const value = await ask<T>(path);
-        if (mine !== round.current) return;
-        setAnswer({ path, value });
+        const value = await ask<T>(path, { signal: patiently(patienceMs, over.signal) });
+        if (!over.signal.aborted) setAnswer({ path, value });
         setProblem(undefined);
       } catch (error) {
-        if (mine !== round.current) return;
-        setProblem({ path, error });
-        const isPassing = !(error instanceof ApiError) || error.status === 0 || error.status >= 500;
-        if (isPassing) pauseMs = retryMs;
+        if (!over.signal.aborted) setProblem({ path, error });
+        if (!(error instanceof ApiError) || error.isPassing) {
+          const asked = error instanceof ApiError ? error.retryAfterMs : 0;
+          return { leastMs: Math.max(leastMs, asked), mostMs: Math.max(retryMs, asked) };
+        }
       }
-      if (pauseMs > 0) timer = setTimeout(() => void read(), pauseMs);
-    };
-    void read();
+      return { leastMs, mostMs: everyMs };
+    });
+    reading.current = mine;
     return () => {
-      round.current += 1;
-      clearTimeout(timer);
+      mine.stop();
+      over.abort();
     };
-  }, [path, everyMs, turn]);
+  }, [path, everyMs]);
   const error = problem?.path === path ? problem?.error : undefined;
   const isAbsent = error instanceof ApiError && error.isAbsent;
   return {
     value: answer?.path === path ? answer?.value : undefined,
     trouble: error === undefined || isAbsent ? undefined : sentenceOf(error),
     isAbsent,
-    again: useCallback(() => setTurn((n) => n + 1), []),
+    again: useCallback(() => reading.current?.again(), []),
   };
 }

@@ -155,7 +155,14 @@ function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
             Live
           </Chip>
         )}
-        {ended && <Chip>{last?.type === 'no_pods' ? 'Got no pod' : 'Ended'}</Chip>}
+        {ended &&
+          (last?.type === 'no_pods' ? (
+            <Chip tone="bad" icon="warning">
+              Got no pod
+            </Chip>
+          ) : (
+            <Chip>Ended</Chip>
+          ))}
         {ended && first && last && last !== first && (
           <span class="soft small">
             after {durationText((Date.parse(last.at) - Date.parse(first.at)) / 1000)}

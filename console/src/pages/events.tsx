@@ -1,6 +1,7 @@
 /** Everything that happens, as it happens; and what happened before, as far back as it is kept. */
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { ApiError, ask, sentenceOf } from '../api';
+import { eventTypes } from '../event-types';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
 import type { EventPage, RouterEvent } from '../shapes';
@@ -10,27 +11,6 @@ import { Icon } from '../ui/icons';
 import { Empty, Note, Search, Time } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
 import { count, eventName } from '../words';
-
-const types = [
-  'call_allocated',
-  'call_released',
-  'call_adopted',
-  'call_imported',
-  'call_recovered',
-  'call_lost',
-  'no_pods',
-  'pod_registered',
-  'pod_recovered',
-  'pod_removed',
-  'pod_suspended',
-  'pod_resumed',
-  'pod_draining',
-  'pod_undrained',
-  'leader_elected',
-  'removals_confirmed',
-  'tiers_changed',
-  'merchant_changed',
-];
 
 const columns: Column<RouterEvent>[] = [
   { head: 'Time', width: '130px', narrow: '70px', cell: (event) => <Time at={event.at} /> },
@@ -62,11 +42,16 @@ const isNewer = (a: string, b: string) => {
 export function EventsPage({ route }: { route: Route }) {
   useTopics('status');
   const version = useLive((state) => state.eventVersion);
-  const heard = useLive((state) => state.events);
+  const now = {
+    events: useLive((state) => state.events),
+    heard: useLive((state) => state.heard),
+    trims: useLive((state) => state.trims),
+  };
   const { q = '', type = '' } = Object.fromEntries(route.query);
-  const [paused, setPaused] = useState<RouterEvent[]>();
+  const [paused, setPaused] = useState<typeof now>();
+  const shown = paused ?? now;
   const isNarrow = useNarrow();
-  const past = usePast(q, type);
+  const past = usePast(q, type, shown);
   const refineTo = (change: Record<string, string>) =>
     refine(addressOf('events', undefined, { q, type, ...change }));
 
@@ -76,15 +61,15 @@ export function EventsPage({ route }: { route: Route }) {
     const fits = (event: RouterEvent) =>
       (type === '' || event.type === type) &&
       (words === '' || Object.values(event).some((value) => value?.toLowerCase().includes(words)));
-    const latest = (paused ?? heard).filter(fits).reverse();
+    const latest = shown.events.filter(fits).reverse();
     const oldestHeard = latest.at(-1)?.id;
     const seen = new Set(latest.map(({ id }) => id));
     const before = past.events.filter(
       ({ id }) => !seen.has(id) && (oldestHeard === undefined || isNewer(oldestHeard, id) > 0),
     );
     return [...latest, ...before];
-  }, [heard, version, paused, past.events, q, type]);
-  const waiting = paused === undefined ? 0 : heard.length - paused.length;
+  }, [shown.events, version, past.events, q, type]);
+  const waiting = now.heard - shown.heard;
 
   return (
     <div class="page full">
@@ -102,7 +87,7 @@ export function EventsPage({ route }: { route: Route }) {
           onChange={(event) => refineTo({ type: event.currentTarget.value })}
         >
           <option value="">All kinds</option>
-          {types.map((name) => (
+          {eventTypes.map((name) => (
             <option key={name} value={name}>
               {eventName(name)}
             </option>
@@ -112,7 +97,7 @@ export function EventsPage({ route }: { route: Route }) {
           type="button"
           class="btn"
           aria-pressed={paused !== undefined}
-          onClick={() => setPaused(paused === undefined ? [...heard] : undefined)}
+          onClick={() => setPaused(paused === undefined ? { ...now, events: [...now.events] } : undefined)}
         >
           <Icon name={paused === undefined ? 'pause' : 'play'} />
           {paused === undefined ? 'Pause' : waiting > 0 ? `Go on (${count(waiting)} new)` : 'Go on'}
@@ -155,8 +140,15 @@ export function EventsPage({ route }: { route: Route }) {
   );
 }
 
-/** What is kept of the past, page by page, newest first. */
-function usePast(q: string, type: string) {
+/**
+ * What is kept of the past, page by page, newest first. Once the oldest of what was heard had to go, it begins there:
+ * between the two nothing may be missing.
+ */
+function usePast(
+  q: string,
+  type: string,
+  { events: heard, trims }: { events: RouterEvent[]; trims: number },
+) {
   const [events, setEvents] = useState<RouterEvent[]>([]);
   const [before, setBefore] = useState<string | null>(null);
   const [keptSince, setKeptSince] = useState<string | null>(null);
@@ -168,35 +160,45 @@ function usePast(q: string, type: string) {
     ...(type && { type }),
   });
   const path = `/events/search?${query}`;
+  const oldest = trims > 0 ? heard[0]?.id : undefined;
+  const from = useRef('');
+  from.current = oldest === undefined ? path : `${path}&before=${oldest}`;
+  /** What was asked of an earlier past is no part of this one. */
+  const turn = useRef(0);
 
   useEffect(() => {
-    let isCurrent = true;
+    turn.current += 1;
+    const mine = turn.current;
     // A search for every letter would be too many.
     const timer = setTimeout(async () => {
       try {
-        const page = await ask<EventPage>(path);
-        if (!isCurrent) return;
+        const page = await ask<EventPage>(from.current);
+        if (mine !== turn.current) return;
         setEvents(page.events);
         setBefore(page.before);
         setKeptSince(page.kept_since);
         setTrouble(undefined);
       } catch (error) {
-        if (isCurrent && !(error instanceof ApiError && error.isAbsent)) setTrouble(sentenceOf(error));
+        if (mine === turn.current && !(error instanceof ApiError && error.isAbsent))
+          setTrouble(sentenceOf(error));
       }
     }, 250);
     return () => {
-      isCurrent = false;
+      turn.current += 1;
       clearTimeout(timer);
     };
-  }, [path]);
+  }, [path, trims]);
 
   const more = async () => {
     if (before === null) return;
     setBusy(true);
+    const mine = turn.current;
     try {
       const page = await ask<EventPage>(`${path}&before=${encodeURIComponent(before)}`);
-      setEvents((known) => [...known, ...page.events]);
-      setBefore(page.before);
+      if (mine === turn.current) {
+        setEvents((known) => [...known, ...page.events]);
+        setBefore(page.before);
+      }
     } catch (error) {
       setTrouble(sentenceOf(error));
     }

@@ -5,6 +5,7 @@ import { useLive, useTopics } from '../live/use-live';
 import { addressOf } from '../routes';
 import type { Alert, HistoryPoint } from '../shapes';
 import { clockText } from '../time';
+import { Copyable } from '../ui/copyable';
 import { EventText, EventType } from '../ui/event-line';
 import { Age, Chip, Empty, Time } from '../ui/parts';
 import { PoolPictures } from '../ui/pool-picture';
@@ -56,15 +57,31 @@ function AlertLine({ alert }: { alert: Alert }) {
           {alert.workflow ? `${alert.workflow}, ` : ''}for <Age since={alert.since} />
         </span>
       </span>
-      {/^https?:\/\//.test(alert.runbook) ? (
-        <a href={alert.runbook} rel="noreferrer">
-          Runbook
-        </a>
-      ) : (
-        <code class="small">{alert.runbook}</code>
-      )}
+      <span class="more">
+        <AlertPlace alert={alert} />
+        {/^https?:\/\//.test(alert.runbook) ? (
+          <a href={alert.runbook} rel="noreferrer">
+            Runbook
+          </a>
+        ) : (
+          <Copyable
+            what="Runbook"
+            title="What to do: a page of the router’s documentation"
+            text={alert.runbook}
+          />
+        )}
+      </span>
     </div>
   );
+}
+
+/** Where in the console somebody sees what the alert is about. */
+function AlertPlace({ alert: { name, workflow } }: { alert: Alert }) {
+  if (name === 'calls.no_pods')
+    return <a href={addressOf('events', undefined, { type: 'no_pods' })}>Which calls</a>;
+  if (name.startsWith('records.'))
+    return <a href={addressOf('records', undefined, { workflow: workflow ?? '' })}>Records</a>;
+  return null;
 }
 
 type Pick = (point: HistoryPoint) => number | null;
@@ -194,12 +211,28 @@ function Tile({ title, value, unit, sub, tone, points, absent, lines, show }: Ti
   );
 }
 
+/**
+ * Every router tells of itself each ten seconds, and is listed for thirty after the last time. Measured against the one
+ * that told last, because what the page knows may be seconds old itself.
+ */
+const silentAfterMs = 15_000;
+
+function Follower({ seenAt, newest }: { seenAt: string; newest: number }) {
+  if (newest - Date.parse(seenAt) < silentAfterMs) return <>Follower</>;
+  return (
+    <Chip tone="warn" icon="warning">
+      Silent since {clockText(seenAt)}
+    </Chip>
+  );
+}
+
 function Routers() {
   const history = useLive((state) => state.history);
   const status = useLive((state) => state.status);
   if (!status) return null;
   const crashed = status.loops.filter((loop) => !loop.running && loop.last_error !== null);
   const replicas = history?.replicas ?? [];
+  const newest = Math.max(...replicas.map(({ seen_at }) => Date.parse(seen_at)));
   return (
     <section class="card" aria-labelledby="routers">
       <header>
@@ -228,7 +261,7 @@ function Routers() {
                         Leader
                       </Chip>
                     ) : (
-                      'Follower'
+                      <Follower seenAt={replica.seen_at} newest={newest} />
                     )}
                   </td>
                   <td>{replica.version}</td>

@@ -1,11 +1,11 @@
 /** Records of the team's own tables: how far each workflow is, what is stuck, and bringing it back by hand. */
-import { useMemo, useState } from 'preact/hooks';
+import { useMemo, useRef, useState } from 'preact/hooks';
 import { useAsked } from '../live/use-asked';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
 import type { HandledRecord, History, WorkflowNumbers } from '../shapes';
 import { durationText } from '../time';
-import { HandleDialog, type Handling } from '../ui/handle-records';
+import { HandleDialog, type Handling, outcomeWords } from '../ui/handle-records';
 import { Chip, Empty, Note } from '../ui/parts';
 import { Spark } from '../ui/spark';
 import { type Column, Table } from '../ui/table';
@@ -17,8 +17,10 @@ export function RecordsPage({ route }: { route: Route }) {
   const state = useLive(({ status }) => status?.records);
   const history = useLive((live) => live.history);
   const workflows = asked.value?.workflows;
-  const chosen =
-    route.query.get('workflow') ?? workflows?.find(({ stuck }) => stuck > 0)?.name ?? workflows?.[0]?.name;
+  // The first with something stuck stays: the list must not change to another one under somebody's hand.
+  const found = useRef<string | undefined>(undefined);
+  found.current ??= workflows?.find(({ stuck }) => stuck > 0)?.name;
+  const chosen = route.query.get('workflow') ?? found.current ?? workflows?.[0]?.name;
   const choose = (workflow: string) => refine(addressOf('records', undefined, { workflow }));
   const [handling, setHandling] = useState<Handling>();
 
@@ -179,12 +181,6 @@ function NumberOf({
   );
 }
 
-const outcomes: Record<string, string> = {
-  requeued: 'queued again',
-  failed: 'marked failed',
-  held: 'left for a person',
-};
-
 function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: Handling) => void }) {
   const asked = useAsked<{ total: number; records: HandledRecord[] }>(
     `/records/${encodeURIComponent(workflow)}/stuck?limit=1000`,
@@ -251,7 +247,7 @@ function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: 
       sort: ({ resets }) => resets,
       cell: ({ resets }) => resets,
     },
-    { head: 'Recovery would', width: '140px', cell: ({ outcome }) => outcomes[outcome] ?? outcome },
+    { head: 'Will be', width: '140px', cell: ({ outcome }) => outcomeWords[outcome] ?? spaced(outcome) },
   ];
   return (
     <section class="stack" aria-labelledby="stuck">

@@ -177,8 +177,8 @@ export function RecoveryPage({ route }: { route: Route }) {
             <Empty icon="recovery" title="Reading…" />
           ) : (
             <Empty icon="check" title="Nothing had to be recovered">
-              No {kind === '' ? 'call, pod or record' : kind} lost its owner in{' '}
-              {plural(Number(minutes), 'minute')}.
+              No {kind === '' ? 'call, pod or record' : kind} was brought back in the last{' '}
+              {plural(Number(minutes), 'minute')}. What is still stuck is on the pages Calls and Records.
             </Empty>
           )
         }

@@ -189,10 +189,10 @@ export function TiersPage() {
       {isEditing && config && (
         <TiersDialog config={config} onSaved={again} onClose={() => setEditing(false)} />
       )}
-      {merchant !== undefined && (
+      {merchant !== undefined && config && (
         <MerchantDialog
           merchant={merchant === 'new' ? undefined : merchant}
-          tiers={names}
+          config={config}
           onSaved={again}
           onClose={() => setMerchant(undefined)}
         />

@@ -55,7 +55,8 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
           <p>It takes new calls again at once.</p>
         ) : (
           <p>
-            It gets no new call from now on.{' '}
+            It gets no new call until the drain ends: by itself after <code>DRAINING_TTL</code>, or when you
+            undrain it.{' '}
             {calls === 0
               ? 'It has no call, so nobody is waited for.'
               : `Its ${calls === 1 ? 'running call goes' : `${calls} running calls go`} on until ${calls === 1 ? 'it ends' : 'they end'}.`}
@@ -125,9 +126,9 @@ export function DrainProgress() {
               </div>
               <span class="small soft">
                 {calls === 0 ? 'drained' : `${plural(calls, 'call')} left`}
-                {pod.draining_until && (
+                {pod.draining_until && pod.blocked_by === 'draining' && (
                   <>
-                    , mark holds <Countdown until={pod.draining_until} />
+                    , the drain ends in <Countdown until={pod.draining_until} />
                   </>
                 )}
               </span>

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import type { Handled } from '../shapes';
 import { durationText } from '../time';
-import { plural, spaced } from '../words';
+import { count, plural, spaced } from '../words';
 import { Dialog, Note } from './parts';
 import { tell } from './telling';
 
@@ -25,6 +25,7 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
   const [isBusy, setBusy] = useState(false);
   const asksForIds = what === 'retry' && handling.ids === undefined;
   const ids = asksForIds ? [...new Set(text.split(/[\s,;]+/).filter(Boolean))] : handling.ids;
+  const isTooMany = (ids?.length ?? 0) > mostIds;
 
   const send = async (dry_run: boolean) => {
     setBusy(true);
@@ -44,7 +45,7 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
   };
   // Once, when it opens.
   useEffect(() => {
-    if (!asksForIds) void send(true);
+    if (!asksForIds && !isTooMany) void send(true);
   }, []);
 
   const changes = dryRun === undefined ? 0 : dryRun.requeued + dryRun.failed;
@@ -67,11 +68,17 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
             />
           </label>
         )}
+        {isTooMany && (
+          <Note tone="warn">
+            One go takes {count(mostIds)} ids at most, and these are {count(ids?.length)}: leave some for the
+            next.
+          </Note>
+        )}
         {trouble && <Note tone="bad">{trouble}</Note>}
         {dryRun && (
           <>
             <Note tone={changes > 0 ? 'good' : 'warn'}>
-              <b>Dry run, nothing has changed.</b> Applied now: {summaryOf(dryRun)}.
+              <b>Dry run, nothing has changed.</b> If you go on: {summaryOf(dryRun)}.
             </Note>
             <DryRunTable result={dryRun} />
           </>
@@ -85,7 +92,7 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
             <button
               type="button"
               class="btn primary"
-              disabled={isBusy || ids?.length === 0 || (ids?.length ?? 0) > mostIds}
+              disabled={isBusy || ids?.length === 0 || isTooMany}
               onClick={() => send(true)}
             >
               Dry run
@@ -106,6 +113,13 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
   );
 }
 
+/** What happens to a record, in the list as in the dry run. */
+export const outcomeWords: Record<string, string> = {
+  requeued: 'queued again',
+  failed: 'marked failed',
+  held: 'left for a person',
+};
+
 function summaryOf({ requeued, failed, held, skipped }: Handled): string {
   const parts = [
     requeued > 0 && `${plural(requeued, 'record')} queued again`,
@@ -125,7 +139,7 @@ function DryRunTable({ result }: { result: Handled }) {
         <thead>
           <tr>
             <th scope="col">Record</th>
-            <th scope="col">Outcome</th>
+            <th scope="col">Will be</th>
             <th scope="col">Why</th>
             <th scope="col">Stuck for</th>
             <th scope="col">Last note</th>
@@ -135,7 +149,7 @@ function DryRunTable({ result }: { result: Handled }) {
           {shown.map((record) => (
             <tr key={record.id}>
               <td class="mono long">{record.id}</td>
-              <td>{spaced(record.outcome)}</td>
+              <td>{outcomeWords[record.outcome] ?? spaced(record.outcome)}</td>
               <td>{spaced(record.reason)}</td>
               <td>{record.stuck_seconds === null ? '–' : durationText(record.stuck_seconds)}</td>
               <td class="long">{record.trace ?? ''}</td>

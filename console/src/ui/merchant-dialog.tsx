@@ -1,27 +1,58 @@
-/** The rules of one merchant: where its calls begin, its own pool, or a chain of its own. */
+/** The rules of one merchant: where its calls begin, its own pool, or a chain of its own; and what comes of them. */
 import { useState } from 'preact/hooks';
+import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
+import type { TierConfig } from '../../../src/calls/tiers.js';
 import { ApiError, ask, sentenceOf } from '../api';
-import type { Merchant } from '../shapes';
+import { useLive } from '../live/use-live';
+import type { Merchant, Tiers } from '../shapes';
+import { poolName } from '../words';
 import { ChainEditor } from './chain-editor';
-import { Dialog, Note } from './parts';
+import { Chain, Dialog, Note } from './parts';
 import { tell } from './telling';
 
 interface MerchantDialogProps {
   merchant: Merchant | undefined;
-  tiers: readonly string[];
+  config: Tiers;
   onSaved: () => void;
   onClose: () => void;
 }
 
+/** As the router itself resolves it, so that what is shown before saving is what calls get afterwards. */
+function chainFor(
+  { tiers, default_chain }: Tiers,
+  rules: MerchantConfig,
+  pools: readonly string[] | undefined,
+) {
+  const known = pools?.filter((pool) => pool.startsWith('merchant:')).map((pool) => pool.slice(9));
+  const config: TierConfig = {
+    tiers: Object.fromEntries(
+      Object.entries(tiers).map(([name, { type, target, max_concurrent }]) => [
+        name,
+        { type: type === 'shared' ? 'shared' : 'exclusive', target, maxConcurrent: max_concurrent ?? 1 },
+      ]),
+    ),
+    defaultChain: default_chain,
+  };
+  return resolveChain(config, rules, known && new Set(known));
+}
+
 const nameRule = /^[A-Za-z0-9_.-]{1,64}$/;
 
-export function MerchantDialog({ merchant, tiers, onSaved, onClose }: MerchantDialogProps) {
+export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantDialogProps) {
   const [id, setId] = useState(merchant?.merchant_id ?? '');
   const [tier, setTier] = useState(merchant?.tier ?? '');
   const [pool, setPool] = useState(merchant?.pool ?? '');
   const [fallback, setFallback] = useState<readonly string[]>(merchant?.fallback ?? []);
   const [problems, setProblems] = useState<readonly string[]>([]);
   const [isBusy, setBusy] = useState(false);
+  const pools = useLive((state) => state.status?.pools);
+  const tiers = Object.keys(config.tiers);
+  const rules = {
+    ...(tier !== '' && { tier }),
+    ...(pool !== '' && { pool }),
+    ...(fallback.length > 0 && { fallback }),
+  };
+  const { steps, skipped } = chainFor(config, rules, pools && Object.keys(pools));
 
   const save = async (event: Event) => {
     event.preventDefault();
@@ -33,13 +64,11 @@ export function MerchantDialog({ merchant, tiers, onSaved, onClose }: MerchantDi
     if (wrong.length > 0) return;
     setBusy(true);
     try {
-      const body = {
-        ...(tier !== '' && { tier }),
-        ...(pool !== '' && { pool }),
-        ...(fallback.length > 0 && { fallback }),
-      };
-      const saved = await ask<Merchant>(`/merchants/${encodeURIComponent(id)}`, { method: 'PUT', body });
-      tell(`Calls of ${saved.merchant_id} now try ${saved.chain.join(', ') || 'no pool'}.`);
+      const saved = await ask<Merchant>(`/merchants/${encodeURIComponent(id)}`, {
+        method: 'PUT',
+        body: rules,
+      });
+      tell(`Calls of ${saved.merchant_id} now try ${saved.chain.map(poolName).join(', ') || 'no pool'}.`);
       onSaved();
       onClose();
     } catch (error) {
@@ -97,6 +126,10 @@ export function MerchantDialog({ merchant, tiers, onSaved, onClose }: MerchantDi
           options={tiers}
           onChange={setFallback}
         />
+        <section class="stack" aria-label="Preview of the chain">
+          <h3>With this, its calls would try</h3>
+          <Chain chain={steps} skipped={skipped} />
+        </section>
         {problems.length > 0 && (
           <Note tone="bad">
             {problems.map((problem) => (

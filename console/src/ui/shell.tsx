@@ -2,7 +2,7 @@
 import type { FunctionComponent } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { sentenceOf } from '../api';
-import { letters, useKeyboard } from '../keyboard';
+import { letters, useKeyboard, useKeysSwitch } from '../keyboard';
 import { liveCalls } from '../live/live';
 import { useLive } from '../live/use-live';
 import { CallsPage } from '../pages/calls';
@@ -251,6 +251,7 @@ function ThemeSwitch() {
 }
 
 function Help({ onClose }: { onClose: () => void }) {
+  const [areKeysOn, setKeysOn] = useKeysSwitch();
   return (
     <Dialog title="Keys and colours" onClose={onClose}>
       <div class="stack">
@@ -276,6 +277,14 @@ function Help({ onClose }: { onClose: () => void }) {
           </dt>
           <dd>These keys</dd>
         </dl>
+        <label class="row">
+          <input
+            type="checkbox"
+            checked={areKeysOn}
+            onChange={(event) => setKeysOn(event.currentTarget.checked)}
+          />
+          Single keys work (Escape always does)
+        </label>
         <ThemeSwitch />
         <form method="dialog" class="row end">
           <button type="submit" class="btn primary">

@@ -29,7 +29,7 @@ export function events(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('events'), {
     summary: 'show what happened to calls, pods and configuration, and follow it',
     about:
-      'Without --since the newest 100 that match, or with --follow what comes from now on. The router keeps about 10,000 events. --follow connects again by itself and goes on after the last event it has seen: none is lost or shown twice. Ctrl-C ends it, with exit code 0.',
+      'Without --since the newest 100 that match, or with --follow what comes from now on. The router keeps about 50,000 events, the rare kinds longer. --follow connects again by itself and goes on after the last event it has seen: none is lost or shown twice. Ctrl-C ends it, with exit code 0.',
     json: 'print one JSON document; with --follow one for each event, each on a line of its own',
     examples: [
       ['events --since 10m', ''],

@@ -1,6 +1,7 @@
 /** Allocate, release, renew: what every call needs. */
 
 import { allocateFor } from '../allocating.js';
+import { bodyField } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import { AllocateBody, Allocated, CallBody, ErrorAnswer, Released, Renewed } from '../schemas.js';
@@ -9,11 +10,12 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
   const { router, clock, config } = context;
   const tags = ['calls'];
   const guard = { access: 'api' as const };
+  const audited = (action: string) => ({ action, what: bodyField('call_sid'), ofOperatorsOnly: true });
 
   app.post(
     '/allocate',
     {
-      config: guard,
+      config: { ...guard, audit: audited('call.allocate') },
       schema: {
         tags,
         summary: 'Give a call a pod, or the pod it already has',
@@ -46,7 +48,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
   app.post(
     '/release',
     {
-      config: guard,
+      config: { ...guard, audit: audited('call.release') },
       schema: {
         tags,
         summary: 'End a call; its pod is available again unless it drains',

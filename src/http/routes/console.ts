@@ -71,10 +71,17 @@ export async function consoleRoutes(app: App, _context: HttpContext): Promise<vo
 }
 
 function send(request: FastifyRequest, reply: FastifyReply, { type, plain, packed }: ConsoleFile) {
-  const isPacked = /\bgzip\b/.test(request.headers['accept-encoding'] ?? '');
+  const isPacked = takesGzip(request.headers['accept-encoding']);
   reply.headers({ ...headers, 'content-type': type, vary: 'accept-encoding' });
   if (isPacked) reply.header('content-encoding', 'gzip');
   return reply.send(isPacked ? packed : plain);
+}
+
+/** Named, and not with a weight of 0, which refuses it. */
+function takesGzip(header: string | string[] | undefined): boolean {
+  return String(header ?? '')
+    .split(',')
+    .some((each) => /^\s*(x-)?gzip\s*(;(?!\s*q=0(\.0*)?\s*$)|$)/i.test(each));
 }
 
 /** Undefined without a build, as when tests run from the sources; then it is looked for again with the next request. */

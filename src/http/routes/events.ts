@@ -8,6 +8,7 @@ import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
 import type { StoreEvent } from '../../calls/events.js';
 import { AppError } from '../../errors.js';
+import { sessionOf } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
 import { callerGone, withDeadline } from '../deadline.js';
 import { ErrorAnswer } from '../schemas.js';
@@ -73,6 +74,10 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
       stopping.addEventListener('abort', end, { once: true });
       const unsubscribe = feed.subscribe(() => bell.ring());
       listeners += 1;
+      // Whoever sent a key was judged by it; the others were let in for as long as their session lasts.
+      const session =
+        request.headers.authorization === undefined ? sessionOf(config, request, clock.now()) : undefined;
+      if (session) void clock.sleep(session.expiresAtMs - clock.now(), ended.signal).then(end);
       try {
         const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
         const start = since ?? (await inTime(feed.latest(1)))[0]?.id ?? '0-0';
@@ -82,6 +87,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
         open(reply.raw, request.id);
         await stream(context, reply.raw, { start, page, bell, ended });
       } finally {
+        end();
         listeners -= 1;
         unsubscribe();
         stopping.removeEventListener('abort', end);

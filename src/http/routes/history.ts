@@ -15,7 +15,7 @@ export async function historyRoutes(app: App, context: HttpContext): Promise<voi
         tags,
         summary: 'Calls, pods and records over time, summed over all replicas; and which replicas there are',
         querystring: HistoryQuery,
-        response: { 200: History, 400: ErrorAnswer, 503: ErrorAnswer },
+        response: { 200: History, 400: ErrorAnswer, 429: ErrorAnswer, 503: ErrorAnswer },
       },
     },
     async ({ query }) =>

@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify';
 import { AppError } from '../../errors.js';
 import { version } from '../../version.js';
-import { nameOf, noAdminKey, sessionOf } from '../auth.js';
+import { addressOf, nameOf, noAdminKey, sessionOf } from '../auth.js';
 import * as shapes from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { secretsEqual } from '../providers/signatures.js';
@@ -22,6 +22,9 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     '/session',
     {
       config: { access: 'public', audit: { action: 'session.sign_in' } },
+      // Whatever came may be the key, typed where it does not belong: it is not shown.
+      schemaErrorFormatter: () =>
+        new AppError('invalid_request', 'the body must be a JSON object with key: the admin key, a string'),
       schema: {
         tags,
         summary: 'Sign in to the console with the admin key: the answer sets a cookie',
@@ -38,7 +41,8 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     async (request, reply) => {
       if (isOpen) return { success: true as const, expires_at: null };
       if (config.adminKey === undefined) throw noAdminKey();
-      const waitSeconds = limit.waitSeconds(request.ip);
+      const address = addressOf(request);
+      const waitSeconds = limit.waitSeconds(address);
       if (waitSeconds > 0) {
         throw new AppError(
           'too_many_requests',
@@ -50,13 +54,13 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
       if (typeof key !== 'string')
         throw new AppError('invalid_request', 'key must be the admin key: a string');
       if (!secretsEqual(key, config.adminKey)) {
-        limit.failed(request.ip);
+        limit.failed(address);
         throw new AppError('unauthorized', 'this is not the admin key of the router');
       }
-      limit.succeeded(request.ip);
+      limit.succeeded(address);
       const ttlMs = config.consoleSessionTtlMs;
       const { value, session } = sealSession(config.adminKey, clock.now() + ttlMs);
-      request.actor = `${nameOf(session)}@${request.ip}`;
+      request.actor = `${nameOf(session)}@${address}`;
       reply.header('set-cookie', cookieHeader(value, ttlMs, cameByHttps(config.publicUrl, request)));
       return { success: true as const, expires_at: new Date(session.expiresAtMs).toISOString() };
     },
@@ -91,7 +95,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     },
     async (request, reply) => {
       const session = sessionOf(config, request, clock.now());
-      if (session) request.actor = `${nameOf(session)}@${request.ip}`;
+      if (session) request.actor = `${nameOf(session)}@${addressOf(request)}`;
       reply.header('set-cookie', cookieHeader('', 0, cameByHttps(config.publicUrl, request)));
       return { success: true as const };
     },

@@ -4,8 +4,7 @@ SELECT g.record_id, t.{status}::text AS status, coalesce(c.resets, 0) AS resets,
   w.host || ' ' || w.pid AS worker,
   coalesce(t.{status} = {processing}, false) AS is_processing,
   coalesce(t.{status} = {failed}, false) AS is_failed,
-  coalesce(c.token IS NOT NULL AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
-    AND c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' >= now(), false) AS is_live,
+  c.token IS NOT NULL AND NOT {is_lost} AS is_live,
   CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END AS stuck_seconds
 FROM unnest($2::text[]) WITH ORDINALITY AS g (record_id, place)
   LEFT JOIN {table} AS t ON t.{id} = g.record_id::{id_type}

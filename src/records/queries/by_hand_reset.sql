@@ -9,8 +9,7 @@ WITH judged AS MATERIALIZED (
     JOIN {table} AS t ON t.{id} = g.record_id::{id_type} AND t.{status} = {processing}
     LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker
-  WHERE NOT coalesce(c.token IS NOT NULL AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
-    AND c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' >= now(), false)
+  WHERE c.token IS NULL OR {is_lost}
 ), changed AS (
   UPDATE {table} AS t SET {status} = {queued}{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged)) AND t.{status} = {processing}

@@ -1,17 +1,14 @@
 -- Records that a person names, from Failed back to Queued, without their error and with their count of resets at 0:
 -- a record that failed for its resets would otherwise fail at once again. Run it in REPEATABLE READ.
--- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 errors to leave (JSON): none, $5 grace after the timeout (ms)
+-- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
 WITH judged AS MATERIALIZED (
   SELECT t.{id}::text COLLATE "default" AS record_id, g.record_id AS given, coalesce(c.resets, 0) AS resets, c.token
   FROM unnest($2::text[]) AS g (record_id)
     JOIN {table} AS t ON t.{id} = g.record_id::{id_type} AND t.{status} = {failed}
     LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
-    LEFT JOIN smart_router.workers AS w ON w.id = c.worker
-  WHERE $4::jsonb IS NOT NULL
-    AND NOT coalesce(c.token IS NOT NULL AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
-      AND c.claimed_at + (c.timeout_ms + $5::bigint) * interval '1 ms' >= now(), false)
+  WHERE c.token IS NULL OR {is_lost}
 ), changed AS (
-  UPDATE {table} AS t SET {status} = {queued}{set_error_finish}, {touched} = {now}
+  UPDATE {table} AS t SET {status} = {queued}{set_no_error}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged)) AND t.{status} = {failed}
   RETURNING t.{id}::text COLLATE "default" AS record_id
 ), dropped AS (

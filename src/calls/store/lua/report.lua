@@ -18,7 +18,7 @@ if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { '
 if ARGV[7] ~= '' then
   -- One that was overtaken says what was. Not for ever: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
-  if whose == uid and tonumber(ARGV[7]) < tonumber(last) and now < at + lease / 2 then return { 'stale_report' } end
+  if whose == uid and tonumber(ARGV[7]) < tonumber(last) and now < at + grace then return { 'stale_report' } end
   call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid)
 end
 if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end

@@ -1,0 +1,21 @@
+/** Every kind of event the router's scripts write; a test compares. */
+export const eventTypes = [
+  'call_allocated',
+  'call_released',
+  'call_adopted',
+  'call_imported',
+  'call_recovered',
+  'call_lost',
+  'no_pods',
+  'pod_registered',
+  'pod_recovered',
+  'pod_removed',
+  'pod_suspended',
+  'pod_resumed',
+  'pod_draining',
+  'pod_undrained',
+  'leader_elected',
+  'removals_confirmed',
+  'tiers_changed',
+  'merchant_changed',
+] as const;

@@ -1,0 +1,18 @@
+/** The console offers every kind of event that there is to choose from, and no other. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, it } from 'vitest';
+import { eventTypes } from '../../console/src/event-types.js';
+
+const scripts = fileURLToPath(new URL('../../src/calls/store/lua', import.meta.url));
+
+it('lists the kinds of events that the scripts write', () => {
+  const written = new Set<string>();
+  for (const name of readdirSync(scripts, { recursive: true, encoding: 'utf8' })) {
+    if (!name.endsWith('.lua')) continue;
+    const text = readFileSync(join(scripts, name), 'utf8');
+    for (const [, type = ''] of text.matchAll(/(?:\b(?:event|note)\(|'type', )'(\w+)'/g)) written.add(type);
+  }
+  expect([...eventTypes].sort()).toEqual([...written].sort());
+});

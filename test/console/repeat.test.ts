@@ -1,0 +1,93 @@
+/** How often the console asks: once at a time, never on each other's heels, less often what takes long. */
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { pauseAfter } from '../../console/src/live/pauses.js';
+import { type Repeating, type Rest, repeat } from '../../console/src/live/repeat.js';
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** Reads that answer when they are told to. */
+function heldReads(rest: Rest): { reading: Repeating; count: () => number; answer: () => Promise<void> } {
+  let reads = 0;
+  let letGo: (rest: Rest) => void = () => {};
+  const reading = repeat(() => {
+    reads += 1;
+    return new Promise<Rest>((resolve) => {
+      letGo = resolve;
+    });
+  });
+  return {
+    reading,
+    count: () => reads,
+    answer: async () => {
+      letGo(rest);
+      await vi.advanceTimersByTimeAsync(0);
+    },
+  };
+}
+
+it('asked a hundred times while it reads, it reads once more, and not before a second has passed', async () => {
+  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 5000 });
+  for (let n = 0; n < 100; n++) reading.again();
+  expect(count()).toBe(1);
+  await answer();
+  for (let n = 0; n < 100; n++) reading.again();
+  await vi.advanceTimersByTimeAsync(999);
+  expect(count()).toBe(1);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(count()).toBe(2);
+  await answer();
+  await vi.advanceTimersByTimeAsync(4999);
+  expect(count()).toBe(2);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(count()).toBe(3);
+  reading.stop();
+});
+
+it('asked after its rest, it reads at once, and counts its time from there', async () => {
+  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 5000 });
+  await answer();
+  await vi.advanceTimersByTimeAsync(3000);
+  reading.again();
+  expect(count()).toBe(2);
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(count()).toBe(2);
+  reading.stop();
+});
+
+it('unasked, it reads no second time where it is to read once', async () => {
+  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 0 });
+  await answer();
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(count()).toBe(1);
+  reading.again();
+  expect(count()).toBe(2);
+  reading.stop();
+});
+
+it('stopped, it reads no more, whoever asks', async () => {
+  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 5000 });
+  reading.again();
+  reading.stop();
+  await answer();
+  reading.again();
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(count()).toBe(1);
+});
+
+it('rests four times as long as a read took, five seconds at least and a minute at most', () => {
+  const after = (tookMs: number) => pauseAfter({ tookMs, hasFailed: false, retryAfterMs: 0 });
+  expect([10, 1250, 5000, 90_000].map(after)).toEqual([5000, 5000, 20_000, 60_000]);
+});
+
+it('tries again a second after a failure, later if the router asks for it or if it took long', () => {
+  const after = (tookMs: number, retryAfterMs = 0) => pauseAfter({ tookMs, hasFailed: true, retryAfterMs });
+  expect(after(10)).toBe(1000);
+  expect(after(5000)).toBe(1000);
+  expect(after(30_000)).toBe(6000);
+  expect(after(10, 7000)).toBe(7000);
+});
