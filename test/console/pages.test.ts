@@ -150,6 +150,22 @@ describeBrowser('the console', (browser) => {
       await refused.waitFor({ state: 'detached' });
     });
 
+    it('asks again by itself when the router was asked too much', async () => {
+      await allocate('CA1');
+      const page = await open('overview');
+      let refusals = 0;
+      await page.route('**/api/v1/calls/CA1/timeline', async (route) => {
+        if (refusals > 0) return route.continue();
+        refusals += 1;
+        const json = { success: false, code: 'too_many_requests', error: 'one moment' };
+        await route.fulfill({ status: 429, headers: { 'retry-after': '1' }, json });
+      });
+      await page.goto(`${router.url}/#/calls/CA1`);
+      await page.getByRole('complementary', { name: 'Call CA1' }).getByText('Call allocated').waitFor();
+      expect(refusals).toBe(1);
+      expect(page.problems.splice(0).join()).toContain('429');
+    });
+
     it('says in one sentence that there is no such call', async () => {
       const page = await open('calls/CA-never');
       await page
@@ -279,7 +295,6 @@ describeBrowser('the console', (browser) => {
       await page.reload();
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
       for (const key of ['?', '2', 'g', 'e', '/']) await page.keyboard.press(key);
-      // Had a key been heeded, this would close what it opened.
       expect(await page.getByRole('dialog').count()).toBe(0);
       expect(new URL(page.url()).hash).toBe('#/overview');
       await page.goto(`${router.url}/#/pods/gold-1`);

@@ -49,8 +49,28 @@ export function EventText({ event, without }: { event: RouterEvent; without?: 'c
   );
 }
 
+/** The rules of a merchant as a sentence has them; what cannot be read is shown as it is. */
+function rulesText(json: string): string {
+  try {
+    const { pool, tier, fallback } = JSON.parse(json) as {
+      pool?: string;
+      tier?: string;
+      fallback?: string[];
+    };
+    const parts = [
+      pool && `own pool ${pool}`,
+      tier && `from tier ${tier}`,
+      fallback?.length && `chain ${fallback.map(poolName).join(', ')}`,
+    ].filter(Boolean);
+    return parts.join(', ') || 'the default chain';
+  } catch {
+    return json;
+  }
+}
+
 function detail(name: string, value: string): string {
-  if (name === 'leader' || name === 'outcome' || name === 'config') return value;
+  if (name === 'leader' || name === 'outcome') return value;
+  if (name === 'config') return rulesText(value);
   if (name === 'until' && /^\d+$/.test(value))
     return `until ${new Date(Number(value)).toLocaleTimeString('en-GB')}`;
   if (name === 'age_seconds') return `after ${durationText(Number(value))}`;
