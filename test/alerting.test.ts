@@ -321,6 +321,9 @@ describeOnePostgres('a router with records', (postgres) => {
       );
       await settled(router);
     };
+    // Time that is left out before the database is open would count as time without it.
+    await until(async () => (await router.get('/status')).body.records.error === null, 'it is open', 20_000);
+    await settled(router);
     await stuck(10);
     expect(told(hook)).toEqual([]);
     await stick(1);

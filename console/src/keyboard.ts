@@ -3,6 +3,7 @@
  * turn those off that are a single character; the choice is kept in the browser.
  */
 import { useEffect, useState } from 'preact/hooks';
+import { choose, chosen } from './choices';
 import { addressOf, go, type PageName, pageNames } from './routes';
 
 export const letters: Record<PageName, string> = {
@@ -16,14 +17,8 @@ export const letters: Record<PageName, string> = {
 };
 
 const chordMs = 1200;
-const storageKey = 'smart-router-keys';
 
-let areOn = true;
-try {
-  areOn = localStorage.getItem(storageKey) !== 'off';
-} catch {
-  // A browser that keeps nothing: they are on.
-}
+let areOn = chosen('smart-router-keys') !== 'off';
 
 /** For the style sheets: a key that does nothing is not shown. */
 const mark = () => {
@@ -40,12 +35,7 @@ export function useKeysSwitch(): [boolean, (on: boolean) => void] {
       areOn = next;
       setOn(next);
       mark();
-      try {
-        if (next) localStorage.removeItem(storageKey);
-        else localStorage.setItem(storageKey, 'off');
-      } catch {
-        // It holds until the page is closed.
-      }
+      choose('smart-router-keys', next ? undefined : 'off');
     },
   ];
 }

@@ -1,17 +1,12 @@
-/** How it looks: light, dark, or as the system has it; wide or narrow. The choice of colours is kept in the browser. */
+/** How it looks: light, dark, or as the system has it; wide or narrow. */
 import { useEffect, useState } from 'preact/hooks';
+import { choose, chosen } from './choices';
 
 export type Theme = 'system' | 'light' | 'dark';
-const key = 'smart-router-theme';
 
 function stored(): Theme {
-  try {
-    const value = localStorage.getItem(key);
-    return value === 'light' || value === 'dark' ? value : 'system';
-  } catch {
-    // A browser that keeps nothing: the system decides.
-    return 'system';
-  }
+  const value = chosen('smart-router-theme');
+  return value === 'light' || value === 'dark' ? value : 'system';
 }
 
 function apply(theme: Theme): void {
@@ -53,12 +48,7 @@ export function useTheme(): [Theme, (theme: Theme) => void] {
     (next) => {
       setTheme(next);
       apply(next);
-      try {
-        if (next === 'system') localStorage.removeItem(key);
-        else localStorage.setItem(key, next);
-      } catch {
-        // It holds until the page is closed.
-      }
+      choose('smart-router-theme', next === 'system' ? undefined : next);
       tell();
     },
   ];

@@ -15,7 +15,7 @@ import Fastify, {
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
 import { audit } from './audit.js';
-import { authorize } from './auth.js';
+import { addressOf, authorize } from './auth.js';
 import type { App, HttpContext } from './context.js';
 import { answerBrokenRequest, answerError } from './errors.js';
 import { callRoutes } from './routes/calls.js';
@@ -112,10 +112,10 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.addHook('onRequest', async (request) => {
     // An unknown path has no route: it is a 404 for everybody.
     if (request.is404) return;
-    request.actor = `unknown@${request.ip}`;
+    request.actor = `unknown@${addressOf(request)}`;
     const access = request.routeOptions.config.access ?? 'admin';
     const who = authorize(config, access, request, context.clock.now());
-    request.actor = `${who}@${request.ip}`;
+    request.actor = `${who}@${addressOf(request)}`;
   });
   app.addHook('onSend', (_, reply, payload, done) => {
     if (stopping.aborted) reply.header('connection', 'close');

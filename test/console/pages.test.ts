@@ -150,6 +150,22 @@ describeBrowser('the console', (browser) => {
       await refused.waitFor({ state: 'detached' });
     });
 
+    it('lets the place of an alert’s runbook be copied', async () => {
+      const page = await open('tiers');
+      const runbook = 'docs/runbook.md#calls-get-no-pod';
+      const since = new Date(0).toISOString();
+      const alert = { name: 'calls.x', severity: 'warning', summary: 'One sentence', since, workflow: null };
+      await page.route('**/api/v1/alerts', (route) =>
+        route.fulfill({ json: { success: true, alerts: [{ ...alert, runbook }] } }),
+      );
+      await page.goto(`${router.url}/#/overview`);
+      const copy = page.getByRole('button', { name: `Copy ${runbook}` });
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+      await copy.click();
+      await page.getByText(`Copied: ${runbook}`).last().waitFor();
+      expect(await page.evaluate('navigator.clipboard.readText()')).toBe(runbook);
+    });
+
     it('asks again by itself when the router was asked too much', async () => {
       await allocate('CA1');
       const page = await open('overview');

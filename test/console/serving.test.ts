@@ -58,7 +58,7 @@ describe('the page at /', () => {
       expect(text).not.toMatch(
         /sessionStorage|document\.cookie|indexedDB|insertAdjacentHTML|document\.write/,
       );
-      // The choice of colours, and nothing else.
+      // One place, for the choice of colours and of keys, and nothing else.
       expect(text.match(/localStorage\.\w+/g)).toEqual([
         'localStorage.getItem',
         'localStorage.removeItem',

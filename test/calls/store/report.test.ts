@@ -181,6 +181,18 @@ describeEngines('report', (engine) => {
     expect(await report(['old', 'new'], atMs + 5)).toMatchObject({ renewed: ['old', 'new'] });
   });
 
+  it('is heard after the clock of the store was set back by an hour', async () => {
+    const { atMs } = await store.calls.report('s', ['old']);
+    await store.calls.report('s', ['old'], { asOfMs: atMs + 10 });
+    store.advance(-3_600_000);
+    // The agent began anew: its first report does not say as of when, the next is by the clock as it is now.
+    const again = await store.calls.report('s', ['old']);
+    expect(again.atMs).toBeLessThan(atMs);
+    expect(await store.calls.report('s', ['old'], { asOfMs: again.atMs + 10 })).toMatchObject({
+      renewed: ['old'],
+    });
+  });
+
   it('does not end a call that came after it was written, however late it arrives', async () => {
     const { atMs } = await store.calls.report('a', []);
     store.advance(5000);

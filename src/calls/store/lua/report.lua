@@ -16,9 +16,9 @@ if not pool then return { 'pod_not_found' } end
 local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
 if ARGV[7] ~= '' then
-  -- One that was overtaken says what was. Not for ever: the store's clock may have been set back.
+  -- One that was overtaken says what was. Not for long: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
-  if whose == uid and tonumber(ARGV[7]) < tonumber(last) and now < at + grace then return { 'stale_report' } end
+  if whose == uid and tonumber(ARGV[7]) < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
   call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid)
 end
 if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
