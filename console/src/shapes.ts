@@ -50,6 +50,7 @@ export interface Pod {
   blocked_by: string | null;
   leases: Lease[];
   uid: string;
+  started_at: string | null;
 }
 
 export interface Call {
@@ -150,6 +151,10 @@ export interface WorkflowNumbers {
   oldest_stuck_seconds: number | null;
   processing_p99_seconds: number | null;
   advice: string[];
+}
+
+export interface FailedRecords {
+  records: { id: string; error: string | null; failed_seconds: number | null }[];
 }
 
 export interface HandledRecord {

@@ -74,6 +74,18 @@ export const StuckRecords = Type.Object({
   records: Type.Array(handled, { description: 'the oldest first' }),
 });
 
+export const FailedRecords = Type.Object({
+  workflow: Type.String(),
+  records: Type.Array(
+    Type.Object({
+      id: Type.String(),
+      error: orNull(Type.String({ description: 'at most 1000 characters of it' })),
+      failed_seconds: orNull(seconds),
+    }),
+    { description: 'the newest first' },
+  ),
+});
+
 const ids = Type.Array(
   Type.String({ minLength: 1, maxLength: 256, description: 'the id of a record: 1 to 256 characters' }),
   { minItems: 1, maxItems: mostIds, description: `a list of 1 to ${mostIds} ids of records` },

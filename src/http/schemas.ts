@@ -144,6 +144,9 @@ export const Pod = Type.Object({
   calls: sids,
   leases: Type.Array(Type.Object({ call_sid: Type.String(), lease_expires_at: Type.String() })),
   uid: Type.String(),
+  started_at: Type.Union([Type.String(), Type.Null()], {
+    description: 'since when its container runs; null where the source of pods does not know',
+  }),
 });
 export const Call = Type.Object({
   call_sid: Type.String(),

@@ -21,6 +21,6 @@ export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: strin
     restarts,
     startedAt,
     mustReport,
-    metadata: JSON.stringify({ source, uid, tier, merchant }),
+    metadata: JSON.stringify({ source, uid, tier, merchant, started_at: startedAt }),
   };
 }

@@ -96,6 +96,19 @@ const mostShown = 1000;
 const neverMs = 100 * 365 * 86_400_000;
 const tries = 5;
 
+export interface FailedRecord {
+  id: string;
+  /** Null also where the workflow has no column for it. */
+  error: string | null;
+  failedSeconds: number | null;
+}
+
+interface FailedRow {
+  record_id: string;
+  error: string | null;
+  failed_seconds: string | null;
+}
+
 export class Desk {
   readonly #options: Required<Omit<DeskOptions, 'observer'>> & Pick<DeskOptions, 'observer'>;
   readonly #sessions: Sessions;
@@ -118,6 +131,20 @@ export class Desk {
     const { pool, stuckAfterMs, deadAfterMs, timeoutGraceMs } = this.#options;
     const workflow = this.workflow(name);
     return this.#told(() => inspect(pool, workflow, { deadAfterMs, timeoutGraceMs, stuckAfterMs, most }));
+  }
+
+  /** Failed records, the newest first. */
+  async failed(name: string, most: number): Promise<FailedRecord[]> {
+    const workflow = this.workflow(name);
+    return this.#told(async () => {
+      const { queries } = await openTable(this.#sessions, workflow);
+      const { rows } = await this.#sessions.query<FailedRow>(queries.listFailed, [most]);
+      return rows.map(({ record_id, error, failed_seconds }) => ({
+        id: record_id,
+        error,
+        failedSeconds: failed_seconds === null ? null : Number(failed_seconds),
+      }));
+    });
   }
 
   async history(name: string): Promise<History> {

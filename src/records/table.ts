@@ -245,6 +245,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
     order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
     set_error_finish: setError(`coalesce($4::jsonb ->> t.${quoteName([id.name])}::text, ${noError})`),
     set_no_error: setError(noError),
+    error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,
     set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
     verdict:

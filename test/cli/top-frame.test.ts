@@ -24,6 +24,7 @@ function pod(name: string, tier: string, change: Partial<Pod> = {}): Pod {
     calls: [],
     leases: [],
     uid: '',
+    started_at: null,
     ...change,
   };
 }

@@ -65,32 +65,26 @@ describeBrowser('records in the console', (browser) => {
         await page.getByLabel(`Choose record ${other}`).waitFor();
       });
 
-      it('retries failed records by their ids, after a dry run', async () => {
-        const failed = await addJob(pool, 'ok', { status: 'Failed' });
+      it('shows failed records with their errors, and retries those that are chosen, after a dry run', async () => {
+        const [failed, other] = [
+          await addJob(pool, 'ok', { status: 'Failed' }),
+          await addJob(pool, 'ok', { status: 'Failed' }),
+        ];
+        await pool.query('UPDATE jobs SET error = $1 WHERE id = $2', ['no <b>luck</b>', failed]);
         const page = await open();
         await page.getByRole('button', { name: 'Retry failed records…' }).click();
-        await page.getByLabel(/^Ids of failed records/).fill(`${failed}, 999999`);
-        await page.getByRole('button', { name: 'Dry run' }).click();
         const dialog = page.getByRole('dialog');
-        await dialog.getByText('1 record queued again, 1 left alone').waitFor();
-        await dialog.getByText('not found').waitFor();
+        await dialog.getByText('no <b>luck</b>').waitFor();
+        const dryRun = dialog.getByRole('button', { name: 'Dry run' });
+        expect(await dryRun.isDisabled()).toBe(true);
+        await dialog.getByLabel('All 2').check();
+        await dialog.getByLabel(String(other), { exact: true }).uncheck();
+        await dryRun.click();
+        await dialog.getByText('1 record queued again').waitFor();
         expect((await jobOf(pool, failed)).status).toBe('Failed');
         await dialog.getByRole('button', { name: 'Retry 1 record' }).click();
         await until(async () => (await jobOf(pool, failed)).status === 'Completed', 'it is done');
-      });
-
-      it('says why it takes no more ids', async () => {
-        const page = await open();
-        await page.getByRole('button', { name: 'Retry failed records…' }).click();
-        const ids = page.getByLabel(/^Ids of failed records/);
-        await ids.fill(Array.from({ length: 1001 }, (_, n) => n + 1).join(' '));
-        const why = page.getByText('One go takes 1,000 ids at most, and these are 1,001');
-        await why.waitFor();
-        const dryRun = page.getByRole('button', { name: 'Dry run' });
-        expect(await dryRun.isDisabled()).toBe(true);
-        await ids.fill('1');
-        await why.waitFor({ state: 'detached' });
-        expect(await dryRun.isEnabled()).toBe(true);
+        expect((await jobOf(pool, other)).status).toBe('Failed');
       });
 
       it('shows the sentence of the router while the database is away', async () => {

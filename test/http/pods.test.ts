@@ -64,6 +64,7 @@ describeEngines('pods over HTTP', (engine) => {
       calls: ['CA1'],
       leases: [{ call_sid: 'CA1', lease_expires_at: call.lease_expires_at }],
       uid: '',
+      started_at: null,
     });
     expect((await router.get('/pod/gold-1')).body).toEqual({
       pod_name: 'gold-1',

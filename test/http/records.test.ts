@@ -169,6 +169,10 @@ describeOnePostgres('records over HTTP', (postgres) => {
     const id = await addJob(pool, 'fail');
     await finished(id, 'Failed');
     await pool.query("UPDATE jobs SET what = 'ok' WHERE id = $1", [id]);
+    expect((await router.get('/records/jobs/failed')).body).toEqual({
+      workflow: 'jobs',
+      records: [{ id: String(id), error: 'no luck', failed_seconds: expect.any(Number) }],
+    });
     const dry = await router.post('/records/jobs/retry', { ids: [id], dry_run: true });
     expect(dry.body).toMatchObject({ dry_run: true, requeued: 1 });
     expect((await jobOf(pool, id)).status).toBe('Failed');

@@ -1,6 +1,8 @@
 /** Every table that a team may have is used as it is, and what does not fit is refused by name. Spec 4, workflow. */
 import type { Pool } from 'pg';
 import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/observe/log.js';
+import { Desk } from '../../src/records/by-hand.js';
 import { inspect, migrate } from '../../src/records/index.js';
 import { defineWorkflow, type WorkflowDefinition } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
@@ -362,6 +364,10 @@ describePostgres('a table with', (postgres) => {
       { name: 'good', status: completed, error: noError },
       { name: 'orphan', status: completed, error: noError },
       { name: 'young', status: processing, error: noError },
+    ]);
+    const desk = new Desk({ pool, workflows: [workflow], stuckAfterMs: 3_600_000, log: silentLogger });
+    expect(await desk.failed(workflow.name, 10)).toMatchObject([
+      { error: workflow.error === undefined ? null : cut('this message is rather long') },
     ]);
   });
 

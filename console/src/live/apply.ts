@@ -96,6 +96,7 @@ function changePod(fleet: Fleet, name: string, change: Partial<Pod>, mayBeNew = 
     blocked_by: null,
     leases: [],
     uid: '',
+    started_at: null,
   };
   fleet.pods.set(name, { ...(known ?? fresh), ...change });
 }

@@ -7,6 +7,7 @@ import type { EventPage, Pod } from '../shapes';
 import { DrainButton, DrainProgress } from '../ui/drain';
 import { EventText } from '../ui/event-line';
 import {
+  Age,
   CallLink,
   Choices,
   Countdown,
@@ -112,6 +113,12 @@ export function PodsPage({ route }: { route: Route }) {
       sort: (pod) => nextLease(pod) ?? '9',
       cell: (pod) =>
         pod.leases.length === 0 ? <span class="soft">–</span> : <Countdown until={nextLease(pod)} />,
+    },
+    {
+      head: 'Age',
+      width: 'minmax(80px, 0.6fr)',
+      sort: (pod) => pod.started_at ?? '9',
+      cell: (pod) => (pod.started_at === null ? <span class="soft">–</span> : <Age since={pod.started_at} />),
     },
     { head: 'Action', width: '92px', narrow: '78px', cell: (pod) => <DrainButton pod={pod} /> },
   ];

@@ -1,7 +1,7 @@
 /** Reset and retry: always a dry run first, whose result is what is then confirmed. */
 import { useEffect, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
-import type { Handled } from '../shapes';
+import type { FailedRecords, Handled } from '../shapes';
 import { durationText } from '../time';
 import { count, plural, spaced } from '../words';
 import { Dialog, Note } from './parts';
@@ -19,13 +19,13 @@ const mostShown = 100;
 
 export function HandleDialog({ handling, onClose }: { handling: Handling; onClose: () => void }) {
   const { what, workflow } = handling;
-  const [text, setText] = useState('');
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [failed, setFailed] = useState<FailedRecords['records']>();
   const [dryRun, setDryRun] = useState<Handled>();
   const [trouble, setTrouble] = useState<string>();
   const [isBusy, setBusy] = useState(false);
   const asksForIds = what === 'retry' && handling.ids === undefined;
-  const ids = asksForIds ? [...new Set(text.split(/[\s,;]+/).filter(Boolean))] : handling.ids;
-  const isTooMany = (ids?.length ?? 0) > mostIds;
+  const ids = asksForIds ? [...chosen] : handling.ids;
 
   const send = async (dry_run: boolean) => {
     setBusy(true);
@@ -43,9 +43,15 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
     }
     setBusy(false);
   };
+  const readFailed = () =>
+    ask<FailedRecords>(`/records/${encodeURIComponent(workflow)}/failed?limit=${mostIds}`).then(
+      ({ records }) => setFailed(records),
+      (error: unknown) => setTrouble(sentenceOf(error)),
+    );
   // Once, when it opens.
   useEffect(() => {
-    if (!asksForIds && !isTooMany) void send(true);
+    if (asksForIds) void readFailed();
+    else void send(true);
   }, []);
 
   const changes = dryRun === undefined ? 0 : dryRun.requeued + dryRun.failed;
@@ -54,25 +60,9 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
   return (
     <Dialog title={title} wide onClose={onClose}>
       <div class="stack">
-        {asksForIds && (
-          <label class="label" for="retry-ids">
-            Ids of failed records, one a line or with commas between
-            <textarea
-              id="retry-ids"
-              class="field"
-              value={text}
-              onInput={(event) => {
-                setText(event.currentTarget.value);
-                setDryRun(undefined);
-              }}
-            />
-          </label>
-        )}
-        {isTooMany && (
-          <Note tone="warn">
-            One go takes {count(mostIds)} ids at most, and these are {count(ids?.length)}: leave some for the
-            next.
-          </Note>
+        {asksForIds && failed === undefined && !trouble && <p role="status">Reading what has failed…</p>}
+        {asksForIds && failed && !dryRun && (
+          <FailedTable failed={failed} chosen={chosen} onChoose={setChosen} />
         )}
         {trouble && <Note tone="bad">{trouble}</Note>}
         {dryRun && (
@@ -92,7 +82,7 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
             <button
               type="button"
               class="btn primary"
-              disabled={isBusy || ids?.length === 0 || isTooMany}
+              disabled={isBusy || ids?.length === 0}
               onClick={() => send(true)}
             >
               Dry run
@@ -110,6 +100,61 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
         </div>
       </div>
     </Dialog>
+  );
+}
+
+function FailedTable({
+  failed,
+  chosen,
+  onChoose,
+}: {
+  failed: FailedRecords['records'];
+  chosen: ReadonlySet<string>;
+  onChoose: (ids: ReadonlySet<string>) => void;
+}) {
+  if (failed.length === 0) return <Note tone="good">No record of this workflow has failed.</Note>;
+  const areAll = chosen.size === failed.length;
+  const toggle = (id: string) => {
+    const next = new Set(chosen);
+    if (!next.delete(id)) next.add(id);
+    onChoose(next);
+  };
+  return (
+    <>
+      <label class="row">
+        <input
+          type="checkbox"
+          checked={areAll}
+          onChange={() => onChoose(areAll ? new Set() : new Set(failed.map(({ id }) => id)))}
+        />
+        {failed.length < mostIds ? `All ${count(failed.length)}` : `The newest ${count(mostIds)}`}
+      </label>
+      <div class="scroll-box" tabIndex={0} role="region" aria-label="Failed records">
+        <table class="plain-table">
+          <thead>
+            <tr>
+              <th scope="col">Record</th>
+              <th scope="col">Failed for</th>
+              <th scope="col">Error</th>
+            </tr>
+          </thead>
+          <tbody>
+            {failed.map(({ id, error, failed_seconds }) => (
+              <tr key={id}>
+                <td class="mono long">
+                  <label class="row">
+                    <input type="checkbox" checked={chosen.has(id)} onChange={() => toggle(id)} />
+                    {id}
+                  </label>
+                </td>
+                <td>{failed_seconds === null ? '–' : durationText(failed_seconds)}</td>
+                <td class="long">{error ?? ''}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
   );
 }
 

@@ -169,5 +169,16 @@ export function showPod(pod: PodInfo) {
       lease_expires_at: new Date(leaseExpiresAtMs).toISOString(),
     })),
     uid: pod.uid,
+    started_at: startedAt(pod.metadata),
   };
+}
+
+/** What the cluster told when the pod was registered; other sources do not know. */
+function startedAt(metadata: string): string | null {
+  try {
+    const { started_at } = JSON.parse(metadata) as { started_at?: unknown };
+    return typeof started_at === 'string' ? started_at : null;
+  } catch {
+    return null;
+  }
 }

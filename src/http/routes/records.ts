@@ -79,6 +79,26 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     },
   );
 
+  app.get(
+    '/records/:workflow/failed',
+    {
+      schema: {
+        tags,
+        summary: 'Failed records with their errors, the newest first',
+        params: workflow,
+        querystring: shapes.StuckQuery,
+        response: { 200: shapes.FailedRecords, ...errors },
+      },
+    },
+    async ({ params, query }) => {
+      const failed = await at((desk) => desk.failed(params.workflow, Number(query.limit ?? 100)));
+      return {
+        workflow: params.workflow,
+        records: failed.map(({ id, error, failedSeconds }) => ({ id, error, failed_seconds: failedSeconds })),
+      };
+    },
+  );
+
   app.post(
     '/records/:workflow/reset',
     {
