@@ -77,6 +77,7 @@ describeEngines('pods over HTTP', (engine) => {
       calls: [],
       leases: [],
       uid: '',
+      started_at: null,
     });
   });
 
