@@ -1,16 +1,19 @@
 -- Takes up to $2 queued records for worker $3: marked and claimed in one statement, in their order.
 -- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, $5 only these ids, or NULL
 -- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
--- loop, and one that takes it for many reads the whole table. What waits after a reset is asked for row by row (OFFSET 0):
--- a list of 300,000 that wait was gone through once for each of them.
+-- loop, and one that takes it for many reads the whole table. What waits after a reset is asked for row by row (OFFSET 0),
+-- and only if anything waits at all: a list of 300,000 that wait was gone through once for each of them.
 WITH picked AS MATERIALIZED (
   SELECT t.{id} AS id FROM {table} AS t
   WHERE {status} = {queued}
     AND ($5::text[] IS NULL OR t.{id}::text COLLATE "default" = ANY ($5))
-    AND NOT EXISTS (
-      SELECT FROM smart_router.claims AS c
-      WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default" AND c.not_before > now()
-      OFFSET 0
+    AND (
+      NOT (SELECT EXISTS (SELECT FROM smart_router.claims WHERE workflow = $1 AND not_before > now()))
+      OR NOT EXISTS (
+        SELECT FROM smart_router.claims AS c
+        WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default" AND c.not_before > now()
+        OFFSET 0
+      )
     )
   ORDER BY {order}
   LIMIT $2
