@@ -2,7 +2,7 @@
  * Keys that work everywhere but in a field or a dialog. Who speaks to the machine, or touches keys by accident, can
  * turn those off that are a single character; the choice is kept in the browser.
  */
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import { choose, chosen } from './choices';
 import { addressOf, go, type PageName, pageNames } from './routes';
 
@@ -16,7 +16,7 @@ export const letters: Record<PageName, string> = {
   events: 'e',
 };
 
-const chordMs = 1200;
+const chordMs = 2000;
 
 let areOn = chosen('smart-router-keys') !== 'off';
 
@@ -41,14 +41,14 @@ export function useKeysSwitch(): [boolean, (on: boolean) => void] {
 }
 
 export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     let chordUntil = 0;
     const pressed = (event: KeyboardEvent) => {
       const { target, key } = event;
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       if (target instanceof Element && target.closest('input, select, textarea')) return;
       if (!areOn && key !== 'Escape') return;
-      const isChord = performance.now() < chordUntil;
+      const isChord = event.timeStamp < chordUntil;
       chordUntil = 0;
       const page = isChord
         ? pageNames.find((name) => letters[name] === key)
@@ -56,7 +56,7 @@ export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
           ? pageNames[Number(key) - 1]
           : undefined;
       if (page) go(addressOf(page));
-      else if (key === 'g') chordUntil = performance.now() + chordMs;
+      else if (key === 'g') chordUntil = event.timeStamp + chordMs;
       else if (key === '?') onHelp();
       else if (key === 'Escape') onEscape();
       else if (key === '/') {

@@ -1,5 +1,5 @@
 /** Addresses inside the console: `#/pods/gold-2?tier=gold`. The browser's back button and bookmarks work. */
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 export const pageNames = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'] as const;
 export type PageName = (typeof pageNames)[number];
@@ -37,7 +37,8 @@ export function refine(address: string): void {
 
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
-  useEffect(() => {
+  // Before anybody can press or click: an effect comes a frame later, and would miss it.
+  useLayoutEffect(() => {
     const changed = () => setRoute(parseRoute(location.hash));
     addEventListener('hashchange', changed);
     return () => removeEventListener('hashchange', changed);

@@ -1,5 +1,5 @@
 /** How it looks: light, dark, or as the system has it; wide or narrow. */
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import { choose, chosen } from './choices';
 
 export type Theme = 'system' | 'light' | 'dark';
@@ -33,7 +33,7 @@ const narrow = matchMedia('(max-width: 860px)');
 /** As in the style sheets. */
 export function useNarrow(): boolean {
   const [isNarrow, setNarrow] = useState(narrow.matches);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setNarrow(narrow.matches);
     narrow.addEventListener('change', changed);
     return () => narrow.removeEventListener('change', changed);

@@ -303,6 +303,21 @@ describeBrowser('the console', (browser) => {
       expect(new URL(page.url()).hash).toBe('#/events');
     });
 
+    it('hears a key that is pressed the moment the page appears', async () => {
+      const page = await open('tiers');
+      // In the same turn as the heading: whatever listens a frame later has missed it.
+      await page.addInitScript({
+        content: `new MutationObserver((_, watch) => {
+          if (document.querySelector('h1')?.textContent !== 'Overview') return;
+          watch.disconnect();
+          dispatchEvent(new KeyboardEvent('keydown', { key: '2' }));
+        }).observe(document, { childList: true, subtree: true })`,
+      });
+      await page.goto('about:blank');
+      await page.goto(`${router.url}/#/overview`);
+      await page.getByRole('heading', { name: 'Pods', level: 1 }).waitFor();
+    });
+
     it('heeds no single key once they are turned off, also after it is opened anew', async () => {
       const page = await open('overview');
       await page.getByRole('heading', { name: 'Overview' }).waitFor();

@@ -27,5 +27,5 @@ export function useTopics(...topics: Topic[]): void {
 export function useEvents(listener: (events: RouterEvent[]) => void): void {
   const latest = useRef(listener);
   latest.current = listener;
-  useEffect(() => live.onEvents((events) => latest.current(events)), []);
+  useLayoutEffect(() => live.onEvents((events) => latest.current(events)), []);
 }

@@ -1,5 +1,5 @@
 /** What happened just now: a note in the corner for who looks, a sentence for who listens. */
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import { Icon } from './icons';
 
 interface Told {
@@ -37,7 +37,7 @@ export function say(text: string): void {
 
 export function Telling() {
   const [, setN] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listener = () => setN((n) => n + 1);
     listeners.add(listener);
     return () => void listeners.delete(listener);
