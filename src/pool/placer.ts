@@ -177,12 +177,9 @@ export class Placer {
     if (outcome === 'removed') counts.removed += 1;
     if (outcome === 'new' || outcome === 'moved') log.info({ pod: podName, pool, outcome }, 'pod registered');
     if (outcome === 'removed') log.info({ pod: podName, pool, lost_calls: 0 }, 'pod removed: not ready');
-    this.#countLost(
-      podName,
-      lostCalls,
-      outcome === 'new' || outcome === 'skipped' ? 'replaced' : 'restarted',
-      counts,
-    );
+    const isReplaced = ['new', 'skipped', 'replaced'].includes(outcome);
+    if (outcome === 'replaced') log.info({ pod: podName, pool }, 'pod replaced by one of the same name');
+    this.#countLost(podName, lostCalls, isReplaced ? 'replaced' : 'restarted', counts);
   }
 
   /** Said when the pod is placed, not with every list. */

@@ -247,6 +247,25 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await free()).toEqual(['a']);
   });
 
+  it('a call that was given while nobody watched stays with the pod that has the name now', async () => {
+    create('a');
+    const first = await lead();
+    await allocate('before');
+    await first.stop();
+    cluster.pods.remove('a');
+    store.advance(5000);
+    create('a');
+    store.advance(5000);
+    const given = await allocate('after');
+    const second = await lead();
+    expect(second.lost).toEqual([['replaced', 1]]);
+    await expect(store.calls.call('before')).rejects.toMatchObject({ code: 'call_not_found' });
+    expect(await store.calls.call('after')).toMatchObject({ podName: 'a', fence: given?.fence });
+    expect(await engine.redis.hget('voice:pod:a', 'uid')).toBe(cluster.pods.get('a')?.metadata.uid);
+    expect((await store.calls.pod('a')).calls).toHaveLength(1);
+    expect(await free()).toEqual(['a']);
+  });
+
   it.each(['Succeeded', 'Failed'] as const)(
     '%s: removed, although the API server still has it',
     async (phase) => {

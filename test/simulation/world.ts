@@ -172,10 +172,10 @@ export class World {
     const uid = `uid-${this.#births}`;
     const agent: Agent = { name, uid, isAlive: true, isSilent: false, serving: new Map() };
     this.agents.set(name, agent);
-    this.cluster.put({ name, uid, state: 'not_ready', restarts: 0, startedAt: this.#iso() });
+    const born = { name, uid, restarts: 0, startedAt: this.#iso() };
+    this.cluster.put({ ...born, state: 'not_ready' });
     this.time.after(2000, () => {
-      if (this.agents.get(name) === agent && agent.isAlive)
-        this.cluster.put({ name, uid, state: 'ready', restarts: 0, startedAt: this.#iso() });
+      if (this.agents.get(name) === agent && agent.isAlive) this.cluster.put({ ...born, state: 'ready' });
     });
     this.#reportLater(agent);
   }

@@ -178,6 +178,18 @@ const controls: Control[] = [
     becomes: '',
   },
   {
+    broken: 'a replaced pod ends the calls of its successor too',
+    script: 'register',
+    line: "'replaced by a pod of the same name', pod.started_at)",
+    becomes: "'replaced by a pod of the same name')",
+  },
+  {
+    broken: 'a replaced pod leaves its drain to its successor',
+    script: 'register',
+    line: "call('DEL', P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)",
+    becomes: "call('DEL', P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)",
+  },
+  {
     broken: 'an idle pod that is not ready goes although it drains',
     script: 'register',
     line: "load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0",

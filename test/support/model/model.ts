@@ -204,9 +204,17 @@ export class Model extends ModelState {
     const { name } = request;
     let pod = this.pods.get(name);
     let lostCalls: string[] = [];
+    let outcome = 'known';
     if (pod && pod.uid !== '' && request.uid !== '' && pod.uid !== request.uid) {
-      lostCalls = this.forget(pod);
-      pod = undefined;
+      if (request.startedAt !== undefined) lostCalls = this.loseCalls(pod, request.startedAt);
+      if (request.startedAt !== undefined && pod.calls.size > 0) {
+        // They began after the new one: only the old one is gone.
+        outcome = 'replaced';
+        Object.assign(pod, { uid: '', drain: undefined, mustReport: false, restarts: undefined });
+      } else {
+        lostCalls.push(...this.forget(pod));
+        pod = undefined;
+      }
     } else if (pod && (request.restarts ?? 0) > (pod.restarts ?? Number.POSITIVE_INFINITY)) {
       lostCalls = this.loseCalls(pod, request.startedAt);
     }
@@ -220,7 +228,6 @@ export class Model extends ModelState {
       const open = candidates.find((candidate) => this.podsOf(candidate.pool).length < candidate.target);
       pool = pod && parseKind(this.pools.get(pod.pool)).kind ? pod.pool : (open?.pool ?? last);
     }
-    let outcome = 'known';
     if (!pod) {
       outcome = 'new';
       const { mustReport } = request;

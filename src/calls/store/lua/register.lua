@@ -2,10 +2,10 @@
 -- ARGV: 2 epoch ('' = the pod's own word), 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
 --       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (not kept without a call or a
 --       drain), must_report, restarts?, started_at? (ISO, of the running container), metadata}...]}
--- Result: {'ok', {pod, outcome, pool, lost sid...}...}, outcome 'new' | 'known' | 'moved' | 'waiting' | 'removed' | 'skipped'
---         {'stale_epoch'}
+-- Result: {'ok', {pod, outcome, pool, lost sid...}...} | {'stale_epoch'}
+--         outcome 'new' | 'known' | 'replaced' (and has calls) | 'moved' | 'waiting' | 'removed' | 'skipped'
 -- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
--- pod, and a restarted container has lost its calls, so those end first.
+-- pod, and a restarted container has lost its calls, so those end first (not those that began after its start).
 --#include base
 --#include epoch
 --#include leave
@@ -29,13 +29,13 @@ local function answer(name, outcome, pool, lost)
 end
 
 local function register(pod)
-  local name, lost = pod.name, {}
+  local name, lost, outcome = pod.name, {}, 'known'
   local current = pool_of(call('GET', P .. 'pod:tier:' .. name))
   local known = call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts')
   local uid, restarts = known[1], known[2]
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
-    lost = forget(name, grace, 'replaced by a pod of the same name')
-    current, restarts = nil, false
+    lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
+    restarts, outcome = false, 'replaced'
   elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then
     lost = lose_calls(name, current, grace, 'its container was restarted', pod.started_at)
   end
@@ -44,7 +44,7 @@ local function register(pod)
     return answer(name, current and 'removed' or 'skipped', current or '', lost)
   end
 
-  local pool, outcome = pod.pool, 'known'
+  local pool = pod.pool
   if pool == '' then pool = (kind_of(current) and current) or choose() end
   if not current then
     outcome = 'new'
