@@ -1,14 +1,25 @@
-// Runs a benchmark: `npm run bench -- calls`. bench/*.ts is compiled into .cache/bench together with the sources
+// Runs benchmarks: all of them with `npm run bench`, one with `npm run bench -- calls`. bench/*.ts is compiled into .cache/bench together with the sources
 // it imports, so that what is measured is the tree as it is now. Types are not checked here: `npm test` does.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { benchTable, withTable } from './bench-table.mjs';
 import { embedLua } from './embed-lua.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const compiled = join(root, '.cache', 'bench');
+/** One that hangs must not keep the others from running. */
+const longestAreaMs = 60 * 60_000;
 
 /** An area is a file bench/NAME.ts; the first line of its opening comment says what it measures. */
 const areas = readdirSync(join(root, 'bench'))
@@ -21,7 +32,9 @@ function summary(area) {
   return /^\/\*\*\s*(?:\*\s*)?(.+?)(?:\s*\*\/)?$/m.exec(text)?.[1] ?? '';
 }
 
-const usage = `Usage: npm run bench -- AREA [options]
+const usage = `Usage: npm run bench [-- AREA] [options]
+
+Without an area all of them run, one after the other, and their figures become the table of docs/benchmarks.md.
 
 Areas:
 ${areas.map((area) => `  ${area.padEnd(12)} ${summary(area)}`).join('\n')}
@@ -29,8 +42,9 @@ ${areas.map((area) => `  ${area.padEnd(12)} ${summary(area)}`).join('\n')}
 Options:
   --quick      short rounds: less time, more noise
   --check      exit with 1 when a figure misses its target (otherwise only errors do that)
-  --only PART  these parts only, separated by commas; a wrong name lists them
-  --json FILE  write the results there instead of bench/results/AREA.json
+  --only PART  with an area: these parts only, separated by commas; a wrong name lists them
+  --json FILE  with an area: write the results there instead of bench/results/AREA.json
+  --table      run nothing, write the table of docs/benchmarks.md from bench/results
   --help       this text
 `;
 
@@ -51,16 +65,65 @@ function build() {
   );
 }
 
-const [area, ...rest] = process.argv.slice(2);
-if (area === '--help' || area === '-h' || rest.includes('--help')) {
+/** @param {string} area */
+const resultsOf = (area) => join(root, 'bench', 'results', `${area}.json`);
+
+/**
+ * @param {string} area
+ * @param {string[]} options
+ */
+function runArea(area, options) {
+  const script = join(compiled, 'bench', `${area}.js`);
+  const { status } = spawnSync(process.execPath, [script, ...options], {
+    stdio: 'inherit',
+    cwd: root,
+    timeout: longestAreaMs,
+  });
+  return status ?? 1;
+}
+
+function writeTable() {
+  const results = areas
+    .filter((area) => existsSync(resultsOf(area)))
+    .map((area) => JSON.parse(readFileSync(resultsOf(area), 'utf8')));
+  const table = benchTable(areas, results);
+  const page = join(root, 'docs', 'benchmarks.md');
+  writeFileSync(page, withTable(readFileSync(page, 'utf8'), table));
+  process.stdout.write(`\n${table}\n\nWritten to docs/benchmarks.md.\n`);
+}
+
+/** @param {string[]} options */
+function runAll(options) {
+  build();
+  const failed = areas.filter((area, i) => {
+    process.stderr.write(`\n${area} (${i + 1} of ${areas.length}) ...\n`);
+    // What an earlier run has left is not this one's result.
+    rmSync(resultsOf(area), { force: true });
+    return runArea(area, options) !== 0;
+  });
+  writeTable();
+  if (failed.length > 0) process.stderr.write(`bench: look at ${failed.join(', ')}.\n`);
+  process.exitCode = failed.length > 0 ? 1 : 0;
+}
+
+const [first, ...rest] = process.argv.slice(2);
+const isOfAll = first === undefined || first.startsWith('-');
+const options = isOfAll ? process.argv.slice(2) : rest;
+const unknown = isOfAll
+  ? options.find((option) => !['--quick', '--check', '--table'].includes(option))
+  : undefined;
+if (first === '-h' || options.includes('--help')) {
   process.stdout.write(usage);
-} else if (area === undefined || !areas.includes(area)) {
-  if (area !== undefined) process.stderr.write(`bench: there is no area ${JSON.stringify(area)}.\n\n`);
-  process.stderr.write(usage);
+} else if (unknown !== undefined || (!isOfAll && !areas.includes(first))) {
+  const what =
+    unknown === undefined ? `no area ${JSON.stringify(first)}` : `no option ${unknown} without an area`;
+  process.stderr.write(`bench: there is ${what}.\n\n${usage}`);
   process.exitCode = 2;
+} else if (options.includes('--table')) {
+  writeTable();
+} else if (isOfAll) {
+  runAll(options);
 } else {
   build();
-  const script = join(compiled, 'bench', `${area}.js`);
-  process.exitCode =
-    spawnSync(process.execPath, [script, ...rest], { stdio: 'inherit', cwd: root }).status ?? 1;
+  process.exitCode = runArea(first, options);
 }

@@ -1,25 +1,25 @@
-// Runs the simulation: `npm run simulate -- --seeds 500`. test/simulation is compiled into .cache/simulate together with
-// the sources it imports, so that what runs is the tree as it is now. Types are not checked here: `npm test` does.
+// Runs the simulation: `npm run simulate -- --seeds 500`. test/simulation is compiled together with the sources it
+// imports, so that what runs is the tree as it is now; into a folder of this run, so that a seed can be looked at while
+// thousands run. Types are not checked here: `npm test` does.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { embedLua } from './embed-lua.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
-const compiled = join(root, '.cache', 'simulate');
+mkdirSync(join(root, '.cache'), { recursive: true });
+const compiled = mkdtempSync(join(root, '.cache', 'simulate-'));
+process.on('exit', () => rmSync(compiled, { recursive: true, force: true }));
+for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130));
 embedLua(root);
-rmSync(compiled, { recursive: true, force: true });
-mkdirSync(compiled, { recursive: true });
 // src/version.ts reads it.
 copyFileSync(join(root, 'package.json'), join(compiled, 'package.json'));
 const typescript = dirname(createRequire(import.meta.url).resolve('typescript/package.json'));
 const config = join(root, 'test', 'simulation', 'tsconfig.json');
-execFileSync(process.execPath, [join(typescript, 'bin', 'tsc'), '-p', config], {
-  stdio: 'inherit',
-  cwd: root,
-});
+const tsc = [join(typescript, 'bin', 'tsc'), '-p', config, '--outDir', compiled];
+execFileSync(process.execPath, tsc, { stdio: 'inherit', cwd: root });
 const script = join(compiled, 'test', 'simulation', 'cli.js');
 process.exitCode =
   spawnSync(process.execPath, [script, ...process.argv.slice(2)], { stdio: 'inherit', cwd: root }).status ??

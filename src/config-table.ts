@@ -60,6 +60,18 @@ export const configFields = {
       '2s',
       'A request that needs the store is answered within this time',
     ),
+    maxRequestsInFlight: field(
+      'MAX_REQUESTS_IN_FLIGHT',
+      wholeNumber(1, 100_000),
+      '1000',
+      'With this many at once no new call is let in; twice as many for all other requests',
+    ),
+    overloadDelayMs: field(
+      'OVERLOAD_DELAY',
+      orOff(duration('1ms', '10s'), 'off'),
+      '25ms',
+      'A router whose event loop is constantly later than this lets fewer new calls in',
+    ),
     shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest a clean stop takes'),
   }),
   ...section('Access', {
@@ -194,6 +206,12 @@ export const configFields = {
       interval,
       '60s',
       'Time between two full comparisons with the pod source',
+    ),
+    auditIntervalMs: field(
+      'AUDIT_INTERVAL',
+      orOff(ofADay, 'off', '0', '0s'),
+      '5m',
+      'Time between two audits by the leader: do calls and pods contradict each other?',
     ),
   }),
   ...section('Leadership', {

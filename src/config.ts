@@ -152,7 +152,8 @@ function givenFor(env: NodeJS.ProcessEnv, mode: Mode, clock: Clock): (field: Fie
 }
 
 function shown(field: Field<unknown>, text: string): string {
-  return field.secret === 'password' ? hidePassword(text) : text;
+  // Also an address that was put into the wrong variable.
+  return field.secret === 'password' || text.includes('://') ? hidePassword(text) : text;
 }
 
 /** Reads and checks everything. Throws a ConfigError with all problems. */
@@ -177,8 +178,10 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
     // A default taken from a wrong variable (the Lease's namespace): that variable has its own line.
     if (source === 'default') continue;
     const got = field.secret === true ? 'what is there is not shown' : `got ${showValue(shown(field, text))}`;
-    if (reading.problems.length === 0) problems.push(`${field.name} must be ${field.kind.expects}; ${got}`);
-    problems.push(...reading.problems.map((problem) => `${field.name}: ${problem}`));
+    // Some kinds quote what they found: not where that is an address with a password.
+    const quotable = field.secret !== false || shown(field, text) === text ? reading.problems : [];
+    if (quotable.length === 0) problems.push(`${field.name} must be ${field.kind.expects}; ${got}`);
+    problems.push(...quotable.map((problem) => `${field.name}: ${problem}`));
   }
 
   const config = { ...values, mode, warnings } as unknown as Config;

@@ -22,6 +22,7 @@ export const errorCodes = {
   too_many_requests: 429,
   internal: 500,
   no_pods: 503,
+  overloaded: 503,
   store_unavailable: 503,
   database_unavailable: 503,
   timeout: 503,

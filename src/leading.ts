@@ -1,4 +1,5 @@
 /** Which pods there are and who leads, as the configuration says: the pool manager and what it stands on. */
+import type { Auditor } from './calls/audit/auditor.js';
 import type { Settings } from './calls/settings.js';
 import type { PoolStore } from './calls/store/pool-store.js';
 import type { CallStore } from './calls/store/store.js';
@@ -21,6 +22,7 @@ export interface LeadingParts {
   store: CallStore;
   pools: PoolStore;
   settings: Settings;
+  auditor: Auditor;
   metrics: Metrics;
   clock: Clock;
   log: Logger;
@@ -45,6 +47,10 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
     source: sourceOf(config, api, parts),
     reconcileIntervalMs: config.reconcileIntervalMs,
     cleanupIntervalMs: config.cleanupIntervalMs,
+    audit:
+      config.auditIntervalMs === undefined
+        ? undefined
+        : { auditor: parts.auditor, intervalMs: config.auditIntervalMs },
     leadership: (events) => {
       if (!config.leaderElectionEnabled) return new Alone(events);
       return new Election({
@@ -67,7 +73,12 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
     onCrash,
     onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
     onZombies: (count) => metrics.zombiesRecovered.inc(count),
-    onLeader: (leading) => metrics.leaderStatus.set(leading ? 1 : 0),
+    onAudited: (violations) => metrics.invariantViolations.set(violations),
+    onLeader: (leading) => {
+      metrics.leaderStatus.set(leading ? 1 : 0);
+      // What a former leader found is no news.
+      if (!leading) metrics.invariantViolations.remove();
+    },
     onLost,
   });
   return { manager, close: () => api?.close() };

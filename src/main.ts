@@ -1,5 +1,6 @@
 /** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
 import { prepareAlerting, prepareReporter } from './alerting.js';
+import { Auditor } from './calls/audit/auditor.js';
 import { EventSearch } from './calls/event-search.js';
 import { EventFeed } from './calls/events.js';
 import { adoptStore } from './calls/import.js';
@@ -13,6 +14,7 @@ import { defaultTierConfig } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
 import { type Config, hidePassword } from './config.js';
 import { startEmbeddedValkey } from './embedded/valkey.js';
+import { Admission } from './http/admission.js';
 import type { App, HttpContext } from './http/context.js';
 import { closeServer, listen } from './http/listening.js';
 import { startMetricsServer } from './http/metrics-server.js';
@@ -88,10 +90,12 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     const lostLeadership = new Promise<void>((resolve) => {
       loseLeadership = resolve;
     });
+    const auditor = new Auditor(connection, stopping.signal);
     const { manager, close } = await prepareLeading(config, {
       store,
       pools,
       settings,
+      auditor,
       metrics,
       clock,
       log,
@@ -176,9 +180,15 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       store,
       pools,
       settings,
+      auditor,
       feed,
       search: new EventSearch(connection),
       history,
+      admission: new Admission({
+        clock,
+        maxInFlight: config.maxRequestsInFlight,
+        delayMs: config.overloadDelayMs,
+      }),
       metrics,
       log,
       tracing,

@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeConfig } from '../src/config.js';
 import { lookEveryMs } from '../src/observe/history.js';
-import { assignmentOf } from '../src/pool/assignment.js';
 import { type Received, type Receiver, startReceiver } from './observe/alerts-receiver.js';
 import { type Engine, embeddedValkey } from './support/engines.js';
+import { holdGhosts } from './support/held-removals.js';
 import { describeOnePostgres } from './support/postgres.js';
 import { jobsTable, recordsModule } from './support/records-module.js';
 import { startTestRouter, type TestRouter } from './support/router.js';
@@ -67,33 +67,13 @@ async function settled(router: TestRouter): Promise<void> {
   }
 }
 
-const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
-
-/** Pods that the store knows and STATIC_PODS does not: the next list misses more than half of all. */
-async function holdRemovals({ context }: TestRouter): Promise<void> {
-  await context.pools.register(
-    '',
-    ghosts.map((name) => ({
-      name,
-      uid: '',
-      pool: 'pool:basic' as const,
-      suspended: '' as const,
-      mustReport: false,
-      metadata: '{}',
-    })),
-    assignmentOf(context.settings.tiers),
-  );
-  context.leadership.nudge();
-  await until(async () => (await context.pools.removals()).held.length === ghosts.length, 'they are held');
-}
-
 describe('a router without a database', () => {
   it('tells once that the removal brake holds pods, signed, and once that it is over', async () => {
     const hook = await receiver();
     const router = await serve({ ALERT_WEBHOOK_URL: hook.url, ALERT_WEBHOOK_SECRET: 'the-alert-secret' });
     await settled(router);
     expect(told(hook)).toEqual([]);
-    await holdRemovals(router);
+    await holdGhosts(router);
     await until(() => hook.received.length > 0, 'it is told');
     await settled(router);
     expect(told(hook)).toEqual(['trigger pool.removals_held - critical']);
@@ -118,7 +98,7 @@ describe('a router without a database', () => {
   it('neither begins nor ends an alert while the store does not answer', async () => {
     const hook = await receiver();
     const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
-    await holdRemovals(router);
+    await holdGhosts(router);
     await until(() => hook.received.length > 0, 'it is told');
     const rounds = async (name: string, more: number) => {
       const now = () => router.context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
@@ -218,7 +198,7 @@ describe('a router without a database', () => {
     // In case the process before could not.
     await until(() => pagerDuty.received.length > 0, 'what is over is told');
     expect(actions()).toEqual(['resolve smart-router/pool.removals_held']);
-    await holdRemovals(router);
+    await holdGhosts(router);
     await until(() => pagerDuty.received.length > 1, 'it is told');
     expect(actions()[1]).toBe('trigger smart-router/pool.removals_held');
     expect(pagerDuty.received[1]?.body).toMatchObject({
@@ -240,7 +220,7 @@ describe('a router without a database', () => {
     const leader = await replica('leader');
     const follower = await replica('follower');
     expect([leader.context.leadership.isLeader, follower.context.leadership.isLeader]).toEqual([true, false]);
-    await holdRemovals(leader);
+    await holdGhosts(leader);
     await until(() => hook.received.length > 0, 'it is told');
     await Promise.all([settled(leader), settled(follower)]);
     expect(hook.received.map(({ body }) => body.source)).toEqual(['leader']);
@@ -273,7 +253,7 @@ describe('secrets', () => {
     ];
     const env = { ...secrets, ALERT_WEBHOOK_URL: hook.url, PAGERDUTY_URL: pagerDuty.url };
     const router = await serve(env);
-    await holdRemovals(router);
+    await holdGhosts(router);
     const refused = (to: string) =>
       router.logs().some(({ msg, to: at }) => at === to && String(msg).startsWith('an alert was refused'));
     await until(() => {

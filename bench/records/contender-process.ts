@@ -65,6 +65,8 @@ const starts: Record<string, () => Promise<void>> = {
   async pgboss() {
     const { default: PgBoss } = await import('pg-boss');
     const boss = new PgBoss({ connectionString: databaseUrl, max: 25, supervise: false, schedule: false });
+    // Without a listener an error of its upkeep would end the process, and the whole comparison.
+    boss.on('error', (error) => console.error(`pg-boss: ${error.message}`));
     await boss.start();
     // Several workers with large batches: version 10 has no local concurrency of its own.
     for (let i = 0; i < 8; i++) {
@@ -85,6 +87,7 @@ const starts: Record<string, () => Promise<void>> = {
       },
       { connection: { host: hostname, port: Number(port) }, concurrency: 32, removeOnComplete: { count: 0 } },
     );
+    worker.on('error', (error) => console.error(`BullMQ: ${error.message}`));
     stop = () => worker.close();
   },
 };

@@ -29,6 +29,7 @@ export async function latency({ pool, databaseUrl, quick }: RecordsBench): Promi
     process: () => begun(),
   });
   const own = new Pool({ connectionString: databaseUrl, max: 10 });
+  own.on('error', () => {});
   const loop = createRecordLoop({
     pool: own,
     workflows: [workflow],
@@ -63,8 +64,10 @@ async function measure(samples: number, insert: (started: () => void) => Promise
   for (let i = 0; i < samples; i++) {
     const startMs = performance.now();
     await new Promise<void>((resolve, reject) => {
+      const lost = setTimeout(() => reject(new Error('a record was not begun within 30 s')), 30_000);
       insert(() => {
         times.push(performance.now() - startMs);
+        clearTimeout(lost);
         resolve();
       }).catch(reject);
     });
@@ -77,6 +80,7 @@ async function ofGraphile(pool: Pool, databaseUrl: string, samples: number): Pro
   const { run, Logger, quickAddJob } = await import('graphile-worker');
   let begun: () => void = () => {};
   const own = new Pool({ connectionString: databaseUrl, max: 10 });
+  own.on('error', () => {});
   const logger = new Logger(() => () => {});
   const runner = await run({
     pgPool: own,

@@ -46,6 +46,7 @@ async function measure(
   // The time a transaction is open is the time it may hold a lock.
   const held: number[] = [];
   const own = new Pool({ connectionString: databaseUrl, max: 4 });
+  own.on('error', () => {});
   const since = new Map<PoolClient, number>();
   own.on('acquire', (client) => since.set(client, performance.now()));
   own.on('release', (_, client) => held.push(performance.now() - (since.get(client) ?? 0)));

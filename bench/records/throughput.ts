@@ -11,6 +11,9 @@ import { type Figure, number } from '../support/report.js';
 import type { RecordsBench } from './bench.js';
 import { type Contender, contenders } from './contenders.js';
 
+/** A job that is lost, or failed, would be waited for without an end. */
+const longestRunMs = 5 * 60_000;
+
 interface Run {
   perSecond: number;
   walBytes: number;
@@ -90,11 +93,14 @@ async function once(
   const startMs = performance.now();
   await Promise.all(workers.map((worker) => worker.start()));
   // The workers' own counts first: asking the database costs the contenders time.
-  while (
-    (await Promise.all(workers.map((worker) => worker.count()))).reduce((sum, done) => sum + done) < jobs
-  )
-    await pause(10);
-  while ((await contender.left()) > 0) await pause(2);
+  const counted = async () =>
+    (await Promise.all(workers.map((worker) => worker.count()))).reduce((sum, done) => sum + done);
+  const inTime = () => {
+    if (performance.now() - startMs < longestRunMs) return;
+    throw new Error(`${contender.label} did not finish ${jobs} jobs in ${longestRunMs / 60_000} minutes`);
+  };
+  for (; (await counted()) < jobs; await pause(10)) inTime();
+  for (; (await contender.left()) > 0; await pause(2)) inTime();
   const seconds = (performance.now() - startMs) / 1000;
   const walBytes = (await lsn(pool)) - before.wal;
   await Promise.all(workers.map((worker) => worker.stop()));
@@ -143,6 +149,7 @@ class Worker {
   }
 
   async stop(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const ended = new Promise((resolve) => this.#child.once('exit', resolve));
     this.#child.send('stop');
     await Promise.race([ended, pause(5000)]);

@@ -1,10 +1,10 @@
 /** Load on a POST route over keep-alive connections: by `wrk` where it is installed, else by plain sockets. */
 import { execFile, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { HttpConnection } from './http-connection.js';
 import { throughput } from './measure.js';
 
 export interface HttpLoad {
@@ -55,7 +55,7 @@ async function runSockets(url: string, path: string, connections: number, ms: nu
   const { hostname, port } = new URL(url);
   const prefix = `CA${String(++run).padStart(8, '0')}`;
   let count = 0;
-  const clients = Array.from({ length: connections }, () => new Connection(hostname, Number(port)));
+  const clients = Array.from({ length: connections }, () => new HttpConnection(hostname, Number(port)));
   try {
     return await throughput(connections, ms, async (caller) => {
       const text = body(prefix + String(++count).padStart(24, '0'));
@@ -64,46 +64,5 @@ async function runSockets(url: string, path: string, connections: number, ms: nu
     });
   } finally {
     for (const client of clients) client.close();
-  }
-}
-
-/** One request at a time; reads no more of an answer than its status and its length. */
-class Connection {
-  readonly #socket;
-  #received = '';
-  #resolve: (status: string) => void = () => {};
-  #reject: (error: Error) => void = () => {};
-
-  constructor(host: string, port: number) {
-    this.#socket = connect({ host, port, noDelay: true });
-    this.#socket.setEncoding('latin1');
-    this.#socket.on('data', (text: string) => this.#read(text));
-    this.#socket.on('error', (error) => this.#reject(error));
-    this.#socket.on('close', () => this.#reject(new Error('the server closed the connection')));
-  }
-
-  post(path: string, text: string): Promise<string> {
-    return new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-      this.#socket.write(
-        `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
-      );
-    });
-  }
-
-  close(): void {
-    this.#socket.destroy();
-  }
-
-  #read(text: string): void {
-    this.#received += text;
-    const head = this.#received.indexOf('\r\n\r\n');
-    if (head < 0) return;
-    const length = Number(/content-length: (\d+)/i.exec(this.#received)?.[1] ?? 0);
-    if (this.#received.length < head + 4 + length) return;
-    const status = this.#received.slice(9, 12);
-    this.#received = '';
-    this.#resolve(status);
   }
 }

@@ -6,6 +6,7 @@
 import { loadConfig } from '../../src/config.js';
 import { AllocateBody, Allocated } from '../../src/http/schemas.js';
 import { startRouter } from '../../src/main.js';
+import type { Spent } from './server-process.js';
 import { podNames } from './store.js';
 
 const [redisUrl = '', pods = ''] = process.argv.slice(2);
@@ -43,4 +44,13 @@ const router = await startRouter(config, {
   },
 });
 process.send?.({ url: router.url });
+process.on('message', () => {
+  const { user, system } = process.cpuUsage();
+  const spent: Spent = {
+    cpuMs: (user + system) / 1000,
+    rssBytes: process.memoryUsage.rss(),
+    peakRssBytes: process.resourceUsage().maxRSS * 1024,
+  };
+  process.send?.(spent);
+});
 process.once('disconnect', () => process.exit());

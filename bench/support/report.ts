@@ -19,6 +19,7 @@ export function meets({ value, target }: Figure): boolean {
 }
 
 export function number(value: number): string {
+  if (!Number.isFinite(value)) return 'none';
   if (Number.isInteger(value) || value >= 1000) return Math.round(value).toLocaleString('en-US');
   return value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }

@@ -33,6 +33,8 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
     process.exit(2);
   }
 
+  // So that what ends with this process (the store, its folder) ends with it then, too.
+  process.once('SIGTERM', () => process.exit(143));
   const load = loadavg()[0] ?? 0;
   const engine = await startEngine();
   const bench: Bench = { engine, admin: adminClient(engine.url), quick: options.quick };
@@ -40,12 +42,22 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
     `Store: ${engine.name}. Node ${process.version}, ${cpus().length} cores, load ${load.toFixed(1)} before the start.`,
   );
   const figures: Figure[] = [];
-  for (const name of chosen) {
-    process.stderr.write(`${name} ...\n`);
-    figures.push(...((await parts[name]?.(bench)) ?? []));
+  const failed: string[] = [];
+  try {
+    for (const name of chosen) {
+      process.stderr.write(`${name} ...\n`);
+      try {
+        figures.push(...((await parts[name]?.(bench)) ?? []));
+      } catch (error) {
+        // An hour of measuring is not lost because its last part failed.
+        failed.push(name);
+        console.error(`${name} failed:`, error);
+      }
+    }
+  } finally {
+    bench.admin.disconnect();
+    await engine.stop();
   }
-  bench.admin.disconnect();
-  await engine.stop();
 
   console.log(`\n${table(figures)}`);
   writeResults(
@@ -57,11 +69,13 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
       cores: cpus().length,
       load,
       quick: options.quick,
+      failed,
     },
     figures,
   );
   console.log(`\nWritten to ${options.json}.`);
   const missed = figures.filter((figure) => !meets(figure));
   if (missed.length > 0) console.log(`Below target: ${missed.map(({ id }) => id).join(', ')}.`);
-  if (options.check && missed.length > 0) process.exitCode = 1;
+  if (failed.length > 0) console.log(`Failed: ${failed.join(', ')}.`);
+  if (failed.length > 0 || (options.check && missed.length > 0)) process.exitCode = 1;
 }

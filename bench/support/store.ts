@@ -123,6 +123,18 @@ export class BenchStore {
   }
 }
 
+/** A server's leader registers its pods after it has begun to listen. */
+export async function untilAvailable(store: BenchStore, pods: number): Promise<void> {
+  const deadline = performance.now() + 120_000;
+  for (;;) {
+    const { pools } = await store.calls.snapshot();
+    if (pools.some(({ pool, available }) => pool === gold && available === pods)) return;
+    if (performance.now() > deadline)
+      throw new Error(`the server did not register its ${pods} pods in 120 s`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
 export function podNames(count: number): string[] {
   return Array.from({ length: count }, (_, i) => `voice-agent-${i}`);
 }

@@ -20,10 +20,12 @@ import type { StoreConnection } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/store.js';
 import {
+  isName,
   parseTierConfig,
   parseTierConfigJson,
   poolsOf,
   serializeTierConfig,
+  showValue,
   type TierConfig,
 } from './tiers.js';
 
@@ -152,11 +154,7 @@ export class Settings {
 
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
-    if (!config) {
-      throw new AppError('invalid_request', `the tier configuration is wrong: ${problems.join('; ')}`, {
-        problems,
-      });
-    }
+    if (!config) throw wrong('tier', problems);
     await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by);
     await this.#read();
     return warnings;
@@ -164,11 +162,7 @@ export class Settings {
 
   async setMerchant(id: string, input: unknown, by: string): Promise<MerchantConfig> {
     const { config, problems } = parseMerchantConfig(input, id);
-    if (!config) {
-      throw new AppError('invalid_request', `the merchant configuration is wrong: ${problems.join('; ')}`, {
-        problems,
-      });
-    }
+    if (!config) throw wrong('merchant', problems);
     await this.#options.connection.run('setMerchant', [id, JSON.stringify(config), by], 'set_merchant');
     await this.#read();
     return config;
@@ -184,13 +178,14 @@ export class Settings {
     const { connection, log } = this.#options;
     const [text, version, merchants, pools] = await connection.command('settings', (client) =>
       Promise.all([
-        client.get(this.#keys.tierConfig),
-        client.get(this.#keys.tierVersion),
-        client.hgetall(this.#keys.merchantConfig),
+        this.#orNothing(client.get(this.#keys.tierConfig), null),
+        this.#orNothing(client.get(this.#keys.tierVersion), null),
+        this.#orNothing(client.hgetall(this.#keys.merchantConfig), {}),
         client.hgetall(this.#keys.pools),
       ]),
     );
-    this.#version = Number(version ?? 0);
+    // As tier_version in settings.lua reads what somebody may have written by hand.
+    this.#version = /^\d{1,15}$/.test(version ?? '') ? Number(version) : 0;
     // Pools made by a pod's label: only the store knows them.
     const merchantPools = (isMeant: (kind: string) => boolean) =>
       new Set(
@@ -217,6 +212,18 @@ export class Settings {
     this.#tiers = config;
     this.#chains.clear();
     this.#differs = serializeTierConfig(config) !== serializeTierConfig(this.#options.initial);
+  }
+
+  /** A key that somebody made a list or a set by hand: there is nothing in it that could be read. */
+  async #orNothing<T>(reply: Promise<T>, nothing: T): Promise<T> {
+    try {
+      return await reply;
+    } catch (error) {
+      if (!(error instanceof Error) || !error.message.startsWith('WRONGTYPE')) throw error;
+      this.#options.onRefreshError?.();
+      this.#options.log.warn('a key of the configuration is of another type, and counts as not there');
+      return nothing;
+    }
   }
 
   /** A text that cannot be applied now (see tier_conflict) is tried again with the next refresh. */
@@ -246,6 +253,14 @@ export class Settings {
   #readMerchants(entries: Record<string, string>): void {
     const merchants = new Map<string, MerchantConfig>();
     for (const [id, json] of Object.entries(entries)) {
+      // An empty one would stand for all calls without a merchant.
+      if (!isName(id)) {
+        this.#options.log.warn(
+          { merchant: showValue(id) },
+          'a merchant entry has no usable id and is left out',
+        );
+        continue;
+      }
       const { config, problem } = parseStoredMerchant(json);
       if (problem)
         this.#options.log.warn(
@@ -287,4 +302,16 @@ export class Settings {
     }
     if (reply[0] === 'ok') this.#version = Number(reply[1]);
   }
+}
+
+const mostInSentence = 5;
+const mostListed = 100;
+
+/** A chain of a thousand wrong steps is a thousand problems: the first ones say what is wrong. */
+function wrong(what: 'tier' | 'merchant', problems: readonly string[]): AppError {
+  const more = problems.length - mostInSentence;
+  const said = problems.slice(0, mostInSentence).join('; ') + (more > 0 ? `; and ${more} more` : '');
+  return new AppError('invalid_request', `the ${what} configuration is wrong: ${said}`, {
+    problems: problems.slice(0, mostListed),
+  });
 }

@@ -90,14 +90,22 @@ export function showValue(value: unknown): string {
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object') return 'an object';
   if (typeof value === 'string') {
-    return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value);
+    return visible(JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value));
   }
   return typeof value === 'number' || typeof value === 'boolean' ? String(value) : `a ${typeof value}`;
 }
 
+/** JSON leaves some characters as they are that end a line or turn the rest of it around where it is shown. */
+export function visible(text: string): string {
+  return text.replace(
+    /[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu,
+    (odd) => `\\u${odd.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
 /** V8 quotes the text it could not parse, line breaks included; a problem is one line. */
 export function messageOf(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).replace(/[\s\p{Cc}]+/gu, ' ');
+  return visible((error instanceof Error ? error.message : String(error)).replace(/[\s\p{Cc}]+/gu, ' '));
 }
 
 export function isPlainObject(value: unknown): value is Record<string, unknown> {

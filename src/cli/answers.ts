@@ -7,6 +7,7 @@ export type Pool = Static<typeof schemas.Pool>;
 export type Pod = Static<typeof schemas.Pod>;
 export type Call = Static<typeof schemas.Call>;
 export type Tiers = Static<typeof schemas.Tiers>;
+export type Audit = Static<typeof schemas.Audit>;
 export type Removals = Static<typeof schemas.Removals>;
 export type RemovalsConfirmed = Static<typeof schemas.RemovalsConfirmed>;
 export type Merchant = Static<typeof schemas.Merchant>;

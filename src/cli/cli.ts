@@ -8,7 +8,7 @@ import type { Clock } from '../clock.js';
 import { durationMaxMs, parseDuration } from '../durations.js';
 import { RouterApi } from './api.js';
 import { type ExitCode, exitCodeMeanings } from './exit-codes.js';
-import { Failure } from './failure.js';
+import { Failure, oneLine } from './failure.js';
 import type { Screen } from './screen.js';
 
 export interface Cli {
@@ -120,9 +120,25 @@ export async function withRouter<T>(
   });
   try {
     return await work(api);
+  } catch (error) {
+    throw isMisread(error) ? misread(api.baseUrl, error) : error;
   } finally {
     api.close();
   }
+}
+
+/** What our own code throws over a value that has another type than a router's answer has there. */
+function isMisread(error: unknown): error is Error {
+  return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError;
+}
+
+function misread(baseUrl: string, error: Error): Failure {
+  return new Failure(
+    'not_a_router',
+    `what answers at ${baseUrl} does not answer as a Smart Router of this version does (${oneLine(error.message).slice(0, 200)}). Check --url or SMART_ROUTER_URL.`,
+    [],
+    { cause: error },
+  );
 }
 
 export function toJson(document: object): string {

@@ -13,6 +13,7 @@ export const exitCodes = {
   conflict: 5,
   unreachable: 6,
   callsStillLive: 7,
+  violationsFound: 8,
   interrupted: 130,
 } as const;
 
@@ -27,6 +28,7 @@ export const exitCodeMeanings: Readonly<Record<ExitCode, string>> = {
   5: 'conflict: stale fence, newer version, a tier that cannot change now, or records left alone',
   6: 'the router, its store or the database cannot be reached',
   7: 'drain --wait ended with calls still live',
+  8: 'audit found violations of what must always hold',
   130: 'interrupted with Ctrl-C',
 };
 
@@ -38,6 +40,7 @@ export type CliCode =
   | 'not_a_router'
   | 'pool_not_found'
   | 'calls_still_live'
+  | 'violations_found'
   | 'checks_failed'
   | 'records_skipped'
   | 'interrupted'
@@ -62,10 +65,12 @@ const exits: Readonly<Partial<Record<ErrorCode | CliCode, ExitCode>>> = {
   store_unavailable: exitCodes.unreachable,
   database_unavailable: exitCodes.unreachable,
   timeout: exitCodes.unreachable,
+  overloaded: exitCodes.unreachable,
   shutting_down: exitCodes.unreachable,
   unreachable: exitCodes.unreachable,
   not_a_router: exitCodes.unreachable,
   calls_still_live: exitCodes.callsStillLive,
+  violations_found: exitCodes.violationsFound,
   interrupted: exitCodes.interrupted,
 };
 

@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { version } from '../version.js';
 import type { Cli } from './cli.js';
 import { allocate } from './commands/allocate.js';
+import { audit } from './commands/audit.js';
 import { calls } from './commands/calls.js';
 import { completion } from './commands/completion.js';
 import { config } from './commands/config.js';
@@ -54,7 +55,7 @@ export function createProgram(
   program.commandsGroup('Run:');
   for (const add of [serve, demo, config, doctor]) add(program, cli);
   program.commandsGroup('Look:');
-  for (const add of [status, pods, calls, events, top]) add(program, cli);
+  for (const add of [status, pods, calls, events, top, audit]) add(program, cli);
   program.commandsGroup('Act:');
   for (const add of [allocate, release, drain, undrain]) add(program, cli);
   const removals = group(program, 'removals', 'show or confirm removals that the brake holds');

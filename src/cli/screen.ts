@@ -2,6 +2,8 @@
  * The terminal: results on stdout, everything else on stderr. Colours only where a person looks (a TTY, no
  * NO_COLOR, no TERM=dumb), decided for each of the two streams.
  */
+import { visible } from '../calls/tiers.js';
+
 export interface OutStream {
   readonly isTTY?: boolean;
   readonly columns?: number;
@@ -36,6 +38,17 @@ export function paintFor(stream: OutStream, env: NodeJS.ProcessEnv): Paint {
     coloured && colour !== undefined && text !== '' ? `\u001b[${sequences[colour]}m${text}\u001b[0m` : text;
 }
 
+/** Lines, tabs, and the colours above; in JSON what is escaped here means the same. */
+const wanted = /(\n|\t|\u001b\[(?:[0127]|3[1-6])m)/;
+
+/** Names come from elsewhere: what would clear a terminal, rename its window or hide a text is shown, not done. */
+function harmless(text: string): string {
+  return text
+    .split(wanted)
+    .map((part, i) => (i % 2 === 0 ? visible(part) : part))
+    .join('');
+}
+
 export class Screen {
   readonly paint: Paint;
   readonly paintError: Paint;
@@ -62,12 +75,13 @@ export class Screen {
 
   out(text: string): void {
     this.#clearProgress();
-    this.#streams.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+    const shown = harmless(text);
+    this.#streams.stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`);
   }
 
   err(line: string): void {
     this.#clearProgress();
-    this.#streams.stderr.write(`${line}\n`);
+    this.#streams.stderr.write(`${harmless(line)}\n`);
   }
 
   /** On a TTY one line that is written over; elsewhere nothing. */

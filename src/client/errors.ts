@@ -83,7 +83,7 @@ export class ApiError extends SmartRouterError {
   readonly retryAfterMs: number | null;
 
   constructor(refusal: Refusal) {
-    const hint = advice[refusal.code];
+    const hint = Object.hasOwn(advice, refusal.code) ? advice[refusal.code] : undefined;
     super(
       refusal.code,
       `${refusal.operation}: the router answered ${refusal.status} ${refusal.code}: ${hint ? withAdvice(refusal.text, hint) : refusal.text}`,

@@ -59,12 +59,16 @@ function rootMessage(error: unknown): string {
   return current.message || String((current as NodeJS.ErrnoException).code ?? current.name);
 }
 
+/** The router's are shorter; somebody else's may be a whole page. */
+const longestSentence = 2000;
+
 /** The answer's meaning; `text` is never quoted in messages, because a proxy may echo our headers in it. */
 function sort<T>(transport: Transport, attempt: Attempt<T>, response: Response, text: string): T {
   const { operation, attempts, decode } = attempt;
   const body = parseObject(text);
   const status = response.status;
-  const code = typeof body?.code === 'string' && body.code !== '' ? body.code : undefined;
+  // A code of the router is a word; what else stands there may be anything, our key included.
+  const code = typeof body?.code === 'string' && /^[a-z_]{1,64}$/.test(body.code) ? body.code : undefined;
   const retryAfterMs = parseRetryAfterMs(response.headers.get('retry-after'), transport.clock.now());
 
   if (status >= 200 && status < 300) {
@@ -75,7 +79,10 @@ function sort<T>(transport: Transport, attempt: Attempt<T>, response: Response, 
   if (status >= 300 && status < 400)
     throw new ShapeError('it is a redirect, which this client never follows');
 
-  const said = typeof body?.error === 'string' ? redact(body.error, transport.apiKey) : 'no JSON error body.';
+  const said =
+    typeof body?.error === 'string'
+      ? redact(body.error, transport.apiKey).slice(0, longestSentence)
+      : 'no JSON error body.';
   if (status >= 500 && !(status === 503 && code === 'no_pods')) {
     throw new RouterUnavailableError({
       operation,

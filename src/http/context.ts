@@ -3,6 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fastify';
+import type { Auditor } from '../calls/audit/auditor.js';
 import type { EventSearch } from '../calls/event-search.js';
 import type { EventFeed } from '../calls/events.js';
 import type { CallRouter } from '../calls/router.js';
@@ -17,6 +18,7 @@ import type { Metrics } from '../observe/metrics.js';
 import type { Tracing } from '../observe/tracing.js';
 import type { RecordsAdmin } from '../records-plane.js';
 import type { LoopState } from '../supervised-loop.js';
+import type { Admission } from './admission.js';
 import type { Audited } from './audit.js';
 
 export interface HttpContext {
@@ -39,9 +41,12 @@ export interface HttpContext {
   store: CallStore;
   pools: PoolStore;
   settings: Settings;
+  auditor: Auditor;
   feed: EventFeed;
   search: EventSearch;
   history: History;
+  /** Who is let in while there is too much to do. */
+  admission: Admission;
   metrics: Metrics;
   log: Logger;
   /** Undefined unless traces are wanted. */

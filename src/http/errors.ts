@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
-import { showValue } from '../calls/tiers.js';
+import { showValue, visible } from '../calls/tiers.js';
 import { AppError, type ErrorCode, errorCodes } from '../errors.js';
 import type { HttpContext } from './context.js';
 
@@ -36,7 +36,13 @@ export function errorBody(error: AppError) {
   const text =
     error.code === 'internal' ? 'something went wrong inside the router: see its log' : error.message;
   const { problems } = error.details;
-  return { success: false as const, error: text, code: error.code, ...(problems ? { problems } : {}) };
+  // A call id is repeated as it came, and may hold whatever Unicode has.
+  return {
+    success: false as const,
+    error: visible(text),
+    code: error.code,
+    ...(problems ? { problems: problems.map(visible) } : {}),
+  };
 }
 
 /** What is not even HTTP, or has headers over Node's 16 KiB, never becomes a request: answered on the socket. */

@@ -236,6 +236,27 @@ export const Removals = Type.Object({
   held: Type.Array(Type.String(), { description: 'pods that the removal brake holds' }),
   confirmed: Type.Array(Type.String(), { description: 'those of them that the leader removes next' }),
 });
+const Finding = Type.Object({
+  kind: Type.String({ description: 'a stable word for what was found' }),
+  pod_name: Type.Union([Type.String(), Type.Null()]),
+  call_sid: Type.Union([Type.String(), Type.Null()]),
+  pool: Type.Union([Type.String(), Type.Null()]),
+  message: Type.String({ description: 'what contradicts what, and what to do or who repairs it' }),
+});
+export const Audit = Type.Object({
+  complete: Type.Boolean({ description: 'false: it ran out of time, or the router stops' }),
+  took_ms: Type.Integer(),
+  looked_at: Type.Object({
+    pools: Type.Integer(),
+    pods: Type.Integer(),
+    calls: Type.Integer(),
+    keys: Type.Integer(),
+  }),
+  violation_count: Type.Integer({ description: 'what must never be; 0 in a healthy system' }),
+  violations: Type.Array(Finding, { description: 'the first 100 of them' }),
+  pending_count: Type.Integer({ description: 'what the sweep, or time, puts right' }),
+  pending: Type.Array(Finding, { description: 'the first 100 of them' }),
+});
 export const RemovalsConfirmed = Type.Object({ success, confirmed: Type.Integer() });
 
 export const Tiers = Type.Object({

@@ -2,7 +2,6 @@
  * The HTTP server: what is common to all routes. Validation does not coerce (a number is not a string), every
  * request has an id and a log line, every answer counts in the metrics, errors have one shape.
  */
-import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import swagger from '@fastify/swagger';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
@@ -18,6 +17,8 @@ import { audit } from './audit.js';
 import { addressOf, authorize } from './auth.js';
 import type { App, HttpContext } from './context.js';
 import { answerBrokenRequest, answerError } from './errors.js';
+import { gatedServer, requestId } from './gate.js';
+import { auditRoutes } from './routes/audit.js';
 import { callRoutes } from './routes/calls.js';
 import { consoleRoutes } from './routes/console.js';
 import { eventSearchRoutes } from './routes/event-search.js';
@@ -48,10 +49,10 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: bodyLimitBytes,
     trustProxy: trustOf(config.trustProxy),
-    genReqId,
+    genReqId: ({ headers }) => requestId(headers['x-request-id']),
     // Slow senders are cut off; answers may take as long as a drain waits.
-    requestTimeout: 30_000,
-    keepAliveTimeout: 75_000,
+    serverFactory: (handler) =>
+      gatedServer(context, { requestTimeout: 30_000, keepAliveTimeout: 75_000 }, handler),
     forceCloseConnections: 'idle',
     // Whoever still reaches us while we stop is served; its connection ends with the answer (see onSend).
     return503OnClosing: false,
@@ -151,6 +152,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         podRoutes,
         operatorRoutes,
         removalRoutes,
+        auditRoutes,
         recordRoutes,
         settingsRoutes,
         eventRoutes,
@@ -199,12 +201,6 @@ function recordAnswer(
 /** A number counts the proxies in front of us, nearest first. */
 function trustOf(setting: HttpContext['config']['trustProxy']) {
   return typeof setting === 'number' ? (_: string, hop: number) => hop < setting : setting;
-}
-
-/** The caller's id if it is a sane one, so that one id follows a call through several systems. */
-function genReqId(request: { headers: Record<string, unknown> }): string {
-  const given = request.headers['x-request-id'];
-  return typeof given === 'string' && /^[\w.:-]{1,128}$/.test(given) ? given : randomUUID();
 }
 
 interface KnownPath {

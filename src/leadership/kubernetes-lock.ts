@@ -119,7 +119,11 @@ export class KubernetesLock implements LeaseLock {
 
   async #ask(request: KubeRequest, ...expected: number[]): Promise<Lease | undefined> {
     try {
-      this.#lease = await this.#options.api.json<Lease>(request);
+      const lease = await this.#options.api.json<Lease | null>(request);
+      // Nothing could be swapped that has no version.
+      if (typeof lease?.metadata?.resourceVersion !== 'string')
+        throw new KubeError(`the answer to ${request.method ?? 'GET'} ${request.path} is no Lease`);
+      this.#lease = lease;
     } catch (error) {
       if (!(error instanceof KubeError && error.status !== undefined && expected.includes(error.status)))
         throw error;
@@ -129,17 +133,28 @@ export class KubernetesLock implements LeaseLock {
   }
 }
 
-function recordOf({ metadata, spec = {} }: Lease): HeldRecord {
-  const [writer = '', signedAt] = metadata.annotations?.[writerAnnotation]?.split(' ') ?? [];
+/** The API checks types; what stands before it may not. A field of another type counts as not said. */
+function recordOf({ metadata, spec }: Lease): HeldRecord {
+  const [writer = '', signedAt] = textOf(metadata.annotations?.[writerAnnotation]).split(' ');
+  const { holderIdentity, leaseDurationSeconds, acquireTime, renewTime, leaseTransitions } = spec ?? {};
   return {
     version: metadata.resourceVersion ?? '',
-    holder: spec.holderIdentity ?? '',
-    writer: signedAt !== undefined && spec.renewTime === signedAt ? writer : '',
-    durationMs: (spec.leaseDurationSeconds ?? 0) * 1000,
-    acquiredAt: isoTime(spec.acquireTime),
-    renewedAt: isoTime(spec.renewTime),
-    transitions: spec.leaseTransitions ?? 0,
+    // But a holder that cannot be read is one: an empty name would mean that the lock is free.
+    holder: typeof holderIdentity === 'string' ? holderIdentity : holderIdentity == null ? '' : 'unknown',
+    writer: signedAt !== undefined && renewTime === signedAt ? writer : '',
+    durationMs: wholeNumber(leaseDurationSeconds) * 1000,
+    acquiredAt: isoTime(acquireTime),
+    renewedAt: isoTime(renewTime),
+    transitions: wholeNumber(leaseTransitions),
   };
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+function wholeNumber(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
 }
 
 /** Kubernetes writes these times with microseconds, and insists on them. */
@@ -147,7 +162,7 @@ function microTime(iso: string): string {
   return iso.replace(/\.(\d{3})Z$/, '.$1000Z');
 }
 
-function isoTime(text: string | null | undefined): string {
-  const time = new Date(text ?? Number.NaN);
+function isoTime(value: unknown): string {
+  const time = new Date(textOf(value));
   return Number.isNaN(time.getTime()) ? '' : time.toISOString();
 }

@@ -74,6 +74,7 @@ export class CallWatch {
     const stalled = [...this.#loops].flatMap(([name, { changedMs }]) =>
       nowMs - changedMs > (this.#stallsAfterMs.get(name) ?? Number.POSITIVE_INFINITY) ? [name] : [],
     );
+    const violations = last.loops.find(({ name }) => name === 'audit')?.counts.violations ?? 0;
     const stalledOfRecords = stalled.filter(isOfRecords);
     const isSweepStalled = stalled.length > stalledOfRecords.length;
     return [
@@ -116,6 +117,16 @@ export class CallWatch {
           'calls and pods that lost their owner do not come back: the sweep has finished no round for long',
         details: {},
         runbook: 'smartroutersweepstalled',
+      }),
+      condition({
+        name: 'calls.invariant_violations',
+        scope: 'local',
+        severity: 'critical',
+        // Without the store the last audit is what is known; only the leader has one.
+        holds: () => violations > 0,
+        summary: `the last audit found ${violations} ${violations === 1 ? 'contradiction' : 'contradictions'} among calls and pods that must never be: \`smart-router audit\` lists them`,
+        details: { violations },
+        runbook: 'smartrouterinvariantviolations',
       }),
       condition({
         name: 'records.sweeps_stalled',

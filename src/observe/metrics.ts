@@ -24,6 +24,11 @@ export class Metrics {
     'endpoint',
     'status',
   ]);
+  readonly requestsShed = this.#counter(
+    'smart_router_requests_shed_total',
+    'Requests refused because there were too many, new calls and others',
+    ['kind'],
+  );
   readonly allocations = this.#counter(
     'smart_router_allocations_total',
     'Allocations by pool and outcome (success, existing, no_pods, error)',
@@ -121,11 +126,20 @@ export class Metrics {
     [],
   );
 
+  readonly invariantViolations = this.#gauge(
+    'smart_router_invariant_violations',
+    'Contradictions among calls and pods that the leader found in its last audit; only on the leader, after its first',
+    [],
+  );
+
   readonly records = new RecordMetrics(this.registry);
 
   constructor({ processMetrics = true } = {}) {
+    // Nobody has looked yet: 0 would say that nothing was found.
+    this.invariantViolations.remove();
     // A series that is born with its first event hides that event from `increase`: what pages begins at 0.
     for (const reason of ['removed', 'replaced', 'restarted']) this.callsLost.inc({ reason }, 0);
+    for (const kind of ['call', 'other']) this.requestsShed.inc({ kind }, 0);
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);
     for (const operation of [
       'allocate',

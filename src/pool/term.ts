@@ -1,9 +1,10 @@
 /**
- * One term of a leader: a full sync first, then watch, sweep and periodic sync, each a supervised loop.
+ * One term of a leader: a full sync first, then watch, sweep, periodic sync and audit, each a supervised loop.
  *
  * Every write carries the term's epoch. When the store refuses it, somebody took a newer one: whoever still holds the
  * lock takes a newer one in turn (its lock is the truth, the other was mistaken); whoever does not ends its term.
  */
+import type { Auditor } from '../calls/audit/auditor.js';
 import type { Settings } from '../calls/settings.js';
 import { EpochRefused, type PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
@@ -11,6 +12,7 @@ import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
 import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
+import { Auditing } from './auditing.js';
 import { Placer } from './placer.js';
 import { Reconciler } from './reconciler.js';
 import { Sweeper } from './sweeper.js';
@@ -27,9 +29,12 @@ export interface TermOptions {
   log: Logger;
   reconcileIntervalMs: number;
   cleanupIntervalMs: number;
+  /** Undefined: nobody looks for contradictions unasked. */
+  audit?: { auditor: Auditor; intervalMs: number } | undefined;
   onCrash?: (loop: string) => void;
   onCallsLost?: (count: number, reason: string) => void;
   onZombies?: (count: number) => void;
+  onAudited?: (violations: number) => void;
 }
 
 type Work = (
@@ -86,6 +91,12 @@ export class Term {
       sweeper.runOnce(epoch, signal),
     );
     this.#loops = [this.#reconcile, sweep];
+    if (options.audit) {
+      const { auditor, intervalMs } = options.audit;
+      const { onAudited } = options;
+      const auditing = new Auditing({ auditor, log, ...(onAudited ? { onAudited } : {}) });
+      this.#loops.push(this.#loop('audit', intervalMs, false, (_, signal) => auditing.runOnce(signal)));
+    }
     if (watcher) {
       const work: Work = (epoch, signal, alive) => watcher.runOnce(epoch, signal, alive);
       this.#loops.push(this.#loop('watch', 0, true, work));

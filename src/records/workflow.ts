@@ -100,6 +100,8 @@ const known = {
 };
 const isName = (value: unknown): value is string =>
   typeof value === 'string' && /^[A-Za-z0-9_.-]{1,64}$/.test(value);
+/** A problem is one line, whatever the option is called. */
+const shown = (key: string) => (/^\w{1,64}$/.test(key) ? key : JSON.stringify(key.slice(0, 64)));
 const longestMs = 7 * 24 * 3_600_000;
 
 /** Throws a ConfigError with every problem. */
@@ -114,7 +116,7 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     if (typeof given !== 'object' || given === null) problem(`${at.slice(0, -1)} must be an object`);
     else
       for (const key of Object.keys(given))
-        if (!names.includes(key)) problem(`${at}${key} is no option; there are ${names.join(', ')}`);
+        if (!names.includes(key)) problem(`${at}${shown(key)} is no option; there are ${names.join(', ')}`);
   };
   const count = (value: number | undefined, fallback: number, least: number, most: number, name: string) => {
     const number = value ?? fallback;
@@ -123,7 +125,8 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     return number;
   };
   const duration = (value: DurationLike, name: string): number => {
-    const ms = typeof value === 'number' ? value : parseDuration(String(value));
+    const ms =
+      typeof value === 'string' ? parseDuration(value) : typeof value === 'number' ? value : undefined;
     if (ms !== undefined && ms >= 1 && ms <= longestMs) return Math.round(ms);
     problem(`${name} must be a time from 1ms to 168h, in milliseconds or like 30s, 5m, 1h`);
     return 1;
@@ -151,7 +154,9 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
   const order =
     definition.orderBy === undefined
       ? [{ column: touchedAt, rest: '' }]
-      : parseOrder(String(definition.orderBy));
+      : typeof definition.orderBy === 'string'
+        ? parseOrder(definition.orderBy)
+        : undefined;
   if (!order) problem('orderBy must be columns with ASC or DESC, like priority DESC, created_at');
   const timeoutMs = duration(definition.timeout ?? 300_000, 'timeout');
   const stuck = { ...definition.stuck };

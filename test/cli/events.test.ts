@@ -10,7 +10,15 @@ import type { RunningRouter } from '../../src/main.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { capture } from './capture.js';
-import { documentOf, runner, start, startScripted, startTestRouter, useBinary } from './support.js';
+import {
+  allocateOn,
+  documentOf,
+  runner,
+  start,
+  startScripted,
+  startTestRouter,
+  useBinary,
+} from './support.js';
 
 const binary = useBinary();
 
@@ -22,16 +30,7 @@ describe('events', () => {
   afterEach(() => router.stop());
 
   const run = runner(binary, () => router.url);
-  const call = (callSid: string) => ({
-    callSid,
-    merchantId: '',
-    provider: 'twilio',
-    flow: 'v2',
-    template: 't',
-  });
-  /** One that has just started may still be busy with its store. */
-  const allocate = (sid: string) =>
-    until(() => router.context.router.allocate(call(sid)), `call ${sid} has its pod`);
+  const allocate = (sid: string) => allocateOn(router, sid);
   const release = (sid: string) => router.context.router.release(sid);
   const eventsOf = (document: Record<string, unknown>) => document.events as RouterEvent[];
   const kept = async () => (await router.context.feed.replay('')).map(({ id }) => id);

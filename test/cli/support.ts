@@ -9,6 +9,7 @@ import { afterAll, beforeAll } from 'vitest';
 import { loadConfig } from '../../src/config.js';
 import { type RunningRouter, startRouter } from '../../src/main.js';
 import { silentLogger } from '../../src/observe/log.js';
+import { until } from '../support/until.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -175,3 +176,10 @@ export async function startScripted(handler: Handler): Promise<{ url: string; st
       }),
   };
 }
+
+/** One that has just started may still be busy with its store. */
+export const allocateOn = ({ context }: RunningRouter, callSid: string) =>
+  until(
+    () => context.router.allocate({ callSid, merchantId: '', provider: 'twilio', flow: 'v2', template: 't' }),
+    `call ${callSid} has its pod`,
+  );

@@ -3,7 +3,15 @@ import type { RunningRouter } from '../../src/main.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { describeTerminal, startOnTerminal } from './pty.js';
-import { documentOf, runner, start, startScripted, startTestRouter, useBinary } from './support.js';
+import {
+  allocateOn,
+  documentOf,
+  runner,
+  start,
+  startScripted,
+  startTestRouter,
+  useBinary,
+} from './support.js';
 
 const binary = useBinary();
 let router: RunningRouter;
@@ -13,16 +21,7 @@ beforeEach(async () => {
 afterEach(() => router.stop());
 
 const run = runner(binary, () => router.url);
-const call = (callSid: string) => ({
-  callSid,
-  merchantId: '',
-  provider: 'twilio',
-  flow: 'v2',
-  template: 't',
-});
-/** One that has just started may still be busy with its store. */
-const allocate = (sid: string) =>
-  until(() => router.context.router.allocate(call(sid)), `call ${sid} has its pod`);
+const allocate = (sid: string) => allocateOn(router, sid);
 const env = () => ({ SMART_ROUTER_URL: router.url });
 const portOf = ({ url }: RunningRouter) => Number(new URL(url).port);
 

@@ -1,5 +1,4 @@
 /** The preStop hooks as they are shipped, run for real against a real router. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -10,6 +9,7 @@ import { type Engine, engines, findOnPath } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 import { root } from './manifests.js';
+import { type ShippedProgram, startShipped } from './shipped-program.js';
 
 const apiKey = 'the-agents-own-key';
 const bearer = { authorization: `Bearer ${apiKey}` };
@@ -50,45 +50,19 @@ describe.each(hooks)('$name', ({ name, program }) => {
     await router.stop();
   });
 
-  interface Hook {
-    readonly ended: Promise<number | null>;
-    readonly running: boolean;
-    readonly output: string;
-  }
-
   /** Short waits, so that it asks again and again within a test. */
-  function startHook(env: Record<string, string> = {}): Hook {
-    const child: ChildProcess = spawn(program ?? '', [`${root}deploy/examples/${name}`], {
-      env: {
-        PATH: process.env.PATH,
-        SMART_ROUTER_URL: `http://127.0.0.1:${port}`,
-        SMART_ROUTER_API_KEY: apiKey,
-        POD_NAME: 'gold-1',
-        DRAIN_TIMEOUT_SECONDS: '60',
-        DRAIN_WAIT_SECONDS: '1',
-        ...env,
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
+  function startHook(env: Record<string, string> = {}): ShippedProgram {
+    const hook = startShipped(program ?? '', [`${root}deploy/examples/${name}`], {
+      PATH: process.env.PATH,
+      SMART_ROUTER_URL: `http://127.0.0.1:${port}`,
+      SMART_ROUTER_API_KEY: apiKey,
+      POD_NAME: 'gold-1',
+      DRAIN_TIMEOUT_SECONDS: '60',
+      DRAIN_WAIT_SECONDS: '1',
+      ...env,
     });
-    let output = '';
-    for (const stream of [child.stdout, child.stderr])
-      stream?.on('data', (chunk: Buffer) => {
-        output += chunk;
-      });
-    const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
-    hookEnds.push(async () => {
-      child.kill('SIGKILL');
-      await ended;
-    });
-    return {
-      ended,
-      get running() {
-        return child.exitCode === null;
-      },
-      get output() {
-        return output;
-      },
-    };
+    hookEnds.push(hook.end);
+    return hook;
   }
 
   const allocate = () => router.post('/allocate', { call_sid: 'CA1' }, bearer);

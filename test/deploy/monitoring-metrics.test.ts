@@ -64,6 +64,7 @@ describeOnePostgres('what alerts and dashboards ask for', (postgres) => {
     const router = await startTestRouter(engine.url, {
       DATABASE_URL: postgres.url,
       RECORDS_MODULE: recordsModule(),
+      AUDIT_INTERVAL: '200ms',
     });
     postgres.onEnd(() => router.stop());
     await router.post('/allocate', { call_sid: 'CA1' });
@@ -72,7 +73,7 @@ describeOnePostgres('what alerts and dashboards ask for', (postgres) => {
     await until(async () => (await jobOf(pool, job)).status === 'Completed', 'a record is done');
     await until(async () => {
       const text = await scrape(router);
-      const loops = ['sweep', 'reconcile', 'records-fast-sweep', 'records-slow-sweep'];
+      const loops = ['sweep', 'reconcile', 'audit', 'records-fast-sweep', 'records-slow-sweep'];
       return (
         loops.every((loop) => lastRound(text, loop) !== undefined) &&
         seriesOf(text, 'smart_router_records_stuck').length > 0

@@ -4,7 +4,7 @@
  * The simulated controller knows no OnDelete. With an hour of `minReadyMs` it replaces the topmost pod itself, before it
  * says that it has seen the change, and waits for that one from then on: everything else is the script's work.
  */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
@@ -21,6 +21,7 @@ import {
 } from '../../src/demo/cluster/stateful-set.js';
 import { until } from '../support/until.js';
 import { describeWith, root } from './manifests.js';
+import { startShipped } from './shipped-program.js';
 
 const script = `${root}deploy/examples/roll-agents.sh`;
 const kubectl = findProgram('kubectl') ?? '';
@@ -102,31 +103,13 @@ describeWith('kubectl', 'roll-agents.sh', () => {
       .map(({ path }) => path.split('/').at(-1) ?? '');
 
   function roll(...args: string[]) {
-    const child: ChildProcess = spawn('sh', [script, '--interval', '1', ...args], {
-      env: {
-        PATH: [folder, dirname(kubectl), process.env.PATH].join(delimiter),
-        HOME: folder,
-        KUBECONFIG: join(folder, 'kubeconfig'),
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
+    const rolling = startShipped('sh', [script, '--interval', '1', ...args], {
+      PATH: [folder, dirname(kubectl), process.env.PATH].join(delimiter),
+      HOME: folder,
+      KUBECONFIG: join(folder, 'kubeconfig'),
     });
-    let output = '';
-    for (const stream of [child.stdout, child.stderr])
-      stream?.on('data', (chunk: Buffer) => {
-        output += chunk;
-      });
-    const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
-    endings.push(async () => {
-      child.kill('SIGKILL');
-      await ended;
-    });
-    return {
-      ended,
-      output: () => output,
-      get running() {
-        return child.exitCode === null;
-      },
-    };
+    endings.push(rolling.end);
+    return rolling;
   }
 
   it('replaces all pods of this set, never more than a wave at a time, and no pod of another tier', async () => {
@@ -138,14 +121,14 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     const [oldGold, oldBasic] = [uidsOf(gold), uidsOf(basic)];
     const away = mostAway(gold);
     gold.roll({ version: '2' });
-    const { ended, output } = roll('--wave', '3', '-n', 'voice', 'voice-agent');
-    expect({ code: await ended, output: output() }).toMatchObject({ code: 0 });
+    const rolling = roll('--wave', '3', '-n', 'voice', 'voice-agent');
+    expect({ code: await rolling.ended, output: rolling.output }).toMatchObject({ code: 0 });
     expect(away()).toBe(3);
     expect(gold.status()).toMatchObject({ replicas: 8, ready: 8, updated: 8 });
     expect(uidsOf(gold).filter((uid) => oldGold.includes(uid))).toEqual([]);
     expect(uidsOf(basic)).toEqual(oldBasic);
-    expect(output()).toMatch(/^voice-agent: \d of 8 are new and ready, \d away, \d still to go$/m);
-    expect(output()).toMatch(/all pods of voice-agent are of revision voice-agent-\w+\n$/);
+    expect(rolling.output).toMatch(/^voice-agent: \d of 8 are new and ready, \d away, \d still to go$/m);
+    expect(rolling.output).toMatch(/all pods of voice-agent are of revision voice-agent-\w+\n$/);
   }, 60_000);
 
   it('stops after one wave when the new version does not get ready', async () => {
@@ -156,7 +139,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     isBroken = true;
     set.roll({ version: 'broken' });
     const rolling = roll('--wave', '2', 'voice-agent');
-    await until(() => rolling.output().includes('0 of 6 are new and ready, 2 away, 4 still to go'), 'a wave');
+    await until(() => rolling.output.includes('0 of 6 are new and ready, 2 away, 4 still to go'), 'a wave');
     const looks = () => cluster.requests.count({ verb: 'list', resource: 'pods' });
     const before = looks();
     await until(() => looks() >= before + 2, 'it has looked twice more', 20_000);
@@ -165,7 +148,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     // The version that mends it: pods that do not serve anyway go first, though the wave is full.
     isBroken = false;
     set.roll({ version: '3' });
-    expect({ code: await rolling.ended, output: rolling.output() }).toMatchObject({ code: 0 });
+    expect({ code: await rolling.ended, output: rolling.output }).toMatchObject({ code: 0 });
     expect(set.status()).toMatchObject({ ready: 6, updated: 6 });
   }, 60_000);
 
@@ -175,7 +158,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     const before = cluster.internals.registry.get(statefulSets, 'voice', 'voice-agent');
     set.roll({ version: '2' });
     const rolling = roll('--wave', '1', 'voice-agent');
-    await until(() => rolling.output().includes('waiting for the controller'), 'it waits');
+    await until(() => rolling.output.includes('waiting for the controller'), 'it waits');
     expect(rolling.running).toBe(true);
     // It has seen it, and found that the template is the one the pods have.
     const { metadata } = JSON.parse(
@@ -206,7 +189,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     set.roll({ version: '2' });
     const args = ['--wave', '2', '--namespace', 'voice', '--router', 'deployment/smart-router'];
     const rolling = roll(...args, 'statefulset/voice-agent');
-    expect({ code: await rolling.ended, output: rolling.output() }).toMatchObject({ code: 0 });
+    expect({ code: await rolling.ended, output: rolling.output }).toMatchObject({ code: 0 });
     expect(deletions()[0]).toBe('voice-agent-2');
     expect(deletions().sort()).toEqual(['voice-agent-0', 'voice-agent-1', 'voice-agent-2', 'voice-agent-3']);
   }, 60_000);
@@ -214,6 +197,6 @@ describeWith('kubectl', 'roll-agents.sh', () => {
   it('a set that is not there is told at once', async () => {
     const rolling = roll('--wave', '2', 'stranger');
     expect(await rolling.ended).toBe(1);
-    expect(rolling.output()).toContain('stranger');
+    expect(rolling.output).toContain('stranger');
   }, 30_000);
 });

@@ -22,6 +22,7 @@ const endpoints: [method: string, path: string, level: Level][] = [
   ['GET', '/calls', 'admin'],
   ['GET', '/calls/nobody', 'admin'],
   ['GET', '/removals', 'admin'],
+  ['GET', '/audit', 'admin'],
   ['POST', '/removals/confirm', 'admin'],
   ['GET', '/tiers', 'admin'],
   ['PUT', '/tiers', 'admin'],

@@ -1,14 +1,14 @@
 /** What is wrong now, asked over HTTP: each condition, from any replica, the worst first. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { ToldAlert } from '../../src/observe/history-rows.js';
-import { assignmentOf } from '../../src/pool/assignment.js';
 import { describeEngines } from '../support/engines.js';
+import { holdGhosts } from '../support/held-removals.js';
 import { looked } from '../support/looking.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { until } from '../support/until.js';
 
-const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h' };
+const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', AUDIT_INTERVAL: 'off' };
 
 describeEngines('alerts', (engine) => {
   let clock: SkippingClock;
@@ -105,22 +105,7 @@ describeEngines('alerts', (engine) => {
 
   it('tell that the removal brake holds pods', async () => {
     const router = await start();
-    const { context } = router;
-    const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
-    await context.pools.register(
-      '',
-      ghosts.map((name) => ({
-        name,
-        uid: '',
-        pool: 'pool:basic' as const,
-        suspended: '' as const,
-        mustReport: false,
-        metadata: '{}',
-      })),
-      assignmentOf(context.settings.tiers),
-    );
-    context.leadership.nudge();
-    await until(async () => (await context.pools.removals()).held.length === 5, 'they are held');
+    await holdGhosts(router);
     await looked(router);
     expect(await alerts(router)).toEqual([
       expect.objectContaining({
@@ -161,6 +146,31 @@ describeEngines('alerts', (engine) => {
       await looked(router);
       return !(await names(router)).includes('calls.sweeps_stalled');
     }, 'it is swept again');
+  });
+
+  it('tell that an audit has found what must never be, and no longer when it is gone', async () => {
+    const router = await start({ AUDIT_INTERVAL: '100ms' });
+    await engine.redis.sadd('voice:pool:gold:assigned', 'ghost-1', 'ghost-2');
+    const found = (count: number) =>
+      until(
+        () =>
+          router.context.leadership.loops.find(({ name }) => name === 'audit')?.counts.violations === count,
+        `an audit has found ${count}`,
+      );
+    await found(2);
+    await looked(router);
+    expect(await alerts(router)).toEqual([
+      expect.objectContaining({
+        name: 'calls.invariant_violations',
+        severity: 'critical',
+        summary: expect.stringContaining('2 contradictions'),
+        runbook: 'docs/runbook.md#smartrouterinvariantviolations',
+      }),
+    ]);
+    await engine.redis.srem('voice:pool:gold:assigned', 'ghost-1', 'ghost-2');
+    await found(0);
+    await lasted(router, 121_000);
+    expect(await names(router)).toEqual([]);
   });
 
   it('tell of records too: a database that is not there', async () => {

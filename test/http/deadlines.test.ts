@@ -41,6 +41,7 @@ describeEngines('deadlines', (engine) => {
       timed(router.get('/calls')),
       timed(router.get('/calls/known')),
       timed(router.get('/removals')),
+      timed(router.get('/audit')),
       timed(router.post('/removals/confirm', {})),
       timed(router.get('/tiers')),
       timed(router.put('/tiers', { gold: 1 })),

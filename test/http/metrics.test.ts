@@ -19,12 +19,14 @@ const fromTheSeeds = {
   smart_router_zombies_recovered_total: [],
 };
 const ours = {
+  smart_router_requests_shed_total: ['kind'],
   smart_router_allocate_duration_seconds: ['status'],
   smart_router_no_pods_total: ['chain'],
   smart_router_pool_unmet_demand_total: ['tier'],
   smart_router_pool_capacity_calls: ['tier'],
   smart_router_pool_active_calls: ['tier'],
   smart_router_removals_held: [],
+  smart_router_invariant_violations: [],
   smart_router_calls_lost_total: ['reason'],
   smart_router_reported_calls_total: ['outcome'],
   smart_router_store_duration_seconds: ['operation'],

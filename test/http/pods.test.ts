@@ -9,7 +9,7 @@ const iso = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 describeEngines('pods over HTTP', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
-    router = await startTestRouter(engine.url);
+    router = await startTestRouter(engine.url, { AUDIT_INTERVAL: '200ms' });
   });
   afterEach(() => router.stop());
 
@@ -100,7 +100,7 @@ describeEngines('pods over HTTP', (engine) => {
       is_leader: true,
       leader: 'router-under-test',
       election: { lock: 'none: the election is off', last_error: null },
-      loops: ['reconcile', 'sweep', 'settings', 'history'].map((name) => ({
+      loops: ['reconcile', 'sweep', 'audit', 'settings', 'history'].map((name) => ({
         name,
         running: true,
         rounds: expect.any(Number),

@@ -1,32 +1,12 @@
 /** The removal brake over HTTP: what it holds, and an operator's word that it is gone. */
 import { afterEach, expect, it } from 'vitest';
-import { assignmentOf } from '../../src/pool/assignment.js';
 import { describeEngines } from '../support/engines.js';
+import { ghosts, holdGhosts } from '../support/held-removals.js';
 import { dump, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 // No round but those that somebody asks for: two more lists would remove the pods without anybody's word.
 const quiet = { RECONCILE_INTERVAL: '1h', CLEANUP_INTERVAL: '20m' };
-const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
-
-/** Pods that the store knows and STATIC_PODS does not: the next list misses more than half of all. */
-async function holdGhosts({ context }: TestRouter): Promise<void> {
-  const { tiers } = context.settings;
-  await context.pools.register(
-    '',
-    ghosts.map((name) => ({
-      name,
-      uid: '',
-      pool: 'pool:basic' as const,
-      suspended: '' as const,
-      mustReport: false,
-      metadata: '{}',
-    })),
-    assignmentOf(tiers),
-  );
-  context.leadership.nudge();
-  await until(async () => (await context.pools.removals()).held.length === ghosts.length, 'they are held');
-}
 
 describeEngines('removals', (engine) => {
   let router: TestRouter;

@@ -41,6 +41,21 @@ it('three crashes within ten minutes are told, two are not, nor those of a term 
   expect(holding(watch, 13 * minute)).toEqual([]);
 });
 
+it('what the last audit found is told until an audit finds nothing, and not by a replica that does not audit', () => {
+  const watch = new CallWatch(new Map());
+  const audit = (violations: number) => ({ ...loop(0, 'one'), name: 'audit', counts: { violations } });
+  watch.look(look({ loops: [{ ...audit(0), counts: {} }] }), 0);
+  expect(holding(watch, 0)).toEqual([]);
+  watch.look(look({ loops: [audit(1)] }), minute);
+  expect(holding(watch, minute)).toEqual(['calls.invariant_violations']);
+  watch.look(look({ isStoreUp: false, loops: [audit(1)] }), 2 * minute);
+  expect(holding(watch, 2 * minute)).toContain('calls.invariant_violations');
+  watch.look(look({ loops: [audit(0)] }), 3 * minute);
+  expect(holding(watch, 3 * minute)).toEqual([]);
+  watch.look(look({ loops: [] }), 4 * minute);
+  expect(holding(watch, 4 * minute)).toEqual([]);
+});
+
 it('a sweep is stalled when no round has ended for longer than it may, and nobody says so without the store', () => {
   const watch = new CallWatch(new Map([['sweep', 2 * minute]]));
   watch.look(look({ loops: [loop(0, 'one')] }), 0);
@@ -92,7 +107,7 @@ it('every condition has a page in the runbook', () => {
   const watch = new CallWatch(new Map());
   watch.look(look(), 0);
   const pages = watch.conditions(0).map(({ runbook }) => runbook.split('#') as [string, string]);
-  expect(pages).toHaveLength(6);
+  expect(pages).toHaveLength(7);
   for (const [file, anchor] of pages) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
     expect(

@@ -1,5 +1,6 @@
 /** Following the changes of the pods through whatever ends a watch. Spec 3, watch. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
 import { type ClusterPod, type PodChange, VersionExpired } from '../../src/cluster/pods.js';
 import { Watcher } from '../../src/pool/watcher.js';
 import { SupervisedLoop } from '../../src/supervised-loop.js';
@@ -234,6 +235,40 @@ describeEngines('the watcher', (engine) => {
     stop.abort();
     expect(await round).toEqual({ changes: 0 });
     expect(leader.clock.sleepsMs).toEqual([]);
+  });
+
+  it('of what comes at once only the last word about a pod counts: its successor keeps its call', async () => {
+    const { clock, placer, store } = leader;
+    const startedAt = new Date(0).toISOString();
+    watches.next('end', change('11', 'a', { uid: 'old' }));
+    watcher.listed('10');
+    await run();
+    await store.allocate('given in the silence', ['pool:basic']);
+    watches.next(
+      'end',
+      change('12', 'a', { uid: 'old', state: 'gone' }),
+      change('13', 'a', { uid: 'new', state: 'not_ready' }),
+      change('14', 'b'),
+      change('15', 'a', { uid: 'new', startedAt }),
+    );
+    watcher = new Watcher({
+      watch: watches.watch.bind(watches),
+      placer,
+      // What has been read from a socket is there within a moment; a clock that stands still has none.
+      clock: { ...systemClock, monotonic: () => clock.monotonic() },
+      log: silentLog,
+      relist: () => {},
+    });
+    watcher.listed('11');
+    stop = new AbortController();
+    void watcher.runOnce(store.epoch, stop.signal);
+    await until(
+      async () => (await engine.redis.hget('voice:pod:a', 'uid')) === 'new',
+      'the new one is known',
+    );
+    expect(leader.lost).toEqual([]);
+    expect(await store.calls.call('given in the silence')).toMatchObject({ podName: 'a' });
+    expect(await known()).toEqual(['a', 'b']);
   });
 
   it('nothing that comes after an abort is written', async () => {

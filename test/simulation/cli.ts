@@ -2,9 +2,12 @@
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import type { Fault } from './faults.js';
+import { type Fault, kinds } from './faults.js';
 import { shrink } from './shrink.js';
 import { type Outcome, simulate } from './simulate.js';
+
+/** Each seed has a Valkey of its own, whose memory comes back late: ten thousand in one thread would fill the machine. */
+const seedsPerWorker = 500;
 
 const usage = `Usage: npm run simulate -- [options]
 
@@ -26,6 +29,18 @@ function numberOf(name: string, text: string | undefined, fallback: number): num
   if (text === undefined) return fallback;
   if (!/^\d{1,9}$/.test(text)) wrong(`--${name} must be a whole number, not ${JSON.stringify(text)}`);
   return Number(text);
+}
+
+function faultsIn(text: string | undefined): Fault[] | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const faults = JSON.parse(text) as Fault[];
+    for (const { kind, place, atMs, forMs } of faults)
+      if (!kinds[kind] || ![place, atMs, forMs].every(Number.isSafeInteger)) throw new Error(kind);
+    return faults;
+  } catch {
+    return wrong('--faults must be a list as --shrink prints it: [{"kind", "place", "atMs", "forMs"}...]');
+  }
 }
 
 async function one(seed: number, faults: Fault[] | undefined, json: boolean): Promise<number> {
@@ -50,14 +65,22 @@ async function many(from: number, count: number, jobs: number, json: boolean): P
   let next = from;
   await Promise.all(
     Array.from({ length: Math.min(jobs, count) }, () => {
-      const worker = new Worker(new URL(import.meta.url), { workerData: 'seeds' });
+      let worker: Worker;
+      let seedsLeft = 0;
       return new Promise<void>((resolve, reject) => {
         const give = () => {
-          if (next < from + count) worker.postMessage(next++);
-          else void worker.terminate().then(() => resolve());
+          if (next >= from + count) return void worker.terminate().then(() => resolve());
+          if (seedsLeft === 0) {
+            void worker?.terminate();
+            worker = new Worker(new URL(import.meta.url), { workerData: 'seeds' });
+            worker.on('error', reject);
+            worker.on('message', take);
+            seedsLeft = seedsPerWorker;
+          }
+          seedsLeft -= 1;
+          worker.postMessage(next++);
         };
-        worker.on('error', reject);
-        worker.on('message', (outcome: Omit<Outcome, 'trace'>) => {
+        const take = (outcome: Omit<Outcome, 'trace'>) => {
           totals.seeds += 1;
           totals.calls += outcome.calls;
           totals.faults += outcome.faults;
@@ -70,7 +93,7 @@ async function many(from: number, count: number, jobs: number, json: boolean): P
           }
           progress(totals.seeds, count, totals.failed);
           give();
-        });
+        };
         give();
       });
     }),
@@ -93,7 +116,12 @@ function report({ seed, violations }: Omit<Outcome, 'trace'>): void {
 }
 
 function progress(done: number, all: number, failed: number): void {
-  if (!process.stderr.isTTY) return;
+  if (!process.stderr.isTTY) {
+    // In a log: twenty lines, however many seeds.
+    if (Math.floor((done / all) * 20) > Math.floor(((done - 1) / all) * 20))
+      process.stderr.write(`${done}/${all}${failed > 0 ? `, ${failed} failed` : ''}\n`);
+    return;
+  }
   const width = 30;
   const full = Math.round((done / all) * width);
   process.stderr.write(
@@ -135,8 +163,7 @@ async function main(): Promise<number> {
       );
       return 1;
     }
-    const faults = text('faults');
-    return one(seed, faults === undefined ? undefined : (JSON.parse(faults) as Fault[]), json);
+    return one(seed, faultsIn(text('faults')), json);
   }
   return many(
     numberOf('from', text('from'), 1),

@@ -21,15 +21,27 @@ export interface ApiTrouble {
   slow: number;
   slowMs: number;
   isDown: boolean;
+  /** Watches stand, and nothing comes through them until it is over. */
+  isSilent: boolean;
+  /** Lists come from a cache that is so far behind. */
+  staleMs: number;
 }
-export const noApiTrouble: ApiTrouble = { failure: 0, loss: 0, slow: 0, slowMs: 0, isDown: false };
+export const noApiTrouble: ApiTrouble = {
+  failure: 0,
+  loss: 0,
+  slow: 0,
+  slowMs: 0,
+  isDown: false,
+  isSilent: false,
+  staleMs: 0,
+};
 
 /** How many changes a watch can go back. */
 const keptChanges = 50;
 const requestTimeoutMs = 10_000;
 
 export class Cluster {
-  trouble: ApiTrouble = noApiTrouble;
+  #trouble: ApiTrouble = noApiTrouble;
   readonly #pods = new Map<string, ClusterPod>();
   #changes: { version: number; pod: ClusterPod }[] = [];
   #version = 1;
@@ -38,6 +50,15 @@ export class Cluster {
   readonly #watchers = new Set<() => void>();
   /** Watches go on from here; older ones are told to list again. */
   #forgottenUpTo = 0;
+
+  get trouble(): ApiTrouble {
+    return this.#trouble;
+  }
+
+  set trouble(trouble: ApiTrouble) {
+    this.#trouble = trouble;
+    this.#ring();
+  }
 
   get pods(): ClusterPod[] {
     return [...this.#pods.values()];
@@ -157,8 +178,13 @@ export class Cluster {
         throw new Error('read ECONNRESET');
       }
       if (at < this.#forgottenUpTo) throw new VersionExpired('too old resource version');
-      for (const change of this.#changes.filter((one) => one.version > at)) {
-        await process.clock.sleep(1 + dice.next() * 5, signal);
+      if (this.trouble.isSilent) {
+        await this.#bell(process, signal);
+        continue;
+      }
+      const changes = this.#changes.filter((one) => one.version > at);
+      if (changes.length > 0) await process.clock.sleep(1 + dice.next() * 5, signal);
+      for (const change of changes) {
         at = change.version;
         yield { version: String(at), pod: change.pod };
       }

@@ -169,6 +169,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   'the cluster answers with errors': { places: 'one', longestMs: 60_000, begin: onApi({ failure: 0.5 }) },
   'answers of the cluster are lost': { places: 'one', longestMs: 60_000, begin: onApi({ loss: 0.4 }) },
   'the cluster answers late': { places: 'one', longestMs: 60_000, begin: onApi({ slow: 0.6, slowMs: 9000 }) },
+  'the cluster falls silent': { places: 'one', longestMs: 60_000, begin: onApi({ isSilent: true }) },
   'watches end': { places: 'one', longestMs: 1000, begin: once((world) => world.cluster.cutWatches()) },
   'watches are too old': { places: 'one', longestMs: 1000, begin: once((world) => world.cluster.compact()) },
   'a pod is lost': {
@@ -255,12 +256,9 @@ export function schedule(dice: Dice, durationMs: number, count: number): Fault[]
   const faults = Array.from({ length: count }, (): Fault => {
     const kind = dice.pick(names);
     const { places, longestMs } = kinds[kind] as Kind;
-    return {
-      kind,
-      place: places === 'one' ? -1 : Math.floor(dice.next() * placesOf[places]),
-      atMs: Math.floor(dice.next() * durationMs),
-      forMs: Math.floor(dice.next() * longestMs),
-    };
+    const place = places === 'one' ? -1 : Math.floor(dice.next() * placesOf[places]);
+    const atMs = Math.floor(dice.next() * durationMs);
+    return { kind, place, atMs, forMs: Math.min(Math.floor(dice.next() * longestMs), durationMs - atMs) };
   });
   return faults.sort((a, b) => a.atMs - b.atMs);
 }

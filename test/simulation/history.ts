@@ -22,12 +22,19 @@ export interface KnownCall {
   isExcused: boolean;
 }
 
+/** How long after it was sent an undrain may still be tried again. */
+const undrainLateMs = 20_000;
+
 export class History {
   readonly violations: string[] = [];
   readonly #calls = new Map<string, KnownCall>();
+  /** Those that are not over: a long run has few at a time, and many in all. */
+  readonly #live = new Set<KnownCall>();
   readonly #drained = new Map<string, number>();
+  readonly #undrainedAtMs = new Map<string, number>();
   readonly #trace: string[] = [];
   #highestFence = 0;
+  #lossAtMs = Number.NEGATIVE_INFINITY;
   allocated = 0;
   refused = 0;
   failed = 0;
@@ -57,7 +64,7 @@ export class History {
   }
 
   get live(): KnownCall[] {
-    return [...this.#calls.values()].filter((call) => !call.isOver);
+    return [...this.#live];
   }
 
   /** What may be relied upon when a request is sent. */
@@ -106,23 +113,28 @@ export class History {
       if (drainedAtMs !== undefined && before.atMs > drainedAtMs)
         this.violated(`${pod} was given to ${sid} although its drain had been answered`);
     }
-    this.#highestFence = Math.max(this.#highestFence, fence);
+    // Asked for before the store lost writes: this may be one of those.
+    const isExcused = before.atMs <= this.#lossAtMs;
+    if (!isExcused) this.#highestFence = Math.max(this.#highestFence, fence);
     const call: KnownCall = {
       ...{ sid, pod, uid, pool, fence, leaseUntilMs },
-      ...{ givenAtMs: before.atMs, isConnected: false, isOver: false, isExcused: false },
+      ...{ givenAtMs: before.atMs, isConnected: false, isOver: false, isExcused },
     };
     if (known && known.fence > fence) return known;
     if (known?.fence === fence) {
       known.leaseUntilMs = Math.max(known.leaseUntilMs, leaseUntilMs);
       return known;
     }
+    if (known) this.#live.delete(known);
     this.#calls.set(sid, call);
+    this.#live.add(call);
     return call;
   }
 
   over(call: KnownCall | undefined, why: string): void {
     if (!call || call.isOver) return;
     call.isOver = true;
+    this.#live.delete(call);
     this.note(`over ${call.sid} on ${call.pod}: ${why}`);
   }
 
@@ -131,12 +143,16 @@ export class History {
     if (call && !call.isOver) call.leaseUntilMs = Math.max(call.leaseUntilMs, sentStoreMs + ttlMs);
   }
 
-  drained(pod: string, uid: string): void {
+  drained(pod: string, uid: string, sentAtMs = this.nowMs()): void {
     this.note(`drained ${pod}`);
+    // The store may have lost it, and an undrain that is still on its way may come after it.
+    if (sentAtMs <= this.#lossAtMs) return;
+    if (this.nowMs() < (this.#undrainedAtMs.get(pod) ?? Number.NEGATIVE_INFINITY) + undrainLateMs) return;
     this.#drained.set(`${pod} ${uid}`, this.nowMs());
   }
 
   undrained(pod: string): void {
+    this.#undrainedAtMs.set(pod, this.nowMs());
     for (const key of [...this.#drained.keys()]) if (key.startsWith(`${pod} `)) this.#drained.delete(key);
   }
 
@@ -144,6 +160,7 @@ export class History {
   excuse(isClockBehind = false): void {
     for (const call of this.#calls.values()) call.isExcused = true;
     this.#drained.clear();
+    this.#lossAtMs = this.nowMs();
     if (isClockBehind) this.#highestFence = 0;
   }
 }

@@ -4,14 +4,17 @@
  */
 import { createHash } from 'node:crypto';
 import { Dice } from '../../src/demo/dice.js';
+import { checkHealed, checkKeys } from './checks.js';
 import { type Fault, plan, schedule } from './faults.js';
 import { cleanupIntervalMs, reconcileIntervalMs, times } from './router.js';
 import { World } from './world.js';
 
-const faultyMs = 10 * 60_000;
+const faultyMs = 5 * 60_000;
+/** What a fault has begun at the last moment is over. */
+const restMs = 5000;
 /** After the last fault: a lease, two sweeps, a reconcile, and an election. */
 export const healMs = times.leaseTtlMs + 2 * cleanupIntervalMs + reconcileIntervalMs + 30_000;
-const checkEveryMs = 15_000;
+const checkEveryMs = 30_000;
 
 export interface Outcome {
   seed: number;
@@ -51,15 +54,15 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
   const run = async (untilMs: number) => {
     while (world.time.nowMs < untilMs && !isOver()) {
       await world.time.runUntil(Math.min(untilMs, world.time.nowMs + checkEveryMs));
-      if (world.store.isUp) await world.checkStore();
+      checkKeys(world);
     }
   };
-  await run(startMs + faultyMs + 200_000);
+  await run(startMs + faultyMs + restMs);
   if (!isOver()) {
     world.heal();
     await run(world.time.nowMs + healMs);
   }
-  if (!isOver()) await world.checkHealed();
+  if (!isOver()) checkHealed(world);
   world.store.end();
   const { violations, allocated, refused, failed, trace } = world.history;
   return {

@@ -5,9 +5,10 @@
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter } from 'node:events';
-import type { Client, ScriptName } from '../../src/calls/store/connection.js';
+import type { Client } from '../../src/calls/store/connection.js';
 import { scripts } from '../../src/calls/store/scripts.generated.js';
 import type { Dice } from '../../src/demo/dice.js';
+import { type BrokenScript, brokenText } from '../support/broken-scripts.js';
 import { type Reply, ReplyError } from './protocol.js';
 import type { Process, VirtualTime } from './time.js';
 import { type Snapshot, type VirtualConnection, VirtualValkey } from './valkey.js';
@@ -84,10 +85,9 @@ export class Store {
   }
 
   /** From now on this script is another one, whoever runs it. */
-  breakScript(name: ScriptName, find: string, replace: string): void {
-    const text = scripts[name];
-    if (!text.includes(find)) throw new Error(`${name} has no ${JSON.stringify(find)}`);
-    const broken = text.replace(find, () => replace);
+  breakScript(control: BrokenScript): void {
+    const text = scripts[control.script];
+    const broken = brokenText(control);
     this.#broken.set(text, broken);
     this.#broken.set(createHash('sha1').update(text).digest('hex'), broken);
   }

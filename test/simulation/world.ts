@@ -7,10 +7,10 @@
 import type { CallRouter } from '../../src/calls/router.js';
 import { Dice } from '../../src/demo/dice.js';
 import { AppError } from '../../src/errors.js';
-import { type Keyspace, readKeyspace, violations } from '../support/invariants.js';
+import { checkKeys } from './checks.js';
 import { Cluster } from './cluster.js';
 import { History, type KnownCall } from './history.js';
-import { prefix, SimulatedRouter, times } from './router.js';
+import { SimulatedRouter, times } from './router.js';
 import { Store } from './store.js';
 import { Process, VirtualTime } from './time.js';
 
@@ -20,13 +20,20 @@ const podCount = 6;
 const patienceMs = 5000;
 /** As our own client does it: a little earlier each time, and a failed one is repeated soon. */
 const reportEveryMs = 10_000;
+/** A third of the agents. */
+const hasClient = (name: string) => !/[25]$/.test(name);
+const renewEveryMs = 30_000;
+/** Between two looks at all keys: often enough to see what the next sweep would have mended. */
+const commandsPerLook = 30;
 
 export interface Agent {
   name: string;
   uid: string;
   isAlive: boolean;
-  /** It neither reports nor releases. */
+  /** It neither reports nor renews nor releases. */
   isSilent: boolean;
+  /** With our client it reports; without, it renews its calls one by one, and knows nothing of what others think. */
+  reports: boolean;
   serving: Map<string, KnownCall>;
   /** The router's time, as the last answer told it. */
   told?: { atMs: number; heardMs: number };
@@ -78,7 +85,11 @@ export class World {
     for (let i = 0; i < podCount; i += 1) world.bearPod(`agent-${i}`);
     for (let i = 0; i < routerCount; i += 1) world.startRouter(i);
     world.#nextCall();
+    world.#nextDrain();
     world.#watchLeaders();
+    world.store.onCommand = () => {
+      if (world.store.commands % commandsPerLook === 0) checkKeys(world);
+    };
     return world;
   }
 
@@ -170,14 +181,15 @@ export class World {
   bearPod(name: string): void {
     this.#births += 1;
     const uid = `uid-${this.#births}`;
-    const agent: Agent = { name, uid, isAlive: true, isSilent: false, serving: new Map() };
+    const reports = hasClient(name);
+    const agent: Agent = { name, uid, isAlive: true, isSilent: false, reports, serving: new Map() };
     this.agents.set(name, agent);
     const born = { name, uid, restarts: 0, startedAt: this.#iso() };
     this.cluster.put({ ...born, state: 'not_ready' });
     this.time.after(2000, () => {
       if (this.agents.get(name) === agent && agent.isAlive) this.cluster.put({ ...born, state: 'ready' });
     });
-    this.#reportLater(agent);
+    if (reports) this.#reportLater(agent);
   }
 
   /** The process is gone, and so are its calls; the cluster notices a moment later and puts another one there. */
@@ -230,10 +242,25 @@ export class World {
     this.losePod(name);
   }
 
+  /** Operators do that all day, for a moment each. */
+  #nextDrain(): void {
+    this.time.after(this.#traffic.next() * 80_000, () => {
+      if (!this.isTaking) return;
+      const name = this.#traffic.pick([...this.agents.keys()]);
+      void this.drain(name);
+      this.time.after(this.#traffic.next() * 15_000, () => void this.undrain(name));
+      this.#nextDrain();
+    });
+  }
+
   async drain(name: string): Promise<void> {
     const uid = this.agents.get(name)?.uid ?? '';
+    const { atMs } = this.history.before();
     await this.askAny((calls) => calls.drain(name, 0))
-      .then(() => this.history.drained(name, uid))
+      .then(() => {
+        this.history.drained(name, uid, atMs);
+        checkKeys(this);
+      })
       .catch(() => undefined);
   }
 
@@ -328,10 +355,26 @@ export class World {
     }
     agent.serving.set(sid, call);
     call.isConnected = true;
-    await this.#wait(this.#options.holdMs * (0.1 - Math.log(1 - this.#traffic.next())));
-    if (!agent.isAlive || agent.serving.get(sid) !== call) return;
+    const endMs = this.time.nowMs + this.#options.holdMs * (0.1 - Math.log(1 - this.#traffic.next()));
+    while (this.time.nowMs < endMs) {
+      await this.#wait(Math.min(endMs - this.time.nowMs, renewEveryMs));
+      if (!agent.isAlive || agent.serving.get(sid) !== call) return;
+      if (!agent.reports && !agent.isSilent) void this.#renew(call);
+    }
     this.#hangUp(agent, sid, 'it ended');
-    if (!agent.isSilent) await this.#release(call);
+    if (agent.isSilent) return;
+    await this.#release(call);
+    // Somebody says it a second time, much later; and some are called again under the same name.
+    if (this.#traffic.next() < 0.1)
+      this.time.after(this.#traffic.next() * 60_000, () => void this.#release(call));
+    if (this.isTaking && this.#traffic.next() < 0.1) void this.#call(sid);
+  }
+
+  async #renew(call: KnownCall): Promise<void> {
+    const sentMs = this.store.nowMs;
+    await this.askAny((calls) => calls.renew(call.sid, call.fence))
+      .then(() => this.history.renewed(call.sid, sentMs, times.leaseTtlMs))
+      .catch(() => undefined);
   }
 
   async #release(call: KnownCall): Promise<void> {
@@ -362,45 +405,5 @@ export class World {
     this.time.after(60_000, () => {
       this.isTaking = false;
     });
-  }
-
-  /** One leads, every call that is spoken is known and nothing else, every pod can be had. */
-  async checkHealed(): Promise<void> {
-    const { history } = this;
-    const leaders = this.running.filter(({ manager }) => manager.isLeader);
-    if (leaders.length !== 1) history.violated(`${leaders.length} lead after everything was healed`);
-    await this.checkStore();
-    const { keys } = await this.keyspace();
-    const spoken = [...this.agents.values()].flatMap(({ name, serving }) =>
-      [...serving.keys()].map((sid) => `${sid} on ${name}`),
-    );
-    const known = [...keys].flatMap(([key, { items }]) =>
-      key.startsWith('pod:calls:')
-        ? items.filter((_, i) => i % 2 === 0).map((sid) => `${sid} on ${key.slice(10)}`)
-        : [],
-    );
-    for (const one of spoken) if (!known.includes(one)) history.violated(`${one} is spoken and not known`);
-    for (const one of known)
-      if (!spoken.includes(one)) history.violated(`${one} is known and not spoken: a leak`);
-    const free = [...keys].flatMap(([key, { type, items }]) =>
-      key.endsWith(':available') ? (type === 'zset' ? items.filter((_, i) => i % 2 === 0) : items) : [],
-    );
-    for (const { name, serving } of this.agents.values())
-      if (serving.size === 0 && !free.includes(name)) history.violated(`${name} is free and cannot be had`);
-  }
-
-  // --- Checks ---
-
-  async keyspace(): Promise<Keyspace> {
-    const redis = {
-      eval: async (script: string, ...args: (string | number)[]) => this.store.admin('EVAL', script, ...args),
-    };
-    return readKeyspace(redis as never, prefix);
-  }
-
-  /** What the keys say about each other, at this moment. */
-  async checkStore(settled = false): Promise<void> {
-    for (const problem of violations(await this.keyspace(), { prefix, settled }))
-      this.history.violated(problem);
   }
 }

@@ -32,28 +32,45 @@ interface Link {
   client: Socket;
   server: Socket;
   stranded: boolean;
-  held: (() => void)[];
+  held: [to: Socket, chunk: Buffer][];
+  /** Chunks on their slow way, oldest first; what comes after them waits behind them, however fast it could be. */
+  late: Map<Socket, Buffer[]>;
 }
 
 /** Ends with the test that starts it. */
 export async function tcpProxy(targetPort: number): Promise<TcpProxy> {
+  const proxy = await openTcpProxy(targetPort);
+  onTestFinished(() => proxy.close());
+  return proxy;
+}
+
+/** For programs beside the tests: ends when it is told to. */
+export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { close(): void }> {
   const links = new Set<Link>();
   let mode: Mode = 'pass';
   let delayMs = 0;
 
-  const forward = (link: Link, to: Socket, chunk: Buffer) => {
-    const write = () => {
-      if (!to.destroyed) to.write(chunk);
+  const send = (link: Link, to: Socket, chunk: Buffer) => {
+    const late = link.late.get(to) ?? [];
+    link.late.set(to, late);
+    const write = (next: Buffer) => {
+      if (!to.destroyed) to.write(next);
     };
-    if (link.stranded || mode === 'stuck') link.held.push(write);
+    if (delayMs === 0 && late.length === 0) return write(chunk);
+    late.push(chunk);
+    // Each timer sends the oldest one, so that bytes never overtake each other, whichever timer is first.
+    setTimeout(() => write(late.shift() as Buffer), delayMs);
+  };
+
+  const forward = (link: Link, to: Socket, chunk: Buffer) => {
+    if (link.stranded || mode === 'stuck') link.held.push([to, chunk]);
     else if (mode === 'lose replies' && to === link.client) return;
-    else if (delayMs > 0) setTimeout(write, delayMs);
-    else write();
+    else send(link, to, chunk);
   };
 
   const accept = (client: Socket) => {
     const server = tcpConnect({ port: targetPort, host: '127.0.0.1' });
-    const link: Link = { client, server, stranded: false, held: [] };
+    const link: Link = { client, server, stranded: false, held: [], late: new Map() };
     links.add(link);
     for (const [from, to] of [
       [client, server],
@@ -81,19 +98,20 @@ export async function tcpProxy(targetPort: number): Promise<TcpProxy> {
   let listener = await listen(accept, 0);
   const address = listener.address();
   const port = typeof address === 'object' && address !== null ? address.port : 0;
-  onTestFinished(() => {
-    resetAll();
-    listener.close();
-  });
   return {
     port,
+    close() {
+      resetAll();
+      listener.close();
+    },
     get connections() {
       return links.size;
     },
     pass() {
       mode = 'pass';
       delayMs = 0;
-      for (const link of links) if (!link.stranded) for (const write of link.held.splice(0)) write();
+      for (const link of links)
+        if (!link.stranded) for (const [to, chunk] of link.held.splice(0)) send(link, to, chunk);
     },
     blackHole() {
       mode = 'stuck';

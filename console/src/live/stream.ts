@@ -88,9 +88,16 @@ async function read(response: Response, line: AbortController, heard: (events: R
   }
 }
 
+/** What is no event is passed over: a stream that broke at it would break at it again after every new beginning. */
 function parse(block: string): RouterEvent[] {
   const data = block.split('\n').find((one) => one.startsWith('data: '));
-  return data === undefined ? [] : [JSON.parse(data.slice(6)) as RouterEvent];
+  if (data === undefined) return [];
+  try {
+    const event = JSON.parse(data.slice(6)) as RouterEvent | null;
+    return typeof event?.id === 'string' && typeof event.type === 'string' ? [event] : [];
+  } catch {
+    return [];
+  }
 }
 
 async function pause(ms: number, over: AbortSignal, waiting: Waiting): Promise<void> {

@@ -39,6 +39,9 @@ const shas = Object.fromEntries(
 const notNow =
   /(?:^|: )(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
 
+/** Between the end of a client that nobody has closed and its next life. */
+const revivalMs = 250;
+
 export class StoreConnection {
   readonly keyPrefix: string;
   readonly #client: Client;
@@ -68,6 +71,15 @@ export class StoreConnection {
       );
     });
     this.#client.on('close', () => this.#setState(false));
+    // A Sentinel's word of a failover that comes while the client asks for the master ends the client for good.
+    this.#client.on('end', () => {
+      if (!this.#closed) options.clock.after(revivalMs, () => this.#connect());
+    });
+    this.#connect();
+  }
+
+  #connect(): void {
+    if (this.#closed) return;
     this.#client.connect().catch((error: Error) => {
       this.#lastError = describeError(error);
     });

@@ -13,6 +13,8 @@ export interface Keys {
   dataVersion: string;
   /** Who leads, when the election has its lock in our store. */
   leader: string;
+  /** Every key of ours. */
+  pattern: string;
   callPattern: string;
   callPrefix: string;
   podMetadata: string;
@@ -20,6 +22,9 @@ export interface Keys {
   removalsHeld: string;
   removalsConfirmed: string;
   assigned(pool: PoolId): string;
+  available(pool: string): string;
+  /** Live calls of a pool by deadline. */
+  calls(pool: string): string;
 }
 
 export function keysOf(prefix: string): Keys {
@@ -33,6 +38,7 @@ export function keysOf(prefix: string): Keys {
     history: `${prefix}history`,
     dataVersion: `${prefix}data:version`,
     leader: `${prefix}leader`,
+    pattern: `${escapeGlob(prefix)}*`,
     callPattern: `${escapeGlob(prefix)}call:*`,
     callPrefix: `${prefix}call:`,
     podMetadata: `${prefix}pod:metadata`,
@@ -40,6 +46,8 @@ export function keysOf(prefix: string): Keys {
     removalsHeld: `${prefix}removals:held`,
     removalsConfirmed: `${prefix}removals:confirmed`,
     assigned: (pool) => `${prefix}${pool}:assigned`,
+    available: (pool) => `${prefix}${pool}:${pool.startsWith('merchant:') ? 'pods' : 'available'}`,
+    calls: (pool) => `${prefix}${pool}:calls`,
   };
 }
 

@@ -18,6 +18,8 @@ const pageTimeoutMs = 15_000;
 const mostPages = 2000;
 /** A list whose pages run out of date starts over; an API server that cannot keep one for a minute is broken. */
 const mostLists = 3;
+/** A message is a sentence; a line of a watch may have 16 MB. */
+const longestMessage = 500;
 
 export interface KubernetesSourceOptions {
   api: KubeApi;
@@ -30,12 +32,12 @@ export interface KubernetesSourceOptions {
 }
 
 interface PodListPage {
-  metadata?: { resourceVersion?: string; continue?: string };
+  metadata?: { resourceVersion?: unknown; continue?: unknown };
   items?: unknown[];
 }
 
 interface WatchEvent {
-  type?: string;
+  type?: unknown;
   object?: { metadata?: { resourceVersion?: unknown }; code?: unknown; message?: unknown };
 }
 
@@ -62,8 +64,8 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         if (pod) pods.push(pod);
       }
       // Later pages show the same moment as the first.
-      version ??= page.metadata?.resourceVersion;
-      next = page.metadata?.continue ?? '';
+      version ??= textOf(page.metadata?.resourceVersion);
+      next = textOf(page.metadata?.continue) ?? '';
       if (next === '') return { pods, version: version ?? '' };
       if (pages >= mostPages) throw new KubeError(`the list at ${path} has no end after ${pages} pages`);
     }
@@ -102,6 +104,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
   };
 }
 
+const textOf = (value: unknown) => (typeof value === 'string' ? value : undefined);
 const isExpired = (error: unknown) => error instanceof KubeError && error.status === 410;
 
 function parseEvent(line: string): WatchEvent {
@@ -117,10 +120,12 @@ function parseEvent(line: string): WatchEvent {
 function changeOf({ type, object }: WatchEvent, observe: (o: unknown) => ClusterPod | undefined): PodChange {
   if (type === 'ERROR') {
     const code = typeof object?.code === 'number' ? object.code : undefined;
-    throw new KubeError(`the watch ended with an error: ${String(object?.message ?? code)}`, code);
+    const said = textOf(object?.message)?.slice(0, longestMessage) ?? String(code);
+    throw new KubeError(`the watch ended with an error: ${said}`, code);
   }
   const version = object?.metadata?.resourceVersion;
-  if (typeof version !== 'string') throw new KubeError(`the watch sent an event without a version: ${type}`);
+  if (typeof version !== 'string')
+    throw new KubeError(`the watch sent an event without a version: ${textOf(type)?.slice(0, 100)}`);
   if (type === 'BOOKMARK') return { version };
   const pod = observe(object);
   if (!pod) return { version };

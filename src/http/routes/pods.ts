@@ -1,6 +1,6 @@
 /** What voice agents need of pods: report, drain, undrain, and a look at one. */
 import type { PodInfo } from '../../calls/store/replies.js';
-import { tierNameOf } from '../../calls/tiers.js';
+import { showValue, tierNameOf } from '../../calls/tiers.js';
 import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../durations.js';
 import { AppError } from '../../errors.js';
@@ -148,7 +148,7 @@ function parseWait(text: string | undefined): number {
   if (ms === undefined || ms > longestWaitMs) {
     throw new AppError(
       'invalid_request',
-      `wait must be a duration like 30s or 5m, at most 24h, got ${JSON.stringify(text)}`,
+      `wait must be a duration like 30s or 5m, at most 24h, got ${showValue(text)}`,
     );
   }
   return ms;

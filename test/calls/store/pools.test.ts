@@ -105,10 +105,12 @@ describeEngines('pools', (engine) => {
     expect(await engine.redis.keys('voice:merchant:acme*')).toEqual([]);
   });
 
-  it('a pool the store does not know gives nothing, and its pods move at the next registration', async () => {
-    await store.register(['a'], 'pool:deleted');
-    expect(await store.allocate('1', ['pool:deleted'])).toBeUndefined();
-    expect(await one(registration('a'))).toMatchObject({ outcome: 'moved', pool: 'pool:gold' });
+  it('a pool the store does not know gets no pod: one that has a place keeps it, a new one waits', async () => {
+    const deleted = (name: string) => one(registration(name, 'pool:deleted'));
+    expect(await deleted('a')).toMatchObject({ outcome: 'skipped', pool: '' });
+    expect(await engine.redis.keys('voice:*:a')).toEqual([]);
+    expect(await one(registration('a'))).toMatchObject({ outcome: 'new', pool: 'pool:gold' });
+    expect(await deleted('a')).toMatchObject({ outcome: 'known', pool: 'pool:gold' });
     expect(await engine.redis.exists('voice:pool:deleted:assigned')).toBe(0);
   });
 

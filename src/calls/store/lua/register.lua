@@ -22,17 +22,14 @@ local function choose()
 end
 
 local function answer(name, outcome, pool, lost)
-  table.insert(lost, 1, name)
-  table.insert(lost, 2, outcome)
-  table.insert(lost, 3, pool)
+  for i, value in ipairs({ name, outcome, pool }) do table.insert(lost, i, value) end
   return lost
 end
 
 local function register(pod)
   local name, lost, outcome = pod.name, {}, 'known'
   local current = pool_of(call('GET', P .. 'pod:tier:' .. name))
-  local known = call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts')
-  local uid, restarts = known[1], known[2]
+  local uid, restarts = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts'))
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
     restarts, outcome = false, 'replaced'
@@ -46,6 +43,9 @@ local function register(pod)
 
   local pool = pod.pool
   if pool == '' then pool = (kind_of(current) and current) or choose() end
+  -- A tier that this store does not have: all was lost, and the leader has not written the tiers yet.
+  if not kind_of(pool) and string.sub(pool, 1, 9) ~= 'merchant:' then pool = current end
+  if not pool then return answer(name, 'skipped', '', lost) end
   if not current then
     outcome = 'new'
   elseif pool ~= current then

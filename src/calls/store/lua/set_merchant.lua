@@ -3,6 +3,8 @@
 -- Result: {'ok'} | {'not_found'} (delete)
 --#include base
 local key = P .. 'merchant:config'
+-- Written by hand as something else: nothing in it can be read.
+if call('TYPE', key).ok ~= 'hash' then call('DEL', key) end
 if ARGV[3] == '' then
   if call('HDEL', key, ARGV[2]) == 0 then return { 'not_found' } end
 else

@@ -6,8 +6,9 @@
 -- Guarantee: no pool's keys ever have another type than `pools` says; refused as a whole or done as a whole.
 --#include base
 --#include settle
+--#include settings
 local key, text, mode = P .. 'tier:config', ARGV[2], ARGV[3]
-local stored, version = call('GET', key), tonumber(call('GET', P .. 'tier:version') or 0)
+local stored, version = text_at(key), tier_version()
 if mode == 'init' and stored then return { 'exists' } end
 if mode == 'apply' and stored ~= text then return { 'changed', version } end
 if mode == 'replace' and ARGV[4] ~= '' and tonumber(ARGV[4]) ~= version then return { 'changed', version } end
@@ -79,6 +80,7 @@ for _, step in ipairs(plan) do
 end
 if stored == text and changed == 0 then return { 'ok', version, 0 } end
 if stored ~= text then call('SET', key, text) end
-version = call('INCR', P .. 'tier:version')
+version = version + 1
+call('SET', P .. 'tier:version', digits(version))
 event('tiers_changed', 'version', version, 'by', ARGV[5], 'mode', mode)
 return { 'ok', version, changed }

@@ -2,7 +2,8 @@
 -- Result: {now, tier version, leader epoch, pods held by the removal brake, {pool, kind, assigned, can take a call, live calls}...}
 --#include base
 --#include pools
-local result = { now, tonumber(call('GET', P .. 'tier:version') or 0), call('GET', P .. 'leader:epoch') or '',
+--#include settings
+local result = { now, tier_version(), call('GET', P .. 'leader:epoch') or '',
   call('SCARD', P .. 'removals:held') }
 local flat = call('HGETALL', P .. 'pools')
 for i = 1, #flat, 2 do

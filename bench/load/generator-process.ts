@@ -1,0 +1,318 @@
+/**
+ * A process of its own that makes calls: they come by chance (Poisson), last by chance (exponential), and come whether
+ * or not those before them were answered. The time of an allocate begins when the call should have begun, so what
+ * waits in here, because a slow router keeps all connections busy, counts too: no omission in concert with the router.
+ */
+import { HttpConnection } from '../support/http-connection.js';
+import { percentile } from '../support/measure.js';
+import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
+
+/**
+ * As many as a proxy in front of a router keeps. They are open before anybody calls and stay so: hundreds of new ones at
+ * once overflow the queue of the listening socket, and what is measured then is how long TCP waits before it tries again.
+ */
+const mostConnections = 1000;
+/** Then a caller gives up; the router's own limit is the same. */
+const patienceMs = 2000;
+const windowMs = 50;
+
+interface Task {
+  path: string;
+  body: string;
+  /** When it was given to us: from then on its caller is patient. */
+  sinceMs: number;
+  done(status: string): void;
+  /** The answer that came after its caller had given up. */
+  late(status: string): void;
+}
+
+interface Sent {
+  connection: HttpConnection;
+  task: Task;
+  isGivenUp: boolean;
+}
+
+/** The connections, and who waits for one. */
+class Callers {
+  readonly #all = new Set<HttpConnection>();
+  readonly #free: HttpConnection[] = [];
+  readonly #waiting: Task[] = [];
+  /** In the order in which they were sent; without those that were given up. */
+  readonly #sent = new Set<Sent>();
+
+  private constructor(
+    readonly host: string,
+    readonly port: number,
+  ) {}
+
+  static async open(url: string): Promise<Callers> {
+    const { hostname, port } = new URL(url);
+    const callers = new Callers(hostname, Number(port));
+    while (callers.#all.size < mostConnections) {
+      const some = Array.from({ length: 50 }, () => callers.#connect());
+      await Promise.all(some.map(({ opened }) => opened));
+      callers.#free.push(...some);
+    }
+    return callers;
+  }
+
+  /** Sent, or waiting to be. */
+  get busy(): number {
+    return this.#sent.size + this.#waiting.length;
+  }
+
+  send(task: Task): void {
+    const connection = this.#take();
+    if (connection === undefined) this.#waiting.push(task);
+    else this.#sendOn(connection, task);
+  }
+
+  /** Ends what has waited too long, here or there. The connection is free again when its answer has come. */
+  giveUp(nowMs: number): void {
+    for (const sent of this.#sent) {
+      if (nowMs - sent.task.sinceMs < patienceMs) break;
+      sent.isGivenUp = true;
+      this.#sent.delete(sent);
+      sent.task.done('none');
+    }
+    while ((this.#waiting[0]?.sinceMs ?? nowMs) < nowMs - patienceMs) this.#waiting.shift()?.done('none');
+  }
+
+  /** Also of those that were given up: the router then gives their pods back by itself. */
+  close(): void {
+    for (const connection of this.#all) connection.close();
+  }
+
+  #take(): HttpConnection | undefined {
+    for (let free = this.#free.pop(); free !== undefined; free = this.#free.pop()) {
+      if (!free.isClosed) return free;
+      this.#all.delete(free);
+    }
+    return this.#all.size < mostConnections ? this.#connect() : undefined;
+  }
+
+  #connect(): HttpConnection {
+    const connection = new HttpConnection(this.host, this.port);
+    this.#all.add(connection);
+    return connection;
+  }
+
+  #sendOn(connection: HttpConnection, task: Task): void {
+    const sent: Sent = { connection, task, isGivenUp: false };
+    this.#sent.add(sent);
+    connection.post(task.path, task.body).then(
+      (status) => this.#end(sent, status),
+      () => this.#end(sent, 'broken'),
+    );
+  }
+
+  #end(sent: Sent, status: string): void {
+    this.#sent.delete(sent);
+    if (sent.connection.isClosed) this.#all.delete(sent.connection);
+    else this.#free.push(sent.connection);
+    if (sent.isGivenUp) sent.task.late(status);
+    else sent.task.done(status);
+    const connection = this.#waiting.length > 0 ? this.#take() : undefined;
+    const next = connection && this.#waiting.shift();
+    if (connection && next) this.#sendOn(connection, next);
+  }
+}
+
+/** Calls that have a pod, by the millisecond in which they end: thousands live at once, and few end at a look. */
+class LiveCalls {
+  readonly #ending = new Map<number, string[]>();
+  #nextMs = Math.floor(performance.now());
+  size = 0;
+
+  add(sid: string, endMs: number): void {
+    const at = Math.max(this.#nextMs, Math.ceil(endMs));
+    const sids = this.#ending.get(at);
+    if (sids === undefined) this.#ending.set(at, [sid]);
+    else sids.push(sid);
+    this.size += 1;
+  }
+
+  takeDue(nowMs: number): string[] {
+    const due: string[] = [];
+    for (; this.#nextMs <= nowMs; this.#nextMs++) {
+      due.push(...(this.#ending.get(this.#nextMs) ?? []));
+      this.#ending.delete(this.#nextMs);
+    }
+    this.size -= due.length;
+    return due;
+  }
+
+  takeOne(): string {
+    for (const [at, sids] of this.#ending) {
+      const sid = sids.pop();
+      if (sids.length === 0) this.#ending.delete(at);
+      if (sid === undefined) continue;
+      this.size -= 1;
+      return sid;
+    }
+    throw new Error('no call lives');
+  }
+}
+
+/** What is known of one phase; arrivals of its warm-up are not told. */
+class Tally {
+  readonly times: number[] = [];
+  readonly late: number[] = [];
+  readonly windows: { times: number[]; missed: number }[] = [];
+  readonly counts = { offered: 0, allocated: 0, shed: 0, failed: 0, unanswered: 0 };
+  generatorCpu = 0;
+
+  arrived(lateMs: number): void {
+    this.counts.offered += 1;
+    this.late.push(lateMs);
+  }
+
+  answered(status: string, ms: number, sinceStartMs: number): void {
+    const { counts } = this;
+    const window = this.#window(Math.floor(sinceStartMs / windowMs));
+    if (status === '200') {
+      counts.allocated += 1;
+      this.times.push(ms);
+      window.times.push(ms);
+      return;
+    }
+    window.missed += 1;
+    if (status === '503') counts.shed += 1;
+    else if (status === 'none') counts.unanswered += 1;
+    else counts.failed += 1;
+  }
+
+  result(): PhaseResult {
+    const { times } = this;
+    return {
+      ...this.counts,
+      p50Ms: percentile(times, 50),
+      p99Ms: percentile(times, 99),
+      p999Ms: percentile(times, 99.9),
+      lateP99Ms: percentile(this.late, 99),
+      generatorCpu: this.generatorCpu,
+      windows: this.windows.map((window, i) => ({
+        endMs: (i + 1) * windowMs,
+        p99Ms: window.times.length === 0 ? 0 : percentile(window.times, 99),
+        missed: window.missed,
+      })),
+    };
+  }
+
+  #window(index: number) {
+    while (this.windows.length <= index) this.windows.push({ times: [], missed: 0 });
+    return this.windows[index] as { times: number[]; missed: number };
+  }
+}
+
+let calls = 0;
+const tell = (message: FromGenerator) => process.send?.(message);
+
+async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
+  const callers = await Callers.open(url);
+  // Other programs than those that ring: agents do not wait behind callers, and wait for their answer.
+  const agents = await Callers.open(url);
+  const live = new LiveCalls();
+  const releases = { done: 0, failed: 0 };
+
+  const asked = new Set<string>();
+  const release = (sid: string) => {
+    agents.send({
+      path: '/api/v1/release',
+      body: `{"call_sid":"${sid}"}`,
+      sinceMs: performance.now(),
+      done(status) {
+        const isDone = status === '200' || (status === '404' && asked.has(sid));
+        if (isDone) releases.done += 1;
+        else if (status === '404') releases.failed += 1;
+        else {
+          // Refused, or unknown whether it was done: as an agent would, again after a second.
+          asked.add(sid);
+          live.add(sid, performance.now() + 1000);
+        }
+      },
+      late() {},
+    });
+  };
+
+  const tallies: Tally[] = [];
+  let startMs = performance.now();
+  for (const [index, phase] of phases.entries()) {
+    const tally = new Tally();
+    tallies.push(tally);
+    const cpu = process.cpuUsage();
+    await arrivals(
+      phase,
+      startMs,
+      (intendedMs) => {
+        const counts = intendedMs >= startMs + phase.warmUpMs;
+        const from = startMs;
+        const sid = `CA${String(++calls).padStart(32, '0')}`;
+        const sinceMs = performance.now();
+        if (counts) tally.arrived(sinceMs - intendedMs);
+        callers.send({
+          path: '/api/v1/allocate',
+          body: `{"call_sid":"${sid}","merchant_id":"acme","template":"order-confirmation"}`,
+          sinceMs,
+          done(status) {
+            const nowMs = performance.now();
+            if (counts) tally.answered(status, nowMs - intendedMs, intendedMs - from);
+            if (status === '200') live.add(sid, nowMs + exponential(holdMs));
+          },
+          // Nobody talks on that one.
+          late(status) {
+            if (status === '200') live.add(sid, performance.now());
+          },
+        });
+      },
+      (nowMs) => {
+        callers.giveUp(nowMs);
+        for (const sid of live.takeDue(nowMs)) release(sid);
+      },
+    );
+    const { user, system } = process.cpuUsage(cpu);
+    tally.generatorCpu = (user + system) / 1000 / (performance.now() - startMs);
+    // A generator that is behind does not carry that over: the next rate holds from now on.
+    startMs = Math.max(startMs + phase.ms, performance.now());
+    tell({ phaseEnded: index });
+  }
+  // Everybody hangs up; the last answers count, too.
+  while (callers.busy + agents.busy + live.size > 0) {
+    while (agents.busy < 64 && live.size > 0) release(live.takeOne());
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    callers.giveUp(performance.now());
+  }
+  callers.close();
+  agents.close();
+  tell({ results: tallies.map((tally) => tally.result()), releases });
+}
+
+/** Looks every millisecond who should have come by now: what that adds is told as the generator's lateness. */
+async function arrivals(
+  { ratePerSecond, ms }: Phase,
+  startMs: number,
+  arrive: (intendedMs: number) => void,
+  between: (nowMs: number) => void,
+): Promise<void> {
+  const endMs = startMs + ms;
+  let nextMs = startMs + exponential(1000 / ratePerSecond);
+  while (nextMs < endMs) {
+    const nowMs = performance.now();
+    for (; nextMs <= nowMs && nextMs < endMs; nextMs += exponential(1000 / ratePerSecond)) arrive(nextMs);
+    between(nowMs);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+function exponential(mean: number): number {
+  return -Math.log(1 - Math.random()) * mean;
+}
+
+process.on('message', (message: LoadRun) => {
+  run(message).catch((error: unknown) => {
+    console.error(error);
+    process.exit(1);
+  });
+});
+process.once('disconnect', () => process.exit());
+tell({ ready: true });

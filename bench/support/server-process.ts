@@ -1,0 +1,48 @@
+/** A server in a process of its own that tells its address when it listens. */
+import { type ChildProcess, fork } from 'node:child_process';
+
+export interface Spent {
+  /** Processor time since its start. */
+  cpuMs: number;
+  rssBytes: number;
+  /** The most it ever had. */
+  peakRssBytes: number;
+}
+
+export class ServerProcess {
+  private constructor(
+    readonly url: string,
+    readonly child: ChildProcess,
+  ) {}
+
+  static async start(file: URL, args: readonly string[]): Promise<ServerProcess> {
+    // The log goes where a container's would: it is written, and nobody here reads it.
+    const child = fork(file, args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    const url = await new Promise<string>((resolve, reject) => {
+      child.once('message', (message: { url: string }) => resolve(message.url));
+      child.once('error', reject);
+      child.once('exit', (code) => reject(new Error(`the server ended with ${code} before it listened`)));
+    });
+    return new ServerProcess(url, child);
+  }
+
+  /** Only of servers that answer it. */
+  spent(): Promise<Spent> {
+    return new Promise((resolve, reject) => {
+      const ended = () => reject(new Error('the server has ended'));
+      this.child.once('exit', ended);
+      this.child.once('message', (message: Spent) => {
+        this.child.off('exit', ended);
+        resolve(message);
+      });
+      this.child.send('spent');
+    });
+  }
+
+  stop(): Promise<void> {
+    if (this.child.exitCode !== null) return Promise.resolve();
+    const ended = new Promise<void>((resolve) => this.child.once('exit', () => resolve()));
+    this.child.disconnect();
+    return ended;
+  }
+}

@@ -1,0 +1,74 @@
+/** `smart-router audit`: do the calls and pods in the store contradict each other? */
+import type { Command } from 'commander';
+import { count } from '../ages.js';
+import type { Audit } from '../answers.js';
+import { answerWith, type Cli, describeOperator } from '../cli.js';
+import { Failure } from '../failure.js';
+import type { Colour, Paint } from '../screen.js';
+import { type Cell, clean, facts } from '../table.js';
+
+/** The router itself gives up earlier. */
+const longestAuditMs = 60_000;
+
+export function audit(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('audit'), {
+    summary: 'look for contradictions among the calls and pods in the store',
+    about:
+      'The router checks every pod, call and pool against the invariants while it serves calls, and changes nothing. A violation is what must never be. Pending is what the sweep or time itself will put right, and no cause for alarm. Each line says what to do or who repairs it.',
+    examples: [
+      ['audit', ''],
+      ['audit --json | jq .violation_count', 'for a script'],
+      ['audit && echo clean', 'the exit code says it too'],
+    ],
+    exits: [8],
+  });
+  answerWith(command, cli, async (api) => {
+    const { body } = await api.send<Audit>('/audit', {
+      has: 'violations',
+      timeoutMs: api.timeoutMs + longestAuditMs,
+    });
+    const { violation_count: found, complete } = body;
+    return {
+      document: body,
+      text: show(body, cli.screen.paint),
+      warnings: complete ? [] : ['the audit ran out of time: it has not seen everything'],
+      failure:
+        found === 0
+          ? undefined
+          : new Failure('violations_found', `${count(found, 'violation')} of what must always hold`),
+    };
+  });
+}
+
+function show(body: Audit, paint: Paint): string {
+  const { looked_at, took_ms, violation_count, pending_count } = body;
+  const verdict = (number: number, colour: Colour): Cell =>
+    number === 0 ? { text: 'none', colour: 'green' } : { text: String(number), colour };
+  return [
+    facts(
+      [
+        ['pools', looked_at.pools],
+        ['pods', looked_at.pods],
+        ['calls', looked_at.calls],
+        ['keys', looked_at.keys],
+        ['took', `${took_ms} ms`],
+        ['violations', verdict(violation_count, 'red')],
+        ['pending', verdict(pending_count, 'yellow')],
+      ],
+      paint,
+    ),
+    ...section('VIOLATIONS', body.violations, violation_count, paint),
+    ...section('PENDING', body.pending, pending_count, paint),
+  ].join('');
+}
+
+/** Whole sentences, one to a line: a table would cut them. */
+function section(head: string, found: Audit['violations'], total: number, paint: Paint): string[] {
+  if (found.length === 0) return [];
+  const left = total - found.length;
+  return [
+    `\n${paint('bold', head)}\n`,
+    ...found.map(({ message }) => `${clean(message)}\n`),
+    ...(left > 0 ? [`${left} more\n`] : []),
+  ];
+}

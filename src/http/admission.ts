@@ -1,0 +1,128 @@
+/**
+ * Who is let in while there is more to do than the router can do. Without it every request waits behind all others,
+ * until nobody is answered in time and the work for callers that are gone takes the place of that for those who wait.
+ *
+ * What it promises: a refused request has touched neither the store nor a pod; new calls are refused first, and
+ * whatever ends or keeps calls (release, renew, report) has as many places again; probes are always answered; the number
+ * of requests that are held in memory is bounded.
+ *
+ * What it goes by: the requests in flight, at most `maxInFlight` when a new call comes and twice that for all; and the
+ * delay of the event loop. A loop that was late at every look of a while has more work than it can do: the limit for
+ * new calls shrinks below what is in flight, the more the later it is, and grows again when the loop is in time. One long
+ * pause (a collection of garbage, a large sync) is not that: the next look is in time. The delay never brings the limit
+ * below `leastLimit`: a slow machine with few callers refuses none of them.
+ *
+ * Its weakness: the kernel's queue in front of the process is not seen, only what it does to the loop.
+ */
+import type { Clock } from '../clock.js';
+
+export type Kind = 'call' | 'other' | 'lasting' | 'probe';
+
+export const leastLimit = 64;
+/** Drains that are waited for (1,000 a router) and event streams (100) have their own bounds; this is for the rest. */
+const mostLasting = 2000;
+const lookEveryMs = 20;
+const looksOfAWhile = 3;
+
+const newCall = /^\/api\/v1\/allocate\/?(?:\?|$)/;
+const probe = /^(?:\/api\/v1)?\/(?:health|ready|metrics)\/?(?:\?|$)/;
+const lasting = /^\/api\/v1\/(?:drain|events)\/?(?:\?|$)/;
+
+/**
+ * By its address alone, before anything is parsed. A provider's call is an `other` here: only its body says whether it
+ * rings or hangs up, so its route asks again (`hasRoomForCall`).
+ */
+export function kindOf(url: string): Kind {
+  if (newCall.test(url)) return 'call';
+  if (probe.test(url)) return 'probe';
+  return lasting.test(url) ? 'lasting' : 'other';
+}
+
+export class Admission {
+  readonly #clock: Clock;
+  readonly #maxInFlight: number;
+  readonly #delayMs: number | undefined;
+  #limit: number;
+  #inFlight = 0;
+  #lasting = 0;
+  #isLooking = false;
+  /** Of the while that is being looked at: how many looks, the least delay, the most in flight. */
+  #looks = 0;
+  #leastDelayMs = Number.POSITIVE_INFINITY;
+  #mostInFlight = 0;
+
+  /** `delayMs` undefined: only the number in flight counts. */
+  constructor({
+    clock,
+    maxInFlight,
+    delayMs,
+  }: { clock: Clock; maxInFlight: number; delayMs: number | undefined }) {
+    this.#clock = clock;
+    this.#maxInFlight = maxInFlight;
+    this.#delayMs = delayMs;
+    this.#limit = maxInFlight;
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** How many may be in flight for one more new call to be let in. */
+  get callLimit(): number {
+    return this.#limit;
+  }
+
+  /** False: refused. True: it is in, until `leave`. */
+  enter(kind: Kind): boolean {
+    if (kind === 'probe') return true;
+    if (kind === 'lasting') {
+      if (this.#lasting >= mostLasting) return false;
+      this.#lasting += 1;
+      return true;
+    }
+    if (this.#inFlight >= (kind === 'call' ? this.#limit : 2 * this.#maxInFlight)) return false;
+    this.#inFlight += 1;
+    this.#mostInFlight = Math.max(this.#mostInFlight, this.#inFlight);
+    if (!this.#isLooking && this.#delayMs !== undefined) this.#look(this.#delayMs);
+    return true;
+  }
+
+  leave(kind: Kind): void {
+    if (kind === 'lasting') this.#lasting -= 1;
+    else if (kind !== 'probe') this.#inFlight -= 1;
+  }
+
+  /** For a request that is in already and turns out to be a new call. */
+  get hasRoomForCall(): boolean {
+    return this.#inFlight <= this.#limit;
+  }
+
+  /** Looks for as long as somebody is in flight: an idle router has no timer. */
+  #look(delayMs: number): void {
+    this.#isLooking = true;
+    const startMs = this.#clock.monotonic();
+    this.#clock.after(lookEveryMs, () => {
+      this.#note(this.#clock.monotonic() - startMs - lookEveryMs, delayMs);
+      this.#isLooking = this.#inFlight > 0;
+      if (this.#isLooking) this.#look(delayMs);
+      // Whatever it was, nobody waits any more.
+      else this.#limit = this.#maxInFlight;
+    });
+  }
+
+  #note(lateMs: number, delayMs: number): void {
+    this.#looks += 1;
+    this.#leastDelayMs = Math.min(this.#leastDelayMs, lateMs);
+    if (this.#looks < looksOfAWhile) return;
+    if (this.#leastDelayMs > delayMs) {
+      const present = Math.min(this.#limit, this.#mostInFlight);
+      const share = Math.max(0.25, delayMs / this.#leastDelayMs);
+      this.#limit = Math.min(this.#maxInFlight, Math.max(leastLimit, Math.floor(present * share)));
+    } else {
+      this.#limit = Math.min(this.#maxInFlight, Math.ceil(this.#limit * 1.1));
+    }
+    this.#looks = 0;
+    this.#leastDelayMs = Number.POSITIVE_INFINITY;
+    this.#mostInFlight = this.#inFlight;
+  }
+}

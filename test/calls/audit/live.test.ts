@@ -1,0 +1,124 @@
+/**
+ * The audit of a store under full load: everything that replicas and a leader do goes on at once, and every contradiction
+ * that it names would be a false alarm, because all operations are atomic.
+ */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Auditor } from '../../../src/calls/audit/auditor.js';
+import type { AuditReport } from '../../../src/calls/audit/report.js';
+import type { PoolId } from '../../../src/calls/tiers.js';
+import { AppError } from '../../../src/errors.js';
+import { describeEngines } from '../../support/engines.js';
+import { checkInvariants } from '../../support/invariants.js';
+import { openStore, type TestStore } from '../../support/store.js';
+
+const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
+const homes: Record<string, PoolId> = {
+  ...Object.fromEntries(names('g', 120).map((pod) => [pod, 'pool:gold'])),
+  ...Object.fromEntries(names('b', 60).map((pod) => [pod, 'pool:basic'])),
+  ...Object.fromEntries(names('v', 10).map((pod) => [pod, 'merchant:vip'])),
+};
+const pods = Object.keys(homes);
+const calls = names('call', 300);
+const chains: PoolId[][] = [['pool:gold', 'pool:basic'], ['merchant:vip', 'pool:gold'], ['pool:basic']];
+const pick = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)] as T;
+
+describeEngines('the live audit', (engine) => {
+  let stores: TestStore[] = [];
+  beforeEach(async () => {
+    // Leases so short that they run out under the hands of everybody.
+    const times = { leaseTtlMs: 60, callInfoTtlMs: 5000, reportGraceMs: 50, drainingTtlMs: 40 };
+    for (let i = 0; i < 3; i++) stores.push(await openStore(engine.url, { times }));
+    for (const pool of new Set(Object.values(homes)))
+      await stores[2]?.register(
+        pods.filter((pod) => homes[pod] === pool),
+        pool,
+      );
+  });
+  afterEach(() => {
+    for (const store of stores) store.close();
+    stores = [];
+  });
+
+  /** Everything that may happen, at random, until told to stop. */
+  async function hammer(store: TestStore, isOver: () => boolean): Promise<number> {
+    const epoch = stores[2]?.epoch ?? '';
+    const sweeps = ['calls', 'pods', 'available'] as const;
+    const operations: (() => Promise<unknown>)[] = [
+      () => store.allocate(pick(calls), pick(chains)),
+      () => store.allocate(pick(calls), pick(chains)),
+      () => store.allocate(pick(calls), pick(chains)),
+      () => store.calls.release(pick(calls)),
+      () => store.calls.release(pick(calls)),
+      () => store.calls.renew(pick(calls)),
+      () => store.calls.report(pick(pods), [pick(calls), pick(calls)]),
+      () => store.calls.drain(pick(pods)),
+      () => store.calls.undrain(pick(pods)),
+      // Limits are lowered under the calls, and pools change their type.
+      () => {
+        const [gold, basic] = [pick(['exclusive', 'shared:2']), pick(['shared:3', 'shared:2', 'shared:1'])];
+        const kinds = ['pool:gold', gold, 'pool:basic', basic, 'merchant:vip', 'exclusive'];
+        return store.connection.run('setTiers', [`${gold} ${basic}`, 'replace', '', 'test', ...kinds]);
+      },
+      () => store.pools.suspend(epoch, 'not_ready', [pick(pods)]),
+      () => store.pools.remove(epoch, [pick(pods)], 'test'),
+      () => store.pools.sweep(epoch, pick(Object.values(homes)), pick(sweeps), '0', 100),
+      ...[1, 2].map(() => () => {
+        const pod = pick(pods);
+        // Now and then into another pool.
+        return (
+          stores[2]?.register(
+            [pod],
+            Math.random() < 0.2 ? pick(Object.values(homes)) : (homes[pod] as PoolId),
+          ) ?? Promise.resolve()
+        );
+      }),
+    ];
+    let done = 0;
+    while (!isOver()) {
+      await pick(operations)().catch((error: unknown) => {
+        if (!(error instanceof AppError) || error.code === 'internal') throw error;
+      });
+      done += 1;
+    }
+    return done;
+  }
+
+  it('names no contradiction while three replicas do everything at once', { timeout: 120_000 }, async () => {
+    const reports: AuditReport[] = [];
+    let isOver = false;
+    const work = stores.flatMap((store) => [1, 2, 3, 4].map(() => hammer(store, () => isOver)));
+    const auditor = new Auditor((stores[0] as TestStore).connection);
+    try {
+      for (let round = 0; round < 30; round++) reports.push(await auditor.audit());
+    } finally {
+      isOver = true;
+    }
+    const done = (await Promise.all(work)).reduce((sum, count) => sum + count, 0);
+    expect(reports.flatMap(({ violations }) => violations)).toEqual([]);
+    expect(reports.every(({ complete, violationCount }) => complete && violationCount === 0)).toBe(true);
+    // It was no audit of an idle store.
+    expect(done).toBeGreaterThan(1000);
+    expect(Math.max(...reports.map((report) => report.calls))).toBeGreaterThan(20);
+    expect(await checkInvariants(engine.redis, { maxLowered: true })).toEqual([]);
+  });
+
+  it('who asks while one is under way gets its outcome', async () => {
+    const auditor = new Auditor((stores[0] as TestStore).connection);
+    const [one, other] = await Promise.all([auditor.audit(), auditor.audit()]);
+    expect(one).toBe(other);
+    expect(await auditor.audit()).not.toBe(one);
+  });
+
+  it('one that is stopped says that it has not seen everything', async () => {
+    const auditor = new Auditor((stores[0] as TestStore).connection, AbortSignal.abort());
+    expect(await auditor.audit()).toMatchObject({ complete: false, violationCount: 0 });
+  });
+
+  it('a store that does not answer is an error, not a clean store', async () => {
+    const hasty = await openStore(engine.url, { commandTimeoutMs: 300 });
+    stores.push(hasty);
+    await engine.pause();
+    await expect(new Auditor(hasty.connection).audit()).rejects.toMatchObject({ code: 'store_unavailable' });
+    await engine.resume();
+  });
+});

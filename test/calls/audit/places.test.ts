@@ -1,0 +1,68 @@
+/** Where an audit looks: on a Cluster at the node that has our keys, and nowhere at the keys of others. */
+import { afterEach, expect, it } from 'vitest';
+import { Auditor } from '../../../src/calls/audit/auditor.js';
+import { describeOneEngine, nativeAvailable, redisCluster } from '../../support/engines.js';
+import { openStore, type TestStore } from '../../support/store.js';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function open(url: string, prefix: string): Promise<TestStore> {
+  const store = await openStore(url, { prefix });
+  cleanups.push(() => store.close());
+  await store.register(['a', 'b'], 'pool:gold');
+  await store.register(['s'], 'pool:basic');
+  for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:gold', 'pool:basic']);
+  return store;
+}
+
+const audit = (store: TestStore) => new Auditor(store.connection).audit();
+
+it('Cluster: sees every pod and call in the slot of the prefix, and what is wrong there', async (test) => {
+  const available = nativeAvailable();
+  test.skip(available !== true, String(available));
+  const cluster = await redisCluster(3);
+  cleanups.push(cluster.stop);
+  const store = await open(cluster.url, '{voice}:');
+  expect(await audit(store)).toMatchObject({ pods: 3, calls: 3, violationCount: 0, pendingCount: 0 });
+  await store.connection.command('test', (client) => client.sadd('{voice}:pool:gold:assigned', 'ghost'));
+  await store.connection.command('test', (client) => client.set('{voice}:notes', 'x'));
+  expect(await audit(store)).toMatchObject({
+    violations: [{ kind: 'assigned_unregistered', pod: 'ghost' }],
+    pending: [{ kind: 'unknown_key' }],
+  });
+});
+
+describeOneEngine('an audit beside others', (engine) => {
+  it('looks at no key of another program or another installation, also where the prefix is a pattern', async () => {
+    const store = await open(engine.url, 'v[o]ice*:');
+    const other = await open(engine.url, 'voice-two:');
+    await engine.redis.set('foreign', 'x');
+    await engine.redis.set('voice-two:notes', 'x');
+    expect(await audit(store)).toMatchObject({ pods: 3, calls: 3, violationCount: 0, pendingCount: 0 });
+    expect(await audit(other)).toMatchObject({ pods: 3, calls: 3, violationCount: 0, pendingCount: 1 });
+  });
+
+  it('reads many pods in many pieces, each once', async () => {
+    const store = await open(engine.url, 'voice:');
+    const names = Array.from({ length: 700 }, (_, i) => `pod-${i}`);
+    await store.register(names, 'pool:gold');
+    for (let i = 0; i < 400; i++) await store.allocate(`call-${i}`, ['pool:gold']);
+    expect(await audit(store)).toMatchObject({
+      complete: true,
+      pods: 703,
+      calls: 403,
+      violationCount: 0,
+      pendingCount: 0,
+    });
+  });
+
+  it('an empty store has nothing to contradict', async () => {
+    const store = await openStore(engine.url);
+    cleanups.push(() => store.close());
+    await engine.redis.flushall();
+    expect(await audit(store)).toMatchObject({ complete: true, keys: 0, violationCount: 0, pendingCount: 0 });
+  });
+});

@@ -1,0 +1,355 @@
+/**
+ * Every kind of contradiction, made by hand in a store that was right: the audit names it, with its pod or call, and says
+ * who repairs it. Where it says that the sweep does, the sweep is run and must have.
+ */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Auditor } from '../../../src/calls/audit/auditor.js';
+import { type FindingKind, findingKinds } from '../../../src/calls/audit/findings.js';
+import type { AuditReport } from '../../../src/calls/audit/report.js';
+import { scripts } from '../../../src/calls/store/scripts.generated.js';
+import { describeEngines, type SuiteEngine } from '../../support/engines.js';
+import { openStore, type TestStore } from '../../support/store.js';
+
+type Redis = SuiteEngine['redis'];
+
+/** Two gold pods, one of them with call A; a basic pod with S1 and S2; an idle one of a merchant. */
+interface Scene {
+  redis: Redis;
+  store: TestStore;
+  busy: string;
+  free: string;
+}
+
+interface Tampering {
+  kind: FindingKind;
+  list: 'violations' | 'pending';
+  /** What the sentence must name. */
+  names: (scene: Scene) => string;
+  by: (scene: Scene) => Promise<unknown>;
+}
+
+const hourMs = 3_600_000;
+const later = () => Date.now() + hourMs;
+const kinds = (basic: string) => ['pool:gold', 'exclusive', 'pool:basic', basic, 'merchant:vip', 'exclusive'];
+
+const tamperings: Tampering[] = [
+  {
+    kind: 'unknown_key',
+    list: 'pending',
+    names: () => 'key notes (string)',
+    by: ({ redis }) => redis.set('voice:notes', 'x'),
+  },
+  {
+    kind: 'wrong_type',
+    list: 'violations',
+    names: ({ free }) => `pod:calls:${free} is a string`,
+    by: ({ redis, free }) => redis.set(`voice:pod:calls:${free}`, 'x'),
+  },
+  {
+    kind: 'no_end',
+    list: 'violations',
+    names: () => 'call:A has no time to live',
+    by: ({ redis }) => redis.persist('voice:call:A'),
+  },
+  {
+    kind: 'vanishes',
+    list: 'violations',
+    names: ({ free }) => `pod:tier:${free} vanishes`,
+    by: ({ redis, free }) => redis.pexpire(`voice:pod:tier:${free}`, hourMs),
+  },
+  {
+    kind: 'two_calls',
+    list: 'violations',
+    names: ({ busy }) => `1: exclusive pod ${busy} of pool:gold has 2 calls`,
+    by: async ({ redis, busy }) => {
+      const until = later();
+      await redis.zadd(`voice:pod:calls:${busy}`, until, 'B');
+      await redis.zadd('voice:pool:gold:calls', until, 'B');
+      await redis.copy('voice:call:A', 'voice:call:B');
+    },
+  },
+  {
+    kind: 'over_limit',
+    list: 'violations',
+    names: () => '3: pod basic-0 of pool:basic has 2 calls, max 1',
+    by: async ({ redis }) => {
+      // Given long after the last change of the limits.
+      const fence = String((Date.now() + 10_000) * 1000);
+      await redis.mset('voice:fence', fence);
+      await redis.hset('voice:call:S2', 'fence', fence);
+      await redis.hset('voice:pools', 'pool:basic', 'shared:1');
+    },
+  },
+  {
+    kind: 'lowered_limit',
+    list: 'pending',
+    names: () => '3: pod basic-0 of pool:basic has 2 calls, max 1',
+    by: ({ store }) => store.connection.run('setTiers', ['x', 'replace', '', 'test', ...kinds('shared:1')]),
+  },
+  {
+    kind: 'two_pods',
+    list: 'violations',
+    names: ({ free }) => free,
+    by: ({ redis, free }) => redis.zadd(`voice:pod:calls:${free}`, later(), 'A'),
+  },
+  {
+    kind: 'no_record',
+    list: 'pending',
+    names: ({ busy }) => `2: call A on ${busy} has no record`,
+    by: ({ redis }) => redis.del('voice:call:A'),
+  },
+  {
+    kind: 'orphan_record',
+    list: 'violations',
+    names: ({ busy }) => `2: call A says it is on ${busy}, which has it not`,
+    by: ({ redis, busy }) => redis.del(`voice:pod:calls:${busy}`),
+  },
+  {
+    kind: 'earlier_router',
+    list: 'pending',
+    names: ({ free }) => `2: call old says it is on ${free}`,
+    by: async ({ redis, free }) => {
+      await redis.hset('voice:call:old', 'pod_name', free);
+      await redis.pexpire('voice:call:old', hourMs);
+    },
+  },
+  {
+    kind: 'past_lease',
+    list: 'pending',
+    names: ({ busy }) => `8: call A on ${busy} is`,
+    by: async ({ redis, busy }) => {
+      for (const key of [`voice:pod:calls:${busy}`, 'voice:pool:gold:calls']) await redis.zadd(key, 1, 'A');
+    },
+  },
+  {
+    kind: 'fence_ahead',
+    list: 'violations',
+    names: () => 'call A has the fence',
+    by: ({ redis }) => redis.del('voice:fence'),
+  },
+  {
+    kind: 'same_fence',
+    list: 'violations',
+    names: () => 'have the same fence',
+    by: async ({ redis }) =>
+      redis.hset('voice:call:A', 'fence', (await redis.hget('voice:call:S1', 'fence')) ?? ''),
+  },
+  {
+    kind: 'broken_record',
+    list: 'violations',
+    names: () => 'call A has no allocated_at',
+    by: ({ redis }) => redis.hdel('voice:call:A', 'allocated_at'),
+  },
+  {
+    kind: 'left_behind',
+    list: 'violations',
+    names: () => 'pod gone is not registered and has left something behind',
+    by: ({ redis }) => redis.hset('voice:pod:gone', 'status', 'available'),
+  },
+  {
+    kind: 'left_to_expire',
+    list: 'pending',
+    names: () => 'pod gone is not registered and has left something behind',
+    by: ({ redis }) => redis.set('voice:lease:gone', 'old', 'PX', hourMs),
+  },
+  {
+    kind: 'wrong_pool',
+    list: 'violations',
+    names: ({ free }) => `pod ${free} has tier pool:gold and is assigned to`,
+    by: ({ redis, free }) => redis.sadd('voice:pool:basic:assigned', free),
+  },
+  {
+    kind: 'no_such_pool',
+    list: 'violations',
+    names: ({ free }) => `pod ${free} is in pool:gold, which is no pool`,
+    by: ({ redis }) => redis.hdel('voice:pools', 'pool:gold'),
+  },
+  {
+    kind: 'assigned_unregistered',
+    list: 'violations',
+    names: () => 'pool:gold has the pod ghost assigned, which is not registered',
+    by: ({ redis }) => redis.sadd('voice:pool:gold:assigned', 'ghost'),
+  },
+  {
+    kind: 'pool_unknown',
+    list: 'violations',
+    names: () => 'pool:silver has keys and is no pool',
+    by: ({ redis }) => redis.zadd('voice:pool:silver:calls', later(), 'A'),
+  },
+  {
+    kind: 'index_differs',
+    list: 'violations',
+    names: () => '4: call A ends',
+    by: ({ redis }) => redis.del('voice:pool:gold:calls'),
+  },
+  {
+    kind: 'index_extra',
+    list: 'violations',
+    names: () => '4: the index of pool:gold has the call ghost, which none of its pods has',
+    by: ({ redis }) => redis.zadd('voice:pool:gold:calls', 1, 'ghost'),
+  },
+  {
+    kind: 'available_type',
+    list: 'violations',
+    names: () => 'available of pool:gold: is a zset',
+    by: async ({ redis, free }) => {
+      await redis.del('voice:pool:gold:available');
+      await redis.zadd('voice:pool:gold:available', 0, free);
+    },
+  },
+  {
+    kind: 'available_stranger',
+    list: 'violations',
+    names: () => 'available of pool:gold: has ghost, a pod of nowhere',
+    by: ({ redis }) => redis.sadd('voice:pool:gold:available', 'ghost'),
+  },
+  {
+    kind: 'available_blocked',
+    list: 'violations',
+    names: ({ free }) => `available of pool:gold: 6: has ${free}, which is draining`,
+    by: async ({ redis, store, free }) => {
+      await store.calls.drain(free);
+      await redis.sadd('voice:pool:gold:available', free);
+    },
+  },
+  {
+    kind: 'available_by_hand',
+    list: 'pending',
+    names: ({ free }) => `available of pool:gold: 6: has ${free}, which is draining`,
+    by: ({ redis, free }) => redis.set(`voice:pod:draining:${free}`, 'yes'),
+  },
+  {
+    kind: 'available_busy',
+    list: 'violations',
+    names: ({ busy }) => `available of pool:gold: 4: has ${busy}, which has a call`,
+    by: ({ redis, busy }) => redis.sadd('voice:pool:gold:available', busy),
+  },
+  {
+    kind: 'available_score',
+    list: 'violations',
+    names: () => 'available of pool:basic: 4: has basic-0 with score 0, it has 2 calls',
+    by: ({ redis }) => redis.zadd('voice:pool:basic:available', 0, 'basic-0'),
+  },
+  {
+    kind: 'not_available',
+    list: 'pending',
+    names: () => 'available of merchant:vip: 8: lacks vip-0',
+    by: ({ redis }) => redis.del('voice:merchant:vip:pods'),
+  },
+  {
+    kind: 'mirror',
+    list: 'pending',
+    names: ({ free }) => `pod ${free} has the status allocated, it is available`,
+    by: ({ redis, free }) => redis.hset(`voice:pod:${free}`, 'status', 'allocated'),
+  },
+];
+
+describe('the table of tamperings', () => {
+  it('has one for every kind', () => {
+    expect(tamperings.map(({ kind }) => kind).sort()).toEqual([...findingKinds].sort());
+  });
+});
+
+describeEngines('the audit of a tampered store', (engine) => {
+  let store: TestStore;
+  let scene: Scene;
+  beforeEach(async () => {
+    store = await openStore(engine.url);
+    await store.register(['gold-0', 'gold-1'], 'pool:gold');
+    await store.register(['basic-0'], 'pool:basic');
+    await store.register(['vip-0'], 'merchant:vip');
+    const busy = (await store.allocate('A', ['pool:gold']))?.podName ?? '';
+    for (const sid of ['S1', 'S2']) await store.allocate(sid, ['pool:basic']);
+    scene = { redis: engine.redis, store, busy, free: busy === 'gold-0' ? 'gold-1' : 'gold-0' };
+  });
+  afterEach(() => store.close());
+
+  const audit = () => new Auditor(store.connection).audit();
+  const found = (report: AuditReport, { kind, list }: Tampering) =>
+    report[list].filter((finding) => finding.kind === kind);
+
+  it('finds nothing before anybody has tampered, and counts what it has seen', async () => {
+    const { tookMs, ...report } = await audit();
+    expect(report).toEqual({
+      complete: true,
+      pools: 3,
+      pods: 4,
+      calls: 3,
+      keys: expect.any(Number),
+      violationCount: 0,
+      violations: [],
+      pendingCount: 0,
+      pending: [],
+    });
+    expect(tookMs).toBeGreaterThanOrEqual(0);
+  });
+
+  it.each(tamperings)('finds $kind, in $list', async (tampering) => {
+    await tampering.by(scene);
+    const messages = found(await audit(), tampering).map(({ message }) => message);
+    expect(messages.join('\n')).toContain(tampering.names(scene));
+    // What it is, and then what to do.
+    for (const message of messages) expect(message).toMatch(/^[^\n]+: [a-z`][^\n]{20,}$/);
+    if (messages.some((message) => message.includes('the sweep'))) {
+      await store.sweep();
+      expect(found(await audit(), tampering)).toEqual([]);
+    }
+  });
+
+  it.each([
+    {
+      broken: 'allocate is not idempotent',
+      script: 'allocate' as const,
+      line: 'if owner then',
+      becomes: 'if false then',
+      args: ['A', '', 'twilio/v2/t', hourMs, hourMs, 30_000, '', '', '', 'pool:gold'],
+      kind: 'two_pods',
+    },
+    {
+      broken: 'drain leaves the pod in available',
+      script: 'drain' as const,
+      line: 'local _, load = settle(pod)',
+      becomes: 'local load = load_of(pod)',
+      args: ['vip-0', hourMs],
+      kind: 'available_blocked',
+    },
+    {
+      broken: 'a released call leaves its record',
+      script: 'release' as const,
+      line: "call('DEL', record_key, P .. 'lease:' .. pod)",
+      becomes: "call('DEL', P .. 'lease:' .. pod)",
+      args: ['A', '', 30_000, '', ''],
+      kind: 'orphan_record',
+    },
+  ])('finds what a faulty operation leaves: $broken', async ({ script, line, becomes, args, kind }) => {
+    const whole: string = scripts[script];
+    expect(whole).toContain(line);
+    await engine.redis.eval(
+      whole.replaceAll(line, () => becomes),
+      1,
+      'voice:',
+      '',
+      ...args,
+    );
+    expect((await audit()).violations.map((finding) => finding.kind)).toContain(kind);
+  });
+
+  it('changes nothing', async () => {
+    // Those after which another one could not be made.
+    const last = ['wrong_type', 'available_type'];
+    for (const { by, kind } of tamperings) if (!last.includes(kind)) await by(scene);
+    const before = await engine.redis.info('persistence');
+    const changes = (info: string) => /rdb_changes_since_last_save:(\d+)/.exec(info)?.[1];
+    await audit();
+    expect(changes(await engine.redis.info('persistence'))).toBe(changes(before));
+  });
+
+  it('lists a hundred and counts them all', async () => {
+    const ghosts = Array.from({ length: 250 }, (_, i) => `ghost-${i}`);
+    await engine.redis.sadd('voice:pool:gold:assigned', ...ghosts);
+    const report = await audit();
+    expect(report.violationCount).toBe(250);
+    expect(report.violations).toHaveLength(100);
+    expect(report.violations.every(({ pod }) => pod?.startsWith('ghost-'))).toBe(true);
+  });
+});

@@ -1,0 +1,142 @@
+/**
+ * The voice agents: one life per container. They report what they serve through the client that real agents import, over
+ * any of the routers, and drop what they are told is not theirs. A container that ends takes its calls with it.
+ */
+import { type Client, createClient, type Reporter } from '../../src/client/index.js';
+import type { Dice } from '../../src/demo/dice.js';
+import type { KnownCall } from '../simulation/history.js';
+import type { Router } from './routers.js';
+import { times } from './times.js';
+import type { Witness } from './witness.js';
+
+export class Life {
+  readonly serving = new Map<string, KnownCall>();
+  /** Given by a router; the caller is on its way. */
+  readonly awaited = new Set<KnownCall>();
+  /** A router has answered a report with this pod's UID: it knows this one, not the one before. */
+  isKnown = false;
+  isAlive = true;
+  readonly listensFromMs: number;
+  readonly #client: Client;
+  readonly #reporter: Reporter;
+  #sentMs = 0;
+
+  constructor(
+    readonly pod: string,
+    readonly uid: string,
+    private readonly witness: Witness,
+    fetchAny: typeof globalThis.fetch,
+  ) {
+    this.listensFromMs = Date.now() + times.agentStartsMs;
+    this.#client = createClient({
+      baseUrl: 'http://any-router',
+      fetch: fetchAny,
+      timeoutMs: 2500,
+      breaker: { failures: 50, openMs: 500 },
+      onEvent: (event) => {
+        if (event.type === 'reported') this.#reported(event.report);
+      },
+    });
+    this.#reporter = this.#client.startReporting(pod, () => this.#list(), {
+      uid,
+      intervalMs: times.reportEveryMs,
+      onConflict: (sids) => {
+        for (const sid of sids) this.#drop(sid);
+      },
+    });
+  }
+
+  /** The audio of a call arrives. False: nobody listens yet, or any more. */
+  connect(call: KnownCall): boolean {
+    if (!this.isAlive || Date.now() < this.listensFromMs) return false;
+    this.awaited.delete(call);
+    this.serving.set(call.sid, call);
+    return true;
+  }
+
+  hangUp(call: KnownCall, why: string): void {
+    this.awaited.delete(call);
+    if (this.serving.get(call.sid) === call) this.serving.delete(call.sid);
+    this.witness.over(call, why);
+  }
+
+  /** The process is gone, and so are its calls: also those whose callers are still on their way. */
+  end(why: string): void {
+    this.isAlive = false;
+    this.#reporter.stop();
+    this.#client.close();
+    for (const call of [...this.serving.values(), ...this.awaited]) this.witness.over(call, why);
+    this.serving.clear();
+    this.awaited.clear();
+  }
+
+  #list(): string[] {
+    this.#sentMs = Date.now();
+    return [...this.serving.keys()];
+  }
+
+  /** The answer to the last list: reports are never beside each other. */
+  #reported({
+    renewed,
+    adopted,
+    fences,
+  }: {
+    renewed: string[];
+    adopted: string[];
+    fences: Record<string, number>;
+  }) {
+    this.isKnown = true;
+    for (const sid of renewed) {
+      const call = this.serving.get(sid);
+      if (call) this.witness.reported(call, this.#sentMs);
+    }
+    for (const sid of adopted) {
+      const call = this.serving.get(sid);
+      if (call) this.witness.adopted(call, fences[sid], this.#sentMs);
+    }
+  }
+
+  #drop(sid: string): void {
+    const call = this.serving.get(sid);
+    if (!call) return;
+    this.witness.denied(call, 'its agent was told to drop it', this.#sentMs);
+    this.hangUp(call, 'a conflict');
+  }
+}
+
+export class Agents {
+  readonly lives = new Map<string, Life>();
+  readonly #fetchAny: typeof globalThis.fetch;
+
+  constructor(
+    private readonly witness: Witness,
+    routers: readonly Router[],
+    dice: Dice,
+  ) {
+    // As behind a load balancer that has not noticed yet who is down.
+    this.#fetchAny = (input, init) => {
+      const { pathname, search } = new URL(String(input));
+      return globalThis.fetch(dice.pick(routers).url + pathname + search, init);
+    };
+  }
+
+  start(pod: string, uid: string): Life {
+    this.end(pod, 'another container starts');
+    const life = new Life(pod, uid, this.witness, this.#fetchAny);
+    this.lives.set(pod, life);
+    return life;
+  }
+
+  end(pod: string, why: string): void {
+    this.lives.get(pod)?.end(why);
+    this.lives.delete(pod);
+  }
+
+  get calls(): number {
+    return [...this.lives.values()].reduce((sum, { serving }) => sum + serving.size, 0);
+  }
+
+  stop(): void {
+    for (const pod of [...this.lives.keys()]) this.end(pod, 'the run is over');
+  }
+}

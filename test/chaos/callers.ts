@@ -1,0 +1,187 @@
+/**
+ * People who call: they ask any router, another one when it does not answer, hold for a while, and hang up. Some say so
+ * twice, or late, or not at all; some go away while they are being connected; some providers ask twice for one call.
+ */
+import { Dice } from '../../src/demo/dice.js';
+import type { KnownCall } from '../simulation/history.js';
+import type { Agents, Life } from './agents.js';
+import { wait } from './child.js';
+import { type Answer, type AnswerBody, nothing, type Router } from './routers.js';
+import type { Witness } from './witness.js';
+
+const callsPerSecond = 40;
+/** A fleet that answers nobody has so many callers waiting, and no more come. */
+const mostAtOnce = 250;
+
+export class Callers {
+  begun = 0;
+  /** Those who went away before they had an answer. */
+  gone = 0;
+  askedAgain = 0;
+  #atOnce = 0;
+  #isTaking = true;
+  readonly #dice: Dice;
+
+  constructor(
+    private readonly witness: Witness,
+    private readonly routers: readonly Router[],
+    private readonly agents: Agents,
+    seed: number,
+  ) {
+    this.#dice = new Dice(seed ^ 0x5eed);
+  }
+
+  get atOnce(): number {
+    return this.#atOnce;
+  }
+
+  /** Until `stop()`. */
+  async run(): Promise<void> {
+    // By the clock, so that a busy machine does not make them rare.
+    for (let nextMs = Date.now(); this.#isTaking; ) {
+      nextMs += (-Math.log(1 - this.#dice.next()) / callsPerSecond) * 1000;
+      await wait(Math.max(0, nextMs - Date.now()));
+      if (!this.#isTaking || this.#atOnce >= mostAtOnce) continue;
+      this.begun += 1;
+      this.#atOnce += 1;
+      void this.#call(`CA${this.begun}`).finally(() => {
+        this.#atOnce -= 1;
+      });
+    }
+  }
+
+  stop(): void {
+    this.#isTaking = false;
+  }
+
+  async #call(sid: string): Promise<void> {
+    const dice = this.#dice;
+    if (dice.next() < 0.01) return this.#goAway(sid);
+    // The provider asks twice, perhaps at another router.
+    if (dice.next() < 0.03) void this.#allocate(sid);
+    const given = await this.#allocate(sid);
+    if (!given) return;
+    const { call, life } = given;
+    if (dice.next() < 0.1) await this.#askAgain(call);
+    await wait(dice.between(0, 300));
+    if (!life?.connect(call)) {
+      this.witness.over(call, 'nobody listens there');
+      await this.#release(call, undefined);
+      return;
+    }
+    await this.#talk(call, life);
+    const wasThere = life.serving.get(sid) === call;
+    life.hangUp(call, 'it ended');
+    // An agent that has dropped it, or ended, was told why or could not tell; the caller knows nothing of that.
+    if (dice.next() < 0.02) return;
+    await this.#release(call, wasThere ? life : undefined);
+  }
+
+  /** Most are short, so that there are many; some are longer than a lease, and some of their callers renew. */
+  async #talk(call: KnownCall, life: Life): Promise<void> {
+    const dice = this.#dice;
+    const isLong = dice.next() < 0.01;
+    const untilMs = Date.now() + (isLong ? dice.between(5000, 20_000) : dice.between(20, 500));
+    const renews = dice.next() < 0.3;
+    while (Date.now() < untilMs && life.serving.get(call.sid) === call && this.#isTaking) {
+      await wait(Math.min(1500, untilMs - Date.now()));
+      if (!renews || life.serving.get(call.sid) !== call) continue;
+      const sentMs = Date.now();
+      const fence = call.fence;
+      const { status } = await dice.pick(this.routers).post('/api/v1/renew', { call_sid: call.sid, fence });
+      // A report may have brought another fence meanwhile: then this was about the old one.
+      if ([404, 409].includes(status) && life.isAlive && call.fence === fence)
+        this.witness.denied(call, `a renewal was refused with ${status}`, sentMs);
+    }
+  }
+
+  /** Its outcome is unknown, and nobody will say another word about it: the report of its pod ends it. */
+  async #goAway(sid: string): Promise<void> {
+    this.gone += 1;
+    const leaving = new AbortController();
+    setTimeout(() => leaving.abort(), this.#dice.between(0, 30));
+    await this.#post('/api/v1/allocate', { call_sid: sid }, leaving.signal);
+  }
+
+  async #allocate(sid: string): Promise<{ call: KnownCall; life: Life | undefined } | undefined> {
+    const { witness } = this;
+    const before = witness.before();
+    const sentMs = Date.now();
+    const { status, body } = await this.#insist('/api/v1/allocate', { call_sid: sid });
+    if (status !== 200 || body.pod_name === undefined || body.fence === undefined) {
+      if (body.code === 'no_pods') witness.refused += 1;
+      else witness.failed += 1;
+      if (![0, 503].includes(status))
+        witness.violated(`allocate ${sid} was answered with ${status} ${body.code}`);
+      return undefined;
+    }
+    const { call, life, isCertain } = this.#given(sid, body, before, sentMs);
+    if (isCertain && life && !call.isOver && life.serving.get(sid) !== call) life.awaited.add(call);
+    return { call, life };
+  }
+
+  /** Acknowledged by one router, known to every other: the history compares. */
+  async #askAgain({ sid, pod }: KnownCall): Promise<void> {
+    const before = this.witness.before();
+    const sentMs = Date.now();
+    const { status, body } = await this.#post('/api/v1/allocate', { call_sid: sid });
+    if (status !== 200 || body.fence === undefined) return;
+    this.askedAgain += 1;
+    const again = this.#given(sid, body, before, sentMs);
+    // Given anew elsewhere, and nobody comes: the caller is on the way to the pod of the first answer.
+    if (body.pod_name !== pod) this.witness.ofUnknownPod(again.call);
+  }
+
+  #given(sid: string, body: AnswerBody, before: { fence: number; atMs: number }, sentMs: number) {
+    const { witness } = this;
+    const { pod_name: pod = '', fence = 0, source_pool: pool = '', lease_expires_at = '' } = body;
+    const life = this.agents.lives.get(pod);
+    // Asked for before this container listened: it may have been given on the one before, and have ended with it.
+    const isCertain = life !== undefined && sentMs >= life.listensFromMs && !witness.isLost(sentMs);
+    const call = witness.allocatedAs(
+      {
+        ...{ sid, pod, pool, fence, leaseUntilMs: Date.parse(lease_expires_at) },
+        uid: isCertain ? life.uid : `unknown ${sid}`,
+        // Of two who ask for one call the slower one may hear last that it was the first; the call may be over by then.
+        wasExisting: body.was_existing === true || (witness.call(sid)?.fence ?? 0) >= fence,
+      },
+      before,
+    );
+    if (!isCertain) witness.ofUnknownPod(call);
+    return { call, life, isCertain };
+  }
+
+  async #release(call: KnownCall, life: Life | undefined): Promise<void> {
+    const { witness } = this;
+    const dice = this.#dice;
+    const { sid, fence } = call;
+    const sentMs = Date.now();
+    const first = await this.#post('/api/v1/release', { call_sid: sid, fence });
+    const isSafe = life?.isAlive && witness.isPromised(call) && !witness.isLost(sentMs);
+    if (first.status === 404 && isSafe && call.fence === fence)
+      witness.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
+    if (first.status === 0 || first.status === 503) {
+      await this.#insist('/api/v1/release', { call_sid: sid, fence });
+    } else if (dice.next() < 0.05) {
+      await wait(dice.between(0, 1500));
+      const second = await this.#post('/api/v1/release', { call_sid: sid, fence });
+      if (first.status === 200 && second.status === 200)
+        witness.violated(`7: the second release of ${sid} with fence ${fence} freed something`);
+    }
+  }
+
+  #post(path: string, body: unknown, hangUp?: AbortSignal): Promise<Answer> {
+    return this.#dice.pick(this.routers).post(path, body, hangUp);
+  }
+
+  async #insist(path: string, body: unknown): Promise<Answer> {
+    let answer = nothing;
+    for (let tries = 0; tries < 3; tries += 1) {
+      answer = await this.#post(path, body);
+      const isWorthIt = answer.status === 0 || (answer.status === 503 && answer.body.code !== 'no_pods');
+      if (!isWorthIt) return answer;
+      await wait(this.#dice.between(100, 500));
+    }
+    return answer;
+  }
+}

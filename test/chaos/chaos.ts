@@ -1,0 +1,259 @@
+/**
+ * Real processes under faults: three routers, Redis, PostgreSQL with record workers, a cluster of voice agents, and people
+ * who call all the while. First the faults, from a seed; then everything is healed, and must be well again within a bound
+ * (liveness); what was told, and what the stores wrote down, must fit together (safety).
+ *
+ * The seed gives the same faults at the same moments. It does not give the same run: processes have their own time.
+ */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Dice } from '../../src/demo/dice.js';
+import { checkInvariants } from '../support/invariants.js';
+import { until } from '../support/until.js';
+import { streamProblems } from './checks.js';
+import { root, wait } from './child.js';
+import { choose, faults } from './faults.js';
+import { limits, podNames, times } from './times.js';
+import { openWorld, type World } from './world.js';
+
+export interface ChaosOptions {
+  seed: number;
+  /** Of faults; starting and healing come on top. */
+  minutes: number;
+  sentinel?: boolean;
+  /** Ends the faults early; everything is healed and checked all the same. */
+  signal?: AbortSignal;
+  onProgress?: (progress: Progress) => void;
+}
+
+export interface Progress {
+  seconds: number;
+  calls: number;
+  faults: number;
+  violations: number;
+}
+
+export interface Outcome {
+  seed: number;
+  minutes: number;
+  calls: number;
+  allocated: number;
+  refused: number;
+  failed: number;
+  faults: Record<string, number>;
+  recordsDone: number;
+  eventsReplayed: number;
+  healedInSeconds: number | undefined;
+  violations: string[];
+  /** Where logs and histories are; only after a failure. */
+  kept: string | undefined;
+}
+
+/** 30 minutes are to have 200 faults at least. */
+const meanGapMs = 2500;
+const lookEveryMs = 2000;
+
+export async function chaos(options: ChaosOptions): Promise<Outcome> {
+  const { seed, minutes, sentinel = false, signal } = options;
+  const stamp = new Date().toISOString().replace(/[:.]/g, '-');
+  const folder = join(root, '.cache', 'chaos', `${stamp}-seed-${seed}`);
+  mkdirSync(folder, { recursive: true });
+  const healing = new AbortController();
+  const world = await openWorld({ seed, sentinel, folder, healing: healing.signal });
+  const run = new Run(world, options, healing);
+  try {
+    await run.begin();
+    const startMs = Date.now();
+    await run.faults(minutes * 60_000, signal);
+    const faultMinutes = (Date.now() - startMs) / 60_000;
+    const healedInSeconds = await run.heal();
+    return await run.outcome(folder, faultMinutes, healedInSeconds);
+  } catch (error) {
+    writeFileSync(join(folder, 'history.log'), world.witness.trace.join('\n'));
+    throw new Error(`the run broke off, see ${folder}: ${(error as Error).message}`, { cause: error });
+  } finally {
+    healing.abort();
+    await world.close();
+    if (run.isClean) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+class Run {
+  isClean = false;
+  readonly #counts: Record<string, number> = {};
+  readonly #running = new Map<string, Promise<void>>();
+  #looking: Promise<void> = Promise.resolve();
+  #calling: Promise<void> = Promise.resolve();
+  #isLooking = true;
+  readonly #startMs = Date.now();
+
+  constructor(
+    private readonly world: World,
+    private readonly options: ChaosOptions,
+    private readonly healing: AbortController,
+  ) {}
+
+  async begin(): Promise<void> {
+    await this.world.pods.bearAll();
+    await this.#untilWell('the fleet is up');
+    this.#calling = this.world.callers.run();
+    this.#looking = this.#look();
+  }
+
+  async faults(durationMs: number, signal: AbortSignal | undefined): Promise<void> {
+    const { world } = this;
+    const dice = new Dice(this.options.seed);
+    const needed = this.options.sentinel ? 'sentinel' : 'one server';
+    const known = faults.filter(({ needs }) => needs === undefined || needs === needed);
+    const endMs = Date.now() + durationMs;
+    while (Date.now() < endMs && !signal?.aborted) {
+      const gapMs = -Math.log(1 - dice.next()) * meanGapMs;
+      const { fault, place, forMs } = choose(dice, known);
+      await interruptible(Math.min(gapMs, endMs - Date.now()), signal);
+      const key = fault.key(place);
+      if (this.#running.has(key) || Date.now() >= endMs || signal?.aborted) continue;
+      this.#counts[fault.name] = (this.#counts[fault.name] ?? 0) + 1;
+      world.witness.note(`fault: ${fault.name} (${place}) for ${forMs} ms`);
+      const running = fault
+        .act(world, place, forMs)
+        .catch((error: unknown) => world.witness.violated(`the fault "${fault.name}" failed: ${error}`))
+        .finally(() => {
+          world.witness.note(`fault over: ${fault.name} (${place})`);
+          this.#running.delete(key);
+        });
+      this.#running.set(key, running);
+      this.#tell();
+    }
+  }
+
+  /** Everything is mended; the result is how long it took until all was well, or undefined: it never was. */
+  async heal(): Promise<number | undefined> {
+    const { world } = this;
+    world.witness.note('healing');
+    this.healing.abort();
+    await Promise.all(this.#running.values());
+    const startMs = Date.now();
+    // Callers go on for a while: a fleet that is well again serves them.
+    await wait(2000);
+    world.callers.stop();
+    await this.#calling;
+    await world.records.stopTaking();
+    try {
+      await until(() => world.callers.atOnce === 0, 'the last caller has hung up', times.healedWithinMs);
+      await this.#untilWell('everything is well again');
+      await until(() => world.records.isIdle(), 'no record is left', times.healedWithinMs);
+      this.#isLooking = false;
+      await this.#looking;
+      return (Date.now() - startMs) / 1000;
+    } catch (error) {
+      world.witness.violated(`8: ${(error as Error).message}${await this.#state()}`);
+      this.#isLooking = false;
+      await this.#looking;
+      return undefined;
+    }
+  }
+
+  async outcome(folder: string, minutes: number, healedInSeconds: number | undefined): Promise<Outcome> {
+    const { world } = this;
+    const { witness, callers, records, reader, store } = world;
+    for (const problem of await checkInvariants(store.redis, { settled: healedInSeconds !== undefined }))
+      witness.violated(`at the end: ${problem}`);
+    // After a failover the stream itself has lost what it had: it is no witness there.
+    if (!this.options.sentinel) {
+      await reader.finish();
+      for (const problem of streamProblems(reader.events, limits)) witness.violated(problem);
+    }
+    for (const problem of await records.problems()) witness.violated(problem);
+    const violations = [...witness.violations];
+    this.isClean = violations.length === 0;
+    if (!this.isClean) {
+      writeFileSync(join(folder, 'violations.txt'), `${violations.join('\n')}\n`);
+      writeFileSync(join(folder, 'history.log'), `${witness.trace.join('\n')}\n`);
+      writeFileSync(
+        join(folder, 'events.jsonl'),
+        reader.events.map((event) => `${JSON.stringify(event)}\n`).join(''),
+      );
+    }
+    return {
+      ...{ seed: this.options.seed, minutes, healedInSeconds, violations },
+      ...{ calls: callers.begun, allocated: witness.allocated, refused: witness.refused },
+      ...{ failed: witness.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
+      eventsReplayed: this.options.sentinel ? 0 : reader.events.length,
+      kept: this.isClean ? undefined : folder,
+    };
+  }
+
+  /** All routers are ready and name one leader, every pod can be had, no call is left; derived keys are exact. */
+  async #untilWell(what: string): Promise<void> {
+    const { routers, store } = this.world;
+    await until(
+      async () => {
+        const ready = await Promise.all(routers.map((router) => router.get('/ready')));
+        if (ready.some(({ status }) => status !== 200)) return false;
+        const states = (await Promise.all(routers.map((router) => router.get('/api/v1/status')))).map(
+          ({ body }) => body,
+        );
+        const leaders = new Set(states.map(({ leader }) => leader));
+        const pools = Object.values(states[0]?.pools ?? {});
+        const sum = (of: 'assigned' | 'available') => pools.reduce((all, pool) => all + pool[of], 0);
+        return (
+          states.filter(({ is_leader }) => is_leader === true).length === 1 &&
+          leaders.size === 1 &&
+          states.every(({ active_calls }) => active_calls === 0) &&
+          sum('assigned') === podNames.length &&
+          sum('available') === podNames.length &&
+          (await checkInvariants(store.redis, { settled: true })).length === 0
+        );
+      },
+      what,
+      times.healedWithinMs,
+    );
+  }
+
+  /** What the keys say about each other, all the time: every step of the store leaves them right. */
+  async #look(): Promise<void> {
+    const { store, witness, growing } = this.world;
+    while (this.#isLooking) {
+      try {
+        for (const problem of await checkInvariants(store.redis))
+          witness.violated(`in the store: ${problem}`);
+        for (const name of ['fence', 'leader:epoch']) {
+          const problem = growing.look(name, Number(await store.redis.get(`voice:${name}`)));
+          if (problem !== undefined) witness.violated(problem);
+        }
+      } catch {
+        // It is down or loads its data: the next look tells.
+      }
+      this.#tell();
+      await wait(lookEveryMs);
+    }
+  }
+
+  #tell(): void {
+    this.options.onProgress?.({
+      seconds: (Date.now() - this.#startMs) / 1000,
+      calls: this.world.callers.begun,
+      faults: Object.values(this.#counts).reduce((sum, n) => sum + n, 0),
+      violations: this.world.witness.violations.length,
+    });
+  }
+
+  async #state(): Promise<string> {
+    const { routers, store } = this.world;
+    const states = await Promise.all(routers.map((router) => router.get('/api/v1/status')));
+    const settled = await checkInvariants(store.redis, { settled: true }).catch(String);
+    return `\n  ${states.map((state, i) => `${routers[i]?.name} ${JSON.stringify(state)}`).join('\n  ')}\n  ${settled}`;
+  }
+}
+
+function interruptible(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const over = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', over);
+      resolve();
+    };
+    const timer = setTimeout(over, ms);
+    signal?.addEventListener('abort', over);
+  });
+}

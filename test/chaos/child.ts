@@ -1,0 +1,107 @@
+/**
+ * A process of the fleet. It writes its log into the folder of the run and never outlives us: the kernel ends it when we
+ * are killed outright, and it is in a group of its own, so that Ctrl-C at the terminal reaches us alone and we can heal it.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, existsSync, openSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { findOnPath } from '../support/engines.js';
+
+/** Of the repository: what runs here may be compiled into a folder of its own. */
+export const root = rootOf(dirname(fileURLToPath(import.meta.url)));
+
+function rootOf(folder: string): string {
+  return existsSync(join(folder, 'bin', 'smart-router.js')) ? folder : rootOf(dirname(folder));
+}
+
+const living = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of living) child.kill('SIGKILL');
+});
+
+export interface ChildOptions {
+  command: readonly string[];
+  env?: Readonly<Record<string, string>>;
+  logFile: string;
+  /** Told when it has ended, unless it was we who ended it. */
+  onEnd?: (why: string) => void;
+}
+
+export class Child {
+  readonly #process: ChildProcess;
+  readonly #ended: Promise<void>;
+  #isOurs = false;
+
+  constructor({ command, env = {}, logFile, onEnd }: ChildOptions) {
+    const guard = process.platform === 'linux' ? findOnPath('setpriv') : undefined;
+    const [file = '', ...args] =
+      guard === undefined ? command : [guard, '--pdeathsig', 'KILL', '--', ...command];
+    const log = openSync(logFile, 'a');
+    this.#process = spawn(file, args, {
+      cwd: root,
+      // Nothing of the surroundings: a REDIS_URL of the developer's would be used otherwise.
+      env: { PATH: process.env.PATH, ...env },
+      stdio: ['ignore', log, log],
+      detached: true,
+    });
+    closeSync(log);
+    living.add(this.#process);
+    this.#ended = new Promise((resolve) => {
+      const over = (why: string) => {
+        living.delete(this.#process);
+        resolve();
+        if (!this.#isOurs) onEnd?.(why);
+      };
+      this.#process.once('error', (error) => over(error.message));
+      this.#process.once('exit', (code, signal) => over(`ended with ${code ?? signal}`));
+    });
+  }
+
+  get isRunning(): boolean {
+    return living.has(this.#process);
+  }
+
+  pause(): void {
+    this.#process.kill('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#process.kill('SIGCONT');
+  }
+
+  /** Resolves when it has ended. A process that holds still hears SIGTERM only when it goes on. */
+  async end(signal: 'SIGKILL' | 'SIGTERM' = 'SIGKILL'): Promise<void> {
+    this.#isOurs = true;
+    if (!this.isRunning) return;
+    this.#process.kill(signal);
+    if (signal === 'SIGTERM') this.resume();
+    await this.#ended;
+  }
+}
+
+/**
+ * Ports that nobody listens on, all different. They are not those that the system gives out by itself: what is stopped and
+ * started again would find its port taken by any connection of any program.
+ */
+export async function freePorts(count: number): Promise<number[]> {
+  const found = new Set<number>();
+  while (found.size < count) {
+    const port = 15_000 + Math.floor(Math.random() * 15_000);
+    if (await isFree(port)) found.add(port);
+  }
+  return [...found];
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
+}
+
+export function wait(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

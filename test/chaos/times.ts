@@ -1,0 +1,55 @@
+/**
+ * The times of the fleet: those of production scaled down, so that a lease runs out and a leader is replaced many times in
+ * a run of minutes.
+ */
+export const times = {
+  leaseMs: 10_000,
+  graceMs: 5000,
+  /** Of an agent. */
+  reportEveryMs: 1000,
+  /**
+   * How long a caller waits for one answer. Below the grace: a call that nobody has reported yet is safe for that long, so
+   * when an answer comes what it says still holds.
+   */
+  patienceMs: 4000,
+  /**
+   * From the start of a container until its agent listens. The API tells the start in whole seconds, and a router's idea
+   * of the store's clock may be a slow answer behind: calls of that time are ended as if they were older.
+   */
+  agentStartsMs: 2000,
+  /** Within which everything must be well again after the last fault. */
+  healedWithinMs: 90_000,
+};
+
+export const goldPods = 16;
+export const basicPods = 8;
+export const podNames: readonly string[] = Array.from(
+  { length: goldPods + basicPods },
+  (_, i) => `agent-${i}`,
+);
+export const limits = { 'pool:gold': 1, 'pool:basic': 3 };
+
+export const env = {
+  METRICS_PORT: 'off',
+  LOG_FORMAT: 'json',
+  POD_SOURCE: 'kubernetes',
+  LEADER_ELECTION_ENABLED: 'true',
+  LEADER_ELECTION_DURATION: '3s',
+  LEADER_ELECTION_RENEW_DEADLINE: '2s',
+  LEADER_ELECTION_RETRY_PERIOD: '400ms',
+  TIER_CONFIG: JSON.stringify({
+    tiers: {
+      gold: { type: 'exclusive', target: goldPods },
+      basic: { type: 'shared', target: basicPods, max_concurrent: limits['pool:basic'] },
+    },
+    default_chain: ['gold', 'basic'],
+  }),
+  LEASE_TTL: `${times.leaseMs}ms`,
+  CALL_INFO_TTL: '1m',
+  REPORT_GRACE: `${times.graceMs}ms`,
+  DRAINING_TTL: '2m',
+  CLEANUP_INTERVAL: '500ms',
+  RECONCILE_INTERVAL: '2s',
+  TIER_CONFIG_REFRESH_INTERVAL: '2s',
+  KUBERNETES_WATCH_TIMEOUT: '3s',
+} as const;

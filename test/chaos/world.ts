@@ -1,0 +1,107 @@
+/** The whole fleet, opened in order and closed in reverse, whatever happened to it in between. */
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { systemClock } from '../../src/clock.js';
+import { type Cluster, startCluster } from '../../src/demo/cluster/cluster.js';
+import { Dice } from '../../src/demo/dice.js';
+import { quickestRoot } from '../support/postgres.js';
+import { Agents } from './agents.js';
+import { Callers } from './callers.js';
+import { OnlyGrows } from './checks.js';
+import { freePorts, root } from './child.js';
+import { EventReader } from './events.js';
+import { Pods } from './pods.js';
+import { Records } from './records.js';
+import { openSentinel, openSingle, type Store } from './redis.js';
+import { openRouters, type Router } from './routers.js';
+import { Witness } from './witness.js';
+
+export interface World {
+  readonly witness: Witness;
+  readonly store: Store;
+  readonly cluster: Cluster;
+  readonly routers: readonly Router[];
+  readonly agents: Agents;
+  readonly pods: Pods;
+  readonly callers: Callers;
+  readonly records: Records;
+  readonly reader: EventReader;
+  readonly growing: OnlyGrows;
+  /** A fault lasts this long, or until everything is healed. */
+  readonly hold: (ms: number) => Promise<void>;
+  /** The store has lost acknowledged writes. */
+  readonly onLoss: () => void;
+  /** The name of the router that leads, as far as any of them says. */
+  readonly leader: () => Promise<string | undefined>;
+  readonly close: () => Promise<void>;
+}
+
+export interface WorldOptions {
+  seed: number;
+  sentinel: boolean;
+  /** Where logs go. */
+  folder: string;
+  /** Aborts when the faults are over. */
+  healing: AbortSignal;
+}
+
+export async function openWorld({ seed, sentinel, folder, healing }: WorldOptions): Promise<World> {
+  if (!existsSync(join(root, 'dist', 'index.js')))
+    throw new Error('dist/ is not built: `npm run build` first.');
+  const closing: (() => unknown)[] = [];
+  const close = async () => {
+    for (const one of closing.splice(0).reverse()) await one();
+  };
+  try {
+    const data = mkdtempSync(join(quickestRoot(undefined), 'smart-router-chaos-'));
+    closing.push(() => rmSync(data, { recursive: true, force: true }));
+    mkdirSync(folder, { recursive: true });
+    const witness = new Witness(Date.now());
+    const [port = 0] = await freePorts(1);
+    const cluster = await startCluster({ clock: systemClock, port, bookmarkIntervalMs: 1000 });
+    closing.push(() => cluster.stop());
+    const store = await (sentinel ? openSentinel : openSingle)({ logs: folder, data });
+    closing.push(() => store.stop());
+    const records = await Records.open(folder);
+    closing.push(() => records.stop());
+    const routers = await openRouters(folder, store, cluster, witness);
+    closing.push(async () => {
+      await Promise.all(routers.map((router) => router.end()));
+      for (const router of routers) router.close();
+    });
+    for (const router of routers) router.start();
+    const reader = new EventReader(store.redis);
+    closing.push(() => reader.stop());
+    const agents = new Agents(witness, routers, new Dice(seed ^ 0xa6e7));
+    closing.push(() => agents.stop());
+    const callers = new Callers(witness, routers, agents, seed);
+    closing.push(() => callers.stop());
+    const growing = new OnlyGrows();
+    return {
+      ...{ witness, store, cluster, routers, agents, callers, records, reader, growing, close },
+      pods: new Pods(cluster, agents, routers, witness),
+      hold: (ms) =>
+        new Promise((resolve) => {
+          if (healing.aborted) return resolve();
+          const over = () => {
+            clearTimeout(timer);
+            healing.removeEventListener('abort', over);
+            resolve();
+          };
+          const timer = setTimeout(over, ms);
+          healing.addEventListener('abort', over);
+        }),
+      onLoss() {
+        witness.lostWrites();
+        growing.forget();
+      },
+      async leader() {
+        const states = await Promise.all(routers.map((router) => router.get('/api/v1/status')));
+        return states.find(({ body }) => typeof body.leader === 'string')?.body.leader ?? undefined;
+      },
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}

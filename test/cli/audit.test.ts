@@ -1,0 +1,62 @@
+/** The audit from the command line: what it shows, and what its exit code says. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { RunningRouter } from '../../src/main.js';
+import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+
+const binary = useBinary();
+let router: RunningRouter;
+const run = runner(binary, () => router.url);
+
+beforeEach(async () => {
+  // Nobody repairs what a test has broken.
+  router = await startTestRouter({ RECONCILE_INTERVAL: '1h', CLEANUP_INTERVAL: '20m' });
+});
+afterEach(() => router.stop());
+
+const tamper = (...args: string[]) =>
+  router.context.store.connection.command('test', async (client) => {
+    await client.call(args[0] as string, ...args.slice(1));
+  });
+
+it('of a healthy router shows what it has looked at and exits 0', async () => {
+  const { code, stdout, stderr } = await run('audit');
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(/^pools {7}3$/m);
+  expect(stdout).toMatch(/^pods {8}4$/m);
+  expect(stdout).toMatch(/^calls {7}0$/m);
+  expect(stdout).toMatch(/^took {8}\d+ ms$/m);
+  expect(stdout).toMatch(/^violations {2}none$/m);
+  expect(stdout).toMatch(/^pending {5}none$/m);
+  expect(documentOf(await run('audit --json'))).toMatchObject({
+    success: true,
+    complete: true,
+    violation_count: 0,
+    violations: [],
+  });
+});
+
+it('with violations shows each in one sentence and exits 8', async () => {
+  await tamper('SADD', 'voice:pool:gold:assigned', 'ghost');
+  await tamper('SET', 'voice:notes', 'x');
+  const { code, stdout, stderr } = await run('audit');
+  expect({ code, stderr }).toEqual({
+    code: 8,
+    stderr: 'smart-router: 1 violation of what must always hold\n',
+  });
+  expect(stdout).toMatch(/^VIOLATIONS\npool:gold has the pod ghost assigned, which is not registered: .+$/m);
+  expect(stdout).toMatch(/^PENDING\nkey notes \(string\) is in no list of keys: .+$/m);
+  expect(documentOf(await run('audit --json'))).toMatchObject({
+    success: false,
+    code: 'violations_found',
+    violation_count: 1,
+    violations: [{ kind: 'assigned_unregistered', pod_name: 'ghost' }],
+  });
+});
+
+it('with nothing but what the sweep will repair exits 0', async () => {
+  await tamper('DEL', 'voice:pool:gold:available');
+  const { code, stdout, stderr } = await run('audit');
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(/^violations {2}none$/m);
+  expect(stdout).toMatch(/8: lacks .*: the sweep puts it back within CLEANUP_INTERVAL$/m);
+});

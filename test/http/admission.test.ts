@@ -1,0 +1,123 @@
+/** When new calls are refused, and when no longer: on a clock of the test's own. */
+import { expect, it } from 'vitest';
+import { Admission, kindOf, leastLimit } from '../../src/http/admission.js';
+import { ManualClock } from '../support/manual-clock.js';
+
+/** A clock whose timers come as late as the test says, as those of a busy loop do. */
+class LateClock extends ManualClock {
+  lateMs = 0;
+  override after(ms: number, callback: () => void): () => void {
+    return super.after(ms + this.lateMs, callback);
+  }
+}
+
+function setUp({ maxInFlight = 1000, delay = 'on', lateMs = 0 } = {}) {
+  const clock = new LateClock();
+  clock.lateMs = lateMs;
+  const admission = new Admission({ clock, maxInFlight, delayMs: delay === 'on' ? 25 : undefined });
+  const enter = (count: number) => Array.from({ length: count }, () => admission.enter('call'));
+  const leave = (count: number) => Array.from({ length: count }, () => admission.leave('call'));
+  /** Looks at the loop, one after the other. */
+  const look = (count: number) => {
+    for (let i = 0; i < count; i++) clock.advanceToNext();
+  };
+  return { clock, admission, enter, leave, look };
+}
+
+it.each([
+  ['/api/v1/allocate', 'call'],
+  ['/api/v1/allocate/', 'call'],
+  ['/api/v1/allocate?x=1', 'call'],
+  ['/api/v1/release', 'other'],
+  ['/api/v1/allocated', 'other'],
+  ['/api/v1/twilio/allocate', 'other'],
+  ['/api/v1/pod/allocate/report', 'other'],
+  ['/', 'other'],
+  ['', 'other'],
+  ['/health', 'probe'],
+  ['/ready?x', 'probe'],
+  ['/api/v1/metrics', 'probe'],
+  ['/api/v1/drain', 'lasting'],
+  ['/api/v1/events?since=0', 'lasting'],
+  ['/api/v1/events/search', 'other'],
+])('%s is of the kind %s', (url, kind) => {
+  expect(kindOf(url)).toBe(kind);
+});
+
+it('new calls get in up to the limit, all others up to twice as many, probes always', () => {
+  const { admission, enter } = setUp({ maxInFlight: 3 });
+  expect(enter(4)).toEqual([true, true, true, false]);
+  expect(Array.from({ length: 4 }, () => admission.enter('other'))).toEqual([true, true, true, false]);
+  expect(admission.inFlight).toBe(6);
+  expect(admission.enter('probe')).toBe(true);
+  expect(admission.enter('lasting')).toBe(true);
+  admission.leave('other');
+  expect([admission.enter('call'), admission.enter('other')]).toEqual([false, true]);
+});
+
+it('what lasts takes no place of a call, and has an end too', () => {
+  const { admission } = setUp({ maxInFlight: 1 });
+  const inside = Array.from({ length: 3000 }, () => admission.enter('lasting')).filter(Boolean);
+  expect(inside).toHaveLength(2000);
+  expect(admission.enter('call')).toBe(true);
+  admission.leave('lasting');
+  expect(admission.enter('lasting')).toBe(true);
+});
+
+it('a loop that is late all the time lets fewer new calls in than are in flight, and never fewer than the least', () => {
+  const { admission, enter, look } = setUp({ lateMs: 40 });
+  enter(500);
+  look(2);
+  expect(admission.callLimit).toBe(1000);
+  look(1);
+  expect(admission.callLimit).toBe(312);
+  expect([admission.enter('call'), admission.enter('other')]).toEqual([false, true]);
+  look(100);
+  expect(admission.callLimit).toBe(leastLimit);
+});
+
+it('with fewer in flight than the least limit nobody is refused, however late the loop is', () => {
+  const { admission, enter, look } = setUp({ lateMs: 5000 });
+  enter(leastLimit - 1);
+  look(100);
+  expect(admission.enter('call')).toBe(true);
+});
+
+it('a limit that was set lower than the least one holds', () => {
+  const { admission, enter, look } = setUp({ maxInFlight: 10, lateMs: 5000 });
+  enter(10);
+  look(100);
+  expect([admission.callLimit, admission.enter('call')]).toEqual([10, false]);
+});
+
+it('one long pause among looks in time is no overload', () => {
+  const { clock, admission, enter, look } = setUp();
+  enter(500);
+  clock.lateMs = 900;
+  look(3);
+  clock.lateMs = 0;
+  look(2);
+  expect(admission.callLimit).toBe(1000);
+});
+
+it('the limit grows again step by step when the loop is in time, and at once when nobody is in flight', () => {
+  const { clock, admission, enter, leave, look } = setUp({ lateMs: 40 });
+  enter(500);
+  look(6);
+  clock.lateMs = 0;
+  look(3);
+  const low = admission.callLimit;
+  look(6);
+  expect(admission.callLimit).toBeGreaterThan(low);
+  expect(admission.callLimit).toBeLessThan(500);
+  leave(500);
+  look(1);
+  expect([admission.callLimit, clock.timersMs]).toEqual([1000, []]);
+});
+
+it('with the delay off only the number counts, and an idle router has no timer', () => {
+  const { clock, admission, enter } = setUp({ maxInFlight: 2, delay: 'off' });
+  expect(clock.timersMs).toEqual([]);
+  expect(enter(3)).toEqual([true, true, false]);
+  expect([clock.timersMs, admission.callLimit]).toEqual([[], 2]);
+});

@@ -1,0 +1,81 @@
+/** The leader's audit as a loop: what it counts, what it logs, and that a term which is over does not wait for it. */
+import { pino } from 'pino';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Auditor } from '../../src/calls/audit/auditor.js';
+import { Auditing } from '../../src/pool/auditing.js';
+import { describeOneEngine } from '../support/engines.js';
+import { openStore, type TestStore } from '../support/store.js';
+
+const never = new AbortController().signal;
+
+describeOneEngine('the audit of a leader', (engine) => {
+  let store: TestStore;
+  let log: { level: number; msg: string; pod?: string; violations?: number }[];
+  let counted: number[];
+  beforeEach(async () => {
+    [log, counted] = [[], []];
+    store = await openStore(engine.url);
+    await store.register(['a', 'b'], 'pool:gold');
+    await store.allocate('1', ['pool:gold']);
+  });
+  afterEach(async () => {
+    await engine.resume();
+    store.close();
+  });
+  const auditing = () =>
+    new Auditing({
+      auditor: new Auditor(store.connection),
+      log: pino({ level: 'debug', base: null }, { write: (line: string) => log.push(JSON.parse(line)) }),
+      onAudited: (violations) => counted.push(violations),
+    });
+
+  it('is silent about a healthy store, and counts what it has looked at', async () => {
+    expect(await auditing().runOnce(never)).toEqual({ pods: 2, calls: 1, violations: 0, pending: 0 });
+    expect(counted).toEqual([0]);
+    expect(log).toEqual([]);
+  });
+
+  it('does not alarm about what the sweep will repair', async () => {
+    await engine.redis.del('voice:pool:gold:available');
+    expect(await auditing().runOnce(never)).toMatchObject({ violations: 0, pending: 1 });
+    expect(counted).toEqual([0]);
+    expect(log).toEqual([]);
+  });
+
+  it('logs ten violations with their pods, and says that there are more', async () => {
+    const ghosts = Array.from({ length: 25 }, (_, i) => `ghost-${i}`);
+    await engine.redis.sadd('voice:pool:gold:assigned', ...ghosts);
+    expect(await auditing().runOnce(never)).toMatchObject({ violations: 25 });
+    expect(counted).toEqual([25]);
+    expect(log).toHaveLength(11);
+    expect(log.every(({ level }) => level === 50)).toBe(true);
+    expect(log[0]).toMatchObject({
+      msg: expect.stringMatching(/^an invariant is violated: pool:gold has the pod ghost-\d+ assigned/),
+      pod: expect.stringMatching(/^ghost-/),
+    });
+    expect(log[10]).toMatchObject({ violations: 25 });
+  });
+
+  it('a term that is over does not wait for the store, and counts nothing', async () => {
+    await engine.pause();
+    const over = new AbortController();
+    const round = auditing().runOnce(over.signal);
+    over.abort();
+    expect(await round).toEqual({});
+    expect(counted).toEqual([]);
+  });
+
+  it('a store that does not answer ends the round with an error, and the last count stays', async () => {
+    const hasty = await openStore(engine.url, { commandTimeoutMs: 200 });
+    await engine.pause();
+    const round = new Auditing({
+      auditor: new Auditor(hasty.connection),
+      log: pino({ level: 'silent' }),
+      onAudited: (violations) => counted.push(violations),
+    }).runOnce(never);
+    await expect(round).rejects.toMatchObject({ code: 'store_unavailable' });
+    expect(counted).toEqual([]);
+    await engine.resume();
+    hasty.close();
+  });
+});

@@ -1,0 +1,247 @@
+/**
+ * Scripts that were broken on purpose, each in one line, named by its text: a script that changes shape fails loudly
+ * instead of leaving a control that breaks nothing.
+ */
+import type { ScriptName } from '../../src/calls/store/connection.js';
+import { scripts } from '../../src/calls/store/scripts.generated.js';
+
+export interface BrokenScript {
+  broken: string;
+  /** Within ten seeds. The others are seen by the model, which does what no fault brings about. */
+  isSeenInSimulation?: true;
+  script: ScriptName;
+  line: string;
+  becomes: string;
+}
+
+export const brokenScripts: readonly BrokenScript[] = [
+  {
+    broken: 'release takes any fence',
+    isSeenInSimulation: true,
+    script: 'release',
+    line: "if ARGV[3] ~= '' and record[2] ~= ARGV[3] then",
+    becomes: 'if false then',
+  },
+  {
+    broken: 'renew takes any fence',
+    script: 'renew',
+    line: "if ARGV[3] ~= '' and record[2] ~= ARGV[3] then",
+    becomes: 'if false then',
+  },
+  {
+    broken: 'release frees the pod whatever calls it has left',
+    isSeenInSimulation: true,
+    script: 'release',
+    line: "local load = call('ZCARD', calls_key)",
+    becomes: 'local load = 0',
+  },
+  {
+    broken: 'a released call leaves its record',
+    isSeenInSimulation: true,
+    script: 'release',
+    line: "call('DEL', record_key, P .. 'lease:' .. pod)",
+    becomes: "call('DEL', P .. 'lease:' .. pod)",
+  },
+  {
+    broken: 'the tombstone of a released call is over at once',
+    script: 'release',
+    line: "string.format('%.0f', now + grace)",
+    becomes: "string.format('%.0f', now)",
+  },
+  {
+    broken: 'drain leaves the pod in available',
+    isSeenInSimulation: true,
+    script: 'drain',
+    line: 'local _, load = settle(pod)',
+    becomes: 'local load = load_of(pod)',
+  },
+  {
+    broken: 'drain shortens an earlier mark',
+    script: 'drain',
+    line: 'math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)',
+    becomes: 'now + tonumber(ARGV[3])',
+  },
+  {
+    broken: 'allocate ignores the load of exclusive pods',
+    script: 'allocate',
+    line: "local busy = call('ZCARD', P .. 'pod:calls:' .. pod) > 0",
+    becomes: 'local busy = false',
+  },
+  {
+    broken: 'allocate ignores the load of shared pods',
+    script: 'allocate',
+    line: 'not block and load < max then return',
+    becomes: 'not block then return',
+  },
+  {
+    broken: 'allocate ignores drain and suspension of exclusive pods',
+    script: 'allocate',
+    line: 'or block_of(truth[2], truth[3]) then',
+    becomes: 'then',
+  },
+  {
+    broken: 'allocate ignores drain and suspension of other pods',
+    script: 'allocate',
+    line: 'not block and load < max then return',
+    becomes: 'load < max then return',
+  },
+  {
+    broken: 'allocate is not idempotent',
+    isSeenInSimulation: true,
+    script: 'allocate',
+    line: 'if owner then',
+    becomes: 'if false then',
+  },
+  {
+    broken: 'allocate never looks for expired leases',
+    script: 'allocate',
+    line: "'-inf', digits(now), 'LIMIT', 0, 50)",
+    becomes: "'-inf', 0, 'LIMIT', 0, 50)",
+  },
+  {
+    broken: 'fences stand still',
+    isSeenInSimulation: true,
+    script: 'allocate',
+    line: "local fence, score = string.format('%.0f', now_us),",
+    becomes: "local fence, score = '1',",
+  },
+  {
+    broken: 'sweep ends live calls',
+    isSeenInSimulation: true,
+    script: 'sweep',
+    line: 'tonumber(entries[i + 1]) <= now',
+    becomes: 'true',
+  },
+  {
+    broken: 'sweep keeps calls past their lease',
+    isSeenInSimulation: true,
+    script: 'sweep',
+    line: 'tonumber(entries[i + 1]) <= now',
+    becomes: 'false',
+  },
+  {
+    broken: 'sweep puts shared pods back with score 0',
+    isSeenInSimulation: true,
+    script: 'sweep',
+    line: "call('ZADD', available_key(pool), load, pod)",
+    becomes: "call('ZADD', available_key(pool), 0, pod)",
+  },
+  {
+    broken: 'undrain puts shared pods back with score 0',
+    isSeenInSimulation: true,
+    script: 'undrain',
+    line: "call('ZADD', available_key(pool), load, pod)",
+    becomes: "call('ZADD', available_key(pool), 0, pod)",
+  },
+  {
+    broken: 'sweep obeys an older leader',
+    script: 'sweep',
+    line: 'if epoch < stored then return true end',
+    becomes: '',
+  },
+  {
+    broken: 'report adopts beyond the capacity',
+    isSeenInSimulation: true,
+    script: 'report',
+    line: 'if (entry or load < max) and',
+    becomes: 'if',
+  },
+  {
+    broken: 'report adopts calls that have ended',
+    script: 'report',
+    line: ' and not has_tombstone(sid, grace) then',
+    becomes: ' then',
+  },
+  {
+    broken: 'report ends missing calls at once',
+    isSeenInSimulation: true,
+    script: 'report',
+    line: 'if now >= since + grace then',
+    becomes: 'if true then',
+  },
+  {
+    broken: 'remove forgets the draining mark',
+    script: 'remove',
+    line: "P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod,",
+    becomes: "P .. 'pod:suspended:' .. pod,",
+  },
+  {
+    broken: 'register moves a pod with more calls than the pool allows',
+    script: 'register',
+    line: 'if load_of(name) > (kind and max or 1) then',
+    becomes: 'if false then',
+  },
+  {
+    broken: 'a restarted container keeps its calls',
+    script: 'register',
+    line: 'elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then',
+    becomes: 'elseif false then',
+  },
+  {
+    broken: 'a restart ends the calls of the new container too',
+    script: 'register',
+    line: "(not before or (known[2] or '') < before) and",
+    becomes: '',
+  },
+  {
+    broken: 'a replaced pod ends the calls of its successor too',
+    script: 'register',
+    line: "'replaced by a pod of the same name', pod.started_at)",
+    becomes: "'replaced by a pod of the same name')",
+  },
+  {
+    broken: 'a replaced pod leaves its drain to its successor',
+    script: 'register',
+    line: "call('DEL', P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)",
+    becomes: "call('DEL', P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)",
+  },
+  {
+    broken: 'an idle pod that is not ready goes although it drains',
+    script: 'register',
+    line: "load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0",
+    becomes: 'load_of(name) == 0',
+  },
+  {
+    broken: 'a pod that is not ready goes although it has a call',
+    script: 'register',
+    line: "load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0",
+    becomes: "call('EXISTS', P .. 'pod:draining:' .. name) == 0",
+  },
+  {
+    broken: 'a held pod that comes back stays held',
+    script: 'register',
+    line: 'release_hold(name)',
+    becomes: '',
+  },
+  {
+    broken: 'a removed pod stays held',
+    script: 'remove',
+    line: "call('SREM', P .. 'removals:held', pod)",
+    becomes: '',
+  },
+  {
+    broken: 'a change of type leaves the keys as they were',
+    script: 'setTiers',
+    line: 'if rebuild then',
+    becomes: 'if false then',
+  },
+  {
+    broken: 'a pool becomes exclusive although a pod of it has two calls',
+    script: 'setTiers',
+    line: 'if busy > 0 then',
+    becomes: 'if false then',
+  },
+  {
+    broken: 'a tier that leaves the chain leaves its pods behind',
+    script: 'setTiers',
+    line: 'if step.from ~= step.pool then',
+    becomes: 'if false then',
+  },
+];
+
+/** The whole text, broken. Parts that several ways include stand in a script several times: broken in all of them. */
+export function brokenText({ script, line, becomes }: BrokenScript): string {
+  const whole: string = scripts[script];
+  if (!whole.includes(line)) throw new Error(`${script} does not have this: ${line}`);
+  return whole.replaceAll(line, () => becomes);
+}

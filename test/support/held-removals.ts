@@ -1,0 +1,23 @@
+/** Pods that the store knows and STATIC_PODS does not: the next list misses more than half of all, and the brake holds. */
+import { assignmentOf } from '../../src/pool/assignment.js';
+import type { TestRouter } from './router.js';
+import { until } from './until.js';
+
+export const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
+
+export async function holdGhosts({ context }: TestRouter): Promise<void> {
+  await context.pools.register(
+    '',
+    ghosts.map((name) => ({
+      name,
+      uid: '',
+      pool: 'pool:basic' as const,
+      suspended: '' as const,
+      mustReport: false,
+      metadata: '{}',
+    })),
+    assignmentOf(context.settings.tiers),
+  );
+  context.leadership.nudge();
+  await until(async () => (await context.pools.removals()).held.length === ghosts.length, 'they are held');
+}
