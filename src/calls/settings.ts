@@ -180,7 +180,10 @@ export class Settings {
       Promise.all([
         this.#orNothing(client.get(this.#keys.tierConfig), null),
         this.#orNothing(client.get(this.#keys.tierVersion), null),
-        this.#orNothing(client.hgetall(this.#keys.merchantConfig), {}),
+        this.#orNothing<Record<string, string> | undefined>(
+          client.hgetall(this.#keys.merchantConfig),
+          undefined,
+        ),
         client.hgetall(this.#keys.pools),
       ]),
     );
@@ -195,7 +198,7 @@ export class Settings {
       );
     this.#merchantPools = merchantPools((kind) => kind !== 'gone');
     this.#labelPools = merchantPools((kind) => kind === 'label');
-    this.#readMerchants(merchants);
+    if (merchants) this.#readMerchants(merchants);
     if (text === null || text === this.#appliedText) return;
     const { config, problems } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {

@@ -41,6 +41,8 @@ export interface PodSource {
   startOver?(): void;
   /** Everything there is, at least as new as the moment of asking. */
   list(signal: AbortSignal): Promise<PodList>;
+  /** The pod that has this name now. A source without it never gives a name twice, or is only listed. */
+  read?(name: string, signal: AbortSignal): Promise<ClusterPod | undefined>;
   /**
    * Every change after `version`, in order. Ends when the source ended it (go on from the last version seen);
    * throws VersionExpired, or whatever went wrong. A source without it is only listed.

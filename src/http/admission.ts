@@ -105,9 +105,20 @@ export class Admission {
       this.#note(this.#clock.monotonic() - startMs - lookEveryMs, delayMs);
       this.#isLooking = this.#inFlight > 0;
       if (this.#isLooking) this.#look(delayMs);
-      // Whatever it was, nobody waits any more.
-      else this.#limit = this.#maxInFlight;
+      else this.#forget();
     });
+  }
+
+  /** Nobody waits any more: whatever it was, it says nothing about whoever comes next. */
+  #forget(): void {
+    this.#limit = this.#maxInFlight;
+    this.#beginWhile();
+  }
+
+  #beginWhile(): void {
+    this.#looks = 0;
+    this.#leastDelayMs = Number.POSITIVE_INFINITY;
+    this.#mostInFlight = this.#inFlight;
   }
 
   #note(lateMs: number, delayMs: number): void {
@@ -121,8 +132,6 @@ export class Admission {
     } else {
       this.#limit = Math.min(this.#maxInFlight, Math.ceil(this.#limit * 1.1));
     }
-    this.#looks = 0;
-    this.#leastDelayMs = Number.POSITIVE_INFINITY;
-    this.#mostInFlight = this.#inFlight;
+    this.#beginWhile();
   }
 }

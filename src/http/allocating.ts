@@ -8,6 +8,7 @@ import type { Allocation } from '../calls/store/store.js';
 import { AppError } from '../errors.js';
 import type { HttpContext } from './context.js';
 import { callerGone, withDeadline } from './deadline.js';
+import { overloaded } from './gate.js';
 import { buildWsUrl, defaultCallTemplate, isPathSegment } from './providers/ws-url.js';
 
 type Wanted = Omit<CallRequest, 'template'> & { template: string | undefined };
@@ -26,6 +27,11 @@ export async function allocateFor(
     }
   }
   if (callerGone(request)) throw gone();
+  // Whoever came in under another address: a provider's webhook, or one that is written in another way.
+  if (!context.admission.hasRoomForCall) {
+    context.metrics.requestsShed.inc({ kind: 'call' });
+    throw overloaded();
+  }
   const giveBack = (allocation: Allocation) =>
     router.giveBack(call.callSid, allocation).catch((error: unknown) => {
       log.warn(

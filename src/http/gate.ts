@@ -5,6 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { AppError } from '../errors.js';
 import { type Kind, kindOf } from './admission.js';
 import type { HttpContext } from './context.js';
@@ -47,10 +48,33 @@ export function gatedServer(
       refuse(context, request, response);
       return;
     }
-    // Comes once, after the answer or when the caller hangs up.
-    if (kind !== 'probe') response.once('close', () => admission.leave(kind));
+    if (kind !== 'probe') leaveAtTheEnd(request, response, () => admission.leave(kind));
     handler(request, response);
   });
+}
+
+const placesOf = new WeakMap<Socket, Set<() => void>>();
+
+/**
+ * After the answer, or when the caller hangs up: then the connection ends, and a response that was still behind another
+ * one in it never hears of that itself.
+ */
+function leaveAtTheEnd({ socket }: IncomingMessage, response: ServerResponse, leave: () => void): void {
+  let places = placesOf.get(socket);
+  if (!places) {
+    const all = new Set<() => void>();
+    placesOf.set(socket, all);
+    socket.once('close', () => {
+      for (const end of [...all]) end();
+    });
+    places = all;
+  }
+  const mine = places;
+  const end = () => {
+    if (mine.delete(end)) leave();
+  };
+  mine.add(end);
+  response.once('close', end);
 }
 
 function refuse({ stopping }: GateContext, { headers: given }: IncomingMessage, response: ServerResponse) {
@@ -70,17 +94,16 @@ export function requestId(given: unknown): string {
 
 function teller({ admission, metrics, log, clock }: GateContext): (method: string, kind: Kind) => void {
   let refused = 0;
-  let toldMs = Number.NEGATIVE_INFINITY;
+  const tell = () => {
+    const { inFlight: in_flight, callLimit: limit } = admission;
+    log.warn({ refused, in_flight, limit }, 'more requests than this router can serve: refused with 503');
+    refused = 0;
+  };
   return (method, kind) => {
     const isCall = kind === 'call';
     metrics.requestsShed.inc({ kind: isCall ? 'call' : 'other' });
     metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
     refused += 1;
-    const nowMs = clock.monotonic();
-    if (nowMs - toldMs < tellEveryMs) return;
-    const { inFlight: in_flight, callLimit: limit } = admission;
-    log.warn({ refused, in_flight, limit }, 'more requests than this router can serve: new calls get 503');
-    refused = 0;
-    toldMs = nowMs;
+    if (refused === 1) clock.after(tellEveryMs, tell);
   };
 }

@@ -79,6 +79,7 @@ export class Term {
       source.watch &&
       new Watcher({
         watch: source.watch.bind(source),
+        read: source.read?.bind(source),
         placer,
         clock,
         log,

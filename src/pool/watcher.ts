@@ -3,22 +3,20 @@
  * version it has seen, whatever ended the last watch; when that is too old it asks for a list and goes on from there.
  * One round is one watch; the loop around it starts the next.
  *
- * Of what comes at once only the last word about a pod counts. After a silence a pod may be gone and another of its name
- * there for long, with a call that was given meanwhile: taken one by one, the first of these changes would end that call.
+ * A pod that is said to be gone is looked for once more before its calls are ended: after a silence, another of its name
+ * may be there for long, with a call that it was given meanwhile.
  */
 import type { Clock } from '../clock.js';
-import { type PodSource, VersionExpired } from '../cluster/pods.js';
+import { type ClusterPod, type PodSource, VersionExpired } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
-import { bursts } from './bursts.js';
 import { nothingPlaced, type Placer } from './placer.js';
 
 /** A server that ends every watch at once is asked again after this long, not in a tight loop. */
 const shortestWatchMs = 1000;
-/** What is not in the store after so many changes would be told again after a failure. */
-const mostAtOnce = 500;
 
 export interface WatcherOptions {
   watch: NonNullable<PodSource['watch']>;
+  read: PodSource['read'] | undefined;
   placer: Placer;
   clock: Clock;
   log: Logger;
@@ -56,20 +54,18 @@ export class Watcher {
     const counts = { changes: 0 };
     let version = this.#version ?? (await this.#untilListed(signal));
     this.#current = new AbortController();
-    const done = new AbortController();
-    const over = AbortSignal.any([signal, this.#current.signal, done.signal]);
+    const over = AbortSignal.any([signal, this.#current.signal]);
     const started = clock.monotonic();
     try {
-      for await (const changes of bursts(watch(version, over), mostAtOnce, () => clock.sleep(0))) {
-        const latest = new Map(changes.flatMap(({ pod }) => (pod ? [[pod.name, pod]] : [])));
-        for (const pod of latest.values()) {
-          if (over.aborted) break;
-          await placer.follow(epoch, pod, nothingPlaced(), signal);
+      for await (const change of watch(version, over)) {
+        if (over.aborted) break;
+        if (change.pod) {
+          await placer.follow(epoch, await this.#present(change.pod, over), nothingPlaced(), signal);
           counts.changes += 1;
         }
         if (over.aborted) break;
         // Only after the store has it: what fails in between is told again.
-        version = changes.at(-1)?.version ?? version;
+        version = change.version;
         this.#version = version;
         alive?.({ ...counts });
       }
@@ -79,12 +75,15 @@ export class Watcher {
       log.info({ version }, 'the watch is too far behind: listing again');
       this.#version = undefined;
       relist();
-    } finally {
-      done.abort();
     }
     const lastedMs = clock.monotonic() - started;
     if (lastedMs < shortestWatchMs) await clock.sleep(shortestWatchMs - lastedMs, signal);
     return counts;
+  }
+
+  async #present(pod: ClusterPod, signal: AbortSignal): Promise<ClusterPod> {
+    const found = pod.state === 'gone' ? await this.#options.read?.(pod.name, signal) : undefined;
+    return found ?? pod;
   }
 
   async #untilListed(signal: AbortSignal): Promise<string> {

@@ -16,7 +16,7 @@ const missing = [nativeAvailable(), postgresAvailable()].filter((one) => one !==
 describe.skipIf(missing.length > 0)(
   `chaos with real processes${missing.map((why) => ` [${why}]`).join('')}`,
   () => {
-    it('breaks no promise, and everything is well again afterwards', { timeout: 240_000 }, async () => {
+    it('breaks no promise, and everything is well again afterwards', { timeout: 480_000 }, async () => {
       const outcome = await chaos({ seed: 20, minutes: 0.6 });
       expect(outcome.violations, `logs and histories: ${outcome.kept}`).toEqual([]);
       expect(outcome.kept === undefined || !existsSync(outcome.kept)).toBe(true);
@@ -26,6 +26,7 @@ describe.skipIf(missing.length > 0)(
       expect(outcome.recordsDone).toBeGreaterThan(100);
       expect(Object.keys(outcome.faults).length).toBeGreaterThan(3);
       expect(outcome.eventsReplayed).toBeGreaterThan(outcome.allocated);
+      expect(outcome.looks).toBeGreaterThan(10);
     });
   },
 );

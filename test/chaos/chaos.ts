@@ -43,6 +43,8 @@ export interface Outcome {
   faults: Record<string, number>;
   recordsDone: number;
   eventsReplayed: number;
+  /** How often all keys were looked at while it ran. */
+  looks: number;
   healedInSeconds: number | undefined;
   violations: string[];
   /** Where logs and histories are; only after a failure. */
@@ -85,6 +87,7 @@ class Run {
   #looking: Promise<void> = Promise.resolve();
   #calling: Promise<void> = Promise.resolve();
   #isLooking = true;
+  #looks = 0;
   readonly #startMs = Date.now();
 
   constructor(
@@ -139,6 +142,7 @@ class Run {
     await this.#calling;
     await world.records.stopTaking();
     try {
+      // Callers end by themselves, and records have bounds of their own: the 90 s are those of pods and routers.
       await until(() => world.callers.atOnce === 0, 'the last caller has hung up', times.healedWithinMs);
       await this.#untilWell('everything is well again');
       await until(() => world.records.isIdle(), 'no record is left', times.healedWithinMs);
@@ -179,6 +183,7 @@ class Run {
       ...{ calls: callers.begun, allocated: witness.allocated, refused: witness.refused },
       ...{ failed: witness.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
       eventsReplayed: this.options.sentinel ? 0 : reader.events.length,
+      looks: this.#looks,
       kept: this.isClean ? undefined : folder,
     };
   }
@@ -221,8 +226,10 @@ class Run {
           const problem = growing.look(name, Number(await store.redis.get(`voice:${name}`)));
           if (problem !== undefined) witness.violated(problem);
         }
-      } catch {
-        // It is down or loads its data: the next look tells.
+        this.#looks += 1;
+      } catch (error) {
+        // It is down, or loads its data: the next look tells.
+        if (error instanceof TypeError || error instanceof RangeError) throw error;
       }
       this.#tell();
       await wait(lookEveryMs);

@@ -41,6 +41,7 @@ function table(outcome: Outcome): string {
     ['  refused (no pod free)', outcome.refused],
     ['  failed (no answer, or an error)', outcome.failed],
     ['events replayed', outcome.eventsReplayed],
+    ['looks at all keys', outcome.looks],
     ['records done', outcome.recordsDone],
     [
       'well again after',

@@ -206,6 +206,7 @@ describe('an API server that says anything', () => {
           fc.asyncProperty(fc.array(line, { maxLength: 4 }), async (lines) => {
             const watcher = new Watcher({
               watch: (version, signal) => source().watch(version, signal),
+              read: undefined,
               placer,
               clock: hurried,
               log: silentLog,

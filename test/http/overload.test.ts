@@ -1,6 +1,7 @@
 /** More requests than a router lets in, held by a store that does not answer: who is refused, and what it costs. */
 import { afterEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
+import { postBytes, rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
@@ -55,8 +56,32 @@ describeEngines('too many requests at once', (engine) => {
     expect((await router.post('/release', { call_sid: 'CA1' })).status).toBe(200);
     expect((await router.post('/allocate', { call_sid: 'CA3' })).status).toBe(200);
     expect(await metric('smart_router_requests_shed_total{kind="call"} 1')).toBe(true);
-    const told = router.logs().filter(({ msg }) => String(msg).startsWith('more requests than'));
-    expect(told).toMatchObject([{ refused: 1, in_flight: 2, limit: 2 }]);
+    const told = () => router.logs().filter(({ msg }) => String(msg).startsWith('more requests than'));
+    await until(() => told().length > 0, 'it is told');
+    expect(told()).toMatchObject([{ refused: 1, limit: 2 }]);
+  });
+
+  it('requests that wait behind another one in a connection that breaks give their places back', async () => {
+    const proxy = await stuck(4);
+    const { socket, closed } = await rawConnection(router.port);
+    // Only the first of them has the connection: the others never hear that it has ended.
+    for (const call_sid of ['CA1', 'CA2', 'CA3', 'CA4']) socket.write(postBytes('/allocate', { call_sid }));
+    await inFlight(4);
+    socket.destroy();
+    await closed;
+    await idle();
+    proxy.pass();
+    expect((await router.post('/allocate', { call_sid: 'CA5' })).status).toBe(200);
+  });
+
+  it('a new call under an address that is written in another way is one all the same', async () => {
+    const proxy = await stuck(2);
+    const waiting = ['CA1', 'CA2'].map((call_sid) => router.post('/allocate', { call_sid }));
+    await inFlight(2);
+    const refused = await router.post('/%61llocate', { call_sid: 'CA3' });
+    expect(refused).toMatchObject({ status: 503, body: { code: 'overloaded' } });
+    proxy.pass();
+    await Promise.all(waiting);
   });
 
   it('release, renew and report pass while new calls are refused, then have an end too; probes are answered', async () => {

@@ -1,6 +1,5 @@
 /** Following the changes of the pods through whatever ends a watch. Spec 3, watch. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.js';
 import { type ClusterPod, type PodChange, VersionExpired } from '../../src/cluster/pods.js';
 import { Watcher } from '../../src/pool/watcher.js';
 import { SupervisedLoop } from '../../src/supervised-loop.js';
@@ -53,15 +52,19 @@ describeEngines('the watcher', (engine) => {
   let watcher: Watcher;
   let stop: AbortController;
   let lists = 0;
+  /** What the source finds when it is asked for one pod. */
+  const there = new Map<string, ClusterPod>();
   let loop: SupervisedLoop | undefined;
   beforeEach(async () => {
     leader = await openLeader(engine.url);
     watches = new Watches();
+    there.clear();
     stop = new AbortController();
     lists = 0;
     const { placer, clock } = leader;
     watcher = new Watcher({
       watch: watches.watch.bind(watches),
+      read: async (name) => there.get(name),
       placer,
       clock,
       log: silentLog,
@@ -237,38 +240,28 @@ describeEngines('the watcher', (engine) => {
     expect(leader.clock.sleepsMs).toEqual([]);
   });
 
-  it('of what comes at once only the last word about a pod counts: its successor keeps its call', async () => {
-    const { clock, placer, store } = leader;
-    const startedAt = new Date(0).toISOString();
-    watches.next('end', change('11', 'a', { uid: 'old' }));
+  it('a pod that is said to be gone is looked for: another of its name keeps the call it has been given', async () => {
+    const { store } = leader;
+    watches.next('end', change('11', 'a', { uid: 'old' }), change('12', 'b'));
     watcher.listed('10');
     await run();
     await store.allocate('given in the silence', ['pool:basic']);
+    const { podName } = await store.calls.call('given in the silence');
+    const other = podName === 'a' ? 'b' : 'a';
+    const { pod: successor } = change('15', podName, { uid: 'new', startedAt: new Date(0).toISOString() });
+    there.set(podName, successor as ClusterPod);
     watches.next(
       'end',
-      change('12', 'a', { uid: 'old', state: 'gone' }),
-      change('13', 'a', { uid: 'new', state: 'not_ready' }),
-      change('14', 'b'),
-      change('15', 'a', { uid: 'new', startedAt }),
+      change('13', podName, { uid: podName === 'a' ? 'old' : 'b', state: 'gone' }),
+      change('14', podName, { uid: 'new', state: 'not_ready' }),
+      change('15', podName, { uid: 'new', startedAt: new Date(0).toISOString() }),
+      change('16', other, { uid: other === 'a' ? 'old' : 'b', state: 'gone' }),
     );
-    watcher = new Watcher({
-      watch: watches.watch.bind(watches),
-      placer,
-      // What has been read from a socket is there within a moment; a clock that stands still has none.
-      clock: { ...systemClock, monotonic: () => clock.monotonic() },
-      log: silentLog,
-      relist: () => {},
-    });
-    watcher.listed('11');
-    stop = new AbortController();
-    void watcher.runOnce(store.epoch, stop.signal);
-    await until(
-      async () => (await engine.redis.hget('voice:pod:a', 'uid')) === 'new',
-      'the new one is known',
-    );
+    await run();
     expect(leader.lost).toEqual([]);
-    expect(await store.calls.call('given in the silence')).toMatchObject({ podName: 'a' });
-    expect(await known()).toEqual(['a', 'b']);
+    expect(await store.calls.call('given in the silence')).toMatchObject({ podName });
+    expect(await engine.redis.hget(`voice:pod:${podName}`, 'uid')).toBe('new');
+    expect(await known()).toEqual([podName]);
   });
 
   it('nothing that comes after an abort is written', async () => {

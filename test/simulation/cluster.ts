@@ -23,8 +23,6 @@ export interface ApiTrouble {
   isDown: boolean;
   /** Watches stand, and nothing comes through them until it is over. */
   isSilent: boolean;
-  /** Lists come from a cache that is so far behind. */
-  staleMs: number;
 }
 export const noApiTrouble: ApiTrouble = {
   failure: 0,
@@ -33,7 +31,6 @@ export const noApiTrouble: ApiTrouble = {
   slowMs: 0,
   isDown: false,
   isSilent: false,
-  staleMs: 0,
 };
 
 /** How many changes a watch can go back. */
@@ -104,6 +101,7 @@ export class Cluster {
         const { pods, version } = await ask(() => ({ pods: this.pods, version: String(this.#version) }));
         return { pods, version };
       },
+      read: (name) => ask(() => this.#pods.get(name)),
       watch: (version, signal) => this.#watch(process, dice, version, signal),
     };
   }
@@ -182,9 +180,8 @@ export class Cluster {
         await this.#bell(process, signal);
         continue;
       }
-      const changes = this.#changes.filter((one) => one.version > at);
-      if (changes.length > 0) await process.clock.sleep(1 + dice.next() * 5, signal);
-      for (const change of changes) {
+      for (const change of this.#changes.filter((one) => one.version > at)) {
+        await process.clock.sleep(1 + dice.next() * 5, signal);
         at = change.version;
         yield { version: String(at), pod: change.pod };
       }

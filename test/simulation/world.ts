@@ -20,7 +20,7 @@ const podCount = 6;
 const patienceMs = 5000;
 /** As our own client does it: a little earlier each time, and a failed one is repeated soon. */
 const reportEveryMs = 10_000;
-/** A third of the agents. */
+/** Four of the six agents. */
 const hasClient = (name: string) => !/[25]$/.test(name);
 const renewEveryMs = 30_000;
 /** Between two looks at all keys: often enough to see what the next sweep would have mended. */

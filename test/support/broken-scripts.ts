@@ -162,8 +162,8 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'remove forgets the draining mark',
     script: 'remove',
-    line: "P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod,",
-    becomes: "P .. 'pod:suspended:' .. pod,",
+    line: "call('DEL', P .. 'pod:draining:' .. pod)",
+    becomes: 'local _ = nil',
   },
   {
     broken: 'register moves a pod with more calls than the pool allows',
@@ -192,8 +192,14 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a replaced pod leaves its drain to its successor',
     script: 'register',
-    line: "call('DEL', P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)",
-    becomes: "call('DEL', P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)",
+    line: 'if drained_at and drained_at >= since then',
+    becomes: 'if drained_at then',
+  },
+  {
+    broken: 'a replaced pod takes the drain of its successor with it',
+    script: 'register',
+    line: 'if drained_at and drained_at >= since then',
+    becomes: 'if false then',
   },
   {
     broken: 'an idle pod that is not ready goes although it drains',

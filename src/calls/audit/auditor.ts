@@ -19,7 +19,10 @@ import { type AuditReport, Findings } from './report.js';
 
 /** 10,000 pods with 5,000 calls take about a second: what takes longer than this is no use to who waits. */
 export const longestAuditMs = 60_000;
-/** So that no script holds the store for more than about 2 ms, as in the sweep: a pod with its call takes about 30 us. */
+/**
+ * So that no script holds the store for long: a pod with its call takes about 30 us. A shared pod is one look however many
+ * calls it has.
+ */
 const entriesPerLook = 50;
 
 export class Auditor {
@@ -70,13 +73,14 @@ class Audit {
     for (const pool of named.pools) if (!limits.has(pool)) limits.set(pool, 1);
     // Before the pods: a call that is in the index now is on a pod when that is looked at, or has ended by then.
     for (const pool of limits.keys()) {
+      if (this.#isOver()) break;
       const calls = new Set<string>();
       this.#indexed.set(pool, calls);
       for await (const page of this.#unlessOver(this.#reader.indexed(pool)))
         for (const sid of page) calls.add(sid);
     }
-    for (const [pool, limit] of limits) await this.#judgePods(pool, limit);
-    for (const pool of limits.keys()) await this.#judgeAvailable(pool);
+    for (const [pool, limit] of limits) if (!this.#isOver()) await this.#judgePods(pool, limit);
+    for (const pool of limits.keys()) if (!this.#isOver()) await this.#judgeAvailable(pool);
     for await (const page of this.#unlessOver(this.#reader.withMetadata()))
       for (const pod of page) named.pods.add(pod);
     await this.#judge(

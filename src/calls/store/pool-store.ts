@@ -44,8 +44,8 @@ export interface Registered {
   /**
    * `waiting`: it has more calls than the pool it belongs to allows; it moves when they have ended.
    * `removed`, `skipped`: it was idle and not ready, and was known before or not.
+   * `replaced`: it took over the name, and calls that were given before anybody told us.
    */
-  /** `replaced`: it took over the name, and calls that were given before anybody told us. */
   outcome: 'new' | 'known' | 'replaced' | 'moved' | 'waiting' | 'removed' | 'skipped';
   pool: PoolId;
   lostCalls: string[];

@@ -31,11 +31,12 @@ export function audit(parent: Command, cli: Cli): void {
     return {
       document: body,
       text: show(body, cli.screen.paint),
-      warnings: complete ? [] : ['the audit ran out of time: it has not seen everything'],
       failure:
-        found === 0
-          ? undefined
-          : new Failure('violations_found', `${count(found, 'violation')} of what must always hold`),
+        found > 0
+          ? new Failure('violations_found', `${count(found, 'violation')} of what must always hold`)
+          : complete
+            ? undefined
+            : new Failure('failed', 'the audit ran out of time: it has found nothing in what it has seen'),
     };
   });
 }

@@ -51,18 +51,23 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
     return pod;
   };
 
+  async function readPage(more: Record<string, string>, signal: AbortSignal) {
+    const query = { labelSelector, ...more };
+    const page = await api.json<PodListPage | null>({ path, query, timeoutMs: pageTimeoutMs, signal });
+    if (!Array.isArray(page?.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
+    return { metadata: page.metadata, pods: page.items.map(observe).filter((pod) => pod !== undefined) };
+  }
+
   async function listOnce(signal: AbortSignal) {
     const pods: ClusterPod[] = [];
     let next = '';
     let version: string | undefined;
     for (let pages = 1; ; pages += 1) {
-      const query = { labelSelector, limit: String(pageSize), ...(next === '' ? {} : { continue: next }) };
-      const page = await api.json<PodListPage | null>({ path, query, timeoutMs: pageTimeoutMs, signal });
-      if (!Array.isArray(page?.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
-      for (const item of page.items) {
-        const pod = observe(item);
-        if (pod) pods.push(pod);
-      }
+      const page = await readPage(
+        { limit: String(pageSize), ...(next === '' ? {} : { continue: next }) },
+        signal,
+      );
+      pods.push(...page.pods);
       // Later pages show the same moment as the first.
       version ??= textOf(page.metadata?.resourceVersion);
       next = textOf(page.metadata?.continue) ?? '';
@@ -82,6 +87,11 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
           if (!isExpired(error) || tries >= mostLists) throw error;
         }
       }
+    },
+
+    // A list of one: with the label, which a pod of this name may have lost.
+    async read(name, signal) {
+      return (await readPage({ fieldSelector: `metadata.name=${name}` }, signal)).pods[0];
     },
 
     async *watch(version, signal) {

@@ -8,7 +8,6 @@ import { AppError } from '../../errors.js';
 import { allocateFor } from '../allocating.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
-import { overloaded } from '../gate.js';
 import { type Pair, parseForm, parseMultipart, recordFromJson, toRecord } from '../providers/form.js';
 import { requestUrl } from '../providers/public-url.js';
 import { verifyExotel, verifyPlivo, verifyTwilio } from '../providers/signatures.js';
@@ -168,10 +167,6 @@ async function allocate(
   if (isFinalStatus(provider, record).final) {
     await releaseIfFinal(context, provider, record, request);
     return provider === 'exotel' ? { success: true, released: true } : '<Response/>';
-  }
-  if (!context.admission.hasRoomForCall) {
-    context.metrics.requestsShed.inc({ kind: 'call' });
-    throw overloaded();
   }
   const merchantId = query.merchant_id ?? '';
   if (merchantId !== '' && !isName(merchantId)) {

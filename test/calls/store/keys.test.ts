@@ -48,6 +48,7 @@ const known: Row[] = [
         'source_pool',
         'uid',
         'must_report',
+        'drained_at',
         'restarts',
       ],
     },

@@ -150,8 +150,9 @@ describeEngines('by hand', (engine) => {
   });
 
   it('DEL of pod:tier does not hand the calls of a replaced pod to its successor', async () => {
+    const startedAt = new Date(0).toISOString();
     const register = (uid: string) =>
-      store.pools.register(store.epoch, [registration('a', 'pool:gold', { uid })], {
+      store.pools.register(store.epoch, [registration('a', 'pool:gold', { uid, startedAt })], {
         candidates: [],
         last: 'pool:gold',
       });

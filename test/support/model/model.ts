@@ -8,6 +8,8 @@ import { parseKind } from '../invariants.js';
 import { same } from './same.js';
 import { inOrder, type ModelPod, ModelState } from './state.js';
 
+const nothingDrained = { drain: undefined, drainedAt: undefined };
+
 export interface PodRequest {
   name: string;
   uid: string;
@@ -186,6 +188,7 @@ export class Model extends ModelState {
     const mark = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
     const before = pod.drain === undefined || pod.drain === Number.POSITIVE_INFINITY ? 0 : pod.drain;
     pod.drain = Math.max(this.now + mark, before);
+    pod.drainedAt = new Date(this.now).toISOString();
     this.settle(pod);
     return { activeCalls: pod.calls.size, untilMs: pod.drain };
   }
@@ -205,12 +208,16 @@ export class Model extends ModelState {
     let pod = this.pods.get(name);
     let lostCalls: string[] = [];
     let outcome = 'known';
+    let drain: Pick<ModelPod, 'drain' | 'drainedAt'> = nothingDrained;
     if (pod && pod.uid !== '' && request.uid !== '' && pod.uid !== request.uid) {
-      if (request.startedAt !== undefined) lostCalls = this.loseCalls(pod, request.startedAt);
-      if (request.startedAt !== undefined && pod.calls.size > 0) {
-        // They began after the new one: only the old one is gone.
+      // What began after the new one is its own: only the old one is gone.
+      const since = request.startedAt;
+      if (since !== undefined) lostCalls = this.loseCalls(pod, since);
+      const isOwn = since !== undefined && pod.drain !== undefined && (pod.drainedAt ?? '') >= since;
+      drain = isOwn ? { drain: pod.drain, drainedAt: pod.drainedAt } : nothingDrained;
+      if (since !== undefined && pod.calls.size > 0) {
         outcome = 'replaced';
-        Object.assign(pod, { uid: '', drain: undefined, mustReport: false, restarts: undefined });
+        Object.assign(pod, { uid: '', ...drain, mustReport: request.mustReport, restarts: undefined });
       } else {
         lostCalls.push(...this.forget(pod));
         pod = undefined;
@@ -218,7 +225,8 @@ export class Model extends ModelState {
     } else if (pod && (request.restarts ?? 0) > (pod.restarts ?? Number.POSITIVE_INFINITY)) {
       lostCalls = this.loseCalls(pod, request.startedAt);
     }
-    if (request.idleGoes && !pod) return { podName: name, outcome: 'skipped', pool: '', lostCalls };
+    if (request.idleGoes && !pod && drain.drain === undefined)
+      return { podName: name, outcome: 'skipped', pool: '', lostCalls };
     if (request.idleGoes && pod?.calls.size === 0 && pod.drain === undefined) {
       this.forget(pod);
       return { podName: name, outcome: 'removed', pool: pod.pool, lostCalls };
@@ -235,7 +243,7 @@ export class Model extends ModelState {
         name,
         pool,
         uid: '',
-        drain: undefined,
+        ...drain,
         suspended: '',
         mustReport,
         restarts: undefined,

@@ -15,6 +15,8 @@ export interface ModelPod {
   uid: string;
   /** Until when; Infinity for a mark by hand. */
   drain: number | undefined;
+  /** When it was last drained through us. */
+  drainedAt: string | undefined;
   suspended: string;
   mustReport: boolean;
   restarts: number | undefined;

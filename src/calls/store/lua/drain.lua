@@ -4,12 +4,15 @@
 -- Guarantee: the mark is never shortened, so that it lasts as long as anybody waits for it.
 --#include base
 --#include settle
+--#include iso
 local pod = ARGV[2]
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local key = P .. 'pod:draining:' .. pod
 local before = call('GET', key)
 local deadline = math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)
 call('SET', key, digits(deadline), 'PX', digits(deadline - now))
+-- Whose drain it is, should the pod have been replaced by then.
+call('HSET', P .. 'pod:' .. pod, 'drained_at', iso(now))
 local _, load = settle(pod)
 event('pod_draining', 'pod', pod, 'calls', load, 'until', digits(deadline))
 return { 'ok', load, deadline }

@@ -36,7 +36,7 @@ local function register(pod)
   elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then
     lost = lose_calls(name, current, grace, 'its container was restarted', pod.started_at)
   end
-  if pod.idle_goes and (not current or load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0) then
+  if pod.idle_goes and load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0 then
     if current then forget(name, grace, 'not ready') end
     return answer(name, current and 'removed' or 'skipped', current or '', lost)
   end
@@ -63,7 +63,7 @@ local function register(pod)
   if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
     call('HSET', P .. 'pools', pool, 'label')
   end
-  if pool ~= current then
+  if pool ~= current or outcome == 'replaced' then
     call('SET', P .. 'pod:tier:' .. name, tier_of(pool))
     local entries = call('ZRANGE', pod_calls_key(name), 0, -1, 'WITHSCORES')
     for i = 1, #entries, 2 do call('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
@@ -71,7 +71,7 @@ local function register(pod)
   end
   -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
   if ARGV[2] == '' then call('ZADD', P .. 'reported', digits(now), name) end
-  if not current and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
+  if (not current or outcome == 'replaced') and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
   if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
     pod.suspended = 'awaiting_report'
   end

@@ -36,17 +36,25 @@ local function lose_calls(pod, pool, grace, reason, before)
   return lost
 end
 
--- Ends a pod's calls and deletes every trace of it. With `since`, calls that began later belong to another pod of the
--- same name, which stays in the pool with them: it was there before anybody told us. Returns the SIDs of the calls
--- that were lost, and that pool.
+-- Ends a pod's calls and deletes every trace of it. With `since`, calls and a drain that began later belong to another
+-- pod of the same name, which stays in the pool with them: it was there before anybody told us. Returns the SIDs of the
+-- calls that were lost, and that pool.
 local function forget(pod, grace, reason, since)
   local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+  since = pool and since
+  local drained_at = since and call('EXISTS', P .. 'pod:draining:' .. pod) == 1
+    and call('HGET', P .. 'pod:' .. pod, 'drained_at')
   local lost = lose_calls(pod, pool, grace, reason, since)
-  call('DEL', P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)
+  call('DEL', P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)
+  if drained_at and drained_at >= since then
+    call('HSET', P .. 'pod:' .. pod, 'drained_at', drained_at)
+  else
+    call('DEL', P .. 'pod:draining:' .. pod)
+  end
   call('HDEL', P .. 'pod:metadata', pod)
   call('ZREM', P .. 'reported', pod)
   release_hold(pod)
-  if pool and since and load_of(pod) > 0 then return lost, pool end
+  if since and load_of(pod) > 0 then return lost, pool end
   if pool then leave(pod, pool) end
   call('DEL', P .. 'pod:tier:' .. pod, P .. 'lease:' .. pod, pod_calls_key(pod))
   if pool then event('pod_removed', 'pod', pod, 'pool', pool, 'lost', #lost, 'reason', reason) end

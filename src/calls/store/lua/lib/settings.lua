@@ -5,7 +5,6 @@ end
 
 -- What is no whole number of at most 15 digits counts as 0: the next write begins anew from there.
 local function tier_version()
-  local version = tonumber(text_at(P .. 'tier:version') or 0) or 0
-  if version ~= math.floor(version) or version < 0 or version >= 1e15 then return 0 end
-  return version
+  local text = text_at(P .. 'tier:version') or ''
+  return #text <= 15 and string.match(text, '^%d+$') and tonumber(text) or 0
 end
