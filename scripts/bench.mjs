@@ -86,6 +86,11 @@ function writeTable() {
   const results = areas
     .filter((area) => existsSync(resultsOf(area)))
     .map((area) => JSON.parse(readFileSync(resultsOf(area), 'utf8')));
+  if (results.length === 0) {
+    process.stderr.write('bench: nothing has been measured here yet: docs/benchmarks.md stays as it is.\n');
+    process.exitCode = 1;
+    return;
+  }
   const table = benchTable(areas, results);
   const page = join(root, 'docs', 'benchmarks.md');
   writeFileSync(page, withTable(readFileSync(page, 'utf8'), table));

@@ -15,15 +15,28 @@ export interface Bench {
 
 export type Part = (bench: Bench) => Promise<Figure[]>;
 
+function optionsOf(area: string) {
+  try {
+    return parseArgs({
+      options: {
+        quick: { type: 'boolean', default: false },
+        check: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        json: { type: 'string', default: `bench/results/${area}.json` },
+      },
+    }).values;
+  } catch (error) {
+    console.error(`bench: ${(error as Error).message.split('\n')[0]} (npm run bench -- --help)`);
+    return undefined;
+  }
+}
+
 export async function runArea(area: string, parts: Readonly<Record<string, Part>>): Promise<void> {
-  const { values: options } = parseArgs({
-    options: {
-      quick: { type: 'boolean', default: false },
-      check: { type: 'boolean', default: false },
-      only: { type: 'string' },
-      json: { type: 'string', default: `bench/results/${area}.json` },
-    },
-  });
+  const options = optionsOf(area);
+  if (!options) {
+    process.exitCode = 2;
+    return;
+  }
   const chosen = options.only?.split(',') ?? Object.keys(parts);
   const unknown = chosen.filter((name) => !(name in parts));
   if (unknown.length > 0) {

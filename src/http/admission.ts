@@ -19,23 +19,23 @@ import type { Clock } from '../clock.js';
 export type Kind = 'call' | 'other' | 'lasting' | 'probe';
 
 export const leastLimit = 64;
-/** Drains that are waited for (1,000 a router) and event streams (100) have their own bounds; this is for the rest. */
+/** Drains that are waited for (1,000 a router) and event streams (100) have their own bounds, audits are shared. */
 const mostLasting = 2000;
 const lookEveryMs = 20;
 const looksOfAWhile = 3;
 
 const newCall = /^\/api\/v1\/allocate\/?(?:\?|$)/;
 const probe = /^(?:\/api\/v1)?\/(?:health|ready|metrics)\/?(?:\?|$)/;
-const lasting = /^\/api\/v1\/(?:drain|events)\/?(?:\?|$)/;
+const lasting = /^(?:POST \/api\/v1\/drain|GET \/api\/v1\/(?:events|audit))\/?(?:\?|$)/;
 
 /**
- * By its address alone, before anything is parsed. A provider's call is an `other` here: only its body says whether it
+ * By its first line alone, before anything is parsed. A provider's call is an `other` here: only its body says whether it
  * rings or hangs up, so its route asks again (`hasRoomForCall`).
  */
-export function kindOf(url: string): Kind {
+export function kindOf(method: string, url: string): Kind {
   if (newCall.test(url)) return 'call';
-  if (probe.test(url)) return 'probe';
-  return lasting.test(url) ? 'lasting' : 'other';
+  if ((method === 'GET' || method === 'HEAD') && probe.test(url)) return 'probe';
+  return lasting.test(`${method} ${url}`) ? 'lasting' : 'other';
 }
 
 export class Admission {

@@ -15,6 +15,12 @@ type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock' | 'stopping'>;
 
 const tellEveryMs = 1000;
+/** Whoever sends so many requests into one connection without waiting for an answer is no client of ours. */
+const mostInConnection = 16;
+/** A connection in which nothing moves: an answer that nobody reads would keep its place. Longer than any handler takes. */
+const stillMs = 90_000;
+/** How often Node looks for requests that take too long to arrive; 30 s would double the time that they may take. */
+const checkEveryMs = 5000;
 
 export function overloaded(): AppError {
   return new AppError(
@@ -41,18 +47,32 @@ export function gatedServer(
 ): Server {
   const { admission } = context;
   const tell = teller(context);
-  return createServer({ requestTimeout, keepAliveTimeout }, (request, response) => {
-    const kind = kindOf(request.url ?? '');
+  const options = { requestTimeout, keepAliveTimeout, connectionsCheckingInterval: checkEveryMs };
+  const server = createServer(options, (request, response) => {
+    const kind = kindOf(request.method ?? '', request.url ?? '');
+    const { socket } = request;
+    if ((placesOf.get(socket)?.size ?? 0) >= mostInConnection) {
+      socket.destroy();
+      return;
+    }
     if (!admission.enter(kind)) {
       tell(request.method ?? '', kind);
       refuse(context, request, response);
       return;
     }
+    // It is silent for as long as it lasts.
+    if (kind === 'lasting') silentOnes.add(socket);
     if (kind !== 'probe') leaveAtTheEnd(request, response, () => admission.leave(kind));
     handler(request, response);
   });
+  server.timeout = stillMs;
+  server.on('timeout', (socket) => {
+    if (!silentOnes.has(socket)) socket.destroy();
+  });
+  return server;
 }
 
+const silentOnes = new WeakSet<Socket>();
 const placesOf = new WeakMap<Socket, Set<() => void>>();
 
 /**

@@ -111,8 +111,8 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   // Before anybody is kept out: those requests are traced too.
   context.tracing?.hookInto(app);
   app.addHook('onRequest', async (request) => {
-    // An unknown path has no route: it is a 404 for everybody.
-    if (request.is404) return;
+    // An unknown path has no route: it is a 404 for everybody, and its body is not waited for.
+    if (request.is404) throw notFound(request, methods);
     request.actor = `unknown@${addressOf(request)}`;
     const access = request.routeOptions.config.access ?? 'admin';
     const who = authorize(config, access, request, context.clock.now());

@@ -4,7 +4,7 @@
  * One round is one watch; the loop around it starts the next.
  *
  * A pod that is said to be gone is looked for once more before its calls are ended: after a silence, another of its name
- * may be there for long, with a call that it was given meanwhile.
+ * may be there for long, with a call that it was given meanwhile. Where that cannot be read, a list decides.
  */
 import type { Clock } from '../clock.js';
 import { type ClusterPod, type PodSource, VersionExpired } from '../cluster/pods.js';
@@ -13,6 +13,7 @@ import { nothingPlaced, type Placer } from './placer.js';
 
 /** A server that ends every watch at once is asked again after this long, not in a tight loop. */
 const shortestWatchMs = 1000;
+const mostLooks = 8;
 
 export interface WatcherOptions {
   watch: NonNullable<PodSource['watch']>;
@@ -29,6 +30,7 @@ export class Watcher {
   #version: string | undefined;
   #onVersion: ((version: string) => void) | undefined;
   #current = new AbortController();
+  readonly #looks = new Set<Promise<void>>();
 
   constructor(options: WatcherOptions) {
     this.#options = options;
@@ -60,7 +62,8 @@ export class Watcher {
       for await (const change of watch(version, over)) {
         if (over.aborted) break;
         if (change.pod) {
-          await placer.follow(epoch, await this.#present(change.pod, over), nothingPlaced(), signal);
+          if (change.pod.state === 'gone') await this.#lookForHeir(epoch, change.pod, signal);
+          else await placer.follow(epoch, change.pod, nothingPlaced(), signal);
           counts.changes += 1;
         }
         if (over.aborted) break;
@@ -75,15 +78,33 @@ export class Watcher {
       log.info({ version }, 'the watch is too far behind: listing again');
       this.#version = undefined;
       relist();
+    } finally {
+      await Promise.all(this.#looks);
     }
     const lastedMs = clock.monotonic() - started;
     if (lastedMs < shortestWatchMs) await clock.sleep(shortestWatchMs - lastedMs, signal);
     return counts;
   }
 
-  async #present(pod: ClusterPod, signal: AbortSignal): Promise<ClusterPod> {
-    const found = pod.state === 'gone' ? await this.#options.read?.(pod.name, signal) : undefined;
-    return found ?? pod;
+  /** Beside the other changes, a few at a time: they do not wait for it. The placer knows which word is the last. */
+  async #lookForHeir(epoch: string, pod: ClusterPod, signal: AbortSignal): Promise<void> {
+    const { read, placer, log, relist } = this.#options;
+    if (!read) return placer.follow(epoch, pod, nothingPlaced(), signal);
+    while (this.#looks.size >= mostLooks) await Promise.race(this.#looks);
+    const look = (async () => {
+      try {
+        await placer.follow(epoch, (await read(pod.name, signal)) ?? pod, nothingPlaced(), signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        log.warn(
+          { err: error, pod: pod.name },
+          'a pod is gone, and whether another has its name cannot be read',
+        );
+        relist();
+      }
+    })();
+    this.#looks.add(look);
+    void look.then(() => this.#looks.delete(look));
   }
 
   async #untilListed(signal: AbortSignal): Promise<string> {

@@ -84,11 +84,16 @@ async function main(): Promise<number> {
     return 0;
   }
   const minutes = numberOf('minutes', values.minutes, 5, /^\d{1,4}(\.\d{1,3})?$/);
+  if (minutes === 0) wrong('--minutes must be more than 0');
   const seed = numberOf('seed', values.seed, Math.floor(Math.random() * 1e9), /^\d{1,9}$/);
   const available = nativeAvailable();
   if (available !== true) wrong(available);
   const stopping = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stopping.abort());
+  for (const name of ['SIGINT', 'SIGTERM'] as const)
+    process.once(name, () => {
+      process.stderr.write('\nending the faults and healing: up to 90 s\n');
+      stopping.abort();
+    });
   // The script that started us is gone.
   process.once('disconnect', () => stopping.abort());
   process.channel?.unref();

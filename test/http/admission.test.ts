@@ -25,23 +25,28 @@ function setUp({ maxInFlight = 1000, delay = 'on', lateMs = 0 } = {}) {
 }
 
 it.each([
-  ['/api/v1/allocate', 'call'],
-  ['/api/v1/allocate/', 'call'],
-  ['/api/v1/allocate?x=1', 'call'],
-  ['/api/v1/release', 'other'],
-  ['/api/v1/allocated', 'other'],
-  ['/api/v1/twilio/allocate', 'other'],
-  ['/api/v1/pod/allocate/report', 'other'],
-  ['/', 'other'],
-  ['', 'other'],
-  ['/health', 'probe'],
-  ['/ready?x', 'probe'],
-  ['/api/v1/metrics', 'probe'],
-  ['/api/v1/drain', 'lasting'],
-  ['/api/v1/events?since=0', 'lasting'],
-  ['/api/v1/events/search', 'other'],
-])('%s is of the kind %s', (url, kind) => {
-  expect(kindOf(url)).toBe(kind);
+  ['POST /api/v1/allocate', 'call'],
+  ['POST /api/v1/allocate/', 'call'],
+  ['POST /api/v1/allocate?x=1', 'call'],
+  ['POST /api/v1/release', 'other'],
+  ['POST /api/v1/allocated', 'other'],
+  ['POST /api/v1/twilio/allocate', 'other'],
+  ['POST /api/v1/pod/allocate/report', 'other'],
+  ['GET /', 'other'],
+  ['GET ', 'other'],
+  ['GET /health', 'probe'],
+  ['HEAD /ready?x', 'probe'],
+  ['GET /api/v1/metrics', 'probe'],
+  ['POST /health', 'other'],
+  ['POST /api/v1/drain', 'lasting'],
+  ['GET /api/v1/events?since=0', 'lasting'],
+  ['GET /api/v1/audit', 'lasting'],
+  ['GET /api/v1/drain', 'other'],
+  ['POST /api/v1/events', 'other'],
+  ['GET /api/v1/events/search', 'other'],
+])('%s is of the kind %s', (line, kind) => {
+  const [method = '', url = ''] = line.split(' ');
+  expect(kindOf(method, url)).toBe(kind);
 });
 
 it('new calls get in up to the limit, all others up to twice as many, probes always', () => {

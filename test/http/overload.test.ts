@@ -71,7 +71,27 @@ describeEngines('too many requests at once', (engine) => {
     await closed;
     await idle();
     proxy.pass();
-    expect((await router.post('/allocate', { call_sid: 'CA5' })).status).toBe(200);
+    // Pods that nobody waits for any more are given back first.
+    await until(async () => (await router.post('/allocate', { call_sid: 'CA5' })).status === 200, 'a pod');
+  });
+
+  it('a connection that asks for too much at once is cut, and its places are free', async () => {
+    await stuck(40);
+    const { socket, closed } = await rawConnection(router.port);
+    socket.write(postBytes('/release', { call_sid: 'known' }).repeat(17));
+    await closed;
+    await idle();
+  });
+
+  it('an address that nobody has is answered before its body has come', async () => {
+    await stuck(2);
+    for (const path of ['/nothing', '/api/v1/events']) {
+      const { socket, text } = await rawConnection(router.port);
+      socket.write(`POST ${path} HTTP/1.1\r\nhost: router\r\ncontent-length: 50\r\n\r\n{}`);
+      await until(() => /^HTTP\/1.1 40[45] /.test(text()), `${path} is answered`);
+      socket.destroy();
+    }
+    await idle();
   });
 
   it('a new call under an address that is written in another way is one all the same', async () => {

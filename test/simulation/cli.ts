@@ -27,7 +27,9 @@ function wrong(text: string): never {
 
 function numberOf(name: string, text: string | undefined, fallback: number): number {
   if (text === undefined) return fallback;
-  if (!/^\d{1,9}$/.test(text)) wrong(`--${name} must be a whole number, not ${JSON.stringify(text)}`);
+  const least = name === 'seed' || name === 'from' ? 0 : 1;
+  if (!/^\d{1,9}$/.test(text) || Number(text) < least)
+    wrong(`--${name} must be a whole number from ${least} to 999999999, not ${JSON.stringify(text)}`);
   return Number(text);
 }
 
@@ -156,7 +158,12 @@ async function main(): Promise<number> {
   const json = values.json === true;
   if (text('seed') !== undefined) {
     const seed = numberOf('seed', text('seed'), 1);
+    if (values.seeds !== undefined) wrong('--seed is one seed, --seeds many: not both');
     if (values.shrink) {
+      if ((await simulate(seed)).violations.length === 0) {
+        process.stdout.write(`seed ${seed} does not fail: there is nothing to leave out\n`);
+        return 0;
+      }
       const left = await shrink(seed, {}, (count) => progress(25 - count, 25, 0));
       process.stdout.write(
         `${left.map((fault) => JSON.stringify(fault)).join('\n')}\nnpm run simulate -- --seed ${seed} --faults '${JSON.stringify(left)}'\n`,
@@ -165,6 +172,7 @@ async function main(): Promise<number> {
     }
     return one(seed, faultsIn(text('faults')), json);
   }
+  if (values.shrink || values.faults !== undefined) wrong('--shrink and --faults need --seed');
   return many(
     numberOf('from', text('from'), 1),
     numberOf('seeds', text('seeds'), 500),

@@ -14,6 +14,7 @@ import { observePod } from './pods.js';
 /** One page of large pods is about 5 MB: a few milliseconds to read, and no burden for the API server. */
 const pageSize = 500;
 const pageTimeoutMs = 15_000;
+const podTimeoutMs = 3000;
 /** A million pods: a server that has more pages never ends. */
 const mostPages = 2000;
 /** A list whose pages run out of date starts over; an API server that cannot keep one for a minute is broken. */
@@ -51,9 +52,9 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
     return pod;
   };
 
-  async function readPage(more: Record<string, string>, signal: AbortSignal) {
+  async function readPage(more: Record<string, string>, signal: AbortSignal, timeoutMs = pageTimeoutMs) {
     const query = { labelSelector, ...more };
-    const page = await api.json<PodListPage | null>({ path, query, timeoutMs: pageTimeoutMs, signal });
+    const page = await api.json<PodListPage | null>({ path, query, timeoutMs, signal });
     if (!Array.isArray(page?.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
     return { metadata: page.metadata, pods: page.items.map(observe).filter((pod) => pod !== undefined) };
   }
@@ -91,7 +92,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
 
     // A list of one: with the label, which a pod of this name may have lost.
     async read(name, signal) {
-      return (await readPage({ fieldSelector: `metadata.name=${name}` }, signal)).pods[0];
+      return (await readPage({ fieldSelector: `metadata.name=${name}` }, signal, podTimeoutMs)).pods[0];
     },
 
     async *watch(version, signal) {

@@ -27,12 +27,12 @@ local function answer(name, outcome, pool, lost)
 end
 
 local function register(pod)
-  local name, lost, outcome = pod.name, {}, 'known'
+  local name, lost, outcome, replaced = pod.name, {}, 'known', false
   local current = pool_of(call('GET', P .. 'pod:tier:' .. name))
   local uid, restarts = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts'))
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
-    restarts, outcome = false, 'replaced'
+    restarts, outcome, replaced = false, 'replaced', true
   elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then
     lost = lose_calls(name, current, grace, 'its container was restarted', pod.started_at)
   end
@@ -63,7 +63,7 @@ local function register(pod)
   if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
     call('HSET', P .. 'pools', pool, 'label')
   end
-  if pool ~= current or outcome == 'replaced' then
+  if pool ~= current or replaced then
     call('SET', P .. 'pod:tier:' .. name, tier_of(pool))
     local entries = call('ZRANGE', pod_calls_key(name), 0, -1, 'WITHSCORES')
     for i = 1, #entries, 2 do call('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
@@ -71,7 +71,7 @@ local function register(pod)
   end
   -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
   if ARGV[2] == '' then call('ZADD', P .. 'reported', digits(now), name) end
-  if (not current or outcome == 'replaced') and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
+  if (not current or replaced) and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
   if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
     pod.suspended = 'awaiting_report'
   end
