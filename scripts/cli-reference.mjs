@@ -50,7 +50,7 @@ export function optionsTable({ options, arguments: given }) {
  * @param {Readonly<Record<string, string>>} meanings
  */
 export function withReference(page, tree, meanings) {
-  const [intro = '', ...sections] = page.split(/^(?=## )/m);
+  const [intro = '', ...sections] = page.split(/^(?=## [`A-Z])/m);
   const parts = sections.map((section) => {
     const title = /^## (.*)/.exec(section)?.[1] ?? '';
     if (title === 'Exit codes') return filled(section, 'exit codes', exitCodesTable(meanings));

@@ -76,15 +76,16 @@ describeEngines('too many requests at once', (engine) => {
   });
 
   it('a connection that asks for too much at once is cut, and its places are free', async () => {
-    await stuck(40);
+    const proxy = await stuck(40);
     const { socket, closed } = await rawConnection(router.port);
     socket.write(postBytes('/release', { call_sid: 'known' }).repeat(17));
     await closed;
     await idle();
+    proxy.pass();
   });
 
   it('an address that nobody has is answered before its body has come', async () => {
-    await stuck(2);
+    const proxy = await stuck(2);
     for (const path of ['/nothing', '/api/v1/events']) {
       const { socket, text } = await rawConnection(router.port);
       socket.write(`POST ${path} HTTP/1.1\r\nhost: router\r\ncontent-length: 50\r\n\r\n{}`);
@@ -92,6 +93,7 @@ describeEngines('too many requests at once', (engine) => {
       socket.destroy();
     }
     await idle();
+    proxy.pass();
   });
 
   it('a new call under an address that is written in another way is one all the same', async () => {

@@ -132,7 +132,7 @@ class Audit {
     const named = { pods: new Set<string>(), calls: new Set<string>(), pools: new Set<string>() };
     for await (const page of this.#unlessOver(this.#reader.keys())) {
       for (const [key, facts] of page) {
-        const strange = strangeKey(key, facts);
+        const strange = strangeKey(key, facts, this.#connection.keyPrefix);
         const { pod, call, pool } = subjectOf(key);
         if (strange) this.#findings.add({ ...strange, ...subjectOf(key) });
         if (pod !== undefined) named.pods.add(pod);

@@ -40,7 +40,7 @@ export interface CheckOptions {
 
 /** Every key at one moment, in words; an empty list is good. */
 export function violations(keyspace: Keyspace, options: CheckOptions = {}): string[] {
-  const strange = [...keyspace.keys].flatMap(([key, facts]) => strangeKey(key, facts) ?? []);
+  const strange = [...keyspace.keys].flatMap(([key, facts]) => strangeKey(key, facts, keyspace.prefix) ?? []);
   return [...strange, ...contradictions(keyspace, options)].map(({ text }) => text);
 }
 
@@ -183,7 +183,11 @@ function indexes({ pods, pools }: State, exact: boolean): Finding[] {
     for (const [sid, deadline] of truth) {
       const indexed = pool.index.get(sid);
       if (indexed !== deadline) {
-        const text = `4: call ${sid} ends ${deadline} on its pod, ${indexed} in the index of ${pool.id}`;
+        const where = `the index of ${pool.id}`;
+        const text =
+          indexed === undefined
+            ? `4: call ${sid} is on its pod, and not in ${where}`
+            : `4: call ${sid} ends at ${deadline} on its pod, at ${indexed} in ${where}`;
         found.push({ kind: 'index_differs', text, call: sid, pool: pool.id });
       }
     }

@@ -32,15 +32,15 @@ const shapes: readonly Shape[] = [
 ];
 
 /** What is wrong with a key whatever is in it, or undefined. */
-export function strangeKey(key: string, { type, ttlMs }: KeyFacts): Finding | undefined {
+export function strangeKey(key: string, { type, ttlMs }: KeyFacts, prefix: string): Finding | undefined {
   const shape = shapes.find(([pattern]) => pattern.test(key));
-  if (!shape) return { kind: 'unknown_key', text: `key ${key} (${type}) is in no list of keys` };
+  if (!shape) return { kind: 'unknown_key', text: `key ${prefix}${key} (${type}) is in no list of keys` };
   const [, types, ttl] = shape;
   if (!types.includes(type))
-    return { kind: 'wrong_type', text: `key ${key} is a ${type}, not a ${types.join(' or ')}` };
-  if (ttl === 'ttl' && ttlMs < 0) return { kind: 'no_end', text: `key ${key} has no time to live` };
+    return { kind: 'wrong_type', text: `key ${prefix}${key} is a ${type}, not a ${types.join(' or ')}` };
+  if (ttl === 'ttl' && ttlMs < 0) return { kind: 'no_end', text: `key ${prefix}${key} has no time to live` };
   if (ttl === 'for ever' && ttlMs >= 0)
-    return { kind: 'vanishes', text: `key ${key} vanishes in ${ttlMs} ms` };
+    return { kind: 'vanishes', text: `key ${prefix}${key} vanishes in ${ttlMs} ms` };
   return undefined;
 }
 

@@ -36,7 +36,7 @@ const tamperings: Tampering[] = [
   {
     kind: 'unknown_key',
     list: 'pending',
-    names: () => 'key notes (string)',
+    names: () => 'key voice:notes (string)',
     by: ({ redis }) => redis.set('voice:notes', 'x'),
   },
   {
@@ -179,7 +179,7 @@ const tamperings: Tampering[] = [
   {
     kind: 'index_differs',
     list: 'violations',
-    names: () => '4: call A ends',
+    names: () => '4: call A is on its pod, and not in',
     by: ({ redis }) => redis.del('voice:pool:gold:calls'),
   },
   {
