@@ -92,6 +92,10 @@ describeOneEngine('losing all of the store under load', (engine) => {
     });
 
     const epoch = async () => Number((await engine.redis.get('voice:leader:epoch')) ?? 0);
+    const rounds = () =>
+      routers
+        .flatMap(({ context }) => context.leadership.loops)
+        .reduce((sum, loop) => sum + (loop.name === 'reconcile' ? loop.rounds : 0), 0);
     const assigned = async () => (await engine.redis.scard('voice:pool:gold:assigned')) === podCount;
     await until(() => served > 8, 'calls are served');
     for (let losses = 0; losses < 3; losses++) {
@@ -106,7 +110,10 @@ describeOneEngine('losing all of the store under load', (engine) => {
       await until(() => live() >= podCount / 2, 'calls are live');
       isLost = true;
       await engine.redis.flushall();
-      await until(assigned, 'the pools are rebuilt');
+      const atLoss = rounds();
+      // The one that was under way may have looked before; the one after it has not.
+      await until(() => rounds() >= atLoss + 2, 'a whole reconcile has run');
+      expect(await assigned()).toBe(true);
       await until(() => adopted > before.adopted, 'live calls are adopted again');
       isLost = false;
       await until(() => served > before.served + 12, 'calls are served again');
