@@ -54,17 +54,22 @@ describeEngines('the watcher', (engine) => {
   let lists = 0;
   /** What the source finds when it is asked for one pod. */
   const there = new Map<string, ClusterPod>();
+  let readFails = false;
   let loop: SupervisedLoop | undefined;
   beforeEach(async () => {
     leader = await openLeader(engine.url);
     watches = new Watches();
     there.clear();
+    readFails = false;
     stop = new AbortController();
     lists = 0;
     const { placer, clock } = leader;
     watcher = new Watcher({
       watch: watches.watch.bind(watches),
-      read: async (name) => there.get(name),
+      read: async (name) => {
+        if (readFails) throw new Error('500');
+        return there.get(name);
+      },
       placer,
       clock,
       log: silentLog,
@@ -262,6 +267,17 @@ describeEngines('the watcher', (engine) => {
     expect(await store.calls.call('given in the silence')).toMatchObject({ podName });
     expect(await engine.redis.hget(`voice:pod:${podName}`, 'uid')).toBe('new');
     expect(await known()).toEqual([podName]);
+  });
+
+  it('where nobody can say whether another has the name, a list decides, and other changes do not wait', async () => {
+    watches.next('end', change('11', 'a'));
+    watcher.listed('10');
+    await run();
+    readFails = true;
+    watches.next('end', change('12', 'a', { state: 'gone' }), change('13', 'b'));
+    await run();
+    expect(await known()).toEqual(['a', 'b']);
+    expect(lists).toBe(1);
   });
 
   it('nothing that comes after an abort is written', async () => {
