@@ -60,7 +60,7 @@ export class SimulatedRouter {
   ) {
     const { clock } = process;
     this.link = store.link(process, dice);
-    const metrics = new Metrics();
+    const metrics = new Metrics({ processMetrics: false });
     this.#connection = new StoreConnection({
       url: '',
       keyPrefix: prefix,

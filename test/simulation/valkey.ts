@@ -95,9 +95,14 @@ export class VirtualValkey {
     return valkey;
   }
 
-  /** Nobody needs it any more: the next start is a copy of memory instead of 50 ms. */
+  /**
+   * Nobody needs it any more: the next start is a copy of memory instead of 50 ms. Its memory never shrinks, and its C
+   * library adds to the end of what there is: after some lives it is slower to copy than to start another one.
+   */
   end(): void {
-    if (this.#fresh) idle.push({ valkey: this, fresh: this.#fresh });
+    const fresh = this.#fresh;
+    if (!fresh || this.#exports.memory.buffer.byteLength > 4 * fresh.memory.length) return;
+    idle.push({ valkey: this, fresh });
   }
 
   connect(): VirtualConnection {
