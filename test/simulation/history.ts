@@ -32,6 +32,8 @@ export class History {
   readonly #live = new Set<KnownCall>();
   readonly #drained = new Map<string, number>();
   readonly #undrainedAtMs = new Map<string, number>();
+  /** When each pod last said which calls it has, by the store's clock. */
+  readonly #reportedAtMs = new Map<string, number>();
   readonly #trace: string[] = [];
   #highestFence = 0;
   #lossAtMs = Number.NEGATIVE_INFINITY;
@@ -81,10 +83,12 @@ export class History {
       fence: number;
       leaseUntilMs: number;
       wasExisting: boolean;
+      /** Given before its pod had started, by what the two clocks say: said in the guarantees. */
+      isBeforeItsPod?: boolean;
     },
     before: { fence: number; atMs: number },
   ): KnownCall {
-    const { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting } = answer;
+    const { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod = false } = answer;
     this.note(`allocated ${sid} on ${pod} (${pool}), fence ${fence}${wasExisting ? ', existing' : ''}`);
     const known = this.#calls.get(sid);
     const holds = (call: KnownCall) =>
@@ -115,8 +119,8 @@ export class History {
         this.violated(`${pod} was given to ${sid} although its drain had been answered`);
     }
     // Asked for before the store lost writes: this may be one of those.
-    const isExcused = before.atMs <= this.#lossAtMs;
-    if (!isExcused) this.#highestFence = Math.max(this.#highestFence, fence);
+    const isExcused = before.atMs <= this.#lossAtMs || isBeforeItsPod;
+    if (before.atMs > this.#lossAtMs) this.#highestFence = Math.max(this.#highestFence, fence);
     const call: KnownCall = {
       ...{ sid, pod, uid, pool, fence, leaseUntilMs },
       ...{ givenAtMs: before.atMs, isConnected: false, isOver: false, isExcused },
@@ -129,6 +133,8 @@ export class History {
     if (known) this.#live.delete(known);
     this.#calls.set(sid, call);
     this.#live.add(call);
+    const reportedAtMs = this.#reportedAtMs.get(pod) ?? Number.NEGATIVE_INFINITY;
+    if (reportedAtMs >= fence / 1000) this.#omit(call, reportedAtMs);
     return call;
   }
 
@@ -142,6 +148,17 @@ export class History {
   renewed(sid: string, sentStoreMs: number, ttlMs: number): void {
     const call = this.#calls.get(sid);
     if (call && !call.isOver) call.leaseUntilMs = Math.max(call.leaseUntilMs, sentStoreMs + ttlMs);
+  }
+
+  /** What a report leaves out ends a grace later, unless a later one names it. */
+  heardFrom(pod: string, sids: readonly string[], sentStoreMs: number): void {
+    this.#reportedAtMs.set(pod, sentStoreMs);
+    for (const call of this.#live)
+      if (call.pod === pod && !sids.includes(call.sid)) this.#omit(call, sentStoreMs);
+  }
+
+  #omit(call: KnownCall, atMs: number): void {
+    call.leaseUntilMs = Math.min(call.leaseUntilMs, atMs + this.graceMs);
   }
 
   drained(pod: string, uid: string, sentAtMs = this.nowMs()): void {

@@ -30,6 +30,8 @@ export interface Agent {
   name: string;
   uid: string;
   isAlive: boolean;
+  /** Of its process: what was given to an earlier one finds nobody here. */
+  startedAtMs: number;
   /** It neither reports nor renews nor releases. */
   isSilent: boolean;
   /** With our client it reports; without, it renews its calls one by one, and knows nothing of what others think. */
@@ -182,7 +184,9 @@ export class World {
     this.#births += 1;
     const uid = `uid-${this.#births}`;
     const reports = hasClient(name);
-    const agent: Agent = { name, uid, isAlive: true, isSilent: false, reports, serving: new Map() };
+    const startedAtMs = this.history.nowMs();
+    const serving = new Map();
+    const agent: Agent = { name, uid, startedAtMs, isAlive: true, isSilent: false, reports, serving };
     this.agents.set(name, agent);
     const born = { name, uid, restarts: 0, startedAt: this.#iso() };
     this.cluster.put({ ...born, state: 'not_ready' });
@@ -210,6 +214,7 @@ export class World {
     if (!agent?.isAlive || !pod) return;
     for (const call of agent.serving.values()) this.history.over(call, 'its container restarted');
     agent.serving.clear();
+    agent.startedAtMs = this.history.nowMs();
     const restarts = (pod.restarts ?? 0) + 1;
     this.cluster.put({ ...pod, state: 'not_ready', restarts, startedAt: this.#iso() });
     this.time.after(3000, () => this.setReady(name, true));
@@ -266,7 +271,11 @@ export class World {
 
   async undrain(name: string): Promise<void> {
     this.history.undrained(name);
-    await this.askAny((calls) => calls.undrain(name)).catch(() => undefined);
+    await this.askAny((calls) => {
+      // A router that was asked before it was paused does it afterwards, however long that took.
+      this.history.undrained(name);
+      return calls.undrain(name);
+    }).catch(() => undefined);
   }
 
   #reportLater(agent: Agent): void {
@@ -282,6 +291,7 @@ export class World {
     const sentMs = this.store.nowMs;
     const { told } = agent;
     const asOfMs = told && Math.floor(told.atMs + this.time.nowMs - told.heardMs);
+    this.history.heardFrom(agent.name, sids, sentMs);
     try {
       const report = await this.askAny(
         (calls) => calls.report(agent.name, sids, { uid: agent.uid, asOfMs }),
@@ -330,7 +340,12 @@ export class World {
     const answer = await this.askAny((calls) => calls.allocate(request));
     const { podName: pod, sourcePool: pool, fence, leaseExpiresAtMs: leaseUntilMs, wasExisting } = answer;
     const uid = this.agents.get(pod)?.uid ?? '';
-    return this.history.allocatedAs({ sid, pod, uid, pool, fence, leaseUntilMs, wasExisting }, before);
+    const startedAtMs = Date.parse(this.cluster.pod(pod)?.startedAt ?? '');
+    const isBeforeItsPod = leaseUntilMs - times.leaseTtlMs < startedAtMs;
+    return this.history.allocatedAs(
+      { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod },
+      before,
+    );
   }
 
   async #call(sid: string): Promise<void> {
@@ -348,7 +363,7 @@ export class World {
     if (this.#traffic.next() < this.hangUps) return this.history.over(call, 'the caller hung up');
     await this.#wait(100 + this.#traffic.next() * 400);
     const agent = this.agents.get(call.pod);
-    if (!agent?.isAlive || agent.uid !== call.uid) {
+    if (!agent?.isAlive || agent.uid !== call.uid || agent.startedAtMs >= call.givenAtMs) {
       this.history.over(call, 'nobody answers there');
       await this.#release(call);
       return;
