@@ -5,15 +5,15 @@
 // recording docs/images/console-live.png.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { chromium } from 'playwright-core';
 import { animated } from './animated-png.mjs';
+import { launchChromium } from './chromium.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const { values, positionals } = parseArgs({
@@ -30,16 +30,10 @@ const sizes = [
 ];
 const schemes = /** @type {const} */ (['light', 'dark']);
 
-const names = ['chromium', 'chromium-browser', 'google-chrome'];
-const executablePath = (process.env.PATH ?? '')
-  .split(delimiter)
-  .flatMap((place) => names.map((name) => join(place, name)))
-  .find((path) => existsSync(path));
-if (executablePath === undefined) {
-  console.error('Chromium is not on PATH: install it first (Debian: apt-get install chromium).');
+const browser = await launchChromium().catch((/** @type {Error} */ error) => {
+  console.error(error.message);
   process.exit(1);
-}
-
+});
 const demo = spawn(
   process.execPath,
   [join(root, 'bin', 'smart-router.js'), 'demo', '--headless', '--port', '0'],
@@ -50,10 +44,6 @@ try {
   const url = await address();
   console.log(`The demo answers at ${url}; it plays for ${values.seconds} s first.`);
   await sleep(Number(values.seconds) * 1000);
-  const browser = await chromium.launch({
-    executablePath,
-    args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
-  });
   for (const viewport of sizes)
     for (const colorScheme of schemes) await shoot(browser, url, viewport, colorScheme);
   if (values.readme) {
@@ -62,9 +52,9 @@ try {
     writeFileSync(join(images, 'console-live.png'), await record(browser, url));
     console.log('docs/images has the light overview and a recording.');
   }
-  await browser.close();
   console.log(`${pages.length * sizes.length * schemes.length} pictures are in ${folder}`);
 } finally {
+  await browser.close();
   demo.kill('SIGTERM');
   await ended;
 }

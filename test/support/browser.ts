@@ -2,28 +2,13 @@
  * A real browser for tests of the console: Chromium of the machine, without a window, reaching nothing but loopback.
  * One per test file; every page is a context of its own, and remembers whatever went wrong in it.
  */
-import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
-import { findOnPath, setupReason } from './engines.js';
-
-const program = () => findOnPath('chromium', 'chromium-browser', 'google-chrome');
+import { findChromium, launchChromium } from '../../scripts/chromium.mjs';
+import { setupReason } from './engines.js';
 
 export function browserAvailable(): true | string {
-  return program() !== undefined || `Chromium is not on PATH${setupReason('chromium')}`;
-}
-
-export async function launchBrowser(): Promise<Browser> {
-  const executablePath = program();
-  if (executablePath === undefined) throw new Error('Chromium is not on PATH');
-  return chromium.launch({
-    executablePath,
-    args: [
-      // Chromium refuses its sandbox to root.
-      ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []),
-      '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
-      '--disable-dev-shm-usage',
-    ],
-  });
+  return findChromium() !== undefined || `Chromium is not on PATH${setupReason('chromium')}`;
 }
 
 export interface ConsolePage extends Page {
@@ -72,7 +57,7 @@ export function describeBrowser(title: string, suite: (browser: SuiteBrowser) =>
       }
     };
     beforeAll(async () => {
-      browser = await launchBrowser();
+      browser = await launchChromium();
     });
     afterAll(() => browser?.close());
     afterEach(close);

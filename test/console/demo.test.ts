@@ -1,0 +1,186 @@
+/**
+ * The console on the demo, as a newcomer has it: three routers behind one address, calls that come and go, agents that
+ * crash, records that are left behind. Each page once, in a real browser; every corner of a page is tested elsewhere, on
+ * a router where nothing happens by itself.
+ */
+import { readFileSync } from 'node:fs';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { Demo, hasPostgres, waitMs } from '../demo/support.js';
+import { type ConsolePage, describeBrowser } from '../support/browser.js';
+import { until } from '../support/until.js';
+
+const key = 'a-key-for-the-demo-test';
+const rowOf = (page: Page, table: string, name: string) =>
+  page.getByRole('table', { name: table }).getByRole('row').filter({ hasText: name });
+
+describeBrowser('the console of the demo', (browser) => {
+  let demo: Demo;
+  beforeAll(async () => {
+    demo = new Demo({ DEMO_SPEED: '2', SMART_ROUTER_ADMIN_KEY: key }, '--no-story');
+    await until(() => /^ {2}Try /m.test(demo.output), 'the demo invites', waitMs);
+  }, 2 * waitMs);
+  afterAll(() => demo.end());
+
+  const signIn = async (page: Page, admin = key) => {
+    await page.getByLabel('Admin key').fill(admin);
+    await page.getByRole('button', { name: 'Sign in' }).click();
+  };
+  const open = async (hash: string): Promise<ConsolePage> => {
+    const page = await browser.open(`${demo.url}/#/${hash}`, { expectNetworkErrors: true });
+    page.setDefaultTimeout(waitMs);
+    await signIn(page);
+    return page;
+  };
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  const get = async <T>(path: string) =>
+    (await (await fetch(`${demo.url}/api/v1${path}`, { headers })).json()) as T;
+  const post = (path: string, body: object) =>
+    fetch(`${demo.url}/api/v1${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+  /** What the demo says after this word was typed. */
+  const after = async (word: string, pattern: RegExp): Promise<string> => {
+    const mark = demo.output.length;
+    demo.type(word);
+    await until(() => pattern.test(demo.since(mark)), `the demo says ${pattern}`, waitMs);
+    return pattern.exec(demo.since(mark))?.[1] ?? '';
+  };
+
+  it('refuses a wrong key, and shows every pool with the right one', async () => {
+    const page = await browser.open(`${demo.url}/#/overview`, { expectNetworkErrors: true });
+    await signIn(page, 'not-the-key-of-this-demo');
+    await page.getByRole('alert').getByText('this is not the admin key of the router').waitFor();
+    await signIn(page);
+    for (const pool of ['gold: 6', 'standard: 4', 'basic: 5', 'acme: 3', 'nova: 2'])
+      await page.getByRole('img', { name: new RegExp(`${pool} pods, `) }).waitFor();
+    await page.getByText(/^Leader router-[123]$/).waitFor();
+    expect(page.problems.splice(0).join()).toContain('401');
+  });
+
+  it('shows calls as they come, and a pod that dies is gone', async () => {
+    const page = await open('overview');
+    await page.locator('[data-pod="gold-0"]').waitFor();
+    await page.evaluate(`(() => {
+      globalThis.gone = [];
+      new MutationObserver((changes) => {
+        for (const { removedNodes } of changes)
+          for (const { dataset } of removedNodes) if (dataset?.pod) gone.push(dataset.pod);
+      }).observe(document, { childList: true, subtree: true });
+    })()`);
+    demo.type('rush');
+    await page.getByRole('img', { name: /^standard: 4 pods, 4 calls/ }).waitFor();
+    await page.getByText('Call allocated').first().waitFor();
+    const pod = await after('crash', /agent +(\S+) crashed/);
+    const gone = async () => ((await page.evaluate('gone')) as string[]).includes(pod);
+    await until(gone, `${pod} has left the page`, waitMs);
+    // Its container starts again.
+    await page.locator(`[data-pod="${pod}"]`).waitFor();
+  });
+
+  it('drains a pod, tells when its last call has ended, and ends the drain', async () => {
+    const page = await open('pods');
+    await page.getByRole('button', { name: 'Drain standard-3', exact: true }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
+    await rowOf(page, 'Pods', 'standard-3').getByText('Draining').waitFor();
+    await demo.until(/drained +standard-3/);
+    const progress = page.getByRole('region', { name: '1 pod draining' });
+    await progress.getByText('drained').waitFor();
+    await progress.getByRole('button', { name: 'Undrain standard-3' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Undrain' }).click();
+    await progress.waitFor({ state: 'detached' });
+  });
+
+  it('tells which pod a call was on, also when it is over, and why one got none', async () => {
+    const page = await open('calls');
+    const answer = (await (await post('/allocate', { call_sid: 'my-call' })).json()) as { pod_name: string };
+    await rowOf(page, 'Live calls', 'my-call').getByText(answer.pod_name).waitFor();
+    await post('/release', { call_sid: 'my-call' });
+    await rowOf(page, 'Live calls', 'my-call').waitFor({ state: 'detached' });
+    await page.getByLabel('Search calls').fill('my-call');
+    await page.getByLabel('Search calls').press('Enter');
+    const panel = page.getByRole('complementary', { name: 'Call my-call' });
+    await panel.getByText('Call released').waitFor();
+    await panel.getByText(answer.pod_name).first().waitFor();
+
+    const refused = await after('exhaust', /no pods +(CA-\d+) +×/);
+    await page.getByLabel('Search calls').fill(refused);
+    await page.getByLabel('Search calls').press('Enter');
+    await page
+      .getByRole('complementary', { name: `Call ${refused}` })
+      .getByText(/Tried.*nova.*none had a pod that was free/)
+      .waitFor();
+  });
+
+  it.skipIf(!hasPostgres)(
+    'shows a dry run of a reset of forgotten records, and then brings them back',
+    async () => {
+      await demo.until(/records +another-program has left \d pages? in Processing/);
+      const page = await open('records');
+      await page.getByRole('region', { name: 'Workflow sitemap-import' }).waitFor();
+      await page.getByRole('table', { name: 'Stuck records of page-curation' }).waitFor();
+      await page.getByRole('button', { name: 'Reset all stuck…' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Reset stuck records of page-curation' });
+      await dialog.getByText('Dry run, nothing has changed.').waitFor();
+      await dialog.getByRole('button', { name: /^Reset \d+ records?$/ }).click();
+      await dialog.waitFor({ state: 'detached' });
+      await demo.until(/records +\d forgotten records? came back from another-program$/m);
+    },
+  );
+
+  it('lists what was lost with a crashed agent, and whose records came back', async () => {
+    const page = await open('recovery');
+    await page.getByRole('button', { name: '1 hour' }).waitFor();
+    const sinceMs = Date.now();
+    await after('crash', /agent +\S+ crashed and took \d calls? with it/);
+    let lost: string | undefined;
+    await until(
+      async () => {
+        const { items } = await get<{ items: { id: string; outcome: string; at: string }[] }>('/recoveries');
+        lost = items.find(({ outcome, at }) => outcome === 'lost' && Date.parse(at) >= sinceMs)?.id;
+        return lost !== undefined;
+      },
+      'a call is lost',
+      waitMs,
+    );
+    await rowOf(page, 'Recoveries', lost as string)
+      .getByText('restarted')
+      .waitFor();
+    if (!hasPostgres) return;
+    await demo.killWorker();
+    await page.getByRole('button', { name: 'Records', exact: true }).click();
+    await rowOf(page, 'Recoveries', 'Record').first().waitFor();
+  });
+
+  it('previews what a merchant’s calls try, saves it, and says who did', async () => {
+    const page = await open('tiers');
+    await page.getByRole('button', { name: 'Add merchant' }).click();
+    await page.getByLabel('Id of the merchant').fill('newcomer');
+    await page.getByLabel('Tier where the default chain begins for it').selectOption('standard');
+    const chain = page.getByRole('region', { name: 'Preview of the chain' });
+    await chain.getByText(/standard.*basic/).waitFor();
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('button', { name: 'Edit newcomer' }).waitFor();
+    await page.getByRole('region', { name: 'Changes' }).getByText('Merchant changed').first().waitFor();
+  });
+
+  it('tells events as they happen', async () => {
+    const page = await open('events');
+    await rowOf(page, 'Events', 'Call allocated').first().waitFor();
+    await page.getByLabel('Search events').fill('CA-listen');
+    await post('/allocate', { call_sid: 'CA-listen' });
+    await rowOf(page, 'Events', 'CA-listen').first().waitFor();
+  });
+
+  it.skipIf(process.platform !== 'linux')('is true again after all routers were killed', async () => {
+    const page = await open('overview');
+    await page.getByRole('img', { name: /^gold: 6 pods/ }).waitFor();
+    const isRouter = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').endsWith('\0serve\0');
+    const routers = demo.children.filter(isRouter);
+    expect(routers).toHaveLength(3);
+    for (const pid of routers) process.kill(pid, 'SIGKILL');
+    await page.getByText(/^Stale since \d\d:\d\d:\d\d, reconnecting$/).waitFor();
+    await page.getByText(/^Stale since/).waitFor({ state: 'detached' });
+    await page.goto(`${demo.url}/#/calls`);
+    await until(async () => (await post('/allocate', { call_sid: 'CA-back' })).ok, 'calls are taken', waitMs);
+    await rowOf(page, 'Live calls', 'CA-back').waitFor();
+  });
+});
