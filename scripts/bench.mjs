@@ -48,7 +48,9 @@ Options:
   --help       this text
 `;
 
-function build() {
+/** @param {boolean} withDist whether something starts the program as it is installed */
+function build(withDist) {
+  if (withDist) execFileSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { stdio: 'inherit' });
   embedLua(root);
   rmSync(compiled, { recursive: true, force: true });
   mkdirSync(compiled, { recursive: true });
@@ -99,7 +101,7 @@ function writeTable() {
 
 /** @param {string[]} options */
 function runAll(options) {
-  build();
+  build(true);
   const failed = areas.filter((area, i) => {
     process.stderr.write(`\n${area} (${i + 1} of ${areas.length}) ...\n`);
     // What an earlier run has left is not this one's result.
@@ -129,6 +131,6 @@ if (first === '-h' || options.includes('--help')) {
 } else if (isOfAll) {
   runAll(options);
 } else {
-  build();
+  build(first === 'console');
   process.exitCode = runArea(first, options);
 }

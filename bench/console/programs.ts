@@ -1,0 +1,50 @@
+/** The built program (`scripts/bench.mjs` builds it first), as a newcomer starts it. Ends with this process. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+export interface Program {
+  /** Waits for a line that matches, from now on, and gives its groups and when it came. */
+  line(pattern: RegExp): Promise<{ groups: string[]; atMs: number }>;
+  type(word: string): void;
+  stop(): Promise<void>;
+}
+
+/** `line` of something that has ended would wait for ever. */
+const startsWithinMs = 120_000;
+
+export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program {
+  const { PATH, HOME } = process.env;
+  const child: ChildProcess = spawn(process.execPath, ['bin/smart-router.js', ...args], {
+    env: { PATH, HOME, ...env },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const kill = () => child.kill('SIGKILL');
+  process.once('exit', kill);
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  const waiting = new Set<(line: string) => void>();
+  if (child.stdout)
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      for (const hear of [...waiting]) hear(line);
+    });
+  return {
+    line: (pattern) =>
+      new Promise((resolve, reject) => {
+        const late = AbortSignal.timeout(startsWithinMs);
+        late.onabort = () => reject(new Error(`smart-router ${args[0]} did not say ${pattern}`));
+        void ended.then(() => reject(new Error(`smart-router ${args[0]} ended before it said ${pattern}`)));
+        const hear = (line: string) => {
+          const match = pattern.exec(line);
+          if (!match) return;
+          waiting.delete(hear);
+          resolve({ groups: match.slice(1), atMs: Date.now() });
+        };
+        waiting.add(hear);
+      }),
+    type: (word) => void child.stdin?.write(`${word}\n`),
+    async stop() {
+      child.kill('SIGTERM');
+      await ended;
+      process.off('exit', kill);
+    },
+  };
+}
