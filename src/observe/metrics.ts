@@ -24,6 +24,16 @@ export class Metrics {
     'endpoint',
     'status',
   ]);
+  readonly requestsInFlight = this.#gauge(
+    'smart_router_requests_in_flight',
+    'Requests that are being answered, without probes, event streams and drains that are waited for',
+    [],
+  );
+  readonly requestsLimit = this.#gauge(
+    'smart_router_requests_limit',
+    'So many in flight, and a new call is refused: MAX_REQUESTS_IN_FLIGHT, less while the event loop is late',
+    [],
+  );
   readonly requestsShed = this.#counter(
     'smart_router_requests_shed_total',
     'Requests refused because there were too many, new calls and others',

@@ -19,6 +19,8 @@ const fromTheSeeds = {
   smart_router_zombies_recovered_total: [],
 };
 const ours = {
+  smart_router_requests_in_flight: [],
+  smart_router_requests_limit: [],
   smart_router_requests_shed_total: ['kind'],
   smart_router_allocate_duration_seconds: ['status'],
   smart_router_no_pods_total: ['chain'],

@@ -49,7 +49,12 @@ describeEngines('too many requests at once', (engine) => {
       'content-type': 'application/json; charset=utf-8',
     });
     expect(router.context.admission.inFlight).toBe(2);
+    const scraped = router.get('/metrics');
+    await until(async () => (await router.get('/health')).status === 200, 'probes are answered');
     proxy.pass();
+    expect((await scraped).text).toMatch(
+      /^smart_router_requests_in_flight 2$[\s\S]*^smart_router_requests_limit 2$/m,
+    );
     expect((await Promise.all(waiting)).map(({ status }) => status)).toEqual([200, 200]);
     await idle();
     expect((await router.get('/calls/CA3')).status).toBe(404);

@@ -70,7 +70,13 @@ export async function renderMetrics({
   config,
   records,
   leadership,
-}: Pick<HttpContext, 'store' | 'metrics' | 'clock' | 'config' | 'records' | 'leadership'>): Promise<string> {
+  admission,
+}: Pick<
+  HttpContext,
+  'store' | 'metrics' | 'clock' | 'config' | 'records' | 'leadership' | 'admission'
+>): Promise<string> {
+  metrics.requestsInFlight.set(admission.inFlight);
+  metrics.requestsLimit.set(admission.callLimit);
   const snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot()).catch(
     (error: unknown) => {
       if (error instanceof AppError) return undefined;
