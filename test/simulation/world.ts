@@ -261,12 +261,18 @@ export class World {
   async drain(name: string): Promise<void> {
     const uid = this.agents.get(name)?.uid ?? '';
     const { atMs } = this.history.before();
+    const isBeforeItsPod = this.#isBeforeItsPod(name, this.store.nowMs);
     await this.askAny((calls) => calls.drain(name, 0))
       .then(() => {
-        this.history.drained(name, uid, atMs);
+        if (!isBeforeItsPod) this.history.drained(name, uid, atMs);
         checkKeys(this);
       })
       .catch(() => undefined);
+  }
+
+  /** By the cluster's clock it starts only after this moment of the store's: then this was for another one. */
+  #isBeforeItsPod(name: string, storeMs: number): boolean {
+    return storeMs < Date.parse(this.cluster.pod(name)?.startedAt ?? '');
   }
 
   async undrain(name: string): Promise<void> {
@@ -340,8 +346,7 @@ export class World {
     const answer = await this.askAny((calls) => calls.allocate(request));
     const { podName: pod, sourcePool: pool, fence, leaseExpiresAtMs: leaseUntilMs, wasExisting } = answer;
     const uid = this.agents.get(pod)?.uid ?? '';
-    const startedAtMs = Date.parse(this.cluster.pod(pod)?.startedAt ?? '');
-    const isBeforeItsPod = leaseUntilMs - times.leaseTtlMs < startedAtMs;
+    const isBeforeItsPod = this.#isBeforeItsPod(pod, leaseUntilMs - times.leaseTtlMs);
     return this.history.allocatedAs(
       { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod },
       before,
