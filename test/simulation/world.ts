@@ -212,8 +212,7 @@ export class World {
     const agent = this.agents.get(name);
     const pod = this.cluster.pod(name);
     if (!agent?.isAlive || !pod) return;
-    for (const call of agent.serving.values()) this.history.over(call, 'its container restarted');
-    agent.serving.clear();
+    this.#endCalls(agent, 'its container restarted');
     agent.startedAtMs = this.history.nowMs();
     const restarts = (pod.restarts ?? 0) + 1;
     this.cluster.put({ ...pod, state: 'not_ready', restarts, startedAt: this.#iso() });
@@ -222,8 +221,14 @@ export class World {
 
   endAgent(agent: Agent, why: string): void {
     agent.isAlive = false;
-    for (const call of agent.serving.values()) this.history.over(call, why);
-    agent.serving.clear();
+    this.#endCalls(agent, why);
+  }
+
+  /** Those that were given and have not arrived yet, too. */
+  #endCalls({ name, uid, serving }: Agent, why: string): void {
+    for (const call of this.history.live)
+      if (call.pod === name && call.uid === uid) this.history.over(call, why);
+    serving.clear();
   }
 
   setReady(name: string, isReady: boolean): void {
