@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
@@ -7,8 +8,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     // A process per test file: engines belong to one file, and a file that hangs can be ended.
     pool: 'forks',
-    // Each file may run two engines beside itself.
-    maxWorkers: 2,
+    // Each file may run two engines beside itself, and waits more than it computes.
+    maxWorkers: Math.min(4, availableParallelism() + 1),
     testTimeout: 30_000,
     hookTimeout: 60_000,
     reporters: ['default', './test/support/skips-reporter.ts'],

@@ -3,14 +3,15 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
 export interface Program {
-  /** Waits for a line that matches, from now on, and gives its groups and when it came. */
-  line(pattern: RegExp): Promise<{ groups: string[]; atMs: number }>;
+  /** Waits for a line that matches, from now on, and gives its groups. */
+  line(pattern: RegExp): Promise<{ groups: string[] }>;
   type(word: string): void;
   stop(): Promise<void>;
 }
 
 /** `line` of something that has ended would wait for ever. */
-const startsWithinMs = 120_000;
+const saysWithinMs = 120_000;
+const stopsWithinMs = 20_000;
 
 export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program {
   const { PATH, HOME } = process.env;
@@ -29,20 +30,22 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program 
   return {
     line: (pattern) =>
       new Promise((resolve, reject) => {
-        const late = AbortSignal.timeout(startsWithinMs);
+        const late = AbortSignal.timeout(saysWithinMs);
         late.onabort = () => reject(new Error(`smart-router ${args[0]} did not say ${pattern}`));
         void ended.then(() => reject(new Error(`smart-router ${args[0]} ended before it said ${pattern}`)));
         const hear = (line: string) => {
           const match = pattern.exec(line);
           if (!match) return;
           waiting.delete(hear);
-          resolve({ groups: match.slice(1), atMs: Date.now() });
+          resolve({ groups: match.slice(1) });
         };
         waiting.add(hear);
       }),
     type: (word) => void child.stdin?.write(`${word}\n`),
     async stop() {
       child.kill('SIGTERM');
+      const late = AbortSignal.timeout(stopsWithinMs);
+      late.onabort = kill;
       await ended;
       process.off('exit', kill);
     },

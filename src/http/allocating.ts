@@ -7,7 +7,7 @@ import type { CallRequest } from '../calls/router.js';
 import type { Allocation } from '../calls/store/store.js';
 import { AppError } from '../errors.js';
 import type { HttpContext } from './context.js';
-import { callerGone, withDeadline } from './deadline.js';
+import { callerGone, callerGoneError, withDeadline } from './deadline.js';
 import { overloaded } from './gate.js';
 import { buildWsUrl, defaultCallTemplate, isPathSegment } from './providers/ws-url.js';
 
@@ -26,7 +26,7 @@ export async function allocateFor(
       throw new AppError('invalid_request', `${field} must be usable as a part of a URL's path`);
     }
   }
-  if (callerGone(request)) throw gone();
+  if (callerGone(request)) throw callerGoneError();
   // Whoever came in under another address: a provider's webhook, or one that is written in another way.
   if (!context.admission.hasRoomForCall) {
     context.metrics.requestsShed.inc({ kind: 'call' });
@@ -49,7 +49,7 @@ export async function allocateFor(
   }
   if (callerGone(request)) {
     await giveBack(allocation);
-    throw gone();
+    throw callerGoneError();
   }
   request.about.pod_name = allocation.podName;
   request.about.source_pool = allocation.sourcePool;
@@ -62,8 +62,4 @@ export async function allocateFor(
     flow: call.flow,
   });
   return { allocation, wsUrl };
-}
-
-function gone(): AppError {
-  return new AppError('timeout', 'the caller closed the connection before it had its answer');
 }

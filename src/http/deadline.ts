@@ -23,3 +23,18 @@ export function callerGone(request: FastifyRequest): boolean {
   const { socket } = request.raw;
   return socket.destroyed || socket.writableEnded;
 }
+
+export function callerGoneError(): AppError {
+  return new AppError('timeout', 'the caller closed the connection before it had its answer');
+}
+
+/**
+ * For what must not happen late: an undrain after the drain that was sent since. A process that stood still reads what has
+ * piled up in front of it first, and only in the next turn of its event loop that whoever sent it has left. A timer may be
+ * due before that turn, two of them are not.
+ */
+export async function refuseIfGone(clock: Clock, request: FastifyRequest): Promise<void> {
+  await clock.sleep(1);
+  await clock.sleep(1);
+  if (callerGone(request)) throw callerGoneError();
+}

@@ -26,7 +26,7 @@ export class Metrics {
   ]);
   readonly requestsInFlight = this.#gauge(
     'smart_router_requests_in_flight',
-    'Requests that are being answered, without probes, event streams and drains that are waited for',
+    'Requests that are being answered, without probes, event streams, drains and audits',
     [],
   );
   readonly requestsLimit = this.#gauge(

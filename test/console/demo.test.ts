@@ -14,6 +14,15 @@ const key = 'a-key-for-the-demo-test';
 const rowOf = (page: Page, table: string, name: string) =>
   page.getByRole('table', { name: table }).getByRole('row').filter({ hasText: name });
 
+/** Of a process that may just have ended. */
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
 describeBrowser('the console of the demo', (browser) => {
   let demo: Demo;
   beforeAll(async () => {
@@ -45,6 +54,19 @@ describeBrowser('the console of the demo', (browser) => {
     return pattern.exec(demo.since(mark))?.[1] ?? '';
   };
 
+  /** An agent with a call, if there is one. What a busy machine is too slow to see of one crash, it sees of the next. */
+  const crashUntil = async (isSeen: (pod: string) => Promise<boolean>): Promise<string> => {
+    for (let tries = 1; ; tries += 1) {
+      const pod = await after('crash', /agent +(\S+) crashed/);
+      try {
+        await until(() => isSeen(pod), `the crash of ${pod} is seen`);
+        return pod;
+      } catch (error) {
+        if (tries === 5) throw error;
+      }
+    }
+  };
+
   it('refuses a wrong key, and shows every pool with the right one', async () => {
     const page = await browser.open(`${demo.url}/#/overview`, { expectNetworkErrors: true });
     await signIn(page, 'not-the-key-of-this-demo');
@@ -53,7 +75,9 @@ describeBrowser('the console of the demo', (browser) => {
     for (const pool of ['gold: 6', 'standard: 4', 'basic: 5', 'acme: 3', 'nova: 2'])
       await page.getByRole('img', { name: new RegExp(`${pool} pods, `) }).waitFor();
     await page.getByText(/^Leader router-[123]$/).waitFor();
-    expect(page.problems.splice(0).join()).toContain('401');
+    const refusals = page.problems.filter((problem) => problem.includes('401'));
+    expect(refusals).not.toEqual([]);
+    for (const refusal of refusals) page.problems.splice(page.problems.indexOf(refusal), 1);
   });
 
   it('shows calls as they come, and a pod that dies is gone', async () => {
@@ -69,9 +93,9 @@ describeBrowser('the console of the demo', (browser) => {
     demo.type('rush');
     await page.getByRole('img', { name: /^standard: 4 pods, 4 calls/ }).waitFor();
     await page.getByText('Call allocated').first().waitFor();
-    const pod = await after('crash', /agent +(\S+) crashed/);
-    const gone = async () => ((await page.evaluate('gone')) as string[]).includes(pod);
-    await until(gone, `${pod} has left the page`, waitMs);
+    const pod = await crashUntil(async (crashed) =>
+      ((await page.evaluate('gone')) as string[]).includes(crashed),
+    );
     // Its container starts again.
     await page.locator(`[data-pod="${pod}"]`).waitFor();
   });
@@ -114,7 +138,7 @@ describeBrowser('the console of the demo', (browser) => {
     'shows a dry run of a reset of forgotten records, and then brings them back',
     async () => {
       await demo.until(/records +another-program has left \d pages? in Processing/);
-      const page = await open('records');
+      const page = await open('records?workflow=page-curation');
       await page.getByRole('region', { name: 'Workflow sitemap-import' }).waitFor();
       await page.getByRole('table', { name: 'Stuck records of page-curation' }).waitFor();
       await page.getByRole('button', { name: 'Reset all stuck…' }).click();
@@ -147,7 +171,7 @@ describeBrowser('the console of the demo', (browser) => {
     if (!hasPostgres) return;
     await demo.killWorker();
     await page.getByRole('button', { name: 'Records', exact: true }).click();
-    await rowOf(page, 'Recoveries', 'Record').first().waitFor();
+    await rowOf(page, 'Recoveries', 'dead worker').first().waitFor();
   });
 
   it('previews what a merchant’s calls try, saves it, and says who did', async () => {
@@ -159,7 +183,11 @@ describeBrowser('the console of the demo', (browser) => {
     await chain.getByText(/standard.*basic/).waitFor();
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByRole('button', { name: 'Edit newcomer' }).waitFor();
-    await page.getByRole('region', { name: 'Changes' }).getByText('Merchant changed').first().waitFor();
+    await page
+      .getByRole('region', { name: 'Changes' })
+      .getByText(/^newcomer/)
+      .first()
+      .waitFor();
   });
 
   it('tells events as they happen', async () => {
@@ -173,10 +201,10 @@ describeBrowser('the console of the demo', (browser) => {
   it.skipIf(process.platform !== 'linux')('is true again after all routers were killed', async () => {
     const page = await open('overview');
     await page.getByRole('img', { name: /^gold: 6 pods/ }).waitFor();
-    const isRouter = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').endsWith('\0serve\0');
-    const routers = demo.children.filter(isRouter);
-    expect(routers).toHaveLength(3);
-    for (const pid of routers) process.kill(pid, 'SIGKILL');
+    const isRouter = (pid: number) => commandOf(pid).endsWith('\0serve\0');
+    const routers = () => demo.children.filter(isRouter);
+    await until(() => routers().length === 3, 'all three run', waitMs);
+    for (const pid of routers()) process.kill(pid, 'SIGKILL');
     await page.getByText(/^Stale since \d\d:\d\d:\d\d, reconnecting$/).waitFor();
     await page.getByText(/^Stale since/).waitFor({ state: 'detached' });
     await page.goto(`${demo.url}/#/calls`);

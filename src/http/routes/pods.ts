@@ -6,7 +6,7 @@ import { parseDuration } from '../../durations.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
-import { callerGone, withDeadline } from '../deadline.js';
+import { callerGone, refuseIfGone, withDeadline } from '../deadline.js';
 import * as schemas from '../schemas.js';
 
 const longestWaitMs = 24 * 3_600_000;
@@ -113,6 +113,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     async (request) => {
       const { pod_name } = request.body;
       request.about.pod_name = pod_name;
+      await refuseIfGone(clock, request);
       const { activeCalls, blockedBy } = await withDeadline(
         clock,
         config.requestTimeoutMs,
