@@ -14,6 +14,8 @@ export interface KnownCall {
   /** By the store's clock, as far as it was acknowledged. */
   leaseUntilMs: number;
   givenAtMs: number;
+  /** When the store gave it, as far as its answers tell. */
+  allocatedAtMs: number;
   /** An agent speaks with it. One that nobody connects to is ended by the report of its pod, after a grace. */
   isConnected: boolean;
   /** From here on its pod may be given to another: it was released, or its agent has ended it. */
@@ -22,8 +24,8 @@ export interface KnownCall {
   isExcused: boolean;
 }
 
-/** How long after it was sent an undrain may still be tried again. */
-const undrainLateMs = 20_000;
+/** How long after a router has begun it an undrain may still be done: its patience, and what a clock may be behind. */
+const undrainLateMs = 7000;
 
 export class History {
   readonly violations: string[] = [];
@@ -85,6 +87,7 @@ export class History {
       wasExisting: boolean;
       /** Given before its pod had started, by what the two clocks say: said in the guarantees. */
       isBeforeItsPod?: boolean;
+      allocatedAtMs?: number;
     },
     before: { fence: number; atMs: number },
   ): KnownCall {
@@ -124,6 +127,7 @@ export class History {
     const call: KnownCall = {
       ...{ sid, pod, uid, pool, fence, leaseUntilMs },
       ...{ givenAtMs: before.atMs, isConnected: false, isOver: false, isExcused },
+      allocatedAtMs: answer.allocatedAtMs ?? before.atMs,
     };
     if (known && known.fence > fence) return known;
     if (known?.fence === fence) {
@@ -150,11 +154,17 @@ export class History {
     if (call && !call.isOver) call.leaseUntilMs = Math.max(call.leaseUntilMs, sentStoreMs + ttlMs);
   }
 
-  /** What a report leaves out ends a grace later, unless a later one names it. */
-  heardFrom(pod: string, sids: readonly string[], sentStoreMs: number): void {
-    this.#reportedAtMs.set(pod, sentStoreMs);
+  /** What a report leaves out ends a grace later, unless a later one names it; newer calls are not judged by it. */
+  heardFrom(pod: string, sids: readonly string[], asOfStoreMs: number): void {
+    this.#reportedAtMs.set(pod, asOfStoreMs);
     for (const call of this.#live)
-      if (call.pod === pod && !sids.includes(call.sid)) this.#omit(call, sentStoreMs);
+      if (call.pod === pod && !sids.includes(call.sid) && call.fence / 1000 <= asOfStoreMs)
+        this.#omit(call, this.storeNowMs());
+  }
+
+  /** The store was asked at this moment, and has it: from here on it may not forget it. */
+  known(call: KnownCall | undefined, askedAtMs: number): void {
+    if (call && askedAtMs > this.#lossAtMs) call.isExcused = false;
   }
 
   #omit(call: KnownCall, atMs: number): void {

@@ -23,6 +23,7 @@ const reportEveryMs = 10_000;
 /** Four of the six agents. */
 const hasClient = (name: string) => !/[25]$/.test(name);
 const renewEveryMs = 30_000;
+const firstReportLateMs = 20_000;
 /** Between two looks at all keys: often enough to see what the next sweep would have mended. */
 const commandsPerLook = 30;
 
@@ -302,7 +303,9 @@ export class World {
     const sentMs = this.store.nowMs;
     const { told } = agent;
     const asOfMs = told && Math.floor(told.atMs + this.time.nowMs - told.heardMs);
-    this.history.heardFrom(agent.name, sids, sentMs);
+    const { atMs: askedAtMs } = this.history.before();
+    // A first report does not say as of when it is: it judges whatever is there when it arrives.
+    this.history.heardFrom(agent.name, sids, asOfMs ?? sentMs + firstReportLateMs);
     try {
       const report = await this.askAny(
         (calls) => calls.report(agent.name, sids, { uid: agent.uid, asOfMs }),
@@ -314,8 +317,11 @@ export class World {
       for (const sid of report.adopted) {
         const call = agent.serving.get(sid);
         if (call && report.fences[sid] !== undefined) call.fence = report.fences[sid];
-        if (call) call.isExcused = false;
+        this.history.known(call, askedAtMs);
       }
+      // By this very pod, as the leader knows it; of a container that restarted since it may not know yet.
+      if ((this.cluster.pod(agent.name)?.restarts ?? 0) === 0)
+        for (const sid of report.renewed) this.history.known(agent.serving.get(sid), askedAtMs);
       // It belongs to another pod by now: this one hangs up.
       for (const sid of report.conflicts) this.#hangUp(agent, sid, 'a conflict');
     } catch {
@@ -351,9 +357,12 @@ export class World {
     const answer = await this.askAny((calls) => calls.allocate(request));
     const { podName: pod, sourcePool: pool, fence, leaseExpiresAtMs: leaseUntilMs, wasExisting } = answer;
     const uid = this.agents.get(pod)?.uid ?? '';
-    const isBeforeItsPod = this.#isBeforeItsPod(pod, leaseUntilMs - times.leaseTtlMs);
+    // A call that was there has another lease by now; one from a clock that was set back a fence ahead of its time.
+    const storeMs = Math.min(fence / 1000, leaseUntilMs - times.leaseTtlMs);
+    const isBeforeItsPod = this.#isBeforeItsPod(pod, storeMs);
+    const allocatedAtMs = this.history.nowMs() - (this.store.nowMs - storeMs);
     return this.history.allocatedAs(
-      { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod },
+      { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod, allocatedAtMs },
       before,
     );
   }
@@ -373,7 +382,7 @@ export class World {
     if (this.#traffic.next() < this.hangUps) return this.history.over(call, 'the caller hung up');
     await this.#wait(100 + this.#traffic.next() * 400);
     const agent = this.agents.get(call.pod);
-    if (!agent?.isAlive || agent.uid !== call.uid || agent.startedAtMs >= call.givenAtMs) {
+    if (!agent?.isAlive || agent.uid !== call.uid || agent.startedAtMs >= call.allocatedAtMs) {
       this.history.over(call, 'nobody answers there');
       await this.#release(call);
       return;
