@@ -103,7 +103,10 @@ describeOneEngine('the configuration of a running router', (engine) => {
       fuzzing(100),
     );
     expect((await put('/tiers', baseEnv.TIER_CONFIG)).status).toBe(200);
-    expect((await router.post('/allocate', { call_sid: 'good', merchant_id: 'acme' })).status).toBe(200);
+    expect((await put('/merchants/acme', '{}')).status).toBe(200);
+    // Pods that were in a tier which is gone again come back with the next reconcile.
+    const allocate = () => router.post('/allocate', { call_sid: 'good', merchant_id: 'acme' });
+    await until(async () => (await allocate()).status === 200, 'a call gets a pod again');
     expectCleanLog(router);
   });
 
