@@ -1,32 +1,9 @@
 /** Every page and every dialog, light and dark, judged by axe: contrast, names, roles, order. */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import type { Page } from 'playwright-core';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { findings } from '../support/axe.js';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
-
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
-interface Finding {
-  id: string;
-  help: string;
-  nodes: { html: string; failureSummary?: string }[];
-}
-
-/** Evaluated through the debugger, which the content security policy of the page does not concern. */
-async function findings(page: Page): Promise<string[]> {
-  await page.evaluate(axe);
-  const violations = await page.evaluate(
-    async () =>
-      (await (globalThis as unknown as { axe: { run(): Promise<{ violations: Finding[] }> } }).axe.run())
-        .violations,
-  );
-  return violations.flatMap(({ id, nodes }) =>
-    nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`),
-  );
-}
 
 const pages: [hash: string, sign: string][] = [
   ['overview', 'Happening now'],

@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Demo, hasPostgres, waitMs } from '../demo/support.js';
+import { findings } from '../support/axe.js';
 import { type ConsolePage, describeBrowser } from '../support/browser.js';
 import { until } from '../support/until.js';
 
@@ -196,6 +197,24 @@ describeBrowser('the console of the demo', (browser) => {
     await page.getByLabel('Search events').fill('CA-listen');
     await post('/allocate', { call_sid: 'CA-listen' });
     await rowOf(page, 'Events', 'CA-listen').first().waitFor();
+  });
+
+  it('is readable and operable on every page, with all that is on it', async () => {
+    const page = await open('overview');
+    for (const [name, title] of Object.entries({
+      overview: 'Overview',
+      pods: 'Pods',
+      calls: 'Calls',
+      recovery: 'Recovery',
+      records: 'Records',
+      tiers: 'Merchants and tiers',
+      events: 'Events',
+    })) {
+      await page.goto(`${demo.url}/#/${name}`);
+      await page.getByRole('heading', { name: title, level: 1 }).waitFor();
+      await page.getByText(/^Reading/).first().waitFor({ state: 'detached' });
+      expect(await findings(page), name).toEqual([]);
+    }
   });
 
   it.skipIf(process.platform !== 'linux')('is true again after all routers were killed', async () => {

@@ -284,7 +284,7 @@ export class World {
   async undrain(name: string): Promise<void> {
     this.history.undrained(name);
     await this.askAny((calls) => {
-      // A router that was asked before it was paused does it afterwards, however long that took.
+      // Nobody stands at the door here, as src/http does: a router that was paused does it when it goes on.
       this.history.undrained(name);
       return calls.undrain(name);
     }).catch(() => undefined);
