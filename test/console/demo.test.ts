@@ -212,7 +212,10 @@ describeBrowser('the console of the demo', (browser) => {
     })) {
       await page.goto(`${demo.url}/#/${name}`);
       await page.getByRole('heading', { name: title, level: 1 }).waitFor();
-      await page.getByText(/^Reading/).first().waitFor({ state: 'detached' });
+      await page
+        .getByText(/^Reading/)
+        .first()
+        .waitFor({ state: 'detached' });
       expect(await findings(page), name).toEqual([]);
     }
   });
