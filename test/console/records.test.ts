@@ -1,6 +1,7 @@
 /** The page of records in a real browser, on a router with a real database behind it. */
 import type { Pool } from 'pg';
 import { beforeEach, expect, it } from 'vitest';
+import { findings } from '../support/axe.js';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -44,6 +45,7 @@ describeBrowser('records in the console', (browser) => {
         const dialog = page.getByRole('dialog', { name: 'Reset stuck records of jobs' });
         await dialog.getByText('Dry run, nothing has changed.').waitFor();
         await dialog.getByText('1 record queued again').waitFor();
+        expect(await findings(page)).toEqual([]);
         expect((await jobOf(pool, stuck)).status).toBe('Processing');
         await dialog.getByRole('button', { name: 'Reset 1 record' }).click();
         await dialog.waitFor({ state: 'detached' });
@@ -58,7 +60,12 @@ describeBrowser('records in the console', (browser) => {
           await addJob(pool, 'ok', { status: 'Processing', ago: '2 h' }),
         ];
         const page = await open();
-        await page.getByLabel(`Choose record ${one}`).check();
+        const all = page.getByLabel('Choose all');
+        await all.check();
+        expect(await page.getByLabel(`Choose record ${one}`).isChecked()).toBe(true);
+        await page.getByRole('button', { name: 'Reset 2 records…' }).waitFor();
+        await page.getByLabel(`Choose record ${other}`).uncheck();
+        await all.and(page.locator(':indeterminate')).waitFor();
         await page.getByRole('button', { name: 'Reset 1 record…' }).click();
         await page.getByRole('button', { name: 'Reset 1 record', exact: true }).click();
         await page.getByLabel(`Choose record ${one}`).waitFor({ state: 'detached' });
@@ -81,6 +88,7 @@ describeBrowser('records in the console', (browser) => {
         await dialog.getByLabel(String(other), { exact: true }).uncheck();
         await dryRun.click();
         await dialog.getByText('1 record queued again').waitFor();
+        expect(await findings(page)).toEqual([]);
         expect((await jobOf(pool, failed)).status).toBe('Failed');
         await dialog.getByRole('button', { name: 'Retry 1 record' }).click();
         await until(async () => (await jobOf(pool, failed)).status === 'Completed', 'it is done');

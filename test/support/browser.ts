@@ -5,6 +5,7 @@
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
 import { findChromium, launchChromium } from '../../scripts/chromium.mjs';
+import { findings } from './axe.js';
 import { setupReason } from './engines.js';
 
 export function browserAvailable(): true | string {
@@ -23,8 +24,8 @@ export interface SuiteBrowser {
     options?: BrowserContextOptions & { expectNetworkErrors?: boolean },
   ): Promise<ConsolePage>;
   /**
-   * Closes every page, and fails if anything went wrong in one. It happens after each test; a test that stops a router
-   * does it first, because a page that loses its router complains.
+   * Closes every page, and fails if anything went wrong in one, or if axe finds fault with what is on it. It happens
+   * after each test; a test that stops a router does it first, because a page that loses its router complains.
    */
   close(): Promise<void>;
 }
@@ -51,7 +52,9 @@ export function describeBrowser(title: string, suite: (browser: SuiteBrowser) =>
     const pages: { page: ConsolePage; expectNetworkErrors: boolean }[] = [];
     const close = async () => {
       for (const { page, expectNetworkErrors } of pages.splice(0)) {
+        const faults = page.isClosed() ? [] : await findings(page);
         await page.context().close();
+        expect(faults, page.url()).toEqual([]);
         const isExpected = (problem: string) => expectNetworkErrors && networkError.test(problem);
         expect(page.problems.filter((problem) => !isExpected(problem))).toEqual([]);
       }

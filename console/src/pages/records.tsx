@@ -196,7 +196,19 @@ function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: 
   };
   const columns: Column<HandledRecord>[] = [
     {
-      head: '',
+      head: 'Choose',
+      headCell: (
+        <input
+          type="checkbox"
+          aria-label="Choose all"
+          disabled={records.length === 0}
+          checked={records.length > 0 && ids.length === records.length}
+          indeterminate={ids.length > 0 && ids.length < records.length}
+          onChange={({ currentTarget }) =>
+            setPicked(new Set(currentTarget.checked ? records.map(({ id }) => id) : []))
+          }
+        />
+      ),
       width: '22px',
       narrow: '22px',
       cell: ({ id }) => (

@@ -7,7 +7,10 @@ import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { collator } from '../words';
 
 export interface Column<Row> {
+  /** Never empty: somebody who does not see the table is told it with every cell. */
   head: string;
+  /** Shown instead of it. */
+  headCell?: ComponentChildren;
   /** A CSS grid track. */
   width: string;
   /** Track on a narrow screen; without it the column is left out there. */
@@ -78,7 +81,7 @@ export function Table<Row>(props: TableProps<Row>) {
                   {column.head}
                 </button>
               ) : (
-                column.head
+                (column.headCell ?? column.head)
               )}
             </div>
           ))}

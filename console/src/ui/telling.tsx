@@ -47,16 +47,18 @@ export function Telling() {
       <div class="hidden-visually" aria-live="polite">
         {spoken}
       </div>
-      <div class="toasts">
-        {told.map(({ id, text, tone }) => (
-          <div class="toast" key={id}>
-            <span class={`tone-${tone}`}>
-              <Icon name={tone === 'good' ? 'check' : 'warning'} />
-            </span>
-            {text}
-          </div>
-        ))}
-      </div>
+      {told.length > 0 && (
+        <section class="toasts" aria-label="Messages">
+          {told.map(({ id, text, tone }) => (
+            <div class="toast" key={id}>
+              <span class={`tone-${tone}`}>
+                <Icon name={tone === 'good' ? 'check' : 'warning'} />
+              </span>
+              {text}
+            </div>
+          ))}
+        </section>
+      )}
     </>
   );
 }
