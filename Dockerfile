@@ -9,9 +9,11 @@ WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
-COPY scripts/build.mjs scripts/build-console.mjs scripts/embed-lua.mjs scripts/embed-sql.mjs ./scripts/
+COPY scripts/build.mjs scripts/build-console.mjs scripts/embed-lua.mjs scripts/embed-sql.mjs scripts/runbook-pages.mjs ./scripts/
 COPY src ./src
 COPY console ./console
+# The console has the pages that alerts name.
+COPY docs ./docs
 COPY deploy/postgres ./deploy/postgres
 RUN npm run build
 # The compiler's own binary is an optional package too, so it goes only now.

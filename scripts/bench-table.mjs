@@ -3,7 +3,7 @@
 /**
  * @typedef {{ id: string, label: string, value: number, unit: string, target?: { atLeast: number } | { below: number },
  *   note?: string, ok: boolean }} Row
- * @typedef {{ area: string, store: string, node: string, cores: number, load: number, quick: boolean,
+ * @typedef {{ area: string, store: string, node: string, cores: number, machine: string, load: number, quick: boolean,
  *   failed?: string[], figures: Row[] }} AreaResult
  */
 
@@ -56,7 +56,7 @@ export function benchTable(areas, results) {
   const loads = results.map(({ area, load }) => `${area} ${load.toFixed(1)}`).join(', ');
   const quick = results.filter((result) => result.quick).map(({ area }) => area);
   return [
-    `Node ${first.node.replace(/^v/, '')}, ${first.cores} cores, ${first.store}. Load of the machine before each area: ${loads}.`,
+    `${first.cores} cores of ${first.machine}; Node ${first.node.replace(/^v/, '')}, ${first.store}. Load of the machine before each area: ${loads}.`,
     ...(quick.length > 0 ? [`Short rounds (\`--quick\`), so more noise: ${quick.join(', ')}.`] : []),
     `${targets.length} figures have an aim; ${missed === 0 ? 'all meet it' : `${missed} miss it`}.`,
     '',

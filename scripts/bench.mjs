@@ -11,7 +11,9 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { createRequire } from 'node:module';
+import { cpus, loadavg } from 'node:os';
 import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { benchTable, withTable } from './bench-table.mjs';
 import { embedLua } from './embed-lua.mjs';
@@ -20,6 +22,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const compiled = join(root, '.cache', 'bench');
 /** One that hangs must not keep the others from running. */
 const longestAreaMs = 60 * 60_000;
+const longestPauseMs = 3 * 60_000;
 
 /** An area is a file bench/NAME.ts; the first line of its opening comment says what it measures. */
 const areas = readdirSync(join(root, 'bench'))
@@ -99,15 +102,27 @@ function writeTable() {
   process.stdout.write(`\n${table}\n\nWritten to docs/benchmarks.md.\n`);
 }
 
+/** An area is not to be measured in what the one before it has left of the machine. @param {boolean} quick */
+async function untilQuiet(quick) {
+  const enough = 0.5 * cpus().length;
+  const lastMs = Date.now() + (quick ? 0 : longestPauseMs);
+  while ((loadavg()[0] ?? 0) > enough && Date.now() < lastMs) {
+    process.stderr.write(`\rwaiting for a load below ${enough}: ${loadavg()[0]?.toFixed(1)} `);
+    await sleep(2000);
+  }
+}
+
 /** @param {string[]} options */
-function runAll(options) {
+async function runAll(options) {
   build(true);
-  const failed = areas.filter((area, i) => {
+  const failed = [];
+  for (const [i, area] of areas.entries()) {
+    await untilQuiet(options.includes('--quick'));
     process.stderr.write(`\n${area} (${i + 1} of ${areas.length}) ...\n`);
     // What an earlier run has left is not this one's result.
     rmSync(resultsOf(area), { force: true });
-    return runArea(area, options) !== 0;
-  });
+    if (runArea(area, options) !== 0) failed.push(area);
+  }
   writeTable();
   if (failed.length > 0) process.stderr.write(`bench: look at ${failed.join(', ')}.\n`);
   process.exitCode = failed.length > 0 ? 1 : 0;
@@ -129,7 +144,7 @@ if (first === '-h' || options.includes('--help')) {
 } else if (options.includes('--table')) {
   writeTable();
 } else if (isOfAll) {
-  runAll(options);
+  await runAll(options);
 } else {
   build(first === 'console');
   process.exitCode = runArea(first, options);

@@ -1,6 +1,8 @@
-// Builds console/ into dist/console: one page, one script, one style sheet, all with hashed names.
+// Builds console/ into dist/console: one page, one script, one style sheet, all with hashed names; and a script with the
+// runbook, which is loaded when somebody opens it.
 import { renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { runbookPlugin } from './runbook-pages.mjs';
 
 /** @param {string} root */
 export async function buildConsole(root) {
@@ -14,6 +16,7 @@ export async function buildConsole(root) {
     base: './',
     logLevel: 'warn',
     publicDir: false,
+    plugins: [runbookPlugin(root)],
     build: {
       outDir: fresh,
       emptyOutDir: true,

@@ -1,5 +1,6 @@
 // The parts of docs/cli.md that follow from the commands themselves: the list of commands, the exit codes, and under
 // each command its usage and options. They stand between marks; everything else on the page is written by hand.
+import { cell, filled } from './docs-marks.mjs';
 
 /** @typedef {{ names: readonly string[], flags: string, description: string }} OptionFacts */
 /**
@@ -7,16 +8,8 @@
  *   arguments: readonly { name: string, description: string }[] }} CommandFacts
  */
 
-/** @param {string} name */
-const open = (name) => `<!-- ${name}: written by \`npm run docs\` -->`;
-/** @param {string} name */
-const close = (name) => `<!-- end of ${name} -->`;
-
 /** What every command that talks to a router takes has a section of its own. */
 const everywhere = ['--url', '--timeout', '--help'];
-
-/** @param {string} text */
-const cell = (text) => text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
 
 /** @param {readonly CommandFacts[]} tree */
 export function commandsTable(tree) {
@@ -58,17 +51,4 @@ export function withReference(page, tree, meanings) {
     return command ? filled(section, 'options', optionsTable(command)) : section;
   });
   return [filled(intro, 'commands', commandsTable(tree)), ...parts].join('');
-}
-
-/**
- * @param {string} text
- * @param {string} name
- * @param {string} content
- */
-function filled(text, name, content) {
-  const block = `${open(name)}\n${content}\n${close(name)}`;
-  const start = text.indexOf(open(name));
-  const end = text.indexOf(close(name));
-  if (start < 0 || end < start) return `${text.trimEnd()}\n\n${block}\n\n`;
-  return text.slice(0, start) + block + text.slice(end + close(name).length);
 }

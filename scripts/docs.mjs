@@ -1,19 +1,48 @@
-// `npm run docs`: writes the parts of docs/cli.md that follow from the commands. A test compares them.
+// `npm run docs`: writes the parts of docs/cli.md that follow from the commands, and those of docs/api.md that follow from
+// the OpenAPI document of a router. Tests compare them.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { withReference } from './cli-reference.mjs';
+import { withApiReference } from './docs-api.mjs';
 
-const built = new URL('../dist/cli/', import.meta.url);
+const built = new URL('../dist/', import.meta.url);
 if (!existsSync(built)) {
   console.error('smart-router: dist/ is missing: run `npm run build` first.');
   process.exit(1);
 }
+/** @param {string} file */
+const load = (file) => import(new URL(file, built).href);
+
+/**
+ * @param {string} name
+ * @param {(page: string) => string} change
+ */
+function rewrite(name, change) {
+  const page = new URL(`../docs/${name}`, import.meta.url);
+  writeFileSync(page, change(readFileSync(page, 'utf8')));
+}
+
 const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise.all(
-  ['program.js', 'command-tree.js', 'exit-codes.js'].map((file) => import(new URL(file, built).href)),
+  ['cli/program.js', 'cli/command-tree.js', 'cli/exit-codes.js'].map(load),
 );
-const page = new URL('../docs/cli.md', import.meta.url);
 // The commands are only looked at, never run: they need nothing of what they are made with.
 const program = createProgram({}, { out: () => undefined, err: () => undefined });
-writeFileSync(
-  page,
-  `${withReference(readFileSync(page, 'utf8'), commandTree(program), exitCodeMeanings).trimEnd()}\n`,
-);
+rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCodeMeanings).trimEnd()}\n`);
+
+/** @type {any} */
+const document = await openApi();
+rewrite('api.md', (page) => withApiReference(page, document));
+
+/** As a router tells it: one without pods, on a store inside this process. */
+async function openApi() {
+  const [{ startRouter }, { loadConfig }, { silentLogger }, { systemClock }] = await Promise.all(
+    ['main.js', 'config.js', 'observe/log.js', 'clock.js'].map(load),
+  );
+  const env = { REDIS_URL: 'embedded', POD_SOURCE: 'registered', HTTP_PORT: '0', METRICS_PORT: 'off' };
+  const router = await startRouter(loadConfig(env, 'serve'), { clock: systemClock, log: silentLogger });
+  try {
+    const answer = await fetch(`${router.url}/api/v1/openapi.json`);
+    return await answer.json();
+  } finally {
+    await router.stop();
+  }
+}

@@ -1,9 +1,10 @@
-// `npm run screenshots`: every page of the console, light and dark, wide and narrow, of a running demo.
+// `npm run screenshots`: every page of the console and its sign-in, light and dark, wide and narrow, of a running demo.
 //   npm run screenshots -- [folder] [--seconds 90] [--readme]
 // The folder is a new one in the system's place for temporary files unless it is given. The demo runs for a while first,
 // so that there is something to see. With --readme the light overview also becomes docs/images/console.png, and a short
 // recording docs/images/console-live.png.
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,9 +21,15 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: { seconds: { type: 'string', default: '90' }, readme: { type: 'boolean', default: false } },
 });
+if (!/^\d{1,4}$/.test(values.seconds)) {
+  console.error(`--seconds must be a whole number from 0 to 9999, not ${JSON.stringify(values.seconds)}`);
+  process.exit(2);
+}
 const folder = positionals[0] ?? mkdtempSync(join(tmpdir(), 'smart-router-screenshots-'));
 mkdirSync(folder, { recursive: true });
 
+/** With a key the demo asks for it, and the sign-in is seen too. It goes no further than this machine. */
+const key = randomUUID();
 const pages = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'];
 const sizes = [
   { width: 1440, height: 900 },
@@ -37,7 +44,7 @@ const browser = await launchChromium().catch((/** @type {Error} */ error) => {
 const demo = spawn(
   process.execPath,
   [join(root, 'bin', 'smart-router.js'), 'demo', '--headless', '--port', '0'],
-  { stdio: ['ignore', 'pipe', 'inherit'] },
+  { stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, SMART_ROUTER_ADMIN_KEY: key } },
 );
 const ended = once(demo, 'exit');
 try {
@@ -52,7 +59,7 @@ try {
     writeFileSync(join(images, 'console-live.png'), await record(browser, url));
     console.log('docs/images has the light overview and a recording.');
   }
-  console.log(`${pages.length * sizes.length * schemes.length} pictures are in ${folder}`);
+  console.log(`${(1 + pages.length) * sizes.length * schemes.length} pictures are in ${folder}`);
 } finally {
   await browser.close();
   demo.kill('SIGTERM');
@@ -74,6 +81,26 @@ async function address() {
 async function shoot(browser, url, viewport, colorScheme) {
   const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce' });
   const page = await context.newPage();
+  const picture = (/** @type {string} */ name) =>
+    page.screenshot({ path: join(folder, `${name}-${viewport.width}-${colorScheme}.png`) });
+  await signIn(page, url, () => picture('sign-in'));
+  for (const name of pages) {
+    await page.goto(`${url}/#/${name}`);
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.getByText('Reading').waitFor({ state: 'detached' });
+    // Charts and lists come with the answers of several requests.
+    await page.waitForLoadState('networkidle', { timeout: 2000 }).catch(() => {});
+    await picture(name);
+  }
+  await context.close();
+}
+
+/**
+ * @param {import('playwright-core').Page} page
+ * @param {string} url
+ * @param {() => Promise<unknown>} [before] when the sign-in is seen
+ */
+async function signIn(page, url, before) {
   // The demo kills a router now and then: its connections break, and the next one is another's.
   for (let tries = 1; ; tries++) {
     const failure = await page.goto(url).then(
@@ -84,15 +111,11 @@ async function shoot(browser, url, viewport, colorScheme) {
     if (tries === 10) throw failure;
     await sleep(1000);
   }
-  for (const name of pages) {
-    await page.goto(`${url}/#/${name}`);
-    await page.getByText('Live', { exact: true }).waitFor();
-    await page.getByText('Reading').waitFor({ state: 'detached' });
-    // Charts and lists come with the answers of several requests.
-    await page.waitForLoadState('networkidle', { timeout: 2000 }).catch(() => {});
-    await page.screenshot({ path: join(folder, `${name}-${viewport.width}-${colorScheme}.png`) });
-  }
-  await context.close();
+  await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+  await before?.();
+  await page.getByLabel('Admin key').fill(key);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByText('Live', { exact: true }).waitFor();
 }
 
 /**
@@ -103,6 +126,7 @@ async function shoot(browser, url, viewport, colorScheme) {
 async function record(browser, url) {
   const context = await browser.newContext({ viewport: { width: 1120, height: 700 }, colorScheme: 'light' });
   const page = await context.newPage();
+  await signIn(page, url);
   const pictures = [];
   for (const [name, count] of /** @type {const} */ ([
     ['overview', 8],

@@ -67,6 +67,8 @@ const programs = [
     service: 'pgbouncer',
     neededFor: 'tests behind PgBouncer',
   },
+  { name: 'zsh', commands: ['zsh'], neededFor: 'tests of the completion in zsh' },
+  { name: 'fish', commands: ['fish'], neededFor: 'tests of the completion in fish' },
 ];
 
 /** Debian keeps each version apart, and off the PATH. */

@@ -1,5 +1,5 @@
 /** Runs the parts of an area and tells what they found: a table for people, a JSON file for machines. */
-import { cpus, loadavg } from 'node:os';
+import { cpus, loadavg, release, totalmem, type } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { Redis } from 'ioredis';
 import { type BenchEngine, startEngine } from './engine.js';
@@ -29,6 +29,12 @@ function optionsOf(area: string) {
     console.error(`bench: ${(error as Error).message.split('\n')[0]} (npm run bench -- --help)`);
     return undefined;
   }
+}
+
+/** For who reads the figures elsewhere. */
+function machine(): string {
+  const model = cpus()[0]?.model.trim() ?? 'unknown processor';
+  return `${model}, ${Math.round(totalmem() / 2 ** 30)} GiB, ${type()} ${release().split('-')[0]}`;
 }
 
 export async function runArea(area: string, parts: Readonly<Record<string, Part>>): Promise<void> {
@@ -80,6 +86,7 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
       store: engine.name,
       node: process.version,
       cores: cpus().length,
+      machine: machine(),
       load,
       quick: options.quick,
       failed,

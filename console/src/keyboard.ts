@@ -40,7 +40,14 @@ export function useKeysSwitch(): [boolean, (on: boolean) => void] {
   ];
 }
 
-export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
+interface KeyboardListener {
+  onHelp: () => void;
+  /** On a page that has no search of its own. */
+  onFind: () => void;
+  onEscape: () => void;
+}
+
+export function useKeyboard({ onHelp, onFind, onEscape }: KeyboardListener): void {
   useLayoutEffect(() => {
     let chordUntil = 0;
     const pressed = (event: KeyboardEvent) => {
@@ -60,14 +67,15 @@ export function useKeyboard(onHelp: () => void, onEscape: () => void): void {
       else if (key === '?') onHelp();
       else if (key === 'Escape') onEscape();
       else if (key === '/') {
-        const field = document.querySelector<HTMLInputElement>('[data-search]');
-        if (!field) return;
-        field.focus();
-        field.select();
+        // Or the key would be typed into the field that it leads to.
         event.preventDefault();
+        const field = document.querySelector<HTMLInputElement>('[data-search]');
+        field?.focus();
+        field?.select();
+        if (!field) onFind();
       }
     };
     addEventListener('keydown', pressed);
     return () => removeEventListener('keydown', pressed);
-  }, [onHelp, onEscape]);
+  }, [onHelp, onFind, onEscape]);
 }

@@ -3,9 +3,12 @@ import { useLayoutEffect, useState } from 'preact/hooks';
 
 export const pageNames = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'] as const;
 export type PageName = (typeof pageNames)[number];
+/** Not in the navigation: alerts and other pages of it lead there. */
+const runbook = 'runbook';
+export type RouteName = PageName | typeof runbook;
 
 export interface Route {
-  page: PageName;
+  page: RouteName;
   /** What is open in the side panel. */
   item: string | undefined;
   query: URLSearchParams;
@@ -14,12 +17,22 @@ export interface Route {
 export function parseRoute(hash: string): Route {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
   const [page = '', ...rest] = path.split('/');
-  const known = pageNames.find((name) => name === page) ?? 'overview';
+  const known = [...pageNames, runbook].find((name) => name === page) as RouteName | undefined;
   const item = rest.join('/');
-  return { page: known, item: item === '' ? undefined : decode(item), query: new URLSearchParams(query) };
+  return {
+    page: known ?? 'overview',
+    item: item === '' ? undefined : decode(item),
+    query: new URLSearchParams(query),
+  };
 }
 
-export function addressOf(page: PageName, item?: string, query: Record<string, string> = {}): string {
+/** `docs/runbook.md#smartrouternoleader`, as alerts name it, to its page here; undefined of what this build does not have. */
+export function runbookAddress(path: string): string | undefined {
+  const [, name, anchor] = /^docs\/([\w-]+)\.md#([\w-]+)$/.exec(path) ?? [];
+  return name === undefined ? undefined : `#/${runbook}/${name}/${anchor}`;
+}
+
+export function addressOf(page: RouteName, item?: string, query: Record<string, string> = {}): string {
   const filled = Object.entries(query).filter(([, value]) => value !== '');
   const search = filled.length > 0 ? `?${new URLSearchParams(filled)}` : '';
   return `#/${page}${item === undefined ? '' : `/${encodeURIComponent(item)}`}${search}`;

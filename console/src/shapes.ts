@@ -94,6 +94,8 @@ export interface HistoryPoint {
   released: number | null;
   no_pods: number | null;
   errors: number | null;
+  /** Absent: a router from before it. */
+  shed?: number | null;
   p50_ms: number | null;
   p99_ms: number | null;
   active_calls: number | null;

@@ -1,5 +1,5 @@
 /** Names and numbers as people read them. */
-import type { Pod } from './shapes';
+import type { Pod } from './shapes.js';
 
 export const collator = new Intl.Collator('en', { numeric: true });
 
@@ -57,7 +57,15 @@ const reasons: Record<string, string> = {
   not_ready: 'Not ready',
   awaiting_report: 'Awaiting its report',
   unconfirmed: 'Missing, unconfirmed',
+  unreadable: 'A key of it cannot be read',
 };
+
+/** As calls try them; what no chain has comes last, by name. */
+export function inChainOrder(names: readonly string[], chain: readonly string[]): string[] {
+  const steps = chain.map(tierOf);
+  const placeOf = (name: string) => (steps.includes(name) ? steps.indexOf(name) : steps.length);
+  return names.toSorted((a, b) => placeOf(a) - placeOf(b) || collator.compare(a, b));
+}
 
 export type Tone = 'good' | 'plain' | 'warn' | 'bad';
 const tones: Record<string, Tone> = {

@@ -95,11 +95,12 @@ export class CallRouter {
     }
   }
 
-  async release(callSid: string, fence?: number): Promise<Released> {
+  /** `by`, here and below: who is named in the event. */
+  async release(callSid: string, fence?: number, by?: string): Promise<Released> {
     this.assertPrepared();
     const { store, metrics } = this.#options;
     try {
-      const released = await store.release(callSid, fence);
+      const released = await store.release(callSid, fence, by);
       metrics.releases.inc({
         pool: released.pool,
         status: released.wasDraining ? 'draining' : 'success',
@@ -142,15 +143,15 @@ export class CallRouter {
     return store.report(podName, calls, about);
   }
 
-  async drain(podName: string, waitMs: number): Promise<Drained> {
+  async drain(podName: string, waitMs: number, by?: string): Promise<Drained> {
     this.assertPrepared();
-    const drained = await this.#options.store.drain(podName, waitMs);
+    const drained = await this.#options.store.drain(podName, waitMs, by);
     this.#options.metrics.drains.inc();
     return drained;
   }
 
-  async undrain(podName: string): Promise<{ activeCalls: number; blockedBy: string }> {
+  async undrain(podName: string, by?: string): Promise<{ activeCalls: number; blockedBy: string }> {
     this.assertPrepared();
-    return this.#options.store.undrain(podName, this.#options.patienceMs);
+    return this.#options.store.undrain(podName, this.#options.patienceMs, by);
   }
 }

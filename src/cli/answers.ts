@@ -1,5 +1,6 @@
 /** The answers of the API, by the schemas that the router itself serialises with; types only. */
 import type { Static } from 'typebox';
+import type * as recordSchemas from '../http/record-schemas.js';
 import type * as schemas from '../http/schemas.js';
 
 export type Status = Static<typeof schemas.Status>;
@@ -15,3 +16,7 @@ export type Allocated = Static<typeof schemas.Allocated>;
 export type Released = Static<typeof schemas.Released>;
 export type Drained = Static<typeof schemas.Drained>;
 export type Undrained = Static<typeof schemas.Undrained>;
+export type RecordWorkflows = Static<typeof recordSchemas.RecordWorkflows>;
+export type RecordNumbers = RecordWorkflows['workflows'][number];
+export type StuckRecords = Static<typeof recordSchemas.StuckRecords>;
+export type RecordDocument = StuckRecords['records'][number];

@@ -7,7 +7,7 @@
 import { systemClock } from '../clock.js';
 import { startDemo } from '../demo/demo.js';
 import { readKeys, readLines } from '../demo/keyboard.js';
-import { ConfigError } from '../errors.js';
+import { speedOf } from '../demo/scenery.js';
 
 export interface DemoCommandOptions {
   /** Where to listen; the next free port if it is taken. Default: HTTP_PORT or 8080. */
@@ -87,11 +87,4 @@ function untilAborted(signal: AbortSignal): Promise<void> {
     if (signal.aborted) resolve();
     else signal.addEventListener('abort', () => resolve(), { once: true });
   });
-}
-
-function speedOf(env: NodeJS.ProcessEnv): number {
-  const text = env.DEMO_SPEED?.trim() || '1';
-  const speed = Number(text);
-  if (speed >= 0.1 && speed <= 20) return speed;
-  throw new ConfigError([`DEMO_SPEED must be a number from 0.1 to 20, got ${JSON.stringify(text)}`]);
 }

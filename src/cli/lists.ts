@@ -34,6 +34,16 @@ export async function readStatus(api: RouterApi): Promise<Answer<Status>> {
   return api.send<Status>('/status', { has: 'pools' });
 }
 
+/** What is only beside the rest must not stand in its way: unknown for any reason but a refused key. */
+export async function ifTold<T>(api: RouterApi, path: string, has: string): Promise<T | undefined> {
+  try {
+    return (await api.send<T>(path, { has })).body;
+  } catch (error) {
+    if (error instanceof Failure && ['unauthorized', 'forbidden'].includes(error.code)) throw error;
+    return undefined;
+  }
+}
+
 /** What a list is asked for: `gold`, `pool:gold` and `merchant:acme` are all understood. */
 export function poolIdOf(name: string, pools: Readonly<Record<string, Pool>>): string {
   const bare = name.replace(/^pool:/, '');

@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import { version } from '../version.js';
 import type { Cli } from './cli.js';
+import { alerts } from './commands/alerts.js';
 import { allocate } from './commands/allocate.js';
 import { audit } from './commands/audit.js';
 import { calls } from './commands/calls.js';
@@ -55,7 +56,7 @@ export function createProgram(
   program.commandsGroup('Run:');
   for (const add of [serve, demo, config, doctor]) add(program, cli);
   program.commandsGroup('Look:');
-  for (const add of [status, pods, calls, events, top, audit]) add(program, cli);
+  for (const add of [status, alerts, pods, calls, events, top, audit]) add(program, cli);
   program.commandsGroup('Act:');
   for (const add of [allocate, release, drain, undrain]) add(program, cli);
   const removals = group(program, 'removals', 'show or confirm removals that the brake holds');
@@ -120,6 +121,7 @@ function footer(): string {
 Examples:
   $ smart-router demo                      three routers, a small cluster, and calls to watch
   $ smart-router status                    what the router at http://127.0.0.1:8080 does
+  $ smart-router alerts                    what is wrong now, and where the runbook helps
   $ smart-router drain POD --wait 10m      empty a pod before it is stopped
   $ smart-router COMMAND --help            options and examples of one command
 

@@ -56,6 +56,8 @@ export function invitation({ url, takenPort, keyVariable, commands }: Invitation
     `    ${curl('/calls/my-call')}`,
     `    ${curl('/release', '{"call_sid":"my-call"}')}`,
     `    ${curl('/drain', '{"pod_name":"standard-3","wait":"10s"}')}`,
+    // From a clone and from an installed package; elsewhere npx would ask the registry for it.
+    `    npx smart-router top --url ${url}`,
     '',
   ];
 }

@@ -272,14 +272,13 @@ async function untilReady({
   while (!signal.aborted) {
     const status = routers.endpoints.length > 0 ? await operator.status() : undefined;
     hasMerchants ||= status !== undefined && (await operator.deployMerchants());
-    const pools = Object.values(status?.pools ?? {});
-    const free = pools.reduce((sum, { available }) => sum + available, 0);
-    if (hasMerchants && free >= agentCount && routers.endpoints.length === routerNames.length) return;
+    const registered = status === undefined ? 0 : await operator.registeredAgents();
+    if (hasMerchants && registered >= agentCount && routers.endpoints.length === routerNames.length) return;
     if (routers.failure !== undefined)
       throw new Error(`the demo cannot start its routers: ${routers.failure}`);
     if (clock.monotonic() > endsAtMs)
       throw new Error(
-        `the demo was not ready within ${readyWithinMs / 1000} s: ${routers.endpoints.length} routers answer, ${free} agents are free`,
+        `the demo was not ready within ${readyWithinMs / 1000} s: ${routers.endpoints.length} routers answer, ${registered} of ${agentCount} agents are registered`,
       );
     await clock.sleep(50, signal);
   }

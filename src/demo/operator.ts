@@ -37,6 +37,21 @@ export class Operator {
     }
   }
 
+  /**
+   * How many agents are in a pool and have reported, whatever they do since: an agent that has a call already, or was
+   * drained by an early visitor, is as ready as a free one.
+   */
+  async registeredAgents(): Promise<number> {
+    try {
+      const response = await this.#ask('/pods?limit=1000');
+      const { pods } = (await response.json()) as { pods: { blocked_by: string | null }[] };
+      return pods.filter(({ blocked_by }) => blocked_by !== 'awaiting_report' && blocked_by !== 'not_ready')
+        .length;
+    } catch {
+      return 0;
+    }
+  }
+
   /** They live in Redis alone: what deployed them once deploys them again after a loss. False: try again. */
   async deployMerchants(): Promise<boolean> {
     try {

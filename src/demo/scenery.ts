@@ -5,6 +5,7 @@
 import type { PoolId } from '../calls/tiers.js';
 import { type Config, loadConfig } from '../config.js';
 import { formatDuration } from '../durations.js';
+import { ConfigError } from '../errors.js';
 
 export interface AgentSet {
   /** Of the StatefulSet and, with a number behind it, of its pods. */
@@ -133,6 +134,13 @@ export interface Scene {
  * database but the demo's own. And nobody is woken by what happens here: receivers of alerts are left out.
  */
 export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): Scene {
+  const routerEnv = routerEnvOf(env, speed);
+  const own = port === undefined ? {} : { HTTP_PORT: String(port) };
+  return { config: loadConfig({ ...routerEnv, ...own }, 'demo'), routerEnv };
+}
+
+/** The environment alone, judged by nobody: `smart-router config --mode demo` shows what is wrong with it too. */
+export function routerEnvOf(env: NodeJS.ProcessEnv, speed: number): NodeJS.ProcessEnv {
   const key = keyVariable(env);
   const shell = Object.entries(env).filter(([name]) => !ofRealRecords.test(name));
   const routerEnv: NodeJS.ProcessEnv = {
@@ -159,6 +167,13 @@ export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): 
   };
   for (const [name, { ms, least }] of Object.entries(times))
     routerEnv[name] = formatDuration(Math.max(least, Math.round(ms / speed)));
-  const own = port === undefined ? {} : { HTTP_PORT: String(port) };
-  return { config: loadConfig({ ...routerEnv, ...own }, 'demo'), routerEnv };
+  return routerEnv;
+}
+
+/** `DEMO_SPEED`, for tests: 10 plays a minute in six seconds. */
+export function speedOf(env: NodeJS.ProcessEnv): number {
+  const text = env.DEMO_SPEED?.trim() || '1';
+  const speed = Number(text);
+  if (speed >= 0.1 && speed <= 20) return speed;
+  throw new ConfigError([`DEMO_SPEED must be a number from 0.1 to 20, got ${JSON.stringify(text)}`]);
 }

@@ -13,16 +13,23 @@ export interface Audited {
   what?: (request: FastifyRequest) => unknown;
   /** Voice agents do the same for every call: only who holds the admin key or a session gets a line. */
   ofOperatorsOnly?: boolean;
+  /** Done although its caller has gone before it began; every other action is refused then (see refuseIfGone). */
+  mayBeLate?: boolean;
   /** Whether it was only asked what would be done. */
   isDryRun?: (request: FastifyRequest) => boolean;
 }
 
 const longest = 256;
 
+/** Who holds the admin key or a session of the console, as the request's `actor` has it. */
+export function isOperator(actor: string): boolean {
+  return /^(admin@|console:)/.test(actor);
+}
+
 /** `isCallerGone`: before there was an answer. What was asked for may have been done, or not. */
 export function audit(request: FastifyRequest, reply: FastifyReply, isCallerGone: boolean): void {
   const audited = request.routeOptions.config.audit;
-  if (!audited || (audited.ofOperatorsOnly && !/^(admin@|console:)/.test(request.actor))) return;
+  if (!audited || (audited.ofOperatorsOnly && !isOperator(request.actor))) return;
   const { action, what, isDryRun } = audited;
   const status = reply.statusCode;
   const answered =

@@ -1,10 +1,7 @@
 /** The shapes of what the console asks for; see schemas.ts. */
 import Type from 'typebox';
-import { Call } from './schemas.js';
-
-const orNull = <T extends Type.TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
-const time = Type.String();
-const whole = Type.Integer();
+import { flag, orNull, text, texts, whole } from './fields.js';
+import { Call, skippedSteps } from './schemas.js';
 
 export const SignInBody = Type.Object(
   // Any type: what is wrong with a key is said without showing it.
@@ -19,8 +16,8 @@ export const SignedOut = Type.Object({ success: Type.Literal(true) });
 export const SessionState = Type.Object({
   required: Type.Boolean({ description: 'false on a router without keys' }),
   signed_in: Type.Boolean({ description: 'whether what needs the admin key is open to this browser' }),
-  expires_at: orNull(time),
-  version: Type.String(),
+  expires_at: orNull(text('when the session ends; null without one')),
+  version: text('the version of this router'),
 });
 
 /** As patterns, because what stands in a query is text. */
@@ -31,53 +28,68 @@ const upTo = {
 };
 const minutes = (most: keyof typeof upTo) =>
   Type.Optional(
-    Type.String({ pattern: upTo[most], description: `a whole number of minutes from 1 to ${most}` }),
+    Type.String({
+      default: '60',
+      pattern: upTo[most],
+      description: `a whole number of minutes from 1 to ${most}`,
+    }),
   );
 
-const rate = Type.Number({ description: 'per second, over all replicas' });
-const gauge = orNull(whole);
+const rate = (what: string) => Type.Number({ description: `${what}, per second` });
+const gauge = (what: string) => orNull(whole(`${what}; null when nobody knew`));
 export const HistoryQuery = Type.Object({ minutes: minutes(360) });
 export const History = Type.Object({
   step_seconds: Type.Integer({ description: 'how much time a point stands for' }),
   replicas: Type.Array(
     Type.Object({
-      name: Type.String(),
-      version: Type.String(),
-      is_leader: Type.Boolean(),
-      started_at: time,
-      seen_at: time,
+      name: text('its `POD_NAME`'),
+      version: text('its version'),
+      is_leader: flag('it leads'),
+      started_at: text('when it was started'),
+      seen_at: text('when it last wrote'),
     }),
     { description: 'those seen within the last 30 s' },
   ),
   points: Type.Array(
     Type.Object({
       at: Type.String({ description: 'when the step begins' }),
-      allocated: rate,
-      released: rate,
-      no_pods: rate,
-      errors: rate,
-      p50_ms: orNull(Type.Number({ description: 'of allocate; null without one' })),
-      p99_ms: orNull(Type.Number()),
-      active_calls: gauge,
-      available: gauge,
-      assigned: gauge,
-      capacity: gauge,
-      recovered: rate,
-      lost: rate,
-      records: Type.Record(Type.String(), Type.Object({ completed: rate, failed: rate, recovered: rate })),
+      allocated: rate('calls that got a pod'),
+      released: rate('calls that were released'),
+      no_pods: rate('calls that got none'),
+      errors: rate('requests that failed'),
+      shed: rate('calls refused because a router had too much to do'),
+      p50_ms: orNull(Type.Number({ description: 'half of the allocates took no longer; null without one' })),
+      p99_ms: orNull(Type.Number({ description: '99 of 100 took no longer; null without one' })),
+      active_calls: gauge('live calls'),
+      available: gauge('pods that could take a call'),
+      assigned: gauge('pods'),
+      capacity: gauge('calls that all pods could have'),
+      recovered: rate('calls ended and pods put back because they had lost their owner'),
+      lost: rate('calls that ended with their pod'),
+      records: Type.Record(
+        Type.String(),
+        Type.Object({
+          completed: rate('records completed'),
+          failed: rate('records failed'),
+          recovered: rate('records brought back'),
+        }),
+        { description: 'by workflow' },
+      ),
     }),
-    { description: 'the oldest first; a step of which nobody knows is missing' },
+    { description: 'sums over all replicas, the oldest first; a step of which nobody knows is missing' },
   ),
 });
 
 export const AlertList = Type.Object({
   alerts: Type.Array(
     Type.Object({
-      name: Type.String(),
-      severity: Type.Union([Type.Literal('warning'), Type.Literal('critical'), Type.Literal('page')]),
-      summary: Type.String(),
-      since: time,
-      workflow: orNull(Type.String()),
+      name: text('a stable name'),
+      severity: Type.Union([Type.Literal('warning'), Type.Literal('critical'), Type.Literal('page')], {
+        description: 'how bad it is',
+      }),
+      summary: text('what is wrong, in a sentence'),
+      since: text('since when'),
+      workflow: orNull(text('which one, of an alert about records')),
       runbook: Type.String({ description: 'a page of this documentation' }),
     }),
     { description: 'the worst first' },
@@ -107,11 +119,17 @@ export const SearchQuery = Type.Object({
   before: Type.Optional(
     Type.String({ pattern: '^\\d{1,15}-\\d{1,19}$', description: 'the `before` of an earlier page' }),
   ),
-  limit: Type.Optional(Type.String({ pattern: upTo[500], description: 'a whole number from 1 to 500' })),
+  limit: Type.Optional(
+    Type.String({ default: '100', pattern: upTo[500], description: 'a whole number from 1 to 500' }),
+  ),
 });
 const Event = Type.Object(
-  { id: Type.String(), type: Type.String(), at: time },
-  { additionalProperties: Type.String(), description: 'its fields, all as text' },
+  {
+    id: text('its id: later events have higher ones'),
+    type: text('one of [the types](#get-apiv1events)'),
+    at: text('when it happened'),
+  },
+  { additionalProperties: Type.String(), description: 'each with the fields of its type, all as text' },
 );
 export const FoundEvents = Type.Object({
   events: Type.Array(Event, { description: 'the newest first' }),
@@ -126,35 +144,40 @@ export const FoundEvents = Type.Object({
 });
 
 export const Timeline = Type.Object({
-  call_sid: Type.String(),
-  live: orNull(Call),
+  call_sid: text('the call'),
+  live: Type.Union([Call, Type.Null()], { description: 'the call while it lives' }),
   events: Type.Array(Event, { description: 'the oldest first' }),
   is_complete: Type.Boolean({ description: 'its beginning is still kept' }),
 });
 
 export const RecoveriesQuery = Type.Object({ minutes: minutes(1440) });
 export const Recoveries = Type.Object({
-  since: time,
-  calls: Type.Object({ recovered: whole, lost: whole }),
-  pods: Type.Object({ recovered: whole }),
+  since: text('from when on'),
+  calls: Type.Object(
+    { recovered: whole('ended because they had lost their owner'), lost: whole('ended with their pod') },
+    { description: 'how many calls' },
+  ),
+  pods: Type.Object({ recovered: whole('put back by the sweep') }, { description: 'how many pods' }),
   records: orNull(
     Type.Array(
       Type.Object({
-        workflow: Type.String(),
-        reason: Type.String(),
-        outcome: Type.String(),
-        records: whole,
+        workflow: text('the workflow'),
+        reason: text('why they had no owner'),
+        outcome: text('`requeued`, `failed` or `held`'),
+        records: whole('how many'),
       }),
-      { description: 'empty without DATABASE_URL; null while the database does not answer' },
+      { description: 'empty without `DATABASE_URL`; null while the database does not answer' },
     ),
   ),
   items: Type.Array(
     Type.Object({
-      at: time,
-      kind: Type.Union([Type.Literal('call'), Type.Literal('pod'), Type.Literal('record')]),
-      id: Type.String(),
+      at: text('when it was brought back'),
+      kind: Type.Union([Type.Literal('call'), Type.Literal('pod'), Type.Literal('record')], {
+        description: 'what it is',
+      }),
+      id: text('which one'),
       place: Type.String({ description: 'the pool or the workflow' }),
-      reason: Type.String(),
+      reason: text('why it had no owner'),
       outcome: Type.String({
         description: 'recovered, lost, removed; of a record requeued, failed, held',
       }),
@@ -169,13 +192,14 @@ export const Recoveries = Type.Object({
 
 export const TiersPreview = Type.Object({
   valid: Type.Boolean({ description: 'whether PUT /tiers would take it' }),
-  problems: Type.Array(Type.String()),
-  warnings: Type.Array(Type.String()),
+  problems: texts('everything that is wrong'),
+  warnings: texts('what would be accepted and may not be meant'),
   chains: Type.Array(
     Type.Object({
       merchant_id: orNull(Type.String({ description: 'null: calls of merchants without configuration' })),
-      chain: Type.Array(Type.String()),
-      skipped: Type.Array(Type.Object({ step: Type.String(), reason: Type.String() })),
+      chain: texts('the pools that its calls would try, in order'),
+      skipped: skippedSteps,
     }),
+    { description: 'of every merchant that is configured, and of all others' },
   ),
 });

@@ -20,6 +20,7 @@ import type { RecordsAdmin } from '../records-plane.js';
 import type { LoopState } from '../supervised-loop.js';
 import type { Admission } from './admission.js';
 import type { Audited } from './audit.js';
+import type { Connections } from './connections.js';
 
 export interface HttpContext {
   config: Pick<
@@ -78,6 +79,9 @@ export type App = FastifyInstance<
 export type Access = 'public' | 'api' | 'admin' | 'webhook';
 
 declare module 'fastify' {
+  interface FastifyInstance {
+    connections: Connections;
+  }
   interface FastifyContextConfig {
     /** Default: admin. */
     access?: Access;

@@ -29,9 +29,9 @@ export function callerGoneError(): AppError {
 }
 
 /**
- * For what must not happen late: an undrain after the drain that was sent since. A process that stood still reads what has
- * piled up in front of it first, and only in the next turn of its event loop that whoever sent it has left. A timer may be
- * due before that turn, two of them are not.
+ * For what must not happen late, as the changes of operators: one that was given up would undo the one that was sent since.
+ * A process that stood still reads what has piled up in front of it first, and only in the next turn of its event loop
+ * that whoever sent it has left. A timer may be due before that turn, two of them are not.
  */
 export async function refuseIfGone(clock: Clock, request: FastifyRequest): Promise<void> {
   await clock.sleep(1);

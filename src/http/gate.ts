@@ -8,11 +8,19 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import { AppError } from '../errors.js';
 import { type Kind, kindOf } from './admission.js';
+import type { Connections } from './connections.js';
 import type { HttpContext } from './context.js';
 import { errorBody } from './errors.js';
+import { PROVIDERS } from './providers/status.js';
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock' | 'stopping'>;
+
+interface GateOptions {
+  requestTimeout: number;
+  keepAliveTimeout: number;
+  connections: Connections;
+}
 
 const tellEveryMs = 1000;
 /** Whoever sends so many requests into one connection without waiting for an answer is no client of ours. */
@@ -42,7 +50,7 @@ const headers = {
 /** Node's server with the times of ours; `handler` gets whoever is let in. */
 export function gatedServer(
   context: GateContext,
-  { requestTimeout, keepAliveTimeout }: { requestTimeout: number; keepAliveTimeout: number },
+  { requestTimeout, keepAliveTimeout, connections }: GateOptions,
   handler: Handler,
 ): Server {
   const { admission } = context;
@@ -51,20 +59,23 @@ export function gatedServer(
   const server = createServer(options, (request, response) => {
     const kind = kindOf(request.method ?? '', request.url ?? '');
     const { socket } = request;
-    if ((placesOf.get(socket)?.size ?? 0) >= mostInConnection) {
+    if (connections.countIn(socket) >= mostInConnection) {
       socket.destroy();
       return;
     }
     if (!admission.enter(kind)) {
-      tell(request.method ?? '', kind);
+      tell(request, kind);
       refuse(context, request, response);
       return;
     }
     // It is silent for as long as it lasts.
     if (kind === 'lasting') silentOnes.add(socket);
-    if (kind !== 'probe') leaveAtTheEnd(request, response, () => admission.leave(kind));
+    connections.begin(request, response, () => admission.leave(kind));
     handler(request, response);
   });
+  server.on('connection', (socket) => connections.opened(socket));
+  // Called when the server closes. Node's own takes an answer that is still being read for one that is done, and cuts it.
+  server.closeIdleConnections = () => connections.closeIdle();
   server.timeout = stillMs;
   server.on('timeout', (socket) => {
     if (!silentOnes.has(socket)) socket.destroy();
@@ -73,29 +84,6 @@ export function gatedServer(
 }
 
 const silentOnes = new WeakSet<Socket>();
-const placesOf = new WeakMap<Socket, Set<() => void>>();
-
-/**
- * After the answer, or when the caller hangs up: then the connection ends, and a response that was still behind another
- * one in it never hears of that itself.
- */
-function leaveAtTheEnd({ socket }: IncomingMessage, response: ServerResponse, leave: () => void): void {
-  let places = placesOf.get(socket);
-  if (!places) {
-    const all = new Set<() => void>();
-    placesOf.set(socket, all);
-    socket.once('close', () => {
-      for (const end of [...all]) end();
-    });
-    places = all;
-  }
-  const mine = places;
-  const end = () => {
-    if (mine.delete(end)) leave();
-  };
-  mine.add(end);
-  response.once('close', end);
-}
 
 function refuse({ stopping }: GateContext, { headers: given }: IncomingMessage, response: ServerResponse) {
   const id = given['x-request-id'];
@@ -112,16 +100,24 @@ export function requestId(given: unknown): string {
   return typeof given === 'string' && /^[\w.:-]{1,128}$/.test(given) ? given : randomUUID();
 }
 
-function teller({ admission, metrics, log, clock }: GateContext): (method: string, kind: Kind) => void {
+/** Where a provider rings. Plivo may hang up there too; refused unread, it counts as the call that it nearly always is. */
+const ringing = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/allocate/?(?:\\?|$)`);
+
+function teller({
+  admission,
+  metrics,
+  log,
+  clock,
+}: GateContext): (request: IncomingMessage, kind: Kind) => void {
   let refused = 0;
   const tell = () => {
     const { inFlight: in_flight, callLimit: limit } = admission;
     log.warn({ refused, in_flight, limit }, 'more requests than this router can serve: refused with 503');
     refused = 0;
   };
-  return (method, kind) => {
+  return ({ method = '', url = '' }, kind) => {
     const isCall = kind === 'call';
-    metrics.requestsShed.inc({ kind: isCall ? 'call' : 'other' });
+    metrics.requestsShed.inc({ kind: isCall || ringing.test(url) ? 'call' : 'other' });
     metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
     refused += 1;
     if (refused === 1) clock.after(tellEveryMs, tell);

@@ -15,7 +15,9 @@ import { AppError } from '../errors.js';
 import { version } from '../version.js';
 import { audit } from './audit.js';
 import { addressOf, authorize } from './auth.js';
+import { Connections } from './connections.js';
 import type { App, HttpContext } from './context.js';
+import { refuseIfGone } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
 import { gatedServer, requestId } from './gate.js';
 import { auditRoutes } from './routes/audit.js';
@@ -38,7 +40,8 @@ export const bodyLimitBytes = 64 * 1024;
 export const apiPrefix = '/api/v1';
 
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
-  const { config, metrics, log, stopping } = context;
+  const { config, metrics, log, clock, stopping } = context;
+  const connections = new Connections();
   const app: App = Fastify({
     // Fastify's own lines (the address it listens on) from warn up; those of requests go to the whole log.
     loggerInstance: log.child(
@@ -52,7 +55,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     genReqId: ({ headers }) => requestId(headers['x-request-id']),
     // Slow senders are cut off; answers may take as long as a drain waits.
     serverFactory: (handler) =>
-      gatedServer(context, { requestTimeout: 30_000, keepAliveTimeout: 75_000 }, handler),
+      gatedServer(context, { requestTimeout: 30_000, keepAliveTimeout: 75_000, connections }, handler),
     forceCloseConnections: 'idle',
     // Whoever still reaches us while we stop is served; its connection ends with the answer (see onSend).
     return503OnClosing: false,
@@ -88,6 +91,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (body === '' && !isNeeded) done(null, undefined);
     else parseJson(request, String(body), done);
   });
+  app.decorate('connections', connections);
   app.decorateRequest('about');
   app.decorateRequest('actor', '');
   app.decorateRequest('isRecorded', false);
@@ -115,7 +119,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (request.is404) throw notFound(request, methods);
     request.actor = `unknown@${addressOf(request)}`;
     const access = request.routeOptions.config.access ?? 'admin';
-    const who = authorize(config, access, request, context.clock.now());
+    const who = authorize(config, access, request, clock.now());
     request.actor = `${who}@${addressOf(request)}`;
   });
   app.addHook('onSend', (_, reply, payload, done) => {
@@ -123,6 +127,13 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     done(null, payload);
   });
   app.addHook('onResponse', async (request, reply) => record(request, reply, false));
+  // Into these routes alone: calls do not pay for it. Last of their hooks, so that nothing is waited for after it.
+  app.addHook('onRoute', (route) => {
+    const audited = route.config?.audit;
+    if (audited === undefined || audited.mayBeLate) return;
+    const refuse = (request: FastifyRequest) => refuseIfGone(clock, request);
+    route.preHandler = [route.preHandler ?? [], refuse].flat();
+  });
 
   await app.register(swagger, {
     openapi: {

@@ -1,15 +1,26 @@
 /**
  * When somebody should look at this router, above all at its calls: conditions in the form of alerts-rules.ts, judged by
  * what one look at a time has shown. All are what this replica knows; the history brings them to the others.
+ *
+ * Calls that were refused begin and end an alert where they were refused, so that each replica tells of its own and no
+ * receiver hears the same from all of them. How many they were is said of all replicas together: whichever is asked, and
+ * whichever tells, the number is that of the installation.
  */
 import type { LoopState } from '../supervised-loop.js';
 import { type Condition, condition } from './alerts-rules.js';
 import { Tally } from './alerts-samples.js';
 
+/** Calls, by why they were refused. */
+export type Refused = Record<keyof typeof refusedWords, number>;
+
 export interface CallLook {
   isStoreUp: boolean;
   /** Calls that got no pod since the last look. */
   noPods: number;
+  /** Calls that were refused since then because there was too much to do. */
+  shed: number;
+  /** Of all replicas within `refusedMs`; undefined where that could not be read. */
+  everywhere?: Refused | undefined;
   leader: string | null;
   loops: readonly LoopState[];
 }
@@ -19,10 +30,33 @@ const minuteMs = 60_000;
 const storeForMs = 5_000;
 /** An election after a crash takes 20 s. */
 const leaderForMs = 30_000;
-const noPodsMs = 5 * minuteMs;
+export const refusedMs = 5 * minuteMs;
 const crashesMs = 10 * minuteMs;
 /** One crash is mended by the next try. */
 const mostCrashes = 3;
+
+const refusedWords = {
+  noPods: (calls: number) =>
+    calls === 1
+      ? '1 call got no pod in the last 5 minutes: nothing in its chain was free'
+      : `${calls} calls got no pod in the last 5 minutes: nothing in their chain was free`,
+  shed: (calls: number) =>
+    `${calls} ${calls === 1 ? 'call was' : 'calls were'} refused in the last 5 minutes because a router was overloaded`,
+};
+const refusedNames: Readonly<Record<string, keyof Refused | undefined>> = {
+  'calls.no_pods': 'noPods',
+  'calls.overloaded': 'shed',
+};
+
+export function isOfRefused(alert: string): boolean {
+  return Object.hasOwn(refusedNames, alert);
+}
+
+/** With the number of all replicas; undefined where there is none, and for alerts about anything else. */
+export function refusedSummary(alert: string, everywhere: Refused): string | undefined {
+  const why = isOfRefused(alert) ? refusedNames[alert] : undefined;
+  return why && everywhere[why] > 0 ? refusedWords[why](everywhere[why]) : undefined;
+}
 
 interface Seen {
   crashes: number;
@@ -34,6 +68,7 @@ interface Seen {
 export class CallWatch {
   readonly #stallsAfterMs: ReadonlyMap<string, number>;
   readonly #noPods = new Tally();
+  readonly #shed = new Tally();
   readonly #loops = new Map<string, Seen>();
   #last: CallLook | undefined;
 
@@ -45,6 +80,7 @@ export class CallWatch {
   look(look: CallLook, nowMs: number): void {
     this.#last = look;
     if (look.noPods > 0) this.#noPods.add(look.noPods, nowMs);
+    if (look.shed > 0) this.#shed.add(look.shed, nowMs);
     const names = new Set(look.loops.map(({ name }) => name));
     // A loop of a term that is over: the next term counts from 0.
     for (const name of this.#loops.keys()) if (!names.has(name)) this.#loops.delete(name);
@@ -64,10 +100,19 @@ export class CallWatch {
     }
   }
 
+  /** Whether this replica has lately: only then it matters how many the others have. */
+  hasRefused(nowMs: number): boolean {
+    return [this.#noPods, this.#shed].some((tally) => tally.within(refusedMs, nowMs) > 0);
+  }
+
   conditions(nowMs: number): Condition[] {
     const last = this.#last;
     if (!last) return [];
-    const noPods = this.#noPods.within(noPodsMs, nowMs);
+    const own = { noPods: this.#noPods.within(refusedMs, nowMs), shed: this.#shed.within(refusedMs, nowMs) };
+    const refused = {
+      noPods: Math.max(own.noPods, last.everywhere?.noPods ?? 0),
+      shed: Math.max(own.shed, last.everywhere?.shed ?? 0),
+    };
     const crashing = [...this.#loops].flatMap(([name, { crashed }]) =>
       crashed.within(crashesMs, nowMs) >= mostCrashes ? [name] : [],
     );
@@ -92,10 +137,19 @@ export class CallWatch {
         name: 'calls.no_pods',
         scope: 'local',
         severity: 'page',
-        holds: () => noPods > 0,
-        summary: `${noPods} ${noPods === 1 ? 'call' : 'calls'} got no pod in the last 5 minutes: nothing in their chain was free`,
-        details: { calls: noPods },
+        holds: () => own.noPods > 0,
+        summary: refusedWords.noPods(refused.noPods),
+        details: { calls: refused.noPods },
         runbook: 'smartrouternocapacity',
+      }),
+      condition({
+        name: 'calls.overloaded',
+        scope: 'local',
+        severity: 'page',
+        holds: () => own.shed > 0,
+        summary: refusedWords.shed(refused.shed),
+        details: { calls: refused.shed },
+        runbook: 'smartrouteroverloaded',
       }),
       condition({
         name: 'calls.no_leader',

@@ -17,13 +17,23 @@ export interface Counts {
   errors: number;
   recovered: number;
   lost: number;
+  /** Calls that were refused because there was too much to do: they never came as far as an allocation. */
+  shed: number;
   /** Times of allocate: upper bound in seconds (Infinity for the last) to how many were below it and not below the one before. */
   latency: Map<number, number>;
   records: Map<string, RecordCounts>;
 }
 
-/** The fields that are plain numbers. */
-export const plainCounts = ['allocated', 'released', 'noPods', 'errors', 'recovered', 'lost'] as const;
+/** The fields that are plain numbers. Rows have them in this order: a new one comes last. */
+export const plainCounts = [
+  'allocated',
+  'released',
+  'noPods',
+  'errors',
+  'recovered',
+  'lost',
+  'shed',
+] as const;
 
 interface Sample {
   value: number;
@@ -39,6 +49,7 @@ export function noCounts(): Counts {
     errors: 0,
     recovered: 0,
     lost: 0,
+    shed: 0,
     latency: new Map(),
     records: new Map(),
   };
@@ -64,6 +75,10 @@ export async function readCounts(registry: Registry): Promise<Counts> {
   });
   await each('smart_router_calls_lost_total', ({ value }) => {
     counts.lost += value;
+  });
+  await each('smart_router_requests_shed_total', ({ labels, value }) => {
+    // Whoever else was refused has no call that failed.
+    if (labels.kind === 'call') counts.shed += value;
   });
   const below = new Map<number, number>();
   await each('smart_router_allocate_duration_seconds', ({ metricName, labels, value }) => {

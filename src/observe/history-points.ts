@@ -24,6 +24,7 @@ export interface Point {
   released: number;
   no_pods: number;
   errors: number;
+  shed: number;
   p50_ms: number | null;
   p99_ms: number | null;
   active_calls: number | null;
@@ -139,6 +140,7 @@ function show(startMs: number, { rates, gauges }: Step): Point {
     released: rounded(rates.released),
     no_pods: rounded(rates.noPods),
     errors: rounded(rates.errors),
+    shed: rounded(rates.shed),
     p50_ms: quantileMs(rates.latency, 0.5),
     p99_ms: quantileMs(rates.latency, 0.99),
     active_calls: gauges?.activeCalls ?? null,

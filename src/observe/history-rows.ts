@@ -70,7 +70,10 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
   const text = (name: string) => fields.get(name) ?? '';
   const numbers = (name: string) => text(name).split(',').map(Number);
   const counts = noCounts();
-  for (const [i, name] of plainCounts.entries()) counts[name] = numbers('counts')[i] ?? Number.NaN;
+  const counted = numbers('counts');
+  // A router from before `shed` wrote a row without it.
+  for (const [i, name] of plainCounts.entries())
+    counts[name] = counted[i] ?? (name === 'shed' ? 0 : Number.NaN);
   for (const pair of text('latency').split(',')) {
     const [bound, count] = pair.split(':');
     if (Number(bound) > 0 && Number.isFinite(Number(count))) counts.latency.set(Number(bound), Number(count));
@@ -92,7 +95,16 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     gauges: { activeCalls, available, assigned, capacity },
     alerts: Array.isArray(alerts) ? alerts.filter(isAlert) : [],
   };
-  const known = [row.atMs, row.startedAtMs, row.look, row.firstLook, row.ms, counts.lost, capacity];
+  const known = [
+    row.atMs,
+    row.startedAtMs,
+    row.look,
+    row.firstLook,
+    row.ms,
+    counts.lost,
+    counts.shed,
+    capacity,
+  ];
   const isTime = Math.abs(row.startedAtMs) <= latestMs;
   return row.name !== '' && isTime && known.every(Number.isFinite) ? row : undefined;
 }

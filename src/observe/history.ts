@@ -21,7 +21,7 @@ import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { version } from '../version.js';
 import { Alerts } from './alerts.js';
 import type { Condition } from './alerts-rules.js';
-import { CallWatch } from './call-alerts.js';
+import { CallWatch, isOfRefused, type Refused, refusedMs, refusedSummary } from './call-alerts.js';
 import { type Counts, countsSince, noCounts, readCounts } from './history-counts.js';
 import { livingOf, type Point, pointsOf, type Replica, replicasOf, seenWithinMs } from './history-points.js';
 import {
@@ -221,9 +221,31 @@ export class History {
       if (!known) told.set(key, alert);
       else if (alert.since < known.since) told.set(key, { ...known, since: alert.since });
     }
-    return [...told.values()].sort(
+    const numbered = await this.#withNumbers([...told.values()]);
+    return numbered.sort(
       (a, b) => ranks.indexOf(a.severity) - ranks.indexOf(b.severity) || (a.since < b.since ? -1 : 1),
     );
+  }
+
+  /** Each replica told of what it knew when it looked: counted now, all answer alike. */
+  async #withNumbers(told: ToldAlert[]): Promise<ToldAlert[]> {
+    if (!told.some(({ name }) => isOfRefused(name))) return told;
+    const refused = await unlessGone(this.#refused(this.#seen));
+    if (!refused) return told;
+    return told.map((alert) => ({ ...alert, summary: refusedSummary(alert.name, refused) ?? alert.summary }));
+  }
+
+  /** Calls that all replicas have refused lately: what they have written, and what we have counted since our last row. */
+  async #refused(counts: Counts): Promise<Refused> {
+    const { look, counts: before } = this.#written;
+    const own = countsSince(counts, before);
+    const { rows } = await this.#read(refusedMs);
+    // A row of ours that we did not know to be written is in `own`.
+    const written = rows.filter(
+      (row) => row.name !== this.#options.name || row.startedAtMs !== this.#startedAtMs || row.look <= look,
+    );
+    const sum = (why: keyof Refused) => written.reduce((total, row) => total + row.counts[why], own[why]);
+    return { noPods: sum('noPods'), shed: sum('shed') };
   }
 
   #own(): ToldAlert[] {
@@ -239,11 +261,14 @@ export class History {
 
   async #judge(snapshot: Snapshot | undefined, counts: Counts, nowMs: number): Promise<void> {
     const { leadership, loops, records } = this.#options;
+    const { noPods, shed } = countsSince(counts, this.#seen);
+    const isRefusing = noPods + shed > 0 || this.#watch.hasRefused(nowMs);
+    const everywhere = snapshot && isRefusing ? await unlessGone(this.#refused(counts)) : undefined;
     const { leader } = leadership;
-    const noPods = counts.noPods - this.#seen.noPods;
     this.#seen = counts;
     this.#lookedAtMs = nowMs;
-    this.#watch.look({ isStoreUp: snapshot !== undefined, noPods, leader, loops: loops() }, nowMs);
+    const isStoreUp = snapshot !== undefined;
+    this.#watch.look({ isStoreUp, noPods, shed, everywhere, leader, loops: loops() }, nowMs);
     if (snapshot) this.#alerts.observe({ kind: 'removals', held: snapshot.removalsHeld });
     const gauges = records();
     if (gauges) this.#alerts.observe({ kind: 'breaker', isOpen: gauges.isPaused || !gauges.isUp });

@@ -130,6 +130,11 @@ export class Metrics {
     ['tier'],
   );
   readonly #load = this.#gauge('smart_router_pool_active_calls', 'Live calls of the pool', ['tier']);
+  readonly #stranded = this.#gauge(
+    'smart_router_pool_stranded_pods',
+    'Pods of the pool that have no call and cannot get one',
+    ['tier'],
+  );
   readonly #removalsHeld = this.#gauge(
     'smart_router_removals_held',
     'Pods that the removal brake holds: missing from the cluster, and not believed yet',
@@ -182,18 +187,20 @@ export class Metrics {
     for (const { name, running, last_round_at } of loops)
       if (running && last_round_at !== null)
         this.#lastRound.set({ loop: name }, Date.parse(last_round_at) / 1000);
-    for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load]) gauge.reset();
+    for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load, this.#stranded])
+      gauge.reset();
     this.#activeCalls.remove();
     this.#removalsHeld.remove();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
       this.#removalsHeld.set(snapshot.removalsHeld);
-      for (const { pool, available, assigned, capacity, activeCalls } of snapshot.pools) {
+      for (const { pool, available, assigned, capacity, activeCalls, stranded } of snapshot.pools) {
         const tier = tierNameOf(pool);
         this.#available.set({ tier }, available);
         this.#assigned.set({ tier }, assigned);
         this.#capacity.set({ tier }, capacity);
         this.#load.set({ tier }, activeCalls);
+        this.#stranded.set({ tier }, stranded);
         this.unmetDemand.inc({ tier }, 0);
       }
     }

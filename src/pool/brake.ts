@@ -6,7 +6,7 @@
  * store that came back) are one: they see the same moment.
  */
 const mostWithoutBrake = 3;
-const listsToBelieve = 3;
+export const listsToBelieve = 3;
 
 export interface Verdict {
   remove: string[];

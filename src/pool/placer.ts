@@ -39,6 +39,8 @@ export class Placer {
   /** The version of the last list that was made true. */
   #listed = 0n;
   #last: Promise<unknown> = Promise.resolve();
+  /** Pods that could not be registered because of this key: told once, not with every list. */
+  readonly #unreadable = new Map<string, string>();
 
   constructor(options: PlacerOptions) {
     this.#options = options;
@@ -108,6 +110,11 @@ export class Placer {
     return this.#newest;
   }
 
+  isBehind(version: string, newestBefore: bigint): boolean {
+    const number = numberOf(version);
+    return number !== undefined && number < newestBefore;
+  }
+
   /**
    * Versions have gone backwards: what was seen of the cluster before its restore says nothing about it now. True if
    * they have.
@@ -130,6 +137,7 @@ export class Placer {
     for (const name of this.#seen.keys()) {
       if (!listed.has(name) && !this.#knowsNewer(name, version)) this.#seen.delete(name);
     }
+    for (const name of this.#unreadable.keys()) if (!listed.has(name)) this.#unreadable.delete(name);
     this.#listed = numberOf(version) ?? this.#listed;
   }
 
@@ -170,8 +178,10 @@ export class Placer {
       if (results[i]?.outcome === 'new') this.#mentionOddTier(pod, results[i]?.pool);
   }
 
-  #count({ podName, pool, outcome, lostCalls }: Registered, counts: Placed): void {
+  #count({ podName, pool, outcome, lostCalls, wrongKey }: Registered, counts: Placed): void {
     const { log } = this.#options;
+    if (wrongKey === undefined) this.#unreadable.delete(podName);
+    else this.#mentionUnreadable(podName, wrongKey);
     if (outcome === 'new') counts.registered += 1;
     if (outcome === 'moved') counts.moved += 1;
     if (outcome === 'removed') counts.removed += 1;
@@ -180,6 +190,13 @@ export class Placer {
     const isReplaced = ['new', 'skipped', 'replaced'].includes(outcome);
     if (outcome === 'replaced') log.info({ pod: podName, pool }, 'pod replaced by one of the same name');
     this.#countLost(podName, lostCalls, isReplaced ? 'replaced' : 'restarted', counts);
+  }
+
+  #mentionUnreadable(pod: string, key: string): void {
+    if (this.#unreadable.get(pod) === key) return;
+    this.#unreadable.set(pod, key);
+    const why = `pod ${pod} cannot be registered: key ${key} is of a wrong type; keep a copy (RENAME)`;
+    this.#options.log.error({ pod, key }, why);
   }
 
   /** Said when the pod is placed, not with every list. */

@@ -8,7 +8,7 @@ import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
-import { RemovalBrake } from './brake.js';
+import { listsToBelieve, RemovalBrake } from './brake.js';
 import { nothingPlaced, type Placed, type Placer } from './placer.js';
 
 export interface ReconcileCounts extends Placed {
@@ -34,6 +34,9 @@ export class Reconciler {
   #lastCountedMs = Number.NEGATIVE_INFINITY;
   /** The versions went backwards, and no list since then has been made true. */
   #startsOver = false;
+  /** How many lists in a row were behind what was known, and when the last of them was counted. */
+  #behind = 0;
+  #lastBehindMs = 0;
 
   constructor(options: ReconcilerOptions) {
     this.#options = options;
@@ -54,7 +57,9 @@ export class Reconciler {
     const known = await this.#known();
     const newestBefore = placer.newest;
     const { pods, version } = await source.list(signal);
+    if (placer.isBehind(version, newestBefore) && !this.#isRestored(version)) return counts;
     if (placer.startOverIfBehind(version, newestBefore)) this.#startsOver = true;
+    this.#behind = 0;
     counts.pods = pods.length;
     const listed = new Set(pods.map(({ name }) => name));
     const missing = known.filter((name) => !listed.has(name));
@@ -65,6 +70,23 @@ export class Reconciler {
     onListed?.(version, this.#startsOver);
     this.#startsOver = false;
     return counts;
+  }
+
+  /**
+   * A list that is older than what we know comes from an API server that lags, or from a cluster that was restored from a
+   * backup. The first must not take back what newer events said, the second must be followed: three lists in a row,
+   * apart as for the removal brake, are a restored cluster.
+   */
+  #isRestored(version: string): boolean {
+    const { clock, log, apartMs } = this.#options;
+    const nowMs = clock.monotonic();
+    if (this.#behind === 0 || nowMs - this.#lastBehindMs >= apartMs) {
+      this.#behind += 1;
+      this.#lastBehindMs = nowMs;
+    }
+    if (this.#behind >= listsToBelieve) return true;
+    log.warn({ version }, 'the list is older than what is known already, and is left aside');
+    return false;
   }
 
   async #clear(

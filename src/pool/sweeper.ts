@@ -2,7 +2,8 @@
  * The zombie clean-up: the last layer of recovery. It looks only at the store: calls past their lease end, pods
  * that should be available are put back with their true load, pods that should not be are taken out. It works
  * in small batches, so that no other command waits long; a batch that fails ends the round, and the next round
- * starts over.
+ * starts over. A pod with a key that somebody wrote as another type is left aside, and is told of when that is new: one
+ * such pod must not keep all the others from coming back.
  */
 import type { PoolStore, SweepPhase } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
@@ -24,6 +25,9 @@ export interface SweepCounts extends Record<string, number> {
 }
 
 export class Sweeper {
+  /** The pods that the last whole round could not read, and the key of each. */
+  #unreadable: ReadonlyMap<string, string> = new Map();
+
   constructor(
     readonly options: {
       store: CallStore;
@@ -36,6 +40,7 @@ export class Sweeper {
   async runOnce(epoch: string, signal: AbortSignal): Promise<SweepCounts> {
     const { store, pools, log, onZombies } = this.options;
     const counts: SweepCounts = { pods: 0, calls_ended: 0, pods_put_back: 0, pods_taken_out: 0 };
+    const unreadable = new Map<string, string>();
     for (const { pool, maxConcurrent } of (await store.snapshot()).pools) {
       for (const phase of phases) {
         let cursor = '0';
@@ -47,15 +52,27 @@ export class Sweeper {
           counts.calls_ended += batch.callsEnded;
           counts.pods_put_back += batch.podsPutBack;
           counts.pods_taken_out += batch.podsTakenOut;
+          for (const { podName, key } of batch.unreadable) {
+            // Pages may repeat a pod.
+            const isTold = this.#unreadable.get(podName) === key || unreadable.get(podName) === key;
+            if (!isTold) log.error({ pod: podName, key }, wrongType(podName, key));
+            unreadable.set(podName, key);
+          }
           // Counted batch by batch: what a crash interrupts has still happened.
           const zombies = batch.callsEnded + batch.podsPutBack;
           if (zombies > 0) onZombies?.(zombies);
         } while (cursor !== '0');
       }
     }
+    this.#unreadable = unreadable;
+    if (unreadable.size > 0) counts.pods_unreadable = unreadable.size;
     if (counts.calls_ended + counts.pods_put_back + counts.pods_taken_out > 0) {
       log.info(counts, 'zombies recovered');
     }
     return counts;
   }
+}
+
+function wrongType(pod: string, key: string): string {
+  return `pod ${pod} takes no calls: key ${key} is of a wrong type; keep a copy (RENAME), and the sweep puts the pod back`;
 }

@@ -96,7 +96,12 @@ export class Term {
       const { auditor, intervalMs } = options.audit;
       const { onAudited } = options;
       const auditing = new Auditing({ auditor, log, ...(onAudited ? { onAudited } : {}) });
-      this.#loops.push(this.#loop('audit', intervalMs, false, (_, signal) => auditing.runOnce(signal)));
+      // What an earlier leader, or somebody at night, has left behind is told at once; but not what the first sync repairs.
+      const work: Work = async (_, signal) => {
+        await this.firstSync;
+        return auditing.runOnce(signal);
+      };
+      this.#loops.push(this.#loop('audit', intervalMs, true, work));
     }
     if (watcher) {
       const work: Work = (epoch, signal, alive) => watcher.runOnce(epoch, signal, alive);

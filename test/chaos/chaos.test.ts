@@ -27,6 +27,7 @@ describe.skipIf(missing.length > 0)(
       expect(Object.keys(outcome.faults).length).toBeGreaterThan(3);
       expect(outcome.eventsReplayed).toBeGreaterThan(outcome.allocated);
       expect(outcome.looks).toBeGreaterThan(10);
+      expect(outcome.audits).toBeGreaterThan(5);
     });
   },
 );

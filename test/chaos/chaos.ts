@@ -13,6 +13,7 @@ import { until } from '../support/until.js';
 import { streamProblems } from './checks.js';
 import { root, wait } from './child.js';
 import { choose, faults } from './faults.js';
+import type { Router } from './routers.js';
 import { limits, podNames, times } from './times.js';
 import { openWorld, type World } from './world.js';
 
@@ -45,6 +46,8 @@ export interface Outcome {
   eventsReplayed: number;
   /** How often all keys were looked at while it ran. */
   looks: number;
+  /** How often the leader's audit was asked what it had found. */
+  audits: number;
   healedInSeconds: number | undefined;
   violations: string[];
   /** Where logs and histories are; only after a failure. */
@@ -88,6 +91,7 @@ class Run {
   #calling: Promise<void> = Promise.resolve();
   #isLooking = true;
   #looks = 0;
+  #audits = 0;
   readonly #startMs = Date.now();
 
   constructor(
@@ -100,7 +104,8 @@ class Run {
     await this.world.pods.bearAll();
     await this.#untilWell('the fleet is up');
     this.#calling = this.world.callers.run();
-    this.#looking = this.#look();
+    const audits = this.world.routers.map((router) => this.#watchAudits(router));
+    this.#looking = Promise.all([this.#look(), ...audits]).then(() => {});
   }
 
   async faults(durationMs: number, signal: AbortSignal | undefined): Promise<void> {
@@ -184,6 +189,7 @@ class Run {
       ...{ failed: witness.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
       eventsReplayed: this.options.sentinel ? 0 : reader.events.length,
       looks: this.#looks,
+      audits: this.#audits,
       kept: this.isClean ? undefined : folder,
     };
   }
@@ -232,6 +238,21 @@ class Run {
         if (error instanceof TypeError || error instanceof RangeError) throw error;
       }
       this.#tell();
+      await wait(lookEveryMs);
+    }
+  }
+
+  /** In a healthy system the leader's own audit finds nothing, whatever happens to routers and their links. */
+  async #watchAudits(router: Router): Promise<void> {
+    const { witness } = this.world;
+    let before = 0;
+    while (this.#isLooking) {
+      const found = await router.violationsFound();
+      if (found !== undefined) this.#audits += 1;
+      // One finding is told once, not with every look.
+      if (found !== undefined && found > before)
+        witness.violated(`the audit of ${router.name} found ${found} violations: see its log`);
+      before = found ?? 0;
       await wait(lookEveryMs);
     }
   }

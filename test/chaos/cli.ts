@@ -11,7 +11,8 @@ const usage = `Usage: npm run chaos -- [options]
   --json       one line of JSON at the end
   --help       this text
 
-Exits with 1 when a promise was broken; logs and histories are then kept in .cache/chaos. Ctrl-C ends the faults early.
+Exits with 1 when a promise was broken; logs and histories are then kept in .cache/chaos. Ctrl-C ends the faults early,
+and a second one everything at once.
 `;
 
 function wrong(text: string): never {
@@ -42,6 +43,7 @@ function table(outcome: Outcome): string {
     ['  failed (no answer, or an error)', outcome.failed],
     ['events replayed', outcome.eventsReplayed],
     ['looks at all keys', outcome.looks],
+    ['audits by the leader', outcome.audits],
     ['records done', outcome.recordsDone],
     [
       'well again after',
@@ -90,8 +92,10 @@ async function main(): Promise<number> {
   if (available !== true) wrong(available);
   const stopping = new AbortController();
   for (const name of ['SIGINT', 'SIGTERM'] as const)
-    process.once(name, () => {
-      process.stderr.write('\nending the faults and healing: up to 90 s\n');
+    process.on(name, () => {
+      // The second time at once: what runs and what lies around is ended and removed on the way out.
+      if (stopping.signal.aborted) process.exit(130);
+      process.stderr.write('\nending the faults and healing: up to 90 s (again: at once)\n');
       stopping.abort();
     });
   // The script that started us is gone.

@@ -17,6 +17,8 @@ export interface Answer {
   /** 0: none came, so nothing is known. */
   status: number;
   body: AnswerBody;
+  /** As it came. */
+  text?: string;
 }
 
 export interface AnswerBody {
@@ -106,6 +108,13 @@ export class Router {
     return this.#send('GET', path);
   }
 
+  /** What its last audit has found; undefined where it does not lead, has not audited yet, or does not answer. */
+  async violationsFound(): Promise<number | undefined> {
+    const { text = '' } = await this.get('/metrics');
+    const value = /^smart_router_invariant_violations (\S+)$/m.exec(text)?.[1];
+    return value === undefined ? undefined : Number(value);
+  }
+
   post(path: string, body: unknown, hangUp?: AbortSignal): Promise<Answer> {
     return this.#send('POST', path, body, hangUp);
   }
@@ -127,7 +136,7 @@ export class Router {
             text += chunk;
           });
           incoming.on('error', () => over(nothing));
-          incoming.on('end', () => over({ status: incoming.statusCode ?? 0, body: parsed(text) }));
+          incoming.on('end', () => over({ status: incoming.statusCode ?? 0, body: parsed(text), text }));
         },
       );
       const givesUp = setTimeout(() => resolve(nothing), times.patienceMs);

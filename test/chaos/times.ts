@@ -49,6 +49,7 @@ export const env = {
   REPORT_GRACE: `${times.graceMs}ms`,
   DRAINING_TTL: '2m',
   CLEANUP_INTERVAL: '500ms',
+  AUDIT_INTERVAL: '2s',
   RECONCILE_INTERVAL: '2s',
   TIER_CONFIG_REFRESH_INTERVAL: '2s',
   KUBERNETES_WATCH_TIMEOUT: '3s',

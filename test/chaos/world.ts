@@ -54,7 +54,11 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
   };
   try {
     const data = mkdtempSync(join(quickestRoot(undefined), 'smart-router-chaos-'));
-    closing.push(() => rmSync(data, { recursive: true, force: true }));
+    // Redis may just be writing a file.
+    const removeData = () => rmSync(data, { recursive: true, force: true, maxRetries: 3 });
+    // Also where nothing is closed any more: a second Ctrl-C.
+    process.once('exit', removeData);
+    closing.push(() => process.off('exit', removeData), removeData);
     mkdirSync(folder, { recursive: true });
     const witness = new Witness(Date.now());
     const [port = 0] = await freePorts(1);

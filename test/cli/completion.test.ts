@@ -1,7 +1,8 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type CommandFacts, commandTree } from '../../src/cli/command-tree.js';
 import { completionScript, type Shell, shells } from '../../src/cli/completion-scripts.js';
@@ -96,27 +97,109 @@ inShell('bash', 'completion in bash', () => {
 });
 
 inShell('zsh', 'completion in zsh', () => {
-  it('is a script that zsh reads and registers', () => {
-    const code = 'autoload -Uz compinit; compinit -u -D; source "$1"; print -r -- "$_comps[smart-router]"';
-    const out = execFileSync('zsh', ['-f', '-c', code, 'zsh', scriptFile('zsh')], {
-      encoding: 'utf8',
-      cwd: folder,
-    });
-    expect(out.trim()).toBe('_smart_router');
+  const asker = fileURLToPath(new URL('zsh-offers.zsh', import.meta.url));
+  const load = 'autoload -Uz compinit; compinit -u -D';
+
+  /** What a real zsh offers after Tab at the end of each line, and what the line is then. */
+  function asked(setup: string, ...given: string[]): { offered: string[]; line: string }[] {
+    const [setupFile, found] = [join(folder, 'setup.zsh'), join(folder, 'found')];
+    writeFileSync(setupFile, setup);
+    const typed = given.map((line) => `smart-router ${line}`);
+    execFileSync('zsh', ['-f', asker, setupFile, found, ...typed], { cwd: folder, timeout: 25_000 });
+    return readFileSync(found, 'utf8')
+      .split(/(?<=^line: .*\n)/m)
+      .map((answer) => answer.split('\n').filter((line) => line !== ''))
+      .map((answer) => ({ offered: answer.slice(0, -1).sort(), line: answer.at(-1) ?? '' }));
+  }
+  const sourced = () => `${load}; source ${scriptFile('zsh')}`;
+  const offered = (...given: string[]) => asked(sourced(), ...given).map((answer) => answer.offered);
+
+  it('offers every command, those that begin as the word does, and values', () => {
+    expect(
+      offered('', 'records re', 'completion ', 'pods --state ', 'pods --url ', 'pods --pool status --l'),
+    ).toEqual([
+      names('')
+        .commands.map(({ name }) => name)
+        .sort(),
+      ['report', 'reset', 'retry'],
+      [...shells].sort(),
+      ['blocked', 'busy', 'draining', 'free'],
+      [],
+      ['--limit'],
+    ]);
+  });
+
+  it('completes a word of which there is one, and a file where one is asked for', () => {
+    writeFileSync(join(folder, 'tiers.json'), '{}');
+    expect(asked(sourced(), 'un', 'tiers set tie').map(({ line }) => line)).toEqual([
+      'line: smart-router undrain ',
+      'line: smart-router tiers set tiers.json ',
+    ]);
+  });
+
+  it('offers every option of every command', () => {
+    const commands = tree.filter(({ path }) => path !== '');
+    expect(offered(...commands.map(({ path }) => `${path} -`))).toEqual(
+      commands.map(({ options }) => options.flatMap((option) => option.names).sort()),
+    );
+  });
+
+  it('works as a file in a folder of $fpath too', () => {
+    const functions = join(folder, 'functions');
+    mkdirSync(functions, { recursive: true });
+    writeFileSync(join(functions, '_smart-router'), completionScript('zsh', tree));
+    const answers = asked(`fpath=(${functions} $fpath); ${load}`, 'un', 'records re');
+    expect(answers.map((answer) => answer.offered)).toEqual([['undrain'], ['report', 'reset', 'retry']]);
   });
 });
 
 inShell('fish', 'completion in fish', () => {
-  const offered = (line: string) => {
-    const code = `source ${scriptFile('fish')}; complete -C ${JSON.stringify(`smart-router ${line}`)}`;
+  /** What a real fish offers at the end of each line. */
+  function offered(...given: string[]): (string | undefined)[][] {
+    const asking = given.map((line) => `complete -C ${JSON.stringify(`smart-router ${line}`)}; echo END`);
+    const code = [`source ${scriptFile('fish')}`, ...asking].join('; ');
     const out = execFileSync('fish', ['--no-config', '-c', code], { encoding: 'utf8', cwd: folder });
-    return lines(out).map((one) => one.split('\t')[0]);
-  };
+    return out
+      .split('END\n')
+      .slice(0, -1)
+      .map((answer) => lines(answer).map((line) => line.split('\t')[0]));
+  }
 
-  it('offers commands, options and values', () => {
-    expect(offered('un')).toEqual(['undrain']);
-    expect(offered('records re')).toEqual(['report', 'reset', 'retry']);
-    expect(offered('pods --state ')).toEqual(['blocked', 'busy', 'draining', 'free']);
+  it('offers every command, those that begin as the word does, and values', () => {
+    writeFileSync(join(folder, 'tiers.json'), '{}');
+    expect(
+      offered(
+        '',
+        'un',
+        'records re',
+        'pods --state ',
+        'pods --url ',
+        'pods --pool status --l',
+        'tiers set tie',
+      ),
+    ).toEqual([
+      names('')
+        .commands.map(({ name }) => name)
+        .sort(),
+      ['undrain'],
+      ['report', 'reset', 'retry'],
+      ['blocked', 'busy', 'draining', 'free'],
+      [],
+      ['--limit'],
+      ['tiers.json'],
+    ]);
+  });
+
+  it('offers every option of every command', () => {
+    const commands = tree.filter(({ path }) => path !== '');
+    const all = commands.flatMap(({ path, options }) => {
+      const given = options.flatMap((option) => option.names).sort();
+      return [given, given.filter((name) => name.startsWith('--'))].map((expected, i) => ({
+        line: `${path} ${'-'.repeat(i + 1)}`,
+        expected,
+      }));
+    });
+    expect(offered(...all.map(({ line }) => line))).toEqual(all.map(({ expected }) => expected));
   });
 });
 

@@ -58,6 +58,17 @@ describe('config', () => {
     expect(values.find(({ name }) => name === 'REDIS_URL')?.value).toBe('embedded');
     expect(await run('config --mode prod')).toMatchObject({ code: 2 });
   });
+
+  it('--mode demo shows what the demo sets itself, whatever is set here, and judges that', async () => {
+    const env = { LEASE_TTL: '2h', POD_SOURCE: 'static', STATIC_PODS: 'a', LOG_LEVEL: 'info' };
+    const { code, stdout, stderr } = await run('config --mode demo', { env });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^ {2}LEASE_TTL +demo +15s$/m);
+    expect(stdout).toMatch(/^ {2}POD_SOURCE +demo +kubernetes$/m);
+    expect(stdout).toMatch(/^ {2}LOG_LEVEL +environment +info$/m);
+    expect(stdout).toMatch(/^ {2}HTTP_PORT +default +8080$/m);
+    expect(await run('config --mode demo', { env: { DEMO_SPEED: 'x' } })).toMatchObject({ code: 2 });
+  });
 });
 
 interface Check {
@@ -140,6 +151,26 @@ describe('doctor', () => {
     expect(ofStatic('kubernetes')).toBeUndefined();
     const { of: ofWrong } = await examine({ ...env, HTTP_PORT: 'x' }, `--url ${router.url}`);
     expect(ofWrong('kubernetes')).toBeUndefined();
+  });
+
+  it('skips what only another router here would need, while the one that answers is ready', async () => {
+    const nothing = { POD_SOURCE: '', STATIC_PODS: '', HOME: '/nowhere', KUBERNETES_SERVICE_HOST: '' };
+    const served = await examine({ ...nothing, ...keys }, `--url ${router.url}`);
+    expect(served.of('router ready')).toMatchObject({ status: 'ok' });
+    expect(served.of('kubernetes')).toMatchObject({
+      status: 'skip',
+      message: expect.stringContaining('KUBECONFIG is not set here, and the router at'),
+    });
+    // A Redis of this machine may answer; one that does not is no failure here.
+    const fine = served.of('store')?.message.includes('answers in')
+      ? /answers in/
+      : /^REDIS_URL is not set here/;
+    expect(served.of('store')?.message).toMatch(fine);
+    expect(served.of('store')?.status).not.toBe('fail');
+    expect(served.code).toBe(0);
+    const alone = await examine(nothing, '--url http://127.0.0.1:1');
+    expect(alone.of('kubernetes')).toMatchObject({ status: 'fail' });
+    expect(alone.code).toBe(1);
   });
 
   it('fails with a hint for a wrong configuration, and still looks at the store', async () => {

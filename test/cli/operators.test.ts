@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main.js';
-import { documentOf, runner, start, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, start, startScripted, startTestRouter, useBinary } from './support.js';
 
 const binary = useBinary();
 let router: RunningRouter;
@@ -132,10 +132,49 @@ describe('calls', () => {
     const { stdout } = await run(['calls', 'CA 1/ü']);
     expect(stdout).toContain('call      CA 1/ü\n');
     expect(stdout).toContain(`fence     ${fence}\n`);
-    expect(await run('calls CA404')).toMatchObject({ code: 4, stdout: '' });
+    const unknown = await run('calls CA404');
+    expect(unknown).toMatchObject({ code: 4, stdout: '' });
+    expect(unknown.stderr).toMatch(
+      /^smart-router: no call of this id lives, and no event of one is kept: .*\n$/,
+    );
     expect(documentOf(await run('calls CA404 --json'))).toMatchObject({
       success: false,
       code: 'call_not_found',
+    });
+  });
+
+  it('names the command that looks back where the router cannot tell the story', async () => {
+    const older = await startScripted(({ url = '' }) =>
+      url.endsWith('/timeline')
+        ? { status: 404, json: { error: 'there is nothing here', code: 'not_found' } }
+        : { status: 404, json: { error: 'no live call: it has ended', code: 'call_not_found' } },
+    );
+    const { code, stderr } = await run(['calls', "it's 1", '--url', older.url]);
+    await older.stop();
+    expect(code).toBe(4);
+    expect(stderr).toBe(
+      "smart-router: no live call: it has ended; what is kept of it: `smart-router events --call 'it'\\''s 1'`\n",
+    );
+  });
+
+  it('tells the story of a call that has ended: which pod, when and why, still with exit code 4', async () => {
+    await allocate('CA-gone');
+    await run('release CA-gone');
+    const { code, stdout, stderr } = await run('calls CA-gone');
+    expect(code).toBe(4);
+    expect(stdout).toMatch(/^call +CA-gone\npod +pod-[abc]\npool +pool:\w+\nbegan +\d{4}-.*Z\n/);
+    expect(stdout).toMatch(/^ended +released \d+s ago, after \d+s$/m);
+    expect(stdout).toMatch(
+      /^\S+Z {2}call_allocated +CA-gone pod-[abc] pool:\w+ .*\n\S+Z {2}call_released +CA-gone /m,
+    );
+    expect(stderr).toMatch(/^smart-router: call "CA-gone" is not live: it was released \d+s ago\n$/);
+    expect(documentOf(await run('calls CA-gone --json'))).toMatchObject({
+      success: false,
+      code: 'call_not_found',
+      call_sid: 'CA-gone',
+      live: null,
+      is_complete: true,
+      events: [{ type: 'call_allocated' }, { type: 'call_released' }],
     });
   });
 });

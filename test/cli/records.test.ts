@@ -125,7 +125,7 @@ describeOnePostgres('records', (postgres) => {
     expect(dry.stdout).toContain('A dry run: 1 queued again. Nothing was changed; --apply does it.\n');
     expect((await jobOf(pool, old)).status).toBe('Processing');
     const done = await run('records reset jobs --apply');
-    expect(done).toMatchObject({ code: 0, stderr: '' });
+    expect(done.code).toBe(0);
     expect(done.stdout).toContain('Done: 1 queued again.\n');
     expect((await jobOf(pool, old)).status).toBe('Queued');
     expect((await jobOf(pool, live)).status).toBe('Processing');
@@ -143,7 +143,8 @@ describeOnePostgres('records', (postgres) => {
     expect(dry.code).toBe(0);
     expect(dry.stdout).toContain('1 queued again, 1 left alone');
     const done = await run(`records reset jobs --ids ${ids} --apply`);
-    expect(done).toMatchObject({ code: 5, stderr: 'smart-router: 1 of 2 records left alone\n' });
+    expect(done.code).toBe(5);
+    expect(done.stderr).toMatch(/^smart-router: 1 of 2 records left alone$/m);
     expect(done.stdout).toMatch(new RegExp(`^${live} .*live claim +left alone`, 'm'));
     expect((await jobOf(pool, fresh)).status).toBe('Queued');
     expect((await jobOf(pool, live)).status).toBe('Processing');
@@ -207,7 +208,7 @@ describeOnePostgres('records', (postgres) => {
     expect(dry.stdout).toContain(`A dry run: 0 queued again, ${left}.`);
     expect(dry.stdout).toMatch(new RegExp(`^${late} .*live claim +left alone`, 'm'));
     const done = await run('records reset jobs --apply');
-    expect(done).toMatchObject({ code: 0, stderr: '' });
+    expect(done.code).toBe(0);
     expect(done.stdout).toContain(`Done: 0 queued again, ${left}.`);
     expect((await jobOf(pool, late)).status).toBe('Processing');
     expect((await run(`records reset jobs --ids ${late}`)).stdout).toContain('A dry run: 1 queued again.');
@@ -268,7 +269,9 @@ describeOnePostgres('records', (postgres) => {
     expect((await run('records reset jobs', env)).stdout).toContain('A dry run: 1 queued again.');
     expect(await run('records reset jobs --apply', env)).toMatchObject({
       code: 2,
-      stderr: `smart-router: workflow jobs: role ${role} may not UPDATE "jobs": GRANT UPDATE ON "jobs" TO ${role}\n`,
+      stderr: expect.stringContaining(
+        `smart-router: workflow jobs: role ${role} may not UPDATE "jobs": GRANT UPDATE ON "jobs" TO ${role}\n`,
+      ),
     });
     expect(await run(`records reset jobs --ids ${id} --apply`, env)).toMatchObject({
       code: 6,
@@ -392,8 +395,14 @@ describeOnePostgres('records', (postgres) => {
 
 describe('records without a database to go to', () => {
   it.each([
-    [{}, 'smart-router: DATABASE_URL is not set: it says where the records are\n'],
-    [{ DATABASE_URL: 'embedded' }, /^smart-router: DATABASE_URL=embedded is a database beside a router/],
+    [
+      {},
+      /^smart-router: DATABASE_URL is not set: it says where the records are; and cannot reach the router at http:\/\/127\.0\.0\.1:1: /,
+    ],
+    [
+      { DATABASE_URL: 'embedded' },
+      /^smart-router: DATABASE_URL=embedded is a database beside a router; and cannot reach the router at /,
+    ],
     [{ DATABASE_URL: 'mysql://x/y' }, /^smart-router: DATABASE_URL must be embedded, or a URL/],
     [
       { DATABASE_URL: 'postgres://127.0.0.1:1/x', RECORDS_MODULE: 'nowhere.mjs' },

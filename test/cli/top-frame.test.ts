@@ -1,11 +1,13 @@
 import { describe, expect, it } from 'vitest';
+import type { Alert } from '../../src/cli/alerts.js';
 import type { Call, Pod, Status } from '../../src/cli/answers.js';
 import type { RouterEvent } from '../../src/cli/event-feed.js';
 import type { Paint } from '../../src/cli/screen.js';
 import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
 import { type Frame, frame, poolBar, type Sight } from '../../src/cli/top/frame.js';
 import { decodeKeys } from '../../src/cli/top/keys.js';
-import { type Alert, type Look, paceOfEvents } from '../../src/cli/top/look.js';
+import { type Look, paceOfEvents } from '../../src/cli/top/look.js';
+import { poolUses } from '../../src/cli/top/pool-use.js';
 import { changes } from '../../src/cli/top/stage.js';
 import { drawn } from './pty.js';
 
@@ -209,20 +211,40 @@ describe('the picture of top', () => {
       expect(drawAfter([key], nasty).frame.lines.join('\n')).not.toMatch(/[\u001b\u202e]/);
   });
 
-  it('gives every state of a pool at least one mark, and all of the bar to the only one', () => {
+  it('names the page of the runbook of the selected alert, on 80 columns too', () => {
+    const runbook = 'docs/runbook.md#smartrouternocapacity';
+    const bad = { ...alert('critical'), runbook };
+    const other = { ...alert('warning'), runbook: 'docs/runbook.md#smartrouterzombies' };
+    const sight = sightOf({}, lookOf({ alerts: [bad, other] }));
+    expect(drawAfter(['4'], sight).frame.lines.join('\n')).toContain(` what to do: ${runbook}\n`);
+    expect(drawAfter(['4', 'down'], sight).frame.lines.join('\n')).toContain(
+      ` what to do: ${other.runbook}\n`,
+    );
+    expect(drawAfter(['1'], sight).frame.lines.join('\n')).not.toContain('what to do');
+    const wide = newControls();
+    press(wide, '4', [], 1);
+    expect(draw(wide, sight, { columns: 180, rows: 24 }).lines.join('\n')).toMatch(
+      /alert critical +docs\/runbook\.md#smartrouternocapacity *$/m,
+    );
+  });
+
+  it('has a bar of calls against capacity, where a shared pod is many places', () => {
+    const shared = { type: 'shared', assigned: 5, available: 5, active_calls: 2, capacity: 15 } as const;
+    const busy = (name: string, ...calls: string[]) => pod(name, 'basic', { calls });
+    const closed = { is_draining: true, blocked_by: 'draining', calls: ['CA2'] } as const;
+    const agents = [busy('b-0', 'CA1'), busy('b-1'), busy('b-2'), busy('b-3')];
+    const barOf = (last: Pod) => {
+      const look = lookOf({ status: { ...status, pools: { basic: shared } }, pods: [...agents, last] });
+      const [use] = poolUses(look);
+      return use && poolBar(use, 15, plain);
+    };
+    expect(barOf(busy('b-4', 'CA2'))).toBe('##-------------');
+    expect(barOf(pod('b-4', 'basic', { ...closed, calls: [...closed.calls] }))).toBe('##~~-----------');
+  });
+
+  it('gives whatever a pool has at least one mark, and all of the bar to the only one', () => {
     const bar = (busy: number, draining: number, blocked: number, free: number) =>
-      poolBar(
-        {
-          name: '',
-          type: '',
-          assigned: 0,
-          activeCalls: 0,
-          capacity: 0,
-          states: { busy, draining, blocked, free },
-        },
-        10,
-        plain,
-      );
+      poolBar({ places: { busy, draining, blocked, free } }, 10, plain);
     expect(bar(1, 1, 1, 997)).toBe('#~x-------');
     expect(bar(0, 0, 0, 5)).toBe('----------');
     expect(bar(5, 0, 0, 0)).toBe('##########');

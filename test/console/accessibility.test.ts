@@ -15,6 +15,7 @@ const pages: [hash: string, sign: string][] = [
   ['records', 'This router has no records'],
   ['tiers', 'Its calls try'],
   ['events', 'CA1'],
+  ['runbook/operations/the-keys-for-redis-cli', 'deleting it'],
 ];
 
 describeBrowser('the console for everybody', (browser) => {
@@ -50,6 +51,11 @@ describeBrowser('the console for everybody', (browser) => {
         await page.keyboard.press('Escape');
         await page.keyboard.press('?');
         await page.getByRole('dialog', { name: 'Keys and colours' }).waitFor();
+        expect(await findings(page)).toEqual([]);
+        await page.keyboard.press('Escape');
+        await page.getByRole('button', { name: 'Find a call or a pod' }).click();
+        await page.keyboard.type('gold');
+        await page.getByRole('link', { name: /^Pod gold-1/ }).waitFor();
         expect(await findings(page)).toEqual([]);
         await page.keyboard.press('Escape');
         await page.goto(`${router.url}/#/tiers`);

@@ -54,6 +54,42 @@ describeBrowser('records in the console', (browser) => {
         await until(async () => (await jobOf(pool, stuck)).status === 'Completed', 'the loop has done it');
       });
 
+      it('no longer offers what was just reset, and does not wait for its next turn to read', async () => {
+        await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
+        const page = await open();
+        // From then on only what is done at once is done at all.
+        await page.addInitScript(() => {
+          const later = globalThis.setTimeout;
+          const patient = (act: () => void, ms = 0) =>
+            later(() => {
+              if (ms < 500 || !('isNow' in globalThis)) act();
+            }, ms);
+          Object.assign(globalThis, { setTimeout: patient });
+        });
+        await page.reload();
+        await page.getByRole('button', { name: 'Reset all stuck…' }).click();
+        const dialog = page.getByRole('dialog', { name: 'Reset stuck records of jobs' });
+        const reset = dialog.getByRole('button', { name: 'Reset 1 record' });
+        await reset.waitFor();
+        await page.evaluate('globalThis.isNow = true');
+        await reset.click();
+        await page.getByText('jobs: 1 record queued again.').last().waitFor();
+        await page.getByText('Nothing is stuck').waitFor();
+        expect(await page.getByRole('button', { name: 'Reset all stuck…' }).isDisabled()).toBe(true);
+      });
+
+      it('says of records that were brought back by hand that it was by hand, and for how long they were stuck', async () => {
+        const id = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
+        const page = await open();
+        await page.getByLabel(`Choose record ${id}`).check();
+        await page.getByRole('button', { name: 'Reset 1 record…' }).click();
+        await page.getByRole('button', { name: 'Reset 1 record', exact: true }).click();
+        await page.getByText('Nothing is stuck').waitFor();
+        await page.goto(page.url().replace('#/records', '#/recovery?kind=record'));
+        const row = page.getByRole('table', { name: 'Recoveries' }).getByRole('row').nth(1);
+        await row.getByText(/^by hand, stuck 3 h/).waitFor();
+      });
+
       it('resets only what is chosen', async () => {
         const [one, other] = [
           await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' }),

@@ -3,6 +3,7 @@ import { afterEach, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
 
 const adminKey = 'admin-key-0123456789';
 const keys = { SMART_ROUTER_ADMIN_KEY: adminKey, SMART_ROUTER_API_KEY: 'api-key-0123456789' };
@@ -53,6 +54,26 @@ describeBrowser('the console and its router', (browser) => {
       expect(await page.getByText('gold-1').count()).toBe(0);
       await page.reload();
       await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    });
+
+    it('releases a call in the name of the session, which is written down', async () => {
+      router = await startTestRouter(engine.url, { ...patientEnv, ...keys });
+      await router.post(
+        '/allocate',
+        { call_sid: 'CA1' },
+        { authorization: `Bearer ${keys.SMART_ROUTER_API_KEY}` },
+      );
+      const page = await browser.open(`${router.url}/#/calls/CA1`);
+      await page.getByLabel('Admin key').fill(adminKey);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByRole('button', { name: 'Release CA1' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Release the call' }).click();
+      await page
+        .getByText(/^Call CA1 is released\./)
+        .last()
+        .waitFor();
+      await until(() => /audit: call\.release done/.test(router.logText()), 'it is in the log');
+      expect(router.logText()).toMatch(/"action":"call\.release","what":"CA1".*"actor":"console:/);
     });
 
     it('asks again when the session is over, and goes on where one was', async () => {

@@ -33,6 +33,34 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(demo.errors).toBe('');
   });
 
+  test('starts although visitors have taken and drained agents before it was ready', async () => {
+    const { server, port } = await listenSomewhere();
+    await new Promise((resolve) => server.close(resolve));
+    const demo = start({ DATABASE_URL: 'off' }, '--port', String(port), '--no-story');
+    const isReady = () => /^[\d:]{8} {2}ready /m.test(demo.output);
+    const post = async (path: string, body: object) => {
+      const answer = await fetch(`http://127.0.0.1:${port}/api/v1${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+      return answer.ok;
+    };
+    // From the first moment that somebody answers: a visitor's call is held for two minutes.
+    const taken = until(
+      () => post('/allocate', { call_sid: 'early' }),
+      'an early call has its agent',
+      waitMs,
+    );
+    const drained = until(() => post('/drain', { pod_name: 'basic-0' }), 'an agent is drained', waitMs);
+    await Promise.all([taken, drained]);
+    await until(isReady, 'the demo is ready', waitMs);
+    const live = await fetch(`http://127.0.0.1:${port}/api/v1/calls/early`);
+    expect(live.status).toBe(200);
+    demo.type('quit');
+    expect(await demo.exited).toBe(0);
+  });
+
   test('ends by itself after --seconds, and --quiet shows no call', async () => {
     const demo = start({ DATABASE_URL: 'off' }, '--seconds', '2', '--quiet');
     expect(await demo.exited).toBe(0);

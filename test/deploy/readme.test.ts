@@ -78,9 +78,9 @@ describe('the README of the chart', () => {
 
   it('pages when the removal brake holds pods, as it promises', () => {
     expect(text).toContain('`smart_router_removals_held` alerts');
-    const [table = ''] = found(/Page on the first five:\n\n(.*?)\n\n/gs);
+    const [table = ''] = found(/Page on the first six:\n\n(.*?)\n\n/gs);
     const expressions = [...table.matchAll(/^\| `([^`]+)`/gm)].map(([, expression = '']) => expression);
-    expect(expressions.slice(0, 5)).toContain('max(smart_router_removals_held) > 0');
+    expect(expressions.slice(0, 6)).toContain('max(smart_router_removals_held) > 0');
   });
 
   it('says what the hook believes, with the numbers of both hooks', () => {

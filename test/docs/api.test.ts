@@ -2,6 +2,8 @@
 import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { undescribed, withApiReference } from '../../scripts/docs-api.mjs';
+import { type ErrorCode, errorCodes } from '../../src/errors.js';
 import { conditions, defaultThresholds } from '../../src/observe/alerts-rules.js';
 import { Samples } from '../../src/observe/alerts-samples.js';
 import { CallWatch } from '../../src/observe/call-alerts.js';
@@ -39,6 +41,21 @@ function run(router: TestRouter, command: string): Promise<Answer> {
   }
   if (body !== undefined) headers['content-type'] ??= 'application/x-www-form-urlencoded';
   return router.ask(path, { method: method || (body ? 'POST' : 'GET'), headers, ...(body ? { body } : {}) });
+}
+
+/** What the page says: that of the error it shows, else success. */
+function isExpectedStatus(status: number, answer: string, kind: string | undefined): boolean {
+  const { code } = kind === 'json' ? (JSON.parse(answer) as { code?: ErrorCode }) : {};
+  return code === undefined ? status >= 200 && status < 300 : status === errorCodes[code];
+}
+
+/** The beginning of a stream that has no end. */
+async function beginningOf(url: string): Promise<{ status: number; text: string }> {
+  const enough = new AbortController();
+  const stream = await fetch(url, { signal: enough.signal });
+  const { value } = (await stream.body?.getReader().read()) ?? {};
+  enough.abort();
+  return { status: stream.status, text: new TextDecoder().decode(value) };
 }
 
 /** What differs from run to run becomes a word for its kind. */
@@ -108,15 +125,37 @@ describe('docs/api.md', () => {
     expect([...headings].sort()).toEqual([...operations, 'GET /api/v1/openapi.json'].sort());
   });
 
+  it('has the fields and errors of this version (`npm run docs` writes them), and says what each is', async () => {
+    const { body } = await router.get('/openapi.json');
+    expect(withApiReference(text, body)).toBe(text);
+    expect(undescribed(body)).toEqual([]);
+  });
+
+  it('names errors under the status that they have', () => {
+    const named = [...text.matchAll(/^Errors: (.*)\.$/gm)].flatMap(([, list = '']) =>
+      list.split('; ').flatMap((part) => {
+        const [status, ...codes] = part.replaceAll(/[`,]/g, '').split(' ');
+        return codes.map((code) => [code, Number(status)] as const);
+      }),
+    );
+    expect(named.length).toBeGreaterThan(50);
+    for (const [code, status] of named) expect(errorCodes[code as ErrorCode], code).toBe(status);
+  });
+
   it('has answers that a router gives, for every example in order', async () => {
     expect(examples.length).toBeGreaterThan(30);
     for (const { command, kind, answer = '' } of examples) {
-      // A stream has no end.
-      if (command.startsWith('curl -N ')) continue;
+      if (command.startsWith('curl -N ')) {
+        const address = words(command).find((word) => word.startsWith('$ROUTER')) ?? '';
+        const stream = await beginningOf(address.replace('$ROUTER', router.url));
+        expect(stream.status, command).toBe(200);
+        expect(stream.text, command).toMatch(/^retry: /);
+        continue;
+      }
       // Without any PostgreSQL on this machine.
       if (!postgres && /\/(records|status)\b/.test(command)) continue;
       const got = await run(router, command);
-      expect(got.status, command).toBeLessThan(500);
+      expect(isExpectedStatus(got.status, answer, kind), `${command} answered ${got.status}`).toBe(true);
       if (kind === 'json') {
         expect(settled(got.body), command).toEqual(settled(JSON.parse(answer)));
         expect(Object.keys(got.body.loops?.[0] ?? {})).toEqual(
@@ -143,7 +182,7 @@ describe('docs/api.md', () => {
 
   it('names every alert of the router that is not in the guide to records, and no other', () => {
     const watch = new CallWatch(new Map());
-    watch.look({ isStoreUp: true, noPods: 0, leader: null, loops: [] }, 0);
+    watch.look({ isStoreUp: true, noPods: 0, shed: 0, leader: null, loops: [] }, 0);
     const removals = conditions(new Samples(), defaultThresholds, 0).filter(({ name }) =>
       /^pool\./.test(name),
     );

@@ -76,16 +76,18 @@ describe('the embedded Valkey serves', () => {
 
   it('answers without waiting for a timer', async () => {
     await redis.ping();
-    const started = performance.now();
-    for (let i = 0; i < 50; i++) await redis.set('key', i);
-    // 50 answers at the package's 100 ms each would take five seconds.
-    expect(performance.now() - started).toBeLessThan(1_000);
+    // 50 answers at the package's 100 ms each would take five seconds, every time.
+    const fastestMs = await fastestOf(5, async () => {
+      for (let i = 0; i < 50; i++) await redis.set('key', i);
+    });
+    expect(fastestMs).toBeLessThan(2_500);
   });
 
   it('answers at once on a connection that is new', async () => {
-    const started = performance.now();
-    for (let i = 0; i < 10; i++) await client(server.port).ping();
-    expect(performance.now() - started).toBeLessThan(900);
+    const fastestMs = await fastestOf(5, async () => {
+      for (let i = 0; i < 10; i++) await client(server.port).ping();
+    });
+    expect(fastestMs).toBeLessThan(900);
   });
 
   it('keys that expire while nobody asks', async () => {
@@ -306,3 +308,14 @@ describe('starting and stopping', () => {
     expect(stdout + stderr).toBe('');
   });
 });
+
+/** A busy machine can make it slow, never fast: one quick time of several tells that nothing waits for a timer. */
+async function fastestOf(times: number, work: () => Promise<void>): Promise<number> {
+  let fastestMs = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < times; i++) {
+    const startMs = performance.now();
+    await work();
+    fastestMs = Math.min(fastestMs, performance.now() - startMs);
+  }
+  return fastestMs;
+}

@@ -1,5 +1,5 @@
 /** What is wrong now, asked over HTTP: each condition, from any replica, the worst first. */
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import type { ToldAlert } from '../../src/observe/history-rows.js';
 import { describeEngines } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
@@ -62,6 +62,32 @@ describeEngines('alerts', (engine) => {
     expect(await alerts(router)).toEqual([]);
   });
 
+  it('say how many calls all replicas refused, whichever is asked', async () => {
+    const both = [await start(), await start({ POD_NAME: 'other' }), await start({ POD_NAME: 'idle' })];
+    const [router, other, idle] = both as [TestRouter, TestRouter, TestRouter];
+    for (let i = 1; i <= 5; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
+    await other.post('/allocate', { call_sid: 'CA6' });
+    const summaries = () =>
+      Promise.all(both.map(async (one) => (await alerts(one)).map((told) => told.summary)));
+    const all = (words: string) => both.map(() => [words]);
+    await looked(other);
+    expect(await summaries()).toEqual(
+      all('1 call got no pod in the last 5 minutes: nothing in its chain was free'),
+    );
+    for (let i = 7; i <= 8; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
+    await looked(router);
+    expect(await summaries()).toEqual(
+      all('3 calls got no pod in the last 5 minutes: nothing in their chain was free'),
+    );
+    // What is sent to receivers has the same number, and comes from those who refused alone.
+    await looked(other);
+    const sent = [router, other, idle].map(({ context }) =>
+      context.history.conditions().find(({ name }) => name === 'calls.no_pods'),
+    );
+    expect(sent.map((one) => one?.holds(false))).toEqual([true, true, false]);
+    expect(sent.slice(0, 2).map((one) => one?.details.calls)).toEqual([3, 3]);
+  });
+
   it('tell that the store does not answer, while it does not', async () => {
     const router = await start();
     await engine.pause();
@@ -118,8 +144,11 @@ describeEngines('alerts', (engine) => {
 
   it('tell that a loop keeps crashing, and that nothing is swept; the worst first', async () => {
     const router = await start({ CLEANUP_INTERVAL: '200ms' });
-    await engine.redis.del('voice:pod:calls:gold-1');
-    await engine.redis.set('voice:pod:calls:gold-1', 'not a set of calls');
+    // What only the sweep does, as long as there are pods.
+    await engine.redis.call('ACL', 'SETUSER', 'default', '-zrangebyscore');
+    onTestFinished(async () => {
+      await engine.redis.call('ACL', 'SETUSER', 'default', '+zrangebyscore');
+    });
     await looked(router);
     const crashes = () => router.context.leadership.loops.find(({ name }) => name === 'sweep')?.crashes ?? 0;
     await until(async () => {
@@ -140,7 +169,7 @@ describeEngines('alerts', (engine) => {
         summary: expect.stringContaining(': sweep;'),
       }),
     ]);
-    await engine.redis.del('voice:pod:calls:gold-1');
+    await engine.redis.call('ACL', 'SETUSER', 'default', '+zrangebyscore');
     await until(async () => {
       clock.skip(31_000);
       await looked(router);

@@ -88,6 +88,7 @@ describeEngines('the audit log', (engine) => {
     const cookie = (right.headers['set-cookie']?.[0] ?? '').split(';')[0] ?? '';
     const own = { cookie, 'x-console': '1', 'content-type': 'application/json' };
     const change = await send('PUT', '/tiers', { gold: 3 }, own)(router);
+    for (const path of ['/drain', '/undrain']) await send('POST', path, { pod_name: 'gold-1' }, own)(router);
     const out = await router.ask('/session', { method: 'DELETE', headers: { cookie } });
     await audited(router, out.headers['x-request-id']);
     const actor = expect.stringMatching(/^console:[0-9a-f]{8}@127\.0\.0\.1$/);
@@ -106,6 +107,8 @@ describeEngines('the audit log', (engine) => {
         actor,
         request_id: change.headers['x-request-id'],
       }),
+      expect.objectContaining({ action: 'pod.drain', outcome: 'done', actor }),
+      expect.objectContaining({ action: 'pod.undrain', outcome: 'done', actor }),
       expect.objectContaining({ action: 'session.sign_out', outcome: 'done', actor }),
     ]);
     expect(
@@ -116,8 +119,10 @@ describeEngines('the audit log', (engine) => {
       ).size,
     ).toBe(1);
     const events = await engine.redis.xrevrange('voice:events', '+', '-');
-    const told = events.map(([, fields]) => fields).find((fields) => fields.includes('tiers_changed'));
-    expect(told).toEqual(expect.arrayContaining(['by', lines(router)[2]?.actor]));
+    for (const type of ['tiers_changed', 'pod_draining', 'pod_undrained']) {
+      const told = events.map(([, fields]) => fields).find((fields) => fields.includes(type));
+      expect(told).toEqual(expect.arrayContaining(['by', lines(router)[2]?.actor]));
+    }
   });
 
   it('has those who were kept out', async () => {

@@ -37,7 +37,7 @@ describeEngines('events', (engine) => {
     await router.post('/drain', { pod_name: 'gold-1' });
     const { events, before, kept_since } = await find();
     expect(events.slice(0, 2)).toEqual([
-      expect.objectContaining({ type: 'pod_draining', pod: 'gold-1', calls: expect.any(String) }),
+      expect.objectContaining({ type: 'pod_draining', pod: 'gold-1', by: 'anonymous@127.0.0.1' }),
       expect.objectContaining({ type: 'call_allocated', call: 'CA1', merchant: 'acme', pool: 'pool:gold' }),
     ]);
     const ids = (await engine.redis.xrange('voice:events', '-', '+')).map(([id]) => id);
@@ -210,8 +210,29 @@ describeEngines('the timeline of a call', (engine) => {
     await start();
     for (let i = 1; i <= 6; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
     expect((await timeline('CA6')).events).toEqual([
-      expect.objectContaining({ type: 'no_pods', chain: 'pool:gold pool:basic' }),
+      expect.objectContaining({
+        type: 'no_pods',
+        chain: 'pool:gold pool:basic',
+        saw: 'pool:gold 2 pods 2 calls 0 blocked; pool:basic 1 pods 3 calls 0 blocked',
+      }),
     ]);
+  });
+
+  it('names the operator who ended it, not its agent', async () => {
+    const [admin, agent] = ['admin-key-0123456789', 'api-key-0123456789'].map((key) => ({
+      authorization: `Bearer ${key}`,
+    }));
+    await start({
+      SMART_ROUTER_ADMIN_KEY: 'admin-key-0123456789',
+      SMART_ROUTER_API_KEY: 'api-key-0123456789',
+    });
+    for (const sid of ['CA1', 'CA2']) await router.post('/allocate', { call_sid: sid }, agent);
+    await router.post('/release', { call_sid: 'CA1' }, admin);
+    await router.post('/release', { call_sid: 'CA2' }, agent);
+    const end = async (sid: string) => (await router.get(`/calls/${sid}/timeline`, admin)).body.events.at(-1);
+    expect(await end('CA1')).toMatchObject({ type: 'call_released', by: 'admin@127.0.0.1' });
+    expect(await end('CA2')).toMatchObject({ type: 'call_released' });
+    expect(await end('CA2')).not.toHaveProperty('by');
   });
 
   it('says so when its beginning is no longer kept', async () => {

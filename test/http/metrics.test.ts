@@ -27,6 +27,7 @@ const ours = {
   smart_router_pool_unmet_demand_total: ['tier'],
   smart_router_pool_capacity_calls: ['tier'],
   smart_router_pool_active_calls: ['tier'],
+  smart_router_pool_stranded_pods: ['tier'],
   smart_router_removals_held: [],
   smart_router_invariant_violations: [],
   smart_router_calls_lost_total: ['reason'],
@@ -164,7 +165,7 @@ describeEngines('metrics', (engine) => {
       const [first, second] = [stateOf(await scrape()), stateOf(await scrape(other))];
       expect(first).toEqual(second);
       expect(first).toContain('smart_router_active_calls 3');
-      expect(first.length).toBe(2 + 4 * 2);
+      expect(first.length).toBe(2 + 5 * 2);
     } finally {
       await other.stop();
     }

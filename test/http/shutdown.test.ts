@@ -1,5 +1,6 @@
 /** A clean stop: what is in flight is finished, who waits is told, nobody new comes in, and it does not hang. */
 import { afterEach, expect, it, vi } from 'vitest';
+import type { App } from '../../src/http/context.js';
 import { describeEngines } from '../support/engines.js';
 import { rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -7,6 +8,7 @@ import { listen } from '../support/sse.js';
 import { until } from '../support/until.js';
 
 const env = { REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '20s', SHUTDOWN_TIMEOUT: '8s' };
+const largeBytes = 24_000_000;
 
 describeEngines('a clean stop', (engine) => {
   let router: TestRouter;
@@ -14,6 +16,12 @@ describeEngines('a clean stop', (engine) => {
     await engine.resume();
     await router.stop();
   });
+  const untilRefused = () =>
+    until(async () => {
+      const refused = await rawConnection(router.port).catch((error: NodeJS.ErrnoException) => error.code);
+      if (typeof refused === 'object') refused.socket.destroy();
+      return refused === 'ECONNREFUSED';
+    }, 'new connections are refused');
 
   it('finishes an allocate that is in flight, on a connection that would be kept alive', async () => {
     router = await startTestRouter(engine.url, env);
@@ -22,11 +30,7 @@ describeEngines('a clean stop', (engine) => {
     const answer = router.post('/allocate', { call_sid: 'CA1' }, { connection: 'keep-alive' });
     await until(() => allocate.mock.calls.length === 1, 'the allocate is in flight');
     const stopped = router.stop();
-    await until(async () => {
-      const refused = await rawConnection(router.port).catch((error: NodeJS.ErrnoException) => error.code);
-      if (typeof refused === 'object') refused.socket.destroy();
-      return refused === 'ECONNREFUSED';
-    }, 'new connections are refused');
+    await untilRefused();
     await engine.resume();
     const { status, headers } = await answer;
     expect([status, headers.connection]).toEqual([200, 'close']);
@@ -70,6 +74,51 @@ describeEngines('a clean stop', (engine) => {
     await router.stop();
     await closed;
     expect(performance.now() - start).toBeLessThan(6000);
+  });
+
+  /** A router that has begun to answer with more than the buffers on the way to a caller hold, who does not read it. */
+  async function answering(begin: 'before the stop' | 'in the stop') {
+    let isAsked = false;
+    const extend = async (app: App) => {
+      app.get('/large', { config: { access: 'public' } }, async () => {
+        isAsked = true;
+        const { stopping } = router.context;
+        if (begin === 'in the stop')
+          await new Promise((resolve) => stopping.addEventListener('abort', resolve, { once: true }));
+        return 'x'.repeat(largeBytes);
+      });
+    };
+    router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '1h' }, { extend });
+    const caller = await rawConnection(router.port);
+    caller.socket.pause();
+    caller.socket.write('GET /large HTTP/1.1\r\nhost: router\r\n\r\n');
+    await until(() => isAsked, 'it has come to the request');
+    // A round trip on another connection: what could be written by then is written.
+    await router.get('/health');
+    return caller;
+  }
+
+  it.each(['before the stop', 'in the stop'] as const)(
+    'lets a caller read on who reads an answer that was begun %s',
+    async (begin) => {
+      const { socket, text, closed } = await answering(begin);
+      const stopped = router.stop();
+      await untilRefused();
+      socket.resume();
+      await closed;
+      expect(text().split('\r\n\r\n')[1]).toHaveLength(largeBytes);
+      await stopped;
+      expect(router.logText()).not.toContain('cut off');
+    },
+  );
+
+  it('does not wait for SHUTDOWN_TIMEOUT when only an answer is left that nobody reads', async () => {
+    const { socket, closed } = await answering('in the stop');
+    await router.stop();
+    socket.resume();
+    await closed;
+    expect(router.logText()).toContain('neither sent a whole request nor taken their answer');
+    expect(router.logText()).not.toContain('cut off');
   });
 
   it('cuts off after SHUTDOWN_TIMEOUT what does not end by itself', async () => {

@@ -16,6 +16,7 @@ const loop = (crashes: number, last_round_at: string | null): LoopState => ({
 const look = (more: Partial<Parameters<CallWatch['look']>[0]> = {}) => ({
   isStoreUp: true,
   noPods: 0,
+  shed: 0,
   leader: 'a',
   loops: [loop(0, null)],
   ...more,
@@ -39,6 +40,39 @@ it('three crashes within ten minutes are told, two are not, nor those of a term 
   watch.look(look({ loops: [] }), 13 * minute);
   watch.look(look({ loops: [loop(5, null)] }), 13 * minute);
   expect(holding(watch, 13 * minute)).toEqual([]);
+});
+
+it('calls that were refused for overload are told for five minutes, and counted', () => {
+  const watch = new CallWatch(new Map());
+  const told = () => watch.conditions(minute).find(({ name }) => name === 'calls.overloaded');
+  watch.look(look(), 0);
+  expect(holding(watch, 0)).toEqual([]);
+  watch.look(look({ shed: 1 }), minute);
+  expect(holding(watch, minute)).toEqual(['calls.overloaded']);
+  expect(told()?.summary).toMatch(/^1 call was refused/);
+  watch.look(look({ shed: 2 }), minute);
+  expect(told()).toMatchObject({ details: { calls: 3 }, severity: 'page' });
+  expect(told()?.summary).toMatch(/^3 calls were refused/);
+  watch.look(look(), 7 * minute);
+  expect(holding(watch, 7 * minute)).toEqual([]);
+});
+
+it('the number of refused calls is that of all replicas; whether it is told, and until when, is by our own', () => {
+  const watch = new CallWatch(new Map());
+  const told = (name: string) => watch.conditions(minute).find((one) => one.name === name);
+  watch.look(look({ everywhere: { noPods: 5, shed: 6 } }), minute);
+  expect([holding(watch, minute), watch.hasRefused(minute)]).toEqual([[], false]);
+  watch.look(look({ noPods: 1, shed: 2, everywhere: { noPods: 5, shed: 6 } }), minute);
+  expect(holding(watch, minute)).toEqual(['calls.no_pods', 'calls.overloaded']);
+  expect(told('calls.no_pods')).toMatchObject({ details: { calls: 5 }, scope: 'local' });
+  expect(told('calls.overloaded')).toMatchObject({ details: { calls: 6 }, scope: 'local' });
+  // The others could not be read: at least ours are known.
+  watch.look(look(), minute);
+  expect(told('calls.no_pods')?.summary).toBe(
+    '1 call got no pod in the last 5 minutes: nothing in its chain was free',
+  );
+  expect(told('calls.overloaded')?.details).toEqual({ calls: 2 });
+  expect([watch.hasRefused(minute), watch.hasRefused(7 * minute)]).toEqual([true, false]);
 });
 
 it('what the last audit found is told until an audit finds nothing, and not by a replica that does not audit', () => {
@@ -107,7 +141,7 @@ it('every condition has a page in the runbook', () => {
   const watch = new CallWatch(new Map());
   watch.look(look(), 0);
   const pages = watch.conditions(0).map(({ runbook }) => runbook.split('#') as [string, string]);
-  expect(pages).toHaveLength(7);
+  expect(pages).toHaveLength(8);
   for (const [file, anchor] of pages) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
     expect(

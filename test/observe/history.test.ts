@@ -161,6 +161,7 @@ describe('a row', () => {
       errors: 4,
       recovered: 5,
       lost: 6,
+      shed: 7,
       latency: new Map([
         [0.001, 3],
         [Number.POSITIVE_INFINITY, 1],
@@ -170,6 +171,17 @@ describe('a row', () => {
     const flat = toFields(given);
     const fields = new Map(flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? '']] : [])));
     expect(parseRow(`${t0 + 7}-0`, fields)).toEqual(given);
+  });
+
+  it('of a router from before `shed` is understood, and the other way round', () => {
+    const given = row(t0 + 7);
+    const flat = toFields(given);
+    const fields = new Map(flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? '']] : [])));
+    fields.set('counts', '1,2,3,4,5,6');
+    expect(parseRow('5-0', fields)?.counts).toMatchObject({ allocated: 1, lost: 6, shed: 0 });
+    // What comes last is what an older one does not read.
+    fields.set('counts', '1,2,3,4,5,6,7,8');
+    expect(parseRow('5-0', fields)?.counts).toMatchObject({ allocated: 1, lost: 6, shed: 7 });
   });
 
   it.each([
@@ -213,6 +225,8 @@ describe('counts', () => {
     metrics.releases.inc({ pool: 'pool:gold', status: 'draining' });
     metrics.releases.inc({ pool: '', status: 'not_found' });
     metrics.releases.inc({ pool: '', status: 'error' });
+    metrics.requestsShed.inc({ kind: 'call' }, 6);
+    metrics.requestsShed.inc({ kind: 'other' }, 9);
     metrics.zombiesRecovered.inc(4);
     metrics.callsLost.inc({ reason: 'removed' }, 2);
     metrics.allocateDuration.observe({ status: 'success' }, 0.002);
@@ -224,7 +238,15 @@ describe('counts', () => {
     observer.recovered?.('pages', 'timed_out', 'requeued', 2);
     observer.recovered?.('pages', 'timed_out', 'held', 7);
     const before = await readCounts(metrics.registry);
-    expect(before).toMatchObject({ allocated: 5, released: 2, noPods: 1, errors: 2, recovered: 4, lost: 2 });
+    expect(before).toMatchObject({
+      allocated: 5,
+      released: 2,
+      noPods: 1,
+      errors: 2,
+      shed: 6,
+      recovered: 4,
+      lost: 2,
+    });
     expect([...before.latency].filter(([, count]) => count > 0)).toEqual([
       [0.0025, 1],
       [Number.POSITIVE_INFINITY, 1],

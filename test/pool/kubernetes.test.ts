@@ -414,21 +414,22 @@ describeEngines('pods of a cluster', (engine) => {
   it('a cluster that was restored from a backup is followed again, by list and by watch', async () => {
     create('a', 'b');
     for (let i = 0; i < 50; i += 1) cluster.pods.patch('a', { metadata: { labels: { turn: String(i) } } });
-    const { sync, log } = await lead();
+    const { log } = await lead({ reconcileIntervalMs: 100 });
     await watching();
     const { port } = cluster;
     await cluster.stop();
     cluster = await k8s.cluster({ port, clock: { ...systemClock, now: store.nowMs } });
     create('b', 'c');
-    await sync();
+    // Until three lists have said so, it may be an API server that lags.
     await untilKnown('b', 'c');
-    expect(log.some(({ msg }) => msg.includes('went backwards'))).toBe(true);
-    const listed = lists();
+    expect(log.filter(({ msg }) => msg.includes('left aside')).length).toBeGreaterThanOrEqual(2);
+    expect(log.filter(({ msg }) => msg.includes('went backwards'))).toHaveLength(1);
+    const fromNow = ({ path }: { path: string }) =>
+      Number(new URLSearchParams(path.split('?')[1]).get('resourceVersion')) <= cluster.resourceVersion;
+    await until(() => cluster.requests.list({ verb: 'watch' }).some(fromNow), 'it is watched from there');
     create('d');
-    await untilKnown('b', 'c', 'd');
     cluster.pods.remove('c');
     await untilKnown('b', 'd');
-    expect(lists()).toBe(listed);
   });
 
   it('five hundred pods at once', async () => {

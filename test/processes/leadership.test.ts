@@ -1,17 +1,14 @@
 /**
  * Three router processes, a simulated API server, a real Redis: who leads, when leaders die, stop, freeze or are cut
- * off. Spec 3 and invariant 9. Calls are served by the others all the while.
+ * off. Spec 3 and invariant 9. Calls are served by the others all the while. How soon is a matter of the simulation, where
+ * the time is not the machine's.
  */
 import { expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
-import { electionTimes, type Fleet, openFleet } from '../support/fleet.js';
+import { type Fleet, openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';
 import { allocate, pause, type RouterProcess, release, until, untilServing } from '../support/processes.js';
 
-const { durationMs, renewDeadlineMs, retryPeriodMs } = electionTimes;
-/** Two busy cores and a scaled-down clock: what is promised, and a second for the machine. */
-const machineMs = 1000;
-const retryMs = 1.2 * retryPeriodMs;
 const podNames = Array.from({ length: 6 }, (_, i) => `agent-${i}`);
 
 describeOneEngine('leadership among three routers', (engine) => {
@@ -56,16 +53,14 @@ describeOneEngine('leadership among three routers', (engine) => {
     routers.filter((router) => router !== one);
   const epoch = async () => Number(await engine.redis.get('voice:leader:epoch'));
 
-  it('a killed leader is replaced within the lease duration and one retry, and calls go on', async () => {
+  it('a killed leader is replaced, and calls go on', async () => {
     const [fleet, routers] = await three();
     const first = await fleet.leader(routers);
     const rest = others(routers, first);
     const before = await epoch();
     const calls = traffic(rest);
     await first.signal('SIGKILL');
-    const killedMs = performance.now();
     await fleet.leader(rest);
-    expect(performance.now() - killedMs).toBeLessThan(durationMs + retryMs + machineMs);
     await until('the new leader writes with an epoch of its own', async () => (await epoch()) > before);
     await calls.stop();
     // It does the work: a pod that appears now is taken into use.
@@ -74,16 +69,16 @@ describeOneEngine('leadership among three routers', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('a leader that stops cleanly is replaced within two retries', async () => {
-    const [fleet, routers] = await three();
+  it('a leader that stops cleanly is replaced at once: nobody waits for its lease to end', async () => {
+    const [fleet, routers] = await three({
+      LEADER_ELECTION_DURATION: '1h',
+      LEADER_ELECTION_RENEW_DEADLINE: '30m',
+    });
     const first = await fleet.leader(routers);
     const rest = others(routers, first);
     const calls = traffic(rest);
     expect(await first.stop()).toBe(0);
-    const stoppedMs = performance.now();
     await fleet.leader(rest);
-    expect(performance.now() - stoppedMs).toBeLessThan(2 * retryMs + machineMs);
-    expect(2 * retryMs + machineMs).toBeLessThan(durationMs);
     await calls.stop();
   });
 
@@ -122,7 +117,6 @@ describeOneEngine('leadership among three routers', (engine) => {
     const calls = traffic(rest);
     const name = String((await cut.get('/api/v1/status')).body.leader);
     fleet.cluster.faults.isolate(name, 'hang');
-    const cutMs = performance.now();
     // Down before anybody else may lead: there is never a second one.
     await until('it no longer leads', async () => {
       if (!cut.running) return true;
@@ -132,7 +126,6 @@ describeOneEngine('leadership among three routers', (engine) => {
       if (others.some((answer) => answer.body.is_leader)) expect(body.is_leader).not.toBe(true);
       return status === 200 && body.is_leader === false;
     });
-    expect(performance.now() - cutMs).toBeLessThan(renewDeadlineMs + machineMs);
     await fleet.leader(rest);
     await until('its process has ended', () => !cut.running);
     expect(cut.output).toContain('lost leadership');
@@ -161,9 +154,7 @@ describeOneEngine('leadership among three routers', (engine) => {
     const rest = others(routers, first);
     const calls = traffic(rest);
     await first.signal('SIGKILL');
-    const killedMs = performance.now();
     const second = await fleet.leader(rest);
-    expect(performance.now() - killedMs).toBeLessThan(durationMs + retryMs + machineMs);
     await calls.stop();
     await second.signal('SIGSTOP');
     const [last] = others(rest, second);

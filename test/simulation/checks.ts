@@ -1,5 +1,8 @@
 /** What must be true: of the keys at any moment, and of everything once the world has healed. */
+import { createHash } from 'node:crypto';
+import { scripts } from '../../src/calls/store/scripts.generated.js';
 import { dumpScript, type Keyspace, keyspaceOf, violations } from '../support/invariants.js';
+import type { Reply } from './protocol.js';
 import { prefix } from './router.js';
 import type { World } from './world.js';
 
@@ -7,7 +10,27 @@ import type { World } from './world.js';
 export function checkKeys(world: World): void {
   const { store, history } = world;
   if (!store.isUp) return;
-  for (const problem of violations(keysOf(world), { prefix })) history.violated(problem);
+  for (const problem of violations(keysOf(world), { prefix, maxLowered: world.operators.changesTiers }))
+    history.violated(problem);
+}
+
+const shaOf = (text: string) => createHash('sha1').update(text).digest('hex');
+/** Those that only a leader may run: their first argument after the time is its epoch. */
+const leadersScripts = new Map(
+  (['register', 'suspend', 'remove', 'sweep'] as const).flatMap((name) => [
+    [scripts[name], name],
+    [shaOf(scripts[name]), name],
+  ]),
+);
+
+/** Invariant 9, at the store itself: whose write was accepted. */
+export function checkWrite(
+  { history }: World,
+  [, script, , , , epoch]: readonly (string | number)[],
+  reply: Reply | undefined,
+): void {
+  const name = leadersScripts.get(String(script));
+  if (name && Array.isArray(reply) && reply[0] === 'ok') history.accepted(name, Number(epoch));
 }
 
 /** One leads, every call that is spoken is known and nothing else, every pod can be had. */
@@ -15,10 +38,11 @@ export function checkHealed(world: World): void {
   const { history, agents, running } = world;
   const leaders = running.filter(({ manager }) => manager.isLeader);
   if (leaders.length !== 1) history.violated(`${leaders.length} lead after everything was healed`);
+  if (world.audits === 0) history.violated('nobody has audited the store');
   checkKeys(world);
   const { keys } = keysOf(world);
   const spoken = new Map(
-    [...agents.values()].flatMap(({ name, serving, reports }) =>
+    [...agents.all.values()].flatMap(({ name, serving, reports }) =>
       [...serving.values()].map((call) => {
         // What nobody reports may have ended for us, with its lease or with the store.
         const mustBeKnown = reports || (!call.isExcused && call.leaseUntilMs > world.store.nowMs);
@@ -35,9 +59,13 @@ export function checkHealed(world: World): void {
     if (mustBeKnown && !known.includes(one)) history.violated(`${one} is spoken and not known`);
   for (const one of known) if (!spoken.has(one)) history.violated(`${one} is known and not spoken: a leak`);
   const free = [...keys].flatMap(([key, { type, items }]) =>
-    key.endsWith(':available') ? (type === 'zset' ? items.filter((_, i) => i % 2 === 0) : items) : [],
+    /:available$|^merchant:.*:pods$/.test(key)
+      ? type === 'zset'
+        ? items.filter((_, i) => i % 2 === 0)
+        : items
+      : [],
   );
-  for (const { name, serving } of agents.values())
+  for (const { name, serving } of agents.all.values())
     if (serving.size === 0 && !free.includes(name)) history.violated(`${name} is free and cannot be had`);
 }
 

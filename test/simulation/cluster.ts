@@ -20,6 +20,11 @@ export interface ApiTrouble {
   /** Chance that an answer comes late, and how late. */
   slow: number;
   slowMs: number;
+  /**
+   * Chance that a list shows what was some changes ago, to somebody who knows of newer ones: one who knows of none cannot
+   * tell, and to those the cluster promises the present.
+   */
+  stale: number;
   isDown: boolean;
   /** Watches stand, and nothing comes through them until it is over. */
   isSilent: boolean;
@@ -29,6 +34,7 @@ export const noApiTrouble: ApiTrouble = {
   loss: 0,
   slow: 0,
   slowMs: 0,
+  stale: 0,
   isDown: false,
   isSilent: false,
 };
@@ -36,12 +42,16 @@ export const noApiTrouble: ApiTrouble = {
 /** How many changes a watch can go back. */
 const keptChanges = 50;
 const requestTimeoutMs = 10_000;
+/** How many changes a stale list may be behind: with six pods, the loss of one and its successor are three. */
+const mostBehind = 8;
 
 export class Cluster {
   #trouble: ApiTrouble = noApiTrouble;
   readonly #pods = new Map<string, ClusterPod>();
   #changes: { version: number; pod: ClusterPod }[] = [];
   #version = 1;
+  /** What lists showed before each of the last changes. */
+  #past: PodList[] = [];
   #lease: HeldRecord | undefined;
   #leaseVersion = 0;
   readonly #watchers = new Set<() => void>();
@@ -61,13 +71,18 @@ export class Cluster {
     return [...this.#pods.values()];
   }
 
+  get version(): string {
+    return String(this.#version);
+  }
+
   pod(name: string): ClusterPod | undefined {
     return this.#pods.get(name);
   }
 
-  put(pod: Omit<ClusterPod, 'version' | 'mustReport'>): void {
+  put(pod: Omit<ClusterPod, 'version'>): void {
+    this.#past = [...this.#past, this.#list()].slice(-mostBehind);
     this.#version += 1;
-    const whole: ClusterPod = { ...pod, mustReport: false, version: String(this.#version) };
+    const whole: ClusterPod = { ...pod, version: String(this.#version) };
     if (whole.state === 'gone') this.#pods.delete(whole.name);
     else this.#pods.set(whole.name, whole);
     this.#changes.push({ version: this.#version, pod: whole });
@@ -89,17 +104,34 @@ export class Cluster {
   }
   #cuts = 0;
 
+  /** By an operator, who wants another leader at once. */
   deleteLease(): void {
     this.#lease = undefined;
+  }
+
+  /** A new leader knows nothing of what it was told in an earlier term. */
+  beginTerm({ name }: Process): void {
+    this.#told.delete(name);
+  }
+  /** The newest version that each process was told of since it leads. */
+  readonly #told = new Map<string, number>();
+
+  #tell({ name }: Process, version: number): void {
+    this.#told.set(name, Math.max(version, this.#told.get(name) ?? 0));
   }
 
   source(process: Process, dice: Dice): PodSource {
     const ask = <T>(act: () => T) => this.#ask(process, dice, requestTimeoutMs, act);
     return {
       name: 'simulated',
-      list: async (): Promise<PodList> => {
-        const { pods, version } = await ask(() => ({ pods: this.pods, version: String(this.#version) }));
-        return { pods, version };
+      list: async () => {
+        const list = await ask(() => {
+          const isStale = dice.next() < this.trouble.stale && this.#past.length > 0;
+          const past = isStale ? dice.pick(this.#past) : undefined;
+          return past && Number(past.version) < (this.#told.get(process.name) ?? 0) ? past : this.#list();
+        });
+        this.#tell(process, Number(list.version));
+        return list;
       },
       read: (name) => ask(() => this.#pods.get(name)),
       watch: (version, signal) => this.#watch(process, dice, version, signal),
@@ -119,6 +151,10 @@ export class Cluster {
           return this.#lease;
         }),
     };
+  }
+
+  #list(): PodList {
+    return { pods: this.pods, version: this.version };
   }
 
   async #ask<T>(process: Process, dice: Dice, timeoutMs: number, act: () => T): Promise<T> {
@@ -183,6 +219,7 @@ export class Cluster {
       for (const change of this.#changes.filter((one) => one.version > at)) {
         await process.clock.sleep(1 + dice.next() * 5, signal);
         at = change.version;
+        this.#tell(process, at);
         yield { version: String(at), pod: change.pod };
       }
       if (at < this.#version && this.#changes.every((one) => one.version <= at)) at = this.#version;

@@ -22,6 +22,8 @@ export interface KnownCall {
   isOver: boolean;
   /** The store may have forgotten it. */
   isExcused: boolean;
+  /** The store may have forgotten it, and its pod must not be given to another before it has reported. */
+  isGuarded?: boolean;
 }
 
 /** How long after a router has begun it an undrain may still be done: its patience, and what a clock may be behind. */
@@ -32,12 +34,14 @@ export class History {
   readonly #calls = new Map<string, KnownCall>();
   /** Those that are not over: a long run has few at a time, and many in all. */
   readonly #live = new Set<KnownCall>();
-  readonly #drained = new Map<string, number>();
+  /** Since when, and until when by the store's clock. */
+  readonly #drained = new Map<string, { atMs: number; untilMs: number }>();
   readonly #undrainedAtMs = new Map<string, number>();
   /** When each pod last said which calls it has, by the store's clock. */
   readonly #reportedAtMs = new Map<string, number>();
   readonly #trace: string[] = [];
   #highestFence = 0;
+  #highestEpoch = 0;
   #lossAtMs = Number.NEGATIVE_INFINITY;
   allocated = 0;
   refused = 0;
@@ -117,8 +121,8 @@ export class History {
         this.violated(
           `${pod} (${pool}, at most ${limit}) was given to ${sid} beside ${others.map((call) => call.sid).join(', ')}`,
         );
-      const drainedAtMs = this.#drained.get(`${pod} ${uid}`);
-      if (drainedAtMs !== undefined && before.atMs > drainedAtMs)
+      const drained = this.#drained.get(`${pod} ${uid}`);
+      if (drained && before.atMs > drained.atMs && this.storeNowMs() < drained.untilMs)
         this.violated(`${pod} was given to ${sid} although its drain had been answered`);
     }
     // Asked for before the store lost writes: this may be one of those.
@@ -142,6 +146,15 @@ export class History {
     return call;
   }
 
+  /** A leader's write that the store has done: from here on it does none of an older leader. */
+  accepted(write: string, epoch: number): void {
+    if (epoch < this.#highestEpoch)
+      this.violated(
+        `9: the ${write} of an older leader was accepted: epoch ${epoch} after ${this.#highestEpoch}`,
+      );
+    this.#highestEpoch = Math.max(epoch, this.#highestEpoch);
+  }
+
   over(call: KnownCall | undefined, why: string): void {
     if (!call || call.isOver) return;
     call.isOver = true;
@@ -149,9 +162,16 @@ export class History {
     this.note(`over ${call.sid} on ${call.pod}: ${why}`);
   }
 
-  renewed(sid: string, sentStoreMs: number, ttlMs: number): void {
+  renewed(sid: string, leaseUntilMs: number): void {
     const call = this.#calls.get(sid);
-    if (call && !call.isOver) call.leaseUntilMs = Math.max(call.leaseUntilMs, sentStoreMs + ttlMs);
+    if (call && !call.isOver) call.leaseUntilMs = Math.max(call.leaseUntilMs, leaseUntilMs);
+  }
+
+  /** The answer to its renewal, or to the report of its pod, was that this pod does not have such a call. */
+  unknown(call: KnownCall | undefined): void {
+    if (!call || call.isOver || call.isExcused || call.isGuarded || call.leaseUntilMs <= this.storeNowMs())
+      return;
+    this.violated(`5: ${call.sid} on ${call.pod} was promised until ${call.leaseUntilMs}, then not known`);
   }
 
   /** What a report leaves out ends a grace later, unless a later one names it; newer calls are not judged by it. */
@@ -164,19 +184,21 @@ export class History {
 
   /** The store was asked at this moment, and has it: from here on it may not forget it. */
   known(call: KnownCall | undefined, askedAtMs: number): void {
-    if (call && askedAtMs > this.#lossAtMs) call.isExcused = false;
+    if (!call || askedAtMs <= this.#lossAtMs) return;
+    call.isExcused = false;
+    call.isGuarded = false;
   }
 
   #omit(call: KnownCall, atMs: number): void {
     call.leaseUntilMs = Math.min(call.leaseUntilMs, atMs + this.graceMs);
   }
 
-  drained(pod: string, uid: string, sentAtMs = this.nowMs()): void {
+  drained(pod: string, uid: string, sentAtMs = this.nowMs(), untilMs = Number.POSITIVE_INFINITY): void {
     this.note(`drained ${pod}`);
     // The store may have lost it, and an undrain that is still on its way may come after it.
     if (sentAtMs <= this.#lossAtMs) return;
     if (this.nowMs() < (this.#undrainedAtMs.get(pod) ?? Number.NEGATIVE_INFINITY) + undrainLateMs) return;
-    this.#drained.set(`${pod} ${uid}`, this.nowMs());
+    this.#drained.set(`${pod} ${uid}`, { atMs: this.nowMs(), untilMs });
   }
 
   undrained(pod: string): void {
@@ -184,11 +206,18 @@ export class History {
     for (const key of [...this.#drained.keys()]) if (key.startsWith(`${pod} `)) this.#drained.delete(key);
   }
 
-  /** The store has lost writes it had acknowledged; by a clock that is behind, fences begin again from there. */
-  excuse(isClockBehind = false): void {
-    for (const call of this.#calls.values()) call.isExcused = true;
+  /**
+   * The store has lost writes it had acknowledged. Where its clock is behind the last fence, fences begin again from
+   * there. Calls that are `guarded` are safe all the same: their pod is given to nobody before it has reported.
+   */
+  excuse(isGuarded: (call: KnownCall) => boolean = () => false): void {
+    for (const call of this.#calls.values()) {
+      if (isGuarded(call)) call.isGuarded = true;
+      else call.isExcused = true;
+    }
     this.#drained.clear();
     this.#lossAtMs = this.nowMs();
-    if (isClockBehind) this.#highestFence = 0;
+    this.#highestEpoch = 0;
+    if (this.storeNowMs() < this.#highestFence / 1000) this.#highestFence = 0;
   }
 }

@@ -1,5 +1,6 @@
 /** One router as `main.ts` builds it, without its HTTP server: the same parts on simulated ground. */
 import { pino } from 'pino';
+import { Auditor } from '../../src/calls/audit/auditor.js';
 import { adoptStore } from '../../src/calls/import.js';
 import { CallRouter } from '../../src/calls/router.js';
 import { Settings } from '../../src/calls/settings.js';
@@ -7,16 +8,19 @@ import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore } from '../../src/calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../../src/calls/store/store.js';
 import { parseTierConfig } from '../../src/calls/tiers.js';
+import type { PodSource } from '../../src/cluster/pods.js';
 import type { Dice } from '../../src/demo/dice.js';
 import { Election } from '../../src/leadership/election.js';
 import { Metrics } from '../../src/observe/metrics.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import { SupervisedLoop } from '../../src/supervised-loop.js';
 import type { Cluster } from './cluster.js';
+import { tierVariants } from './configuration.js';
 import type { Store, StoreLink } from './store.js';
 import type { Process } from './time.js';
 
 export const prefix = 'voice:';
+/** But for NO_SHOW_TIMEOUT, which each world has its own. */
 export const times: LeaseTimes = {
   leaseTtlMs: 120_000,
   callInfoTtlMs: 600_000,
@@ -26,38 +30,57 @@ export const times: LeaseTimes = {
 };
 export const cleanupIntervalMs = 30_000;
 export const reconcileIntervalMs = 60_000;
+export const leaderDurationMs = 15_000;
+const auditIntervalMs = 30_000;
 const commandTimeoutMs = 1000;
 const requestTimeoutMs = 2000;
-const log = pino({ level: 'silent' });
 
-const parsed = parseTierConfig({
-  tiers: {
-    gold: { type: 'exclusive', target: 3 },
-    basic: { type: 'shared', target: 2, max_concurrent: 3 },
-  },
-  default_chain: ['gold', 'basic'],
-});
+const parsed = parseTierConfig(tierVariants[0]);
 if (!parsed.config) throw new Error('the tiers of the simulation are wrong');
-export const tiers = parsed.config;
+const tiers = parsed.config;
+
+/** The parts whose methods may be replaced before anything is built on them. */
+export type Rewire = (parts: { connection: StoreConnection; source: PodSource; cluster: Cluster }) => void;
+
+export interface RouterOptions {
+  store: Store;
+  cluster: Cluster;
+  times: LeaseTimes;
+  dice: Dice;
+  rewire: Rewire | undefined;
+  onLeader(isLeader: boolean): void;
+  /** What an audit of this router, as leader, has found. */
+  onAudited(violations: readonly string[]): void;
+}
 
 export class SimulatedRouter {
   readonly calls: CallRouter;
   readonly manager: PoolManager;
   readonly link: StoreLink;
+  readonly settings: Settings;
+  readonly #times: LeaseTimes;
   readonly #connection: StoreConnection;
-  readonly #settings: Settings;
   readonly #refresh: SupervisedLoop;
+  readonly #stopping = new AbortController();
+  /** What the leader's audit writes into the log: the metric is only their number. */
+  readonly #log = pino(
+    { level: 'error', base: null, timestamp: false },
+    {
+      write: (line: string) => {
+        const { msg } = JSON.parse(line) as { msg: string };
+        if (msg.startsWith('an invariant is violated: ')) this.#contradictions.push(msg.slice(26));
+      },
+    },
+  );
+  #contradictions: string[] = [];
   #isPrepared = false;
 
   constructor(
     readonly process: Process,
-    {
-      store,
-      cluster,
-      dice,
-      onLeader,
-    }: { store: Store; cluster: Cluster; dice: Dice; onLeader(isLeader: boolean): void },
+    { store, cluster, times, dice, rewire, onLeader, onAudited }: RouterOptions,
   ) {
+    this.#times = times;
+    const log = this.#log;
     const { clock } = process;
     this.link = store.link(process, dice);
     const metrics = new Metrics({ processMetrics: false });
@@ -72,32 +95,42 @@ export class SimulatedRouter {
       },
     });
     const connection = this.#connection;
+    const source = cluster.source(process, dice);
+    rewire?.({ connection, source, cluster });
     const calls = new CallStore(connection, times);
     const pools = new PoolStore(connection, times.reportGraceMs);
-    this.#settings = new Settings({ connection, log, initial: tiers, initialGiven: true });
+    this.settings = new Settings({ connection, log, initial: tiers, initialGiven: true });
     this.manager = new PoolManager({
       identity: process.name,
-      source: cluster.source(process, dice),
-      settings: this.#settings,
+      source,
+      settings: this.settings,
       store: calls,
       pools,
       clock,
       log,
       reconcileIntervalMs,
       cleanupIntervalMs,
-      onLeader,
+      audit: { auditor: new Auditor(connection, this.#stopping.signal), intervalMs: auditIntervalMs },
+      onLeader: (isLeader) => {
+        if (isLeader) cluster.beginTerm(process);
+        onLeader(isLeader);
+      },
+      onAudited: (count) => {
+        const found = this.#contradictions.splice(0);
+        onAudited(found.length === Math.min(count, 10) ? found : [`${count} violations`, ...found]);
+      },
       leadership: (events) =>
         new Election({
           ...events,
           lock: cluster.lock(process, dice),
-          durationMs: 15_000,
+          durationMs: leaderDurationMs,
           renewDeadlineMs: 10_000,
           retryPeriodMs: 2000,
         }),
     });
     this.calls = new CallRouter({
       store: calls,
-      settings: this.#settings,
+      settings: this.settings,
       metrics,
       clock,
       patienceMs: 0.9 * Math.min(requestTimeoutMs, commandTimeoutMs),
@@ -110,7 +143,7 @@ export class SimulatedRouter {
       log,
       runAtStart: false,
       runOnce: async () => {
-        await this.#settings.refresh();
+        await this.settings.refresh();
         return {};
       },
     });
@@ -119,8 +152,8 @@ export class SimulatedRouter {
   async start(): Promise<void> {
     for (;;) {
       try {
-        await adoptStore({ connection: this.#connection, times, log, tiers });
-        await this.#settings.start();
+        await adoptStore({ connection: this.#connection, times: this.#times, log: this.#log, tiers });
+        await this.settings.start();
         break;
       } catch {
         await this.process.clock.sleep(1000);
@@ -133,6 +166,7 @@ export class SimulatedRouter {
 
   /** A clean stop. */
   async stop(): Promise<void> {
+    this.#stopping.abort();
     await Promise.all([this.manager.stop(), this.#refresh.stop()]);
     this.#connection.close();
     this.process.kill();

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { Dice } from '../../src/demo/dice.js';
 import { checkHealed, checkKeys } from './checks.js';
 import { type Fault, plan, schedule } from './faults.js';
-import { cleanupIntervalMs, reconcileIntervalMs, times } from './router.js';
+import { cleanupIntervalMs, type Rewire, reconcileIntervalMs, times } from './router.js';
 import { World } from './world.js';
 
 const faultyMs = 5 * 60_000;
@@ -25,6 +25,7 @@ export interface Outcome {
   failed: number;
   virtualMs: number;
   commands: number;
+  audits: number;
   events: number;
   trace: readonly string[];
   digest: string;
@@ -34,8 +35,9 @@ export interface SimulationOptions {
   /** Instead of those that the seed gives. */
   faults?: readonly Fault[];
   faultCount?: number;
-  /** Before it begins: a broken variant. */
+  /** Before it begins: a broken variant, of the world or of every router in it. */
   sabotage?: (world: World) => void;
+  rewire?: Rewire;
 }
 
 export function faultsOf(seed: number, count = 25): Fault[] {
@@ -43,7 +45,7 @@ export function faultsOf(seed: number, count = 25): Fault[] {
 }
 
 export async function simulate(seed: number, options: SimulationOptions = {}): Promise<Outcome> {
-  const world = await World.start({ seed });
+  const world = await World.start({ seed, ...(options.rewire ? { rewire: options.rewire } : {}) });
   options.sabotage?.(world);
   const startMs = world.time.nowMs;
   let begun = 0;
@@ -54,7 +56,7 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
   const run = async (untilMs: number) => {
     while (world.time.nowMs < untilMs && !isOver()) {
       await world.time.runUntil(Math.min(untilMs, world.time.nowMs + checkEveryMs));
-      checkKeys(world);
+      if (world.isLookedAt) checkKeys(world);
     }
   };
   await run(startMs + faultyMs + restMs);
@@ -74,6 +76,7 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
     failed,
     virtualMs: world.time.nowMs - startMs,
     commands: world.store.commands,
+    audits: world.audits,
     events: world.time.events,
     trace,
     digest: createHash('sha256').update(trace.join('\n')).digest('hex'),

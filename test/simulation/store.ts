@@ -37,8 +37,10 @@ export class Store {
   readonly #time: VirtualTime;
   readonly #links = new Set<StoreLink>();
   #admin: VirtualConnection;
-  /** Added to its clock: a failover to another machine. */
+  /** Added to its clock: a failover to another machine, or somebody has set it. */
   skewMs = 0;
+  /** How far its clock was set back, in all. */
+  setBackMs = 0;
   isUp = true;
   isPaused = false;
   commands = 0;
@@ -138,8 +140,14 @@ export class Store {
   failOver(then: Snapshot, skewMs: number): void {
     for (const link of this.#links) link.reset();
     this.#valkey.restore(then);
-    this.skewMs = skewMs;
+    this.setClock(skewMs - this.skewMs);
     this.#admin = this.#valkey.connect();
+  }
+
+  /** Its clock is set, and nothing else happens to it. */
+  setClock(byMs: number): void {
+    this.skewMs += byMs;
+    if (byMs < 0) this.setBackMs -= byMs;
   }
 
   resetConnections(): void {

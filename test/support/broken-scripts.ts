@@ -64,7 +64,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'allocate ignores the load of exclusive pods',
     script: 'allocate',
-    line: "local busy = call('ZCARD', P .. 'pod:calls:' .. pod) > 0",
+    line: "local busy = redis.pcall('ZCARD', P .. 'pod:calls:' .. pod) ~= 0",
     becomes: 'local busy = false',
   },
   {
@@ -139,6 +139,12 @@ export const brokenScripts: readonly BrokenScript[] = [
     line: 'if epoch < stored then return true end',
     becomes: '',
   },
+  ...(['register', 'remove', 'suspend'] as const).map((script) => ({
+    broken: `${script} obeys an older leader`,
+    script,
+    line: 'if epoch < stored then return true end',
+    becomes: '',
+  })),
   {
     broken: 'report adopts beyond the capacity',
     isSeenInSimulation: true,
@@ -209,6 +215,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   },
   {
     broken: 'a pod that is not ready goes although it has a call',
+    isSeenInSimulation: true,
     script: 'register',
     line: "load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0",
     becomes: "call('EXISTS', P .. 'pod:draining:' .. name) == 0",

@@ -9,12 +9,17 @@
  *
  * While either fails the state keeps what it had and says since when it is stale.
  */
-import { ApiError, ask, patiently, readPages, request, sentenceOf } from '../api';
+import { ApiError, ask, patiently, readPages, request } from '../api';
 import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../shapes';
-import { learnRouterTime } from '../time';
+import { learnRouterTime, routerNow } from '../time';
 import { applyEvent, type Fleet, learnLease } from './apply';
+import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { pauseAfter } from './pauses';
+import type { Repeating } from './repeat';
+import { type KnownRouter, rememberRouters } from './routers';
 import { type Following, followEvents } from './stream';
+import { followStuckRecords, type StuckRecords } from './stuck-records';
+import { type Trouble, troubleOf, worse } from './trouble';
 
 /** What a page can ask to be read. */
 export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts';
@@ -28,7 +33,13 @@ const mostEvents = 5000;
 export interface LiveState extends Fleet {
   status: Status | undefined;
   history: History | undefined;
+  /** Also those that are no longer in the history. */
+  routers: readonly KnownRouter[];
+  /** Since when this page has known of no leader; undefined while there is one. */
+  leaderlessSince: number | undefined;
+  lostPods: readonly LostPod[];
   alerts: Alert[] | undefined;
+  stuck: StuckRecords;
   /** Newest last. */
   events: RouterEvent[];
   /** How many came through the stream, also those no longer in the list. */
@@ -43,8 +54,7 @@ export interface LiveState extends Fleet {
   absent: ReadonlySet<Topic>;
   /** Since when what is shown may be wrong; undefined while all is well. */
   staleSince: number | undefined;
-  /** Why, in one sentence. */
-  trouble: string | undefined;
+  trouble: Trouble | undefined;
   /** Grows with every change of pods or calls. */
   fleetVersion: number;
   eventVersion: number;
@@ -57,7 +67,11 @@ export class Live {
     leaseMs: 0,
     status: undefined,
     history: undefined,
+    routers: [],
+    leaderlessSince: undefined,
+    lostPods: [],
     alerts: undefined,
+    stuck: undefined,
     events: [],
     heard: 0,
     trims: 0,
@@ -75,12 +89,14 @@ export class Live {
   /** Events that arrived since the oldest read under way began. */
   #since: RouterEvent[] = [];
   #stream: Following | undefined;
+  #records: Repeating | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #round = 0;
   #reading: AbortController | undefined;
   #streamFails = false;
   #failedReads = 0;
   #lastTrueAt = 0;
+  #storeAwayAt = 0;
   #frame = false;
 
   start(): void {
@@ -105,6 +121,8 @@ export class Live {
   stop(): void {
     this.#stream?.stop();
     this.#stream = undefined;
+    this.#records?.stop();
+    this.#records = undefined;
     clearTimeout(this.#timer);
     this.#round += 1;
     this.#reading?.abort();
@@ -192,14 +210,13 @@ export class Live {
           const response = await request('/status', { signal: deadline() });
           learnRouterTime(response.headers.get('date'));
           const status = (await response.json()) as Status;
-          return () => {
-            state.status = status;
-          };
+          return () => this.#know(status);
         }
         case 'pods': {
           const pods = await readPages<Pod>('/pods', 'pods', deadline);
           return () => {
             state.pods = new Map(pods.map((pod) => [pod.pod_name, pod]));
+            state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
           };
         }
         case 'calls': {
@@ -212,6 +229,7 @@ export class Live {
           const history = await ask<History>('/history?minutes=60', { signal: deadline() });
           return () => {
             state.history = history;
+            state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
           };
         }
         case 'alerts': {
@@ -229,14 +247,30 @@ export class Live {
     }
   }
 
+  #know(status: Status): void {
+    const { state } = this;
+    state.status = status;
+    state.leaderlessSince = status.leader === null ? (state.leaderlessSince ?? Date.now()) : undefined;
+    if (status.records === null || !this.#stream) return;
+    this.#records ??= followStuckRecords(
+      () => state.status?.records?.database === 'up',
+      (stuck) => {
+        state.stuck = stuck;
+        this.#tell();
+      },
+    );
+  }
+
   #hear(events: RouterEvent[]): void {
     const { state } = this;
     this.#since.push(...events);
     for (const event of events) {
+      state.lostPods = [...state.lostPods, ...lostBy(event, state.pods)];
       applyEvent(state, event);
       if (event.type === 'leader_elected' && state.status && event.leader !== undefined)
-        state.status = { ...state.status, leader: event.leader };
+        this.#know({ ...state.status, leader: event.leader });
     }
+    state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
     // The first read of the past may have had one that the stream brings only now: it is listed once.
     const listed = new Set(state.events.slice(-100).map(({ id }) => id));
     const unlisted = events.filter(({ id }) => !listed.has(id));
@@ -255,14 +289,11 @@ export class Live {
   #judge(error: unknown): void {
     const { state } = this;
     const down = state.status?.status === 'down';
+    const found = troubleOf(error, state.status);
+    if (found?.away === 'store') this.#storeAwayAt = routerNow();
     if (this.#streamFails || this.#failedReads >= readsToBelieve || down) {
       state.staleSince ??= this.#lastTrueAt;
-      state.trouble =
-        error !== undefined
-          ? sentenceOf(error)
-          : down
-            ? (state.status?.store_error ?? 'the store does not answer')
-            : state.trouble;
+      state.trouble = worse(state.trouble, found);
     } else {
       state.staleSince = undefined;
       state.trouble = undefined;

@@ -1,25 +1,12 @@
 /** Live calls; and any call, also one that has ended, by its id: what happened to it from the first to the last moment. */
-import { useMemo, useState } from 'preact/hooks';
-import { useAsked } from '../live/use-asked';
-import { useEvents, useLive, useTopics } from '../live/use-live';
+import { useMemo } from 'preact/hooks';
+import { useLive, useTopics } from '../live/use-live';
 import { addressOf, go, type Route, refine } from '../routes';
-import type { Call, RouterEvent, Timeline } from '../shapes';
-import { durationText } from '../time';
-import {
-  Age,
-  Chain,
-  Chip,
-  Countdown,
-  Empty,
-  Note,
-  Panel,
-  PodLink,
-  PoolChip,
-  Search,
-  Time,
-} from '../ui/parts';
+import type { Call } from '../shapes';
+import { CallPanel } from '../ui/call-panel';
+import { Age, Countdown, Empty, PodLink, PoolChip, Search } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
-import { count, eventName, toneOf } from '../words';
+import { count } from '../words';
 
 export function CallsPage({ route }: { route: Route }) {
   useTopics('calls');
@@ -63,7 +50,7 @@ export function CallsPage({ route }: { route: Route }) {
     },
     {
       head: 'Pool',
-      width: 'minmax(84px, 0.8fr)',
+      width: 'minmax(78px, 0.8fr)',
       sort: (call) => call.source_pool,
       cell: (call) => <PoolChip pool={call.source_pool} />,
     },
@@ -76,6 +63,7 @@ export function CallsPage({ route }: { route: Route }) {
     {
       head: 'Running for',
       width: '88px',
+      spare: 1,
       sort: (call) => -Date.parse(call.allocated_at),
       cell: (call) => <Age since={call.allocated_at} />,
     },
@@ -113,6 +101,12 @@ export function CallsPage({ route }: { route: Route }) {
           keyOf={(call) => call.call_sid}
           selected={route.item}
           sortedBy={4}
+          below={(call) => (
+            <>
+              <PoolChip pool={call.source_pool} />
+              {call.merchant_id && ` for ${call.merchant_id}`} · running for <Age since={call.allocated_at} />
+            </>
+          )}
           empty={
             !isKnown ? (
               <Empty icon="calls" title="Reading calls…" />
@@ -132,137 +126,5 @@ export function CallsPage({ route }: { route: Route }) {
         )}
       </div>
     </div>
-  );
-}
-
-function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
-  const asked = useAsked<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 0);
-  const call = useLive((state) => state.calls.get(sid));
-  const { value, again } = asked;
-  useEvents((events) => {
-    if (events.some((event) => event.call === sid)) again();
-  });
-  const [first, last] = [value?.events[0], value?.events.at(-1)];
-  const ended = value !== undefined && !value.live && !call;
-  const shown = call ?? value?.live ?? undefined;
-  return (
-    <Panel label={`Call ${sid}`} title={<span class="mono">{sid}</span>} onClose={onClose}>
-      {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
-      {asked.isAbsent && <Note>This router keeps no timelines; only live calls can be shown.</Note>}
-      <div class="row">
-        {shown && (
-          <Chip tone="good" icon="calls">
-            Live
-          </Chip>
-        )}
-        {ended &&
-          (last?.type === 'no_pods' ? (
-            <Chip tone="bad" icon="warning">
-              Got no pod
-            </Chip>
-          ) : (
-            <Chip>Ended</Chip>
-          ))}
-        {ended && first && last && last !== first && (
-          <span class="soft small">
-            after {durationText((Date.parse(last.at) - Date.parse(first.at)) / 1000)}
-          </span>
-        )}
-      </div>
-      {shown && <CallFacts call={shown} />}
-      {value && (
-        <section class="stack">
-          <h3>Timeline</h3>
-          {!value.is_complete && (
-            <p class="soft small">Its beginning is no longer kept: this is what the router still has.</p>
-          )}
-          <ol class="line">
-            {value.events.map((event) => (
-              <TimelineStep key={event.id} event={event} />
-            ))}
-            {shown?.renewed_at && (
-              <li>
-                <b>Renewed</b>{' '}
-                <span class="soft small">
-                  last at <Time at={shown.renewed_at} />
-                </span>
-              </li>
-            )}
-          </ol>
-        </section>
-      )}
-    </Panel>
-  );
-}
-
-function CallFacts({ call }: { call: Call }) {
-  return (
-    <dl class="pairs">
-      <dt>Pod</dt>
-      <dd>
-        <PodLink name={call.pod_name} />
-      </dd>
-      <dt>Pool</dt>
-      <dd>
-        <PoolChip pool={call.source_pool} />
-      </dd>
-      <dt>Merchant</dt>
-      <dd>{call.merchant_id || '–'}</dd>
-      {call.provider && (
-        <>
-          <dt>Provider</dt>
-          <dd>
-            {call.provider}, flow {call.flow}, {call.template}
-          </dd>
-        </>
-      )}
-      <dt>Since</dt>
-      <dd>
-        <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
-      </dd>
-      <dt>Lease</dt>
-      <dd>
-        ends in <Countdown until={call.lease_expires_at} />
-      </dd>
-      <dt>Fence</dt>
-      <dd class="mono">{call.fence}</dd>
-    </dl>
-  );
-}
-
-function TimelineStep({ event }: { event: RouterEvent }) {
-  const { pod, pool, merchant, reason, chain } = event;
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <li data-tone={toneOf(event.type)}>
-      <b>{eventName(event.type)}</b>{' '}
-      <span class="soft small">
-        <Time at={event.at} />
-      </span>
-      <div class="small">
-        {pod && (
-          <>
-            <PodLink name={pod} /> {pool && <PoolChip pool={pool} />}
-          </>
-        )}
-        {merchant && <span class="soft"> for {merchant}</span>}
-        {reason && (
-          <div>
-            {reason}
-            {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
-          </div>
-        )}
-        {chain !== undefined && (
-          <div>
-            Tried <Chain chain={chain.split(' ').filter(Boolean)} />: none had a pod that was free
-          </div>
-        )}
-        {!pod && !reason && chain === undefined && (
-          <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
-            {isOpen ? JSON.stringify(event) : 'Details'}
-          </button>
-        )}
-      </div>
-    </li>
   );
 }

@@ -5,7 +5,6 @@ import { eventTypes } from '../event-types';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
 import type { EventPage, RouterEvent } from '../shapes';
-import { useNarrow } from '../theme';
 import { EventText, EventType } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { Empty, Note, Search, Time } from '../ui/parts';
@@ -13,23 +12,14 @@ import { type Column, Table } from '../ui/table';
 import { count, eventName } from '../words';
 
 const columns: Column<RouterEvent>[] = [
-  { head: 'Time', width: '130px', narrow: '70px', cell: (event) => <Time at={event.at} /> },
-  { head: 'What', width: '180px', cell: (event) => <EventType type={event.type} /> },
-  { head: 'About', width: 'minmax(200px, 1fr)', cell: (event) => <EventText event={event} /> },
+  { head: 'Time', width: '122px', narrow: '76px', cell: (event) => <Time at={event.at} /> },
   {
-    head: 'Event',
-    width: '0',
+    head: 'What',
+    width: '164px',
     narrow: 'minmax(0, 1fr)',
-    narrowOnly: true,
-    cell: (event) => (
-      <>
-        <EventType type={event.type} />
-        <div class="cut small">
-          <EventText event={event} />
-        </div>
-      </>
-    ),
+    cell: (event) => <EventType type={event.type} />,
   },
+  { head: 'About', width: 'minmax(280px, 1fr)', cell: (event) => <EventText event={event} /> },
 ];
 
 const pageSize = 200;
@@ -50,7 +40,6 @@ export function EventsPage({ route }: { route: Route }) {
   const { q = '', type = '' } = Object.fromEntries(route.query);
   const [paused, setPaused] = useState<typeof now>();
   const shown = paused ?? now;
-  const isNarrow = useNarrow();
   const past = usePast(q, type, shown);
   const refineTo = (change: Record<string, string>) =>
     refine(addressOf('events', undefined, { q, type, ...change }));
@@ -114,19 +103,11 @@ export function EventsPage({ route }: { route: Route }) {
       {past.trouble && <Note tone="bad">{past.trouble}</Note>}
       <Table
         label="Events"
-        columns={
-          isNarrow ? columns.filter(({ narrow }) => narrow) : columns.filter(({ narrowOnly }) => !narrowOnly)
-        }
-        rowHeight={isNarrow ? 60 : 44}
+        columns={columns}
         rows={rows}
         keyOf={(event) => event.id}
-        empty={
-          <Empty icon="events" title={q || type ? 'No event matches' : 'Nothing has happened yet'}>
-            {q || type
-              ? 'Other words or all kinds may find it.'
-              : 'Events appear here the moment they happen.'}
-          </Empty>
-        }
+        below={(event) => <EventText event={event} />}
+        empty={<NoEvents q={q.trim()} type={type} />}
       />
       {past.before !== null && (
         <div class="row">
@@ -137,6 +118,27 @@ export function EventsPage({ route }: { route: Route }) {
         </div>
       )}
     </div>
+  );
+}
+
+/** Says what else could be tried: only what has been narrowed can be widened. */
+function NoEvents({ q, type }: { q: string; type: string }) {
+  if (q === '' && type === '')
+    return (
+      <Empty icon="events" title="Nothing has happened yet">
+        Events appear here the moment they happen.
+      </Empty>
+    );
+  return (
+    <Empty icon="events" title="No event matches">
+      {type === ''
+        ? 'Other words may find it.'
+        : q === ''
+          ? 'None of this kind is kept. All kinds show what is.'
+          : 'Other words or all kinds may find it.'}{' '}
+      Records that were brought back are no events: they are on the page{' '}
+      <a href={addressOf('recovery', undefined, { kind: 'record' })}>Recovery</a>.
+    </Empty>
   );
 }
 

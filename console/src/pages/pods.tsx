@@ -77,7 +77,7 @@ export function PodsPage({ route }: { route: Route }) {
   const columns: Column<Pod>[] = [
     {
       head: 'Pod',
-      width: 'minmax(110px, 1.6fr)',
+      width: 'minmax(104px, 1.6fr)',
       narrow: 'minmax(0, 1.3fr)',
       sort: (pod) => pod.pod_name,
       cell: (pod) => (
@@ -88,7 +88,7 @@ export function PodsPage({ route }: { route: Route }) {
     },
     {
       head: 'Pool',
-      width: 'minmax(84px, 1fr)',
+      width: 'minmax(78px, 1fr)',
       sort: (pod) => pod.tier,
       cell: (pod) => <PoolChip pool={pod.tier} />,
     },
@@ -101,7 +101,7 @@ export function PodsPage({ route }: { route: Route }) {
     },
     {
       head: 'Calls',
-      width: '60px',
+      width: '50px',
       narrow: '38px',
       numeric: true,
       sort: (pod) => pod.leases.length,
@@ -109,18 +109,20 @@ export function PodsPage({ route }: { route: Route }) {
     },
     {
       head: 'Lease ends in',
-      width: 'minmax(92px, 0.8fr)',
+      width: 'minmax(84px, 0.8fr)',
+      spare: 2,
       sort: (pod) => nextLease(pod) ?? '9',
       cell: (pod) =>
         pod.leases.length === 0 ? <span class="soft">–</span> : <Countdown until={nextLease(pod)} />,
     },
     {
       head: 'Age',
-      width: 'minmax(80px, 0.6fr)',
+      width: 'minmax(72px, 0.6fr)',
+      spare: 1,
       sort: (pod) => pod.started_at ?? '9',
       cell: (pod) => (pod.started_at === null ? <span class="soft">–</span> : <Age since={pod.started_at} />),
     },
-    { head: 'Action', width: '92px', narrow: '78px', cell: (pod) => <DrainButton pod={pod} /> },
+    { head: 'Action', width: '80px', narrow: '78px', cell: (pod) => <DrainButton pod={pod} /> },
   ];
 
   return (
@@ -168,6 +170,23 @@ export function PodsPage({ route }: { route: Route }) {
           keyOf={(pod) => pod.pod_name}
           selected={route.item}
           sortedBy={0}
+          below={(pod) => (
+            <>
+              <PoolChip pool={pod.tier} />
+              {pod.leases.length > 0 && (
+                <>
+                  {' '}
+                  · lease <Countdown lead="ends in " until={nextLease(pod)} />
+                </>
+              )}
+              {pod.started_at !== null && (
+                <>
+                  {' '}
+                  · up for <Age since={pod.started_at} />
+                </>
+              )}
+            </>
+          )}
           empty={
             !isKnown ? (
               <Empty icon="pods" title="Reading pods…" />
@@ -206,6 +225,12 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
             <PoolChip pool={pod.tier} />
             <DrainButton pod={pod} />
           </div>
+          {pod.blocked_by === 'unreadable' && (
+            <Note tone="warn">
+              A key of it in the store is of a wrong type, so it gets no call. The leader’s log names the key;
+              docs/operations.md says what to do with it.
+            </Note>
+          )}
           <dl class="pairs">
             {pod.draining_until && (
               <>
@@ -224,7 +249,7 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
               <div class="row" key={lease.call_sid}>
                 <CallLink sid={lease.call_sid} />
                 <span class="soft small">
-                  lease ends in <Countdown until={lease.lease_expires_at} />
+                  lease <Countdown lead="ends in " until={lease.lease_expires_at} />
                 </span>
               </div>
             ))}

@@ -23,6 +23,8 @@ export function RecordsPage({ route }: { route: Route }) {
   const chosen = route.query.get('workflow') ?? found.current ?? workflows?.[0]?.name;
   const choose = (workflow: string) => refine(addressOf('records', undefined, { workflow }));
   const [handling, setHandling] = useState<Handling>();
+  // The list of what is stuck is read anew with each: what was brought back must not be offered again.
+  const [handledTimes, setHandledTimes] = useState(0);
 
   if (workflows?.length === 0) {
     return (
@@ -56,14 +58,17 @@ export function RecordsPage({ route }: { route: Route }) {
           />
         ))}
       </div>
-      {chosen !== undefined && <Stuck key={chosen} workflow={chosen} onHandle={setHandling} />}
+      {chosen !== undefined && (
+        <Stuck key={`${chosen} ${handledTimes}`} workflow={chosen} onHandle={setHandling} />
+      )}
       {handling && (
         <HandleDialog
           handling={handling}
-          onClose={() => {
-            setHandling(undefined);
+          onHandled={() => {
+            setHandledTimes(handledTimes + 1);
             asked.again();
           }}
+          onClose={() => setHandling(undefined)}
         />
       )}
     </div>
@@ -222,28 +227,29 @@ function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: 
     },
     {
       head: 'Record',
-      width: 'minmax(90px, 0.8fr)',
-      narrow: 'minmax(0, 0.8fr)',
+      width: 'minmax(80px, 0.8fr)',
+      narrow: 'minmax(0, 1fr)',
       sort: ({ id }) => id,
       cell: ({ id }) => <span class="mono">{id}</span>,
     },
     {
       head: 'Stuck for',
-      width: '110px',
+      width: '92px',
       narrow: '92px',
       sort: ({ stuck_seconds }) => stuck_seconds ?? 0,
       cell: ({ stuck_seconds }) => (stuck_seconds === null ? '–' : durationText(stuck_seconds)),
     },
     {
       head: 'Why',
-      width: '120px',
-      narrow: '88px',
+      width: '100px',
+      narrow: '92px',
       sort: ({ reason }) => reason,
       cell: ({ reason }) => spaced(reason),
     },
     {
       head: 'Worker',
       width: 'minmax(100px, 1fr)',
+      spare: 2,
       sort: ({ worker }) => worker ?? '',
       cell: ({ worker }) => <span class="mono">{worker ?? '–'}</span>,
     },
@@ -255,11 +261,12 @@ function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: 
     {
       head: 'Resets',
       width: '60px',
+      spare: 1,
       numeric: true,
       sort: ({ resets }) => resets,
       cell: ({ resets }) => resets,
     },
-    { head: 'Will be', width: '140px', cell: ({ outcome }) => outcomeWords[outcome] ?? spaced(outcome) },
+    { head: 'Will be', width: '120px', cell: ({ outcome }) => outcomeWords[outcome] ?? spaced(outcome) },
   ];
   return (
     <section class="stack" aria-labelledby="stuck">
@@ -292,6 +299,15 @@ function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: 
           columns={columns}
           rows={records}
           keyOf={({ id }) => id}
+          below={({ outcome, worker, trace }) =>
+            [
+              `will be ${outcomeWords[outcome] ?? spaced(outcome)}`,
+              worker && `worker ${worker}`,
+              trace && `last note: ${trace}`,
+            ]
+              .filter(Boolean)
+              .join(' · ')
+          }
           empty={
             asked.value ? (
               <Empty icon="check" title="Nothing is stuck">

@@ -1,10 +1,10 @@
 /** What lost its owner and what was done about it: calls, pods and records in one list. */
-import { useMemo } from 'preact/hooks';
+import { useMemo, useRef } from 'preact/hooks';
 import { useAsked } from '../live/use-asked';
 import { useEvents, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
-import type { Recoveries, RecoveryItem } from '../shapes';
-import { durationText } from '../time';
+import type { EventPage, Recoveries, RecoveryItem } from '../shapes';
+import { durationText, routerNow } from '../time';
 import { CallLink, Chip, Choices, Empty, Note, PodLink, PoolChip, Time } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
 import { count, figure, plural, spaced, type Tone } from '../words';
@@ -19,17 +19,28 @@ const kinds = { call: 'Call', pod: 'Pod', record: 'Record' } as const;
 const toneOfOutcome = (outcome: string): Tone =>
   /lost|failed/.test(outcome) ? 'bad' : /held|removed/.test(outcome) ? 'warn' : 'good';
 
+const placeOf = ({ kind, place }: RecoveryItem) =>
+  place === '' ? '–' : kind === 'record' ? place : <PoolChip pool={place} />;
+
+/** A record was stuck all that time; of a call or pod only its age is known. */
+function reasonOf({ kind, reason, age_seconds: age }: RecoveryItem): string {
+  const why = spaced(reason);
+  if (age === null) return why;
+  const long = durationText(age);
+  return kind === 'record' ? `${why}, stuck ${long}` : `${why}, after ${long}`;
+}
+
 const columns: Column<RecoveryItem>[] = [
   {
     head: 'When',
-    width: '130px',
+    width: '118px',
     narrow: '76px',
     sort: (item) => item.at,
     cell: (item) => <Time at={item.at} />,
   },
   {
     head: 'What',
-    width: 'minmax(150px, 1.3fr)',
+    width: 'minmax(100px, 1fr)',
     narrow: 'minmax(0, 1fr)',
     sort: (item) => item.id,
     cell: ({ kind, id }) => (
@@ -47,31 +58,53 @@ const columns: Column<RecoveryItem>[] = [
   },
   {
     head: 'Where',
-    width: 'minmax(100px, 0.8fr)',
+    width: 'minmax(104px, 0.6fr)',
+    spare: 1,
     sort: (item) => item.place,
-    cell: ({ kind, place }) => (place === '' ? '–' : kind === 'record' ? place : <PoolChip pool={place} />),
+    cell: placeOf,
   },
   {
     head: 'Why',
-    width: 'minmax(150px, 1.6fr)',
-    sort: (item) => item.reason,
-    cell: ({ reason, detail }) => <span title={detail ?? undefined}>{spaced(reason)}</span>,
-  },
-  {
-    head: 'Age',
-    width: '96px',
-    sort: (item) => -(item.age_seconds ?? -1),
-    cell: ({ age_seconds }) =>
-      age_seconds === null ? <span class="soft">–</span> : durationText(age_seconds),
+    width: 'minmax(200px, 2fr)',
+    // By reason, and of the same reason by how long.
+    sort: ({ reason, age_seconds }) => `${reason} ${age_seconds ?? 0}`,
+    cell: (item) => (
+      <span title={[reasonOf(item), item.detail].filter(Boolean).join('; ')}>{reasonOf(item)}</span>
+    ),
   },
   {
     head: 'Outcome',
-    width: '120px',
-    narrow: '104px',
+    width: '92px',
+    narrow: '92px',
     sort: (item) => item.outcome,
     cell: ({ outcome }) => <Chip tone={toneOfOutcome(outcome)}>{spaced(outcome)}</Chip>,
   },
 ];
+
+const minuteMs = 60_000;
+
+/**
+ * Since when calls and pods that came back are known, where that is later than what was asked for: an emptied store has
+ * forgotten them, and a young one has never had any. An event from before the period is the proof that none of it is
+ * missing, because the oldest go first.
+ */
+function useKeptOnlySince({ value, minutes }: { value: Recoveries | undefined; minutes: string }) {
+  const sinceMs = value && Date.parse(value.since);
+  // By the minute: the period moves with every read, and need not be asked about each time.
+  const before = sinceMs === undefined ? undefined : Math.floor(sinceMs / minuteMs) * minuteMs;
+  const page = useAsked<EventPage>(
+    before === undefined ? undefined : `/events/search?limit=1&before=${before}-0`,
+  ).value;
+  const known = useRef<{ minutes: string; page: EventPage } | undefined>(undefined);
+  if (page) known.current = { minutes, page };
+  const last = known.current?.minutes === minutes ? known.current.page : undefined;
+  if (!value || !last || last.events.length > 0 || sinceMs === undefined) return undefined;
+  // Rare events are kept for longer than all of them are.
+  const oldest = value.items.findLast(({ kind }) => kind !== 'record')?.at;
+  const kept = last.kept_since ?? new Date(routerNow()).toISOString();
+  const since = oldest !== undefined && oldest < kept ? oldest : kept;
+  return Date.parse(since) > sinceMs ? since : undefined;
+}
 
 export function RecoveryPage({ route }: { route: Route }) {
   useTopics('status');
@@ -87,8 +120,10 @@ export function RecoveryPage({ route }: { route: Route }) {
     () => (value?.items ?? []).filter((item) => kind === '' || item.kind === kind),
     [value, kind],
   );
-  const oldest = rows.reduce<number | null>(
-    (most, { age_seconds: age }) => (age !== null && age > (most ?? -1) ? age : most),
+  const keptOnlySince = useKeptOnlySince({ value, minutes });
+  const stuckLongest = rows.reduce<number | null>(
+    (most, { kind, age_seconds: age }) =>
+      kind === 'record' && age !== null && age > (most ?? -1) ? age : most,
     null,
   );
   if (asked.isAbsent) {
@@ -104,7 +139,11 @@ export function RecoveryPage({ route }: { route: Route }) {
     );
   }
   const records = value?.records?.reduce((sum, line) => sum + line.records, 0) ?? 0;
-  const all = value ? value.calls.recovered + value.calls.lost + value.pods.recovered + records : 0;
+  const live = value ? value.calls.recovered + value.calls.lost + value.pods.recovered : 0;
+  const keptMinutes =
+    keptOnlySince === undefined
+      ? Number(minutes)
+      : Math.max(1, (routerNow() - Date.parse(keptOnlySince)) / minuteMs);
   return (
     <div class="page full">
       <div class="row">
@@ -125,11 +164,7 @@ export function RecoveryPage({ route }: { route: Route }) {
             { value: 'record', text: 'Records' },
           ]}
         />
-        {value && (
-          <span class="soft small">
-            since <Time at={value.since} />
-          </span>
-        )}
+        {value && <Period since={value.since} keptOnlySince={keptOnlySince} hasRecords={records > 0} />}
       </div>
       {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
       {value && (
@@ -142,13 +177,15 @@ export function RecoveryPage({ route }: { route: Route }) {
             <div>
               <dt>Rate</dt>
               <dd>
-                {figure(all / Number(minutes))} <small>a minute</small>
+                {figure(live / keptMinutes + records / Number(minutes))} <small>a minute</small>
               </dd>
             </div>
-            <div>
-              <dt>Oldest in this list</dt>
-              <dd>{oldest === null ? '–' : durationText(oldest)}</dd>
-            </div>
+            {stuckLongest !== null && (
+              <div>
+                <dt>A record had been stuck for up to</dt>
+                <dd>{durationText(stuckLongest)}</dd>
+              </div>
+            )}
           </dl>
           {value.records === null && (
             <Note tone="warn">The database does not answer: records are not counted.</Note>
@@ -172,18 +209,51 @@ export function RecoveryPage({ route }: { route: Route }) {
         columns={columns}
         rows={rows}
         keyOf={(item) => `${item.at} ${item.kind} ${item.id} ${item.outcome}`}
+        below={(item) => (
+          <span title={item.detail ?? undefined}>
+            {placeOf(item)} · {reasonOf(item)}
+          </span>
+        )}
         empty={
           value === undefined ? (
             <Empty icon="recovery" title="Reading…" />
           ) : (
             <Empty icon="check" title="Nothing had to be recovered">
-              No {kind === '' ? 'call, pod or record' : kind} was brought back in the last{' '}
-              {plural(Number(minutes), 'minute')}. What is still stuck is on the pages Calls and Records.
+              No {kind === '' ? 'call, pod or record' : kind} was brought back{' '}
+              {keptOnlySince === undefined || kind === 'record' ? (
+                `in the last ${plural(Number(minutes), 'minute')}`
+              ) : (
+                <>
+                  since <Time at={keptOnlySince} />; what was before is not known
+                </>
+              )}
+              . What is still stuck is on the pages Calls and Records.
             </Empty>
           )
         }
       />
     </div>
+  );
+}
+
+/** The period that is really known: what the store has forgotten must not look as if it had been quiet. */
+function Period(props: { since: string; keptOnlySince: string | undefined; hasRecords: boolean }) {
+  const { since, keptOnlySince, hasRecords } = props;
+  if (keptOnlySince === undefined)
+    return (
+      <span class="soft small">
+        since <Time at={since} />
+      </span>
+    );
+  return (
+    <span class="small tone-warn" title="Nothing older is in the store: it is new, or it was emptied.">
+      {hasRecords ? 'calls and pods ' : ''}kept only since <Time at={keptOnlySince} />
+      {hasRecords && (
+        <>
+          , records since <Time at={since} />
+        </>
+      )}
+    </span>
   );
 }
 

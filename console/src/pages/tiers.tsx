@@ -10,7 +10,7 @@ import { MerchantDialog } from '../ui/merchant-dialog';
 import { Chain, Dialog, Empty, Note, Time, Wide } from '../ui/parts';
 import { tell } from '../ui/telling';
 import { TiersDialog } from '../ui/tiers-dialog';
-import { count, eventName, toneOf } from '../words';
+import { count, eventName, inChainOrder, toneOf } from '../words';
 
 export function TiersPage() {
   useTopics('status');
@@ -31,7 +31,7 @@ export function TiersPage() {
     if (events.some(({ type }) => type === 'tiers_changed' || type === 'merchant_changed')) again();
   });
   const config = tiers.value;
-  const names = Object.keys(config?.tiers ?? {});
+  const names = inChainOrder(Object.keys(config?.tiers ?? {}), config?.default_chain ?? []);
   return (
     <div class="page">
       {tiers.trouble && <Note tone="bad">{tiers.trouble}</Note>}

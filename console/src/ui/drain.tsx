@@ -2,9 +2,12 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { live } from '../live/live';
-import { useLive } from '../live/use-live';
-import type { Pod } from '../shapes';
+import { useAsked } from '../live/use-asked';
+import { useEvents, useLive } from '../live/use-live';
+import type { EventPage, Pod, RouterEvent } from '../shapes';
+import { durationText } from '../time';
 import { plural, stateOf } from '../words';
+import { byText } from './event-line';
 import { Countdown, Dialog, Note, PodLink } from './parts';
 import { say, tell } from './telling';
 
@@ -28,19 +31,51 @@ export function DrainButton({ pod, small = true }: { pod: Pod; small?: boolean }
   );
 }
 
+/** The latest drains, newest first: who began them, and how long they last. Undefined while unknown. */
+function useDrains(isWanted: boolean): readonly RouterEvent[] | undefined {
+  const { value, again } = useAsked<EventPage>(
+    isWanted ? '/events/search?type=pod_draining&limit=50' : undefined,
+    0,
+  );
+  useEvents((events) => {
+    if (events.some(({ type }) => type === 'pod_draining')) again();
+  });
+  return value?.events;
+}
+
+/**
+ * How long a drain lasts here, learned from those there were: the API does not tell `DRAINING_TTL`. Somebody who waits
+ * for a drain makes it longer, never shorter, so the shortest is the one to go by.
+ */
+function usualSeconds(drains: readonly RouterEvent[]): number | undefined {
+  const lengths = drains
+    .map(({ at, until }) => Math.round((Number(until) - Date.parse(at)) / 1000))
+    .filter((seconds) => seconds > 0);
+  return lengths.length > 0 ? Math.min(...lengths) : undefined;
+}
+
+function drainedText(pod: string, calls: number): string {
+  if (calls === 0) return `Pod ${pod} is draining and has no call: it is safe to stop.`;
+  const left =
+    calls === 1 ? 'Its call goes on; when it has ended' : `Its ${calls} calls go on; when they have ended`;
+  return `Pod ${pod} is draining: it gets no new call. ${left}, the pod is safe to stop.`;
+}
+
 function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onClose: () => void }) {
   const [trouble, setTrouble] = useState<string>();
   const [isBusy, setBusy] = useState(false);
+  const earlier = useDrains(!drains);
+  const usual = usualSeconds(earlier ?? []);
   const calls = pod.leases.length;
   const act = async () => {
     setBusy(true);
     try {
       const path = drains ? '/undrain' : '/drain';
-      const { message } = await ask<{ message: string }>(path, {
+      const { message, active_calls } = await ask<{ message: string; active_calls: number }>(path, {
         method: 'POST',
         body: { pod_name: pod.pod_name },
       });
-      tell(message);
+      tell(drains ? message : drainedText(pod.pod_name, active_calls));
       void live.read();
       onClose();
     } catch (error) {
@@ -54,13 +89,24 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
         {drains ? (
           <p>It takes new calls again at once.</p>
         ) : (
-          <p>
-            It gets no new call until the drain ends: by itself after <code>DRAINING_TTL</code>, or when you
-            undrain it.{' '}
-            {calls === 0
-              ? 'It has no call, so nobody is waited for.'
-              : `Its ${calls === 1 ? 'running call goes' : `${calls} running calls go`} on until ${calls === 1 ? 'it ends' : 'they end'}.`}
-          </p>
+          <>
+            <p>
+              It gets no new call until the drain ends:{' '}
+              {usual === undefined ? (
+                <>
+                  by itself after the time in <code>DRAINING_TTL</code> (6 min unless it was set)
+                </>
+              ) : (
+                <>by itself after {durationText(usual)}</>
+              )}
+              , or when you undrain it.
+            </p>
+            <p>
+              {calls === 0
+                ? 'It has no call, so nobody is waited for.'
+                : `Its ${calls === 1 ? 'running call goes' : `${calls} running calls go`} on until ${calls === 1 ? 'it ends' : 'they end'}.`}
+            </p>
+          </>
         )}
         {trouble && <Note tone="bad">{trouble}</Note>}
         <div class="row end">
@@ -82,6 +128,7 @@ export function DrainProgress() {
   const pods = useLive((state) => state.pods);
   const most = useRef(new Map<string, number>());
   const draining = [...pods.values()].filter((pod) => stateOf(pod) === 'draining');
+  const drains = useDrains(draining.length > 0);
   // The map changes in place, the version tells.
   useEffect(() => {
     for (const pod of draining) {
@@ -107,36 +154,51 @@ export function DrainProgress() {
         )}
       </header>
       <ul class="drains">
-        {shown.map((pod) => {
-          const calls = pod.leases.length;
-          const began = Math.max(calls, most.current.get(pod.pod_name) ?? 0);
-          const share = began === 0 ? 1 : (began - calls) / began;
-          return (
-            <li key={pod.pod_name}>
-              <PodLink name={pod.pod_name} />
-              <div
-                class="progress"
-                role="progressbar"
-                aria-label={`${pod.pod_name}: calls ended`}
-                aria-valuemin={0}
-                aria-valuemax={Math.max(1, began)}
-                aria-valuenow={began === 0 ? 1 : began - calls}
-              >
-                <div style={{ width: `${Math.round(share * 100)}%` }} />
-              </div>
-              <span class="small soft">
-                {calls === 0 ? 'drained' : `${plural(calls, 'call')} left`}
-                {pod.draining_until && pod.blocked_by === 'draining' && (
-                  <>
-                    , the drain ends in <Countdown until={pod.draining_until} />
-                  </>
-                )}
-              </span>
-              <DrainButton pod={pod} />
-            </li>
-          );
-        })}
+        {shown.map((pod) => (
+          <DrainLine
+            key={pod.pod_name}
+            pod={pod}
+            began={Math.max(pod.leases.length, most.current.get(pod.pod_name) ?? 0)}
+            by={drains?.find((event) => event.pod === pod.pod_name)?.by}
+          />
+        ))}
       </ul>
     </section>
+  );
+}
+
+function DrainLine({ pod, began, by }: { pod: Pod; began: number; by: string | undefined }) {
+  const calls = pod.leases.length;
+  // One that terminates does not come back by itself.
+  const until = pod.blocked_by === 'draining' ? pod.draining_until : null;
+  return (
+    <li>
+      <PodLink name={pod.pod_name} />
+      <div class="drain-state">
+        {/* Of a single call a bar would say nothing until there is nothing left to say. */}
+        {began > 1 && calls > 0 && (
+          <div
+            class="progress"
+            role="progressbar"
+            aria-label={`${pod.pod_name}: calls ended`}
+            aria-valuemin={0}
+            aria-valuemax={began}
+            aria-valuenow={began - calls}
+          >
+            <div style={{ width: `${Math.round(((began - calls) / began) * 100)}%` }} />
+          </div>
+        )}
+        <span class="small soft">
+          {calls === 0 ? 'Drained, safe to stop' : `${plural(calls, 'call')} left`}
+          {until !== null && (
+            <>
+              ; <Countdown lead="takes calls again in " until={until} />
+            </>
+          )}
+          {by && ` · ${byText(by)}`}
+        </span>
+      </div>
+      <DrainButton pod={pod} />
+    </li>
   );
 }

@@ -1,7 +1,7 @@
 /** One event in words. */
 import type { RouterEvent } from '../shapes';
 import { clockText, durationText } from '../time';
-import { eventName, poolName, toneOf } from '../words';
+import { eventName, plural, poolName, toneOf } from '../words';
 import { CallLink, PodLink } from './parts';
 
 export const EventType = ({ type }: { type: string }) => (
@@ -35,8 +35,8 @@ export function EventText({ event, without }: { event: RouterEvent; without?: 'c
     merchant && (event.type === 'merchant_changed' ? merchant : `for ${merchant}`),
     chain && `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: none was free`,
     reason,
-    ...more.map(([name, value]) => detail(name, value ?? '')),
-    by && `by ${by}`,
+    ...more.map(([name, value]) => detailText(name, value ?? '')),
+    by && byText(by),
   ].filter(Boolean);
   return (
     <>
@@ -47,6 +47,29 @@ export function EventText({ event, without }: { event: RouterEvent; without?: 'c
       {pod && without !== 'pod' && <PodLink name={pod} />} <span class="soft">{details.join(' · ')}</span>
     </>
   );
+}
+
+/** Who did it, as the router's own log of who did what has it. */
+export const byText = (by: string) => (by === 'start' ? 'by a router at its start' : `by ${by}`);
+
+/** How the tiers came to be what they are. */
+const modes: Record<string, string> = {
+  init: 'the first ones, from TIER_CONFIG',
+  apply: 'written into the store by hand',
+  replace: '',
+};
+
+/** `pool:gold 2 pods 2 calls 0 blocked; pool:basic 0 pods` as it is in a sentence. */
+function sawText(saw: string): string {
+  const parts = saw.split('; ').map((part) => {
+    const seen = /^(\S+) (\d+) pods(?: (\d+) calls (\d+) blocked)?$/.exec(part);
+    if (!seen) return part;
+    const [, pool = '', pods, calls, blocked] = seen;
+    if (pods === '0') return `${poolName(pool)} had no pods`;
+    const closed = Number(blocked) > 0 ? `, ${blocked} of them taking no calls` : '';
+    return `${poolName(pool)} had ${plural(Number(pods), 'pod')} with ${plural(Number(calls), 'call')}${closed}`;
+  });
+  return parts.join('; ');
 }
 
 /** The rules of a merchant as a sentence has them; what cannot be read is shown as it is. */
@@ -68,9 +91,11 @@ function rulesText(json: string): string {
   }
 }
 
-function detail(name: string, value: string): string {
+export function detailText(name: string, value: string): string {
   if (name === 'leader' || name === 'outcome') return value;
   if (name === 'config') return rulesText(value);
+  if (name === 'mode') return modes[value] ?? value;
+  if (name === 'saw') return sawText(value);
   if (name === 'until' && /^\d+$/.test(value))
     return `until ${new Date(Number(value)).toLocaleTimeString('en-GB')}`;
   if (name === 'age_seconds') return `after ${durationText(Number(value))}`;

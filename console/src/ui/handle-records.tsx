@@ -17,7 +17,14 @@ export interface Handling {
 const mostIds = 1000;
 const mostShown = 100;
 
-export function HandleDialog({ handling, onClose }: { handling: Handling; onClose: () => void }) {
+interface HandleDialogProps {
+  handling: Handling;
+  /** Records may have changed. */
+  onHandled: () => void;
+  onClose: () => void;
+}
+
+export function HandleDialog({ handling, onHandled, onClose }: HandleDialogProps) {
   const { what, workflow } = handling;
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [failed, setFailed] = useState<FailedRecords['records']>();
@@ -41,6 +48,8 @@ export function HandleDialog({ handling, onClose }: { handling: Handling; onClos
     } catch (error) {
       setTrouble(sentenceOf(error));
     }
+    // Also without an answer: it may have been done.
+    if (!dry_run) onHandled();
     setBusy(false);
   };
   const readFailed = () =>
@@ -147,7 +156,7 @@ function FailedTable({
                     {id}
                   </label>
                 </td>
-                <td>{failed_seconds === null ? '–' : durationText(failed_seconds)}</td>
+                <td class="whole">{failed_seconds === null ? '–' : durationText(failed_seconds)}</td>
                 <td class="long">{error ?? ''}</td>
               </tr>
             ))}
@@ -178,26 +187,31 @@ function summaryOf({ requeued, failed, held, skipped }: Handled): string {
 function DryRunTable({ result }: { result: Handled }) {
   if (result.records.length === 0) return null;
   const shown = result.records.slice(0, mostShown);
+  // One outcome for all is what the sentence above says already.
+  const differ = new Set(result.records.map(({ outcome }) => outcome)).size > 1;
   return (
     <div class="scroll-box" tabIndex={0} role="region" aria-label="What the dry run found">
       <table class="plain-table">
         <thead>
           <tr>
             <th scope="col">Record</th>
-            <th scope="col">Will be</th>
+            {differ && <th scope="col">Will be</th>}
             <th scope="col">Why</th>
             <th scope="col">Stuck for</th>
-            <th scope="col">Last note</th>
           </tr>
         </thead>
         <tbody>
           {shown.map((record) => (
             <tr key={record.id}>
               <td class="mono long">{record.id}</td>
-              <td>{outcomeWords[record.outcome] ?? spaced(record.outcome)}</td>
-              <td>{spaced(record.reason)}</td>
-              <td>{record.stuck_seconds === null ? '–' : durationText(record.stuck_seconds)}</td>
-              <td class="long">{record.trace ?? ''}</td>
+              {differ && <td class="whole">{outcomeWords[record.outcome] ?? spaced(record.outcome)}</td>}
+              <td class="long">
+                <span class="whole">{spaced(record.reason)}</span>
+                {record.trace && <div class="soft small">{record.trace}</div>}
+              </td>
+              <td class="whole">
+                {record.stuck_seconds === null ? '–' : durationText(record.stuck_seconds)}
+              </td>
             </tr>
           ))}
         </tbody>

@@ -1,11 +1,11 @@
 /** The rules of one merchant: where its calls begin, its own pool, or a chain of its own; and what comes of them. */
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
 import type { TierConfig } from '../../../src/calls/tiers.js';
 import { ApiError, ask, sentenceOf } from '../api';
 import { useLive } from '../live/use-live';
 import type { Merchant, Tiers } from '../shapes';
-import { poolName } from '../words';
+import { inChainOrder, poolName } from '../words';
 import { ChainEditor } from './chain-editor';
 import { Chain, Dialog, Note } from './parts';
 import { tell } from './telling';
@@ -37,6 +37,7 @@ function chainFor(
 }
 
 const nameRule = /^[A-Za-z0-9_.-]{1,64}$/;
+const nameWords = 'Only letters from A to Z, digits, dots, dashes and underscores, at most 64 of them.';
 
 export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantDialogProps) {
   const [id, setId] = useState(merchant?.merchant_id ?? '');
@@ -45,8 +46,14 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   const [fallback, setFallback] = useState<readonly string[]>(merchant?.fallback ?? []);
   const [problems, setProblems] = useState<readonly string[]>([]);
   const [isBusy, setBusy] = useState(false);
+  /** What is wrong is said once somebody wants to save, and then at once. */
+  const [isJudged, setJudged] = useState(false);
+  const idField = useRef<HTMLInputElement>(null);
+  const poolField = useRef<HTMLInputElement>(null);
+  const idWrong = !isJudged || nameRule.test(id) ? '' : id === '' ? 'It needs an id.' : nameWords;
+  const poolWrong = !isJudged || pool === '' || nameRule.test(pool) ? '' : nameWords;
   const pools = useLive((state) => state.status?.pools);
-  const tiers = Object.keys(config.tiers);
+  const tiers = inChainOrder(Object.keys(config.tiers), config.default_chain);
   const rules = {
     ...(tier !== '' && { tier }),
     ...(pool !== '' && { pool }),
@@ -56,12 +63,10 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
 
   const save = async (event: Event) => {
     event.preventDefault();
-    const wrong = [
-      !nameRule.test(id) && 'The id has 1 to 64 of A-Z a-z 0-9 _ . -',
-      pool !== '' && !nameRule.test(pool) && 'The name of the pool has 1 to 64 of A-Z a-z 0-9 _ . -',
-    ].filter((text): text is string => text !== false);
-    setProblems(wrong);
-    if (wrong.length > 0) return;
+    setProblems([]);
+    setJudged(true);
+    if (!nameRule.test(id)) return idField.current?.focus();
+    if (pool !== '' && !nameRule.test(pool)) return poolField.current?.focus();
     setBusy(true);
     try {
       const saved = await ask<Merchant>(`/merchants/${encodeURIComponent(id)}`, {
@@ -83,27 +88,35 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
     <Dialog title={merchant ? `Rules of ${merchant.merchant_id}` : 'Add a merchant'} onClose={onClose}>
       <form class="stack" onSubmit={save}>
         {!merchant && (
-          <label class="label" for="merchant-id">
-            Id of the merchant
+          <div class="label">
+            <label for="merchant-id">Id of the merchant</label>
             <input
               id="merchant-id"
+              ref={idField}
               class="field"
               value={id}
               maxLength={64}
+              aria-invalid={idWrong !== ''}
+              aria-describedby={idWrong ? 'merchant-id-wrong' : undefined}
               onInput={(event) => setId(event.currentTarget.value)}
             />
-          </label>
+            <Wrong id="merchant-id-wrong" text={idWrong} />
+          </div>
         )}
-        <label class="label" for="merchant-pool">
-          Its own pool, tried first (empty: none)
+        <div class="label">
+          <label for="merchant-pool">Its own pool, tried first (empty: none)</label>
           <input
             id="merchant-pool"
+            ref={poolField}
             class="field"
             value={pool}
             maxLength={64}
+            aria-invalid={poolWrong !== ''}
+            aria-describedby={poolWrong ? 'merchant-pool-wrong' : undefined}
             onInput={(event) => setPool(event.currentTarget.value)}
           />
-        </label>
+          <Wrong id="merchant-pool-wrong" text={poolWrong} />
+        </div>
         <label class="label" for="merchant-tier">
           Tier where the default chain begins for it
           <select
@@ -149,3 +162,11 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
     </Dialog>
   );
 }
+
+/** What is wrong with a field, right below it; the field has the focus then, and is described by it. */
+const Wrong = ({ id, text }: { id: string; text: string }) =>
+  text === '' ? null : (
+    <span id={id} class="tone-bad">
+      {text}
+    </span>
+  );

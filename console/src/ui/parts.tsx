@@ -26,15 +26,18 @@ export function Age({ since }: { since: string }) {
   );
 }
 
-/** How long a lease still holds; the last ten seconds stand out, in words too. */
-export function Countdown({ until }: { until: string | null }) {
+/**
+ * How long a lease still holds; the last ten seconds stand out, in words too. `lead` is said before it, but not of one
+ * that is overdue.
+ */
+export function Countdown({ until, lead = '' }: { until: string | null; lead?: string }) {
   const now = useSeconds();
-  if (until === null) return <span class="soft">…</span>;
+  if (until === null) return <span class="soft">{lead}…</span>;
   const seconds = (Date.parse(until) - now) / 1000;
   const tone = seconds <= 0 ? 'tone-bad' : seconds < 10 ? 'tone-warn' : '';
   return (
     <time dateTime={until} title={until} class={tone}>
-      {seconds <= 0 ? `overdue ${durationText(-seconds)}` : durationText(seconds)}
+      {seconds <= 0 ? `overdue ${durationText(-seconds)}` : `${lead}${durationText(seconds)}`}
     </time>
   );
 }
@@ -93,7 +96,9 @@ export function PodMark({ pod }: { pod: Pod }) {
   return (
     <span class="mark">
       <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
-      {stateText(pod)}
+      <span class="cut" title={stateText(pod)}>
+        {stateText(pod)}
+      </span>
     </span>
   );
 }

@@ -1,12 +1,16 @@
 /**
  * Every pool as a picture of its pods: one cell each. A cell's shape says the same as its colour: empty is free, filled
- * is busy (as high as its load), striped drains, dashed with a cross takes no calls.
+ * is busy (as high as its load), striped drains, dashed with a cross takes no calls, dotted and empty is not there: up
+ * to the tier's target, or, in a merchant's pool, which has none, what left a moment ago.
  */
 import { memo } from 'preact/compat';
 import { useMemo, useState } from 'preact/hooks';
-import { useLive } from '../live/use-live';
+import type { LostPod } from '../live/lost-pods';
+import { useAsked } from '../live/use-asked';
+import { useEvents, useLive } from '../live/use-live';
 import { addressOf, go } from '../routes';
-import type { Pod, Pool } from '../shapes';
+import type { Pod, Pool, Tier, Tiers } from '../shapes';
+import { clockText } from '../time';
 import {
   collator,
   count,
@@ -23,11 +27,20 @@ import { Countdown, Empty } from './parts';
 
 /** Beyond this a cell is too small to point at, and a bar says it better. */
 const mostCells = 1500;
+/** A target of thousands that were never there is told in words; squares of it would only hide the others. */
+const mostGhosts = 24;
+const targetsEveryMs = 60_000;
 
 interface PoolView {
   name: string;
   pool: Pool;
   pods: Pod[];
+  missing: Missing | undefined;
+}
+
+interface Missing {
+  n: number;
+  text: string;
 }
 
 export function PoolPictures() {
@@ -36,8 +49,13 @@ export function PoolPictures() {
   const pools = useLive((state) => state.status?.pools);
   const isKnown = useLive((state) => state.known.has('pods'));
   const [tip, setTip] = useState<{ pod: string; x: number; y: number }>();
+  const tiers = useTargets();
+  const lost = useLive((state) => state.lostPods);
   // The map changes in place, the version tells.
-  const views = useMemo(() => viewsOf(pods, pools ?? {}), [pods, pools, version]);
+  const views = useMemo(
+    () => viewsOf(pods, pools ?? {}, (name, there) => missingFrom(name, there, tiers, lost)),
+    [pods, pools, version, tiers, lost],
+  );
 
   if (!isKnown) return null;
   if (views.length === 0) {
@@ -90,7 +108,35 @@ export function PoolPictures() {
   );
 }
 
-function viewsOf(pods: ReadonlyMap<string, Pod>, pools: Record<string, Pool>): PoolView[] {
+function useTargets(): Record<string, Tier> | undefined {
+  const asked = useAsked<Tiers>('/tiers', targetsEveryMs);
+  useEvents((events) => {
+    if (events.some(({ type }) => type === 'tiers_changed')) asked.again();
+  });
+  return asked.value?.tiers;
+}
+
+function missingFrom(
+  name: string,
+  there: number,
+  tiers: Record<string, Tier> | undefined,
+  lost: readonly LostPod[],
+): Missing | undefined {
+  const target = tiers?.[name]?.target;
+  if (target !== undefined)
+    return there < target
+      ? { n: target - there, text: `${count(target - there)} missing of ${count(target)}` }
+      : undefined;
+  const left = lost.filter(({ tier }) => tier === name);
+  const first = left[0];
+  return first && { n: left.length, text: `${left.length} gone since ${clockText(first.atMs)}` };
+}
+
+function viewsOf(
+  pods: ReadonlyMap<string, Pod>,
+  pools: Record<string, Pool>,
+  missingOf: (name: string, there: number) => Missing | undefined,
+): PoolView[] {
   const byTier = new Map<string, Pod[]>();
   for (const pod of pods.values()) {
     const others = byTier.get(pod.tier);
@@ -102,11 +148,15 @@ function viewsOf(pods: ReadonlyMap<string, Pod>, pools: Record<string, Pool>): P
   return [...new Set([...Object.keys(pools), ...byTier.keys()])]
     .filter((name) => name !== '')
     .sort((a, b) => rank(a) - rank(b) || collator.compare(a, b))
-    .map((name) => ({
-      name,
-      pool: pools[name] ?? none,
-      pods: (byTier.get(name) ?? []).sort((a, b) => collator.compare(a.pod_name, b.pod_name)),
-    }));
+    .map((name) => {
+      const there = byTier.get(name) ?? [];
+      return {
+        name,
+        pool: pools[name] ?? none,
+        pods: there.sort((a, b) => collator.compare(a.pod_name, b.pod_name)),
+        missing: missingOf(name, there.length),
+      };
+    });
 }
 
 export function tally(pods: readonly Pod[]): Record<PodState, number> {
@@ -115,14 +165,15 @@ export function tally(pods: readonly Pod[]): Record<PodState, number> {
   return counts;
 }
 
-function PoolCard({ name, pool, pods }: PoolView) {
+function PoolCard({ name, pool, pods, missing }: PoolView) {
   const counts = tally(pods);
   const calls = pods.reduce((sum, pod) => sum + pod.leases.length, 0);
   const most =
     pool.type === 'shared' && pool.assigned > 0 ? Math.max(1, Math.round(pool.capacity / pool.assigned)) : 1;
   const words = podStates
     .filter((state) => counts[state] > 0)
-    .map((state) => `${counts[state]} ${stateWords[state].toLowerCase()}`);
+    .map((state) => `${counts[state]} ${stateWords[state].toLowerCase()}`)
+    .concat(missing ? [missing.text] : []);
   const label = `${poolName(name)}: ${plural(pods.length, 'pod')}, ${plural(calls, 'call')}. ${words.join(', ')}`;
   const size = pods.length <= 48 ? 24 : pods.length <= 120 ? 20 : pods.length <= 400 ? 14 : 10;
   const kind =
@@ -145,7 +196,7 @@ function PoolCard({ name, pool, pods }: PoolView) {
             <div key={state} data-is={state} style={{ flex: counts[state] }} />
           ))}
         </div>
-      ) : pods.length === 0 ? (
+      ) : pods.length === 0 && !missing ? (
         <p class="soft small">No pod is in this pool.</p>
       ) : (
         <div
@@ -157,6 +208,9 @@ function PoolCard({ name, pool, pods }: PoolView) {
           {pods.map((pod) => (
             <Cell key={pod.pod_name} pod={pod} most={most} numbers={size >= 20 && most > 1} />
           ))}
+          {Array.from({ length: Math.min(missing?.n ?? 0, mostGhosts) }, (_, index) => (
+            <div class="cell" data-is="missing" key={`missing ${index}`} title={missing?.text} />
+          ))}
         </div>
       )}
       <p class="counts">
@@ -167,6 +221,7 @@ function PoolCard({ name, pool, pods }: PoolView) {
               {count(counts[state])} {stateWords[state].toLowerCase()}
             </span>
           ))}
+        {missing && <b class="tone-bad">{missing.text}</b>}
       </p>
     </section>
   );
@@ -198,6 +253,13 @@ function Legend() {
           {stateWords[state]}
         </span>
       ))}
+      <span
+        class="mark"
+        title="Up to the target of its tier; of a merchant’s pool, what left in the last two minutes"
+      >
+        <i class="cell" data-is="missing" aria-hidden="true" />
+        Missing
+      </span>
       <span>A number: calls on a shared pod</span>
     </div>
   );

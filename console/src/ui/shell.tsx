@@ -11,44 +11,50 @@ import { OverviewPage } from '../pages/overview';
 import { PodsPage } from '../pages/pods';
 import { RecordsPage } from '../pages/records';
 import { RecoveryPage } from '../pages/recovery';
+import { RunbookPage } from '../pages/runbook';
 import { TiersPage } from '../pages/tiers';
-import { addressOf, go, type PageName, pageNames, type Route, useRoute } from '../routes';
+import { addressOf, go, pageNames, type Route, type RouteName, useRoute } from '../routes';
 import { signOut } from '../session';
 import type { Session } from '../shapes';
 import { type Theme, useTheme } from '../theme';
-import { clockText } from '../time';
 import { count } from '../words';
+import { Banner, Facts } from './banner';
+import { FindDialog } from './find-dialog';
 import { Brand, Icon, type IconName } from './icons';
 import { Dialog } from './parts';
 import { say, Telling, tell } from './telling';
 
-const pages: Record<PageName, { title: string; short: string; view: FunctionComponent<{ route: Route }> }> = {
-  overview: { title: 'Overview', short: 'Overview', view: OverviewPage },
-  pods: { title: 'Pods', short: 'Pods', view: PodsPage },
-  calls: { title: 'Calls', short: 'Calls', view: CallsPage },
-  recovery: { title: 'Recovery', short: 'Recovery', view: RecoveryPage },
-  records: { title: 'Records', short: 'Records', view: RecordsPage },
-  tiers: { title: 'Merchants and tiers', short: 'Tiers', view: TiersPage },
-  events: { title: 'Events', short: 'Events', view: EventsPage },
-};
+const pages: Record<RouteName, { title: string; short: string; view: FunctionComponent<{ route: Route }> }> =
+  {
+    overview: { title: 'Overview', short: 'Overview', view: OverviewPage },
+    pods: { title: 'Pods', short: 'Pods', view: PodsPage },
+    calls: { title: 'Calls', short: 'Calls', view: CallsPage },
+    recovery: { title: 'Recovery', short: 'Recovery', view: RecoveryPage },
+    records: { title: 'Records', short: 'Records', view: RecordsPage },
+    tiers: { title: 'Merchants and tiers', short: 'Tiers', view: TiersPage },
+    events: { title: 'Events', short: 'Events', view: EventsPage },
+    runbook: { title: 'Runbook', short: 'Runbook', view: RunbookPage },
+  };
 
 export function Shell({ session, onLeave }: { session: Session; onLeave: () => Promise<void> }) {
   const route = useRoute();
   const [isHelpOpen, setHelpOpen] = useState(false);
+  const [isFindOpen, setFindOpen] = useState(false);
   const main = useRef<HTMLElement>(null);
   const stale = useLive((state) => state.staleSince);
   const { title, view: View } = pages[route.page];
 
   const closePanel = useCallback(() => {
     const { item, page, query } = currentRoute.current;
-    if (item !== undefined) go(addressOf(page, undefined, Object.fromEntries(query)));
+    if (item !== undefined && page !== 'runbook') go(addressOf(page, undefined, Object.fromEntries(query)));
   }, []);
   const currentRoute = useRef(route);
   currentRoute.current = route;
-  useKeyboard(
-    useCallback(() => setHelpOpen(true), []),
-    closePanel,
-  );
+  useKeyboard({
+    onHelp: useCallback(() => setHelpOpen(true), []),
+    onFind: useCallback(() => setFindOpen(true), []),
+    onEscape: closePanel,
+  });
 
   useEffect(() => {
     document.title = `${title} · Smart Router`;
@@ -82,6 +88,7 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
               {pages[name].short}
               {name === 'overview' && <AlertBadge />}
               {name === 'calls' && <CallBadge />}
+              {name === 'records' && <StuckBadge />}
             </a>
           ))}
         </div>
@@ -105,6 +112,15 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
           <Facts>
             <button
               type="button"
+              class="btn icon small"
+              aria-label="Find a call or a pod"
+              title="Find a call or a pod (/)"
+              onClick={() => setFindOpen(true)}
+            >
+              <Icon name="search" />
+            </button>
+            <button
+              type="button"
               class="btn icon small narrow-only"
               aria-label="Keys and colours"
               onClick={() => setHelpOpen(true)}
@@ -123,7 +139,8 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
           id="main"
           ref={main}
           tabIndex={-1}
-          data-stale={stale === undefined ? undefined : ''}
+          // The runbook is true all the same, and needed just then.
+          data-stale={stale === undefined || route.page === 'runbook' ? undefined : ''}
           aria-label={title}
         >
           <View key={route.page} route={route} />
@@ -132,6 +149,7 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
       <Telling />
       <Announcer />
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
+      {isFindOpen && <FindDialog onClose={() => setFindOpen(false)} />}
     </div>
   );
 }
@@ -156,50 +174,13 @@ function CallBadge() {
   );
 }
 
-function Facts({ children }: { children: preact.ComponentChildren }) {
-  const leader = useLive((state) => state.status?.leader);
-  const isKnown = useLive((state) => state.status !== undefined);
-  const stale = useLive((state) => state.staleSince !== undefined);
-  const is = stale ? 'stale' : isKnown ? 'live' : 'wait';
-  return (
-    <div class="facts">
-      {isKnown && (
-        <span class="fact-leader">
-          Leader <b>{leader ?? 'none known'}</b>
-        </span>
-      )}
-      {children}
-      <span class="live" data-is={is}>
-        {{ stale: 'Stale', live: 'Live', wait: 'Reading' }[is]}
-      </span>
-    </div>
-  );
-}
-
-function Banner() {
-  const since = useLive((state) => state.staleSince);
-  const trouble = useLive((state) => state.trouble);
-  const held = useLive((state) => state.status?.removals_held ?? 0);
-  return (
-    <div role="status" class="banners">
-      {since !== undefined && (
-        <div class="banner">
-          <Icon name="warning" />
-          <b>Stale since {clockText(since)}, reconnecting</b>
-          <span>{trouble}</span>
-        </div>
-      )}
-      {since === undefined && held > 0 && (
-        <div class="banner" data-tone="warn">
-          <Icon name="warning" />
-          <b>The removal brake holds {held === 1 ? 'one pod' : `${count(held)} pods`}</b>
-          <span>
-            They are missing from the cluster’s list. If they are really gone:{' '}
-            <code>smart-router removals confirm</code>
-          </span>
-        </div>
-      )}
-    </div>
+function StuckBadge() {
+  const n = useLive((state) => state.stuck?.reduce((sum, { stuck }) => sum + stuck, 0) ?? 0);
+  return n === 0 ? null : (
+    <span class="badge" data-tone="warn">
+      {count(n)}
+      <span class="hidden-visually"> stuck</span>
+    </span>
   );
 }
 
@@ -215,7 +196,9 @@ function Announcer() {
   }, [stale]);
   const knownLeader = useRef<string | null | undefined>(undefined);
   useEffect(() => {
-    if (knownLeader.current && leader && leader !== knownLeader.current) say(`${leader} leads now.`);
+    if (knownLeader.current !== undefined && leader && leader !== knownLeader.current)
+      say(`${leader} leads now.`);
+    if (knownLeader.current && leader === null) say('No router leads. Calls are served.');
     knownLeader.current = leader;
   }, [leader]);
   useEffect(() => {
@@ -267,7 +250,7 @@ function Help({ onClose }: { onClose: () => void }) {
           <dt>
             <kbd>/</kbd>
           </dt>
-          <dd>Search</dd>
+          <dd>Search this page, or find a call or a pod</dd>
           <dt>
             <kbd>Esc</kbd>
           </dt>

@@ -5,18 +5,13 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { collator } from '../words';
+import { fitColumns, type Track } from './fitting';
 
-export interface Column<Row> {
+export interface Column<Row> extends Track {
   /** Never empty: somebody who does not see the table is told it with every cell. */
   head: string;
   /** Shown instead of it. */
   headCell?: ComponentChildren;
-  /** A CSS grid track. */
-  width: string;
-  /** Track on a narrow screen; without it the column is left out there. */
-  narrow?: string;
-  /** For a page that shows other columns on a narrow screen. */
-  narrowOnly?: boolean;
   numeric?: boolean;
   cell: (row: Row) => ComponentChildren;
   /** With it the column can be sorted by. */
@@ -31,22 +26,28 @@ interface TableProps<Row> {
   selected?: string | undefined;
   /** Index of the column, negative (minus one) for descending. Without it the rows stay as they come. */
   sortedBy?: number;
-  /** In pixels, the same for every row. */
-  rowHeight?: number;
+  /** The second line of a row where only the essential columns have room: what the others would say. */
+  below?: (row: Row) => ComponentChildren;
   empty: ComponentChildren;
 }
 
 const around = 6;
+/** In pixels, the same for every row. */
+const lineHeight = 44;
+const twoLinesHeight = 64;
 
 export function Table<Row>(props: TableProps<Row>) {
-  const { label, columns, rows, keyOf, selected, sortedBy, rowHeight = 44, empty } = props;
+  const { label, columns, rows, keyOf, selected, sortedBy, below, empty } = props;
   const [order, setOrder] = useState(sortedBy);
-  const [view, setView] = useState({ top: 0, height: 800 });
+  const [view, setView] = useState({ top: 0, height: 800, width: Number.POSITIVE_INFINITY });
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const look = () => setView({ top: element.scrollTop, height: element.clientHeight });
+    const look = () =>
+      setView({ top: element.scrollTop, height: element.clientHeight, width: element.clientWidth });
+    // Before the first picture: the observer looks only after it.
+    look();
     const observer = new ResizeObserver(look);
     observer.observe(element);
     element.addEventListener('scroll', look, { passive: true });
@@ -57,34 +58,48 @@ export function Table<Row>(props: TableProps<Row>) {
   }, []);
   // Columns are made anew with every rendering.
   const sorted = useMemo(() => sort(rows, columns, order), [rows, order]);
+  const { shown, tracks, isNarrow } = fitColumns(columns, view.width);
+  const secondLine = isNarrow && shown.length < columns.length ? below : undefined;
+  const rowHeight = secondLine ? twoLinesHeight : lineHeight;
   const first = Math.max(0, Math.floor(view.top / rowHeight) - around);
   const last = Math.min(sorted.length, Math.ceil((view.top + view.height) / rowHeight) + around);
-  const tracks = {
-    '--row': `${rowHeight}px`,
-    '--columns': columns.map(({ width }) => width).join(' '),
-    '--columns-narrow': columns.flatMap(({ narrow }) => narrow ?? []).join(' '),
-  };
-  const classOf = ({ narrow, numeric }: Column<Row>, base: string) =>
-    `${base}${narrow === undefined ? ' wide-only' : ''}${numeric ? ' num' : ''}`;
+  const classOf = ({ numeric }: Column<Row>, base: string) => `${base}${numeric ? ' num' : ''}`;
   return (
-    <div class="table" ref={box} tabIndex={0} role="region" aria-label={label} style={tracks}>
+    <div
+      class="table"
+      ref={box}
+      tabIndex={0}
+      role="region"
+      aria-label={label}
+      data-narrow={isNarrow ? '' : undefined}
+      style={{ '--row': `${rowHeight}px`, '--columns': tracks }}
+    >
       <div role="table" aria-label={label} aria-rowcount={sorted.length + 1}>
         <div role="row" class="tr head" aria-rowindex={1}>
-          {columns.map((column, index) => (
-            <div
-              role="columnheader"
-              class={classOf(column, 'th')}
-              aria-sort={column.sort ? directionOf(order, index) : undefined}
-            >
-              {column.sort ? (
-                <button type="button" onClick={() => setOrder(order === index ? -index - 1 : index)}>
-                  {column.head}
-                </button>
-              ) : (
-                (column.headCell ?? column.head)
-              )}
+          {shown.map((column) => {
+            const index = columns.indexOf(column);
+            return (
+              <div
+                role="columnheader"
+                class={classOf(column, 'th')}
+                key={column.head}
+                aria-sort={column.sort ? directionOf(order, index) : undefined}
+              >
+                {column.sort ? (
+                  <button type="button" onClick={() => setOrder(order === index ? -index - 1 : index)}>
+                    {column.head}
+                  </button>
+                ) : (
+                  (column.headCell ?? column.head)
+                )}
+              </div>
+            );
+          })}
+          {secondLine && (
+            <div role="columnheader" class="hidden-visually">
+              More
             </div>
-          ))}
+          )}
         </div>
         <div class="rows" role="rowgroup" style={{ height: `${sorted.length * rowHeight}px` }}>
           {sorted.slice(first, last).map((row, index) => (
@@ -96,11 +111,16 @@ export function Table<Row>(props: TableProps<Row>) {
               data-selected={keyOf(row) === selected ? '' : undefined}
               style={{ top: `${(first + index) * rowHeight}px` }}
             >
-              {columns.map((column) => (
-                <div role="cell" class={classOf(column, 'td')}>
+              {shown.map((column) => (
+                <div role="cell" class={classOf(column, 'td')} key={column.head}>
                   {column.cell(row)}
                 </div>
               ))}
+              {secondLine && (
+                <div role="cell" class="td below">
+                  {secondLine(row)}
+                </div>
+              )}
             </div>
           ))}
         </div>

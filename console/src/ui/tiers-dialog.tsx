@@ -5,9 +5,10 @@
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, ask, sentenceOf } from '../api';
 import type { Preview, Tier, Tiers } from '../shapes';
+import { inChainOrder } from '../words';
 import { ChainEditor } from './chain-editor';
 import { Icon } from './icons';
-import { Chain, Dialog, Note, Wide } from './parts';
+import { Chain, Dialog, Note } from './parts';
 import { tell } from './telling';
 
 interface Draft {
@@ -50,7 +51,9 @@ interface TiersDialogProps {
 export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
   const [base] = useState(config.version);
   const [drafts, setDrafts] = useState(() =>
-    Object.entries(config.tiers).map(([name, tier]) => draftOf(name, tier)),
+    inChainOrder(Object.keys(config.tiers), config.default_chain).map((name) =>
+      draftOf(name, config.tiers[name]),
+    ),
   );
   const [chain, setChain] = useState<readonly string[]>(config.default_chain);
   const [problems, setProblems] = useState<readonly string[]>([]);
@@ -95,82 +98,16 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
   return (
     <Dialog title="Edit tiers" wide onClose={onClose}>
       <form class="stack" onSubmit={save}>
-        <Wide label="Tiers">
-          <table class="plain-table tight">
-            <thead>
-              <tr>
-                <th scope="col">Name</th>
-                <th scope="col">Type</th>
-                <th scope="col">Target</th>
-                <th scope="col">Calls a pod</th>
-                <th scope="col">
-                  <span class="hidden-visually">Remove</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {drafts.map((draft) => (
-                <tr key={draft.key}>
-                  <td>
-                    <input
-                      class="field"
-                      aria-label="Name of the tier"
-                      value={draft.name}
-                      maxLength={64}
-                      size={12}
-                      onInput={(event) => change(draft.key, { name: event.currentTarget.value })}
-                    />
-                  </td>
-                  <td>
-                    <select
-                      class="field"
-                      aria-label={`Type of ${draft.name}`}
-                      value={draft.type}
-                      onChange={(event) => change(draft.key, { type: event.currentTarget.value })}
-                    >
-                      <option value="exclusive">exclusive</option>
-                      <option value="shared">shared</option>
-                    </select>
-                  </td>
-                  <td>
-                    <input
-                      class="field"
-                      inputMode="numeric"
-                      size={6}
-                      aria-label={`Target of ${draft.name}`}
-                      value={draft.target}
-                      onInput={(event) => change(draft.key, { target: event.currentTarget.value })}
-                    />
-                  </td>
-                  <td>
-                    {draft.type === 'shared' ? (
-                      <input
-                        class="field"
-                        inputMode="numeric"
-                        size={5}
-                        aria-label={`Most calls on a pod of ${draft.name}`}
-                        value={draft.most}
-                        onInput={(event) => change(draft.key, { most: event.currentTarget.value })}
-                      />
-                    ) : (
-                      <span class="soft">1</span>
-                    )}
-                  </td>
-                  <td>
-                    <button
-                      type="button"
-                      class="btn icon small"
-                      aria-label={`Remove ${draft.name}`}
-                      onClick={() => remove(draft)}
-                    >
-                      <Icon name="close" />
-                    </button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Wide>
+        <ul class="tier-drafts" aria-label="Tiers">
+          {drafts.map((draft) => (
+            <TierDraft
+              key={draft.key}
+              draft={draft}
+              onChange={(to) => change(draft.key, to)}
+              onRemove={() => remove(draft)}
+            />
+          ))}
+        </ul>
         <div>
           <button type="button" class="btn small" onClick={() => setDrafts([...drafts, draftOf('')])}>
             <Icon name="plus" /> Add tier
@@ -216,6 +153,68 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
         </div>
       </form>
     </Dialog>
+  );
+}
+
+interface TierDraftProps {
+  draft: Draft;
+  onChange: (to: Partial<Draft>) => void;
+  onRemove: () => void;
+}
+
+/** No row of a table: on a phone its fields stand in two lines, each still with its name above. */
+function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
+  const { name, type, target, most } = draft;
+  return (
+    <li>
+      <label class="label">
+        <span>Name</span>
+        <input
+          class="field"
+          aria-label="Name of the tier"
+          value={name}
+          maxLength={64}
+          onInput={(event) => onChange({ name: event.currentTarget.value })}
+        />
+      </label>
+      <label class="label">
+        <span>Type</span>
+        <select
+          class="field"
+          aria-label={`Type of ${name}`}
+          value={type}
+          onChange={(event) => onChange({ type: event.currentTarget.value })}
+        >
+          <option value="exclusive">exclusive</option>
+          <option value="shared">shared</option>
+        </select>
+      </label>
+      <label class="label">
+        <span>Target</span>
+        <input
+          class="field"
+          inputMode="numeric"
+          aria-label={`Target of ${name}`}
+          value={target}
+          onInput={(event) => onChange({ target: event.currentTarget.value })}
+        />
+      </label>
+      <label class="label">
+        <span>Calls a pod</span>
+        <input
+          class="field"
+          inputMode="numeric"
+          aria-label={`Calls a pod of ${name} may have`}
+          // A pod of an exclusive tier has one, and that is no choice.
+          disabled={type !== 'shared'}
+          value={type === 'shared' ? most : '1'}
+          onInput={(event) => onChange({ most: event.currentTarget.value })}
+        />
+      </label>
+      <button type="button" class="btn icon" aria-label={`Remove ${name}`} onClick={onRemove}>
+        <Icon name="close" />
+      </button>
+    </li>
   );
 }
 

@@ -12,6 +12,7 @@
  */
 import type { StoreConnection } from '../store/connection.js';
 import { contradictions } from './checks.js';
+import { isViolation } from './findings.js';
 import { strangeKey, subjectOf } from './key-shapes.js';
 import { parseState } from './keyspace.js';
 import { AuditReader } from './reader.js';
@@ -56,6 +57,8 @@ class Audit {
   readonly #calls = new Map<string, string>();
   /** Entries of indexes that no pod has accounted for yet, by pool. */
   readonly #indexed = new Map<string, Set<string>>();
+  /** Pods that the sweep leaves aside: see lua/lib/aside.lua. */
+  readonly #unreadable = new Set<string>();
   /** Which pod has a call that has no record: nothing else leads to it. */
   readonly #withoutRecord = new Map<string, string>();
 
@@ -135,6 +138,8 @@ class Audit {
         const strange = strangeKey(key, facts, this.#connection.keyPrefix);
         const { pod, call, pool } = subjectOf(key);
         if (strange) this.#findings.add({ ...strange, ...subjectOf(key) });
+        const isNeeded = pod !== undefined && (key === `pod:calls:${pod}` || key === `pod:${pod}`);
+        if (strange?.kind === 'wrong_type' && isNeeded) this.#unreadable.add(pod);
         if (pod !== undefined) named.pods.add(pod);
         if (call !== undefined) named.calls.add(call);
         if (pool !== undefined) named.pools.add(pool);
@@ -186,7 +191,9 @@ class Audit {
     for (const finding of contradictions(keyspace, { live: { limitsSinceMs } })) {
       // Of a pod that only a record names there is too little here to judge it.
       const isAboutAsked = finding.call !== undefined || finding.pod === undefined || asked.has(finding.pod);
-      if (isAboutAsked) this.#findings.add(finding);
+      // What the sweep would repair there waits for the key, which is told of already.
+      const waits = this.#unreadable.has(finding.pod ?? '') && !isViolation(finding);
+      if (isAboutAsked && !waits) this.#findings.add(finding);
     }
     const state = parseState(keyspace);
     for (const name of pods) {

@@ -15,7 +15,6 @@ export interface Keys {
   leader: string;
   /** Every key of ours. */
   pattern: string;
-  callPattern: string;
   callPrefix: string;
   podMetadata: string;
   reported: string;
@@ -39,7 +38,6 @@ export function keysOf(prefix: string): Keys {
     dataVersion: `${prefix}data:version`,
     leader: `${prefix}leader`,
     pattern: `${escapeGlob(prefix)}*`,
-    callPattern: `${escapeGlob(prefix)}call:*`,
     callPrefix: `${prefix}call:`,
     podMetadata: `${prefix}pod:metadata`,
     reported: `${prefix}reported`,

@@ -5,6 +5,7 @@
 import type { PoolId } from '../tiers.js';
 import type { Reply, StoreConnection } from './connection.js';
 import { keysOf } from './keys.js';
+import { pairs } from './replies.js';
 import { list } from './store.js';
 
 export class EpochRefused extends Error {
@@ -45,10 +46,19 @@ export interface Registered {
    * `waiting`: it has more calls than the pool it belongs to allows; it moves when they have ended.
    * `removed`, `skipped`: it was idle and not ready, and was known before or not.
    * `replaced`: it took over the name, and calls that were given before anybody told us.
+   * `unreadable`: a key of it is of a wrong type (`wrongKey`); it takes no new call, and nothing else was changed.
    */
-  outcome: 'new' | 'known' | 'replaced' | 'moved' | 'waiting' | 'removed' | 'skipped';
-  pool: PoolId;
+  outcome: 'new' | 'known' | 'replaced' | 'moved' | 'waiting' | 'removed' | 'skipped' | 'unreadable';
+  /** Empty where it has none. */
+  pool: PoolId | '';
   lostCalls: string[];
+  wrongKey?: string;
+}
+
+/** A pod that takes no new call until this key, which somebody has written as another type, is gone. */
+export interface UnreadablePod {
+  podName: string;
+  key: string;
 }
 
 export type SweepPhase = 'calls' | 'pods' | 'available';
@@ -59,6 +69,7 @@ export interface SweepBatch {
   callsEnded: number;
   podsPutBack: number;
   podsTakenOut: number;
+  unreadable: UnreadablePod[];
 }
 
 export class PoolStore {
@@ -94,7 +105,8 @@ export class PoolStore {
     };
     const rows = await this.#write('register', epoch, [this.reportGraceMs, JSON.stringify(request)]);
     return rows.map((row) => {
-      const [podName = '', outcome, pool, ...lostCalls] = list(row).map(String);
+      const [podName = '', outcome, pool = '', ...lostCalls] = list(row).map(String);
+      if (outcome === 'unreadable') return { podName, outcome, pool: '', lostCalls, wrongKey: pool };
       return { podName, outcome: outcome as Registered['outcome'], pool: pool as PoolId, lostCalls };
     });
   }
@@ -112,7 +124,7 @@ export class PoolStore {
     } while (cursor !== '0');
   }
 
-  /** Live calls of each pod, or -1 for one that is not registered. */
+  /** Live calls of each pod, or -1 for one that is not registered or cannot be read. */
   async suspend(
     epoch: string,
     reason: 'terminating' | 'not_ready' | 'unconfirmed',
@@ -175,19 +187,19 @@ export class PoolStore {
     cursor: string,
     batch: number,
   ): Promise<SweepBatch> {
-    const [next, lookedAt, callsEnded, podsPutBack, podsTakenOut] = await this.#write('sweep', epoch, [
-      this.reportGraceMs,
-      pool,
-      phase,
-      cursor,
-      batch,
-    ]);
+    const args = [this.reportGraceMs, pool, phase, cursor, batch];
+    const [next, lookedAt, callsEnded, podsPutBack, podsTakenOut, ...unreadable] = await this.#write(
+      'sweep',
+      epoch,
+      args,
+    );
     return {
       cursor: String(next),
       lookedAt: Number(lookedAt),
       callsEnded: Number(callsEnded),
       podsPutBack: Number(podsPutBack),
       podsTakenOut: Number(podsTakenOut),
+      unreadable: pairs(unreadable.map(String)).map(([podName, key]) => ({ podName, key })),
     };
   }
 

@@ -11,6 +11,8 @@ export interface PoolCounts {
   /** Pods that could take a call now. */
   available: number;
   activeCalls: number;
+  /** Pods that have no call and cannot get one: blocked, or lost from `available`. */
+  stranded: number;
   /** Calls that its pods could have at once. */
   capacity: number;
 }
@@ -28,7 +30,7 @@ export interface Snapshot {
 export interface PodInfo {
   podName: string;
   pool: PoolId | '';
-  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `unconfirmed`, or empty. */
+  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `unconfirmed`, `unreadable` (in lists), or empty. */
   blockedBy: string;
   drainingUntilMs: number | undefined;
   leaseCallSid: string | null;
@@ -65,7 +67,7 @@ export function parseSnapshot(reply: Reply[]): Snapshot {
 }
 
 function parsePool(row: Reply): PoolCounts {
-  const [pool, value, assigned, available, activeCalls] = strings(row);
+  const [pool, value, assigned, available, activeCalls, stranded] = strings(row);
   const shared = /^shared:(\d+)$/.exec(value ?? '');
   const kind = shared ? 'shared' : value === 'gone' ? 'gone' : 'exclusive';
   const maxConcurrent = shared ? Number(shared[1]) : kind === 'gone' ? 0 : 1;
@@ -76,6 +78,7 @@ function parsePool(row: Reply): PoolCounts {
     assigned: Number(assigned),
     available: Number(available),
     activeCalls: Number(activeCalls),
+    stranded: Number(stranded),
     capacity: Number(assigned) * maxConcurrent,
   };
 }

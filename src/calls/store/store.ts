@@ -87,31 +87,19 @@ export class CallStore {
   async allocate(request: AllocateRequest): Promise<Allocation | undefined> {
     const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
     const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
-    const { clock } = this.connection;
-    const giveUpMs = clock.monotonic() + request.patienceMs;
-    const send = async () => {
-      const now = this.connection.estimateNowMs();
-      const patienceMs = giveUpMs - clock.monotonic();
-      return list(
-        await this.connection.run('allocate', [
-          request.callSid,
-          request.merchantId,
-          joinRoute(request),
-          firstLeaseMs,
-          Math.max(callInfoTtlMs, firstLeaseMs),
-          reportGraceMs,
-          now === undefined ? '' : Math.round(now + patienceMs),
-          ...this.connection.second(),
-          ...request.chain,
-        ]),
-      );
-    };
-    let reply = await send();
-    if (reply[0] === 'late') this.connection.learnTime(Number(reply[1]));
-    if (reply[0] === 'late' && clock.monotonic() < giveUpMs) {
-      // Not late by our own clock: our idea of the store's was old (a failover to another clock). Once more.
-      reply = await send();
-    }
+    const reply = await this.#inTime(request.patienceMs, (notAfter) =>
+      this.connection.run('allocate', [
+        request.callSid,
+        request.merchantId,
+        joinRoute(request),
+        firstLeaseMs,
+        Math.max(callInfoTtlMs, firstLeaseMs),
+        reportGraceMs,
+        notAfter,
+        ...this.connection.second(),
+        ...request.chain,
+      ]),
+    );
     if (reply[0] === 'late') {
       throw new AppError('store_unavailable', 'the store answered too late to allocate a pod', {
         retryAfterSeconds: 1,
@@ -133,8 +121,9 @@ export class CallStore {
     };
   }
 
-  async release(callSid: string, fence?: number): Promise<Released> {
-    const reply = await this.#release(callSid, fence, '');
+  /** `by`: the operator who ends it; its own agent is not named. */
+  async release(callSid: string, fence?: number, by?: string): Promise<Released> {
+    const reply = await this.#release(callSid, fence, '', by);
     if (reply[0] !== 'ok') throw codeError(reply, callSid);
     return {
       podName: String(reply[1]),
@@ -150,7 +139,12 @@ export class CallStore {
     return (await this.#release(callSid, fence, 'unclaimed'))[0] === 'ok';
   }
 
-  async #release(callSid: string, fence: number | undefined, mode: '' | 'unclaimed'): Promise<Reply[]> {
+  async #release(
+    callSid: string,
+    fence: number | undefined,
+    mode: '' | 'unclaimed',
+    by?: string,
+  ): Promise<Reply[]> {
     return list(
       await this.connection.run('release', [
         callSid,
@@ -158,6 +152,7 @@ export class CallStore {
         this.times.reportGraceMs,
         mode,
         this.connection.stamp(),
+        ...named(by),
       ]),
     );
   }
@@ -193,20 +188,44 @@ export class CallStore {
   }
 
   /** `waitMs`: somebody waits that long for the last call, so the mark lasts longer than that. */
-  async drain(podName: string, waitMs = 0): Promise<Drained> {
+  async drain(podName: string, waitMs = 0, by?: string): Promise<Drained> {
     const markMs = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
-    const reply = list(await this.connection.run('drain', [podName, markMs]));
+    const reply = list(await this.connection.run('drain', [podName, markMs, ...named(by)]));
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     return { activeCalls: Number(reply[1]), untilMs: Number(reply[2]) };
   }
 
   /** `blockedBy` is empty when the pod takes calls again. */
-  async undrain(podName: string, patienceMs?: number): Promise<{ activeCalls: number; blockedBy: string }> {
-    const now = this.connection.estimateNowMs();
-    const notAfter = now === undefined || patienceMs === undefined ? '' : Math.round(now + patienceMs);
-    const reply = list(await this.connection.run('undrain', [podName, notAfter]));
+  async undrain(
+    podName: string,
+    patienceMs?: number,
+    by?: string,
+  ): Promise<{ activeCalls: number; blockedBy: string }> {
+    const reply = await this.#inTime(patienceMs, (notAfter) =>
+      this.connection.run('undrain', [podName, notAfter, ...named(by)]),
+    );
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     return { activeCalls: Number(reply[1]), blockedBy: String(reply[2]) };
+  }
+
+  /** For what the store must refuse when its caller has given up: told until when, by the store's own clock. */
+  async #inTime(
+    patienceMs: number | undefined,
+    send: (notAfter: number | '') => Promise<Reply>,
+  ): Promise<Reply[]> {
+    const { clock } = this.connection;
+    const giveUpMs = clock.monotonic() + (patienceMs ?? Number.POSITIVE_INFINITY);
+    const notAfter = () => {
+      const now = this.connection.estimateNowMs();
+      return now === undefined || patienceMs === undefined
+        ? ''
+        : Math.round(now + giveUpMs - clock.monotonic());
+    };
+    const reply = list(await send(notAfter()));
+    if (reply[0] !== 'late') return reply;
+    this.connection.learnTime(Number(reply[1]));
+    // Not late by our own clock: our idea of the store's was old (a failover, or its clock was set). Once more.
+    return clock.monotonic() < giveUpMs ? list(await send(notAfter())) : reply;
   }
 
   async snapshot(): Promise<Snapshot> {
@@ -239,6 +258,11 @@ export class CallStore {
   async calls(pool: PoolId, cursor: string, count: number): Promise<Page<CallInfo>> {
     return page(list(await this.connection.run('listCalls', [pool, cursor, count], 'calls')), parseCall);
   }
+}
+
+/** Who did it, as the last field of the event; none where nobody is named. */
+function named(by: string | undefined): string[] {
+  return by === undefined ? [] : ['by', by];
 }
 
 /** The one place where a script's code becomes an error that a caller sees. */

@@ -1,20 +1,24 @@
-/** `smart-router calls`: all live calls, or one. */
+/** `smart-router calls`: all live calls, or one, live or not. */
 import type { Command } from 'commander';
 import { age, shownOf } from '../ages.js';
 import type { Call } from '../answers.js';
-import type { RouterApi } from '../api.js';
+import type { Answer, RouterApi } from '../api.js';
+import { endedCall } from '../call-story.js';
 import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
+import { Failure } from '../failure.js';
 import { leaseCell } from '../lease-cell.js';
 import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
 import { type Cell, facts, table } from '../table.js';
 
 export function calls(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('calls').argument('[sid]', 'show only this one'), {
-    summary: 'list live calls, oldest first, or show one',
+    summary: 'list live calls, oldest first, or show one, also when it has ended',
+    about:
+      'With a call that is not live any more it shows what the router keeps of it: which pod it had, when, and why it ended. The exit code is 4 all the same.',
     examples: [
       ['calls', ''],
       ['calls --pool gold --limit 20', 'the 20 oldest of one pool'],
-      ['calls CA1234', 'one call with its pod, lease and fence'],
+      ['calls CA1234', 'one call with its pod, lease and fence; what became of it, if it has ended'],
       ['calls --json | jq -r ".calls[].call_sid"', 'for a script'],
     ],
     exits: [4],
@@ -60,7 +64,14 @@ async function listCalls(
 }
 
 async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome> {
-  const { body, nowMs } = await api.send<Call>(`/calls/${encodeURIComponent(sid)}`, { has: 'call_sid' });
+  let found: Answer<Call>;
+  try {
+    found = await api.send<Call>(`/calls/${encodeURIComponent(sid)}`, { has: 'call_sid' });
+  } catch (error) {
+    if (error instanceof Failure && error.code === 'call_not_found') return endedCall(api, cli, sid, error);
+    throw error;
+  }
+  const { body, nowMs } = found;
   const renewed = body.renewed_at ? `${age(body.renewed_at, nowMs)} ago` : 'never';
   const text = facts(
     [

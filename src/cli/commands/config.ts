@@ -13,14 +13,15 @@ export function config(parent: Command, cli: Cli): void {
     summary: 'show the effective configuration, with secrets hidden, and every problem in it',
     examples: [
       ['config', ''],
-      ['config --mode demo', 'what `demo` would use'],
+      ['config --mode demo', 'what the routers of `demo` use'],
       ['config --json | jq ".values[] | select(.source==\\"environment\\")"', 'only what is set'],
     ],
   }).addOption(new Option('--mode <mode>', 'of which command').choices(['serve', 'demo']).default('serve'));
   answer(command, cli, async () => {
     const { mode } = command.opts<{ mode: Mode }>();
-    const values = describeConfig(cli.env, mode, cli.clock);
-    const { warnings, problems } = judge(cli, mode);
+    const env = mode === 'demo' ? await demoEnv(cli.env) : cli.env;
+    const values = described(cli, env, mode);
+    const { warnings, problems } = judge(cli, env, mode);
     const message = problems.length === 1 ? (problems[0] ?? '') : `${count(problems.length, 'problem')}:`;
     return {
       document: { mode, values, warnings, problems },
@@ -34,9 +35,34 @@ export function config(parent: Command, cli: Cli): void {
   });
 }
 
-function judge(cli: Cli, mode: Mode): { warnings: readonly string[]; problems: readonly string[] } {
+/** Where a value comes from; `demo` is what the demo decides itself, whatever is set. */
+type Row = Omit<ConfigRow, 'source'> & { readonly source: ConfigRow['source'] | 'demo' };
+
+function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
+  const rows = describeConfig(env, mode, cli.clock);
+  if (env === cli.env) return rows;
+  const before = describeConfig(cli.env, mode, cli.clock);
+  return rows.map((row, i): Row => {
+    const given = before[i];
+    // A default may be new each time it is asked for (POD_NAME): what counts is what the demo has put there.
+    const isChanged = (env[row.name] ?? '') !== (cli.env[row.name] ?? '') && row.value !== given?.value;
+    return isChanged ? { ...row, source: 'demo' } : (given ?? row);
+  });
+}
+
+/** Loaded only here: the demo brings its cluster along. */
+async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
+  const { routerEnvOf, speedOf } = await import('../../demo/scenery.js');
+  return routerEnvOf(env, speedOf(env));
+}
+
+function judge(
+  cli: Cli,
+  env: NodeJS.ProcessEnv,
+  mode: Mode,
+): { warnings: readonly string[]; problems: readonly string[] } {
   try {
-    const config = loadConfig(cli.env, mode, cli.clock);
+    const config = loadConfig(env, mode, cli.clock);
     return { warnings: config.warnings, problems: [] };
   } catch (error) {
     if (error instanceof ConfigError) return { warnings: [], problems: error.problems };
@@ -44,7 +70,7 @@ function judge(cli: Cli, mode: Mode): { warnings: readonly string[]; problems: r
   }
 }
 
-function show(values: readonly ConfigRow[], paint: Paint): string {
+function show(values: readonly Row[], paint: Paint): string {
   const rows: Cell[][] = [];
   let section = '';
   for (const row of values) {
@@ -53,9 +79,9 @@ function show(values: readonly ConfigRow[], paint: Paint): string {
       rows.push([{ text: row.section, colour: 'bold' }]);
       section = row.section;
     }
-    const set = row.source === 'environment';
+    const isSet = row.source !== 'default';
     const value: Cell = row.value === '' ? { text: '-', colour: 'dim' } : row.value;
-    rows.push([`  ${row.name}`, { text: row.source, colour: set ? 'green' : 'dim' }, value]);
+    rows.push([`  ${row.name}`, { text: row.source, colour: isSet ? 'green' : 'dim' }, value]);
   }
   return table([{ head: 'VARIABLE' }, { head: 'SOURCE' }, { head: 'VALUE' }], rows, paint);
 }

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import type { Cli } from '../cli.js';
 import { answerRecords, describeRecords, handledOutcome, idsOption, withApply } from '../records.js';
+import { audited } from '../records-audit.js';
 
 export function recordsRetry(parent: Command, cli: Cli): void {
   const described = describeRecords(parent.command('retry').argument('<workflow>', 'name of the workflow'), {
@@ -17,7 +18,10 @@ export function recordsRetry(parent: Command, cli: Cli): void {
   const command = withApply(described);
   answerRecords(command, cli, async ({ desk }) => {
     const { ids, apply } = command.opts<{ ids: string[]; apply?: true }>();
-    const counts = await desk.retry(command.args[0] ?? '', { ids, dryRun: !apply });
+    const [workflow = ''] = command.args;
+    const counts = await audited(cli, { action: 'records.retry', workflow, isApplied: apply === true }, () =>
+      desk.retry(workflow, { ids, dryRun: !apply }),
+    );
     return handledOutcome(counts, cli.screen.paint, true);
   });
 }

@@ -2,29 +2,40 @@
 import type { Command } from 'commander';
 import { ConfigError } from '../../errors.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
-import type { Inspection } from '../../records/inspect.js';
 import { span } from '../ages.js';
-import type { Cli } from '../cli.js';
-import { answerRecords, describeRecords, stuckColour } from '../records.js';
+import type { RecordNumbers, RecordWorkflows } from '../answers.js';
+import type { RouterApi } from '../api.js';
+import type { Cli, Outcome } from '../cli.js';
+import { answerLook, describeLook, stuckColour } from '../records.js';
+import type { RecordsTools } from '../records-desk.js';
 import type { Paint } from '../screen.js';
 import { type Cell, table } from '../table.js';
 
 export function recordsStatus(parent: Command, cli: Cli): void {
-  const command = describeRecords(parent.command('status'), {
+  const command = describeLook(parent.command('status'), {
     summary: 'show the numbers of every workflow',
     about:
       'Stuck are those in Processing that have lost their owner; held are those of them that wait for a person (policy "hold"). Completed records are not counted.',
     examples: [
       ['records status', ''],
+      ['records status --url http://router:8080', 'as this router sees them'],
       ['records status --json | jq ".workflows[] | select(.stuck > 10)"', 'for a script'],
     ],
   });
-  answerRecords(command, cli, async ({ workflows, desk }) => {
-    const found: Inspection[] = [];
+  const onRouter = async (api: RouterApi): Promise<Outcome> => {
+    const { body } = await api.send<RecordWorkflows>('/records', { has: 'workflows' });
+    const none = `no workflows: the router at ${api.baseUrl} has no database\n`;
+    return {
+      document: body,
+      text: body.workflows.length === 0 ? none : show(body.workflows, cli.screen.paint),
+    };
+  };
+  const onDatabase = async ({ workflows, desk }: RecordsTools): Promise<Outcome> => {
+    const found: RecordNumbers[] = [];
     const warnings: string[] = [];
     for (const { name } of workflows) {
       try {
-        found.push(await desk.look(name, 1));
+        found.push(showNumbers(await desk.look(name, 1), null, []));
       } catch (error) {
         // One whose table does not fit is told; the others have their numbers.
         if (!(error instanceof ConfigError)) throw error;
@@ -33,23 +44,26 @@ export function recordsStatus(parent: Command, cli: Cli): void {
     }
     if (found.length === 0 && warnings.length > 0) throw new ConfigError([...new Set(warnings)]);
     return {
-      document: { workflows: found.map((one) => showNumbers(one, null, [])), warnings },
+      document: { workflows: found, warnings },
       text: found.length === 0 ? 'no workflows\n' : show(found, cli.screen.paint),
       warnings,
     };
-  });
+  };
+  answerLook(command, cli, onDatabase, onRouter);
 }
 
-function show(found: readonly Inspection[], paint: Paint): string {
+const spanOf = (seconds: number | null) => (seconds === null ? '-' : span(seconds * 1000));
+
+function show(found: readonly RecordNumbers[], paint: Paint): string {
   const rows = found.map((one): Cell[] => [
-    one.workflow,
+    one.name,
     one.queued,
     one.processing,
     { text: String(one.stuck), colour: stuckColour(one.stuck) },
     { text: String(one.held), colour: one.held > 0 ? 'yellow' : undefined },
     { text: String(one.failed), colour: one.failed > 0 ? 'yellow' : undefined },
-    one.queued > 0 ? span(one.oldestQueuedSeconds * 1000) : '-',
-    one.stuck > 0 ? span(one.oldestStuckSeconds * 1000) : '-',
+    spanOf(one.oldest_queued_seconds),
+    spanOf(one.oldest_stuck_seconds),
   ]);
   const columns = [
     { head: 'WORKFLOW' },

@@ -1,6 +1,7 @@
-/** `smart-router status`: pools, leader, loops, store. */
+/** `smart-router status`: what is wrong first; then pools, leader, loops, store. */
 import type { Command } from 'commander';
 import { age, count } from '../ages.js';
+import { type Alert, alertLines, alertsIfTold } from '../alerts.js';
 import type { Status } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
@@ -10,7 +11,7 @@ import { type Cell, clean, facts, table, usageBar } from '../table.js';
 
 export function status(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('status'), {
-    summary: 'show pools, calls, leader, loops and store',
+    summary: 'show what is wrong now, pools, calls, leader, loops and store',
     examples: [
       ['status', ''],
       ['status --url https://router.example.com', 'another router'],
@@ -18,36 +19,59 @@ export function status(parent: Command, cli: Cli): void {
     ],
   });
   answerWith(command, cli, async (api) => {
-    const { body, nowMs } = await readStatus(api);
+    const [{ body, nowMs }, alerts] = await Promise.all([readStatus(api), alertsIfTold(api)]);
     const { paint } = cli.screen;
+    const { url } = command.opts<{ url?: string }>();
+    // What is to be typed next must reach the same router.
+    const same = url === undefined ? '' : ` --url ${url}`;
     const warnings = body.tier_config_differs
-      ? ['TIER_CONFIG of this router differs from the store, which counts: see `smart-router tiers get`']
+      ? [
+          `TIER_CONFIG of this router differs from the store, which counts: see \`smart-router tiers get${same}\``,
+        ]
       : [];
     const down = `the store of the router at ${api.baseUrl} does not answer: ${clean(body.store_error ?? 'no reason given')}`;
     return {
-      document: body,
-      text: [summary(body, api.baseUrl, paint), pools(body, paint), loops(body, nowMs, paint)].join('\n'),
+      document: { ...body, alerts },
+      text: [
+        ...(alerts && alerts.length > 0 ? [alertLines(alerts, nowMs, paint)] : []),
+        summary(body, alerts, api.baseUrl, same, paint),
+        pools(body, paint),
+        loops(body, nowMs, paint),
+      ].join('\n'),
       warnings,
       failure: body.status === 'down' ? new Failure('store_unavailable', down) : undefined,
     };
   });
 }
 
-function summary(body: Status, url: string, paint: Paint): string {
+function summary(
+  body: Status,
+  alerts: readonly Alert[] | null,
+  url: string,
+  same: string,
+  paint: Paint,
+): string {
   const up = body.status === 'up';
   return facts(
     [
       ['router', `${url} (version ${body.version})`],
+      ...calm(alerts),
       ['store', { text: body.status, colour: up ? 'green' : 'red' }],
       ['leader', leader(body)],
       ...election(body),
       ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
-      ...removals(body),
-      ...records(body),
+      ...removals(body, same),
+      ...records(body, same),
       ['tiers', `version ${body.tier_version}`],
     ],
     paint,
   );
+}
+
+/** One line where there is no block of them: silence could also mean that nobody looked. */
+function calm(alerts: readonly Alert[] | null): [string, Cell][] {
+  if (alerts === null) return [['alerts', { text: 'unknown: this router does not tell', colour: 'yellow' }]];
+  return alerts.length === 0 ? [['alerts', { text: 'none', colour: 'green' }]] : [];
 }
 
 /** Only when something is wrong with it. A router of before does not tell. */
@@ -57,20 +81,20 @@ function election({ election }: Partial<Status>): [string, Cell][] {
 }
 
 /** Only when there are any: it is an alarm, not a number to get used to. A router of before does not tell. */
-function removals({ removals_held = 0 }: Partial<Status>): [string, Cell][] {
+function removals({ removals_held = 0 }: Partial<Status>, same: string): [string, Cell][] {
   if (!removals_held) return [];
-  const text = `${count(removals_held, 'pod')} held by the removal brake: see \`smart-router removals list\``;
+  const text = `${count(removals_held, 'pod')} held by the removal brake: see \`smart-router removals list${same}\``;
   return [['removals', { text, colour: 'red' }]];
 }
 
 /** A router of before does not tell, and one without a database has none. */
-function records({ records: state }: Partial<Status>): [string, Cell][] {
+function records({ records: state }: Partial<Status>, same: string): [string, Cell][] {
   if (!state) return [];
   const stuck = state.workflows.reduce((sum, workflow) => sum + (workflow.stuck ?? 0), 0);
   const said = [
     `database ${state.database}`,
     count(state.workflows.length, 'workflow'),
-    ...(stuck > 0 ? [`${stuck} stuck: see \`smart-router records stuck\``] : []),
+    ...(stuck > 0 ? [`${stuck} stuck: see \`smart-router records stuck${same}\``] : []),
     ...(state.paused ? ['claiming is paused'] : []),
     ...(state.braked ? ['most workers fell silent at once'] : []),
     ...(state.error ? [state.error] : []),

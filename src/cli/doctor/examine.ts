@@ -19,12 +19,21 @@ export async function examine(
 ): Promise<Check[]> {
   const url = given ?? ownAddress(env, clock);
   const { config, isWhole, checks } = readConfiguration(env, clock);
-  const [store, database, kubernetes, router] = await Promise.all([
+  const [foundStore, database, foundKubernetes, router] = await Promise.all([
     config ? checkStoreAt(config, clock) : [skip('store', 'not looked at: its settings cannot be read')],
     config ? checkDatabase(config, clock) : [],
     isWhole && config?.podSource === 'kubernetes' ? checkKubernetes(config, clock, timeoutMs) : [],
     checkRouter({ env, clock, url, timeoutMs, config }),
   ]);
+  const isServed = router.some(({ name, status }) => name === 'router ready' && status === 'ok');
+  const store =
+    isServed && !env.REDIS_URL?.trim() ? unlessNeededHere(foundStore, 'REDIS_URL', url) : foundStore;
+  // Inside a cluster the service account is what a router here would use, whatever is set.
+  const isOutside = !env.KUBERNETES_SERVICE_HOST;
+  const kubernetes =
+    isServed && isOutside && !env.KUBECONFIG?.trim() && !env.POD_SOURCE?.trim()
+      ? unlessNeededHere(foundKubernetes, 'KUBECONFIG', url)
+      : foundKubernetes;
   return [
     checkNode(process.versions.node),
     ...checks,
@@ -34,6 +43,21 @@ export async function examine(
     ...kubernetes,
     ...(config ? checkSetup(env, config, clock) : []),
     ...router,
+  ];
+}
+
+/**
+ * Whoever looks at a router that runs well, from a shell where none is set up, has nothing to mend: that this machine
+ * could not start another one is no failure. What was set here, or answers here, is judged as ever.
+ */
+function unlessNeededHere(checks: readonly Check[], variable: string, url: string): readonly Check[] {
+  const [only, ...more] = checks;
+  if (only?.status !== 'fail' || more.length > 0) return checks;
+  return [
+    skip(
+      only.name,
+      `${variable} is not set here, and the router at ${url} has its own; to start another one here: ${only.message}`,
+    ),
   ];
 }
 

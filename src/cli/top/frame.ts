@@ -4,6 +4,7 @@
  */
 import { clip } from '../../demo/frame.js';
 import { span } from '../ages.js';
+import { severityColour } from '../alerts.js';
 import type { State } from '../commands/pods.js';
 import type { RouterEvent } from '../event-feed.js';
 import { eventLine } from '../event-line.js';
@@ -12,7 +13,7 @@ import { clean, columnWidths, headLine, tableLine } from '../table.js';
 import { type Controls, scrolled, selectedIndex } from './controls.js';
 import { helpLines } from './help.js';
 import type { Look, Pace } from './look.js';
-import { arrange, panelOf, type Row, severityColour, timeOfDay, views } from './panels.js';
+import { arrange, panelOf, type Row, timeOfDay, views } from './panels.js';
 import { type PoolUse, poolUses } from './pool-use.js';
 
 export interface Stale {
@@ -66,7 +67,12 @@ export function frame(options: FrameOptions): Frame {
     tabs(options, arranged.length, panel.rows.length, panel.sorts[state.sort % panel.sorts.length] ?? ''),
   ];
   const isStrip = rows >= stripRows && ['pods', 'calls'].includes(controls.view);
-  const bottom = [...(isStrip ? strip(sight.events, paint) : []), footer(options)];
+  const detail = arranged[selectedIndex(state, arranged)]?.detail;
+  const bottom = [
+    ...(isStrip ? strip(sight.events, paint) : []),
+    ...(detail === undefined || rows < poolRows ? [] : [paint('cyan', ` ${clean(detail)}`)]),
+    footer(options),
+  ];
   const room = Math.max(0, rows - top.length - bottom.length);
   const page = Math.max(1, room - 1);
   const list =
@@ -166,19 +172,19 @@ export function poolLines(pools: readonly PoolUse[], most: number, columns: numb
   return left > 0 ? [...lines, paint('dim', ` and ${left} more pools`)] : lines;
 }
 
-/** Every state that there is has at least one mark, if there is room for one. */
-export function poolBar({ states }: PoolUse, width: number, paint: Paint): string {
-  const total = marks.reduce((sum, [state]) => sum + states[state], 0);
+/** Calls against capacity. Whatever there is has at least one mark, if there is room for one. */
+export function poolBar({ places }: Pick<PoolUse, 'places'>, width: number, paint: Paint): string {
+  const total = marks.reduce((sum, [state]) => sum + places[state], 0);
   if (total === 0) return ' '.repeat(width);
   let room = width;
   let left = total;
   return marks
     .map(([state, mark, colour]) => {
-      const pods = states[state];
-      if (pods === 0) return '';
-      const cells = left === pods ? room : Math.min(room, Math.max(1, Math.round((room * pods) / left)));
+      const some = places[state];
+      if (some === 0) return '';
+      const cells = left === some ? room : Math.min(room, Math.max(1, Math.round((room * some) / left)));
       room -= cells;
-      left -= pods;
+      left -= some;
       return paint(colour, mark.repeat(cells));
     })
     .join('');

@@ -16,6 +16,6 @@ export function helpLines(paint: Paint): string[] {
   return [
     ...keys.map(([key, what]) => `  ${paint('bold', key.padEnd(width))}  ${what}`),
     '',
-    `  Pods in a bar: # busy, ~ draining, x blocked, - free. Any key goes back.`,
+    `  Places in a bar: # a call, ~ draining, x blocked, - free. Any key goes back.`,
   ];
 }

@@ -2,19 +2,12 @@
  * One look at a router: its status, pods and calls, and what newer routers tell beside (pace, replicas, alerts). A router
  * that does not tell one of these answers 404: then it is null here, and shown as unknown.
  */
+import { type Alert, alertsIfTold } from '../alerts.js';
 import type { Call, Pod, Status } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import type { RouterEvent } from '../event-feed.js';
-import { Failure, toFailure } from '../failure.js';
-import { readAll, readStatus } from '../lists.js';
-
-export interface Alert {
-  name: string;
-  severity: string;
-  summary: string;
-  since: string;
-  workflow: string | null;
-}
+import { toFailure } from '../failure.js';
+import { ifTold, readAll, readStatus } from '../lists.js';
 
 export interface Pace {
   callsPerSecond: number | null;
@@ -46,20 +39,21 @@ export async function look(api: RouterApi, before: Look | undefined): Promise<Lo
   const [lists, history, alerts] = await Promise.all([
     readLists(api, status, before),
     ifTold<History>(api, '/history?minutes=1', 'points'),
-    ifTold<{ alerts: Alert[] }>(api, '/alerts', 'alerts'),
+    alertsIfTold(api),
   ]);
   const latest = history?.points.at(-1);
   return {
     nowMs,
     status,
     ...lists,
-    replicas: Array.isArray(history?.replicas) ? history.replicas.length : null,
+    // None is impossible, somebody answers: a store that lost its content has lost the rows that name them.
+    replicas: (Array.isArray(history?.replicas) && history.replicas.length) || null,
     pace: {
       callsPerSecond: numberOf(latest?.allocated),
       noPodsPerSecond: numberOf(latest?.no_pods),
       p99Ms: numberOf(latest?.p99_ms),
     },
-    alerts: Array.isArray(alerts?.alerts) ? alerts.alerts : null,
+    alerts,
   };
 }
 
@@ -82,16 +76,6 @@ async function readLists(
     const failure = toFailure(error);
     if (failure.exitCode !== 6) throw failure;
     return { ...old, listsProblem: failure.message };
-  }
-}
-
-/** What is only beside the rest must not stand in its way: unknown for any reason but a refused key. */
-async function ifTold<T>(api: RouterApi, path: string, has: string): Promise<T | undefined> {
-  try {
-    return (await api.send<T>(path, { has })).body;
-  } catch (error) {
-    if (error instanceof Failure && ['unauthorized', 'forbidden'].includes(error.code)) throw error;
-    return undefined;
   }
 }
 

@@ -1,13 +1,13 @@
 /** The lists of `top`: pods, calls, events, alerts. Each has rows, ways to sort them, and text that a filter finds. */
 import { age } from '../ages.js';
+import { type Alert, severityColour } from '../alerts.js';
 import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
 import type { RouterEvent } from '../event-feed.js';
 import { eventColour, eventText, shorten } from '../event-line.js';
 import { leaseCell } from '../lease-cell.js';
 import { byText } from '../lists.js';
-import type { Colour } from '../screen.js';
 import type { Cell, Column } from '../table.js';
-import type { Alert, Look } from './look.js';
+import type { Look } from './look.js';
 
 export const views = ['pods', 'calls', 'events', 'alerts'] as const;
 export type View = (typeof views)[number];
@@ -16,6 +16,8 @@ export interface Row {
   /** Stays the same from look to look. */
   id: string;
   cells: readonly Cell[];
+  /** More than there is room for beside the others: a line below the list, for the selected row. */
+  detail?: string;
   /** One for each way to sort. */
   keys: readonly (string | number)[];
 }
@@ -129,10 +131,6 @@ function eventsPanel(events: readonly RouterEvent[]): Panel {
   };
 }
 
-export function severityColour(severity: string): Colour {
-  return severity === 'warning' ? 'yellow' : 'red';
-}
-
 function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
   return {
     columns: [
@@ -140,6 +138,7 @@ function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
       { head: 'SINCE', align: 'right' },
       { head: 'ALERT' },
       { head: 'WHAT', from: 50 },
+      { head: 'RUNBOOK', from: 150 },
     ],
     sorts: ['severity'],
     empty: alerts === null ? 'this router tells no alerts' : 'no alerts',
@@ -150,7 +149,9 @@ function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
         age(alert.since, nowMs),
         alert.name,
         alert.summary,
+        alert.runbook || '-',
       ],
+      ...(alert.runbook ? { detail: `what to do: ${alert.runbook}` } : {}),
       keys: [place],
     })),
   };

@@ -1,16 +1,28 @@
 /** Allocate, release, renew: what every call needs. */
 
 import { allocateFor } from '../allocating.js';
-import { bodyField } from '../audit.js';
+import { bodyField, isOperator } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
-import { AllocateBody, Allocated, CallBody, ErrorAnswer, Released, Renewed } from '../schemas.js';
+import { AllocateBody, Allocated, CallBody, ErrorAnswer, errorOf, Released, Renewed } from '../schemas.js';
 
 export async function callRoutes(app: App, context: HttpContext): Promise<void> {
   const { router, clock, config } = context;
   const tags = ['calls'];
   const guard = { access: 'api' as const };
-  const audited = (action: string) => ({ action, what: bodyField('call_sid'), ofOperatorsOnly: true });
+  const ofOneCall = {
+    400: ErrorAnswer,
+    404: errorOf('call_not_found'),
+    409: errorOf('stale_fence'),
+    503: ErrorAnswer,
+  };
+  // An allocate whose caller has gone is taken back (allocating.ts), and a release frees only what it owns.
+  const audited = (action: string) => ({
+    action,
+    what: bodyField('call_sid'),
+    ofOperatorsOnly: true,
+    mayBeLate: true,
+  });
 
   app.post(
     '/allocate',
@@ -20,7 +32,11 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         tags,
         summary: 'Give a call a pod, or the pod it already has',
         body: AllocateBody,
-        response: { 200: Allocated, 400: ErrorAnswer, 503: ErrorAnswer },
+        response: {
+          200: Allocated,
+          400: ErrorAnswer,
+          503: errorOf('no_pods', 'store_unavailable', 'timeout'),
+        },
       },
     },
     async (request) => {
@@ -53,13 +69,15 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         tags,
         summary: 'End a call; its pod is available again unless it drains',
         body: CallBody,
-        response: { 200: Released, 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer },
+        response: { 200: Released, ...ofOneCall },
       },
     },
     async (request) => {
       const { call_sid, fence } = request.body;
       request.about.call_sid = call_sid;
-      const released = await withDeadline(clock, config.requestTimeoutMs, router.release(call_sid, fence));
+      const by = isOperator(request.actor) ? request.actor : undefined;
+      const work = router.release(call_sid, fence, by);
+      const released = await withDeadline(clock, config.requestTimeoutMs, work);
       request.about.pod_name = released.podName;
       return {
         success: true as const,
@@ -78,7 +96,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         tags,
         summary: "Move a call's lease: calls of any length keep their pod as long as somebody renews",
         body: CallBody,
-        response: { 200: Renewed, 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer },
+        response: { 200: Renewed, ...ofOneCall },
       },
     },
     async (request) => {

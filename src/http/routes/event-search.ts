@@ -4,7 +4,7 @@ import { AppError } from '../../errors.js';
 import * as shapes from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
-import { CallParams, ErrorAnswer } from '../schemas.js';
+import { CallParams, ErrorAnswer, errorOf } from '../schemas.js';
 import { showCall } from './operators.js';
 
 /** Each page has the store's own deadline; all of them together may take longer than a call may wait. */
@@ -47,7 +47,7 @@ export async function eventSearchRoutes(app: App, context: HttpContext): Promise
         tags,
         summary: 'One call, live or not: everything that is kept of it, the oldest first',
         params: CallParams,
-        response: { 200: shapes.Timeline, 404: ErrorAnswer, ...errors },
+        response: { 200: shapes.Timeline, 404: errorOf('call_not_found'), ...errors },
       },
     },
     async ({ params: { sid } }) => {

@@ -11,7 +11,7 @@ import { AppError } from '../../errors.js';
 import { sessionOf } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
 import { callerGone, withDeadline } from '../deadline.js';
-import { ErrorAnswer } from '../schemas.js';
+import { ErrorAnswer, errorOf } from '../schemas.js';
 
 const mostListeners = 100;
 /** The longest an event is late when the feed has not rung: it is still connecting, or connects again. */
@@ -48,7 +48,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
           200: { description: 'a stream', content: { 'text/event-stream': { schema: Type.String() } } },
           400: ErrorAnswer,
           429: ErrorAnswer,
-          503: ErrorAnswer,
+          503: errorOf('store_unavailable', 'timeout', 'shutting_down'),
         },
       },
     },

@@ -93,7 +93,12 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         tags,
         summary: 'One live call',
         params: schemas.CallParams,
-        response: { 200: schemas.Call, 400: ErrorAnswer, 404: ErrorAnswer, 503: ErrorAnswer },
+        response: {
+          200: schemas.Call,
+          400: ErrorAnswer,
+          404: schemas.errorOf('call_not_found'),
+          503: ErrorAnswer,
+        },
       },
     },
     async (request) =>

@@ -6,7 +6,7 @@ import { parseDuration } from '../../durations.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
-import { callerGone, refuseIfGone, withDeadline } from '../deadline.js';
+import { callerGone, withDeadline } from '../deadline.js';
 import * as schemas from '../schemas.js';
 
 const longestWaitMs = 24 * 3_600_000;
@@ -18,7 +18,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   const { ErrorAnswer } = schemas;
   const tags = ['pods'];
   const guard = { access: 'api' as const };
-  const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 503: ErrorAnswer };
+  const errors = { 400: ErrorAnswer, 404: schemas.errorOf('pod_not_found'), 503: ErrorAnswer };
   let waiters = 0;
 
   app.post(
@@ -30,7 +30,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         summary: "A pod's heartbeat with the calls it really serves",
         params: schemas.PodParams,
         body: schemas.ReportBody,
-        response: { 200: schemas.Reported, ...errors },
+        response: { 200: schemas.Reported, ...errors, 409: schemas.errorOf('stale_report') },
       },
     },
     async (request) => {
@@ -46,7 +46,9 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/drain',
     {
-      config: { ...guard, audit: { action: 'pod.drain', what: bodyField('pod_name') } },
+      // A pod that ends may have no time to wait for an answer. One drain too many costs a pod until it ends, by itself or
+      // by an undrain; one too few costs a call.
+      config: { ...guard, audit: { action: 'pod.drain', what: bodyField('pod_name'), mayBeLate: true } },
       schema: {
         tags,
         summary: 'No new calls for a pod; running ones go on. With wait, answers when the last has ended',
@@ -75,7 +77,8 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       if (waitMs > 0) waiters += 1;
       let activeCalls: number;
       try {
-        const drained = await withDeadline(clock, config.requestTimeoutMs, router.drain(pod_name, waitMs));
+        const work = router.drain(pod_name, waitMs, request.actor);
+        const drained = await withDeadline(clock, config.requestTimeoutMs, work);
         activeCalls = drained.activeCalls;
         if (waitMs > 0 && activeCalls > 0) {
           if (callerGone(request) || stopping.aborted) end();
@@ -113,11 +116,10 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     async (request) => {
       const { pod_name } = request.body;
       request.about.pod_name = pod_name;
-      await refuseIfGone(clock, request);
       const { activeCalls, blockedBy } = await withDeadline(
         clock,
         config.requestTimeoutMs,
-        router.undrain(pod_name),
+        router.undrain(pod_name, request.actor),
       );
       const message =
         blockedBy === ''

@@ -3,7 +3,7 @@ import Type from 'typebox';
 import { AppError } from '../../errors.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
-import { ErrorAnswer } from '../schemas.js';
+import { errorOf } from '../schemas.js';
 
 export async function probeRoutes(app: App, context: HttpContext, { hide = false } = {}): Promise<void> {
   const { router, store, clock, config, stopping } = context;
@@ -18,7 +18,7 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
         hide,
         tags,
         summary: 'The process runs',
-        response: { 200: Type.Object({ status: Type.Literal('ok') }) },
+        response: { 200: Type.Object({ status: Type.Literal('ok', { description: 'the process runs' }) }) },
       },
     },
     async () => ({ status: 'ok' as const }),
@@ -32,7 +32,10 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
         hide,
         tags,
         summary: 'The store answers and calls can be served',
-        response: { 200: Type.Object({ status: Type.Literal('ready') }), 503: ErrorAnswer },
+        response: {
+          200: Type.Object({ status: Type.Literal('ready', { description: 'calls can be served' }) }),
+          503: errorOf('store_unavailable', 'timeout', 'shutting_down'),
+        },
       },
     },
     async () => {

@@ -11,14 +11,15 @@ import { bodyField, param } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';
-import { ErrorAnswer } from '../schemas.js';
+import { ErrorAnswer, errorOf } from '../schemas.js';
 
 const patienceMs = 15_000;
 
 export async function recordRoutes(app: App, context: HttpContext): Promise<void> {
   const { records, clock } = context;
   const tags = ['records'];
-  const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 503: ErrorAnswer };
+  const away = { 503: errorOf('database_unavailable', 'timeout') };
+  const errors = { 400: ErrorAnswer, 404: errorOf('workflow_not_found'), ...away };
   const workflow = shapes.WorkflowParams;
 
   const at = async <T>(work: (desk: Desk) => Promise<T>): Promise<T> => {
@@ -42,7 +43,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       schema: {
         tags,
         summary: 'Records by workflow: waiting, in work, stuck, failed; and advice',
-        response: { 200: shapes.RecordWorkflows, 503: ErrorAnswer },
+        response: { 200: shapes.RecordWorkflows, ...away },
       },
     },
     async () => {

@@ -32,7 +32,12 @@ export async function removalRoutes(app: App, context: HttpContext): Promise<voi
         tags,
         summary: 'The pods that the removal brake holds are really gone: remove them, and end their calls',
         body: schemas.ConfirmBody,
-        response: { 200: schemas.RemovalsConfirmed, 400: ErrorAnswer, 404: ErrorAnswer, 503: ErrorAnswer },
+        response: {
+          200: schemas.RemovalsConfirmed,
+          400: ErrorAnswer,
+          404: schemas.errorOf('nothing_held'),
+          503: ErrorAnswer,
+        },
       },
       preValidation: async (request) => {
         if (request.body === undefined) request.body = {};

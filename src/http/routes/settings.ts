@@ -6,6 +6,7 @@ import { param } from '../audit.js';
 import { TiersPreview } from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
+import { text } from '../fields.js';
 import * as schemas from '../schemas.js';
 
 const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a JSON object' });
@@ -14,7 +15,8 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   const { router, settings, clock, config } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['configuration'];
-  const errors = { 400: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer };
+  const errors = { 400: ErrorAnswer, 503: ErrorAnswer };
+  const unknown = { 404: schemas.errorOf('merchant_not_found') };
   const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
   // Also for a look: reading the configuration applies it. A store that was not taken into use is left alone.
   app.addHook('preHandler', async () => router.assertPrepared());
@@ -60,7 +62,11 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
         summary:
           'Replace the tier configuration (any of the three forms); If-Match with a version refuses to overwrite a newer one',
         body: AnyObject,
-        response: { 200: schemas.Tiers, ...errors },
+        response: {
+          200: schemas.Tiers,
+          ...errors,
+          409: schemas.errorOf('version_conflict', 'tier_conflict'),
+        },
       },
     },
     async (request, reply) => {
@@ -120,7 +126,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
         tags,
         summary: 'One merchant',
         params: schemas.MerchantParams,
-        response: { 200: schemas.Merchant, ...errors },
+        response: { 200: schemas.Merchant, ...errors, ...unknown },
       },
     },
     async ({ params }) => {
@@ -162,8 +168,9 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
         summary: 'Delete the configuration of a merchant: its calls take the default chain again',
         params: schemas.MerchantParams,
         response: {
-          200: Type.Object({ success: Type.Literal(true), merchant_id: Type.String() }),
+          200: Type.Object({ success: Type.Literal(true), merchant_id: text('the merchant') }),
           ...errors,
+          ...unknown,
         },
       },
     },

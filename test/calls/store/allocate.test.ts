@@ -154,6 +154,39 @@ describeEngines('allocate', (engine) => {
     expect(await contents(engine.redis)).toEqual(before);
   });
 
+  /** What the last allocate that found nothing says it saw. */
+  const sawOf = async (sid: string, chain: readonly PoolId[]) => {
+    expect(await store.allocate(sid, chain)).toBeUndefined();
+    const [, fields] = (await engine.redis.xrevrange('voice:events', '+', '-', 'COUNT', 1))[0] ?? [];
+    expect(fields?.slice(0, 2)).toEqual(['type', 'no_pods']);
+    return fields?.at((fields?.indexOf('saw') ?? -2) + 1);
+  };
+
+  it('nothing free: its event says of each pool of the chain whether it was full, blocked or empty', async () => {
+    await store.register(['a', 'b', 'c', 'd'], 'pool:gold');
+    await store.register(['s', 't'], 'pool:basic');
+    await store.calls.drain('s');
+    for (const pod of ['a', 'b']) await store.pools.suspend(store.epoch, 'not_ready', [pod]);
+    const chain = ['pool:gold', 'pool:basic', 'merchant:vip', 'pool:nobody'] as const;
+    for (const sid of ['1', '2', '3', '4', '5']) await store.allocate(sid, chain);
+    const rest = 'pool:basic 2 pods 3 calls 1 blocked; merchant:vip 0 pods; pool:nobody 0 pods';
+    expect(await sawOf('6', chain)).toBe(`pool:gold 4 pods 2 calls 2 blocked; ${rest}`);
+    // One that drains has its call still: it is taken, whatever becomes of it.
+    for (const pod of ['c', 'd']) await store.calls.drain(pod);
+    expect(await sawOf('7', chain)).toBe(`pool:gold 4 pods 2 calls 2 blocked; ${rest}`);
+    for (const sid of ['1', '2']) await store.calls.release(sid);
+    expect(await sawOf('8', chain)).toBe(`pool:gold 4 pods 0 calls 4 blocked; ${rest}`);
+    await store.register(['v'], 'merchant:vip');
+    await store.allocate('9', ['merchant:vip']);
+    expect(await sawOf('10', ['merchant:vip'])).toBe('merchant:vip 1 pods 1 calls 0 blocked');
+    expect(await sawOf('11', [])).toBe('');
+  });
+
+  it('nothing free: a list of pods that cannot be read is no reason to fail', async () => {
+    await engine.redis.set('voice:pool:gold:assigned', 'by hand');
+    expect(await sawOf('1', ['pool:gold'])).toBe('pool:gold 0 pods');
+  });
+
   it.each(everyPool)('before it answers "nothing", calls of %s past their lease make room', async (pool) => {
     await store.register(['a'], pool);
     const size = pool === 'pool:basic' ? 3 : 1;

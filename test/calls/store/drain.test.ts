@@ -142,8 +142,28 @@ describeEngines('drain', (engine) => {
   it('an undrain that the store gets to after its caller gave up ends no drain', async () => {
     await store.register(['a'], 'pool:gold');
     await store.calls.drain('a');
-    expect(await store.connection.run('undrain', ['a', store.nowMs() - 1])).toEqual(['late']);
+    expect(await store.connection.run('undrain', ['a', store.nowMs() - 1])).toEqual(['late', store.nowMs()]);
     expect((await store.calls.pod('a')).blockedBy).toBe('draining');
     expect(await store.connection.run('undrain', ['a', store.nowMs() + 1000])).toEqual(['ok', 0, '']);
+  });
+
+  it('its events say who did it, where that is known', async () => {
+    await store.register(['a'], 'pool:gold');
+    await store.calls.drain('a', 0, 'admin@10.0.0.7');
+    await store.calls.undrain('a', undefined, 'console:47b769ec@127.0.0.1');
+    await store.calls.drain('a');
+    await store.calls.undrain('a');
+    const ofPod = async (key: string) =>
+      (await engine.redis.xrange(key, '-', '+'))
+        .map(([, fields]) => fields.join(' '))
+        .filter((text) => /^type pod_(draining|undrained) /.test(text));
+    const events = await ofPod('voice:events');
+    expect(events).toEqual([
+      expect.stringMatching(/^type pod_draining pod a calls 0 until \d+ by admin@10\.0\.0\.7$/),
+      'type pod_undrained pod a calls 0 by console:47b769ec@127.0.0.1',
+      expect.stringMatching(/^type pod_draining pod a calls 0 until \d+$/),
+      'type pod_undrained pod a calls 0',
+    ]);
+    expect(await ofPod('voice:journal')).toEqual(events);
   });
 });

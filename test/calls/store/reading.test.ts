@@ -29,7 +29,7 @@ describeEngines('reading', (engine) => {
   afterEach(() => store.close());
 
   it('a store without pods has pools with nothing in them', async () => {
-    const empty = { assigned: 0, available: 0, activeCalls: 0, capacity: 0 };
+    const empty = { assigned: 0, available: 0, activeCalls: 0, stranded: 0, capacity: 0 };
     const now = store.nowMs();
     expect(await store.calls.snapshot()).toEqual({
       nowMs: now,
@@ -74,6 +74,42 @@ describeEngines('reading', (engine) => {
       ['merchant:vip', 0, 0, 0, 0],
       ['pool:basic', 3, 1, 5, 9],
       ['pool:gold', 3, 2, 1, 3],
+    ]);
+  });
+
+  it('pods that have no call and cannot get one are counted in both kinds of pools, whatever the others do', async () => {
+    const stranded = async () =>
+      (await store.calls.snapshot()).pools.flatMap((p) => (p.assigned > 0 ? [[p.pool, p.stranded]] : []));
+    await store.register(['a', 'b', 'c'], 'pool:gold');
+    await store.register(['s', 't', 'u', 'v', 'w'], 'pool:basic');
+    expect(await stranded()).toEqual([
+      ['pool:basic', 0],
+      ['pool:gold', 0],
+    ]);
+    // Leaked: no call, no drain, no suspension, and not among the available.
+    await engine.redis.srem('voice:pool:gold:available', 'a');
+    await engine.redis.zrem('voice:pool:basic:available', 's', 't');
+    expect(await stranded()).toEqual([
+      ['pool:basic', 2],
+      ['pool:gold', 1],
+    ]);
+    await store.allocate('1', ['pool:gold']);
+    for (const sid of ['2', '3', '4', '5', '6', '7', '8']) await store.allocate(sid, ['pool:basic']);
+    expect(await stranded()).toEqual([
+      ['pool:basic', 2],
+      ['pool:gold', 1],
+    ]);
+    // One that is drained has its calls yet; a full one is in nobody's way; one that cannot be read takes none.
+    const busy = (await store.calls.call('8')).podName;
+    await store.calls.drain(busy);
+    expect(await stranded()).toEqual([
+      ['pool:basic', 2],
+      ['pool:gold', 1],
+    ]);
+    await engine.redis.set('voice:pod:calls:s', 'by hand');
+    expect(await stranded()).toEqual([
+      ['pool:basic', 2],
+      ['pool:gold', 1],
     ]);
   });
 

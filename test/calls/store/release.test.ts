@@ -177,4 +177,22 @@ describeEngines('release', (engine) => {
     expect(await store.calls.releaseUnclaimed('1', old)).toBe(false);
     expect(await store.calls.call('1')).toMatchObject({ podName: 'a' });
   });
+
+  it.each(['pool:gold', 'pool:basic'] as const)(
+    'the event of a call of %s names the operator who ended it, and nobody else',
+    async (pool) => {
+      await store.register(['a'], pool);
+      await store.allocate('1', [pool]);
+      await store.calls.release('1', undefined, 'admin@10.0.0.7');
+      await store.allocate('2', [pool]);
+      await store.calls.release('2');
+      const events = (await engine.redis.xrange('voice:events', '-', '+')).map(([, fields]) =>
+        fields.join(' '),
+      );
+      expect(events.filter((text) => text.startsWith('type call_released '))).toEqual([
+        `type call_released call 1 pod a pool ${pool} by admin@10.0.0.7`,
+        `type call_released call 2 pod a pool ${pool}`,
+      ]);
+    },
+  );
 });

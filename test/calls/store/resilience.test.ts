@@ -68,6 +68,18 @@ describeEngines('resilience', (engine) => {
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
   });
 
+  it('a router whose idea of the store’s clock is old is refused as late only once', async () => {
+    await (await open(engine.url)).register(['g'], 'pool:gold');
+    // Without a time of the test's own: what the store must refuse is told by the store's clock.
+    const calls = connect(engine.url);
+    const forget = () => calls.connection.learnTime(Date.now() - 3_600_000);
+    await calls.drain('g', 0);
+    forget();
+    expect(await calls.undrain('g', 20_000)).toEqual({ activeCalls: 0, blockedBy: '' });
+    forget();
+    expect(await allocate(calls, '1', 'pool:gold')).toMatchObject({ podName: 'g' });
+  });
+
   it('after a restart the store answers again; until then every answer is store_unavailable', async () => {
     const store = await open(engine.url, { commandTimeoutMs: 400 });
     await store.register(['g'], 'pool:gold');

@@ -55,7 +55,8 @@ async function lifeOfCalls(store: TestStore): Promise<void> {
   expect((await calls.calls('pool:basic', '0', 10)).items).toHaveLength(2);
   expect(await calls.release('1', first?.fence)).toMatchObject({ releasedToPool: 'pool:gold' });
   expect(await store.sweep()).toEqual({ callsEnded: 0, podsPutBack: 0, podsTakenOut: 0 });
-  expect(await connection.run('importCalls', [1000, 1000, '[]', '2'])).toBe(0);
+  expect(await connection.run('importCalls', [1000, 1000, 1000, '["pool:basic"]', 1, 'g', '2'])).toBe(0);
+  expect(await connection.run('importIndex', ['pool:gold', '0', 10])).toBe('0');
   expect(await connection.run('setMerchant', ['acme', '{}', 'test'])).toEqual(['ok']);
   const kinds = ['pool:gold', 'shared:2', 'pool:basic', 'shared:3'];
   expect(await connection.run('setTiers', ['{}', 'replace', '', 'test', ...kinds])).toEqual(['ok', 2, 2]);

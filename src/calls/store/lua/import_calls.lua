@@ -1,28 +1,79 @@
--- Takes over a batch of live calls that an earlier router left in the call records and lease keys.
--- ARGV: 2 lease ms, 3 record ttl ms, 4 the shared pools as a JSON list, 5.. SIDs
--- Result: the number imported
--- Guarantee: a call that is known already stays as it is, so that it may run twice. A record without its
--- lease, on a pod whose lease names another call, is not live: what it was on has moved on.
+-- Takes over what an earlier router left: some of the pods of which we have keys of our own, some of its call records.
+-- ARGV: 2 lease ms, 3 record ttl ms, 4 tombstone ms, 5 the shared pools as a JSON list, 6 how many pods, 7.. those
+--       pods, then SIDs
+-- Result: the number of calls taken over
+-- Guarantee: a pod is first rid of what the earlier router has ended, so that no moment shows it twice taken. A call of
+-- that router has a whole lease from now, or what is left of its own if that is more: neither who never renews nor who
+-- could not while no router ran loses its pod by the cut-over, and none stays for ever. A call that we gave and that has
+-- time left stays as it is, so that this may run twice.
 --#include base
 --#include counter
---#include calls
---#include pods
-local lease, imported = tonumber(ARGV[2]), 0
-local shared = {}
-for _, pool in ipairs(cjson.decode(ARGV[4])) do shared[pool] = true end
-for i = 5, #ARGV do
-  local sid = ARGV[i]
-  local pod = call('TYPE', call_key(sid)).ok == 'hash' and call('HGET', call_key(sid), 'pod_name')
-  if pod and pod ~= '' and not call('ZSCORE', pod_calls_key(pod), sid) then
-    local pool, _, holder = read_pod(pod)
-    if holder == sid or (holder and shared[pool]) then
-      local left = holder == sid and call('PTTL', P .. 'lease:' .. pod) or lease
-      if left < 0 then left = lease end
-      call('HSETNX', call_key(sid), 'fence', next_count(P .. 'fence'))
-      move_lease(sid, pod, pool, now + left, tonumber(ARGV[3]))
-      event('call_imported', 'call', sid, 'pod', pod, 'pool', pool or '')
-      imported = imported + 1
-    end
+--#include leave
+--#include reclaim
+--#include aside
+local lease, info_ttl, grace = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local pods, shared, cleaned, imported = tonumber(ARGV[6]), {}, {}, 0
+for _, pool in ipairs(cjson.decode(ARGV[5])) do shared[pool] = true end
+
+local function owner_of(sid)
+  return (read_or_nil('HMGET', call_key(sid), 'pod_name') or {})[1]
+end
+
+-- Takes over what lives by the word of the earlier router: its lease names the latest call of a pod, and only on a shared
+-- one are there others.
+local function take_over(sid, pod, pool, holder)
+  if owner_of(sid) ~= pod or not (holder == sid or (holder and shared[pool])) then return end
+  local deadline = tonumber(call('ZSCORE', pod_calls_key(pod), sid) or 0)
+  if deadline > now and call('HEXISTS', call_key(sid), 'fence') == 1 then return end
+  local left = holder == sid and math.max(lease, call('PTTL', P .. 'lease:' .. pod)) or lease
+  call('HSETNX', call_key(sid), 'fence', next_count(P .. 'fence'))
+  move_lease(sid, pod, pool, now + left, info_ttl)
+  if holder == sid then call('PEXPIRE', P .. 'lease:' .. pod, digits(left)) end
+  event('call_imported', 'call', sid, 'pod', pod, 'pool', pool or '')
+  imported = imported + 1
+end
+
+-- Ends the calls that the earlier router has ended, or whose pod it gave to another when their lease had run out.
+-- False for a pod that cannot be read.
+local function clean(pod)
+  if cleaned[pod] ~= nil then return cleaned[pod] end
+  cleaned[pod] = not wrong_key(pod)
+  if not cleaned[pod] then return false end
+  local pool, _, holder = read_pod(pod)
+  local moved_on = holder and not shared[pool] and owner_of(holder) == pod
+  for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
+    if moved_on and sid ~= holder then call('ZADD', pod_calls_key(pod), 0, sid) end
+    take_over(sid, pod, pool, holder)
   end
+  if holder then take_over(holder, pod, pool, holder) end
+  end_expired(pod, pool, grace, 'lease expired')
+  return true
+end
+
+-- Whose type was changed meanwhile is converted with the configuration, right after this, and its pods settled there.
+local function has_its_type(pool)
+  local kind, found = kind_of(pool), pool and call('TYPE', available_key(pool)).ok
+  return not kind or found == 'none' or found == (kind == 'shared' and 'zset' or 'set')
+end
+
+for i = 7, 6 + pods do
+  local pod = ARGV[i]
+  local pool, _, holder = read_pod(pod)
+  if pool or holder then clean(pod) elseif not wrong_key(pod) then forget(pod, grace, 'removed by an earlier router') end
+end
+for i = 7 + pods, #ARGV do
+  local sid = ARGV[i]
+  local pod = owner_of(sid)
+  if pod and pod ~= '' and clean(pod) then
+    local pool, _, holder = read_pod(pod)
+    take_over(sid, pod, pool, holder)
+  end
+end
+for pod, is_clean in pairs(cleaned) do
+  local pool, _, holder = read_pod(pod)
+  -- The lease of a shared pod may name a call that has ended: without it the others, which may come with another page,
+  -- would not be known for live ones.
+  local may_get_more = holder and shared[pool] and is_clean and load_of(pod) == 0
+  if is_clean and not may_get_more and has_its_type(pool) then settle(pod) end
 end
 return imported

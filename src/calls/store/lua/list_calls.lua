@@ -5,7 +5,7 @@
 local page = call('ZSCAN', pool_calls_key(ARGV[2]), ARGV[3], 'COUNT', tonumber(ARGV[4]))
 local result = { page[1] }
 for i = 1, #page[2], 2 do
-  local row = call('HGETALL', call_key(page[2][i]))
+  local row = read_or_nil('HGETALL', call_key(page[2][i])) or {}
   if #row > 0 then
     table.insert(row, 1, page[2][i])
     table.insert(row, 2, page[2][i + 1])

@@ -3,13 +3,15 @@
 --       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (not kept without a call or a
 --       drain), must_report, restarts?, started_at? (ISO, of the running container), metadata}...]}
 -- Result: {'ok', {pod, outcome, pool, lost sid...}...} | {'stale_epoch'}
---         outcome 'new' | 'known' | 'replaced' (and has calls) | 'moved' | 'waiting' | 'removed' | 'skipped'
+--         outcome 'new' | 'known' | 'replaced' (and has calls) | 'moved' | 'waiting' | 'removed' | 'skipped', or of a
+--         pod that cannot be read 'unreadable', where its key of a wrong type stands for the pool
 -- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
 -- pod, and a restarted container has lost its calls, so those end first (not those that began after its start).
 --#include base
 --#include epoch
 --#include leave
 --#include settle
+--#include aside
 if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])
 
@@ -28,7 +30,10 @@ end
 
 local function register(pod)
   local name, lost, outcome, replaced = pod.name, {}, 'known', false
-  local current = pool_of(call('GET', P .. 'pod:tier:' .. name))
+  local current, wrong = home_of(name), set_aside(name)
+  local suspension = P .. 'pod:suspended:' .. name
+  if wrong and current and pod.suspended ~= '' then call('SET', suspension, pod.suspended) end
+  if wrong then return answer(name, 'unreadable', wrong, lost) end
   local uid, restarts = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts'))
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
@@ -75,8 +80,7 @@ local function register(pod)
   if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
     pod.suspended = 'awaiting_report'
   end
-  local suspension = P .. 'pod:suspended:' .. name
-  local before = call('GET', suspension)
+  local before = text_at(suspension)
   release_hold(name)
   if pod.suspended ~= '' then
     call('SET', suspension, pod.suspended)
@@ -84,13 +88,9 @@ local function register(pod)
     call('DEL', suspension)
     event('pod_resumed', 'pod', name, 'pool', pool)
   end
-  if pod.restarts and tostring(pod.restarts) ~= restarts then
-    call('HSET', P .. 'pod:' .. name, 'restarts', pod.restarts)
-  end
+  if pod.restarts and tostring(pod.restarts) ~= restarts then call('HSET', P .. 'pod:' .. name, 'restarts', pod.restarts) end
   if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
-  if call('HGET', P .. 'pod:metadata', name) ~= pod.metadata then
-    call('HSET', P .. 'pod:metadata', name, pod.metadata)
-  end
+  if call('HGET', P .. 'pod:metadata', name) ~= pod.metadata then call('HSET', P .. 'pod:metadata', name, pod.metadata) end
   settle(name)
   return answer(name, outcome, pool, lost)
 end

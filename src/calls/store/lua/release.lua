@@ -1,9 +1,11 @@
 -- Ends a call and makes its pod available again, unless the pod is blocked.
 -- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone ms, 5 'unclaimed' = only if nobody has asked for it again,
---       6 now in ISO 8601 as the router estimates it, for people ('' = write it here)
+--       6 now in ISO 8601 as the router estimates it, for people ('' = write it here),
+--       7.. 'by' and who, if an operator ends it: agents do so for every call, and each argument costs time
 -- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'}
 -- Guarantee: frees only what the named call owns; a second release finds nothing and changes nothing.
+-- What the pod's status says is for people: an error there is none of the call's.
 -- The common way (an exclusive pod that nothing blocks) is written out, as in allocate.
 --#include start
 local sid, grace = ARGV[2], ARGV[4]
@@ -40,7 +42,7 @@ end
 if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
   call('SADD', P .. pool .. ':available', pod)
   call('DEL', record_key, P .. 'lease:' .. pod)
-  call('HSET', P .. 'pod:' .. pod, 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
+  redis.pcall('HSET', P .. 'pod:' .. pod, 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
 else
   --#include base
   --#include settle
@@ -48,14 +50,14 @@ else
   call('DEL', record_key)
   kind = parse_kind(kind)
   if pool then place(pod, pool, kind, load, block) end
-  mirror_lease(pod, load, call('GET', P .. 'lease:' .. pod))
+  local named = mirror_lease(pod, load, text_at(P .. 'lease:' .. pod))
   if pool then
-    call('HSET', P .. 'pod:' .. pod, 'status', status_of(load, block), 'released_at', released_at,
-      'allocated_call_sid', load > 0 and call('GET', P .. 'lease:' .. pod) or '')
+    redis.pcall('HSET', P .. 'pod:' .. pod, 'status', status_of(load, block), 'released_at', released_at,
+      'allocated_call_sid', named)
   end
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
 end
 call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
-  'pool', released_to)
+  'pool', released_to, unpack(ARGV, 7))
 return { 'ok', pod, released_to, draining, load, pool or '' }

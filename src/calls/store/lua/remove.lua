@@ -8,6 +8,8 @@
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 5, #ARGV do
+  -- Calls that cannot be read are no longer anybody's to end: their leases do.
+  if not read_or_nil('ZCARD', pod_calls_key(ARGV[i])) then call('DEL', pod_calls_key(ARGV[i])) end
   local known = call('EXISTS', P .. 'pod:tier:' .. ARGV[i])
   local lost = forget(ARGV[i], ARGV[3], ARGV[4])
   table.insert(lost, 1, ARGV[i])

@@ -11,7 +11,7 @@
 --#include settle
 --#include leftover
 local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
 local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
@@ -23,18 +23,18 @@ if ARGV[7] ~= '' then
 end
 if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
 local mark = P .. 'pod:suspended:' .. pod
-if call('GET', mark) == 'awaiting_report' then call('DEL', mark) end
+if text_at(mark) == 'awaiting_report' then call('DEL', mark) end
 call('ZADD', P .. 'reported', digits(now), pod)
-
 local reported, unknown = {}, {}
 local renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}
 for i = 8, #ARGV do
   local sid = ARGV[i]
   if not reported[sid] then
     reported[sid] = true
-    local record = call('HMGET', call_key(sid), 'pod_name', 'fence')
+    local record = read_or_nil('HMGET', call_key(sid), 'pod_name', 'fence') or {}
     local owner = record[1]
-    local live = owner and call('ZSCORE', pod_calls_key(owner), sid)
+    -- An error too: where its owner's calls cannot be read, it stays its owner's.
+    local live = owner and redis.pcall('ZSCORE', pod_calls_key(owner), sid)
     if live and owner == pod then
       move_lease(sid, pod, pool, now + lease, info_ttl)
       call('HSET', call_key(sid), 'renewed_at', iso(now))
@@ -55,7 +55,7 @@ end
 local entries = call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do
   local sid = entries[i]
-  local record = call('HMGET', call_key(sid), 'missing_since', 'fence')
+  local record = read_or_nil('HMGET', call_key(sid), 'missing_since', 'fence') or {}
   -- A call that came after the report was written cannot be in it, however long it was on its way.
   local is_newer = ARGV[7] ~= '' and record[2] and tonumber(record[2]) / 1000 > tonumber(ARGV[7])
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
@@ -66,7 +66,7 @@ for i = 1, #entries, 2 do
       event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod',
         unpack(words))
       table.insert(ended, sid)
-    elseif call('EXISTS', call_key(sid)) == 1 then
+    elseif call('TYPE', call_key(sid)).ok == 'hash' then
       call('HSET', call_key(sid), 'missing_since', digits(since))
       move_lease(sid, pod, pool, math.min(since + grace, tonumber(entries[i + 1])), info_ttl)
     end

@@ -6,6 +6,7 @@
 -- Guarantee: no pool's keys ever have another type than `pools` says; refused as a whole or done as a whole.
 --#include base
 --#include settle
+--#include aside
 --#include settings
 local key, text, mode = P .. 'tier:config', ARGV[2], ARGV[3]
 local stored, version = text_at(key), tier_version()
@@ -40,7 +41,11 @@ for pool, kind in pairs(new) do
     local members = call('SMEMBERS', P .. from .. ':assigned')
     if type_new == 'set' then
       local busy = 0
-      for _, pod in ipairs(members) do if load_of(pod) > 1 then busy = busy + 1 end end
+      for _, pod in ipairs(members) do
+        local wrong = wrong_key(pod)
+        if wrong then return { 'conflict', from, 'a pod of it cannot be read: ' .. wrong .. ' is of a wrong type' } end
+        if load_of(pod) > 1 then busy = busy + 1 end
+      end
       if busy > 0 then
         return { 'conflict', from, busy .. ' of its pods have more than one live call, and an exclusive pod has one' }
       end
@@ -76,7 +81,9 @@ for _, step in ipairs(plan) do
     call('DEL', P .. step.from .. ':assigned', pool_calls_key(step.from))
     for _, pod in ipairs(step.pods) do call('SET', P .. 'pod:tier:' .. pod, tier_of(step.pool)) end
   end
-  for _, pod in ipairs(call('SMEMBERS', P .. step.pool .. ':assigned')) do settle(pod) end
+  for _, pod in ipairs(call('SMEMBERS', P .. step.pool .. ':assigned')) do
+    if not set_aside(pod) then settle(pod) end
+  end
 end
 if stored == text and changed == 0 then return { 'ok', version, 0 } end
 if stored ~= text then call('SET', key, text) end

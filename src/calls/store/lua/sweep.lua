@@ -1,6 +1,7 @@
 -- One batch of the zombie clean-up of one pool.
 -- ARGV: 2 epoch, 3 tombstone ms, 4 pool, 5 phase ('calls' | 'pods' | 'available'), 6 cursor, 7 batch size
--- Result: {'ok', next cursor ('0' = phase done), looked at, calls ended, pods put back, pods taken out}
+-- Result: {'ok', next cursor ('0' = phase done), looked at, calls ended, pods put back, pods taken out, then in phase
+--         'pods' of every pod that cannot be read: pod, its key of a wrong type...}
 --         {'stale_epoch'}
 -- Guarantee: ends only calls past their lease or whose record is gone; puts back only pods that the
 -- leader knows; a pod comes back with its true load.
@@ -27,9 +28,16 @@ end
 
 if phase == 'pods' then
   local page = call('SSCAN', P .. pool .. ':assigned', ARGV[6], 'COUNT', batch)
+  local unreadable = {}
   for _, pod in ipairs(page[2]) do
-    local home = pool_of(call('GET', P .. 'pod:tier:' .. pod))
-    if home == pool then
+    local home = home_of(pod)
+    local wrong, taken
+    if home == pool then wrong, taken = set_aside(pod) end
+    if wrong then
+      out = out - taken
+      table.insert(unreadable, pod)
+      table.insert(unreadable, wrong)
+    elseif home == pool then
       local lost = end_expired(pod, pool, grace, 'lease expired')
       local moved, _, _, _, shown = settle(pod)
       ended = ended + lost
@@ -43,7 +51,7 @@ if phase == 'pods' then
       call('SREM', P .. pool .. ':assigned', pod)
     end
   end
-  return { 'ok', page[1], #page[2], ended, back, out }
+  return { 'ok', page[1], #page[2], ended, back, out, unpack(unreadable) }
 end
 
 -- Members of `available` that are not of this pool: nobody can have them, so they are not counted either.
@@ -53,7 +61,7 @@ local page = call(shared and 'ZSCAN' or 'SSCAN', key, ARGV[6], 'COUNT', batch)
 local step = shared and 2 or 1
 for i = 1, #page[2], step do
   local pod = page[2][i]
-  if pool_of(call('GET', P .. 'pod:tier:' .. pod)) ~= pool then
+  if home_of(pod) ~= pool then
     out = out + call(shared and 'ZREM' or 'SREM', key, pod)
   end
 end

@@ -1,13 +1,14 @@
 -- Ends a drain now.
--- ARGV: 2 pod, 3 refuse after (store ms, '' = never): one that its caller gave up must not end a later drain
+-- ARGV: 2 pod, 3 refuse after (store ms, '' = never): one that its caller gave up must not end a later drain,
+--       4.. 'by' and who, where that is known
 -- Result: {'ok', live calls, why it still takes no calls ('' = it does)} | {'pod_not_found'}
---         {'late'}
+--         {'late', now}
 --#include base
 --#include settle
 local pod = ARGV[2]
-if ARGV[3] ~= '' and now > tonumber(ARGV[3]) then return { 'late' } end
+if ARGV[3] ~= '' and now > tonumber(ARGV[3]) then return { 'late', now } end
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local was = call('DEL', P .. 'pod:draining:' .. pod)
 local _, load, block = settle(pod)
-if was == 1 then event('pod_undrained', 'pod', pod, 'calls', load) end
+if was == 1 then event('pod_undrained', 'pod', pod, 'calls', load, unpack(ARGV, 4)) end
 return { 'ok', load, block or '' }

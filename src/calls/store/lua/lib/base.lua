@@ -22,6 +22,19 @@ local function pool_calls_key(pool)
   return P .. pool .. ':calls'
 end
 
+-- People write keys by hand, and now and then as another type. A text of another type counts as not there, as MGET has it.
+local function text_at(key)
+  return call('MGET', key)[1]
+end
+
+-- What a command reads, or nil where the key is of another type. Any other error stays one.
+local function read_or_nil(...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if string.find(reply.err, 'WRONGTYPE', 1, true) then return nil end
+  return call(...)
+end
+
 -- About 50,000 events are kept: at 100 calls a second some four minutes, at one more than six hours; 6 MB.
 -- Every operation may write as often as there are calls: what is worth keeping longer goes through `event`.
 local function note(kind, ...)

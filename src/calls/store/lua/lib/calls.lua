@@ -10,7 +10,7 @@ end
 -- What an event says of a call that lost its owner: for how long it was known here (its fence is the moment it was
 -- allocated, adopted or imported, in microseconds), and when it last gave a sign of life. Nothing without a record.
 local function last_words(sid)
-  local known = call('HMGET', call_key(sid), 'fence', 'renewed_at')
+  local known = read_or_nil('HMGET', call_key(sid), 'fence', 'renewed_at') or {}
   local since = tonumber(known[1] or '')
   if not since then return {} end
   local words = { 'age_seconds', digits(math.max(0, math.floor(now / 1000 - since / 1000000))) }

@@ -1,8 +1,8 @@
 --#include pods
 -- One pod as operators see it: {name, pool, block, drain deadline, lease SID, uid, metadata, {sid, deadline...}}
 local function describe(pod)
-  local pool, block, lease = read_pod(pod)
-  return { pod, pool or '', block or '', call('GET', P .. 'pod:draining:' .. pod) or '', lease or '',
+  local pool, block, lease, draining = read_pod(pod)
+  return { pod, pool or '', block or '', draining or '', lease or '',
     call('HGET', P .. 'pod:' .. pod, 'uid') or '', call('HGET', P .. 'pod:metadata', pod) or '',
     call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES') }
 end

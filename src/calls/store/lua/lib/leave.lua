@@ -25,7 +25,7 @@ end
 local function lose_calls(pod, pool, grace, reason, before)
   local lost = {}
   for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
-    local known = call('HMGET', call_key(sid), 'source_pool', 'allocated_at')
+    local known = read_or_nil('HMGET', call_key(sid), 'source_pool', 'allocated_at') or {}
     if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
       local words = last_words(sid)
@@ -40,7 +40,7 @@ end
 -- pod of the same name, which stays in the pool with them: it was there before anybody told us. Returns the SIDs of the
 -- calls that were lost, and that pool.
 local function forget(pod, grace, reason, since)
-  local pool = pool_of(call('GET', P .. 'pod:tier:' .. pod))
+  local pool = home_of(pod)
   since = pool and since
   local drained_at = since and call('EXISTS', P .. 'pod:draining:' .. pod) == 1
     and call('HGET', P .. 'pod:' .. pod, 'drained_at')

@@ -1,11 +1,13 @@
---#include pools
+--#include pods
 -- An entry of a pod whose call lives on another pod by now (its record was deleted and the call came again): it
 -- goes alone, and takes nothing of that call with it. True if it was one; else false and the record's pod, if any.
 local function drop_leftover(sid, pod, pool)
-  local owner = call('HGET', call_key(sid), 'pod_name')
+  local record, owner = read_or_nil('HMGET', call_key(sid), 'pod_name'), pod
+  -- A record of another type says nothing: the call is that pod's until its lease ends.
+  if record then owner = record[1] end
   if not owner or owner == pod then return false, owner end
   call('ZREM', pod_calls_key(pod), sid)
-  if pool and pool_of(call('GET', P .. 'pod:tier:' .. owner)) ~= pool then
+  if pool and home_of(owner) ~= pool then
     call('ZREM', pool_calls_key(pool), sid)
   end
   return true

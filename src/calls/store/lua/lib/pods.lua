@@ -18,7 +18,11 @@ end
 local function read_pod(pod)
   local found = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod,
     P .. 'pod:suspended:' .. pod, P .. 'lease:' .. pod)
-  return pool_of(found[1]), block_of(found[2], found[3]), found[4]
+  return pool_of(found[1]), block_of(found[2], found[3]), found[4], found[2]
+end
+
+local function home_of(pod)
+  return pool_of(text_at(P .. 'pod:tier:' .. pod))
 end
 
 local function load_of(pod)

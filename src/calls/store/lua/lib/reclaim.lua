@@ -1,5 +1,6 @@
 --#include calls
 --#include settle
+--#include aside
 --#include leftover
 -- Ends the calls of one pod that have lost their owner: past their lease, or their record was deleted.
 -- An entry whose record names another pod is a leftover and goes alone; the living are in the pool's index
@@ -25,8 +26,10 @@ end
 
 -- Ends what has expired on the pod of one call of a pool's index, and repairs the index where the two differ.
 local function reclaim(sid, pool, grace)
-  local pod = call('HGET', call_key(sid), 'pod_name')
-  if pod and pool_of(call('GET', P .. 'pod:tier:' .. pod)) ~= pool then pod = nil end
+  local record = read_or_nil('HMGET', call_key(sid), 'pod_name')
+  local pod = record and record[1]
+  -- Of what cannot be read nothing is ended here, and it does not stand in front of the others for ever.
+  if pod and (home_of(pod) ~= pool or set_aside(pod)) then pod = nil end
   local ended = 0
   if pod then
     ended = end_expired(pod, pool, grace, 'lease expired')

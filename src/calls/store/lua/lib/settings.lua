@@ -1,9 +1,4 @@
--- The configuration's own keys, which people also write by hand: one of another type counts as not there.
-local function text_at(key)
-  return call('TYPE', key).ok == 'string' and call('GET', key)
-end
-
--- What is no whole number of at most 15 digits counts as 0: the next write begins anew from there.
+-- The configuration's own keys. What is no whole number of at most 15 digits counts as 0: the next write begins anew from there.
 local function tier_version()
   local text = text_at(P .. 'tier:version') or ''
   return #text <= 15 and string.match(text, '^%d+$') and tonumber(text) or 0

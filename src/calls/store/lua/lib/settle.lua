@@ -1,15 +1,16 @@
 --#include pods
 -- What is derived from a pod's truth: the lease mirror, the status, the place in the available set.
 
--- The lease mirror names the latest live call, and is gone when there is none.
+-- The lease mirror names the latest live call, and is gone when there is none. Returns what it names, or ''.
 local function mirror_lease(pod, load, lease)
   if load == 0 then
     if lease then call('DEL', P .. 'lease:' .. pod) end
-    return
+    return ''
   end
-  if lease and call('ZSCORE', pod_calls_key(pod), lease) then return end
+  if lease and call('ZSCORE', pod_calls_key(pod), lease) then return lease end
   local latest = call('ZRANGE', pod_calls_key(pod), -1, -1, 'WITHSCORES')
   call('SET', P .. 'lease:' .. pod, latest[1], 'PX', digits(math.max(1, latest[2] - now)))
+  return latest[1]
 end
 
 local function status_of(load, block)
@@ -23,14 +24,14 @@ local function settle(pod)
   local pool, block, lease = read_pod(pod)
   local load = load_of(pod)
   local moved = pool and place(pod, pool, kind_of(pool), load, block) or 0
-  mirror_lease(pod, load, lease)
+  local named = mirror_lease(pod, load, lease)
   local shown
   if pool then
     local status = status_of(load, block)
     shown = call('HMGET', P .. 'pod:' .. pod, 'status', 'allocated_call_sid')
     if shown[1] ~= status then call('HSET', P .. 'pod:' .. pod, 'status', status) end
     if (shown[2] or '') ~= '' and not call('ZSCORE', pod_calls_key(pod), shown[2]) then
-      call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', call('GET', P .. 'lease:' .. pod) or '')
+      call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', named)
     end
   end
   return moved, load, block, pool, shown and shown[1]

@@ -1,0 +1,119 @@
+/** What is wrong now, above everything else on the overview: alerts, and records that are stuck before any alert tells. */
+import { useEffect } from 'preact/hooks';
+import { useLive } from '../live/use-live';
+import { addressOf, runbookAddress } from '../routes';
+import type { Alert, WorkflowNumbers } from '../shapes';
+import { durationText } from '../time';
+import { plural } from '../words';
+import { Copyable } from './copyable';
+import { Age, Chip } from './parts';
+
+export function Alarms() {
+  const alerts = useLive((state) => state.alerts);
+  const stuck = useLive((state) => state.stuck);
+  const isTold = ({ name }: WorkflowNumbers) =>
+    alerts?.some((alert) => alert.name.startsWith('records.stuck') && alert.workflow === name);
+  const untold = (stuck ?? []).filter((workflow) => !isTold(workflow));
+  if ((alerts ?? []).length + untold.length === 0) return null;
+  return (
+    <section aria-label="Alerts" class="stack">
+      {alerts?.map((alert) => (
+        <AlertLine key={`${alert.name} ${alert.workflow}`} alert={alert} />
+      ))}
+      {untold.map((workflow) => (
+        <StuckLine key={workflow.name} workflow={workflow} />
+      ))}
+    </section>
+  );
+}
+
+const severities: Record<Alert['severity'], string> = {
+  warning: 'Warning',
+  critical: 'Critical',
+  page: 'Page',
+};
+
+function AlertLine({ alert }: { alert: Alert }) {
+  return (
+    <div class="alert" data-severity={alert.severity}>
+      <Chip tone={alert.severity === 'warning' ? 'warn' : 'bad'} icon="warning">
+        {severities[alert.severity] ?? alert.severity}
+      </Chip>
+      <div class="alert-body">
+        <span>
+          <span class="what">{alert.summary}</span>{' '}
+          <span class="small">
+            {alert.workflow ? `${alert.workflow}, ` : ''}for <Age since={alert.since} />
+          </span>
+        </span>
+        <span class="more small">
+          <AlertPlace alert={alert} />
+          <Runbook path={alert.runbook} />
+        </span>
+      </div>
+    </div>
+  );
+}
+
+/** What to do: here, if the page came with it, and to be taken along. */
+function Runbook({ path }: { path: string }) {
+  const isWeb = /^https?:\/\//.test(path);
+  const address = isWeb ? path : runbookAddress(path);
+  useEffect(() => {
+    // Already here when the router can no longer be reached. If it does not come, the page itself says so.
+    if (!isWeb) import('virtual:runbook').catch(() => {});
+  }, [isWeb]);
+  return (
+    <>
+      {address && (
+        <a href={address} rel="noreferrer">
+          Runbook
+        </a>
+      )}
+      {!isWeb && (
+        <span class={address && 'wide-only'}>
+          <Copyable
+            what={address ? '' : 'Runbook'}
+            title="A page of the router’s documentation"
+            text={path}
+          />
+        </span>
+      )}
+    </>
+  );
+}
+
+/** Where in the console somebody sees what the alert is about. */
+function AlertPlace({ alert: { name, workflow } }: { alert: Alert }) {
+  if (name === 'calls.no_pods')
+    return <a href={addressOf('events', undefined, { type: 'no_pods' })}>Which calls</a>;
+  if (name.startsWith('records.'))
+    return <a href={addressOf('records', undefined, { workflow: workflow ?? '' })}>Records</a>;
+  return null;
+}
+
+function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
+  const { name, stuck, held = 0, oldest_stuck_seconds: oldest } = workflow;
+  const more = [
+    oldest !== null && `the oldest for ${durationText(oldest)}`,
+    held > 0 && `${held === stuck ? 'all' : held} wait for a person`,
+  ].filter(Boolean);
+  return (
+    <div class="alert" data-severity="warning">
+      <Chip tone="warn" icon="records">
+        Records
+      </Chip>
+      <div class="alert-body">
+        <span>
+          <span class="what">
+            {name}: {plural(stuck, 'record')} stuck
+          </span>{' '}
+          <span class="small">{more.join(', ')}</span>
+        </span>
+        <span class="more small">
+          <a href={addressOf('records', undefined, { workflow: name })}>Show them</a>
+        </span>
+      </div>
+    </div>
+  );
+}

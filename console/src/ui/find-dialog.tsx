@@ -1,0 +1,93 @@
+/** What `/` opens where a page has no search of its own: the id of a call or of a pod, and there it goes. */
+import { useState } from 'preact/hooks';
+import { live } from '../live/live';
+import { addressOf, go } from '../routes';
+import { collator, stateText } from '../words';
+import { Icon } from './icons';
+import { Dialog } from './parts';
+
+const mostFound = 6;
+
+interface Found {
+  kind: 'pods' | 'calls';
+  id: string;
+  about: string;
+}
+
+/** What the page knows of, best first; and, whatever it is, as the id of a call: the router also knows ended ones. */
+function find(text: string): Found[] {
+  const words = text.trim().toLowerCase();
+  if (words === '') return [];
+  const { pods, calls } = live.state;
+  const callsOfPods = [...pods.values()].flatMap(({ leases, pod_name }) =>
+    leases.map(({ call_sid }): [string, string] => [call_sid, pod_name]),
+  );
+  const podOfCall = new Map([
+    ...callsOfPods,
+    ...[...calls.values()].map(({ call_sid, pod_name }): [string, string] => [call_sid, pod_name]),
+  ]);
+  const known: Found[] = [
+    ...[...pods.values()].map((pod): Found => ({ kind: 'pods', id: pod.pod_name, about: stateText(pod) })),
+    ...[...podOfCall].map(([id, pod]): Found => ({ kind: 'calls', id, about: `on ${pod}` })),
+  ];
+  const rank = (id: string) => {
+    const at = id.toLowerCase().indexOf(words);
+    return id.toLowerCase() === words ? 0 : at === 0 ? 1 : at > 0 ? 2 : 3;
+  };
+  const found = known
+    .filter(({ id }) => rank(id) < 3)
+    .sort((a, b) => rank(a.id) - rank(b.id) || collator.compare(a.id, b.id))
+    .slice(0, mostFound);
+  const id = text.trim();
+  const isKnown = (kind: Found['kind']) => found.some((one) => one.kind === kind && one.id === id);
+  if (!isKnown('calls') && !isKnown('pods')) found.push({ kind: 'calls', id, about: 'look up, also ended' });
+  if (!isKnown('pods') && pods.size === 0) found.push({ kind: 'pods', id, about: 'look up' });
+  return found;
+}
+
+export function FindDialog({ onClose }: { onClose: () => void }) {
+  const [text, setText] = useState('');
+  const found = find(text);
+  const open = ({ kind, id }: Found) => {
+    onClose();
+    go(addressOf(kind, id));
+  };
+  return (
+    <Dialog title="Find a call or a pod" onClose={onClose}>
+      <div class="find">
+        <div class="search">
+          <Icon name="search" />
+          {/* Not of the type search: there Escape empties the field, and here it closes the dialog. */}
+          <input
+            class="field"
+            aria-label="Id of a call or name of a pod"
+            placeholder="Id of a call or name of a pod"
+            value={text}
+            maxLength={256}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setText(event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === 'Enter' && found[0]) open(found[0]);
+            }}
+          />
+        </div>
+        {found.length > 0 && (
+          <ul class="found" aria-label="Found">
+            {found.map((one) => (
+              <li key={`${one.kind} ${one.id}`}>
+                <a href={addressOf(one.kind, one.id)} onClick={onClose}>
+                  <Icon name={one.kind} />
+                  <span>
+                    {one.kind === 'pods' ? 'Pod' : 'Call'} <b class="mono">{one.id}</b>
+                  </span>
+                  <span class="soft small">{one.about}</span>
+                </a>
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+    </Dialog>
+  );
+}

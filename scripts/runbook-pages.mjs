@@ -1,0 +1,161 @@
+// The pages that alerts name, for the console: sections of docs/*.md as plain data, which the console draws with its own
+// elements. Whoever is called at night has no checkout. Only what these documents use of Markdown is known here:
+// headings, paragraphs, lists, code, tables, links and emphasis; anything else stays the text that it is.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/**
+ * @typedef {string | { code: string } | { strong: Inline[] } | { em: Inline[] } | { text: Inline[], to: string }} Inline
+ * @typedef {{ is: 'paragraph', text: Inline[] } | { is: 'heading', text: Inline[] } | { is: 'code', text: string }
+ *   | { is: 'list', ordered: boolean, items: Inline[][] } | { is: 'table', head: Inline[][], rows: Inline[][][] }} Block
+ * @typedef {{ title: string, blocks: Block[] }} RunbookPage
+ */
+
+/** Which documents alerts lead to: see `runbooks` of src/observe/alerts-rules.ts. */
+export const documents = ['runbook', 'runbook-records', 'operations'];
+
+/** As the address of a heading is made. @param {string} heading */
+export const anchorOf = (heading) =>
+  heading
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+    .trim()
+    .replace(/\s/g, '-');
+
+/** Every section by its address in the console, as `runbook/smartrouternoleader`. @param {string} root */
+export function runbookPages(root) {
+  /** @type {Record<string, RunbookPage>} */
+  const pages = {};
+  for (const name of documents)
+    for (const [anchor, page] of sectionsOf(readFileSync(join(root, 'docs', `${name}.md`), 'utf8'), name))
+      pages[`${name}/${anchor}`] = page;
+  return pages;
+}
+
+/**
+ * A section goes on to the next heading of its rank: what stands below it in smaller ones belongs to it.
+ * @param {string} text @param {string} document @returns {[string, RunbookPage][]}
+ */
+export function sectionsOf(text, document) {
+  const blocks = blocksOf(text, document);
+  return blocks.flatMap((block, index) => {
+    if (block.is !== 'heading') return [];
+    const rest = blocks.slice(index + 1);
+    // The heading of the whole document has what stands before the first section, and not everything.
+    const end = rest.findIndex((one) => one.is === 'heading' && (block.rank === 1 || one.rank <= block.rank));
+    const own = end === -1 ? rest : rest.slice(0, end);
+    const page = {
+      title: block.source.replaceAll('`', ''),
+      blocks: own.map((one) => (one.is === 'heading' ? { is: one.is, text: one.text } : one)),
+    };
+    return [[anchorOf(block.source), /** @type {RunbookPage} */ (page)]];
+  });
+}
+
+/** @typedef {{ is: 'heading', rank: number, source: string, text: Inline[] }} RankedHeading */
+
+/**
+ * @param {string} text @param {string} document
+ * @returns {(RankedHeading | Exclude<Block, { is: 'heading' }>)[]}
+ */
+function blocksOf(text, document) {
+  const lines = text.split('\n');
+  const inline = (/** @type {string} */ source) => inlineOf(source, document);
+  /** @type {(RankedHeading | Exclude<Block, { is: 'heading' }>)[]} */
+  const blocks = [];
+  let at = 0;
+  /** The lines from here on that are still of it. @param {(line: string) => boolean} isOfIt */
+  const take = (isOfIt) => {
+    const from = at;
+    while (at < lines.length && isOfIt(lines[at] ?? '')) at += 1;
+    return lines.slice(from, at);
+  };
+  while (at < lines.length) {
+    const line = lines[at] ?? '';
+    const heading = /^(#{1,6}) (.*)$/.exec(line);
+    if (line.trim() === '') at += 1;
+    else if (heading) {
+      const source = heading[2] ?? '';
+      blocks.push({ is: 'heading', rank: heading[1]?.length ?? 1, source, text: inline(source) });
+      at += 1;
+    } else if (line.startsWith('```')) {
+      at += 1;
+      blocks.push({ is: 'code', text: take((one) => !one.startsWith('```')).join('\n') });
+      at += 1;
+    } else if (line.startsWith('|')) {
+      const [head = '', , ...rows] = take((one) => one.startsWith('|'));
+      const cells = (/** @type {string} */ row) => cellsOf(row).map(inline);
+      blocks.push({ is: 'table', head: cells(head), rows: rows.map(cells) });
+    } else if (itemMark.test(line)) {
+      const ordered = /^\d/.test(line);
+      const items = itemsOf(take((one) => itemMark.test(one) || /^ {2,}\S/.test(one)));
+      blocks.push({ is: 'list', ordered, items: items.map(inline) });
+    } else blocks.push({ is: 'paragraph', text: inline(take(isProse).join(' ')) });
+  }
+  return blocks;
+}
+
+const itemMark = /^(?:[-*]|\d+\.) /;
+const isProse = (/** @type {string} */ line) =>
+  line.trim() !== '' && !/^(#{1,6} |```|\|)/.test(line) && !itemMark.test(line);
+
+/** A line that is set in goes on with the item above. @param {string[]} lines */
+function itemsOf(lines) {
+  /** @type {string[]} */
+  const items = [];
+  for (const line of lines)
+    if (itemMark.test(line)) items.push(line.replace(itemMark, ''));
+    else items[items.length - 1] += ` ${line.trim()}`;
+  return items;
+}
+
+/** A bar in a cell is written `\|`. @param {string} row */
+function cellsOf(row) {
+  return row
+    .trim()
+    .replace(/^\||\|$/g, '')
+    .split(/(?<!\\)\|/)
+    .map((cell) => cell.trim().replaceAll('\\|', '|'));
+}
+
+const marks = /`([^`]+)`|\*\*(.+?)\*\*|\*([^*\s][^*]*)\*|\[((?:[^\]`]|`[^`]*`)+)\]\(([^)\s]+)\)/;
+
+/** @param {string} source @param {string} document @returns {Inline[]} */
+export function inlineOf(source, document) {
+  const found = marks.exec(source);
+  if (!found) return source === '' ? [] : [source];
+  const [all, code, strong, em, link = '', target = ''] = found;
+  const inner = (/** @type {string} */ text) => inlineOf(text, document);
+  /** @type {Inline[]} */
+  const middle =
+    code !== undefined
+      ? [{ code }]
+      : strong !== undefined
+        ? [{ strong: inner(strong) }]
+        : em !== undefined
+          ? [{ em: inner(em) }]
+          : linkOf(inner(link), target, document);
+  const before = source.slice(0, found.index);
+  return [...(before === '' ? [] : [before]), ...middle, ...inner(source.slice(found.index + all.length))];
+}
+
+/** A link to what the console does not have is its words. @param {Inline[]} text @param {string} target @param {string} document @returns {Inline[]} */
+function linkOf(text, target, document) {
+  if (/^https?:\/\//.test(target)) return [{ text, to: target }];
+  const [file = '', anchor] = target.split('#');
+  const name = file === '' ? document : file.replace(/\.md$/, '');
+  if (!documents.includes(name) || anchor === undefined) return text;
+  return [{ text, to: `#/runbook/${name}/${anchor}` }];
+}
+
+/** For the bundler: a module that holds the pages, loaded when somebody opens one. @param {string} root */
+export function runbookPlugin(root) {
+  const name = 'virtual:runbook';
+  return {
+    name: 'runbook',
+    /** @param {string} id */
+    resolveId: (id) => (id === name ? `\0${name}` : undefined),
+    /** @param {string} id */
+    load: (id) => (id === `\0${name}` ? `export default ${JSON.stringify(runbookPages(root))}` : undefined),
+  };
+}

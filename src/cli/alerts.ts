@@ -1,0 +1,46 @@
+/** What is wrong now, as the router tells it: for `alerts`, `status` and `top`. */
+import { age, count } from './ages.js';
+import type { RouterApi } from './api.js';
+import { ifTold } from './lists.js';
+import type { Colour, Paint } from './screen.js';
+import { clean } from './table.js';
+
+export interface Alert {
+  name: string;
+  severity: string;
+  summary: string;
+  since: string;
+  workflow: string | null;
+  /** Where the runbook says what to do; a router of before does not tell. */
+  runbook?: string;
+}
+
+/** The worst first; null when the router does not tell. */
+export async function alertsIfTold(api: RouterApi): Promise<readonly Alert[] | null> {
+  const told = await ifTold<{ alerts: Alert[] }>(api, '/alerts', 'alerts');
+  return Array.isArray(told?.alerts) ? told.alerts : null;
+}
+
+export function severityColour(severity: string): Colour {
+  return severity === 'warning' ? 'yellow' : 'red';
+}
+
+/** Two lines each, because a sentence and a place beside each other fit no terminal. Empty without alerts. */
+export function alertLines(alerts: readonly Alert[], nowMs: number, paint: Paint): string {
+  if (alerts.length === 0) return '';
+  const widthOf = (texts: readonly string[]) => Math.max(...texts.map((text) => text.length));
+  const ages = alerts.map(({ since }) => age(since, nowMs));
+  const widths = [widthOf(alerts.map(({ severity }) => clean(severity))), widthOf(ages)] as const;
+  const lines = alerts.flatMap(({ severity, summary, name, workflow, runbook }, i) => [
+    [
+      paint(severityColour(severity), clean(severity).padEnd(widths[0])),
+      `for ${ages[i]?.padEnd(widths[1])}`,
+      clean(summary),
+    ].join('  '),
+    paint(
+      'dim',
+      `${' '.repeat(widths[0])}  ${clean(name)}${workflow ? ` of ${clean(workflow)}` : ''}${runbook ? `: see ${clean(runbook)}` : ''}`,
+    ),
+  ]);
+  return `${paint('bold', count(alerts.length, 'alert'))}\n${lines.map((line) => `${line}\n`).join('')}`;
+}

@@ -1,0 +1,75 @@
+/** What is wrong now, on a real router: `alerts`, and the first lines of `status` and `top`. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { RunningRouter } from '../../src/main.js';
+import { until } from '../support/until.js';
+import { allocateOn, documentOf, runner, startScripted, startTestRouter, useBinary } from './support.js';
+
+let router: RunningRouter;
+const binary = useBinary();
+const run = runner(binary, () => router.url);
+
+/** The router looks every 10 s. */
+const noticedMs = 40_000;
+
+describe('alerts', { timeout: 2 * noticedMs }, () => {
+  beforeAll(async () => {
+    router = await startTestRouter();
+  });
+  afterAll(() => router.stop());
+
+  it('are none of a router that is fine, in one calm line', async () => {
+    expect(await run('alerts')).toMatchObject({ code: 0, stdout: 'no alerts\n', stderr: '' });
+    expect(documentOf(await run('alerts --json'))).toEqual({ success: true, alerts: [] });
+    expect((await run('status')).stdout).toMatch(/^alerts +none$/m);
+    expect(documentOf(await run('status --json'))).toMatchObject({ success: true, alerts: [] });
+  });
+
+  it('come first in status, with severity, age, sentence and page of the runbook', async () => {
+    for (const sid of ['CA1', 'CA2', 'CA3', 'CA4', 'CA5']) await allocateOn(router, sid);
+    expect(await run('allocate CA6')).toMatchObject({ code: 3 });
+    await until(
+      async () => {
+        const answer = await fetch(`${router.url}/api/v1/alerts`);
+        return ((await answer.json()) as { alerts: unknown[] }).alerts.length > 0;
+      },
+      'the router has noticed',
+      noticedMs,
+    );
+    const block =
+      /^1 alert\npage {2}for \d+s {2}1 call got no pod in the last 5 minutes: .*\n {6}calls\.no_pods: see docs\/runbook\.md#smartrouternocapacity\n/;
+    const { code, stdout, stderr } = await run('alerts');
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(block);
+    const status = await run('status');
+    expect(status.code).toBe(0);
+    expect(status.stdout).toMatch(block);
+    expect(status.stdout).toMatch(/\n\nrouter +http/);
+    expect(status.stdout).not.toMatch(/^alerts +/m);
+    const alerts = [{ name: 'calls.no_pods', severity: 'page', workflow: null }];
+    expect(documentOf(await run('alerts --json'))).toMatchObject({ success: true, alerts });
+    expect(documentOf(await run('status --json'))).toMatchObject({ success: true, status: 'up', alerts });
+    expect((await run('top --once')).stdout).toContain('docs/runbook.md#smartrouternocapacity');
+  });
+
+  it('that a router does not tell are unknown in status, and an error of alerts', async () => {
+    const body = await (await fetch(`${router.url}/api/v1/status`)).json();
+    const older = await startScripted(({ url = '' }) =>
+      url.includes('/status')
+        ? { json: body }
+        : { status: 404, json: { error: 'there is nothing here', code: 'not_found' } },
+    );
+    expect((await run(['status', '--url', older.url])).stdout).toMatch(
+      /^alerts +unknown: this router does not tell$/m,
+    );
+    expect(documentOf(await run(['status', '--json', '--url', older.url]))).toMatchObject({ alerts: null });
+    expect(await run(['alerts', '--url', older.url])).toMatchObject({
+      code: 1,
+      stderr: 'smart-router: there is nothing here\n',
+    });
+    await older.stop();
+  });
+
+  it('cannot be asked for without a router', async () => {
+    expect(await run('alerts --url http://127.0.0.1:1')).toMatchObject({ code: 6, stdout: '' });
+  });
+});

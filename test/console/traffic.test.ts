@@ -1,0 +1,85 @@
+/** What the tiles of the overview say of the last hour: true counts in a true span. */
+import { expect, it } from 'vitest';
+import type { History, HistoryPoint } from '../../console/src/shapes.js';
+import { spanText, successOf, trafficOf } from '../../console/src/traffic.js';
+
+const startMs = Date.parse('2026-11-15T08:53:20.000Z');
+const at = (seconds: number) => new Date(startMs + seconds * 1000).toISOString();
+
+function point(seconds: number, rates: Partial<HistoryPoint>): HistoryPoint {
+  return {
+    at: at(seconds),
+    allocated: 0,
+    released: 0,
+    no_pods: 0,
+    errors: 0,
+    shed: 0,
+    p50_ms: null,
+    p99_ms: null,
+    active_calls: null,
+    available: null,
+    assigned: null,
+    capacity: null,
+    recovered: 0,
+    lost: 0,
+    ...rates,
+  };
+}
+
+function history(points: HistoryPoint[], seenSeconds: number[]): History {
+  return {
+    step_seconds: 10,
+    replicas: seenSeconds.map((seconds, i) => ({
+      name: `router-${i}`,
+      version: '1.0.0',
+      is_leader: i === 0,
+      started_at: at(0),
+      seen_at: at(seconds),
+    })),
+    points,
+  };
+}
+
+it('ten seconds after a start there are ten seconds of data, and no minute', () => {
+  const { seconds, allocated } = trafficOf(history([point(0, { allocated: 0.6 })], [10]));
+  expect([allocated, spanText(seconds)]).toEqual([6, 'in 10 s']);
+});
+
+it('a step that is not over counts as far as every router has told of it', () => {
+  const points = [point(0, { allocated: 2 }), point(10, { allocated: 2 })];
+  const { seconds, allocated } = trafficOf(history(points, [14, 19]));
+  expect([allocated, seconds]).toEqual([28, 14]);
+});
+
+it('an hour of points is the last hour, also when no router is left that tells', () => {
+  const points = Array.from({ length: 360 }, (_, i) => point(10 * i, { allocated: 1 }));
+  for (const seen of [[3595], []]) {
+    const { seconds } = trafficOf(history(points, seen));
+    expect(spanText(seconds)).toBe('in the last hour');
+  }
+  expect(spanText(trafficOf(history(points.slice(0, 30), [300])).seconds)).toBe('in 5 min');
+});
+
+it('calls that were refused for overload are failures, with a figure of their own', () => {
+  const points = [
+    point(0, { allocated: 1, shed: 3 }),
+    point(10, { allocated: 1, no_pods: 0.5, errors: 0.5 }),
+  ];
+  expect(trafficOf(history(points, [20]))).toMatchObject({
+    allocated: 20,
+    noPods: 5,
+    shed: 30,
+    success: 20 / 60,
+  });
+  expect(points.map(successOf)).toEqual([0.25, 0.5]);
+});
+
+it('nobody has asked: that is no failure', () => {
+  expect(trafficOf(history([point(0, {})], [10])).success).toBeNull();
+  expect(successOf(point(0, {}))).toBeNull();
+});
+
+it('a router from before it tells nothing of refused calls', () => {
+  const { shed: _, ...old } = point(0, { allocated: 1 });
+  expect(trafficOf(history([old], [10]))).toMatchObject({ shed: 0, success: 1 });
+});

@@ -1,0 +1,112 @@
+/** Who calls: asks for a pod, speaks with its agent for a while, and hangs up, with or without saying so. */
+import { AppError } from '../../src/errors.js';
+import { merchantIds } from './configuration.js';
+import type { KnownCall } from './history.js';
+import type { World } from './world.js';
+
+const callsPerSecond = 0.2;
+const holdMs = 40_000;
+const renewEveryMs = 30_000;
+
+export class Callers {
+  #sids = 0;
+  isTaking = true;
+  /** Chance that the provider asks twice. */
+  duplicates = 0.02;
+  /** Chance that somebody hangs up before being connected, and nobody says so. */
+  hangUps = 0.02;
+  rateFactor = 1;
+
+  constructor(private readonly world: World) {}
+
+  start(): void {
+    const { traffic, time } = this.world;
+    const gapMs = (-Math.log(1 - traffic.next()) / (callsPerSecond * this.rateFactor)) * 1000;
+    time.after(gapMs, () => {
+      if (this.isTaking) {
+        this.#sids += 1;
+        const sid = `CA${this.#sids}`;
+        const merchantId = traffic.pick(merchantIds);
+        void this.#call(sid, merchantId);
+        // The provider asks twice, perhaps at another router.
+        if (traffic.next() < this.duplicates) void this.#allocate(sid, merchantId).catch(() => undefined);
+      }
+      this.start();
+    });
+  }
+
+  async #allocate(sid: string, merchantId: string) {
+    const { world } = this;
+    const { history, store } = world;
+    const before = history.before();
+    const setBackBefore = store.setBackMs;
+    const request = { callSid: sid, merchantId, provider: 'twilio', flow: 'v2', template: 't' };
+    const answer = await world.askAny((calls) => calls.allocate(request));
+    const { podName: pod, sourcePool: pool, fence, leaseExpiresAtMs: leaseUntilMs, wasExisting } = answer;
+    const uid = world.agents.all.get(pod)?.uid ?? '';
+    const { leaseTtlMs, noShowTimeoutMs } = world.times;
+    const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
+    // A call that was there has another lease by now; one from a clock that was set back a fence ahead of its time.
+    const storeMs = Math.min(fence / 1000, leaseUntilMs - firstLeaseMs);
+    const isBeforeItsPod = world.agents.isBeforeItsPod(pod, storeMs);
+    const setBackMs = store.setBackMs - setBackBefore;
+    const allocatedAtMs = history.nowMs() - (store.nowMs - storeMs) - setBackMs;
+    return history.allocatedAs(
+      { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod, allocatedAtMs },
+      before,
+    );
+  }
+
+  async #call(sid: string, merchantId: string): Promise<void> {
+    const { world } = this;
+    const { history, traffic, time, agents } = world;
+    let call: KnownCall;
+    try {
+      call = await this.#allocate(sid, merchantId);
+    } catch (error) {
+      const isRefused = error instanceof AppError && error.code === 'no_pods';
+      if (isRefused) history.refused += 1;
+      else history.failed += 1;
+      history.note(`${sid} ${isRefused ? 'got no pod' : 'failed'}`);
+      return;
+    }
+    if (traffic.next() < this.hangUps) return history.over(call, 'the caller hung up');
+    await world.wait(100 + traffic.next() * 400);
+    const agent = agents.all.get(call.pod);
+    if (!agent?.isAlive || agent.uid !== call.uid || agent.startedAtMs >= call.allocatedAtMs) {
+      history.over(call, 'nobody answers there');
+      await this.#release(call);
+      return;
+    }
+    agent.serving.set(sid, call);
+    call.isConnected = true;
+    const endMs = time.nowMs + holdMs * (0.1 - Math.log(1 - traffic.next()));
+    while (time.nowMs < endMs) {
+      await world.wait(Math.min(endMs - time.nowMs, renewEveryMs));
+      if (!agent.isAlive || agent.serving.get(sid) !== call) return;
+      if (!agent.reports && !agent.isSilent) void this.#renew(call);
+    }
+    agents.hangUp(agent, sid, 'it ended');
+    if (agent.isSilent) return;
+    await this.#release(call);
+    // Somebody says it a second time, much later; and some are called again under the same name.
+    if (traffic.next() < 0.1) time.after(traffic.next() * 60_000, () => void this.#release(call));
+    if (this.isTaking && traffic.next() < 0.1) void this.#call(sid, merchantId);
+  }
+
+  async #renew(call: KnownCall): Promise<void> {
+    const { world } = this;
+    const sentMs = world.store.nowMs;
+    try {
+      const { leaseExpiresAtMs } = await world.askAny((calls) => calls.renew(call.sid, call.fence));
+      // The store's clock may have been set back meanwhile.
+      world.history.renewed(call.sid, Math.min(sentMs + world.times.leaseTtlMs, leaseExpiresAtMs));
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'call_not_found') world.history.unknown(call);
+    }
+  }
+
+  async #release(call: KnownCall): Promise<void> {
+    await this.world.askAny((calls) => calls.release(call.sid, call.fence)).catch(() => undefined);
+  }
+}
