@@ -1,5 +1,5 @@
-/** How it looks: light, dark, or as the system has it; wide or narrow. */
-import { useLayoutEffect, useState } from 'preact/hooks';
+/** How it looks: light, dark, or as the system has it. */
+import { useState } from 'preact/hooks';
 import { choose, chosen } from './choices';
 
 export type Theme = 'system' | 'light' | 'dark';
@@ -26,19 +26,6 @@ const tell = () => {
 export function onThemeChange(listener: () => void): () => void {
   listeners.add(listener);
   return () => void listeners.delete(listener);
-}
-
-const narrow = matchMedia('(max-width: 860px)');
-
-/** As in the style sheets. */
-export function useNarrow(): boolean {
-  const [isNarrow, setNarrow] = useState(narrow.matches);
-  useLayoutEffect(() => {
-    const changed = () => setNarrow(narrow.matches);
-    narrow.addEventListener('change', changed);
-    return () => narrow.removeEventListener('change', changed);
-  }, []);
-  return isNarrow;
 }
 
 export function useTheme(): [Theme, (theme: Theme) => void] {

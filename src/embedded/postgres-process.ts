@@ -68,8 +68,13 @@ export async function createCluster({ bin, folder, user, initdb = [] }: NewClust
     // Another process was faster: its data will do, and the server's own lock decides between the two.
     if (!existsSync(join(folder, 'data'))) throw error;
   } finally {
-    await rm(draft, { recursive: true, force: true });
+    await removeDraft(draft);
   }
+}
+
+/** Another start may be writing or removing there at this moment: what is left then, the next start removes. */
+export async function removeDraft(draft: string): Promise<void> {
+  await rm(draft, { recursive: true, force: true, maxRetries: 5 }).catch(() => undefined);
 }
 
 // ---- running ----

@@ -13,7 +13,7 @@
  */
 
 import { chownSync, existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, realpath } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../clock.js';
@@ -24,6 +24,7 @@ import {
   createCluster,
   type Guard,
   passwordFile,
+  removeDraft,
   type Server,
   startGuard,
   startServer,
@@ -141,7 +142,7 @@ async function create({ folder, user, binaries, temporary }: Place): Promise<voi
 /** Of starts that were killed while they made the data; the server's lock says that nobody is at it now. */
 async function removeDrafts(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (name.startsWith('new-')) await rm(join(folder, name), { recursive: true, force: true });
+    if (name.startsWith('new-')) await removeDraft(join(folder, name));
   }
 }
 
