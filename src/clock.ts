@@ -41,8 +41,3 @@ export const systemClock: Clock = {
   sleep,
   random: () => Math.random(),
 };
-
-/** When everything that this turn of the event loop has brought is dealt with; no time passes in between. */
-export function atEndOfTurn(callback: () => void): void {
-  setImmediate(callback);
-}

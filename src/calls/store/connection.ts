@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import { atEndOfTurn, type Clock } from '../../clock.js';
+import type { Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
 import { scripts } from './scripts.generated.js';
 
@@ -39,9 +39,6 @@ const shas = Object.fromEntries(
 const notNow =
   /(?:^|: )(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
 
-/** Commands under way from which on it pays to send them together: one fewer write against a turn of waiting. */
-const crowd = 8;
-
 /** Between the end of a client that nobody has closed and its next life. */
 const revivalMs = 250;
 
@@ -54,7 +51,6 @@ export class StoreConnection {
   #up = false;
   #closed = false;
   #second: readonly [number, string] = [0, ''];
-  #inFlight = 0;
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
@@ -104,16 +100,12 @@ export class StoreConnection {
     const start = clock.monotonic();
     try {
       if (this.#client.status !== 'ready') await this.#untilReady();
-      this.#gather();
-      this.#inFlight += 1;
       let reply: Reply;
       try {
         reply = (await this.#client.evalsha(shas[name], 1, this.keyPrefix, now, ...args)) as Reply;
       } catch (error) {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
         reply = (await this.#client.eval(scripts[name], 1, this.keyPrefix, now, ...args)) as Reply;
-      } finally {
-        this.#inFlight -= 1;
       }
       this.#observe(operation, 'ok', start);
       return reply;
@@ -121,17 +113,6 @@ export class StoreConnection {
       this.#observe(operation, 'error', start);
       throw this.#toAppError(operation, error);
     }
-  }
-
-  /**
-   * What many callers send in one turn of the event loop goes out in one write: a write costs more than a command.
-   * Where few are under way nobody waits for company, nor on a Cluster, which has a socket for every node.
-   */
-  #gather(): void {
-    const { stream } = this.#client as Partial<Redis>;
-    if (this.#inFlight < crowd || !stream || stream.writableCorked > 0) return;
-    stream.cork();
-    atEndOfTurn(() => stream.uncork());
   }
 
   /** Runs plain commands under the same deadline and the same errors. */
