@@ -221,10 +221,12 @@ describeEngines('alerts', (engine) => {
     await looked(other);
     await looked(other);
     expect(await names(router)).toEqual(['calls.no_pods']);
-    const rows = await engine.redis.xrange('voice:history', '-', '+');
-    const old = rows.filter(([, fields]) => fields.includes('other'));
-    // As if it had written them a minute ago and died.
-    await engine.redis.xdel('voice:history', ...old.map(([id]) => id));
-    expect(await names(router)).toEqual([]);
+    // As if it had written them a minute ago and died; a look that is still under way may write one more.
+    await until(async () => {
+      const rows = await engine.redis.xrange('voice:history', '-', '+');
+      const told = rows.filter(([, fields]) => fields.includes('other'));
+      if (told.length > 0) await engine.redis.xdel('voice:history', ...told.map(([id]) => id));
+      return (await names(router)).length === 0;
+    }, 'nobody tells of it any more');
   });
 });
