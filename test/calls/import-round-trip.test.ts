@@ -35,10 +35,13 @@ describeEngines('coming back from a Go router', (engine) => {
   }
 
   const { config: tiers } = parseTierConfig(testTiers);
-  async function comeBack(): Promise<number> {
+  function adopt({ connection }: TestStore): Promise<number> {
     if (!tiers) throw new Error('the test tiers are wrong');
+    return adoptStore({ connection, times: testTimes, log: silentLogger, tiers });
+  }
+  async function comeBack(): Promise<number> {
     await engine.redis.del('voice:data:version');
-    return adoptStore({ connection: store.connection, times: testTimes, log: silentLogger, tiers });
+    return adopt(store);
   }
 
   /** Nobody has swept: what is right now was put right by the import. */
@@ -182,6 +185,52 @@ describeEngines('coming back from a Go router', (engine) => {
     await given('vip', 'merchant:vip');
     expect(await comeBack()).toBe(0);
     expect(await callsOf(pod)).toEqual([]);
+  });
+
+  it('a start that is cut off after any of its scripts is made good by the next', async () => {
+    const [moved, kept] = [await given('old', 'pool:gold'), await given('lives', 'pool:basic')];
+    await go.release('old');
+    await go.allocate('new', moved);
+    const { connection } = store;
+    const { run } = connection;
+    for (let cut = 1, isOver = false; !isOver; cut++) {
+      let scripts = 0;
+      connection.run = async (...args) => {
+        const reply = await run.apply(connection, args);
+        if (++scripts === cut) throw new Error('the reply is lost');
+        return reply;
+      };
+      isOver = await comeBack().then(
+        () => true,
+        () => false,
+      );
+      expect(await engine.redis.exists('voice:data:version'), `cut after ${cut}`).toBe(isOver ? 1 : 0);
+      if (isOver) expect(cut).toBeGreaterThan(2);
+    }
+    connection.run = run;
+    expect([await callsOf(moved), await callsOf(kept)]).toEqual([['new'], ['lives']]);
+    await expectClean();
+  });
+
+  it('two routers that start at once harm nothing, nor does one that is slower than the first calls', async () => {
+    const pod = await given('old', 'pool:gold');
+    await go.release('old');
+    await go.allocate('new', pod);
+    const other = await openStore(engine.url);
+    try {
+      await engine.redis.del('voice:data:version');
+      await Promise.all([adopt(store), adopt(other)]);
+      expect(await callsOf(pod)).toEqual(['new']);
+      await expectClean();
+      const first = await store.allocate('first', ['pool:gold']);
+      await engine.redis.del('voice:data:version');
+      await adopt(other);
+      expect(await callsOf(first?.podName ?? '')).toEqual(['first']);
+      expect(await store.calls.release('first', first?.fence)).toMatchObject({ podName: first?.podName });
+      await expectClean();
+    } finally {
+      other.close();
+    }
   });
 
   it('more than one page of calls and pods is put right', async () => {

@@ -116,4 +116,39 @@ describeOneEngine('lists that come late', (engine) => {
     await leader.reconcile();
     expect(await engine.redis.exists('voice:pod:tier:a')).toBe(1);
   });
+
+  it('a list that is behind is left aside; three in a row, apart from each other, are a restored cluster', async () => {
+    const { store, settings, source } = leader;
+    const shared = { settings, pools: store.pools, log: silentLog };
+    const placer = new Placer({ sourceName: source.name, ...shared });
+    const reconciler = new Reconciler({
+      source,
+      placer,
+      ...shared,
+      store: store.calls,
+      clock,
+      apartMs: 1000,
+    });
+    const sync = () => reconciler.runOnce(store.epoch, new AbortController().signal);
+    const known = async () => (await engine.redis.smembers('voice:pool:gold:assigned')).sort();
+    const now = () => at('100', ['a', '50'], ['b', '99']);
+    const behind = () => at('60', ['a', '50']);
+    now();
+    await sync();
+    behind();
+    // Right after each other they see the same moment.
+    for (let lists = 0; lists < 5; lists++) await sync();
+    clock.advance(1000);
+    await sync();
+    expect(await known()).toEqual(['a', 'b']);
+    // It was an API server that lagged.
+    now();
+    await sync();
+    behind();
+    for (const pods of [['a', 'b'], ['a', 'b'], ['a']]) {
+      clock.advance(1000);
+      await sync();
+      expect(await known()).toEqual(pods);
+    }
+  });
 });
