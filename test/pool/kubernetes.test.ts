@@ -281,6 +281,7 @@ describeEngines('pods of a cluster', (engine) => {
       cluster.pods.finish('a', phase);
       await untilKnown('b');
       await sync();
+      await until(() => lost.length > 0, 'the loss is told');
       expect(lost).toEqual([['removed', 1]]);
       expect(await known()).toEqual(['b']);
     },
@@ -330,6 +331,8 @@ describeEngines('pods of a cluster', (engine) => {
     await leader.stop();
     const patient = await lead({ reconcileIntervalMs: 100 });
     await untilKnown();
+    // The store has forgotten them before the leader has read its answer.
+    await until(() => patient.lost.length > 0, 'the loss is told');
     expect(patient.lost).toEqual([['removed', 1]]);
 
     create('a', 'b', 'c', 'd', 'e');
