@@ -206,6 +206,13 @@ export class History {
     for (const key of [...this.#drained.keys()]) if (key.startsWith(`${pod} `)) this.#drained.delete(key);
   }
 
+  /** Said before the store's clock is set back: what has run out by then may be gone, whatever the clock says after. */
+  lapse(): void {
+    const nowMs = this.storeNowMs();
+    for (const call of this.#calls.values()) if (call.leaseUntilMs <= nowMs) call.isExcused = true;
+    for (const [key, { untilMs }] of [...this.#drained]) if (untilMs <= nowMs) this.#drained.delete(key);
+  }
+
   /**
    * The store has lost writes it had acknowledged. Where its clock is behind the last fence, fences begin again from
    * there. Calls that are `guarded` are safe all the same: their pod is given to nobody before it has reported.
