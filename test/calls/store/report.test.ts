@@ -169,6 +169,7 @@ describeEngines('report', (engine) => {
   it('one that was overtaken on its way is refused, for as long as a grace', async () => {
     const report = (calls: string[], asOfMs?: number) => store.calls.report('s', calls, { asOfMs });
     const { atMs } = await report(['old']);
+    store.advance(20);
     await report(['old'], atMs + 10);
     await report(['old', 'new'], atMs + 20);
     await expect(report(['old'], atMs + 15)).rejects.toMatchObject({ code: 'stale_report' });
@@ -206,6 +207,19 @@ describeEngines('report', (engine) => {
     await store.calls.report('a', [], { asOfMs: atMs + 6000 });
     store.advance(graceMs + 1);
     expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
+  });
+
+  it('from ahead of a clock that was set back renews, but neither ends nor silences anything', async () => {
+    const { atMs } = await store.calls.report('s', ['1']);
+    store.advance(-40_000);
+    // Allocated while the report was on its way: its fence is of the old clock, as fences only grow.
+    const fence = (await store.allocate('2', ['pool:basic']))?.fence;
+    expect(await store.calls.report('s', ['1'], { asOfMs: atMs + 9000 })).toMatchObject({ renewed: ['1'] });
+    const answer = await store.calls.report('s', ['1', '2'], { asOfMs: atMs - 40_000 });
+    expect(answer).toMatchObject({ renewed: ['1', '2'] });
+    store.advance(graceMs + 1);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 0 });
+    expect(await store.calls.call('2')).toMatchObject({ fence });
   });
 
   it('of an unknown pod is refused and adopts nothing', async () => {

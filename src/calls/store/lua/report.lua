@@ -10,23 +10,24 @@
 --#include calls
 --#include settle
 --#include leftover
-local pod, uid, lease, info_ttl, grace = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
 local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
-if ARGV[7] ~= '' then
+-- From ahead of now, the clock was set back since: nothing is known of its age, and it judges nothing.
+local is_ahead = as_of and as_of > now
+if as_of and not is_ahead then
   -- One that was overtaken says what was. Not for long: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
-  if whose == uid and tonumber(ARGV[7]) < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
+  if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
   call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid)
 end
 if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
 local mark = P .. 'pod:suspended:' .. pod
 if text_at(mark) == 'awaiting_report' then call('DEL', mark) end
 call('ZADD', P .. 'reported', digits(now), pod)
-local reported, unknown = {}, {}
-local renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}
+local reported, unknown, renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}, {}, {}
 for i = 8, #ARGV do
   local sid = ARGV[i]
   if not reported[sid] then
@@ -57,14 +58,13 @@ for i = 1, #entries, 2 do
   local sid = entries[i]
   local record = read_or_nil('HMGET', call_key(sid), 'missing_since', 'fence') or {}
   -- A call that came after the report was written cannot be in it, however long it was on its way.
-  local is_newer = ARGV[7] ~= '' and record[2] and tonumber(record[2]) / 1000 > tonumber(ARGV[7])
-  if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
+  local is_newer = as_of and record[2] and tonumber(record[2]) / 1000 > as_of
+  if not reported[sid] and not is_ahead and not is_newer and not drop_leftover(sid, pod, pool) then
     local since = tonumber(record[1] or now)
     if now >= since + grace then
       local words = last_words(sid)
       end_call(sid, pod, pool, grace)
-      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod',
-        unpack(words))
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod', unpack(words))
       table.insert(ended, sid)
     elseif call('TYPE', call_key(sid)).ok == 'hash' then
       call('HSET', call_key(sid), 'missing_since', digits(since))
