@@ -160,15 +160,13 @@ export class Process implements Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       if (signal?.aborted) return resolve();
-      const cancel = this.after(ms, resolve);
-      signal?.addEventListener(
-        'abort',
-        () => {
-          cancel();
-          resolve();
-        },
-        { once: true },
-      );
+      const wake = () => {
+        cancel();
+        signal?.removeEventListener('abort', wake);
+        resolve();
+      };
+      const cancel = this.after(ms, wake);
+      signal?.addEventListener('abort', wake, { once: true });
     });
   }
 
