@@ -194,7 +194,9 @@ describe('doctor', () => {
 
   it('looks at the embedded store by starting it', async () => {
     const { of } = await examine({ REDIS_URL: 'embedded' });
-    expect(of('store')).toMatchObject({ status: 'ok', message: expect.stringContaining('embedded Valkey') });
+    // On a busy machine it may be told that it is slow.
+    expect(of('store')?.message).toMatch(/embedded Valkey answers in/);
+    expect(of('store')?.status).not.toBe('fail');
     expect(of('store persistence')).toMatchObject({ status: 'warn' });
   });
 

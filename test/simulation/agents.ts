@@ -166,7 +166,11 @@ export class Agents {
       }
       // By this very pod, as the leader knows it; of a container that restarted since it may not know yet.
       if ((world.cluster.pod(agent.name)?.restarts ?? 0) === 0)
-        for (const sid of report.renewed) history.known(agent.serving.get(sid), askedAtMs);
+        for (const sid of report.renewed) {
+          const call = agent.serving.get(sid);
+          // After a loss it may be an earlier call of the same name that the store remembers.
+          if (call?.fence === report.fences[sid]) history.known(call, askedAtMs);
+        }
       // It belongs to another pod by now: this one hangs up.
       for (const sid of report.conflicts) {
         history.unknown(agent.serving.get(sid));
