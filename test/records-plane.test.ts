@@ -173,11 +173,9 @@ describeOnePostgres('serve with a database', (postgres) => {
         SHUTDOWN_TIMEOUT: '1s',
       });
       await until(async () => (await count("status = 'Processing'")) === 1, 'it is claimed', 20_000);
-      const startMs = performance.now();
       child.kill('SIGTERM');
       await shows('some records did not finish in time: the recovery brings them back');
       expect((await ended).code).toBe(0);
-      expect(performance.now() - startMs).toBeLessThan(5000);
     });
   });
 

@@ -122,14 +122,14 @@ describeEngines('drain with wait', (engine) => {
   });
 
   it('answers at once with what is live when the router stops', async () => {
+    await router.stop();
+    router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '1h' });
     const { answer } = await drainBusyPod();
-    const start = performance.now();
     const stopped = router.stop();
     const { body, headers } = await answer;
     expect(body).toEqual(live);
     expect(headers.connection).toBe('close');
     await stopped;
-    expect(performance.now() - start).toBeLessThan(4000);
     expect(router.logText()).not.toContain('cut off');
   });
 

@@ -55,25 +55,21 @@ describeEngines('a clean stop', (engine) => {
   });
 
   it('closes the streams of events', async () => {
-    router = await startTestRouter(engine.url, env);
+    router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '1h' });
     const listeners = await Promise.all([1, 2, 3].map(() => listen(`${router.url}/api/v1/events`)));
-    const start = performance.now();
     await router.stop();
     for (const { closed } of listeners) await closed;
-    expect(performance.now() - start).toBeLessThan(6000);
     expect(router.logText()).not.toContain('cut off');
     expect(router.context.feed.listeners).toBe(0);
   });
 
   it('does not wait for idle connections', async () => {
-    router = await startTestRouter(engine.url, env);
+    router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '1h' });
     const { socket, text, closed } = await rawConnection(router.port);
     socket.write('GET /api/v1/health HTTP/1.1\r\nhost: router\r\n\r\n');
     await until(() => text().includes('"ok"'), 'the connection is used and idle');
-    const start = performance.now();
     await router.stop();
     await closed;
-    expect(performance.now() - start).toBeLessThan(6000);
   });
 
   /** A router that has begun to answer with more than the buffers on the way to a caller hold, who does not read it. */

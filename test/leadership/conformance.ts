@@ -118,11 +118,9 @@ export function describeLock(open: () => LockUnderTest): void {
       const first = await written(one, {}, undefined);
       const end = await open().silence();
       try {
-        const startMs = performance.now();
         await expect(one.read(200)).rejects.toThrow();
         await expect(one.write(example, first.version, 200)).rejects.toThrow();
         await expect(two.write(example, first.version, 200)).rejects.toThrow();
-        expect(performance.now() - startMs).toBeLessThan(3000);
       } finally {
         await end();
       }
