@@ -142,7 +142,7 @@ export class Agents {
     const { world } = this;
     const { history, store, time, times } = world;
     const sids = [...agent.serving.keys()];
-    const sentMs = store.nowMs;
+    const { nowMs: sentMs, setBackMs: setBackBefore } = store;
     const { told } = agent;
     const asOfMs = told && Math.floor(told.atMs + time.nowMs - told.heardMs);
     const { atMs: askedAtMs } = history.before();
@@ -155,7 +155,8 @@ export class Agents {
       );
       agent.told = { atMs: report.atMs, heardMs: time.nowMs };
       // The store's clock may have been set back meanwhile.
-      const leaseUntilMs = Math.min(sentMs, report.atMs) + times.leaseTtlMs;
+      const setBackMs = store.setBackMs - setBackBefore;
+      const leaseUntilMs = Math.min(sentMs, report.atMs) + times.leaseTtlMs - setBackMs;
       for (const sid of report.renewed) history.renewed(sid, leaseUntilMs);
       for (const sid of report.adopted) {
         const call = agent.serving.get(sid);

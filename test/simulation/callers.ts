@@ -52,7 +52,10 @@ export class Callers {
     const setBackMs = store.setBackMs - setBackBefore;
     const allocatedAtMs = history.nowMs() - (store.nowMs - storeMs) - setBackMs;
     return history.allocatedAs(
-      { sid, pod, uid, pool, fence, leaseUntilMs, wasExisting, isBeforeItsPod, allocatedAtMs },
+      {
+        ...{ sid, pod, uid, pool, fence, wasExisting, isBeforeItsPod, allocatedAtMs },
+        leaseUntilMs: leaseUntilMs - setBackMs,
+      },
       before,
     );
   }
@@ -96,11 +99,12 @@ export class Callers {
 
   async #renew(call: KnownCall): Promise<void> {
     const { world } = this;
-    const sentMs = world.store.nowMs;
+    const { nowMs: sentMs, setBackMs: setBackBefore } = world.store;
     try {
       const { leaseExpiresAtMs } = await world.askAny((calls) => calls.renew(call.sid, call.fence));
       // The store's clock may have been set back meanwhile.
-      world.history.renewed(call.sid, Math.min(sentMs + world.times.leaseTtlMs, leaseExpiresAtMs));
+      const leaseUntilMs = Math.min(sentMs + world.times.leaseTtlMs, leaseExpiresAtMs);
+      world.history.renewed(call.sid, leaseUntilMs - (world.store.setBackMs - setBackBefore));
     } catch (error) {
       if (error instanceof AppError && error.code === 'call_not_found') world.history.unknown(call);
     }

@@ -155,12 +155,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   'a failover loses seconds, to a clock that is behind': onStore(failOver(3000, -5000)),
   // Leases end early by as much, and no call has two pods for it; fences go on growing, whatever the clock does.
   'the clock of the store jumps ahead': onStore(once((world) => world.store.setClock(45_000))),
-  'the clock of the store is set back': onStore(
-    once((world) => {
-      world.history.lapse();
-      world.store.setClock(-3000);
-    }),
-  ),
+  'the clock of the store is set back': onStore(once((world) => world.store.setClock(-3000))),
   'the cluster does not answer': { places: 'one', longestMs: 60_000, begin: onApi({ isDown: true }) },
   'the cluster answers with errors': { places: 'one', longestMs: 60_000, begin: onApi({ failure: 0.5 }) },
   'answers of the cluster are lost': { places: 'one', longestMs: 60_000, begin: onApi({ loss: 0.4 }) },

@@ -206,11 +206,19 @@ export class History {
     for (const key of [...this.#drained.keys()]) if (key.startsWith(`${pod} `)) this.#drained.delete(key);
   }
 
-  /** Said before the store's clock is set back: what has run out by then may be gone, whatever the clock says after. */
-  lapse(): void {
+  /**
+   * Said before the store's clock is set back. What has run out by then may be gone, whatever the clock says after; what
+   * has not was promised for a length of time, and a renewal by the new clock may end at a smaller number.
+   */
+  setBack(byMs: number): void {
     const nowMs = this.storeNowMs();
-    for (const call of this.#calls.values()) if (call.leaseUntilMs <= nowMs) call.isExcused = true;
-    for (const [key, { untilMs }] of [...this.#drained]) if (untilMs <= nowMs) this.#drained.delete(key);
+    for (const call of this.#calls.values()) {
+      if (call.leaseUntilMs <= nowMs) call.isExcused = true;
+      call.leaseUntilMs -= byMs;
+    }
+    for (const [key, { atMs, untilMs }] of [...this.#drained])
+      if (untilMs <= nowMs) this.#drained.delete(key);
+      else this.#drained.set(key, { atMs, untilMs: untilMs - byMs });
   }
 
   /**

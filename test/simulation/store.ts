@@ -46,6 +46,7 @@ export class Store {
   commands = 0;
   #held: (() => void)[] = [];
   readonly #broken = new Map<string, string>();
+  onSetBack: (byMs: number) => void = () => {};
   onCommand: (args: readonly (string | number)[], reply: Reply | undefined) => void = () => {};
 
   private constructor(valkey: VirtualValkey, time: VirtualTime) {
@@ -146,8 +147,11 @@ export class Store {
 
   /** Its clock is set, and nothing else happens to it. */
   setClock(byMs: number): void {
+    if (byMs < 0) {
+      this.onSetBack(-byMs);
+      this.setBackMs -= byMs;
+    }
     this.skewMs += byMs;
-    if (byMs < 0) this.setBackMs -= byMs;
   }
 
   resetConnections(): void {

@@ -86,6 +86,7 @@ export class World {
     world.callers.start();
     world.operators.start();
     world.#watchLeaders();
+    world.store.onSetBack = (byMs) => world.history.setBack(byMs);
     world.store.onCommand = (args, reply) => {
       checkWrite(world, args, reply);
       if (world.isLookedAt && world.store.commands % commandsPerLook === 0) checkKeys(world);

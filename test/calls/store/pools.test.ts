@@ -114,6 +114,15 @@ describeEngines('pools', (engine) => {
     expect(await engine.redis.exists('voice:pool:deleted:assigned')).toBe(0);
   });
 
+  it('a pod whose successor has nowhere to go leaves nothing behind, not even a drain of the successor', async () => {
+    const startedAt = new Date(0).toISOString();
+    await one(registration('a', 'pool:gold', { uid: 'first' }));
+    await store.calls.drain('a', 0);
+    const successor = registration('a', 'pool:deleted', { uid: 'second', startedAt });
+    expect(await one(successor)).toMatchObject({ outcome: 'skipped', pool: '' });
+    expect(await engine.redis.keys('voice:*:a')).toEqual([]);
+  });
+
   it.each(['terminating', 'not_ready', 'unconfirmed'] as const)(
     'suspended as %s a pod keeps its calls and gets none; registered again it takes calls',
     async (reason) => {

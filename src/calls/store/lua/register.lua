@@ -14,7 +14,6 @@
 --#include aside
 if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])
-
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
 local function choose()
   for _, candidate in ipairs(request.candidates) do
@@ -50,6 +49,7 @@ local function register(pod)
   if pool == '' then pool = (kind_of(current) and current) or choose() end
   -- A tier that this store does not have: all was lost, and the leader has not written the tiers yet.
   if not kind_of(pool) and string.sub(pool, 1, 9) ~= 'merchant:' then pool = current end
+  if not pool and replaced then forget(name, grace, '') end -- with the drain that was to be its own
   if not pool then return answer(name, 'skipped', '', lost) end
   if not current then
     outcome = 'new'
