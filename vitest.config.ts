@@ -9,7 +9,7 @@ export default defineConfig({
     // A process per test file: engines belong to one file, and a file that hangs can be ended.
     pool: 'forks',
     // Each file may run two engines beside itself, and waits more than it computes.
-    maxWorkers: Math.min(4, availableParallelism() + 1),
+    maxWorkers: Math.min(4, availableParallelism() + 2),
     testTimeout: 30_000,
     hookTimeout: 60_000,
     reporters: ['default', './test/support/skips-reporter.ts'],

@@ -1,7 +1,7 @@
 /** Who may do what: every endpoint, with every combination of keys set and given; and what is never logged. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 
 const apiKey = 'api-key-0123456789';
@@ -55,7 +55,7 @@ function expected(keys: { api: boolean; admin: boolean }, level: Level, who: key
   return keys.api && who === 'api' ? 403 : 401;
 }
 
-describeEngines('access', (engine) => {
+describeOneEngine('access', (engine) => {
   let router: TestRouter;
   afterEach(() => router.stop());
 

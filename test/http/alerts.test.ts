@@ -1,7 +1,7 @@
 /** What is wrong now, asked over HTTP: each condition, from any replica, the worst first. */
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import type { ToldAlert } from '../../src/observe/history-rows.js';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
 import { looked } from '../support/looking.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -10,7 +10,7 @@ import { until } from '../support/until.js';
 
 const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', AUDIT_INTERVAL: 'off' };
 
-describeEngines('alerts', (engine) => {
+describeOneEngine('alerts', (engine) => {
   let clock: SkippingClock;
   const routers: TestRouter[] = [];
   beforeEach(() => {

@@ -1,6 +1,6 @@
 /** Every action of an operator is one line of the log that says who, what, and what became of it. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobsTable, recordsModule } from '../support/records-module.js';
 import { type Answer, startTestRouter, type TestRouter } from '../support/router.js';
@@ -26,7 +26,7 @@ const send =
   (router) =>
     router.ask(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
 
-describeEngines('the audit log', (engine) => {
+describeOneEngine('the audit log', (engine) => {
   let router: TestRouter;
   afterEach(() => router.stop());
 

@@ -1,13 +1,13 @@
 /** Every row of the table is refused as it says, and changes nothing. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { dump, startTestRouter, type TestRouter } from '../support/router.js';
 import { rows } from './bad-input-table.js';
 
 // The loops are too slow to change anything while the table is sent.
 const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', TIER_CONFIG_REFRESH_INTERVAL: '1h' };
 
-describeEngines('wrong input', (engine) => {
+describeOneEngine('wrong input', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
     router = await startTestRouter(engine.url, quiet);

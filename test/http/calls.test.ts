@@ -1,13 +1,13 @@
 /** Allocate, release, renew, report, and what operators see of calls: exact bodies over real HTTP. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 const iso = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 const base = { VOICE_AGENT_BASE_URL: 'wss://voice.example.com' };
 
-describeEngines('calls over HTTP', (engine) => {
+describeOneEngine('calls over HTTP', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
     router = await startTestRouter(engine.url, base);

@@ -1,7 +1,7 @@
 /** Drain with wait: it answers when the last call has ended, when time is up, when the router stops. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { PoolStore } from '../../src/calls/store/pool-store.js';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -22,7 +22,7 @@ const live = {
   message: 'Pod gold-1 is draining with active call in progress. Will complete when call ends.',
 };
 
-describeEngines('drain with wait', (engine) => {
+describeOneEngine('drain with wait', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
     router = await startTestRouter(engine.url, env);

@@ -1,7 +1,7 @@
 /** What Prometheus sees: every metric by name, counters that move as they should, gauges that never lie. */
 import { execFileSync } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
-import { describeEngines, findOnPath } from '../support/engines.js';
+import { describeOneEngine, findOnPath } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -57,7 +57,7 @@ const ours = {
   smart_router_records_brake_holding: [],
 };
 
-describeEngines('metrics', (engine) => {
+describeOneEngine('metrics', (engine) => {
   let router: TestRouter;
   afterEach(async () => {
     await engine.resume();

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { errorCodes } from '../../src/errors.js';
 import type { App } from '../../src/http/context.js';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 
 type Json = Record<string, unknown>;
@@ -11,7 +11,7 @@ const methods = ['get', 'put', 'post', 'delete'];
 /** Not API: the document itself, the probes without prefix, and the page with its files. */
 const hidden = /^(\/api\/v1\/openapi\.json|\/(health|ready|metrics|assets\/\{file\})?)$/;
 
-describeEngines('the OpenAPI document', (engine) => {
+describeOneEngine('the OpenAPI document', (engine) => {
   let router: TestRouter;
   let app: App;
   // biome-ignore lint/suspicious/noExplicitAny: it is looked into from all sides.

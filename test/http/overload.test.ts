@@ -1,6 +1,6 @@
 /** More requests than a router lets in, held by a store that does not answer: who is refused, and what it costs. */
 import { afterEach, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
@@ -8,7 +8,7 @@ import { until } from '../support/until.js';
 
 const patient = { REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '20s' };
 
-describeEngines('too many requests at once', (engine) => {
+describeOneEngine('too many requests at once', (engine) => {
   let router: TestRouter;
   afterEach(() => router.stop());
 

@@ -1,12 +1,12 @@
 /** Drain without waiting, undrain, one pod, lists and status: exact bodies over real HTTP. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 const iso = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 
-describeEngines('pods over HTTP', (engine) => {
+describeOneEngine('pods over HTTP', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
     router = await startTestRouter(engine.url, { AUDIT_INTERVAL: '200ms' });
@@ -136,7 +136,7 @@ describeEngines('pods over HTTP', (engine) => {
   });
 });
 
-describeEngines('lists over HTTP', (engine) => {
+describeOneEngine('lists over HTTP', (engine) => {
   let router: TestRouter;
   const names = Array.from({ length: 300 }, (_, i) => `pod-${i}`);
   beforeEach(async () => {

@@ -1,7 +1,7 @@
 /** Signing in to the console: the life of a cookie, what it opens, and who is kept out. */
 import { createHmac } from 'node:crypto';
 import { afterEach, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { type Answer, startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { listen } from '../support/sse.js';
@@ -15,7 +15,7 @@ const hour = 3_600_000;
 const cookieOf = ({ headers }: Answer) => (headers['set-cookie'] ?? []).join('').split(';')[0] ?? '';
 const refusal = ({ status, body }: Answer) => [status, body.code];
 
-describeEngines('a session of the console', (engine) => {
+describeOneEngine('a session of the console', (engine) => {
   let router: TestRouter;
   let other: TestRouter | undefined;
   afterEach(async () => {

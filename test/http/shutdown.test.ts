@@ -1,7 +1,7 @@
 /** A clean stop: what is in flight is finished, who waits is told, nobody new comes in, and it does not hang. */
 import { afterEach, expect, it, vi } from 'vitest';
 import type { App } from '../../src/http/context.js';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { listen } from '../support/sse.js';
@@ -10,7 +10,7 @@ import { until } from '../support/until.js';
 const env = { REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '20s', SHUTDOWN_TIMEOUT: '8s' };
 const largeBytes = 24_000_000;
 
-describeEngines('a clean stop', (engine) => {
+describeOneEngine('a clean stop', (engine) => {
   let router: TestRouter;
   afterEach(async () => {
     await engine.resume();

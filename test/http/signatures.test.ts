@@ -2,7 +2,7 @@
 import { createHmac } from 'node:crypto';
 import { afterEach, expect, it } from 'vitest';
 import { twilioSignature } from '../../src/http/providers/signatures.js';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 
 const tokens = {
@@ -12,7 +12,7 @@ const tokens = {
 };
 const key = 'an-api-key-of-sixteen';
 
-describeEngines('signed webhooks', (engine) => {
+describeOneEngine('signed webhooks', (engine) => {
   let router: TestRouter;
   afterEach(() => router.stop());
   const start = async (env: Record<string, string>) => {

@@ -1,7 +1,7 @@
 /** The preview of a tier configuration: what a PUT would give, without doing it. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { assignmentOf } from '../../src/pool/assignment.js';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { dump, startTestRouter, type TestRouter } from '../support/router.js';
 
 const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', TIER_CONFIG_REFRESH_INTERVAL: '1h' };
@@ -17,7 +17,7 @@ interface PreviewedChain {
   skipped: { step: string; reason: string }[];
 }
 
-describeEngines('a preview of tiers', (engine) => {
+describeOneEngine('a preview of tiers', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
     router = await startTestRouter(engine.url, {

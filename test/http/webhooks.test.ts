@@ -1,6 +1,6 @@
 /** The providers' webhooks without tokens: answers, escaping, release by status. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -8,7 +8,7 @@ const env = { STATIC_PODS: 'gold-1=gold', VOICE_AGENT_BASE_URL: 'wss://voice.exa
 const path = '/ws/pod/gold-1/agent/voice/breeze-buddy';
 const busy = 'We are sorry, all of our agents are busy right now. Please call again in a few minutes.';
 
-describeEngines('webhooks', (engine) => {
+describeOneEngine('webhooks', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
     router = await startTestRouter(engine.url, env);

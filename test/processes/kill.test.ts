@@ -1,6 +1,6 @@
 /** Routers die without a word, under load. Spec 7, invariants 5, 8 and 9. */
 import { expect, it } from 'vitest';
-import { describeEngines } from '../support/engines.js';
+import { describeOneEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import {
   type Answer,
@@ -34,7 +34,7 @@ const env = {
 const leaseMs = 2000;
 const loadMs = 10_000;
 
-describeEngines('killing routers', (engine) => {
+describeOneEngine('killing routers', (engine) => {
   const start = async () => {
     const router = await startRouter({ ...env, REDIS_URL: engine.url });
     await untilServing(router, podCount);

@@ -310,7 +310,7 @@ export function describeEngines(title: string, suite: (engine: SuiteEngine) => v
   describeOn(engines, title, suite);
 }
 
-/** Runs it on the native engine, else on the embedded one: for what is about processes, not about the store. */
+/** Runs it on the native engine, else on the embedded one: for what is about processes or HTTP, not about the store. */
 export function describeOneEngine(title: string, suite: (engine: SuiteEngine) => void): void {
   const best = engines.findLast((kind) => kind.available() === true);
   describeOn(best ? [best] : [], title, suite);
