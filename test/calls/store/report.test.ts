@@ -209,6 +209,15 @@ describeEngines('report', (engine) => {
     expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
   });
 
+  it('of a pod whose clock runs a little ahead counts like any other', async () => {
+    await allocateOnA('1');
+    const { atMs } = await store.calls.report('a', ['1']);
+    store.advance(10_000);
+    await store.calls.report('a', [], { asOfMs: atMs + 10_002 });
+    store.advance(graceMs + 1);
+    expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
+  });
+
   it('from ahead of a clock that was set back renews, but neither ends nor silences anything', async () => {
     const { atMs } = await store.calls.report('s', ['1']);
     store.advance(-40_000);

@@ -15,8 +15,8 @@ local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
 local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
--- From ahead of now, the clock was set back since: nothing is known of its age, and it judges nothing.
-local is_ahead = as_of and as_of > now
+-- From ahead of now (by more than clocks drift), the store's was set back: its age is not known, and it judges nothing.
+local is_ahead = as_of and as_of > now + 1000
 if as_of and not is_ahead then
   -- One that was overtaken says what was. Not for long: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
