@@ -24,6 +24,7 @@ export const errorCodes = {
   no_pods: 503,
   overloaded: 503,
   store_unavailable: 503,
+  store_full: 503,
   database_unavailable: 503,
   timeout: 503,
   shutting_down: 503,

@@ -345,7 +345,8 @@ function openStore(
     observe: (operation, outcome, seconds) => {
       metrics.storeDuration.observe({ operation }, seconds);
       if (outcome === 'error') metrics.storeErrors.inc({ operation });
-      tracing?.observeStore(operation, outcome, seconds);
+      if (outcome === 'full') metrics.storeFull.inc();
+      tracing?.observeStore(operation, outcome === 'ok' ? 'ok' : 'error', seconds);
     },
     onState: (state, reason) => {
       metrics.storeUp.set(state === 'up' ? 1 : 0);

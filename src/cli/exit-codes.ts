@@ -63,6 +63,7 @@ const exits: Readonly<Partial<Record<ErrorCode | CliCode, ExitCode>>> = {
   tier_conflict: exitCodes.conflict,
   records_skipped: exitCodes.conflict,
   store_unavailable: exitCodes.unreachable,
+  store_full: exitCodes.unreachable,
   database_unavailable: exitCodes.unreachable,
   timeout: exitCodes.unreachable,
   overloaded: exitCodes.unreachable,

@@ -16,10 +16,12 @@
  * ITS STATES
  *   The breaker:  closed -> open (5 failed attempts in a row) -> half open (after 30 s) -> closed (3 trials
  *   succeeded) or open (one failed). Failures are those of a router that is down: network, timeout, 5xx but
- *   `no_pods`, and an answer that is not the router's. Whatever else it answers shows that it is up.
+ *   `no_pods` and `store_full`, and an answer that is not the router's. Any other answer shows that it is up.
  *   A call's handle:  live -> releasing, lost, or detached. Only a live one renews.
  *
  * HOW IT FAILS
+ *   Redis full: allocate throws `RouterUnavailableError` with code `store_full` at once, or gives the fallback URL;
+ *   everything else goes on.
  *   Router down: `RouterUnavailableError`, or the fallback URL for allocate. keepAlive and reporting go on
  *   trying; a lease that ran out meanwhile is revived by the next renew unless its pod was needed.
  *   A release that fails leaves the pod to the lease: taken for up to `LEASE_TTL`, then free by itself; if

@@ -76,7 +76,8 @@ export class Requester {
           permit.cancel();
           throw scope.signal.reason;
         }
-        const down = error instanceof RouterUnavailableError;
+        // A router whose Redis is full still renews, releases and reports: the breaker must not stop those.
+        const down = error instanceof RouterUnavailableError && error.code !== 'store_full';
         if (down) permit.failure();
         else permit.success();
         const again = down || (error instanceof ApiError && error.status === 429);

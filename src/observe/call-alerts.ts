@@ -19,6 +19,8 @@ export interface CallLook {
   noPods: number;
   /** Calls that were refused since then because there was too much to do. */
   shed: number;
+  /** Store operations that were refused since then because Redis is out of memory. */
+  full: number;
   /** Of all replicas within `refusedMs`; undefined where that could not be read. */
   everywhere?: Refused | undefined;
   leader: string | null;
@@ -69,6 +71,7 @@ export class CallWatch {
   readonly #stallsAfterMs: ReadonlyMap<string, number>;
   readonly #noPods = new Tally();
   readonly #shed = new Tally();
+  readonly #full = new Tally();
   readonly #loops = new Map<string, Seen>();
   #last: CallLook | undefined;
 
@@ -81,6 +84,7 @@ export class CallWatch {
     this.#last = look;
     if (look.noPods > 0) this.#noPods.add(look.noPods, nowMs);
     if (look.shed > 0) this.#shed.add(look.shed, nowMs);
+    if (look.full > 0) this.#full.add(look.full, nowMs);
     const names = new Set(look.loops.map(({ name }) => name));
     // A loop of a term that is over: the next term counts from 0.
     for (const name of this.#loops.keys()) if (!names.has(name)) this.#loops.delete(name);
@@ -113,6 +117,7 @@ export class CallWatch {
       noPods: Math.max(own.noPods, last.everywhere?.noPods ?? 0),
       shed: Math.max(own.shed, last.everywhere?.shed ?? 0),
     };
+    const full = this.#full.within(refusedMs, nowMs);
     const crashing = [...this.#loops].flatMap(([name, { crashed }]) =>
       crashed.within(crashesMs, nowMs) >= mostCrashes ? [name] : [],
     );
@@ -132,6 +137,15 @@ export class CallWatch {
         summary: 'the store does not answer: calls get 503 until it is back',
         details: {},
         runbook: 'smartrouterstoredown',
+      }),
+      condition({
+        name: 'calls.store_full',
+        scope: 'local',
+        severity: 'page',
+        holds: () => full > 0,
+        summary: 'Redis is out of memory: live calls go on, new calls are refused with 503 store_full',
+        details: { operations: full },
+        runbook: 'smartrouterstorefull',
       }),
       condition({
         name: 'calls.no_pods',

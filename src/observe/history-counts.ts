@@ -19,6 +19,8 @@ export interface Counts {
   lost: number;
   /** Calls that were refused because there was too much to do: they never came as far as an allocation. */
   shed: number;
+  /** Store operations refused because Redis is out of memory. */
+  full: number;
   /** Times of allocate: upper bound in seconds (Infinity for the last) to how many were below it and not below the one before. */
   latency: Map<number, number>;
   records: Map<string, RecordCounts>;
@@ -33,6 +35,7 @@ export const plainCounts = [
   'recovered',
   'lost',
   'shed',
+  'full',
 ] as const;
 
 interface Sample {
@@ -50,6 +53,7 @@ export function noCounts(): Counts {
     recovered: 0,
     lost: 0,
     shed: 0,
+    full: 0,
     latency: new Map(),
     records: new Map(),
   };
@@ -79,6 +83,9 @@ export async function readCounts(registry: Registry): Promise<Counts> {
   await each('smart_router_requests_shed_total', ({ labels, value }) => {
     // Whoever else was refused has no call that failed.
     if (labels.kind === 'call') counts.shed += value;
+  });
+  await each('smart_router_store_full_total', ({ value }) => {
+    counts.full += value;
   });
   const below = new Map<number, number>();
   await each('smart_router_allocate_duration_seconds', ({ metricName, labels, value }) => {

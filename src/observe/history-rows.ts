@@ -71,9 +71,9 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
   const numbers = (name: string) => text(name).split(',').map(Number);
   const counts = noCounts();
   const counted = numbers('counts');
-  // A router from before `shed` wrote a row without it.
+  // A router from before `shed` or `full` wrote a row without it.
   for (const [i, name] of plainCounts.entries())
-    counts[name] = counted[i] ?? (name === 'shed' ? 0 : Number.NaN);
+    counts[name] = counted[i] ?? (name === 'shed' || name === 'full' ? 0 : Number.NaN);
   for (const pair of text('latency').split(',')) {
     const [bound, count] = pair.split(':');
     if (Number(bound) > 0 && Number.isFinite(Number(count))) counts.latency.set(Number(bound), Number(count));
@@ -103,6 +103,7 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     row.ms,
     counts.lost,
     counts.shed,
+    counts.full,
     capacity,
   ];
   const isTime = Math.abs(row.startedAtMs) <= latestMs;

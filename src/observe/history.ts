@@ -261,14 +261,14 @@ export class History {
 
   async #judge(snapshot: Snapshot | undefined, counts: Counts, nowMs: number): Promise<void> {
     const { leadership, loops, records } = this.#options;
-    const { noPods, shed } = countsSince(counts, this.#seen);
+    const { noPods, shed, full } = countsSince(counts, this.#seen);
     const isRefusing = noPods + shed > 0 || this.#watch.hasRefused(nowMs);
     const everywhere = snapshot && isRefusing ? await unlessGone(this.#refused(counts)) : undefined;
     const { leader } = leadership;
     this.#seen = counts;
     this.#lookedAtMs = nowMs;
     const isStoreUp = snapshot !== undefined;
-    this.#watch.look({ isStoreUp, noPods, shed, everywhere, leader, loops: loops() }, nowMs);
+    this.#watch.look({ isStoreUp, noPods, shed, full, everywhere, leader, loops: loops() }, nowMs);
     if (snapshot) this.#alerts.observe({ kind: 'removals', held: snapshot.removalsHeld });
     const gauges = records();
     if (gauges) this.#alerts.observe({ kind: 'breaker', isOpen: gauges.isPaused || !gauges.isUp });

@@ -99,6 +99,11 @@ export class Metrics {
   readonly storeErrors = this.#counter('smart_router_store_errors_total', 'Store operations that failed', [
     'operation',
   ]);
+  readonly storeFull = this.#counter(
+    'smart_router_store_full_total',
+    'Store operations refused because Redis is out of memory',
+    [],
+  );
   readonly storeUp = this.#gauge('smart_router_store_up', '1 while the connection to the store is up', []);
   readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
     'loop',

@@ -221,6 +221,24 @@ describe('doctor', () => {
     }
   });
 
+  it('warns of a store that is nearly full, and fails for one that is full', async () => {
+    const other = await startEmbeddedValkey();
+    try {
+      // Large, so that the buffers of connections do not count.
+      await redisAt(other.url, (redis) => redis.set('other', 'x'.repeat(20_000_000)));
+      await redisAt(other.url, async (redis) => {
+        const used = Number(/^used_memory:(\d+)/m.exec(await redis.info('memory'))?.[1]);
+        await redis.config('SET', 'maxmemory', String(Math.round(used * 1.05)));
+      });
+      expect((await examine({ REDIS_URL: other.url })).of('store memory')).toMatchObject({ status: 'warn' });
+      await redisAt(other.url, (redis) => redis.config('SET', 'maxmemory', '1'));
+      const { code, of } = await examine({ REDIS_URL: other.url });
+      expect([code, of('store memory')?.status]).toEqual([1, 'fail']);
+    } finally {
+      await other.stop();
+    }
+  });
+
   it('warns of what is right by itself and probably not meant', async () => {
     const { of } = await examine({
       REDIS_URL: engine.url,

@@ -70,6 +70,7 @@ describe('closed', () => {
 
   it.each<[string, Reply]>([
     ['no_pods', failure(503, 'no_pods')],
+    ['store_full', failure(503, 'store_full')],
     ['a 4xx', failure(400, 'invalid_request')],
     ['a 429', failure(429, 'too_many_requests')],
   ])('takes %s for a router that works', async (_what, reply) => {

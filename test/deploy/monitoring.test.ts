@@ -183,7 +183,7 @@ describe('the alerts', () => {
 
   it('are as severe as the router’s own alerts of calls', () => {
     const watch = new CallWatch(new Map());
-    watch.look({ isStoreUp: true, noPods: 0, shed: 0, leader: null, loops: [] }, 0);
+    watch.look({ isStoreUp: true, noPods: 0, shed: 0, full: 0, leader: null, loops: [] }, 0);
     const own = watch.conditions(0).filter(({ name }) => name.startsWith('calls.'));
     expect(own.length).toBeGreaterThan(4);
     for (const { name, severity, runbook } of own) {

@@ -182,7 +182,7 @@ describe('docs/api.md', () => {
 
   it('names every alert of the router that is not in the guide to records, and no other', () => {
     const watch = new CallWatch(new Map());
-    watch.look({ isStoreUp: true, noPods: 0, shed: 0, leader: null, loops: [] }, 0);
+    watch.look({ isStoreUp: true, noPods: 0, shed: 0, full: 0, leader: null, loops: [] }, 0);
     const removals = conditions(new Samples(), defaultThresholds, 0).filter(({ name }) =>
       /^pool\./.test(name),
     );

@@ -34,6 +34,7 @@ const ours = {
   smart_router_reported_calls_total: ['outcome'],
   smart_router_store_duration_seconds: ['operation'],
   smart_router_store_errors_total: ['operation'],
+  smart_router_store_full_total: [],
   smart_router_store_up: [],
   smart_router_loop_restarts_total: ['loop'],
   smart_router_loop_last_round_timestamp_seconds: ['loop'],

@@ -17,6 +17,7 @@ const look = (more: Partial<Parameters<CallWatch['look']>[0]> = {}) => ({
   isStoreUp: true,
   noPods: 0,
   shed: 0,
+  full: 0,
   leader: 'a',
   loops: [loop(0, null)],
   ...more,
@@ -53,6 +54,14 @@ it('calls that were refused for overload are told for five minutes, and counted'
   watch.look(look({ shed: 2 }), minute);
   expect(told()).toMatchObject({ details: { calls: 3 }, severity: 'page' });
   expect(told()?.summary).toMatch(/^3 calls were refused/);
+  watch.look(look(), 7 * minute);
+  expect(holding(watch, 7 * minute)).toEqual([]);
+});
+
+it('a full Redis is told for five minutes after the last refusal, and not as a store that does not answer', () => {
+  const watch = new CallWatch(new Map());
+  watch.look(look({ full: 2 }), minute);
+  expect(holding(watch, minute)).toEqual(['calls.store_full']);
   watch.look(look(), 7 * minute);
   expect(holding(watch, 7 * minute)).toEqual([]);
 });
@@ -141,7 +150,7 @@ it('every condition has a page in the runbook', () => {
   const watch = new CallWatch(new Map());
   watch.look(look(), 0);
   const pages = watch.conditions(0).map(({ runbook }) => runbook.split('#') as [string, string]);
-  expect(pages).toHaveLength(8);
+  expect(pages).toHaveLength(9);
   for (const [file, anchor] of pages) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
     expect(

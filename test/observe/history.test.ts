@@ -162,6 +162,7 @@ describe('a row', () => {
       recovered: 5,
       lost: 6,
       shed: 7,
+      full: 8,
       latency: new Map([
         [0.001, 3],
         [Number.POSITIVE_INFINITY, 1],

@@ -102,8 +102,8 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'fences stand still',
     isSeenInSimulation: true,
     script: 'allocate',
-    line: "local fence, score = string.format('%.0f', now_us),",
-    becomes: "local fence, score = '1',",
+    line: 'local fence, before = us,',
+    becomes: "local fence, before = '1',",
   },
   {
     broken: 'sweep ends live calls',

@@ -9,6 +9,9 @@ export interface StoreFacts {
   version: string;
   clusterEnabled: boolean;
   evictionPolicy: string;
+  usedMemoryBytes: number;
+  /** 0: no limit. */
+  maxMemoryBytes: number;
   persistence: string;
 }
 
@@ -23,6 +26,8 @@ export async function storeFacts(connection: StoreConnection): Promise<StoreFact
     version: valkey === '' ? field('redis_version') : valkey,
     clusterEnabled: field('cluster_enabled') === '1',
     evictionPolicy: field('maxmemory_policy'),
+    usedMemoryBytes: Number(field('used_memory')),
+    maxMemoryBytes: Number(field('maxmemory')),
     persistence: aof ? 'append-only file' : rdb ? 'snapshots' : 'none',
   };
 }

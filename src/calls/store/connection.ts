@@ -15,6 +15,8 @@ import { scripts } from './scripts.generated.js';
 export type ScriptName = keyof typeof scripts;
 export type Reply = string | number | null | Reply[];
 export type Client = Redis | Cluster;
+/** `full`: Redis is out of memory and refused it. */
+export type StoreOutcome = 'ok' | 'error' | 'full';
 
 export interface ConnectionOptions {
   url: string;
@@ -22,7 +24,7 @@ export interface ConnectionOptions {
   commandTimeoutMs: number;
   clock: Clock;
   /** Told of every command: for metrics. */
-  observe?: (operation: string, outcome: 'ok' | 'error', seconds: number) => void;
+  observe?: (operation: string, outcome: StoreOutcome, seconds: number) => void;
   /** Told when the connection comes and goes. */
   onState?: (state: 'up' | 'down', reason?: string) => void;
   /** Tests put their own time in, in microseconds; production uses the store's clock. */
@@ -35,9 +37,11 @@ const shas = Object.fromEntries(
   Object.entries(scripts).map(([name, text]) => [name, createHash('sha1').update(text).digest('hex')]),
 ) as Record<ScriptName, string>;
 
-/** Replies that mean "not now" rather than "you are wrong"; Redis 6.2 puts them behind the script's name. */
+/** Redis 6.2 puts the error of a script behind the script's name, with the dash of the protocol. */
+const outOfMemory = /(?:^|: )-?OOM\b/;
+/** Replies that mean "not now" rather than "you are wrong". */
 const notNow =
-  /(?:^|: )(OOM|LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
+  /(?:^|: )-?(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
 
 /** Between the end of a client that nobody has closed and its next life. */
 const revivalMs = 250;
@@ -110,7 +114,7 @@ export class StoreConnection {
       this.#observe(operation, 'ok', start);
       return reply;
     } catch (error) {
-      this.#observe(operation, 'error', start);
+      this.#observe(operation, isFull(error) ? 'full' : 'error', start);
       throw this.#toAppError(operation, error);
     }
   }
@@ -124,12 +128,12 @@ export class StoreConnection {
       this.#observe(operation, 'ok', start);
       return reply;
     } catch (error) {
-      this.#observe(operation, 'error', start);
+      this.#observe(operation, isFull(error) ? 'full' : 'error', start);
       throw this.#toAppError(operation, error);
     }
   }
 
-  #observe(operation: string, outcome: 'ok' | 'error', startMs: number): void {
+  #observe(operation: string, outcome: StoreOutcome, startMs: number): void {
     const { observe, clock } = this.#options;
     observe?.(operation, outcome, (clock.monotonic() - startMs) / 1000);
   }
@@ -203,6 +207,13 @@ export class StoreConnection {
   #toAppError(operation: string, error: unknown): AppError {
     if (error instanceof AppError) return error;
     const message = describeError(error);
+    if (isFull(error)) {
+      return new AppError(
+        'store_full',
+        `Redis is out of memory (${operation}): nothing was changed; raise its maxmemory, or delete other data in it`,
+        { retryAfterSeconds: 1, cause: error },
+      );
+    }
     if (error instanceof Error && error.name === 'ReplyError' && !notNow.test(error.message)) {
       return new AppError('internal', `the store refused ${operation}: ${message}`, { cause: error });
     }
@@ -211,6 +222,11 @@ export class StoreConnection {
       cause: error,
     });
   }
+}
+
+/** Redis answered, and refused to take more memory. */
+function isFull(error: unknown): boolean {
+  return error instanceof Error && error.name === 'ReplyError' && outOfMemory.test(error.message);
 }
 
 function describeError(error: unknown): string {

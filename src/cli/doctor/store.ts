@@ -18,6 +18,8 @@ const slowRoundTripMs = 10;
 const slowScriptMs = 50;
 const slowestAnswerMs = 4000;
 const clockWarningMs = 2000;
+/** Of `maxmemory`. */
+const fullWarningShare = 0.9;
 
 /** Starts the embedded store if that is the configured one: the checks then show that it works. */
 export async function checkStoreAt(config: Config, clock: Clock): Promise<Check[]> {
@@ -47,7 +49,7 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
     const checks = [await checkRoundTrip(connection, clock, shown)];
     const facts = await storeFacts(connection);
     checks.push(await checkVersion(connection, facts), await checkCluster(connection, facts, config));
-    checks.push(checkEviction(facts), await checkPersistence(connection, facts, config));
+    checks.push(checkEviction(facts), checkMemory(facts), await checkPersistence(connection, facts, config));
     checks.push(await checkClock(connection, clock), await checkScript(connection, clock));
     checks.push(await checkDataVersion(connection), await checkTiers(connection, config));
     return checks;
@@ -130,6 +132,17 @@ function checkEviction({ evictionPolicy }: StoreFacts): Check {
   return evictionPolicy === ''
     ? warn(name, 'the policy is not told', hint)
     : fail(name, `the policy is ${evictionPolicy}`, hint);
+}
+
+function checkMemory({ usedMemoryBytes, maxMemoryBytes }: StoreFacts): Check {
+  const name = 'store memory';
+  const mebibytes = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+  if (maxMemoryBytes === 0) return ok(name, `${mebibytes(usedMemoryBytes)} used, no limit`);
+  const share = usedMemoryBytes / maxMemoryBytes;
+  const text = `${mebibytes(usedMemoryBytes)} used of ${mebibytes(maxMemoryBytes)} (${Math.floor(100 * share)} %)`;
+  const hint = 'Raise `maxmemory`, or delete other data: a full store refuses new calls (docs/runbook.md).';
+  if (share >= 1) return fail(name, text, hint);
+  return share >= fullWarningShare ? warn(name, text, hint) : ok(name, text);
 }
 
 async function checkPersistence(

@@ -35,7 +35,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         response: {
           200: Allocated,
           400: ErrorAnswer,
-          503: errorOf('no_pods', 'store_unavailable', 'timeout'),
+          503: errorOf('no_pods', 'store_full', 'store_unavailable', 'timeout'),
         },
       },
     },

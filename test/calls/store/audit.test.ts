@@ -115,15 +115,6 @@ describeEngines('the audit', (engine) => {
     expect((await store.calls.snapshot()).activeCalls).toBe(0);
   });
 
-  it('non-atomic drain: a drain that fails has neither marked the pod nor taken it out', async () => {
-    await store.register(['g'], 'pool:gold');
-    await engine.redis.config('SET', 'maxmemory', '1');
-    await expect(store.calls.drain('g')).rejects.toMatchObject({ code: 'store_unavailable' });
-    await engine.redis.config('SET', 'maxmemory', '0');
-    expect(await engine.redis.exists('voice:pod:draining:g')).toBe(0);
-    expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'g' });
-  });
-
   it.each(['pool:gold', 'pool:basic'] as const)(
     'drain race (SPOP versus drain): 200 allocates against 50 drains of %s, none on a drained pod',
     async (pool) => {

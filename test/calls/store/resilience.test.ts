@@ -133,31 +133,6 @@ describeEngines('resilience', (engine) => {
     await expect(calls.snapshot()).rejects.toMatchObject({ code: 'store_unavailable' });
   });
 
-  it('a full store (OOM) refuses what it cannot do as a whole, and still lets calls end', async () => {
-    const store = await open(engine.url);
-    await store.register(['g', 'h'], 'pool:gold');
-    await store.register(['s'], 'pool:basic');
-    for (const pool of ['pool:gold', 'pool:basic'] as const) await store.allocate(pool, [pool]);
-    await engine.redis.config('SET', 'maxmemory', '1');
-    cleanups.push(() => engine.redis.config('SET', 'maxmemory', '0'));
-    const seen = {
-      shared: await outcome(store.allocate('1', ['pool:basic'])),
-      renew: await outcome(store.calls.renew('pool:gold')),
-      report: await outcome(store.calls.report('s', ['pool:basic'])),
-      drain: await outcome(store.calls.drain('s')),
-    };
-    const exclusive = await outcome(store.allocate('2', ['pool:gold']));
-    const release = await outcome(store.calls.release('pool:gold'));
-    await engine.redis.config('SET', 'maxmemory', '0');
-    const refused = 'store_unavailable';
-    expect(seen).toEqual({ shared: refused, renew: refused, report: refused, drain: refused });
-    expect(release).toBe('ok');
-    expect((await store.calls.pod('s')).calls.map(({ callSid }) => callSid)).toEqual(['pool:basic']);
-    // SPOP frees memory, so an exclusive pod may still be had: then the call is complete.
-    expect(await outcome(store.calls.call('2'))).toBe(exclusive === 'ok' ? 'ok' : 'call_not_found');
-    expect(await store.sweep()).toEqual({ callsEnded: 0, podsPutBack: 0, podsTakenOut: 0 });
-  });
-
   it.each([
     ['voice:pool:gold:available', (store: TestStore) => store.allocate('2', ['pool:gold'])],
     ['voice:call:2', (store: TestStore) => store.allocate('2', ['pool:gold'])],

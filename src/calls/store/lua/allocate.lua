@@ -27,9 +27,15 @@ if owner then
     local record = call('HMGET', record_key, 'source_pool', 'allocated_at', 'fence')
     return { 'ok', owner, record[1], record[2], deadline, record[3], 1, 0, now }
   end
-  call('DEL', record_key)
 end
-
+-- The first write of a new call: when Redis is out of memory, it is refused before a pod is taken or a lease reclaimed.
+local us, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
+local fence, before = us, call('SET', P .. 'fence', us, 'GET')
+if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lua
+  fence = string.format('%.0f', before + 1)
+  call('SET', P .. 'fence', fence)
+end
+if owner then call('DEL', record_key) end
 local kinds = #ARGV > 10 and call('HMGET', P .. 'pools', unpack(ARGV, 11)) or {}
 local pod, load, scores, pool
 for i, kind in ipairs(kinds) do
@@ -75,16 +81,10 @@ if not pod then
   end
 end
 
-local fence, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
-local allocated_at = ARGV[10] .. string.sub(fence, 11, 13) .. 'Z'
-if string.sub(fence, 1, 10) ~= ARGV[9] then
+local allocated_at = ARGV[10] .. string.sub(us, 11, 13) .. 'Z'
+if string.sub(us, 1, 10) ~= ARGV[9] then
   --#include iso
   allocated_at = iso(now)
-end
-local before = call('SET', P .. 'fence', fence, 'GET')
-if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lua
-  fence = string.format('%.0f', before + 1)
-  call('SET', P .. 'fence', fence)
 end
 local added = call('ZADD', P .. 'pod:calls:' .. pod, score, sid)
 if scores then call('ZADD', scores, load + added, pod) end

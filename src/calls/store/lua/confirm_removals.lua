@@ -2,6 +2,7 @@
 -- ARGV: 2 who says so
 -- Result: how many are held
 --#include base
+--#include passes
 local held = call('SUNIONSTORE', P .. 'removals:confirmed', P .. 'removals:held')
 if held > 0 then event('removals_confirmed', 'pods', held, 'by', ARGV[2]) end
 return held

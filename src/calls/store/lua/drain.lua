@@ -7,6 +7,7 @@
 --#include iso
 local pod = ARGV[2]
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
+--#include passes
 local key = P .. 'pod:draining:' .. pod
 local before = text_at(key)
 local deadline = math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)

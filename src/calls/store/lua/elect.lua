@@ -6,6 +6,7 @@
 local key = P .. 'leader'
 local stored = call('HGET', key, 'version') or ''
 if stored ~= ARGV[2] then return '' end
+--#include passes
 local version = digits(math.max(now_us, (tonumber(stored) or 0) + 1))
 call('HSET', key, 'version', version, 'holder', ARGV[3], 'writer', ARGV[4], 'duration_ms', ARGV[5],
   'acquired_at', ARGV[6], 'renewed_at', ARGV[7], 'transitions', ARGV[8])

@@ -13,6 +13,8 @@
 --#include aside
 local lease, info_ttl, grace = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local pods, shared, cleaned, imported = tonumber(ARGV[6]), {}, {}, 0
+-- The first write: when Redis is out of memory, it is refused before anything is changed.
+next_count(P .. 'fence')
 for _, pool in ipairs(cjson.decode(ARGV[5])) do shared[pool] = true end
 
 local function owner_of(sid)

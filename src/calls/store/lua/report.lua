@@ -21,9 +21,9 @@ if as_of and not is_ahead then
   -- One that was overtaken says what was. Not for long: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
   if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
-  call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid)
 end
-if call('HEXISTS', P .. 'pod:' .. pod, 'must_report') == 1 then call('HDEL', P .. 'pod:' .. pod, 'must_report') end
+call('HDEL', P .. 'pod:' .. pod, 'must_report') -- passes when Redis is out of memory, and then the rest does
+if as_of and not is_ahead then call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
 local mark = P .. 'pod:suspended:' .. pod
 if text_at(mark) == 'awaiting_report' then call('DEL', mark) end
 call('ZADD', P .. 'reported', digits(now), pod)

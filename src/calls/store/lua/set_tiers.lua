@@ -54,22 +54,24 @@ for pool, kind in pairs(new) do
   end
 end
 
-local changed = 0
+local written, removed = {}, {}
 for pool, kind in pairs(new) do
-  if old[pool] ~= kind then
-    changed = changed + 1
-    call('HSET', P .. 'pools', pool, kind)
-  end
+  if old[pool] ~= kind then table.insert(written, pool) end
 end
 for pool, kind in pairs(old) do
-  if not new[pool] and kind ~= 'label' and kind ~= 'gone' then
-    changed = changed + 1
-    call('DEL', available_key(pool))
-    if call('EXISTS', P .. pool .. ':assigned', pool_calls_key(pool)) == 0 then
-      call('HDEL', P .. 'pools', pool)
-    else
-      call('HSET', P .. 'pools', pool, 'gone')
-    end
+  if not new[pool] and kind ~= 'label' and kind ~= 'gone' then table.insert(removed, pool) end
+end
+local changed = #written + #removed
+if stored == text and changed + #plan == 0 then return { 'ok', version, 0 } end
+-- The first write: when Redis is out of memory, it is refused before anything is changed.
+call('SET', key, text)
+for _, pool in ipairs(written) do call('HSET', P .. 'pools', pool, new[pool]) end
+for _, pool in ipairs(removed) do
+  call('DEL', available_key(pool))
+  if call('EXISTS', P .. pool .. ':assigned', pool_calls_key(pool)) == 0 then
+    call('HDEL', P .. 'pools', pool)
+  else
+    call('HSET', P .. 'pools', pool, 'gone')
   end
 end
 for _, step in ipairs(plan) do
@@ -86,7 +88,6 @@ for _, step in ipairs(plan) do
   end
 end
 if stored == text and changed == 0 then return { 'ok', version, 0 } end
-if stored ~= text then call('SET', key, text) end
 version = version + 1
 call('SET', P .. 'tier:version', digits(version))
 event('tiers_changed', 'version', version, 'by', ARGV[5], 'mode', mode)

@@ -21,10 +21,11 @@ local function last_words(sid)
   return words
 end
 
--- Moves a live call's lease; the call record outlives the lease by what the configuration checks.
+-- Moves a live call's lease; the call record outlives the lease by what the configuration checks. PEXPIRE comes first: it
+-- passes when Redis is out of memory, and then so does the rest (lib/passes.lua).
 local function move_lease(sid, pod, pool, deadline, info_ttl)
   local score = digits(deadline)
+  call('PEXPIRE', call_key(sid), digits(math.max(info_ttl, deadline - now)))
   call('ZADD', pod_calls_key(pod), score, sid)
   if pool then call('ZADD', pool_calls_key(pool), score, sid) end
-  call('PEXPIRE', call_key(sid), digits(math.max(info_ttl, deadline - now)))
 end

@@ -1,3 +1,4 @@
+--#include passes
 -- True if this pool write comes from an older leader; a newer epoch than the stored one raises it.
 local function is_stale(epoch)
   local stored = tonumber(call('GET', P .. 'leader:epoch') or 0)
