@@ -41,6 +41,11 @@ export interface PodSource {
   startOver?(): void;
   /** Everything there is, at least as new as the moment of asking. */
   list(signal: AbortSignal): Promise<PodList>;
+  /**
+   * Whether a pod of this name exists, with any labels. False only if the source is sure; an error means unknown. A source
+   * without it cannot tell a deleted pod from one that its list left out.
+   */
+  exists?(name: string, signal: AbortSignal): Promise<boolean>;
   /** The pod that has this name now. A source without it never gives a name twice, or is only listed. */
   read?(name: string, signal: AbortSignal): Promise<ClusterPod | undefined>;
   /**

@@ -2,7 +2,7 @@
  * The removal brake. A wrong label selector, a half-restored API server or a typo in STATIC_PODS looks exactly like
  * a cluster that lost its pods; acting on it would cut every call. So a list that would remove more than half of the
  * pods, and more than three, removes none: they are held (no new calls, running ones go on) until three lists in a row
- * have missed them, or an operator says that they are gone. Lists made in quick succession (a watch that fell behind, a
+ * have missed them, an operator says that they are gone, or a lookup by name confirms it (reconciler.ts). Lists made in quick succession (a watch that fell behind, a
  * store that came back) are one: they see the same moment.
  */
 const mostWithoutBrake = 3;

@@ -1,6 +1,6 @@
 /**
  * Makes the store agree with a full list of the cluster: registers what is missing, removes what is gone, moves pods
- * of deleted tiers. Everything it does is idempotent, so it may stop anywhere and start over.
+ * of deleted tiers. Pods that the removal brake would hold are looked up by name first. Everything it does is idempotent, so it may stop anywhere and start over.
  */
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
@@ -10,6 +10,10 @@ import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
 import { listsToBelieve, RemovalBrake } from './brake.js';
 import { nothingPlaced, type Placed, type Placer } from './placer.js';
+
+/** Of one list: 1,000 lookups, 8 at a time, take about a second; the next list goes on with the rest. */
+const mostLookups = 1000;
+const lookupsAtOnce = 8;
 
 export interface ReconcileCounts extends Placed {
   pods: number;
@@ -102,10 +106,15 @@ export class Reconciler {
     const counted = nowMs - this.#lastCountedMs >= apartMs;
     if (counted) this.#lastCountedMs = nowMs;
     const { held, confirmed } = missing.length > 0 ? await pools.removals() : { held: [], confirmed: [] };
-    const { remove, hold } = this.#brake.judge(missing, known, new Set(confirmed), {
+    const verdict = this.#brake.judge(missing, known, new Set(confirmed), {
       held: new Set(held),
       counts: counted,
     });
+    // An empty list confirms nothing: in a wrong namespace every name is unknown too.
+    const deleted = counts.pods > 0 ? await this.#deleted(verdict.hold, signal) : new Set<string>();
+    if (signal.aborted) return;
+    const remove = [...verdict.remove, ...deleted];
+    const hold = verdict.hold.filter((name) => !deleted.has(name));
     counts.held = hold.length;
     if (hold.length > 0) {
       log.error(
@@ -115,6 +124,28 @@ export class Reconciler {
       await placer.hold(epoch, hold, version, signal);
     }
     await placer.remove(epoch, remove, version, counts, signal);
+  }
+
+  /**
+   * Which of these pods the source confirms as deleted, whatever their labels: a Deployment that rolled while no leader
+   * ran is no wrong selector. Stops at the first lookup that fails; what it did not confirm stays held.
+   */
+  async #deleted(names: readonly string[], signal: AbortSignal): Promise<Set<string>> {
+    const { source, log } = this.#options;
+    const deleted = new Set<string>();
+    const queue = source.exists ? names.slice(0, mostLookups) : [];
+    const lookUp = async () => {
+      for (let name = queue.shift(); name !== undefined && !signal.aborted; name = queue.shift()) {
+        try {
+          if (!(await source.exists?.(name, signal))) deleted.add(name);
+        } catch (error) {
+          queue.length = 0;
+          if (!signal.aborted) log.warn({ err: error, pod: name }, 'lookup of a missing pod failed');
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: lookupsAtOnce }, lookUp));
+    return deleted;
   }
 
   async #known(): Promise<string[]> {

@@ -28,6 +28,7 @@ afterEach(async () => {
 
 type Watch = NonNullable<PodSource['watch']>;
 interface Opened {
+  source: PodSource;
   list: PodSource['list'];
   watch: Watch;
 }
@@ -46,7 +47,7 @@ const open = async (
     log: pino({ level: 'warn' }, { write }),
     ...extra,
   });
-  return { list: source.list, watch: source.watch as Watch };
+  return { source, list: source.list, watch: source.watch as Watch };
 };
 const start = async (options?: Partial<ClusterOptions>) => {
   const cluster = await k8s.cluster(options);
@@ -62,6 +63,28 @@ const failure = (answer: Promise<unknown>) =>
     () => 'it did not fail',
     (error: unknown) => error,
   );
+
+it.each([
+  ['the API server answers 404', { reason: 'NotFound' }, false],
+  ['the pod has ended', { status: { phase: 'Failed' } }, false],
+  ['the pod has other labels', { metadata: { labels: { app: 'web' } } }, true],
+])('looks a pod up by name: %s', async (_, body, exists) => {
+  const server = await k8s.serve((_request, response) => {
+    response.statusCode = 'reason' in body ? 404 : 200;
+    response.end(JSON.stringify(body));
+  });
+  const { source } = await open(kubeconfig(server));
+  expect(await source.exists?.('a', stop.signal)).toBe(exists);
+});
+
+it('a 404 of a proxy does not say that a pod is deleted', async () => {
+  const server = await k8s.serve((_request, response) => {
+    response.statusCode = 404;
+    response.end('<h1>404</h1>');
+  });
+  const { source } = await open(kubeconfig(server));
+  await expect(source.exists?.('a', stop.signal)).rejects.toMatchObject({ status: 404 });
+});
 
 describe('a list', () => {
   it('has all pods of the namespace that the selector means, and the version to watch from', async () => {

@@ -107,7 +107,7 @@ describeWith('helm', 'the chart', () => {
       });
     });
 
-    it('may list and watch pods of the agents, and hold its one Lease, and nothing else', () => {
+    it('may get, list and watch pods of the agents, and hold its one Lease, and nothing else', () => {
       const agents = env(manifests).find(({ name }) => name === 'NAMESPACE')?.value;
       const lease = env(manifests).find(({ name }) => name === 'LEADER_ELECTION_LOCK_NAME')?.value;
       const granted = manifests
@@ -115,7 +115,7 @@ describeWith('helm', 'the chart', () => {
         .map(({ metadata, rules }) => ({ namespace: metadata.namespace, rules }));
       const pods = {
         namespace: agents,
-        rules: [{ apiGroups: [''], resources: ['pods'], verbs: ['list', 'watch'] }],
+        rules: [{ apiGroups: [''], resources: ['pods'], verbs: ['get', 'list', 'watch'] }],
       };
       const leases = { apiGroups: ['coordination.k8s.io'], resources: ['leases'] };
       const election = {

@@ -346,6 +346,50 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await store.pools.removals()).toEqual({ held: [], confirmed: [] });
   });
 
+  /** As a Deployment rolls while no leader runs: other names, and none of the old pods exists any more. */
+  const rollUnwatched = async () => {
+    const old = Array.from({ length: 10 }, (_, i) => `old-${i}`);
+    const young = Array.from({ length: 10 }, (_, i) => `young-${i}`);
+    create(...old);
+    await (await lead()).stop();
+    await allocate('1');
+    for (const name of old) cluster.pods.remove(name);
+    create(...young);
+    return { old, young };
+  };
+
+  it('removes pods at once that a GET by name confirms as deleted', async () => {
+    const { young } = await rollUnwatched();
+    const { log, lost } = await lead();
+    expect(await known()).toEqual(young);
+    expect(lost).toEqual([['removed', 1]]);
+    expect((await store.pools.removals()).held).toEqual([]);
+    expect(log.filter(({ level }) => level === 50)).toEqual([]);
+  });
+
+  it.each([
+    ['the lookup fails', { status: 500 }],
+    ['the role does not allow it', { status: 403 }],
+  ])('holds missing pods when %s', async (_, fault) => {
+    const { old, young } = await rollUnwatched();
+    cluster.faults.failRequests({ verb: 'get', resource: 'pods', ...fault });
+    const { log, lost } = await lead();
+    expect(await known()).toEqual([...old, ...young].sort());
+    expect(lost).toEqual([]);
+    expect((await store.pools.removals()).held).toEqual(old);
+    expect(log.filter(({ level }) => level === 50)).toHaveLength(1);
+    expect(cluster.requests.count({ verb: 'get', resource: 'pods' })).toBeLessThan(old.length);
+  });
+
+  it('holds only the missing pods that still exist with other labels', async () => {
+    const { old, young } = await rollUnwatched();
+    const [relabelled = ''] = old;
+    cluster.pods.create({ name: relabelled, labels: { app: 'elsewhere' } });
+    await lead();
+    expect(await known()).toEqual([relabelled, ...young].sort());
+    expect((await store.pools.removals()).held).toEqual([relabelled]);
+  });
+
   it('held pods that come back one by one are free one by one', async () => {
     const five = ['a', 'b', 'c', 'd', 'e'];
     create(...five);

@@ -133,6 +133,7 @@ export class Cluster {
         this.#tell(process, Number(list.version));
         return list;
       },
+      exists: (name) => ask(() => this.#pods.has(name)),
       read: (name) => ask(() => this.#pods.get(name)),
       watch: (version, signal) => this.#watch(process, dice, version, signal),
     };

@@ -37,6 +37,10 @@ interface PodListPage {
   items?: unknown[];
 }
 
+interface PodObject {
+  status?: { phase?: unknown };
+}
+
 interface WatchEvent {
   type?: unknown;
   object?: { metadata?: { resourceVersion?: unknown }; code?: unknown; message?: unknown };
@@ -87,6 +91,19 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         } catch (error) {
           if (!isExpired(error) || tries >= mostLists) throw error;
         }
+      }
+    },
+
+    async exists(name, signal) {
+      const one = `${path}/${encodeURIComponent(name)}`;
+      try {
+        const phase = (await api.json<PodObject | null>({ path: one, timeoutMs: podTimeoutMs, signal }))
+          ?.status?.phase;
+        return phase !== 'Succeeded' && phase !== 'Failed';
+      } catch (error) {
+        // The reason too: a proxy that does not know the path answers 404 without one.
+        if (error instanceof KubeError && error.status === 404 && error.reason === 'NotFound') return false;
+        throw error;
       }
     },
 
