@@ -14,6 +14,8 @@ export interface ClusterPod {
   restarts?: number;
   /** ISO time from which on calls belong to the container that runs now. */
   startedAt?: string;
+  /** ISO time; no container runs now, and the calls from before are lost. */
+  endedAt?: string;
   /** Wanted by label, annotation or configuration. */
   tier?: string;
   merchant?: string;

@@ -186,7 +186,8 @@ export class Placer {
     if (outcome === 'moved') counts.moved += 1;
     if (outcome === 'removed') counts.removed += 1;
     if (outcome === 'new' || outcome === 'moved') log.info({ pod: podName, pool, outcome }, 'pod registered');
-    if (outcome === 'removed') log.info({ pod: podName, pool, lost_calls: 0 }, 'pod removed: not ready');
+    if (outcome === 'removed')
+      log.info({ pod: podName, pool, lost_calls: lostCalls.length }, 'pod removed: not ready');
     const isReplaced = ['new', 'skipped', 'replaced'].includes(outcome);
     if (outcome === 'replaced') log.info({ pod: podName, pool }, 'pod replaced by one of the same name');
     this.#countLost(podName, lostCalls, isReplaced ? 'replaced' : 'restarted', counts);

@@ -11,7 +11,7 @@ function suspensionOf(state: ClusterPod['state'], source: string): PodRegistrati
 }
 
 export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: string): PodRegistration {
-  const { name, uid, state, restarts, startedAt, mustReport, tier, merchant } = pod;
+  const { name, uid, state, restarts, startedAt, endedAt, mustReport, tier, merchant } = pod;
   return {
     name,
     uid,
@@ -19,7 +19,8 @@ export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: strin
     suspended: suspensionOf(state, source),
     idleGoes: state === 'not_ready',
     restarts,
-    startedAt,
+    startedAt: endedAt ?? startedAt,
+    ended: endedAt !== undefined,
     mustReport,
     metadata: JSON.stringify({ source, uid, tier, merchant, started_at: startedAt }),
   };

@@ -120,7 +120,7 @@ describe('what a pod object says', () => {
   const started = (startedAt: unknown) => container({ state: { running: { startedAt } } });
   const { restarts: _r, startedAt: _s, ...withoutContainer } = seen;
 
-  it.each<[what: string, patch: object, expected: Pick<ClusterPod, 'restarts' | 'startedAt'>]>([
+  it.each<[what: string, patch: object, expected: Pick<ClusterPod, 'restarts' | 'startedAt' | 'endedAt'>]>([
     [
       'the first container of the spec, wherever its status is',
       { status: reversed },
@@ -148,11 +148,54 @@ describe('what a pod object says', () => {
     ],
     ['no status of any container', { status: { containerStatuses: null } }, {}],
     [
-      'a container that waits',
-      container({ state: { waiting: { reason: 'CrashLoopBackOff' } } }),
+      'a container that has ended',
+      container({ state: { terminated: { exitCode: 1, finishedAt: '2026-11-15T10:30:00Z' } } }),
+      { restarts: 2, endedAt: '2026-11-15T10:30:01.000Z' },
+    ],
+    [
+      'a crash loop',
+      container({
+        state: { waiting: { reason: 'CrashLoopBackOff' } },
+        lastState: { terminated: { finishedAt: '2026-11-15T10:30:00Z' } },
+      }),
+      { restarts: 2, endedAt: '2026-11-15T10:30:01.000Z' },
+    ],
+    [
+      'a container that waits for another reason after its end',
+      container({
+        state: { waiting: { reason: 'ImagePullBackOff' } },
+        lastState: { terminated: { finishedAt: '2026-11-15T10:30:00Z' } },
+      }),
+      { restarts: 2, endedAt: '2026-11-15T10:30:01.000Z' },
+    ],
+    [
+      'a first start that waits',
+      container({ state: { waiting: { reason: 'ContainerCreating' } }, lastState: {} }),
       { restarts: 2 },
     ],
-    ['a container that has ended', container({ state: { terminated: { exitCode: 1 } } }), { restarts: 2 }],
+    ['an end without a time', container({ state: { terminated: { exitCode: 1 } } }), { restarts: 2 }],
+    [
+      'a running container with an earlier end',
+      container({ lastState: { terminated: { finishedAt: '2026-11-15T09:59:00Z' } } }),
+      { restarts: 2, startedAt: seen.startedAt as string },
+    ],
+    [
+      'only the status of a sidecar: nothing about the agent',
+      { status: { containerStatuses: [containerStatuses[1]] } },
+      {},
+    ],
+    [
+      'a native sidecar that has ended: the agent runs',
+      {
+        spec: { initContainers: [{ name: 'mesh', restartPolicy: 'Always' }] },
+        status: {
+          initContainerStatuses: [
+            { name: 'mesh', restartCount: 3, state: { terminated: { finishedAt: '2026-11-15T10:30:00Z' } } },
+          ],
+        },
+      },
+      { restarts: 2, startedAt: seen.startedAt as string },
+    ],
     ['a restart count that is a text', container({ restartCount: '2' }), {}],
     ['a negative restart count', container({ restartCount: -1 }), {}],
     ['a broken restart count', container({ restartCount: 1.5 }), {}],
@@ -173,6 +216,16 @@ describe('what a pod object says', () => {
     ['a start that could not be compared as text', started('+010000-01-01T00:00:00.000Z'), { restarts: 2 }],
   ])('%s', (_, patch, expected) => {
     expect(observe(patch)).toEqual({ ...withoutContainer, ...expected });
+  });
+
+  it('an end counts until the pod is no longer ready: the kubelet may notice it late', () => {
+    const ended = container({ state: { terminated: { finishedAt: '2026-11-15T10:30:00Z' } } });
+    const conditions = [{ type: 'Ready', status: 'False', lastTransitionTime: '2026-11-15T10:30:02Z' }];
+    expect(observe({ status: { ...ended.status, conditions } })?.endedAt).toBe('2026-11-15T10:30:03.000Z');
+    const earlier = [{ ...conditions[0], lastTransitionTime: '2026-11-15T10:20:00Z' }];
+    expect(observe({ status: { ...ended.status, conditions: earlier } })?.endedAt).toBe(
+      '2026-11-15T10:30:01.000Z',
+    );
   });
 
   it.each([
@@ -245,7 +298,12 @@ const anyPod = record({
         record({
           name: orAnything(fc.constant('agent')),
           restartCount: orAnything(fc.nat(3)),
-          state: record({ running: record({ startedAt: orAnything(fc.constant('2026-11-15T10:00:00Z')) }) }),
+          state: record({
+            running: record({ startedAt: orAnything(fc.constant('2026-11-15T10:00:00Z')) }),
+            terminated: record({ finishedAt: orAnything(fc.constant('2026-11-15T10:00:00Z')) }),
+            waiting: record({ reason: orAnything(fc.constant('CrashLoopBackOff')) }),
+          }),
+          lastState: record({ terminated: record({ finishedAt: anything }) }),
         }),
         { maxLength: 2 },
       ),

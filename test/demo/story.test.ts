@@ -27,7 +27,7 @@ describe('the story of the demo', { timeout: 2 * waitMs }, () => {
       /^[\d:]{8} {2}merchant +CA-\d+ +→ acme-\d/m,
       /^[\d:]{8} {2}fallback +CA-\d+ +↘ standard-\d +nothing free in gold/m,
       /^[\d:]{8} {2}agent +\S+-\d crashed and took \d calls? with it$/m,
-      /^[\d:]{8} {2}lost +CA-\d+ +× \S+-\d +its container was restarted/m,
+      /^[\d:]{8} {2}lost +CA-\d+ +× \S+-\d +its container (has ended|was restarted)/m,
       /^[\d:]{8} {2}router +router-\d was killed while leading$/m,
       /^[\d:]{8} {2}leader +router-\d leads, [\d.]+ s after router-\d; meanwhile \d+ calls? began$/m,
       /^[\d:]{8} {2}draining +\S+-\d +no new calls; its call goes on/m,

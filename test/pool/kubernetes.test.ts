@@ -177,26 +177,59 @@ describeEngines('pods of a cluster', (engine) => {
     expect((await store.calls.pod('a')).calls).toHaveLength(1);
   });
 
-  it('a container that has ended may still be counted on until its successor runs, as a kubelet tells it', async () => {
+  it.each([
+    ['terminated', () => {}],
+    ['in CrashLoopBackOff', () => cluster.pods.backOff('a')],
+  ])('ends the calls of a container that is %s, before it runs again', async (_, then) => {
+    create('a', 'b');
+    const { lost, sync } = await lead();
+    await store.calls.drain('b', 0);
+    await allocate('1');
+    await store.calls.undrain('b');
+    store.advance(60_000);
+    cluster.pods.stopContainer('a');
+    then();
+    await untilKnown('b');
+    await until(() => lost.length > 0, 'the loss is reported');
+    expect(lost).toEqual([['restarted', 1]]);
+    expect(await allocate('1')).toMatchObject({ podName: 'b', wasExisting: false });
+    store.advance(20_000);
+    cluster.pods.start('a');
+    cluster.pods.setReady('a', true);
+    await untilKnown('a', 'b');
+    await sync();
+    expect(lost).toHaveLength(1);
+  });
+
+  it('a new leader that finds a crashed container ends exactly the calls from before the crash', async () => {
+    create('a');
+    await (await lead()).stop();
+    await allocate('before');
+    store.advance(5000);
+    cluster.pods.stopContainer('a');
+    cluster.pods.backOff('a');
+    store.advance(5000);
+    await allocate('after');
+    const second = await lead();
+    expect(second.lost).toEqual([['restarted', 1]]);
+    expect((await store.calls.pod('a')).calls.map(({ callSid }) => callSid)).toEqual(['after']);
+    // The call given in between went to no container: it ends when the next one starts.
+    store.advance(5000);
+    cluster.pods.start('a');
+    await untilKnown();
+    await until(() => second.lost.length === 2, 'the other loss is reported');
+  });
+
+  it('a terminating pod whose agent has ended loses its calls before the pod is deleted', async () => {
     create('a');
     const { lost } = await lead();
     await allocate('1');
-    const { status } = cluster.pods.setReady('a', false);
-    const [container] = status.containerStatuses ?? [];
-    const tell = (fields: object) =>
-      cluster.pods.patch('a', { status: { containerStatuses: [{ ...container, ...fields }] } });
-    // The count goes up with the start, not with the end.
-    tell({ state: { terminated: { exitCode: 137, reason: 'OOMKilled' } } });
-    await untilSuspended('a', 'not_ready');
-    expect(lost).toEqual([]);
-    store.advance(20_000);
-    const startedAt = new Date(store.nowMs()).toISOString();
-    tell({ restartCount: 1, state: { running: { startedAt } } });
-    await untilKnown();
-    await until(() => lost.length > 0, 'the loss is told');
+    store.advance(5000);
+    cluster.pods.remove('a', { graceMs: 60_000 });
+    cluster.pods.stopContainer('a');
+    await until(() => lost.length > 0, 'the loss is reported');
     expect(lost).toEqual([['restarted', 1]]);
-    cluster.pods.setReady('a', true);
-    await untilKnown('a');
+    expect(await suspended('a')).toBe('terminating');
   });
 
   it('a restart that nobody watched ends exactly the calls from before it', async () => {
@@ -220,9 +253,21 @@ describeEngines('pods of a cluster', (engine) => {
     const { lost, sync } = await lead();
     await allocate('1');
     const status = cluster.pods.get('a')?.status;
-    const sidecar = { ...status?.containerStatuses?.[0], name: 'a-sidecar', restartCount: 7 };
+    const terminated = {
+      exitCode: 1,
+      reason: 'Error',
+      finishedAt: new Date(store.nowMs() + 60_000).toISOString(),
+    };
+    const ended = { restartCount: 7, ready: false, state: { terminated } };
+    const sidecar = { ...status?.containerStatuses?.[0], ...ended, name: 'a-sidecar' };
+    // A native sidecar is an init container that keeps running.
+    const native = { ...sidecar, name: 'mesh' };
     cluster.pods.patch('a', {
-      status: { containerStatuses: [sidecar, ...(status?.containerStatuses ?? [])] },
+      spec: { initContainers: [{ name: 'mesh', image: 'mesh', restartPolicy: 'Always' }] },
+      status: {
+        containerStatuses: [sidecar, ...(status?.containerStatuses ?? [])],
+        initContainerStatuses: [native],
+      },
     });
     await sync();
     expect(lost).toEqual([]);

@@ -184,6 +184,12 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: 'elseif false then',
   },
   {
+    broken: 'a container that has ended keeps its calls',
+    script: 'register',
+    line: 'elseif pod.ended then',
+    becomes: 'elseif false then',
+  },
+  {
     broken: 'a restart ends the calls of the new container too',
     script: 'register',
     line: "(not before or (known[2] or '') < before) and",

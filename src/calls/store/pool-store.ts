@@ -26,8 +26,10 @@ export interface PodRegistration {
   idleGoes?: boolean;
   /** More than the store knows of: the calls it had before the restart are lost. */
   restarts?: number | undefined;
-  /** ISO time; calls allocated later belong to the restarted container. */
+  /** ISO time; calls allocated later belong to the restarted container, or to the next one. */
   startedAt?: string | undefined;
+  /** Its container has ended and none runs: the calls from before `startedAt` are lost. */
+  ended?: boolean;
   /** After a loss of the store's content it takes calls only once it has reported what it serves. */
   mustReport: boolean;
   metadata: string;
@@ -99,6 +101,7 @@ export class PoolStore {
         idle_goes: pod.idleGoes ?? false,
         restarts: pod.restarts,
         started_at: pod.startedAt,
+        ended: pod.ended ?? false,
         must_report: pod.mustReport,
         metadata: pod.metadata,
       })),

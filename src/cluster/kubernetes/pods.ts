@@ -44,16 +44,37 @@ function stateOf(status: Json, isDeleted: boolean): ClusterPod['state'] {
   return phase === 'Running' && isReady && hasAddress ? 'ready' : 'not_ready';
 }
 
-/** Only the agent's own container: a sidecar that restarts takes no call with it. */
-function containerOf(spec: Json, status: Json, named: unknown): Pick<ClusterPod, 'restarts' | 'startedAt'> {
+type Container = Pick<ClusterPod, 'restarts' | 'startedAt' | 'endedAt'>;
+
+/** Only the agent's own container: a sidecar that ends takes no call with it. Native sidecars are init containers. */
+function containerOf(spec: Json, status: Json, named: unknown): Container {
+  const containers = list(spec.containers);
   const statuses = list(status.containerStatuses);
-  const first = list(spec.containers)[0]?.name;
-  const container =
-    statuses.find(({ name }) => name === named) ?? statuses.find(({ name }) => name === first) ?? statuses[0];
-  const { restartCount, state } = container ?? {};
+  const agent = (containers.find(({ name }) => name === named) ?? containers[0])?.name;
+  const container = agent === undefined ? statuses[0] : statuses.find(({ name }) => name === agent);
+  const { restartCount, state, lastState } = container ?? {};
   if (typeof restartCount !== 'number' || !Number.isSafeInteger(restartCount) || restartCount < 0) return {};
   const startedAt = oneSecondAfter(json(json(state).running).startedAt);
-  return { restarts: restartCount, ...(startedAt === undefined ? {} : { startedAt }) };
+  const endedAt = endOf(json(state), json(json(lastState).terminated), status);
+  return {
+    restarts: restartCount,
+    ...(startedAt === undefined ? {} : { startedAt }),
+    ...(endedAt === undefined ? {} : { endedAt }),
+  };
+}
+
+/**
+ * When the container ended that is terminated, or that waits for its next start after an end. The restart count rises
+ * only with that start, up to five minutes later. The kubelet notices an end up to a second or two late: until the
+ * pod is no longer ready, calls may have been given to it.
+ */
+function endOf({ terminated, waiting }: Json, last: Json, status: Json): string | undefined {
+  const isWaiting = json(waiting).reason === 'CrashLoopBackOff' || (isJson(waiting) && 'finishedAt' in last);
+  if (!isJson(terminated) && !isWaiting) return undefined;
+  const unready = list(status.conditions).find(({ type, status }) => type === 'Ready' && status === 'False');
+  const ended = oneSecondAfter(isJson(terminated) ? terminated.finishedAt : last.finishedAt) ?? '';
+  const noticed = oneSecondAfter(unready?.lastTransitionTime) ?? '';
+  return [ended, noticed].sort().at(-1) || undefined;
 }
 
 /**
@@ -65,8 +86,12 @@ function oneSecondAfter(time: unknown): string | undefined {
   return ms >= 0 && ms < Date.UTC(10_000, 0) ? new Date(ms).toISOString() : undefined;
 }
 
+function isJson(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 function json(value: unknown): Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+  return isJson(value) ? value : {};
 }
 
 function list(value: unknown): Json[] {

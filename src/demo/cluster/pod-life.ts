@@ -123,6 +123,7 @@ export class PodLife implements PodKeeper {
     this.#kill();
     this.#state = 'waiting';
     this.#cluster.pods.stopContainer(this.#name, this.#where);
+    if (ms > 0) this.#cluster.pods.backOff(this.#name, this.#where);
     this.#later(ms, () => this.#start());
   }
 

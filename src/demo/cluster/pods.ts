@@ -116,15 +116,24 @@ export class Pods {
     );
   }
 
-  /** The container ended and waits for its next start: not ready, one restart more. */
+  /** The container ended: not ready. As with a kubelet, the restart count rises with its next start, not now. */
   stopContainer(name: string, where: Named = {}): Pod {
     return this.#setStatus(name, where, (status) =>
       this.#withContainer(this.#withReady(status, false, 'ContainersNotReady'), (container) => ({
         ...container,
         started: false,
-        restartCount: container.restartCount + 1,
-        state: { waiting: { reason: 'CrashLoopBackOff', message: 'the container ended' } },
-        lastState: { terminated: this.#ending(137, container.state.running?.startedAt) },
+        state: { terminated: this.#ending(137, container.state.running?.startedAt) },
+      })),
+    );
+  }
+
+  /** A container that ended waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
+  backOff(name: string, where: Named = {}): Pod {
+    return this.#setStatus(name, where, (status) =>
+      this.#withContainer(status, (container) => ({
+        ...container,
+        state: { waiting: { reason: 'CrashLoopBackOff', message: 'back-off restarting failed container' } },
+        lastState: { terminated: container.state.terminated ?? this.#ending(137, undefined) },
       })),
     );
   }
@@ -159,12 +168,18 @@ export class Pods {
     const podIP = status.podIP ?? this.#nextAddress();
     const running = this.#withContainer(
       { ...status, phase: 'Running', podIP, podIPs: [{ ip: podIP }] },
-      (container) => ({
-        ...container,
-        started: true,
-        containerID: `containerd://${String(this.#addresses).padStart(8, '0')}${'c0ffee'.repeat(9)}${container.restartCount}`,
-        state: { running: { startedAt: now } },
-      }),
+      (container) => {
+        const terminated = container.state.terminated ?? container.lastState.terminated;
+        const restartCount = container.restartCount + (terminated ? 1 : 0);
+        return {
+          ...container,
+          started: true,
+          restartCount,
+          containerID: `containerd://${String(this.#addresses).padStart(8, '0')}${'c0ffee'.repeat(9)}${restartCount}`,
+          state: { running: { startedAt: now } },
+          lastState: terminated ? { terminated } : {},
+        };
+      },
     );
     return this.#withCondition(running, 'Initialized', true);
   }

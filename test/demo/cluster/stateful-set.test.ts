@@ -270,8 +270,9 @@ describe('a crash', () => {
     expect(set.crash('agent-0')).toBe(true);
     expect(container(cluster, 'agent-0')).toMatchObject({
       ready: false,
-      restartCount: 1,
-      state: { waiting: {} },
+      restartCount: 0,
+      state: { waiting: { reason: 'CrashLoopBackOff' } },
+      lastState: { terminated: {} },
     });
     expect(set.crash('agent-0')).toBe(false);
     expect(set.crash('nobody')).toBe(false);

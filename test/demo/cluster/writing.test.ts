@@ -341,10 +341,24 @@ it('pods can be moved about by hand', async () => {
   expect(isReady()).toBe('False');
   cluster.pods.setReady('a', true);
   expect(isReady()).toBe('True');
+  cluster.pods.stopContainer('a');
+  expect(isReady()).toBe('False');
+  const container = () => cluster.pods.get('a')?.status.containerStatuses?.[0];
+  expect(container()).toMatchObject({ restartCount: 0, state: { terminated: { exitCode: 137 } } });
+  const { terminated } = container()?.state ?? {};
+  cluster.pods.backOff('a');
+  expect(container()).toMatchObject({
+    restartCount: 0,
+    state: { waiting: { reason: 'CrashLoopBackOff' } },
+    lastState: { terminated },
+  });
+  cluster.pods.start('a');
+  cluster.pods.setReady('a', true);
+  expect(container()).toMatchObject({ restartCount: 1, state: { running: {} }, lastState: { terminated } });
   cluster.pods.restartContainer('a', { ready: false });
   expect(isReady()).toBe('False');
   expect(cluster.pods.get('a')?.status.containerStatuses?.[0]).toMatchObject({
-    restartCount: 1,
+    restartCount: 2,
     ready: false,
     state: { running: {} },
     lastState: { terminated: { exitCode: 137 } },

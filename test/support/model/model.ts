@@ -20,6 +20,7 @@ export interface PodRequest {
   restarts: number | undefined;
   /** ISO time. */
   startedAt: string | undefined;
+  ended: boolean;
 }
 
 export class Model extends ModelState {
@@ -222,7 +223,10 @@ export class Model extends ModelState {
         lostCalls.push(...this.forget(pod));
         pod = undefined;
       }
-    } else if (pod && (request.restarts ?? 0) > (pod.restarts ?? Number.POSITIVE_INFINITY)) {
+    } else if (
+      pod &&
+      (request.ended || (request.restarts ?? 0) > (pod.restarts ?? Number.POSITIVE_INFINITY))
+    ) {
       lostCalls = this.loseCalls(pod, request.startedAt);
     }
     if (request.idleGoes && !pod && drain.drain === undefined)

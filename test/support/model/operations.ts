@@ -79,6 +79,7 @@ const register = op('register', {
   mustReport: one(false, false, true),
   idleGoes: one(false, false, false, false, false, true),
   restarts: one(undefined, undefined, 0, 0, 1, 2),
+  ended: one(false, false, false, true),
   /** How long the container has been running; undefined: it does not run. */
   runsForMs: one(undefined, 0, 1000, 60_000, 900_000),
 });
@@ -126,6 +127,7 @@ export const plainRegister = {
   mustReport: false,
   idleGoes: false,
   restarts: undefined as number | undefined,
+  ended: false,
   runsForMs: undefined as number | undefined,
 };
 

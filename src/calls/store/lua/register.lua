@@ -1,12 +1,12 @@
 -- Makes a batch of pods known: assigns pools, applies suspensions, makes the rest available.
 -- ARGV: 2 epoch ('' = the pod's own word), 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
 --       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (not kept without a call or a
---       drain), must_report, restarts?, started_at? (ISO, of the running container), metadata}...]}
+--       drain), must_report, restarts?, started_at? (ISO; of `ended`: its end), ended (none runs), metadata}...]}
 -- Result: {'ok', {pod, outcome, pool, lost sid...}...} | {'stale_epoch'}
 --         outcome 'new' | 'known' | 'replaced' (and has calls) | 'moved' | 'waiting' | 'removed' | 'skipped', or of a
 --         pod that cannot be read 'unreadable', where its key of a wrong type stands for the pool
 -- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
--- pod, and a restarted container has lost its calls, so those end first (not those that began after its start).
+-- pod, and a container that ended has lost its calls, so those end first (not those that began after its start).
 --#include base
 --#include epoch
 --#include leave
@@ -26,7 +26,6 @@ local function answer(name, outcome, pool, lost)
   for i, value in ipairs({ name, outcome, pool }) do table.insert(lost, i, value) end
   return lost
 end
-
 local function register(pod)
   local name, lost, outcome, replaced = pod.name, {}, 'known', false
   local current, wrong = home_of(name), set_aside(name)
@@ -39,12 +38,13 @@ local function register(pod)
     restarts, outcome, replaced = false, 'replaced', true
   elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then
     lost = lose_calls(name, current, grace, 'its container was restarted', pod.started_at)
+  elseif pod.ended then
+    lost = lose_calls(name, current, grace, 'its container has ended', pod.started_at)
   end
   if pod.idle_goes and load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0 then
     if current then forget(name, grace, 'not ready') end
     return answer(name, current and 'removed' or 'skipped', current or '', lost)
   end
-
   local pool = pod.pool
   if pool == '' then pool = (kind_of(current) and current) or choose() end
   -- A tier that this store does not have: all was lost, and the leader has not written the tiers yet.
