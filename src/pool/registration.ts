@@ -18,6 +18,8 @@ export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: strin
     pool: wantedPool(tiers, pod),
     suspended: suspensionOf(state, source),
     idleGoes: state === 'not_ready',
+    // Removed, it would have to report again although it has lost nothing. One that announces itself is known by its reports.
+    idleStays: mustReport && source !== 'registered',
     restarts,
     startedAt: endedAt ?? startedAt,
     ended: endedAt !== undefined,

@@ -122,6 +122,50 @@ describeEngines('pods of a cluster', (engine) => {
     expect(lost).toEqual([]);
   });
 
+  const reporting = { ...basic, 'smart-router/report': 'required' };
+
+  it('an idle pod that must report takes calls as soon as it is ready again, without another report', async () => {
+    cluster.pods.create({ name: 'a', annotations: reporting });
+    const { sync } = await lead();
+    await untilSuspended('a', 'awaiting_report');
+    await store.calls.report('a', []);
+    cluster.pods.setReady('a', false);
+    await untilSuspended('a', 'not_ready');
+    await sync();
+    expect(await allocate('1')).toBeUndefined();
+    cluster.pods.setReady('a', true);
+    await untilSuspended('a', null);
+    expect(await allocate('1')).toMatchObject({ podName: 'a' });
+  });
+
+  it('an idle pod that must report and never did still waits for it after it was not ready', async () => {
+    cluster.pods.create({ name: 'a', annotations: reporting });
+    await lead();
+    await untilSuspended('a', 'awaiting_report');
+    cluster.pods.setReady('a', false);
+    await untilSuspended('a', 'not_ready');
+    cluster.pods.setReady('a', true);
+    await untilSuspended('a', 'awaiting_report');
+    expect(await allocate('1')).toBeUndefined();
+  });
+
+  it.each([
+    ['ends', () => cluster.pods.stopContainer('a')],
+    ['is found restarted', () => cluster.pods.restartContainer('a', { ready: false })],
+  ])('an idle pod that must report waits for a report again when its container %s', async (_, end) => {
+    cluster.pods.create({ name: 'a', annotations: reporting });
+    const first = await lead();
+    await store.calls.report('a', []);
+    await first.stop();
+    end();
+    await lead();
+    await untilKnown();
+    if (cluster.pods.get('a')?.status.containerStatuses?.[0]?.state.terminated) cluster.pods.start('a');
+    cluster.pods.setReady('a', true);
+    await untilSuspended('a', 'awaiting_report');
+    expect(await allocate('1')).toBeUndefined();
+  });
+
   it('a draining pod that flaps not ready keeps its drain', async () => {
     create('a', 'b');
     const { sync } = await lead();

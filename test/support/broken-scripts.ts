@@ -180,14 +180,26 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a restarted container keeps its calls',
     script: 'register',
-    line: 'elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then',
-    becomes: 'elseif false then',
+    line: ' or restarts and pod.restarts and pod.restarts > tonumber(restarts)',
+    becomes: '',
   },
   {
     broken: 'a container that has ended keeps its calls',
     script: 'register',
-    line: 'elseif pod.ended then',
-    becomes: 'elseif false then',
+    line: 'local ended = pod.ended or',
+    becomes: 'local ended =',
+  },
+  {
+    broken: 'an idle pod that is kept is removed',
+    script: 'register',
+    line: 'pod.idle_stays and current and not ended',
+    becomes: 'false',
+  },
+  {
+    broken: 'an idle pod is kept although its container has ended',
+    script: 'register',
+    line: 'pod.idle_stays and current and not ended',
+    becomes: 'pod.idle_stays and current',
   },
   {
     broken: 'a restart ends the calls of the new container too',

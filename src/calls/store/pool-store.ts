@@ -24,6 +24,8 @@ export interface PodRegistration {
   suspended: '' | 'terminating' | 'not_ready' | 'awaiting_report';
   /** It goes if it has neither a call nor a drain: nothing of it is worth keeping. */
   idleGoes?: boolean;
+  /** It stays although `idleGoes`, if it is known and its container runs on: what it has reported still holds. */
+  idleStays?: boolean;
   /** More than the store knows of: the calls it had before the restart are lost. */
   restarts?: number | undefined;
   /** ISO time; calls allocated later belong to the restarted container, or to the next one. */
@@ -99,6 +101,7 @@ export class PoolStore {
         pool: pod.pool ?? '',
         suspended: pod.suspended,
         idle_goes: pod.idleGoes ?? false,
+        idle_stays: pod.idleStays ?? false,
         restarts: pod.restarts,
         started_at: pod.startedAt,
         ended: pod.ended ?? false,

@@ -17,6 +17,7 @@ export interface PodRequest {
   suspended: '' | 'terminating' | 'not_ready';
   mustReport: boolean;
   idleGoes: boolean;
+  idleStays: boolean;
   restarts: number | undefined;
   /** ISO time. */
   startedAt: string | undefined;
@@ -210,6 +211,7 @@ export class Model extends ModelState {
     let lostCalls: string[] = [];
     let outcome = 'known';
     let drain: Pick<ModelPod, 'drain' | 'drainedAt'> = nothingDrained;
+    const hasEnded = request.ended || (request.restarts ?? 0) > (pod?.restarts ?? Number.POSITIVE_INFINITY);
     if (pod && pod.uid !== '' && request.uid !== '' && pod.uid !== request.uid) {
       // What began after the new one is its own: only the old one is gone.
       const since = request.startedAt;
@@ -223,15 +225,13 @@ export class Model extends ModelState {
         lostCalls.push(...this.forget(pod));
         pod = undefined;
       }
-    } else if (
-      pod &&
-      (request.ended || (request.restarts ?? 0) > (pod.restarts ?? Number.POSITIVE_INFINITY))
-    ) {
+    } else if (pod && hasEnded) {
       lostCalls = this.loseCalls(pod, request.startedAt);
     }
     if (request.idleGoes && !pod && drain.drain === undefined)
       return { podName: name, outcome: 'skipped', pool: '', lostCalls };
-    if (request.idleGoes && pod?.calls.size === 0 && pod.drain === undefined) {
+    const stays = request.idleStays && !hasEnded;
+    if (request.idleGoes && !stays && pod?.calls.size === 0 && pod.drain === undefined) {
       this.forget(pod);
       return { podName: name, outcome: 'removed', pool: pod.pool, lostCalls };
     }

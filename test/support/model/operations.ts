@@ -78,6 +78,7 @@ const register = op('register', {
   suspended: one<PodRequest['suspended']>('', '', '', 'terminating', 'not_ready'),
   mustReport: one(false, false, true),
   idleGoes: one(false, false, false, false, false, true),
+  idleStays: one(false, true),
   restarts: one(undefined, undefined, 0, 0, 1, 2),
   ended: one(false, false, false, true),
   /** How long the container has been running; undefined: it does not run. */
@@ -126,6 +127,7 @@ export const plainRegister = {
   suspended: '' as const,
   mustReport: false,
   idleGoes: false,
+  idleStays: false,
   restarts: undefined as number | undefined,
   ended: false,
   runsForMs: undefined as number | undefined,

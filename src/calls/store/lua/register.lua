@@ -1,12 +1,12 @@
 -- Makes a batch of pods known: assigns pools, applies suspensions, makes the rest available.
 -- ARGV: 2 epoch ('' = the pod's own word), 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
 --       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (not kept without a call or a
---       drain), must_report, restarts?, started_at? (ISO; of `ended`: its end), ended (none runs), metadata}...]}
+--       drain), idle_stays (unless its container ended), must_report, restarts?, ended, started_at?, metadata}...]}
 -- Result: {'ok', {pod, outcome, pool, lost sid...}...} | {'stale_epoch'}
 --         outcome 'new' | 'known' | 'replaced' (and has calls) | 'moved' | 'waiting' | 'removed' | 'skipped', or of a
 --         pod that cannot be read 'unreadable', where its key of a wrong type stands for the pool
 -- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
--- pod, and a container that ended has lost its calls, so those end first (not those that began after its start).
+-- pod, and a container that ended has lost its calls, so those end first (not those that began after started_at).
 --#include base
 --#include epoch
 --#include leave
@@ -21,7 +21,6 @@ local function choose()
   end
   return request.last
 end
-
 local function answer(name, outcome, pool, lost)
   for i, value in ipairs({ name, outcome, pool }) do table.insert(lost, i, value) end
   return lost
@@ -33,15 +32,16 @@ local function register(pod)
   if wrong and current and pod.suspended ~= '' then call('SET', suspension, pod.suspended) end
   if wrong then return answer(name, 'unreadable', wrong, lost) end
   local uid, restarts = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts'))
+  local ended = pod.ended or restarts and pod.restarts and pod.restarts > tonumber(restarts)
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
     restarts, outcome, replaced = false, 'replaced', true
-  elseif restarts and pod.restarts and pod.restarts > tonumber(restarts) then
-    lost = lose_calls(name, current, grace, 'its container was restarted', pod.started_at)
-  elseif pod.ended then
-    lost = lose_calls(name, current, grace, 'its container has ended', pod.started_at)
+  elseif ended then
+    local how = pod.ended and 'has ended' or 'was restarted'
+    lost = lose_calls(name, current, grace, 'its container ' .. how, pod.started_at)
   end
-  if pod.idle_goes and load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0 then
+  local goes = pod.idle_goes and not (pod.idle_stays and current and not ended)
+  if goes and load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0 then
     if current then forget(name, grace, 'not ready') end
     return answer(name, current and 'removed' or 'skipped', current or '', lost)
   end
