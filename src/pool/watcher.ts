@@ -31,6 +31,8 @@ export class Watcher {
   #onVersion: ((version: string) => void) | undefined;
   #current = new AbortController();
   readonly #looks = new Set<Promise<void>>();
+  /** What the write of a deletion met, beside the watch: it ends the round. */
+  #failure: { error: unknown } | undefined;
 
   constructor(options: WatcherOptions) {
     this.#options = options;
@@ -56,6 +58,7 @@ export class Watcher {
     const counts = { changes: 0 };
     let version = this.#version ?? (await this.#untilListed(signal));
     this.#current = new AbortController();
+    this.#failure = undefined;
     const over = AbortSignal.any([signal, this.#current.signal]);
     const started = clock.monotonic();
     try {
@@ -73,14 +76,17 @@ export class Watcher {
         alive?.({ ...counts });
       }
     } catch (error) {
-      if (over.aborted) return counts;
-      if (!(error instanceof VersionExpired)) throw error;
-      log.info({ version }, 'the watch is too far behind: listing again');
-      this.#version = undefined;
-      relist();
+      if (!over.aborted) {
+        if (!(error instanceof VersionExpired)) throw error;
+        log.info({ version }, 'the watch is too far behind: listing again');
+        this.#version = undefined;
+        relist();
+      }
     } finally {
       await Promise.all(this.#looks);
     }
+    if (this.#failure && !signal.aborted) throw (this.#failure as { error: unknown }).error;
+    if (over.aborted) return counts;
     const lastedMs = clock.monotonic() - started;
     if (lastedMs < shortestWatchMs) await clock.sleep(shortestWatchMs - lastedMs, signal);
     return counts;
@@ -92,15 +98,21 @@ export class Watcher {
     if (!read) return placer.follow(epoch, pod, nothingPlaced(), signal);
     while (this.#looks.size >= mostLooks) await Promise.race(this.#looks);
     const look = (async () => {
+      let found: ClusterPod | undefined;
       try {
-        await placer.follow(epoch, (await read(pod.name, signal)) ?? pod, nothingPlaced(), signal);
+        found = await read(pod.name, signal);
       } catch (error) {
         if (signal.aborted) return;
-        log.warn(
-          { err: error, pod: pod.name },
-          'a pod is gone, and whether another has its name cannot be read',
-        );
+        log.warn({ err: error, pod: pod.name }, 'pod deleted; replacement lookup failed');
+        return relist();
+      }
+      try {
+        await placer.follow(epoch, found ?? pod, nothingPlaced(), signal);
+      } catch (error) {
+        // The watch is past this event by now, so only a list repeats it.
         relist();
+        this.#failure ??= { error };
+        this.#current.abort();
       }
     })();
     this.#looks.add(look);

@@ -1,5 +1,7 @@
 /** Following the changes of the pods through whatever ends a watch. Spec 3, watch. */
+import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import { type ClusterPod, type PodChange, VersionExpired } from '../../src/cluster/pods.js';
 import { Watcher } from '../../src/pool/watcher.js';
 import { SupervisedLoop } from '../../src/supervised-loop.js';
@@ -55,12 +57,14 @@ describeEngines('the watcher', (engine) => {
   /** What the source finds when it is asked for one pod. */
   const there = new Map<string, ClusterPod>();
   let readFails = false;
+  let warnings: string[];
   let loop: SupervisedLoop | undefined;
   beforeEach(async () => {
     leader = await openLeader(engine.url);
     watches = new Watches();
     there.clear();
     readFails = false;
+    warnings = [];
     stop = new AbortController();
     lists = 0;
     const { placer, clock } = leader;
@@ -72,7 +76,10 @@ describeEngines('the watcher', (engine) => {
       },
       placer,
       clock,
-      log: silentLog,
+      log: pino(
+        { level: 'warn' },
+        { write: (line) => warnings.push((JSON.parse(line) as { msg: string }).msg) },
+      ),
       relist: () => {
         lists += 1;
       },
@@ -277,6 +284,41 @@ describeEngines('the watcher', (engine) => {
     watches.next('end', change('12', 'a', { state: 'gone' }), change('13', 'b'));
     await run();
     expect(await known()).toEqual(['a', 'b']);
+    expect(lists).toBe(1);
+  });
+
+  it('a refused epoch in the write of a deletion ends the round, and is not a failed lookup', async () => {
+    const { store } = leader;
+    watches.next('end', change('11', 'a'));
+    watcher.listed('10');
+    await run();
+    await store.pools.takeEpoch();
+    watches.next('open', change('12', 'a', { state: 'gone' }));
+    await expect(run()).rejects.toBeInstanceOf(EpochRefused);
+    expect(warnings).toEqual([]);
+    expect(await known()).toEqual(['a']);
+    // The version has moved on: a list repeats what was not written.
+    expect(lists).toBe(1);
+  });
+
+  it('a store error in the write of a deletion is an error of the round', async () => {
+    watches.next('end', change('11', 'a'));
+    watcher.listed('10');
+    await run();
+    await engine.redis.set('voice:leader:epoch', 'no number');
+    watches.next('open', change('12', 'a', { state: 'gone' }));
+    await expect(run()).rejects.toThrow();
+    expect(warnings).toEqual([]);
+    expect(lists).toBe(1);
+    await engine.redis.del('voice:leader:epoch');
+  });
+
+  it('a failed lookup is logged as one', async () => {
+    readFails = true;
+    watches.next('end', change('11', 'a', { state: 'gone' }));
+    watcher.listed('10');
+    await run();
+    expect(warnings).toEqual(['pod deleted; replacement lookup failed']);
     expect(lists).toBe(1);
   });
 
