@@ -191,7 +191,7 @@ export const configFields = {
     kubernetesWatchTimeoutMs: field(
       'KUBERNETES_WATCH_TIMEOUT',
       duration('100ms', '1h'),
-      '90s',
+      '150s',
       'A watch without any sign of life for this long is opened again',
     ),
     registeredPodTtlMs: field(

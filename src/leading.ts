@@ -71,6 +71,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
     clock,
     log,
     onCrash,
+    onReconnect: (reason) => metrics.watchReconnects.inc({ reason }),
     onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
     onZombies: (count) => metrics.zombiesRecovered.inc(count),
     onAudited: (violations) => metrics.invariantViolations.set(violations),

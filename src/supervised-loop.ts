@@ -1,8 +1,10 @@
 /**
  * A loop that nobody has to look after: it runs every interval, and a crash is logged, counted, and tried again
- * after 1, 2, 4 ... 30 seconds. The backoff starts over after a healthy minute. Two rounds never run at once.
+ * after 1, 2, 4 ... 30 seconds. The backoff starts over after a healthy minute. Two rounds never run at once. An
+ * `Interruption` is retried the same way, but logged as information and not counted.
  */
 import type { Clock } from './clock.js';
+import { messageOf } from './errors.js';
 import type { Logger } from './observe/log.js';
 
 export interface LoopOptions {
@@ -18,6 +20,19 @@ export interface LoopOptions {
   onCrash?: () => void;
   /** False: the first round waits one interval. */
   runAtStart?: boolean;
+}
+
+/** Ends a round for an ordinary reason: the server at the other end restarted, or the connection broke. */
+export class Interruption extends Error {
+  override readonly name = 'Interruption';
+  readonly retryAfterMs: number;
+  constructor(
+    readonly reason: string,
+    cause: unknown,
+  ) {
+    super(messageOf(cause), { cause });
+    this.retryAfterMs = askedWaitMs(cause);
+  }
 }
 
 export interface LoopState {
@@ -95,11 +110,19 @@ export class SupervisedLoop {
       } catch (error) {
         if (signal.aborted) break;
         if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
-        this.#state.crashes += 1;
-        this.#state.last_error = error instanceof Error ? error.message : String(error);
+        this.#state.last_error = messageOf(error);
         waitMs = Math.max(backoffMs, Math.min(askedWaitMs(error), longestBackoffMs));
-        log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'a loop crashed and is started again');
-        onCrash?.();
+        if (error instanceof Interruption) {
+          const { reason, message } = error;
+          log.info(
+            { reason, error: message, loop: name, retry_in_ms: waitMs },
+            `${name} interrupted; retrying`,
+          );
+        } else {
+          this.#state.crashes += 1;
+          log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'a loop crashed and is started again');
+          onCrash?.();
+        }
         backoffMs = Math.min(backoffMs * 2, longestBackoffMs);
         healthySince = clock.monotonic() + waitMs;
       }

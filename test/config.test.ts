@@ -63,7 +63,7 @@ describe('defaults', () => {
       podLabelSelector: 'app=voice-agent',
       namespace: 'default',
       kubeconfig: undefined,
-      kubernetesWatchTimeoutMs: 90_000,
+      kubernetesWatchTimeoutMs: 150_000,
       registeredPodTtlMs: 45_000,
       leaderElectionEnabled: true,
       leaderElectionLockName: 'smart-router-leader',

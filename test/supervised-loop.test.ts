@@ -1,6 +1,7 @@
+import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../src/observe/log.js';
-import { type LoopOptions, SupervisedLoop } from '../src/supervised-loop.js';
+import { Interruption, type LoopOptions, SupervisedLoop } from '../src/supervised-loop.js';
 import { ManualClock } from './support/manual-clock.js';
 
 const intervalMs = 10_000;
@@ -48,6 +49,25 @@ function gated() {
 }
 
 describe('a supervised loop', () => {
+  it('retries an interruption with the same backoff, and does not count it as a crash', async () => {
+    const lines: { level: number; msg: string; reason?: string }[] = [];
+    const log = pino({ level: 'info' }, { write: (line) => lines.push(JSON.parse(line)) });
+    const interrupted: Round = async () => {
+      throw new Interruption('connection', new Error('socket hang up'));
+    };
+    const { loop, onCrash, untilSleeping, next } = setUp(interrupted, { log });
+    loop.start();
+    await untilSleeping(1000);
+    await next(2000);
+    expect(loop.state).toMatchObject({ crashes: 0, rounds: 0, last_error: 'socket hang up' });
+    expect(onCrash).not.toHaveBeenCalled();
+    expect(lines.map(({ level, msg, reason }) => [level, msg, reason])).toEqual([
+      [30, 'test interrupted; retrying', 'connection'],
+      [30, 'test interrupted; retrying', 'connection'],
+    ]);
+    await loop.stop();
+  });
+
   it('runs at once and then every interval, and shows its counts', async () => {
     const { clock, loop, runOnce, untilSleeping, next } = setUp(fine);
     loop.start();

@@ -151,7 +151,7 @@ async function bareList(kubeconfig: string): Promise<number> {
 function sourceOf(api: Awaited<ReturnType<typeof connectKubernetes>>) {
   const log = pino({ level: 'silent' });
   const where = { namespace: 'default', labelSelector: 'app=voice-agent' };
-  return kubernetesSource({ api, ...where, silenceMs: 90_000, clock: systemClock, log });
+  return kubernetesSource({ api, ...where, silenceMs: 150_000, clock: systemClock, log });
 }
 
 /** Pods go in and out of readiness, one at a time, at an even rate; each has a pause before it is touched again. */

@@ -37,6 +37,12 @@ export class VersionExpired extends Error {
   override readonly name = 'VersionExpired';
 }
 
+/** Why a watch was cut off, where that is ordinary (the server restarted, the connection broke); else undefined. */
+export function interruptionOf(error: unknown): string | undefined {
+  const { interruption } = (error ?? {}) as { interruption?: unknown };
+  return typeof interruption === 'string' ? interruption : undefined;
+}
+
 export interface PodSource {
   readonly name: string;
   /** The store was away, or another replica led: what the source remembers of earlier lists says nothing now. */
@@ -52,7 +58,7 @@ export interface PodSource {
   read?(name: string, signal: AbortSignal): Promise<ClusterPod | undefined>;
   /**
    * Every change after `version`, in order. Ends when the source ended it (go on from the last version seen);
-   * throws VersionExpired, or whatever went wrong. A source without it is only listed.
+   * throws VersionExpired, or an error (`interruptionOf` says whether it is an ordinary one). A source without it is only listed.
    */
   watch?(version: string, signal: AbortSignal): AsyncGenerator<PodChange>;
 }

@@ -108,6 +108,11 @@ export class Metrics {
   readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
     'loop',
   ]);
+  readonly watchReconnects = this.#counter(
+    'smart_router_watch_reconnects_total',
+    'Watches of pods that ended and were opened again',
+    ['reason'],
+  );
   readonly #lastRound = this.#gauge(
     'smart_router_loop_last_round_timestamp_seconds',
     'When a background loop that runs here last ended a round well, or said that it is alive in a long one',

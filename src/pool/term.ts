@@ -32,6 +32,7 @@ export interface TermOptions {
   /** Undefined: nobody looks for contradictions unasked. */
   audit?: { auditor: Auditor; intervalMs: number } | undefined;
   onCrash?: (loop: string) => void;
+  onReconnect?: (reason: string) => void;
   onCallsLost?: (count: number, reason: string) => void;
   onZombies?: (count: number) => void;
   onAudited?: (violations: number) => void;
@@ -84,6 +85,7 @@ export class Term {
         clock,
         log,
         relist: () => this.#reconcile.nudge(),
+        onReconnect: options.onReconnect,
       });
     this.#reconcile = this.#loop('reconcile', options.reconcileIntervalMs, true, (epoch, signal) =>
       reconciler.runOnce(epoch, signal, (...listed) => watcher?.listed(...listed)),

@@ -7,8 +7,9 @@
  * may be there for long, with a call that it was given meanwhile. Where that cannot be read, a list decides.
  */
 import type { Clock } from '../clock.js';
-import { type ClusterPod, type PodSource, VersionExpired } from '../cluster/pods.js';
+import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
+import { Interruption } from '../supervised-loop.js';
 import { nothingPlaced, type Placer } from './placer.js';
 
 /** A server that ends every watch at once is asked again after this long, not in a tight loop. */
@@ -23,6 +24,8 @@ export interface WatcherOptions {
   log: Logger;
   /** Asks for a list now instead of at its time. */
   relist(): void;
+  /** A watch ended and is opened again: `closed` by the server, `expired`, or what `interruptionOf` says. */
+  onReconnect?: ((reason: string) => void) | undefined;
 }
 
 export class Watcher {
@@ -54,7 +57,7 @@ export class Watcher {
     signal: AbortSignal,
     alive?: (counts: Record<string, number>) => void,
   ): Promise<Record<string, number>> {
-    const { watch, placer, clock, log, relist } = this.#options;
+    const { watch, placer, clock, log, relist, onReconnect } = this.#options;
     const counts = { changes: 0 };
     let version = this.#version ?? (await this.#untilListed(signal));
     this.#current = new AbortController();
@@ -75,9 +78,13 @@ export class Watcher {
         this.#version = version;
         alive?.({ ...counts });
       }
+      if (!over.aborted) onReconnect?.('closed');
     } catch (error) {
       if (!over.aborted) {
-        if (!(error instanceof VersionExpired)) throw error;
+        const reason = error instanceof VersionExpired ? 'expired' : interruptionOf(error);
+        if (reason !== undefined) onReconnect?.(reason);
+        if (!(error instanceof VersionExpired))
+          throw reason === undefined ? error : new Interruption(reason, error);
         log.info({ version }, 'the watch is too far behind: listing again');
         this.#version = undefined;
         relist();

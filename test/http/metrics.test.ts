@@ -37,6 +37,7 @@ const ours = {
   smart_router_store_full_total: [],
   smart_router_store_up: [],
   smart_router_loop_restarts_total: ['loop'],
+  smart_router_watch_reconnects_total: ['reason'],
   smart_router_loop_last_round_timestamp_seconds: ['loop'],
   smart_router_settings_refresh_errors_total: [],
   smart_router_webhook_refusals_total: ['provider'],

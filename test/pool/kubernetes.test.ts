@@ -505,23 +505,43 @@ describeEngines('pods of a cluster', (engine) => {
     await untilKnown('a', 'c');
   });
 
+  const resets = () => cluster.faults.cutWatches();
   it.each([
-    ['is cut', () => cluster.faults.cutWatches()],
-    ['is ended by the server', () => cluster.faults.endWatches()],
-  ])('a watch that %s goes on where it was: nothing is missed, nothing is listed', async (_, end) => {
+    ['is cut', 'connection', resets],
+    ['is ended by the server', 'closed', () => cluster.faults.endWatches()],
+    [
+      'meets an API server that starts',
+      'server_error',
+      () => {
+        cluster.faults.failRequests({ verb: 'watch', status: 503, times: 1 });
+        return resets();
+      },
+    ],
+  ])('a watch that %s goes on where it was, as a reconnect and not as a crash', async (_, reason, end) => {
     create('a', 'b');
-    await lead();
+    const { manager, log, reconnects } = await lead();
     await watching();
     expect(end()).toBe(1);
     cluster.pods.remove('a');
     create('c');
     await untilKnown('b', 'c');
     expect(lists()).toBe(1);
+    expect(reconnects).toContain(reason);
+    expect(manager.loops.find(({ name }) => name === 'watch')?.crashes).toBe(0);
+    expect(log.filter(({ level }) => level > 30)).toEqual([]);
+  });
+
+  it('a watch that the Role does not allow is an error', async () => {
+    cluster.faults.failRequests({ verb: 'watch', status: 403 });
+    const { manager, reconnects } = await lead();
+    const watch = () => manager.loops.find(({ name }) => name === 'watch');
+    await until(() => (watch()?.crashes ?? 0) > 0, 'the watch has failed');
+    expect(reconnects).toEqual([]);
   });
 
   it('a watch whose version is too old lists again, and goes on from there', async () => {
     create('a', 'b');
-    await lead();
+    const { reconnects } = await lead();
     await watching();
     const end = cluster.faults.failRequests({ verb: 'watch', hang: true });
     cluster.faults.cutWatches();
@@ -531,6 +551,7 @@ describeEngines('pods of a cluster', (engine) => {
     end();
     await untilKnown('b', 'c');
     expect(lists()).toBe(2);
+    expect(reconnects).toContain('expired');
     await watching();
     create('d');
     await untilKnown('b', 'c', 'd');
@@ -539,11 +560,12 @@ describeEngines('pods of a cluster', (engine) => {
 
   it('a watch that falls silent is opened again', async () => {
     create('a');
-    await lead({ silenceMs: 200 });
+    const { reconnects } = await lead({ silenceMs: 200 });
     await watching();
     cluster.faults.silenceWatches();
     create('b');
     await untilKnown('a', 'b');
+    expect(reconnects).toContain('timeout');
     expect(lists()).toBe(1);
   });
 

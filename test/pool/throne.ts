@@ -72,6 +72,8 @@ export interface Reign {
   /** Messages, by level: 30, 40, 50. */
   log: { level: number; msg: string }[];
   lost: [string, number][];
+  /** Why each watch was opened again. */
+  reconnects: string[];
   /** One more sync than there have been, from beginning to end. */
   sync(): Promise<void>;
   stop(): Promise<void>;
@@ -84,6 +86,7 @@ export async function reign(options: ReignOptions): Promise<Reign> {
   const { store, tiers, source, cleanupIntervalMs = anHourMs, reconcileIntervalMs = anHourMs } = options;
   const log: Reign['log'] = [];
   const lost: Reign['lost'] = [];
+  const reconnects: string[] = [];
   const logger = pino(
     { level: 'debug', base: null },
     { write: (line: string) => log.push(JSON.parse(line) as Reign['log'][number]) },
@@ -111,6 +114,7 @@ export async function reign(options: ReignOptions): Promise<Reign> {
       return throne;
     },
     onCallsLost: (count, reason) => lost.push([reason, count]),
+    onReconnect: (reason) => reconnects.push(reason),
   });
   const reconcile = () => manager.loops.find(({ name }) => name === 'reconcile');
   await manager.start();
@@ -119,6 +123,7 @@ export async function reign(options: ReignOptions): Promise<Reign> {
     throne: throne as unknown as Throne,
     log,
     lost,
+    reconnects,
     async sync() {
       const before = reconcile()?.rounds ?? 0;
       manager.nudge();

@@ -15,7 +15,10 @@ import type { KubeConfig } from '@kubernetes/client-node';
 import type { Clock } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
 
-/** `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. */
+/**
+ * `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. Without an answer
+ * it is `Timeout` or `Unreachable`.
+ */
 export class KubeError extends Error {
   override readonly name = 'KubeError';
   constructor(
@@ -25,6 +28,15 @@ export class KubeError extends Error {
     readonly retryAfterMs?: number,
   ) {
     super(message);
+  }
+
+  /** Why the connection was cut off, where restarts and breaks of the network explain it. */
+  get interruption(): 'timeout' | 'connection' | 'server_error' | undefined {
+    if (this.status !== undefined) {
+      return this.status === 429 || this.status >= 500 ? 'server_error' : undefined;
+    }
+    if (this.reason === 'Timeout') return 'timeout';
+    return this.reason === 'Unreachable' ? 'connection' : undefined;
   }
 }
 
@@ -144,7 +156,8 @@ class HttpKubeApi implements KubeApi {
       for await (const chunk of response as AsyncIterable<Buffer>) {
         const [first = '', ...others] = decoder.write(chunk).split('\n');
         rest += first;
-        if (rest.length > longestLine) throw new Error(`a line of more than ${longestLine} characters`);
+        if (rest.length > longestLine)
+          throw new KubeError(`the watch sent a line of more than ${longestLine} characters`);
         // The time that the reader takes is no silence of the server.
         limit.cancel();
         for (const next of others) {
@@ -209,9 +222,14 @@ class HttpKubeApi implements KubeApi {
         if (error instanceof KubeError) return error;
         const what = `${method} ${path}`;
         if (expired.signal.aborted)
-          return new KubeError(`the Kubernetes API was silent for ${timeoutMs} ms (${what})`);
+          return new KubeError(
+            `the Kubernetes API was silent for ${Math.round(timeoutMs)} ms (${what})`,
+            undefined,
+            'Timeout',
+          );
         if (signal?.aborted) return new KubeError(`given up (${what})`);
-        return new KubeError(`the Kubernetes API did not answer: ${messageOf(error)} (${what})`);
+        const why = `the Kubernetes API did not answer: ${messageOf(error)} (${what})`;
+        return new KubeError(why, undefined, 'Unreachable');
       },
     };
   }

@@ -26,7 +26,7 @@ export interface KubernetesSourceOptions {
   api: KubeApi;
   namespace: string;
   labelSelector: string;
-  /** A watch without a sign of life for this long is given up; API servers send a bookmark about once a minute. */
+  /** A watch without a sign of life for this long is given up; on a quiet cluster bookmarks are up to 120 s apart. */
   silenceMs: number;
   clock: Clock;
   log: Logger;
