@@ -1,9 +1,11 @@
 /** Requests to the Kubernetes API, over real connections: each ends with an answer, an error or its deadline. */
+import { unlinkSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
 import { ConfigError } from '../../src/errors.js';
+import { version } from '../../src/version.js';
 import { tlsAvailable } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';
@@ -26,7 +28,6 @@ beforeEach(() => {
   k8s = kubernetes();
 });
 afterEach(async () => {
-  vi.useRealTimers();
   await k8s.stop();
 });
 
@@ -337,18 +338,54 @@ describe('where the server is, and who we are', () => {
     expect(await failure(stranger.json(request))).toMatchObject({ status: 401 });
   });
 
-  it('a token file is read again as it rotates', async () => {
-    vi.useFakeTimers({ toFake: ['Date'] });
+  it.each([
+    [
+      'of a service account',
+      (tokenFile: string) => ({ 'auth-provider': { name: 'tokenFile', config: { tokenFile } } }),
+    ],
+    ['of a kubeconfig', (tokenFile: string) => ({ tokenFile })],
+    ['of a kubeconfig, beside a token', (tokenFile: string) => ({ tokenFile, token: 'old' })],
+    ['named from the folder of the kubeconfig', () => ({ tokenFile: 'token' })],
+  ])('a token file %s is used as it is now, without its line end', async (_, userOf) => {
     const { seen, url } = whoAsks();
-    const tokenFile = k8s.file('token', 'first');
-    const user = { 'auth-provider': { name: 'tokenFile', config: { tokenFile } } };
+    const user = userOf(k8s.file('token', 'first\n'));
     const api = await k8s.connect(kubeconfig(await url, { user }));
     await api.json(request);
-    k8s.file('token', 'second');
+    k8s.file('token', 'second\n');
     await api.json(request);
-    vi.setSystemTime(Date.now() + 61_000);
+    expect(seen).toEqual(['Bearer first', 'Bearer second']);
+  });
+
+  it('a request is repeated once after a 401 when the token file has changed', async () => {
+    const seen: (string | undefined)[] = [];
+    const url = await k8s.serve((incoming, response) => {
+      seen.push(incoming.headers.authorization);
+      k8s.file('token', `token-${seen.length + 1}`);
+      if (incoming.headers.authorization !== 'Bearer token-2') response.statusCode = 401;
+      response.end('{}');
+    });
+    const user = { tokenFile: k8s.file('token', 'token-1') };
+    const api = await k8s.connect(kubeconfig(url, { user }));
+    expect(await api.json(request)).toEqual({});
+    expect(seen).toEqual(['Bearer token-1', 'Bearer token-2']);
+    expect(await failure(api.json(request))).toMatchObject({ status: 401 });
+    expect(seen).toHaveLength(4);
+  });
+
+  it('a 401 with the same token is not repeated, and a missing token file is named', async () => {
+    const cluster = await k8s.cluster({ token: 'secret' });
+    const tokenFile = k8s.file('token', 'wrong');
+    const api = await k8s.connect(kubeconfig(cluster.url, { user: { tokenFile } }));
+    expect(await failure(api.json(request))).toMatchObject({ status: 401 });
+    unlinkSync(tokenFile);
+    expect((await failure(api.json(request))).message).toContain(tokenFile);
+  });
+
+  it('every request names the router and its version', async () => {
+    const cluster = await k8s.cluster();
+    const api = await k8s.connect(cluster.kubeconfig);
     await api.json(request);
-    expect(seen).toEqual(['Bearer first', 'Bearer first', 'Bearer second']);
+    expect(cluster.requests.list().map(({ userAgent }) => userAgent)).toEqual([`smart-router/${version}`]);
   });
 
   it.runIf(tlsAvailable() === true)(

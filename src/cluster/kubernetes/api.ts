@@ -2,18 +2,21 @@
  * Requests to the Kubernetes API, each with an end: an answer, an error, or its deadline.
  *
  * Where the API server is and who we are comes from `@kubernetes/client-node`, as kubectl finds it: `KUBECONFIG`,
- * else `~/.kube/config`, else the service account of the pod we run in (whose token it reads again as it rotates).
- * Its requests and its informer are not used: they have no deadline, and the informer ends at the first broken
+ * else `~/.kube/config`, else the service account of the pod we run in. Token files, of a service account or a kubeconfig,
+ * are read for every request: tokens rotate, and the library keeps one for a minute. Its requests and its informer are not used: they have no deadline, and the informer ends at the first broken
  * socket.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import * as http from 'node:http';
 import * as https from 'node:https';
-import { delimiter } from 'node:path';
+import { homedir } from 'node:os';
+import { delimiter, dirname, join, resolve } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
 import type { KubeConfig } from '@kubernetes/client-node';
 import type { Clock } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
+import { version } from '../../version.js';
 
 /**
  * `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. Without an answer
@@ -86,9 +89,13 @@ export async function connectKubernetes(kubeconfig: string | undefined, clock: C
   }
 }
 
+type Library = typeof import('@kubernetes/client-node');
+
 /** As kubectl merges files: the first that has a name or sets the context wins, and missing ones are passed over. */
-function load({ KubeConfig }: typeof import('@kubernetes/client-node'), files: string[]): KubeConfig {
-  const config = new KubeConfig();
+function load(library: Library, named: string[]): KubeConfig {
+  const config = new library.KubeConfig();
+  const ownFile = join(homedir(), '.kube', 'config');
+  const files = named.length === 0 && existsSync(ownFile) ? [ownFile] : named;
   if (files.length === 0) {
     config.loadFromDefault();
     // The library's last resort, where it has found nothing: very likely ourselves.
@@ -104,8 +111,9 @@ function load({ KubeConfig }: typeof import('@kubernetes/client-node'), files: s
   const present = files.filter(existsSync);
   if (present.length === 0) throw new Error(`there is no ${files.join(' and no ')}`);
   const parts = present.map((file) => {
-    const part = new KubeConfig();
+    const part = new library.KubeConfig();
     part.loadFromFile(file);
+    nameTokenFiles(library, part, file);
     return part;
   });
   const firsts = <T extends { name: string }>(all: readonly T[]) =>
@@ -119,8 +127,22 @@ function load({ KubeConfig }: typeof import('@kubernetes/client-node'), files: s
   return config;
 }
 
+/** The library does not know `tokenFile` of a user, which wins over `token`; it becomes what a service account has. */
+function nameTokenFiles({ loadYaml }: Library, config: KubeConfig, file: string): void {
+  const { users } = loadYaml<{ users?: { name?: unknown; user?: { tokenFile?: unknown } | null }[] }>(
+    readFileSync(file, 'utf8'),
+  );
+  for (const user of config.users) {
+    const tokenFile = users?.find(({ name }) => name === user.name)?.user?.tokenFile;
+    if (typeof tokenFile !== 'string' || tokenFile === '') continue;
+    const config = { tokenFile: resolve(dirname(file), tokenFile) };
+    Object.assign(user, { authProvider: { name: 'tokenFile', config }, token: undefined });
+  }
+}
+
 class HttpKubeApi implements KubeApi {
   readonly #config: KubeConfig;
+  readonly #tokenFile: string | undefined;
   readonly #clock: Clock;
   readonly #server: URL;
   // The library makes an agent per request, and so a TLS handshake; these two keep their connections.
@@ -129,6 +151,9 @@ class HttpKubeApi implements KubeApi {
 
   constructor(config: KubeConfig, server: string, clock: Clock) {
     this.#config = config;
+    const user = config.getCurrentUser();
+    this.#tokenFile = user?.authProvider?.config?.tokenFile as string | undefined;
+    if (user && this.#tokenFile !== undefined) Object.assign(user, { authProvider: undefined });
     this.#clock = clock;
     this.#server = new URL(server);
   }
@@ -178,9 +203,39 @@ class HttpKubeApi implements KubeApi {
     this.#secure.destroy();
   }
 
+  /** The answer, if it is no refusal. After a 401 the request is repeated once if the token file has changed. */
   async #send(request: KubeRequest, signal: AbortSignal): Promise<http.IncomingMessage> {
-    const { method = 'GET', path, query, body } = request;
-    const options: https.RequestOptions = { method, signal, headers: { accept: 'application/json' } };
+    const { method = 'GET', path } = request;
+    const token = await this.#token(signal);
+    let response = await this.#ask(request, token, signal);
+    if (response.statusCode === 401) {
+      const newToken = await this.#token(signal);
+      if (newToken !== token) {
+        response.destroy();
+        response = await this.#ask(request, newToken, signal);
+      }
+    }
+    const status = response.statusCode ?? 0;
+    if (status >= 200 && status < 300) return response;
+    throw refusal(method, path, status, response.headers, await readAll(response, longestError, 'cut'));
+  }
+
+  async #token(signal: AbortSignal): Promise<string | undefined> {
+    if (this.#tokenFile === undefined) return undefined;
+    return (await readFile(this.#tokenFile, { encoding: 'utf8', signal })).trim();
+  }
+
+  async #ask(
+    { method = 'GET', path, query, body }: KubeRequest,
+    token: string | undefined,
+    signal: AbortSignal,
+  ): Promise<http.IncomingMessage> {
+    const headers = {
+      accept: 'application/json',
+      'user-agent': `smart-router/${version}`,
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    };
+    const options: https.RequestOptions = { method, signal, headers };
     await abortable(this.#config.applyToHTTPSOptions(options), signal);
     const isProxied = this.#config.getCurrentCluster()?.proxyUrl !== undefined;
     const isSecure = this.#server.protocol === 'https:';
@@ -195,14 +250,11 @@ class HttpKubeApi implements KubeApi {
     }
     const base = this.#server.pathname.replace(/\/$/, '');
     const url = new URL(`${base}${path}?${new URLSearchParams(query)}`.replace(/\?$/, ''), this.#server);
-    const response = await new Promise<http.IncomingMessage>((resolve, reject) => {
+    return new Promise<http.IncomingMessage>((resolve, reject) => {
       const sent = (isSecure ? https : http).request(url, options, resolve);
       sent.once('error', reject);
       sent.end(payload);
     });
-    const status = response.statusCode ?? 0;
-    if (status >= 200 && status < 300) return response;
-    throw refusal(method, path, status, response.headers, await readAll(response, longestError, 'cut'));
   }
 
   /** One timer for the whole request; a stream restarts it with every byte. */
