@@ -37,7 +37,10 @@ export class Auditing {
     if (violationCount > mostLogged)
       log.error({ violations: violationCount }, '`smart-router audit` lists more violations than are logged');
     if (!report.complete)
-      log.warn({ took_ms: report.tookMs }, 'the audit ran out of time before it had seen everything');
+      log.warn(
+        { took_ms: Math.round(report.tookMs) },
+        'the audit ran out of time before it had seen everything',
+      );
     // Nothing found in a part says nothing of the rest.
     if (report.complete || violationCount > 0) onAudited?.(violationCount);
     return { pods, calls, violations: violationCount, pending: pendingCount };

@@ -23,9 +23,11 @@ afterEach(async () => {
 });
 
 const everything = [
-  { apiGroups: [''], resources: ['pods'], verbs: ['list', 'watch'] },
+  { apiGroups: [''], resources: ['pods'], verbs: ['get', 'list', 'watch'] },
   { apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs: ['get', 'create', 'update'] },
 ];
+
+const named = (name: string, verbs: string[]) => ({ ...everything[1], resourceNames: [name], verbs });
 
 async function start(options: Partial<ClusterOptions> = {}): Promise<Cluster> {
   cluster = await startCluster({ clock: systemClock, rules: everything, ...options });
@@ -54,8 +56,9 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     pods.create({ name: 'agent-2', ready: false, annotations: { 'smart-router/report': 'required' } });
     pods.create({ name: 'database', labels: { app: 'database' } });
     const checks = await examine(kubeconfig);
-    expect(Object.values(checks).map(({ status }) => status)).toEqual(['ok', 'ok', 'ok', 'ok', 'ok']);
+    expect(Object.values(checks).map(({ status }) => status)).toEqual(Array(6).fill('ok'));
     expect(checks.server?.message).toMatch(/through KUBECONFIG, answers in \d+ ms: version v1\./);
+    expect(checks.rights?.message).toBe('the Role allows everything that the router does');
     expect(checks.pods?.message).toBe('3 pods with app=voice-agent in namespace default, 2 of them ready');
     expect(checks.reports?.message).toMatch(/^1 of 3 pods must report before/);
     expect(checks.lease?.message).toContain('default/smart-router-leader is not there yet');
@@ -101,16 +104,57 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
   });
 
   it.each([
-    ['pods', [{ ...everything[0], verbs: ['watch'] }, everything[1]], 'pods list, watch'],
-    ['watch', [{ ...everything[0], verbs: ['list'] }, everything[1]], 'pods list, watch'],
+    ['pods', [{ ...everything[0], verbs: ['get', 'watch'] }, everything[1]], 'pods get, list, watch'],
+    ['watch', [{ ...everything[0], verbs: ['get', 'list'] }, everything[1]], 'pods get, list, watch'],
     ['lease', [everything[0]], 'get, create, update'],
   ])('names the verbs of the Role when 403 is the answer to %s', async (name, rules, verbs) => {
     const { kubeconfig, pods } = await start({ rules: rules as ClusterOptions['rules'] & object });
     pods.create({ name: 'agent-0' });
     const checks = await examine(kubeconfig);
     const failed = Object.entries(checks).filter(([, { status }]) => status === 'fail');
-    expect(failed.map(([failedName]) => failedName)).toEqual([name]);
+    expect(failed.map(([failedName]) => failedName)).toEqual(['rights', name]);
     expect(checks[name]?.hint).toContain(verbs);
+  });
+
+  it.each([
+    ['get pods', [{ ...everything[0], verbs: ['list', 'watch'] }, everything[1]]],
+    ['create leases', [everything[0], { ...everything[1], verbs: ['get', 'update'] }]],
+    ['update leases', [everything[0], { ...everything[1], verbs: ['get', 'create'] }]],
+    [
+      'update leases',
+      [everything[0], { ...everything[1], verbs: ['get', 'create'] }, named('another', ['update'])],
+    ],
+  ])('finds that the Role does not allow %s, without trying it', async (missing, rules) => {
+    const { kubeconfig, pods, requests } = await start({ rules: rules as ClusterOptions['rules'] & object });
+    pods.create({ name: 'agent-0' });
+    const checks = await examine(kubeconfig);
+    const failed = Object.entries(checks).filter(([, { status }]) => status === 'fail');
+    expect(failed.map(([failedName]) => failedName)).toEqual(['rights']);
+    expect(checks.rights?.message).toBe(`the Role does not allow: ${missing} in namespace default`);
+    expect(requests.used()).toEqual(['get leases', 'list pods', 'watch pods']);
+  });
+
+  it('is content with a Role that names the one Lease, and asks for no Lease when the election is off', async () => {
+    const create = { ...everything[1], verbs: ['create'] };
+    const rules = [everything[0], create, named('smart-router-leader', ['get', 'update'])];
+    const { kubeconfig } = await start({ rules: rules as ClusterOptions['rules'] & object });
+    expect((await examine(kubeconfig)).rights).toMatchObject({ status: 'ok' });
+    await cluster?.stop();
+    const other = await start({ rules: [everything[0]] as ClusterOptions['rules'] & object });
+    const off = await examine(other.kubeconfig, { LEADER_ELECTION_ENABLED: 'false' });
+    expect(off.rights).toMatchObject({ status: 'ok' });
+  });
+
+  it('says that the selector is invalid when the API server answers 400', async () => {
+    const { kubeconfig } = await start();
+    const { pods, watch } = await examine(kubeconfig, { POD_LABEL_SELECTOR: 'app=voice agent' });
+    for (const check of [pods, watch]) {
+      expect(check).toMatchObject({
+        status: 'fail',
+        message: expect.stringContaining('the label selector app=voice agent is invalid'),
+        hint: expect.stringContaining('POD_LABEL_SELECTOR'),
+      });
+    }
   });
 
   it('fails with one line when the credentials are refused', async () => {

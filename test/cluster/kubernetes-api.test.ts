@@ -105,7 +105,7 @@ describe('a value', () => {
     const cluster = await k8s.cluster();
     cluster.faults.failRequests({ hang: true });
     const api = await k8s.connect(cluster.kubeconfig);
-    const error = await failure(api.json({ ...request, timeoutMs: 50 }));
+    const error = await failure(api.json({ ...request, timeoutMs: 50.4321 }));
     expect(error.message).toBe(`the Kubernetes API was silent for 50 ms (GET ${path})`);
   });
 

@@ -3,6 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import type { PolicyRule } from '../../src/demo/cluster/requests.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
+import { registerGhosts } from '../support/held-removals.js';
 import { until } from '../support/until.js';
 import { describeWith, render } from './manifests.js';
 
@@ -30,6 +31,10 @@ describeWith('helm', 'the Roles of the chart', () => {
       fleet.pods('agent-1');
       await until(async () => (await engine.redis.scard('voice:pool:gold:available')) === 2, 'watched');
       await until(() => fleet.cluster.requests.count({ verb: 'update', resource: 'leases' }) > 1, 'renewed');
+      // A list that misses most pods: each is looked up by name.
+      await registerGhosts(first);
+      await until(() => fleet.cluster.requests.count({ verb: 'get', resource: 'pods' }) > 0, 'looked up');
+      await until(async () => (await engine.redis.scard('voice:pool:basic:assigned')) === 0, 'removed');
 
       const granted = rules.flatMap(({ verbs, resources }) =>
         verbs.flatMap((verb) => resources.map((resource) => `${verb} ${resource}`)),

@@ -5,7 +5,7 @@ import { until } from './until.js';
 
 export const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
 
-export async function holdGhosts({ context }: TestRouter): Promise<void> {
+export async function registerGhosts({ context }: TestRouter): Promise<void> {
   await context.pools.register(
     '',
     ghosts.map((name) => ({
@@ -18,6 +18,11 @@ export async function holdGhosts({ context }: TestRouter): Promise<void> {
     })),
     assignmentOf(context.settings.tiers),
   );
+}
+
+export async function holdGhosts(router: TestRouter): Promise<void> {
+  const { context } = router;
+  await registerGhosts(router);
   context.leadership.nudge();
   await until(async () => (await context.pools.removals()).held.length === ghosts.length, 'they are held');
 }

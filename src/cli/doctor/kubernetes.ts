@@ -1,6 +1,6 @@
 /**
- * The Kubernetes API: reachable, and open to what the router asks of it. Everything here only reads, so the right to
- * write the Lease is not tried: whoever may not read it is told of all verbs at once.
+ * The Kubernetes API: reachable, and open to what the router asks of it. Everything here only reads: what the router may
+ * write is asked with a SelfSubjectAccessReview, which every authenticated client may send.
  */
 import type { Clock } from '../../clock.js';
 import { connectKubernetes, type KubeApi, KubeError } from '../../cluster/kubernetes/api.js';
@@ -16,8 +16,9 @@ import { type Check, fail, ok, skip, warn } from './check.js';
 /** The API server ends the trial watch after this long; what it refuses, it refuses at once. */
 const trialWatchSeconds = 1;
 
-const podVerbs = 'Its Role needs: pods list, watch.';
+const podVerbs = 'Its Role needs: pods get, list, watch.';
 const leaseVerbs = 'Its Role needs: leases (coordination.k8s.io) get, create, update.';
+const selectorHint = 'Correct POD_LABEL_SELECTOR; `kubectl get pods -l SELECTOR` takes the same.';
 
 interface Asked {
   api: KubeApi;
@@ -38,8 +39,13 @@ export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: n
   try {
     const server = await checkServer(name, asked);
     if (server.status === 'fail') return [server];
-    const [pods, watch, lease] = await Promise.all([checkPods(asked), checkWatch(asked), checkLease(asked)]);
-    return [server, ...pods, watch, lease];
+    const [rights, pods, watch, lease] = await Promise.all([
+      checkRights(asked),
+      checkPods(asked),
+      checkWatch(asked),
+      checkLease(asked),
+    ]);
+    return [server, rights, ...pods, watch, lease];
   } finally {
     api.close();
   }
@@ -62,6 +68,52 @@ async function checkServer(name: string, { api, config, clock, timeoutMs }: Aske
       return ok(name, `the API server answers, with ${statusOf(error)} to /version`);
     return fail(name, `${sentence(error)}; looked for ${through}`, findIt);
   }
+}
+
+async function checkRights({ api, config, timeoutMs }: Asked): Promise<Check> {
+  const name = 'kubernetes rights';
+  const pods = { group: '', resource: 'pods', namespace: config.namespace };
+  const leases = {
+    group: 'coordination.k8s.io',
+    resource: 'leases',
+    namespace: config.leaderElectionNamespace,
+  };
+  const needed = [
+    ...['get', 'list', 'watch'].map((verb) => ({ ...pods, verb })),
+    ...(config.leaderElectionEnabled
+      ? [
+          { ...leases, verb: 'create' },
+          // RBAC may limit these to the one Lease; it cannot limit create.
+          ...['get', 'update'].map((verb) => ({ ...leases, verb, name: config.leaderElectionLockName })),
+        ]
+      : []),
+  ];
+  try {
+    const allowed = await Promise.all(needed.map((attributes) => mayDo(api, attributes, timeoutMs)));
+    const missing = needed.filter((_, i) => !allowed[i]);
+    if (missing.length === 0) return ok(name, 'the Role allows everything that the router does');
+    const list = missing.map(
+      ({ verb, resource, namespace }) => `${verb} ${resource} in namespace ${namespace}`,
+    );
+    return fail(name, `the Role does not allow: ${list.join(', ')}`, `${podVerbs} ${leaseVerbs}`);
+  } catch (error) {
+    const hint = 'The lines below try what can be tried without writing.';
+    return warn(name, `what the Role allows cannot be read: ${sentence(error)}`, hint);
+  }
+}
+
+async function mayDo(api: KubeApi, resourceAttributes: object, timeoutMs: number): Promise<boolean> {
+  const review = await api.json<{ status?: { allowed?: unknown } }>({
+    method: 'POST',
+    path: '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',
+    body: {
+      apiVersion: 'authorization.k8s.io/v1',
+      kind: 'SelfSubjectAccessReview',
+      spec: { resourceAttributes },
+    },
+    timeoutMs,
+  });
+  return review.status?.allowed === true;
 }
 
 async function checkPods({ api, config, clock, timeoutMs }: Asked): Promise<Check[]> {
@@ -96,12 +148,18 @@ async function checkPods({ api, config, clock, timeoutMs }: Asked): Promise<Chec
     ];
   } catch (error) {
     if (late.signal.aborted)
-      return [fail(name, `no whole list within ${timeoutMs} ms`, 'Allow more with --timeout.')];
+      return [fail(name, `no whole list within ${Math.round(timeoutMs)} ms`, 'Allow more with --timeout.')];
     if (statusOf(error) === 403) return [fail(name, `we may not list pods ${where}`, podVerbs)];
+    if (statusOf(error) === 400) return [invalidSelector(name, labelSelector, error)];
     return [fail(name, `${sentence(error)}`, 'Check POD_LABEL_SELECTOR and NAMESPACE.')];
   } finally {
     cancel();
   }
+}
+
+/** The selector is the only part of these requests that the API server can find malformed. */
+function invalidSelector(name: string, selector: string, error: unknown): Check {
+  return fail(name, `the label selector ${selector} is invalid: ${sentence(error)}`, selectorHint);
 }
 
 function checkReports(pods: readonly ClusterPod[]): Check {
@@ -137,6 +195,7 @@ async function checkWatch({ api, config, clock, timeoutMs }: Asked): Promise<Che
   } catch (error) {
     if (statusOf(error) === 403)
       return fail(name, `we may not watch pods in namespace ${namespace}`, podVerbs);
+    if (statusOf(error) === 400) return invalidSelector(name, labelSelector, error);
     return fail(name, sentence(error), 'Is there a proxy that holds streams back?');
   } finally {
     cancel();

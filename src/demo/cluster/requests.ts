@@ -49,18 +49,27 @@ export interface PolicyRule {
   resourceNames?: readonly string[];
 }
 
-/** Throws 403 as the API server words it, unless a rule allows the request. */
-export function authorize(rules: readonly PolicyRule[], request: SeenRequest): void {
-  const { client, verb, resource, group, namespace, name } = request;
+/** What RBAC looks at. */
+export type Attributes = Pick<SeenRequest, 'resource' | 'group' | 'name'> & { verb: string };
+
+export function isAllowed(
+  rules: readonly PolicyRule[],
+  { verb, resource, group, name }: Attributes,
+): boolean {
   const has = (list: readonly string[], value: string) => list.includes(value) || list.includes('*');
-  const isAllowed = rules.some(
+  return rules.some(
     ({ apiGroups, resources, verbs, resourceNames = [] }) =>
       has(apiGroups, group) &&
       has(resources, resource) &&
       has(verbs, verb) &&
       (resourceNames.length === 0 || (name !== undefined && resourceNames.includes(name))),
   );
-  if (isAllowed) return;
+}
+
+/** Throws 403 as the API server words it, unless a rule allows the request. */
+export function authorize(rules: readonly PolicyRule[], request: SeenRequest): void {
+  if (isAllowed(rules, request)) return;
+  const { client, verb, resource, group, namespace, name } = request;
   const object = name === undefined ? '' : ` "${name}"`;
   const where = namespace === undefined ? ' at the cluster scope' : ` in the namespace "${namespace}"`;
   throw new ApiError(

@@ -5,7 +5,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../clock.js';
-import { ApiError, badRequest, refusalOf } from './api-error.js';
+import { ApiError, badRequest, invalid, refusalOf } from './api-error.js';
 import { discoveryOf } from './discovery.js';
 import type { Faults, RequestFault } from './faults.js';
 import { countOf, listOf } from './listing.js';
@@ -13,6 +13,7 @@ import { type Draft, isRecord } from './objects.js';
 import type { DeleteOptions, Registry } from './registry.js';
 import {
   authorize,
+  isAllowed,
   type PolicyRule,
   type RequestLog,
   type SeenRequest,
@@ -43,6 +44,7 @@ interface Answer {
   retryAfterSeconds?: number;
 }
 
+const reviews = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
 const longestBody = 3 * 1024 * 1024;
 /** The real server ends a watch after 30 to 60 minutes when the client names no time. */
 const watchMs = 30 * 60_000;
@@ -113,6 +115,8 @@ export class ApiServer {
         if (this.#parts.rules) authorize(this.#parts.rules, seen);
         answer = this.#answer(seen, target, url.searchParams, body, request, response);
         if (fault?.lost) return void request.socket.resetAndDestroy();
+      } else if (request.method === 'POST' && url.pathname === reviews) {
+        answer = this.#review(await textOf(request));
       } else answer = this.#plain(request.method ?? 'GET', url.pathname);
     } catch (error) {
       answer = failureOf(error);
@@ -177,6 +181,18 @@ export class ApiServer {
       bookmarks: isTrue(query.get('allowWatchBookmarks')),
       timeoutMs: countOf(query, 'timeoutSeconds') * 1000 || watchMs * (1 + clock.random()),
     });
+  }
+
+  /** Every authenticated client may ask what it may do; no Role has to allow it, and the log does not show it. */
+  #review(text: string): Answer {
+    const review = recordOf(text);
+    const { resourceAttributes } = (review.spec ?? {}) as { resourceAttributes?: Record<string, string> };
+    if (!resourceAttributes)
+      throw invalid(String(review.kind), '', 'spec.resourceAttributes', 'Required value');
+    const { verb = '', group = '', resource = '', name } = resourceAttributes;
+    const { rules } = this.#parts;
+    const allowed = !rules || isAllowed(rules, { verb, group, resource, name });
+    return { code: 201, body: JSON.stringify({ ...review, status: { allowed } }) };
   }
 
   #plain(method: string, path: string): Answer {
