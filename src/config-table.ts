@@ -72,6 +72,18 @@ export const configFields = {
       '25ms',
       'A router whose event loop is constantly later than this lets fewer new calls in',
     ),
+    maxConnections: field(
+      'MAX_CONNECTIONS',
+      wholeNumber(10, 1_000_000),
+      '10000',
+      'Open connections; over that, the oldest one of a stranger is closed',
+    ),
+    maxConnectionsPerAddress: field(
+      'MAX_CONNECTIONS_PER_ADDRESS',
+      wholeNumber(10, 1_000_000),
+      '2000',
+      'Unauthenticated connections from one address; with TRUST_PROXY, open requests by forwarded address',
+    ),
     shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest a clean stop takes'),
   }),
   ...section('Access', {

@@ -1,26 +1,31 @@
 /**
- * Who is let in while there is more to do than the router can do. Without it every request waits behind all others,
- * until nobody is answered in time and the work for callers that are gone takes the place of that for those who wait.
+ * Decides which requests are handled while there are more than the router can handle. Without it every request waits
+ * behind all others, until none is answered in time.
  *
- * What it promises: a refused request has touched neither the store nor a pod; new calls are refused first, and
- * whatever ends or keeps calls (release, renew, report) has as many places again; probes are always answered; the number
- * of requests that are held in memory is bounded.
+ * Guarantees: a refused request has touched neither the store nor a pod. New calls are refused first; what ends or keeps
+ * calls (release, renew, report) has as many places again. Strangers (no valid key, no valid signature) have a few places
+ * of their own and never take one of a known caller. Probes take no place: routes/probes.ts bounds their cost.
  *
- * What it goes by: the requests in flight, at most `maxInFlight` when a new call comes and twice that for all; and the
- * delay of the event loop. A loop that was late at every look of a while has more work than it can do: the limit for
- * new calls shrinks below what is in flight, the more the later it is, and grows again when the loop is in time. One long
- * pause (a collection of garbage, a large sync) is not that: the next look is in time. The delay never brings the limit
- * below `leastLimit`: a slow machine with few callers refuses none of them.
+ * A request holds a place from the moment its body is complete and its caller is known until its answer is handed to the
+ * socket (response.ts). A body that does not arrive and an answer that is not read hold none; connections.ts limits those.
  *
- * Its weakness: the kernel's queue in front of the process is not seen, only what it does to the loop.
+ * Two measures: the requests in flight, at most `maxInFlight` for a new call and twice that for all; and the delay of the
+ * event loop. If the loop was late at three looks in a row, the limit for new calls shrinks below what is in flight, and
+ * grows again when the loop is in time. One long pause (garbage collection, a large sync) does not count. The delay never
+ * brings the limit below `leastLimit`: a slow machine with few callers refuses none of them.
+ *
+ * Weakness: the kernel's queue in front of the process is not seen, only what it does to the loop.
  */
 import type { Clock } from '../clock.js';
 
 export type Kind = 'call' | 'other' | 'lasting' | 'probe';
+export type Place = 'call' | 'other' | 'lasting' | 'stranger';
 
 export const leastLimit = 64;
 /** Drains that are waited for (1,000 a router) and event streams (100) have their own bounds, audits are shared. */
 const mostLasting = 2000;
+/** What strangers ask for (a page, a sign-in, a refusal) takes a few milliseconds at most. */
+const mostStrangers = 64;
 const lookEveryMs = 20;
 const looksOfAWhile = 3;
 
@@ -45,6 +50,7 @@ export class Admission {
   #limit: number;
   #inFlight = 0;
   #lasting = 0;
+  #strangers = 0;
   #isLooking = false;
   /** Of the while that is being looked at: how many looks, the least delay, the most in flight. */
   #looks = 0;
@@ -72,24 +78,44 @@ export class Admission {
     return this.#limit;
   }
 
-  /** False: refused. True: it is in, until `leave`. */
-  enter(kind: Kind): boolean {
-    if (kind === 'probe') return true;
-    if (kind === 'lasting') {
-      if (this.#lasting >= mostLasting) return false;
-      this.#lasting += 1;
-      return true;
+  /** The event loop has been late: what a stranger asks for is refused before anything else. */
+  get isLate(): boolean {
+    return this.#limit < this.#maxInFlight;
+  }
+
+  /** Whether a request of a known caller would be let in now. */
+  hasRoom(kind: Kind | Place): boolean {
+    switch (kind) {
+      case 'call':
+        return this.#inFlight < this.#limit;
+      case 'other':
+        return this.#inFlight < 2 * this.#maxInFlight;
+      case 'lasting':
+        return this.#lasting < mostLasting;
+      case 'stranger':
+        return this.#strangers < mostStrangers;
+      case 'probe':
+        return true;
     }
-    if (this.#inFlight >= (kind === 'call' ? this.#limit : 2 * this.#maxInFlight)) return false;
-    this.#inFlight += 1;
-    this.#mostInFlight = Math.max(this.#mostInFlight, this.#inFlight);
-    if (!this.#isLooking && this.#delayMs !== undefined) this.#look(this.#delayMs);
+  }
+
+  /** False: refused. True: it has a place, until `leave`. */
+  enter(place: Place): boolean {
+    if (!this.hasRoom(place)) return false;
+    if (place === 'lasting') this.#lasting += 1;
+    else if (place === 'stranger') this.#strangers += 1;
+    else {
+      this.#inFlight += 1;
+      this.#mostInFlight = Math.max(this.#mostInFlight, this.#inFlight);
+      if (!this.#isLooking && this.#delayMs !== undefined) this.#look(this.#delayMs);
+    }
     return true;
   }
 
-  leave(kind: Kind): void {
-    if (kind === 'lasting') this.#lasting -= 1;
-    else if (kind !== 'probe') this.#inFlight -= 1;
+  leave(place: Place): void {
+    if (place === 'lasting') this.#lasting -= 1;
+    else if (place === 'stranger') this.#strangers -= 1;
+    else this.#inFlight -= 1;
   }
 
   /** For a request that is in already and turns out to be a new call. */

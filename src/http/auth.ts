@@ -8,14 +8,38 @@
  * it, what changes something must carry a header that a foreign page cannot set. An open router has no cookie to miss:
  * there, and wherever no key is needed, the browser's own word that another site asks is enough to be refused.
  */
-import { isIP } from 'node:net';
+import type { IncomingMessage } from 'node:http';
+import { isIP, isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
 import { AppError } from '../errors.js';
 import type { Access, HttpContext } from './context.js';
 import { bearerMatches } from './providers/signatures.js';
+import { PROVIDERS } from './providers/status.js';
 import { openSession, type Session } from './sessions.js';
 
 type Keys = Pick<HttpContext['config'], 'apiKey' | 'adminKey' | 'consoleSessionTtlMs'>;
+
+/** No key is set: every caller is known. */
+export function isOpen({ apiKey, adminKey }: Keys): boolean {
+  return apiKey === undefined && adminKey === undefined;
+}
+
+const webhookPath = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/`);
+
+/**
+ * Whether a request may turn out to be of a known caller: it has a key or a session, or it goes to a webhook, whose
+ * signature can be checked only with its body.
+ */
+export function mayBeKnown(keys: Keys, { headers, url = '' }: IncomingMessage, nowMs: number): boolean {
+  if (isOpen(keys) || webhookPath.test(url)) return true;
+  const { authorization, cookie } = headers;
+  if (authorization === undefined) return sessionIn(keys, cookie, nowMs) !== undefined;
+  const { apiKey, adminKey } = keys;
+  return (
+    (apiKey !== undefined && bearerMatches(authorization, apiKey)) ||
+    (adminKey !== undefined && bearerMatches(authorization, adminKey))
+  );
+}
 
 const safeMethods = new Set(['GET', 'HEAD', 'OPTIONS']);
 export const consoleHeader = 'x-console';
@@ -26,8 +50,7 @@ const longestAddress = 64;
 export function authorize(keys: Keys, access: Access, request: FastifyRequest, nowMs: number): string {
   const { apiKey, adminKey } = keys;
   if (access === 'webhook') return access;
-  const isOpen = apiKey === undefined && adminKey === undefined;
-  if (access === 'public' || isOpen) {
+  if (access === 'public' || isOpen(keys)) {
     assertNoForeignPage(request);
     return access === 'public' ? access : 'anonymous';
   }
@@ -51,9 +74,13 @@ export function authorize(keys: Keys, access: Access, request: FastifyRequest, n
 }
 
 export function sessionOf(keys: Keys, request: FastifyRequest, nowMs: number): Session | undefined {
+  return sessionIn(keys, request.headers.cookie, nowMs);
+}
+
+function sessionIn(keys: Keys, cookie: string | undefined, nowMs: number): Session | undefined {
   const { adminKey, consoleSessionTtlMs } = keys;
   if (adminKey === undefined) return undefined;
-  return openSession(adminKey, request.headers.cookie, nowMs, consoleSessionTtlMs);
+  return openSession(adminKey, cookie, nowMs, consoleSessionTtlMs);
 }
 
 export function nameOf({ id }: Session): string {
@@ -69,6 +96,20 @@ export function addressOf({ ip }: Pick<FastifyRequest, 'ip'>): string {
   const withPort = /^(?:\[([\da-f:.]{2,45})\]|([\d.]{7,15}))(?::\d{1,5})?$/i.exec(text);
   const address = withPort?.[1] ?? withPort?.[2] ?? text;
   return isIP(address) === 0 || address.length > longestAddress ? 'unknown' : address;
+}
+
+/** One machine may use all addresses of an IPv6 network of 64 bits. */
+export function networkOf(address: string): string {
+  if (!isIPv6(address) || address.includes('.')) return address;
+  const [left = '', right] = address.split('%')[0]?.split('::') ?? [];
+  const head = left === '' ? [] : left.split(':');
+  const tail = right === undefined || right === '' ? [] : right.split(':');
+  const zeros =
+    right === undefined ? [] : Array<string>(Math.max(0, 8 - head.length - tail.length)).fill('0');
+  return [...head, ...zeros, ...tail]
+    .slice(0, 4)
+    .map((group) => group.toLowerCase().replace(/^0+(?=.)/, ''))
+    .join(':');
 }
 
 export function noAdminKey(): AppError {

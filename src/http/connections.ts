@@ -1,36 +1,155 @@
 /**
- * The open connections of a router, and the requests in each: what is still to be done here, and what only waits for the
- * other side. A stop needs to know the difference.
+ * The open connections of a router and the requests in each.
+ *
+ * Guarantees: there are at most `max` connections, and at most `maxPerAddress` from one address that have not carried an
+ * authenticated request. Over a limit the oldest connection of a stranger in which no request is being handled is closed,
+ * so that a known caller that opens a new one gets in. A connection whose peer takes nothing of a written answer for
+ * `unreadMs` is closed. What it keeps of answers is bounded: gate.ts lets 16 requests into one connection, and Node reads
+ * no more of them while answers wait to be sent.
+ *
+ * It also knows what is still to be done here and what only waits for the other side: a stop needs the difference.
+ *
+ * Weakness: behind a proxy all connections have the proxy's address. With TRUST_PROXY set, the requests of an address are
+ * counted instead (`countFor`).
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Clock } from '../clock.js';
+import { networkOf } from './auth.js';
+import type { GatedResponse } from './response.js';
 
-interface Exchange {
-  request: IncomingMessage;
-  response: ServerResponse;
-  /** Called once, with its end. */
-  onEnd: () => void;
-}
+/** `overall`, `address`: over a limit. `unread`: its peer does not read. */
+export type CloseReason = 'overall' | 'address' | 'unread';
 
-interface Connection {
-  readonly exchanges: Set<Exchange>;
+export interface Connection {
+  readonly socket: Socket;
+  readonly address: string;
+  readonly exchanges: Set<GatedResponse>;
   /** How much had come when its last exchange ended; undefined before that, and if not all of it had. */
   bytesReadAtEnd: number | undefined;
+  /** It has carried a request with a valid key or signature. */
+  isKnown: boolean;
+  /** How much of what was written has been taken by the system, and for how many looks it has been that much. */
+  takenBytes: number;
+  stillLooks: number;
 }
 
+export interface ConnectionLimits {
+  max: number;
+  maxPerAddress: number;
+  /** Whether `maxPerAddress` counts requests by forwarded address instead of connections. */
+  isBehindProxy: boolean;
+  unreadMs: number;
+}
+
+/** Looks are counted, not time: a process that stood still would otherwise cut what it has not looked at meanwhile. */
+const looksUntilUnread = 18;
+
 export class Connections {
+  readonly #clock: Clock;
+  readonly #limits: ConnectionLimits;
+  readonly #onClosed: (reason: CloseReason) => void;
   readonly #open = new Map<Socket, Connection>();
+  /** Oldest first. */
+  readonly #strangers = new Set<Connection>();
+  readonly #strangersByAddress = new Map<string, Set<Connection>>();
+  readonly #requestsByAddress = new Map<string, number>();
+  #isLooking = false;
+
+  constructor(clock: Clock, limits: ConnectionLimits, onClosed: (reason: CloseReason) => void) {
+    this.#clock = clock;
+    this.#limits = limits;
+    this.#onClosed = onClosed;
+  }
+
+  get size(): number {
+    return this.#open.size;
+  }
 
   /** Also one that never sends anything. */
   opened(socket: Socket): void {
-    const connection: Connection = { exchanges: new Set(), bytesReadAtEnd: undefined };
+    const connection: Connection = {
+      socket,
+      address: networkOf(socket.remoteAddress ?? ''),
+      exchanges: new Set(),
+      bytesReadAtEnd: undefined,
+      isKnown: false,
+      takenBytes: 0,
+      stillLooks: 0,
+    };
     this.#open.set(socket, connection);
-    socket.once('close', () => {
-      this.#open.delete(socket);
-      // A response that was still behind another one never hears of the end of its connection itself.
-      for (const { onEnd } of connection.exchanges) onEnd();
-      connection.exchanges.clear();
-    });
+    this.#strangers.add(connection);
+    const { max, maxPerAddress, isBehindProxy } = this.#limits;
+    let ofAddress = this.#strangersByAddress.get(connection.address);
+    if (ofAddress === undefined) {
+      ofAddress = new Set();
+      this.#strangersByAddress.set(connection.address, ofAddress);
+    }
+    ofAddress.add(connection);
+    socket.once('close', () => this.#forget(connection));
+    if (!isBehindProxy && ofAddress.size > maxPerAddress) this.#makeRoom(ofAddress, 'address');
+    else if (this.#open.size > max) this.#makeRoom(this.#strangers, 'overall');
+    if (!this.#isLooking) this.#look();
+  }
+
+  /** Closes the oldest in which nothing is being handled. The newcomer is one of them, and the last. */
+  #makeRoom(candidates: Set<Connection>, reason: CloseReason): void {
+    for (const connection of candidates) {
+      if (isHandling(connection)) continue;
+      this.#close(connection, reason);
+      return;
+    }
+  }
+
+  #close(connection: Connection, reason: CloseReason): void {
+    // At once, and not with the event `close`: many may open before that comes.
+    this.#forget(connection);
+    connection.socket.destroy();
+    this.#onClosed(reason);
+  }
+
+  #forget(connection: Connection): void {
+    if (!this.#open.delete(connection.socket)) return;
+    this.#forgetStranger(connection);
+    // A response that was still behind another one never hears of the end of its connection itself.
+    for (const response of connection.exchanges) this.#end(response);
+    connection.exchanges.clear();
+  }
+
+  #forgetStranger(connection: Connection): void {
+    if (!this.#strangers.delete(connection)) return;
+    const { address } = connection;
+    const ofAddress = this.#strangersByAddress.get(address);
+    ofAddress?.delete(connection);
+    if (ofAddress?.size === 0) this.#strangersByAddress.delete(address);
+  }
+
+  #end(response: GatedResponse): void {
+    response.leave();
+    const { address } = response;
+    if (address === undefined) return;
+    response.address = undefined;
+    const count = (this.#requestsByAddress.get(address) ?? 1) - 1;
+    if (count === 0) this.#requestsByAddress.delete(address);
+    else this.#requestsByAddress.set(address, count);
+  }
+
+  /** Its connection carries a request of a known caller: it is not closed to make room. */
+  known({ connectionState: connection }: GatedResponse): void {
+    if (connection === undefined || connection.isKnown) return;
+    connection.isKnown = true;
+    this.#forgetStranger(connection);
+  }
+
+  /** Counts a stranger's request for its forwarded address until its answer is taken; false: that has too many. */
+  countFor(response: GatedResponse, address: string): boolean {
+    const { isBehindProxy, maxPerAddress } = this.#limits;
+    if (!isBehindProxy || response.connectionState === undefined) return true;
+    const network = networkOf(address);
+    const count = this.#requestsByAddress.get(network) ?? 0;
+    if (count >= maxPerAddress) return false;
+    this.#requestsByAddress.set(network, count + 1);
+    response.address = network;
+    return true;
   }
 
   /** How many requests of this connection have not ended. */
@@ -39,28 +158,23 @@ export class Connections {
   }
 
   /** It ends when its answer has been taken over by the system, or the caller hangs up. */
-  begin(request: IncomingMessage, response: ServerResponse, onEnd: () => void): void {
-    const { socket } = request;
+  begin(response: GatedResponse): void {
+    const { socket } = response.req;
     const connection = this.#open.get(socket);
-    if (connection === undefined) {
-      onEnd();
-      return;
-    }
-    const exchange = { request, response, onEnd };
-    connection.exchanges.add(exchange);
+    if (connection === undefined) return;
+    response.connectionState = connection;
+    connection.exchanges.add(response);
     response.once('close', () => {
-      if (!connection.exchanges.delete(exchange)) return;
+      if (!connection.exchanges.delete(response)) return;
       // The rest of a request that was answered early is still to come: closed now, it would tear its answer away.
-      connection.bytesReadAtEnd = request.complete ? socket.bytesRead : undefined;
-      onEnd();
+      connection.bytesReadAtEnd = response.req.complete ? socket.bytesRead : undefined;
+      this.#end(response);
     });
   }
 
-  /** A request that has arrived completely has no complete answer yet: whatever is missing is missing here. */
+  /** A request that has arrived completely has no complete answer yet: what is missing is missing here. */
   get hasWork(): boolean {
-    for (const { exchanges } of this.#open.values())
-      for (const { request, response } of exchanges)
-        if (request.complete && !response.writableEnded) return true;
+    for (const connection of this.#open.values()) if (isHandling(connection)) return true;
     return false;
   }
 
@@ -76,4 +190,30 @@ export class Connections {
     for (const socket of sockets) socket.destroy();
     return sockets.length;
   }
+
+  /**
+   * Node's own timeout of a socket takes twice as long: it compares what is queued with the size of the write, finds that
+   * the first part went out, and starts again. Ours counts whole writes, so a peer that reads a byte a minute is cut, too.
+   */
+  #look(): void {
+    this.#isLooking = true;
+    this.#clock.after(this.#limits.unreadMs / looksUntilUnread, () => {
+      for (const connection of this.#open.values()) {
+        const { socket } = connection;
+        const takenBytes = socket.bytesWritten - socket.writableLength;
+        const isStill = socket.writableLength > 0 && takenBytes === connection.takenBytes;
+        connection.takenBytes = takenBytes;
+        connection.stillLooks = isStill ? connection.stillLooks + 1 : 0;
+        if (connection.stillLooks >= looksUntilUnread) this.#close(connection, 'unread');
+      }
+      this.#isLooking = this.#open.size > 0;
+      if (this.#isLooking) this.#look();
+    });
+  }
+}
+
+/** A request has arrived completely, and its answer has not been written. */
+function isHandling({ exchanges }: Connection): boolean {
+  for (const response of exchanges) if (response.req.complete && !response.writableEnded) return true;
+  return false;
 }

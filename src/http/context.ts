@@ -33,6 +33,8 @@ export interface HttpContext {
     | 'exotelWebhookToken'
     | 'publicUrl'
     | 'trustProxy'
+    | 'maxConnections'
+    | 'maxConnectionsPerAddress'
     | 'voiceAgentBaseUrl'
     | 'wsUrlTemplate'
     | 'requestTimeoutMs'
@@ -46,7 +48,7 @@ export interface HttpContext {
   feed: EventFeed;
   search: EventSearch;
   history: History;
-  /** Who is let in while there is too much to do. */
+  /** Which requests are handled while there are too many. */
   admission: Admission;
   metrics: Metrics;
   log: Logger;

@@ -1,17 +1,20 @@
 /**
- * The door in front of all routes. Whoever is refused is answered here, on Node's own objects: to route, validate, log
- * and count a request costs nearly as much as to allocate, and a router with too much to do has nothing left for that.
- * So refusals are counted, and told in the log once a second.
+ * The server in front of all routes. A request for which there is clearly no room is refused here, on Node's own objects:
+ * to route, validate, log and count a request costs nearly as much as to allocate, and an overloaded router has nothing
+ * left for that. Refusals are counted, and logged once a second. A request that passes takes its place later, when its body
+ * is complete and its caller is known (`admit`).
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import type { FastifyReply } from 'fastify';
+import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import { type Kind, kindOf } from './admission.js';
 import type { Connections } from './connections.js';
 import type { HttpContext } from './context.js';
 import { errorBody } from './errors.js';
 import { PROVIDERS } from './providers/status.js';
+import { GatedResponse } from './response.js';
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock' | 'stopping'>;
@@ -20,24 +23,20 @@ interface GateOptions {
   requestTimeout: number;
   keepAliveTimeout: number;
   connections: Connections;
+  /** By its first line and headers alone: false if no route would take it for a known caller. */
+  mayBeKnown: (request: IncomingMessage) => boolean;
 }
 
 const tellEveryMs = 1000;
-/** Whoever sends so many requests into one connection without waiting for an answer is no client of ours. */
+/** A client that sends so many requests into one connection without waiting for an answer is none of ours. */
 const mostInConnection = 16;
-/** A connection in which nothing moves: an answer that nobody reads would keep its place. Longer than any handler takes. */
-const stillMs = 90_000;
 /** How often Node looks for requests that take too long to arrive; 30 s would double the time that they may take. */
 const checkEveryMs = 5000;
 
 export function overloaded(): AppError {
-  return new AppError(
-    'overloaded',
-    'this router has more to do than it can: nothing was changed, ask again',
-    {
-      retryAfterSeconds: 1,
-    },
-  );
+  return new AppError('overloaded', 'router overloaded: request rejected, nothing was changed; retry', {
+    retryAfterSeconds: 1,
+  });
 }
 
 const refusal = JSON.stringify(errorBody(overloaded()));
@@ -47,43 +46,54 @@ const headers = {
   'retry-after': '1',
 };
 
-/** Node's server with the times of ours; `handler` gets whoever is let in. */
+/** Node's server with our timeouts; `handler` gets the requests that are not refused. */
 export function gatedServer(
   context: GateContext,
-  { requestTimeout, keepAliveTimeout, connections }: GateOptions,
+  { requestTimeout, keepAliveTimeout, connections, mayBeKnown }: GateOptions,
   handler: Handler,
 ): Server {
   const { admission } = context;
   const tell = teller(context);
-  const options = { requestTimeout, keepAliveTimeout, connectionsCheckingInterval: checkEveryMs };
-  const server = createServer(options, (request, response) => {
-    const kind = kindOf(request.method ?? '', request.url ?? '');
-    const { socket } = request;
-    if (connections.countIn(socket) >= mostInConnection) {
-      socket.destroy();
-      return;
-    }
-    if (!admission.enter(kind)) {
-      tell(request, kind);
-      refuse(context, request, response);
-      return;
-    }
-    // It is silent for as long as it lasts.
-    if (kind === 'lasting') silentOnes.add(socket);
-    connections.begin(request, response, () => admission.leave(kind));
-    handler(request, response);
-  });
+  const server = createServer(
+    {
+      requestTimeout,
+      keepAliveTimeout,
+      connectionsCheckingInterval: checkEveryMs,
+      ServerResponse: GatedResponse,
+    },
+    (request, response) => {
+      if (connections.countIn(request.socket) >= mostInConnection) {
+        request.socket.destroy();
+        return;
+      }
+      const kind = kindOf(request.method ?? '', request.url ?? '');
+      if (!admission.hasRoom(kind) || (admission.isLate && kind !== 'probe' && !mayBeKnown(request))) {
+        tell(request, kind);
+        refuse(context, request, response);
+        return;
+      }
+      response.kind = kind;
+      connections.begin(response);
+      handler(request, response);
+    },
+  );
   server.on('connection', (socket) => connections.opened(socket));
   // Called when the server closes. Node's own takes an answer that is still being read for one that is done, and cuts it.
   server.closeIdleConnections = () => connections.closeIdle();
-  server.timeout = stillMs;
-  server.on('timeout', (socket) => {
-    if (!silentOnes.has(socket)) socket.destroy();
-  });
-  return server;
+  return server as unknown as Server;
 }
 
-const silentOnes = new WeakSet<Socket>();
+/**
+ * Takes the place of a request whose body is complete and whose caller is known, or is known to be a stranger.
+ * Throws `overloaded` if there is none. It is given back when the answer is handed to the socket.
+ */
+export function admit({ admission, metrics }: HttpContext, reply: FastifyReply, isStranger: boolean): void {
+  const response = reply.raw as GatedResponse;
+  const { kind } = response;
+  if (kind === 'probe' || response.enter(admission, isStranger ? 'stranger' : kind)) return;
+  metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other' });
+  throw overloaded();
+}
 
 function refuse({ stopping }: GateContext, { headers: given }: IncomingMessage, response: ServerResponse) {
   const id = given['x-request-id'];
@@ -109,17 +119,27 @@ function teller({
   log,
   clock,
 }: GateContext): (request: IncomingMessage, kind: Kind) => void {
-  let refused = 0;
-  const tell = () => {
+  const tell = onceASecond(clock, (refused) => {
     const { inFlight: in_flight, callLimit: limit } = admission;
-    log.warn({ refused, in_flight, limit }, 'more requests than this router can serve: refused with 503');
-    refused = 0;
-  };
+    log.warn({ refused, in_flight, limit }, 'router overloaded: requests rejected with 503');
+  });
   return ({ method = '', url = '' }, kind) => {
     const isCall = kind === 'call';
     metrics.requestsShed.inc({ kind: isCall || ringing.test(url) ? 'call' : 'other' });
     metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
-    refused += 1;
-    if (refused === 1) clock.after(tellEveryMs, tell);
+    tell();
+  };
+}
+
+/** Counts, and reports the count a second after the first. */
+export function onceASecond(clock: Clock, report: (count: number) => void): () => void {
+  let count = 0;
+  const flush = () => {
+    report(count);
+    count = 0;
+  };
+  return () => {
+    count += 1;
+    if (count === 1) clock.after(tellEveryMs, flush);
   };
 }

@@ -14,12 +14,13 @@ import Fastify, {
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
 import { audit } from './audit.js';
-import { addressOf, authorize } from './auth.js';
+import { addressOf, authorize, isOpen, mayBeKnown } from './auth.js';
 import { Connections } from './connections.js';
 import type { App, HttpContext } from './context.js';
 import { refuseIfGone } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
-import { gatedServer, requestId } from './gate.js';
+import { admit, gatedServer, onceASecond, requestId } from './gate.js';
+import type { GatedResponse } from './response.js';
 import { auditRoutes } from './routes/audit.js';
 import { callRoutes } from './routes/calls.js';
 import { consoleRoutes } from './routes/console.js';
@@ -41,7 +42,7 @@ export const apiPrefix = '/api/v1';
 
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
   const { config, metrics, log, clock, stopping } = context;
-  const connections = new Connections();
+  const connections = openConnections(context);
   const app: App = Fastify({
     // Fastify's own lines (the address it listens on) from warn up; those of requests go to the whole log.
     loggerInstance: log.child(
@@ -55,7 +56,16 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     genReqId: ({ headers }) => requestId(headers['x-request-id']),
     // Slow senders are cut off; answers may take as long as a drain waits.
     serverFactory: (handler) =>
-      gatedServer(context, { requestTimeout: 30_000, keepAliveTimeout: 75_000, connections }, handler),
+      gatedServer(
+        context,
+        {
+          requestTimeout: 30_000,
+          keepAliveTimeout: 75_000,
+          connections,
+          mayBeKnown: (request) => mayBeKnown(config, request, clock.now()),
+        },
+        handler,
+      ),
     forceCloseConnections: 'idle',
     // Whoever still reaches us while we stop is served; its connection ends with the answer (see onSend).
     return503OnClosing: false,
@@ -114,13 +124,23 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   });
   // Before anybody is kept out: those requests are traced too.
   context.tracing?.hookInto(app);
-  app.addHook('onRequest', async (request) => {
-    // An unknown path has no route: it is a 404 for everybody, and its body is not waited for.
+  const allAreKnown = isOpen(config);
+  app.addHook('onRequest', async (request, reply) => {
+    // An unknown path has no route: it is a 404 for every caller, and its body is not waited for.
     if (request.is404) throw notFound(request, methods);
-    request.actor = `unknown@${addressOf(request)}`;
+    const address = addressOf(request);
+    request.actor = `unknown@${address}`;
     const access = request.routeOptions.config.access ?? 'admin';
     const who = authorize(config, access, request, clock.now());
-    request.actor = `${who}@${addressOf(request)}`;
+    request.actor = `${who}@${address}`;
+    const response = reply.raw as GatedResponse;
+    if (allAreKnown || access === 'api' || access === 'admin') connections.known(response);
+    else if (!connections.countFor(response, address)) throw tooManyRequests();
+  });
+  // The body is complete. A webhook takes its place after the check of its signature (routes/webhooks.ts).
+  app.addHook('preValidation', async (request, reply) => {
+    const access = request.routeOptions.config.access ?? 'admin';
+    if (access !== 'webhook') admit(context, reply, access === 'public' && !allAreKnown);
   });
   app.addHook('onSend', (_, reply, payload, done) => {
     if (stopping.aborted) reply.header('connection', 'close');
@@ -185,6 +205,31 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   await app.register(async (scope) => consoleRoutes(scope as App, context));
   await extend?.(app);
   return app;
+}
+
+/** The peer of a connection has so long to take a written answer. */
+const unreadMs = 90_000;
+
+function openConnections({ clock, config, metrics, log }: HttpContext): Connections {
+  const limits = {
+    max: config.maxConnections,
+    maxPerAddress: config.maxConnectionsPerAddress,
+    isBehindProxy: config.trustProxy !== false,
+    unreadMs,
+  };
+  const tell = onceASecond(clock, (closed) =>
+    log.warn({ closed }, 'connections closed: over a limit, or their peers do not read'),
+  );
+  return new Connections(clock, limits, (reason) => {
+    metrics.connectionsClosed.inc({ reason });
+    tell();
+  });
+}
+
+function tooManyRequests(): AppError {
+  return new AppError('too_many_requests', 'too many open requests from this address; retry', {
+    retryAfterSeconds: 1,
+  });
 }
 
 /** As proxies count whoever hung up before there was an answer. */

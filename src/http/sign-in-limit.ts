@@ -4,8 +4,8 @@
  * an address, and one of them with an old key must not cost the others their calls. In memory and for this replica; the number of addresses is bounded, and the one that failed
  * longest ago is forgotten first.
  */
-import { isIPv6 } from 'node:net';
 import type { Clock } from '../clock.js';
+import { networkOf } from './auth.js';
 
 export const mostFailures = 10;
 const windowMs = 60_000;
@@ -47,18 +47,4 @@ export class SignInLimit {
     const sinceMs = this.clock.monotonic() - windowMs;
     return (this.#failures.get(network) ?? []).filter((atMs) => atMs > sinceMs);
   }
-}
-
-/** One machine may use all addresses of an IPv6 network of 64 bits. */
-function networkOf(address: string): string {
-  if (!isIPv6(address) || address.includes('.')) return address;
-  const [left = '', right] = address.split('%')[0]?.split('::') ?? [];
-  const head = left === '' ? [] : left.split(':');
-  const tail = right === undefined || right === '' ? [] : right.split(':');
-  const zeros =
-    right === undefined ? [] : Array<string>(Math.max(0, 8 - head.length - tail.length)).fill('0');
-  return [...head, ...zeros, ...tail]
-    .slice(0, 4)
-    .map((group) => group.toLowerCase().replace(/^0+(?=.)/, ''))
-    .join(':');
 }

@@ -36,8 +36,13 @@ export class Metrics {
   );
   readonly requestsShed = this.#counter(
     'smart_router_requests_shed_total',
-    'Requests refused because there were too many, new calls and others',
+    'Requests rejected because there were too many: new calls, others, and those of strangers',
     ['kind'],
+  );
+  readonly connectionsClosed = this.#counter(
+    'smart_router_connections_closed_total',
+    'Connections closed by the router: over MAX_CONNECTIONS (overall), over the limit of an address, or not read (unread)',
+    ['reason'],
   );
   readonly allocations = this.#counter(
     'smart_router_allocations_total',
@@ -164,7 +169,8 @@ export class Metrics {
     this.invariantViolations.remove();
     // A series that is born with its first event hides that event from `increase`: what pages begins at 0.
     for (const reason of ['removed', 'replaced', 'restarted']) this.callsLost.inc({ reason }, 0);
-    for (const kind of ['call', 'other']) this.requestsShed.inc({ kind }, 0);
+    for (const kind of ['call', 'other', 'stranger']) this.requestsShed.inc({ kind }, 0);
+    for (const reason of ['overall', 'address', 'unread']) this.connectionsClosed.inc({ reason }, 0);
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);
     for (const operation of [
       'allocate',

@@ -49,15 +49,24 @@ it.each([
   expect(kindOf(method, url)).toBe(kind);
 });
 
-it('new calls get in up to the limit, all others up to twice as many, probes always', () => {
+it('new calls get in up to the limit, all others up to twice as many; probes have always room', () => {
   const { admission, enter } = setUp({ maxInFlight: 3 });
   expect(enter(4)).toEqual([true, true, true, false]);
   expect(Array.from({ length: 4 }, () => admission.enter('other'))).toEqual([true, true, true, false]);
   expect(admission.inFlight).toBe(6);
-  expect(admission.enter('probe')).toBe(true);
+  expect(admission.hasRoom('probe')).toBe(true);
   expect(admission.enter('lasting')).toBe(true);
   admission.leave('other');
   expect([admission.enter('call'), admission.enter('other')]).toEqual([false, true]);
+});
+
+it('strangers have a few places of their own, and never take one of a known caller', () => {
+  const { admission, enter } = setUp({ maxInFlight: 2 });
+  const inside = Array.from({ length: 1000 }, () => admission.enter('stranger')).filter(Boolean);
+  expect(inside).toHaveLength(64);
+  expect([admission.inFlight, ...enter(2)]).toEqual([0, true, true]);
+  admission.leave('stranger');
+  expect([admission.enter('stranger'), admission.enter('stranger')]).toEqual([true, false]);
 });
 
 it('what lasts takes no place of a call, and has an end too', () => {

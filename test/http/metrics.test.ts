@@ -22,6 +22,7 @@ const ours = {
   smart_router_requests_in_flight: [],
   smart_router_requests_limit: [],
   smart_router_requests_shed_total: ['kind'],
+  smart_router_connections_closed_total: ['reason'],
   smart_router_allocate_duration_seconds: ['status'],
   smart_router_no_pods_total: ['chain'],
   smart_router_pool_unmet_demand_total: ['tier'],

@@ -61,7 +61,7 @@ describeOneEngine('too many requests at once', (engine) => {
     expect((await router.post('/release', { call_sid: 'CA1' })).status).toBe(200);
     expect((await router.post('/allocate', { call_sid: 'CA3' })).status).toBe(200);
     expect(await metric('smart_router_requests_shed_total{kind="call"} 1')).toBe(true);
-    const told = () => router.logs().filter(({ msg }) => String(msg).startsWith('more requests than'));
+    const told = () => router.logs().filter(({ msg }) => String(msg).startsWith('router overloaded'));
     await until(() => told().length > 0, 'it is told');
     expect(told()).toMatchObject([{ refused: 1, limit: 2 }]);
   });

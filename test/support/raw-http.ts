@@ -28,7 +28,7 @@ export function postBytes(path: string, body: unknown): string {
   const text = JSON.stringify(body);
   return [
     `POST /api/v1${path} HTTP/1.1`,
-    'host: router',
+    'host: 127.0.0.1',
     'content-type: application/json',
     `content-length: ${Buffer.byteLength(text)}`,
     '',

@@ -99,6 +99,11 @@ export interface PlivoRequest {
   readonly params: readonly Readonly<Pair>[];
 }
 
+/** Whether there is one to be checked. */
+export function hasPlivoSignature(headers: PlivoRequest['headers']): boolean {
+  return ['v3', 'ma-v3', 'v2', 'ma-v2'].some((kind) => headers[`x-plivo-signature-${kind}`] !== undefined);
+}
+
 /**
  * Plivo V3, and V2 where a request carries no V3 signature at all. Either is accepted as made with the token of
  * the number's own (sub)account or, in the `Ma` header, of the main account. A header holds a comma-separated

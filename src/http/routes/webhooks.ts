@@ -1,18 +1,22 @@
 /**
  * The providers' webhooks. A provider that rings gets the address of a pod in its own language; one that says
- * the call has ended releases it. Signatures are checked before anything else is looked at.
+ * the call has ended releases it. A request without a signature is refused before its body is read; one with a signature
+ * is checked as soon as the body is complete, and takes its place in admission as a known caller only then.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { callSidProblem, isName } from '../../calls/tiers.js';
 import { AppError } from '../../errors.js';
 import { allocateFor } from '../allocating.js';
+import { isOpen } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
+import { admit } from '../gate.js';
 import { type Pair, parseForm, parseMultipart, recordFromJson, toRecord } from '../providers/form.js';
 import { requestUrl } from '../providers/public-url.js';
-import { verifyExotel, verifyPlivo, verifyTwilio } from '../providers/signatures.js';
+import { hasPlivoSignature, verifyExotel, verifyPlivo, verifyTwilio } from '../providers/signatures.js';
 import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
 import { plivoStream, plivoUnavailable, twimlStream, twimlUnavailable } from '../providers/xml.js';
+import type { GatedResponse } from '../response.js';
 
 interface Params {
   pairs: readonly Pair[];
@@ -41,6 +45,12 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
   for (const provider of PROVIDERS) {
     await app.register(async (scope) => {
       acceptBodies(scope as App, provider);
+      scope.addHook('onRequest', async (request) => refuseUnsigned(context, provider, request));
+      scope.addHook('preValidation', async (request, reply) => {
+        verify(context, provider, request);
+        scope.connections.known(reply.raw as GatedResponse);
+        admit(context, reply, false);
+      });
       const config = { access: 'webhook' as const };
       const schema = { tags: ['webhooks'] };
       const method = provider === 'exotel' ? ['POST', 'GET'] : ['POST'];
@@ -59,7 +69,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
         config,
         schema: { ...schema, summary: `${provider}'s status callback: a final status releases the call` },
         handler: async (request) => {
-          const { record } = readParams(context, provider, request);
+          const { record } = readParams(request);
           return { success: true, released: await releaseIfFinal(context, provider, record, request) };
         },
       });
@@ -99,10 +109,9 @@ function acceptBodies(scope: App, provider: Provider): void {
   );
 }
 
-/** The body's fields over the query's, after the signature has been checked. */
-function readParams(context: HttpContext, provider: Provider, request: FastifyRequest): Received {
-  const body = (request.body ?? { pairs: [], record: {} }) as Params;
-  verify(context, provider, request, body.pairs);
+/** The body's fields over the query's. */
+function readParams(request: FastifyRequest): Received {
+  const { pairs, record } = bodyOf(request);
   // A name sent twice comes as a list: the first one counts, as in a form.
   const query = Object.fromEntries(
     Object.entries(request.query as Record<string, string | string[] | undefined>).map(([key, value]) => [
@@ -110,45 +119,68 @@ function readParams(context: HttpContext, provider: Provider, request: FastifyRe
       Array.isArray(value) ? value[0] : value,
     ]),
   );
-  return { pairs: body.pairs, record: { ...query, ...body.record }, query };
+  return { pairs, record: { ...query, ...record }, query };
 }
 
-function verify(
-  { config, metrics }: HttpContext,
-  provider: Provider,
-  request: FastifyRequest,
-  params: readonly Pair[],
-): void {
+function bodyOf({ body }: FastifyRequest): Params {
+  return (body ?? { pairs: [], record: {} }) as Params;
+}
+
+/** Undefined: this router is open and checks nothing. */
+function tokenOf({ config }: HttpContext, provider: Provider): string | undefined {
   const tokens = {
     twilio: config.twilioAuthToken,
     plivo: config.plivoAuthToken,
     exotel: config.exotelWebhookToken,
   };
   const token = tokens[provider];
-  if (token === undefined) {
-    if (config.apiKey === undefined && config.adminKey === undefined) return;
-    throw new AppError(
-      'forbidden',
-      `webhooks of ${provider} are off: set its token on the router to turn them on`,
-    );
-  }
+  if (token !== undefined || isOpen(config)) return token;
+  throw new AppError(
+    'forbidden',
+    `webhooks of ${provider} are off: set its token on the router to turn them on`,
+  );
+}
+
+/** What can be judged without the body: is there a signature at all? Exotel's token needs no body. */
+function refuseUnsigned(context: HttpContext, provider: Provider, request: FastifyRequest): void {
+  const token = tokenOf(context, provider);
+  if (token === undefined) return;
+  const { headers } = request;
+  const mayBeValid =
+    provider === 'twilio'
+      ? headers['x-twilio-signature'] !== undefined
+      : provider === 'plivo'
+        ? hasPlivoSignature(headers)
+        : verifyExotel({
+            token,
+            queryToken: (request.query as Record<string, string | string[] | undefined>).token,
+            authorization: headers.authorization,
+          });
+  if (!mayBeValid) throw wrongSignature(context, provider);
+}
+
+function verify(context: HttpContext, provider: Provider, request: FastifyRequest): void {
+  const token = tokenOf(context, provider);
+  if (token === undefined || provider === 'exotel') return;
+  const { config } = context;
   const { headers, method } = request;
+  const { pairs: params } = bodyOf(request);
   const url = requestUrl({
     ...(config.publicUrl === undefined ? {} : { publicUrl: config.publicUrl }),
     protocol: request.protocol,
     host: request.host,
     originalUrl: request.raw.url ?? '',
   });
-  const query = request.query as Record<string, string | string[] | undefined>;
   const valid =
     provider === 'twilio'
       ? verifyTwilio({ token, signature: headers['x-twilio-signature'], url, params })
-      : provider === 'plivo'
-        ? verifyPlivo({ token, headers, method, url, params })
-        : verifyExotel({ token, queryToken: query.token, authorization: headers.authorization });
-  if (valid) return;
+      : verifyPlivo({ token, headers, method, url, params });
+  if (!valid) throw wrongSignature(context, provider);
+}
+
+function wrongSignature({ metrics }: HttpContext, provider: Provider): AppError {
   metrics.webhookRefusals.inc({ provider });
-  throw new AppError('forbidden', `this does not come from ${provider}: its signature is missing or wrong`);
+  return new AppError('forbidden', `this does not come from ${provider}: its signature is missing or wrong`);
 }
 
 async function allocate(
@@ -157,7 +189,7 @@ async function allocate(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<unknown> {
-  const { record, query } = readParams(context, provider, request);
+  const { record, query } = readParams(request);
   const callSid = callSidOf(provider, record);
   const problem = callSidProblem(callSid, provider === 'plivo' ? 'CallUUID' : 'CallSid');
   if (problem) throw new AppError('invalid_request', problem);

@@ -1,0 +1,182 @@
+/** Callers without a key or a signature: what they hold, how much of it, and that known callers are served all the time. */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterEach, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { Admission } from '../../src/http/admission.js';
+import { Connections } from '../../src/http/connections.js';
+import type { App } from '../../src/http/context.js';
+import { gatedServer } from '../../src/http/gate.js';
+import { createLogger } from '../../src/observe/log.js';
+import { Metrics } from '../../src/observe/metrics.js';
+import { describeOneEngine } from '../support/engines.js';
+import { type RawConnection, rawConnection } from '../support/raw-http.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
+
+const key = 'an-api-key-of-sixteen';
+const bearer = { authorization: `Bearer ${key}` };
+const keyed = {
+  SMART_ROUTER_API_KEY: key,
+  SMART_ROUTER_ADMIN_KEY: 'an-admin-key-of-sixteen',
+  TWILIO_AUTH_TOKEN: 'twilio-token',
+  MAX_REQUESTS_IN_FLIGHT: '2',
+};
+/** More than the buffers on the way to a caller that does not read. */
+const largeBytes = 8_000_000;
+
+describeOneEngine('strangers', (engine) => {
+  let router: TestRouter;
+  const open: RawConnection[] = [];
+  afterEach(async () => {
+    for (const { socket } of open.splice(0)) socket.destroy();
+    await router.stop();
+  });
+
+  const start = async (env: Record<string, string> = {}, extend?: (app: App) => Promise<void>) => {
+    router = await startTestRouter(engine.url, { ...keyed, ...env }, extend ? { extend } : {});
+  };
+  async function connect(bytes = ''): Promise<RawConnection> {
+    const connection = await rawConnection(router.port);
+    open.push(connection);
+    connection.socket.write(bytes);
+    return connection;
+  }
+  /** A webhook of which 8 of 1,000 bytes arrive. */
+  const slowBody = (headers = 'x-twilio-signature: guess\r\n') =>
+    `POST /api/v1/twilio/status HTTP/1.1\r\nhost: 127.0.0.1\r\n${headers}content-type: application/x-www-form-urlencoded\r\ncontent-length: 1000\r\n\r\nCallSid=`;
+  const served = async () => {
+    const allocated = await router.post('/allocate', { call_sid: 'CA1' }, bearer);
+    const released = await router.post('/release', { call_sid: 'CA1' }, bearer);
+    return [allocated.status, released.status];
+  };
+  const closed = async (reason: string) => {
+    const { values } = await router.context.metrics.connectionsClosed.get();
+    return values.find(({ labels }) => labels.reason === reason)?.value;
+  };
+
+  it('bodies that do not arrive hold no place: calls are allocated and released', async () => {
+    await start();
+    for (let i = 0; i < 8; i++) await connect(slowBody());
+    await router.get('/health');
+    expect(await served()).toEqual([200, 200]);
+  });
+
+  it('answers that are not read hold no place, also behind a refused event stream', async () => {
+    await start({}, async (app) => {
+      app.get('/large', { config: { access: 'public' } }, async () => 'x'.repeat(largeBytes));
+    });
+    const large = 'GET /large HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n';
+    for (let i = 0; i < 3; i++) {
+      const { socket } = await connect();
+      socket.pause();
+      socket.write(`GET /api/v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n${large.repeat(15)}`);
+    }
+    await router.get('/health');
+    expect(await served()).toEqual([200, 200]);
+  });
+
+  it('a webhook without a signature is refused before its body is read', async () => {
+    await start({ PLIVO_AUTH_TOKEN: 'plivo-token', EXOTEL_WEBHOOK_TOKEN: 'exotel-token' });
+    for (const provider of ['twilio', 'plivo', 'exotel']) {
+      const { text } = await connect(slowBody('').replace('twilio', provider));
+      await until(() => text().startsWith('HTTP/1.1 403 '), `${provider} is refused`);
+    }
+  });
+
+  it('when the event loop is late, requests without a valid key are rejected first', async () => {
+    await start();
+    vi.spyOn(router.context.admission, 'isLate', 'get').mockReturnValue(true);
+    const wrong = { authorization: 'Bearer wrong-key-of-sixteen' };
+    expect((await router.post('/allocate', { call_sid: 'CA1' }, wrong)).body.code).toBe('overloaded');
+    expect((await router.get('//')).status).toBe(503);
+    expect((await router.get('/ready')).status).toBe(200);
+    expect(await served()).toEqual([200, 200]);
+  });
+
+  it('over MAX_CONNECTIONS the oldest connection of a stranger is closed; a known caller gets in and stays', async () => {
+    await start({ MAX_CONNECTIONS: '10' });
+    const known = await connect(
+      `GET /api/v1/pod/gold-1 HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer ${key}\r\n\r\n`,
+    );
+    await until(() => known.text().includes('"pod_name"'), 'it is answered');
+    const oldest = await connect();
+    for (let i = 0; i < 20; i++) await connect(i % 2 === 0 ? slowBody() : '');
+    await oldest.closed;
+    expect(await served()).toEqual([200, 200]);
+    expect(known.socket.destroyed).toBe(false);
+    expect(await closed('overall')).toBeGreaterThan(10);
+    const told = () => router.logs().filter(({ msg }) => String(msg).startsWith('connections closed'));
+    await until(() => told().length > 0, 'it is logged');
+    expect(await closed('address')).toBe(0);
+  });
+
+  it('MAX_CONNECTIONS_PER_ADDRESS counts connections that have not carried a valid key', async () => {
+    await start({ MAX_CONNECTIONS_PER_ADDRESS: '10' });
+    const ask = `GET /api/v1/pod/gold-1 HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer ${key}\r\n\r\n`;
+    for (let i = 0; i < 12; i++) {
+      const { text } = await connect(ask);
+      await until(() => text().includes('"pod_name"'), 'it is answered');
+    }
+    expect(await closed('address')).toBe(0);
+    const strangers = [];
+    for (let i = 0; i < 12; i++) strangers.push(await connect());
+    await strangers[0]?.closed;
+    await strangers[1]?.closed;
+    expect(await closed('address')).toBe(2);
+    expect(open.slice(0, 12).some(({ socket }) => socket.destroyed)).toBe(false);
+  });
+
+  it('behind a proxy, open requests are counted by forwarded address', async () => {
+    await start({ MAX_CONNECTIONS_PER_ADDRESS: '10', TRUST_PROXY: 'true' });
+    const from = (address: string) =>
+      slowBody(`x-twilio-signature: guess\r\nx-forwarded-for: ${address}\r\n`);
+    for (let i = 0; i < 10; i++) await connect(from('203.0.113.1'));
+    await router.get('/health');
+    const over = await connect(from('203.0.113.1'));
+    await until(() => /^HTTP\/1.1 429 [\s\S]*too_many_requests/.test(over.text()), 'one is too many');
+    const other = await router.get('/session', { 'x-forwarded-for': '203.0.113.2' });
+    expect([other.status, await closed('address')]).toEqual([200, 0]);
+    for (const { socket } of open) socket.destroy();
+    await until(
+      async () => (await router.get('/session', { 'x-forwarded-for': '203.0.113.1' })).status === 200,
+      'the address is free',
+    );
+    expect(await served()).toEqual([200, 200]);
+  });
+});
+
+it('a connection that does not read is cut, one whose request is still being handled is not', async () => {
+  const log = createLogger({ level: 'silent', format: 'json' });
+  const admission = new Admission({ clock: systemClock, maxInFlight: 1000, delayMs: undefined });
+  const reasons: string[] = [];
+  const limits = { max: 100, maxPerAddress: 100, isBehindProxy: false, unreadMs: 90 };
+  const connections = new Connections(systemClock, limits, (reason) => reasons.push(reason));
+  const waiting: ServerResponse[] = [];
+  const handler = ({ url }: IncomingMessage, response: ServerResponse) => {
+    if (url === '/waits') waiting.push(response);
+    else response.end(url === '/large' ? 'x'.repeat(largeBytes) : 'no');
+  };
+  const server: Server = gatedServer(
+    { admission, metrics: new Metrics(), log, clock: systemClock, stopping: new AbortController().signal },
+    { requestTimeout: 30_000, keepAliveTimeout: 75_000, connections, mayBeKnown: () => true },
+    handler,
+  );
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const get = (path: string) => `GET ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n`;
+
+  const handled = await rawConnection(port);
+  handled.socket.write(get('/waits'));
+  await until(() => waiting.length === 1, 'it is being handled');
+  const unread = await rawConnection(port);
+  unread.socket.pause();
+  unread.socket.write(get('/api/v1/events') + get('/large'));
+  await until(() => reasons.length > 0, 'it is cut');
+  expect(reasons).toEqual(['unread']);
+  waiting[0]?.end('answer');
+  await until(() => handled.text().endsWith('answer'), 'the other has its answer');
+  unread.socket.destroy();
+  handled.socket.destroy();
+  await new Promise((resolve) => server.close(resolve));
+});
