@@ -235,7 +235,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     const metricsServer =
       config.metricsPort === undefined
         ? undefined
-        : await startMetricsServer(context, config.httpHost, config.metricsPort);
+        : await startMetricsServer(app, log, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
     records?.start();
     history.start();

@@ -21,6 +21,7 @@ import type { LoopState } from '../supervised-loop.js';
 import type { Admission } from './admission.js';
 import type { Audited } from './audit.js';
 import type { Connections } from './connections.js';
+import type { Probes } from './probes.js';
 
 export interface HttpContext {
   config: Pick<
@@ -83,6 +84,7 @@ export type Access = 'public' | 'api' | 'admin' | 'webhook';
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;
+    probes: Probes;
   }
   interface FastifyContextConfig {
     /** Default: admin. */

@@ -82,7 +82,10 @@ function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
   }
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new AppError('payload_too_large', 'the body is larger than 64 KiB');
+      return new AppError(
+        'payload_too_large',
+        `the body is larger than ${request.routeOptions.bodyLimit / 1024} KiB`,
+      );
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return new AppError(
         'unsupported_media_type',

@@ -1,12 +1,16 @@
-/** The second port: /metrics and nothing else, so that a network policy can open it to Prometheus alone. */
+/**
+ * The second port: /metrics and nothing else, so that a network policy can open it to Prometheus alone. It shares the
+ * rendering and the limits on connections with the first.
+ */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { ConfigError } from '../errors.js';
-import type { HttpContext } from './context.js';
-import { renderMetrics } from './routes/probes.js';
+import type { Logger } from '../observe/log.js';
+import type { App } from './context.js';
 
 export async function startMetricsServer(
-  context: HttpContext,
+  { probes, connections }: Pick<App, 'probes' | 'connections'>,
+  log: Logger,
   host: string,
   port: number,
 ): Promise<{ url: string; stop(): Promise<void> }> {
@@ -15,15 +19,16 @@ export async function startMetricsServer(
       response.writeHead(404, { 'content-type': 'text/plain' }).end('only GET /metrics is here\n');
       return;
     }
-    renderMetrics(context).then(
+    probes.metrics().then(
       (text) =>
         response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }).end(text),
       (error: unknown) => {
-        context.log.error({ err: error }, 'metrics could not be rendered');
+        log.error({ err: error }, 'metrics could not be rendered');
         response.writeHead(500, { 'content-type': 'text/plain' }).end('metrics could not be rendered\n');
       },
     );
   });
+  server.on('connection', (socket) => connections.opened(socket));
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       const hint = 'stop what uses it, or set another METRICS_PORT (off turns it off)';

@@ -20,6 +20,7 @@ import type { App, HttpContext } from './context.js';
 import { refuseIfGone } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
 import { admit, gatedServer, onceASecond, requestId } from './gate.js';
+import { Probes } from './probes.js';
 import type { GatedResponse } from './response.js';
 import { auditRoutes } from './routes/audit.js';
 import { callRoutes } from './routes/calls.js';
@@ -102,6 +103,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     else parseJson(request, String(body), done);
   });
   app.decorate('connections', connections);
+  app.decorate('probes', new Probes(context));
   app.decorateRequest('about');
   app.decorateRequest('actor', '');
   app.decorateRequest('isRecorded', false);

@@ -1,6 +1,6 @@
 /** What Prometheus sees: every metric by name, counters that move as they should, gauges that never lie. */
 import { execFileSync } from 'node:child_process';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { describeOneEngine, findOnPath } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -198,6 +198,31 @@ describeOneEngine('metrics', (engine) => {
     expect(await answer.text()).toContain('smart_router_active_calls 0');
     expect((await fetch(metrics.replace('/metrics', '/api/v1/status'))).status).toBe(404);
     expect((await fetch(metrics, { method: 'POST' })).status).toBe(404);
+  });
+
+  it('is rendered at most once a second for all who ask, on both ports, and never older than the question', async () => {
+    router = await startTestRouter(engine.url, { METRICS_PORT: '0' });
+    const { metrics: url } = router.logs().find(({ msg }) => msg === 'smart-router is listening') as {
+      metrics: string;
+    };
+    const render = vi.spyOn(router.context.metrics, 'render');
+    const others = Array.from({ length: 20 }, () => [scrape(), fetch(url).then((answer) => answer.text())]);
+    const texts = await Promise.all(others.flat());
+    expect(texts.every((text) => text.includes('smart_router_active_calls 0'))).toBe(true);
+    expect(render.mock.calls.length).toBeLessThan(10);
+    await router.post('/allocate', { call_sid: 'CA1' });
+    expect(value(await scrape(), 'smart_router_active_calls')).toBe(1);
+  });
+
+  it('many who ask whether it is ready share one ping of the store', async () => {
+    router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '400ms', REDIS_COMMAND_TIMEOUT: '400ms' });
+    const ping = vi.spyOn(router.context.store, 'ping');
+    await engine.pause();
+    const answers = await Promise.all(Array.from({ length: 40 }, () => router.get('/ready')));
+    expect(answers.every(({ status }) => status === 503)).toBe(true);
+    expect(ping.mock.calls.length).toBeLessThan(10);
+    await engine.resume();
+    await until(async () => (await router.get('/ready')).status === 200, 'it is ready again');
   });
 
   describe('text', () => {

@@ -78,6 +78,18 @@ describeOneEngine('signed webhooks', (engine) => {
     expect((await send(sign(tokens.PLIVO_AUTH_TOKEN, '123'))).status).toBe(200);
   });
 
+  it('a form or a query with more fields than providers send, or a body over 16 KiB, is refused unparsed', async () => {
+    await start(tokens);
+    const wrong = { 'x-twilio-signature': 'wrong' };
+    const fields = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => [`f${i}`, 'x']));
+    expect((await router.form('/twilio/status', fields(200), wrong)).status).toBe(403);
+    expect((await router.form('/twilio/status', fields(201), wrong)).status).toBe(400);
+    expect((await router.form(`/twilio/status?${'a&'.repeat(200)}`, {}, wrong)).status).toBe(400);
+    const large = await router.form('/twilio/status', { f: 'x'.repeat(16_384) }, wrong);
+    expect([large.status, large.body.error]).toEqual([413, 'the body is larger than 16 KiB']);
+  });
+
   it('Exotel: token in the query or as the password', async () => {
     await start(tokens);
     const basic = (password: string) => ({

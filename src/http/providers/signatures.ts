@@ -10,6 +10,9 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import { parse, stringify } from 'node:querystring';
 import type { Pair } from './form.js';
 
+/** An account has two active tokens while it changes them. A header of 16 KB has room for 7,000 signatures: 90 ms. */
+const mostSignatures = 8;
+
 /** A header or query value as Node and Fastify hand it over; a list means that it was sent more than once. */
 export type Received = string | readonly string[] | undefined;
 
@@ -28,13 +31,23 @@ export function bearerMatches(header: Received, key: string): boolean {
  * HMAC-SHA1 with the auth token, base64. A name that comes twice counts once per distinct value, sorted.
  */
 export function twilioSignature(token: string, url: string, params: readonly Readonly<Pair>[]): string {
-  const hmac = createHmac('sha1', token).update(url);
+  return twilioSign(token, url, twilioFields(params));
+}
+
+function twilioSign(token: string, url: string, fields: string): string {
+  return createHmac('sha1', token)
+    .update(url + fields)
+    .digest('base64');
+}
+
+function twilioFields(params: readonly Readonly<Pair>[]): string {
+  let fields = '';
   let previous: Readonly<Pair> | undefined;
   for (const pair of [...params].sort(byNameThenValue)) {
-    if (previous?.[0] !== pair[0] || previous[1] !== pair[1]) hmac.update(pair[0]).update(pair[1]);
+    if (previous?.[0] !== pair[0] || previous[1] !== pair[1]) fields += pair[0] + pair[1];
     previous = pair;
   }
-  return hmac.digest('base64');
+  return fields;
 }
 
 export interface TwilioRequest {
@@ -49,9 +62,11 @@ export interface TwilioRequest {
 
 export function verifyTwilio({ token, signature, url, params }: TwilioRequest): boolean {
   if (token === '' || typeof signature !== 'string') return false;
+  // Sorted and joined once, for all variants of the address: a wrong signature costs no more than it must.
+  const fields = twilioFields(params);
   // All variants are computed before the answer: which of them matched is not worth leaking either.
   return twilioUrls(url)
-    .map((each) => secretsEqual(signature, twilioSignature(token, each, params)))
+    .map((each) => secretsEqual(signature, twilioSign(token, each, fields)))
     .includes(true);
 }
 
@@ -123,7 +138,7 @@ export function verifyPlivo({ token, headers, method, url, params }: PlivoReques
   if (message === undefined) return false;
   const expected = createHmac('sha256', token).update(message).digest('base64');
   return signatures
-    .flatMap((header) => (typeof header === 'string' ? header.split(',') : []))
+    .flatMap((header) => (typeof header === 'string' ? header.split(',', mostSignatures) : []))
     .map((signature) => secretsEqual(signature.trim(), expected))
     .includes(true);
 }

@@ -2,11 +2,10 @@
 import Type from 'typebox';
 import { AppError } from '../../errors.js';
 import type { App, HttpContext } from '../context.js';
-import { withDeadline } from '../deadline.js';
 import { errorOf } from '../schemas.js';
 
 export async function probeRoutes(app: App, context: HttpContext, { hide = false } = {}): Promise<void> {
-  const { router, store, clock, config, stopping } = context;
+  const { router, stopping } = context;
   const quiet = { access: 'public' as const, quiet: true };
   const tags = ['probes'];
 
@@ -42,8 +41,8 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
       if (stopping.aborted)
         throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
       router.assertPrepared();
-      await withDeadline(clock, config.requestTimeoutMs, store.ping()).catch((error: unknown) => {
-        // Everybody may ask: where the store is and what it said is for the log and for /status.
+      await app.probes.ping().catch((error: unknown) => {
+        // Anyone may ask: where the store is and what it said is for the log and for /status.
         if (error instanceof AppError && error.code === 'store_unavailable') {
           throw new AppError('store_unavailable', 'the store does not answer', {
             retryAfterSeconds: 1,
@@ -61,30 +60,7 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
     { config: quiet, schema: { hide, tags, summary: 'Prometheus text' } },
     async (_, reply) => {
       reply.type('text/plain; version=0.0.4; charset=utf-8');
-      return renderMetrics(context);
+      return app.probes.metrics();
     },
   );
-}
-
-export async function renderMetrics({
-  store,
-  metrics,
-  clock,
-  config,
-  records,
-  leadership,
-  admission,
-}: Pick<
-  HttpContext,
-  'store' | 'metrics' | 'clock' | 'config' | 'records' | 'leadership' | 'admission'
->): Promise<string> {
-  metrics.requestsInFlight.set(admission.inFlight);
-  metrics.requestsLimit.set(admission.callLimit);
-  const snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot()).catch(
-    (error: unknown) => {
-      if (error instanceof AppError) return undefined;
-      throw error;
-    },
-  );
-  return metrics.render(snapshot, records?.gauges(), [...leadership.loops, ...(records?.loops ?? [])]);
 }

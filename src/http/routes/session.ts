@@ -22,6 +22,8 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     '/session',
     {
       config: { access: 'public', audit: { action: 'session.sign_in' } },
+      // A key has at most 512 characters, and anyone may send one.
+      bodyLimit: 4096,
       // Whatever came may be the key, typed where it does not belong: it is not shown.
       schemaErrorFormatter: () =>
         new AppError('invalid_request', 'the body must be a JSON object with key: the admin key, a string'),

@@ -11,7 +11,16 @@ import { isOpen } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import { admit } from '../gate.js';
-import { type Pair, parseForm, parseMultipart, recordFromJson, toRecord } from '../providers/form.js';
+import {
+  hasMoreFields,
+  MAX_BODY_BYTES,
+  MAX_PARAMS,
+  type Pair,
+  parseForm,
+  parseMultipart,
+  recordFromJson,
+  toRecord,
+} from '../providers/form.js';
 import { requestUrl } from '../providers/public-url.js';
 import { hasPlivoSignature, verifyExotel, verifyPlivo, verifyTwilio } from '../providers/signatures.js';
 import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
@@ -58,6 +67,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
         method,
         exposeHeadRoute: false,
         url: `/${provider}/allocate`,
+        bodyLimit: MAX_BODY_BYTES,
         config,
         schema: { ...schema, summary: `${provider} rings: answers with the address of a pod` },
         handler: (request, reply) => allocate(context, provider, request, reply),
@@ -66,6 +76,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
         method,
         exposeHeadRoute: false,
         url: `/${provider}/status`,
+        bodyLimit: MAX_BODY_BYTES,
         config,
         schema: { ...schema, summary: `${provider}'s status callback: a final status releases the call` },
         handler: async (request) => {
@@ -81,7 +92,8 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
 function acceptBodies(scope: App, provider: Provider): void {
   scope.removeAllContentTypeParsers();
   const params = (pairs: Pair[] | undefined): Params => {
-    if (!pairs) throw new AppError('invalid_request', 'the body is not a form with at most 1000 fields');
+    if (!pairs)
+      throw new AppError('invalid_request', `the body is not a form with at most ${MAX_PARAMS} fields`);
     return { pairs, record: toRecord(pairs) };
   };
   scope.addContentTypeParser(
@@ -143,6 +155,9 @@ function tokenOf({ config }: HttpContext, provider: Provider): string | undefine
 
 /** What can be judged without the body: is there a signature at all? Exotel's token needs no body. */
 function refuseUnsigned(context: HttpContext, provider: Provider, request: FastifyRequest): void {
+  if (hasMoreFields(request.raw.url ?? '')) {
+    throw new AppError('invalid_request', `the query has more than ${MAX_PARAMS} fields`);
+  }
   const token = tokenOf(context, provider);
   if (token === undefined) return;
   const { headers } = request;

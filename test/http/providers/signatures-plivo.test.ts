@@ -55,6 +55,8 @@ describe('verifyPlivo V3', () => {
   it.each<[string, Record<string, Received>, boolean]>([
     ['the main account’s signature', { 'x-plivo-signature-ma-v3': good }, true],
     ['one of several signatures', { 'x-plivo-signature-v3': `${sign('x')},${good}` }, true],
+    ['the eighth of several signatures', { 'x-plivo-signature-v3': `${'x,'.repeat(7)}${good}` }, true],
+    ['one behind more than accounts have', { 'x-plivo-signature-v3': `${'x,'.repeat(8)}${good}` }, false],
     ['one of several, with spaces', { 'x-plivo-signature-v3': `${sign('x')} , ${good}` }, true],
     [
       'a right main account’s beside a wrong own one',
