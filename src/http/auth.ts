@@ -4,13 +4,16 @@
  * the configuration refuses that beyond loopback unless told otherwise. Webhooks have their provider's signature
  * instead, checked where the body is known (routes/webhooks.ts).
  *
- * A browser sends a cookie along with whatever a foreign page makes it send. SameSite keeps most of that away; beside
- * it, what changes something must carry a header that a foreign page cannot set. An open router has no cookie to miss:
- * there, and wherever no key is needed, the browser's own word that another site asks is enough to be refused.
+ * A browser sends a cookie with each request that a foreign page makes it send. SameSite prevents most of that; in
+ * addition, what changes something must carry a header that a foreign page cannot set. Where no key is needed, a request
+ * that the browser marks as coming from another site is refused. A router without any key also refuses changes that come
+ * to another host than loopback or PUBLIC_URL's, unless AUTH_DISABLED says that any caller may change everything.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP, isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
+import { showValue } from '../calls/tiers.js';
+import { isLoopback } from '../config-fields.js';
 import { AppError } from '../errors.js';
 import type { Access, HttpContext } from './context.js';
 import { bearerMatches } from './providers/signatures.js';
@@ -18,6 +21,7 @@ import { PROVIDERS } from './providers/status.js';
 import { openSession, type Session } from './sessions.js';
 
 type Keys = Pick<HttpContext['config'], 'apiKey' | 'adminKey' | 'consoleSessionTtlMs'>;
+type AccessConfig = Keys & Pick<HttpContext['config'], 'authDisabled' | 'publicUrl'>;
 
 /** No key is set: every caller is known. */
 export function isOpen({ apiKey, adminKey }: Keys): boolean {
@@ -47,11 +51,16 @@ export const consoleHeader = 'x-console';
 const longestAddress = 64;
 
 /** Throws 401 or 403; otherwise names who it is. */
-export function authorize(keys: Keys, access: Access, request: FastifyRequest, nowMs: number): string {
+export function authorize(
+  keys: AccessConfig,
+  access: Access,
+  request: FastifyRequest,
+  nowMs: number,
+): string {
   const { apiKey, adminKey } = keys;
   if (access === 'webhook') return access;
   if (access === 'public' || isOpen(keys)) {
-    assertNoForeignPage(request);
+    if (!safeMethods.has(request.method)) assertLocalCaller(keys, request);
     return access === 'public' ? access : 'anonymous';
   }
   const { authorization } = request.headers;
@@ -60,7 +69,7 @@ export function authorize(keys: Keys, access: Access, request: FastifyRequest, n
   // Whoever sends a key is judged by it: a wrong one is not mended by a cookie that happens to be there.
   const session = authorization === undefined ? sessionOf(keys, request, nowMs) : undefined;
   if (session) {
-    assertNoForeignPage(request);
+    if (!safeMethods.has(request.method)) assertNoForeignPage(request);
     assertOwnPage(request);
     return nameOf(session);
   }
@@ -119,11 +128,35 @@ export function noAdminKey(): AppError {
   );
 }
 
+/** For what changes something and needs no key. */
+export function assertLocalCaller(config: AccessConfig, request: FastifyRequest): void {
+  assertNoForeignPage(request);
+  if (isOpen(config) && !config.authDisabled) assertOwnHost(config.publicUrl, request.headers.host);
+}
+
 /** Programs do not send the header, old browsers neither; `none` is an address that was typed. */
-function assertNoForeignPage({ method, headers }: FastifyRequest): void {
+function assertNoForeignPage({ headers }: FastifyRequest): void {
   const site = headers['sec-fetch-site'];
-  if (safeMethods.has(method) || (site !== 'cross-site' && site !== 'same-site')) return;
+  if (site !== 'cross-site' && site !== 'same-site') return;
   throw new AppError('forbidden', 'a page of another site may not change anything here');
+}
+
+/**
+ * A foreign page can point a name of its own at 127.0.0.1 after it was loaded (DNS rebinding): for the browser it is then
+ * a page of this router. The name stays in the Host header. Forwarded headers do not count: such a page can set them.
+ */
+function assertOwnHost(publicUrl: string | undefined, host: string | undefined): void {
+  if (host === undefined) return;
+  const name = host
+    .replace(/:\d*$/, '')
+    .replace(/^\[(.*)\]$/, '$1')
+    .toLowerCase();
+  if (isLoopback(name) || name.endsWith('.localhost')) return;
+  if (publicUrl !== undefined && new URL(publicUrl).host.replace(/:\d*$/, '') === name) return;
+  throw new AppError(
+    'forbidden',
+    `this router has no key: only requests to localhost, a loopback address or the host of PUBLIC_URL may change something, got Host ${showValue(host)}; set PUBLIC_URL or a key`,
+  );
 }
 
 function assertOwnPage(request: FastifyRequest): void {

@@ -28,6 +28,7 @@ export interface HttpContext {
     Config,
     | 'apiKey'
     | 'adminKey'
+    | 'authDisabled'
     | 'consoleSessionTtlMs'
     | 'twilioAuthToken'
     | 'plivoAuthToken'

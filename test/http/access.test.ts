@@ -122,7 +122,7 @@ describeOneEngine('access', (engine) => {
       expect(await from(site, 'DELETE', '/merchants/acme')).toBe('forbidden');
       expect(await from(site, 'DELETE', '/session')).toBe('forbidden');
       expect(await from(site, 'GET', '/status')).toBe(200);
-      expect(await from(site, 'POST', '/twilio/status')).not.toBe('forbidden');
+      expect(await from(site, 'POST', '/twilio/status')).toBe('forbidden');
     }
     expect((await router.get('/pod/gold-1')).body.is_draining).toBe(false);
     for (const site of [undefined, 'same-origin', 'none']) expect(await from(site)).toBe(200);
@@ -135,6 +135,45 @@ describeOneEngine('access', (engine) => {
     expect(await from('same-site', 'POST', '/drain', own)).toBe('forbidden');
     expect(await from('same-origin', 'POST', '/drain', own)).toBe(200);
     expect(await from('cross-site', 'POST', '/drain', { authorization: `Bearer ${adminKey}` })).toBe(200);
+  });
+
+  it('without a key only requests to loopback or the host of PUBLIC_URL change something: no DNS rebinding', async () => {
+    router = await startTestRouter(engine.url, { PUBLIC_URL: 'https://calls.example.com/voice' });
+    const drain = (host: string, more = {}) =>
+      router.post('/drain', { pod_name: 'gold-1' }, { host, ...more });
+    for (const host of [
+      'localhost',
+      'LOCALHOST:8080',
+      '127.0.0.1:1',
+      '127.8.9.1',
+      '[::1]:8080',
+      'a.localhost',
+    ])
+      expect([host, (await drain(host)).status]).toEqual([host, 200]);
+    expect((await drain('calls.example.com:8443')).status).toBe(200);
+    for (const host of [
+      'evil.example',
+      '127.0.0.1.evil.example',
+      'localhost.evil.example:8080',
+      '192.168.0.7',
+    ]) {
+      const refused = await drain(host, { 'x-forwarded-host': 'localhost', 'sec-fetch-site': 'same-origin' });
+      expect([host, refused.status, refused.body.code]).toEqual([host, 403, 'forbidden']);
+      expect(refused.body.error).toContain('set PUBLIC_URL or a key');
+    }
+    const host = 'evil.example';
+    expect((await router.get('/status', { host })).status).toBe(200);
+    expect((await router.form('/twilio/allocate', { CallSid: 'CA1' }, { host })).status).toBe(403);
+    expect((await router.get('/exotel/allocate?CallSid=CA1', { host })).status).toBe(403);
+    const foreign = { 'sec-fetch-site': 'cross-site' };
+    expect((await router.get('/exotel/allocate?CallSid=CA1', foreign)).status).toBe(403);
+    expect((await router.get('/status')).body.active_calls).toBe(0);
+    await router.stop();
+    router = await startTestRouter(engine.url, { AUTH_DISABLED: 'true' });
+    expect((await drain(host)).status).toBe(200);
+    await router.stop();
+    router = await startTestRouter(engine.url, { SMART_ROUTER_API_KEY: apiKey });
+    expect((await drain(host, { authorization: `Bearer ${apiKey}` })).status).toBe(200);
   });
 
   it('an unknown path and a wrong method are told to everybody alike', async () => {

@@ -7,7 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { callSidProblem, isName } from '../../calls/tiers.js';
 import { AppError } from '../../errors.js';
 import { allocateFor } from '../allocating.js';
-import { isOpen } from '../auth.js';
+import { assertLocalCaller, isOpen } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import { admit } from '../gate.js';
@@ -159,7 +159,8 @@ function refuseUnsigned(context: HttpContext, provider: Provider, request: Fasti
     throw new AppError('invalid_request', `the query has more than ${MAX_PARAMS} fields`);
   }
   const token = tokenOf(context, provider);
-  if (token === undefined) return;
+  // Of any method: Exotel's GET takes a pod.
+  if (token === undefined) return assertLocalCaller(context.config, request);
   const { headers } = request;
   const mayBeValid =
     provider === 'twilio'
