@@ -37,6 +37,7 @@ import { removalRoutes } from './routes/removals.js';
 import { sessionRoutes } from './routes/session.js';
 import { settingsRoutes } from './routes/settings.js';
 import { webhookRoutes } from './routes/webhooks.js';
+import { assertUnicodeUrl, notUtf8, surrogateProblem, textOf } from './unicode.js';
 
 export const bodyLimitBytes = 64 * 1024;
 export const apiPrefix = '/api/v1';
@@ -96,11 +97,13 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   setMaxListeners(0, stopping);
   app.removeContentTypeParser(['text/plain', 'application/json']);
   const parseJson = app.getDefaultJsonParser('error', 'error');
-  app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
     // Many clients name a content type with every request, also where there is nothing to send.
     const isNeeded = request.method !== 'DELETE' && !request.routeOptions.config.bodyOptional;
-    if (body === '' && !isNeeded) done(null, undefined);
-    else parseJson(request, String(body), done);
+    const text = textOf(body as Buffer);
+    if (text === undefined) done(notUtf8());
+    else if (text === '' && !isNeeded) done(null, undefined);
+    else parseJson(request, text, (error, value) => done(error ?? surrogateProblem(text, value), value));
   });
   app.decorate('connections', connections);
   app.decorate('probes', new Probes(context));
@@ -130,6 +133,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.addHook('onRequest', async (request, reply) => {
     // An unknown path has no route: it is a 404 for every caller, and its body is not waited for.
     if (request.is404) throw notFound(request, methods);
+    assertUnicodeUrl(request.raw.url ?? '');
     const address = addressOf(request);
     request.actor = `unknown@${address}`;
     const access = request.routeOptions.config.access ?? 'admin';

@@ -12,7 +12,7 @@ const post =
   (router) =>
     router.post(path, body, headers);
 const raw =
-  (path: string, body: string, headers: Record<string, string>, method = 'POST'): Send =>
+  (path: string, body: string | Buffer, headers: Record<string, string>, method = 'POST'): Send =>
   (router) =>
     router.ask(path, { method, body, headers });
 const get =
@@ -94,7 +94,65 @@ export const rows: Row[] = [
     /^the headers of the request are larger than 16 KiB/,
     post('/allocate', { call_sid: 'CA1' }, { 'x-long': 'x'.repeat(20_000) }),
   ],
-  ['bytes that are not HTTP', 400, 'invalid_request', /^this is not a valid HTTP request/, notHttp],
+  // Two ids that differ only in such a byte would be one key of the store.
+  ...['/allocate', '/release', '/renew', '/pod/gold-1/report', '/drain'].map((path): Row => {
+    const body = Buffer.from('{"call_sid":"CA\xff","calls":["CA\xff"],"pod_name":"gold-1\xff"}', 'latin1');
+    const sentence = /^the body is not valid UTF-8/;
+    return [`${path} with bytes that are not UTF-8`, 400, 'invalid_request', sentence, raw(path, body, json)];
+  }),
+  ...['{"call_sid":"CA\\udfff"}', '{"call_sid":"CA1","x":[{"\\uD800":1}]}'].map((body): Row => {
+    const sentence = /^the body has a \\u escape that is half of a surrogate pair/;
+    return [
+      `half a surrogate pair in ${body}`,
+      400,
+      'invalid_request',
+      sentence,
+      raw('/allocate', body, json),
+    ];
+  }),
+  ...[
+    '/calls/CA%FF',
+    '/calls/CA%ED%A0%80',
+    '/pod/gold-1%C3',
+    '/merchants/a%80',
+    '/calls?cursor=%FF',
+    '/exotel/allocate?CallSid=CA%FF',
+    '/exotel/allocate?CallSid=CA1&merchant_id=%ED%BF%BF',
+  ].map((path): Row => {
+    const sentence = /^the (path|address) is not valid percent-enc/;
+    return [`${path}, which is not UTF-8`, 400, 'invalid_request', sentence, get(path)];
+  }),
+  ...[
+    ['/twilio/allocate', 'application/x-www-form-urlencoded', 'CallSid=CA%FF'],
+    ['/twilio/status', 'application/x-www-form-urlencoded', 'CallSid=CA\xff&CallStatus=completed'],
+    ['/plivo/allocate', 'application/x-www-form-urlencoded', 'CallUUID=CA%ED%A0%80'],
+    ['/exotel/allocate', 'application/json', '{"CallSid":"CA\xff"}'],
+    ['/exotel/allocate', 'application/json', '{"CallSid":"CA\\ud800"}'],
+    [
+      '/exotel/status',
+      'multipart/form-data; boundary=b',
+      '--b\r\ncontent-disposition: form-data; name="CallSid"\r\n\r\nCA\xff\r\n--b--',
+    ],
+  ].map(([path = '', type = '', body = '']): Row => {
+    const send = raw(path, Buffer.from(body, 'latin1'), { 'content-type': type });
+    const sentence = /^the body (is not a form in UTF-8|is not valid UTF-8|has a .u escape)/;
+    return [`${path} with ${JSON.stringify(body)}`, 400, 'invalid_request', sentence, send];
+  }),
+  [
+    'bytes that are not HTTP',
+    400,
+    'invalid_request',
+    /^this is not a valid HTTP request/,
+    (router) => bytes(router, 'HELLO?\r\n\r\n'),
+  ],
+  [
+    'a byte beyond ASCII in the path',
+    400,
+    'invalid_request',
+    /^(the address is not valid percent-encoded|this is not a valid HTTP request)/,
+    (router) =>
+      bytes(router, 'GET /api/v1/calls/CA\xff HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n'),
+  ],
   [
     'release of an unknown call',
     404,
@@ -276,9 +334,9 @@ export const rows: Row[] = [
 ];
 
 /** What is not HTTP cannot be sent by an HTTP client. */
-function notHttp(router: TestRouter): Promise<Answer> {
+function bytes(router: TestRouter, sent: string): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const socket = connect(router.port, '127.0.0.1', () => socket.write('HELLO?\r\n\r\n'));
+    const socket = connect(router.port, '127.0.0.1', () => socket.write(sent, 'latin1'));
     let text = '';
     socket.on('data', (chunk) => {
       text += chunk.toString();

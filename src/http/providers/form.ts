@@ -8,6 +8,9 @@
  * Every parser answers `undefined` for a body it will not take. Nothing is cut off quietly: a truncated form
  * would fail its signature, and nobody would know why.
  */
+import { isUtf8 } from 'node:buffer';
+import { isBrokenForm } from '../unicode.js';
+
 export type Pair = [name: string, value: string];
 
 /**
@@ -20,10 +23,12 @@ export const MAX_BODY_BYTES = 16 * 1024;
 const MAX_PART_HEADER_BYTES = 1024;
 
 export function parseForm(body: string | Uint8Array, maxParams: number = MAX_PARAMS): Pair[] | undefined {
-  const text = typeof body === 'string' ? body : Buffer.from(body).toString('utf8');
+  const bytes = Buffer.from(body as Uint8Array);
+  const text = bytes.toString('utf8');
   if (hasMoreFields(text, maxParams)) return undefined;
   // The leading "&" is skipped by the parser and keeps it from dropping a "?" at the start of a name.
-  return [...new URLSearchParams(`&${text}`)];
+  const pairs = [...new URLSearchParams(`&${text}`)];
+  return isBrokenForm(bytes, pairs) ? undefined : pairs;
 }
 
 /** Whether a form or query has more fields than this; it is not parsed for that. */
@@ -56,7 +61,7 @@ export function parseMultipart(
   maxParams: number = MAX_PARAMS,
 ): Pair[] | undefined {
   const boundary = boundaryOf(contentType);
-  if (boundary === undefined) return undefined;
+  if (boundary === undefined || !isUtf8(body)) return undefined;
   // latin1 maps bytes to characters one to one, so searching is exact; names and values are decoded at the end.
   const text = `\r\n${Buffer.from(body).toString('latin1')}`;
   const delimiter = `\r\n--${boundary}`;

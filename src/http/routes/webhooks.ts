@@ -26,6 +26,7 @@ import { hasPlivoSignature, verifyExotel, verifyPlivo, verifyTwilio } from '../p
 import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
 import { plivoStream, plivoUnavailable, twimlStream, twimlUnavailable } from '../providers/xml.js';
 import type { GatedResponse } from '../response.js';
+import { notUtf8, surrogateProblem, textOf } from '../unicode.js';
 
 interface Params {
   pairs: readonly Pair[];
@@ -93,7 +94,10 @@ function acceptBodies(scope: App, provider: Provider): void {
   scope.removeAllContentTypeParsers();
   const params = (pairs: Pair[] | undefined): Params => {
     if (!pairs)
-      throw new AppError('invalid_request', `the body is not a form with at most ${MAX_PARAMS} fields`);
+      throw new AppError(
+        'invalid_request',
+        `the body is not a form in UTF-8 with at most ${MAX_PARAMS} fields`,
+      );
     return { pairs, record: toRecord(pairs) };
   };
   scope.addContentTypeParser(
@@ -110,15 +114,25 @@ function acceptBodies(scope: App, provider: Provider): void {
   );
   scope.addContentTypeParser(
     'application/json',
-    { parseAs: 'string' },
-    async (_: FastifyRequest, body: string) => {
-      try {
-        return { pairs: [], record: body === '' ? {} : recordFromJson(JSON.parse(body)) } satisfies Params;
-      } catch {
-        throw new AppError('invalid_request', 'the body is not valid JSON');
-      }
+    { parseAs: 'buffer' },
+    async (_: FastifyRequest, body: Buffer) => {
+      const text = textOf(body);
+      if (text === undefined) throw notUtf8();
+      if (text === '') return { pairs: [], record: {} } satisfies Params;
+      const value = jsonOf(text);
+      const problem = surrogateProblem(text, value);
+      if (problem) throw problem;
+      return { pairs: [], record: recordFromJson(value) } satisfies Params;
     },
   );
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new AppError('invalid_request', 'the body is not valid JSON');
+  }
 }
 
 /** The body's fields over the query's. */
