@@ -6,7 +6,7 @@ import { type Client, createClient, type Reporter } from '../../src/client/index
 import type { Dice } from '../../src/demo/dice.js';
 import type { KnownCall } from '../simulation/history.js';
 import type { Router } from './routers.js';
-import { times } from './times.js';
+import { apiKey, times } from './times.js';
 import type { Witness } from './witness.js';
 
 export class Life {
@@ -30,6 +30,7 @@ export class Life {
     this.listensFromMs = Date.now() + times.agentStartsMs;
     this.#client = createClient({
       baseUrl: 'http://any-router',
+      apiKey,
       fetch: fetchAny,
       timeoutMs: 2500,
       breaker: { failures: 50, openMs: 500 },

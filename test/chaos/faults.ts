@@ -5,6 +5,7 @@
 import type { Dice } from '../../src/demo/dice.js';
 import { until } from '../support/until.js';
 import type { Link, Router } from './routers.js';
+import { type Attack, rejectedRequests, slowBodies, unreadAnswers } from './strangers.js';
 import { podNames, times } from './times.js';
 import type { World } from './world.js';
 
@@ -287,7 +288,27 @@ const api: Fault[] = [
   },
 ];
 
-export const faults: readonly Fault[] = [...routers, ...workers, ...links, ...stores, ...pods, ...api];
+// --- Strangers ---
+
+const attacked = (name: string, attack: Attack): Fault => ({
+  ...{ name, weight: 2, lastsMs: [1000, 8000], places: 3, key: (place) => `strangers ${place}` },
+  act: (world, place, forMs) => router(world, place).attack(attack, world.hold(forMs)),
+});
+const strangers: Fault[] = [
+  attacked('strangers: slow bodies', slowBodies),
+  attacked('strangers: unread answers', unreadAnswers),
+  attacked('strangers: rejected requests', rejectedRequests),
+];
+
+export const faults: readonly Fault[] = [
+  ...strangers,
+  ...routers,
+  ...workers,
+  ...links,
+  ...stores,
+  ...pods,
+  ...api,
+];
 
 export function choose(dice: Dice, known: readonly Fault[]): { fault: Fault; place: number; forMs: number } {
   const all = known.reduce((sum, { weight }) => sum + weight, 0);

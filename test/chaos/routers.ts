@@ -9,7 +9,8 @@ import type { Cluster } from '../../src/demo/cluster/cluster.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
 import { Child, freePorts, root } from './child.js';
 import type { Store } from './redis.js';
-import { env, times } from './times.js';
+import type { Attack } from './strangers.js';
+import { apiKey, env, times } from './times.js';
 
 export type Link = TcpProxy & { close(): void };
 
@@ -39,6 +40,8 @@ export const nothing: Answer = { status: 0, body: {} };
 /** Far beyond `REQUEST_TIMEOUT`, so that a busy machine is not taken for a router that hangs. */
 const hangsAfterMs = 15_000;
 const restartMs = 500;
+/** A router that was paused or started has requests to catch up with for this long. */
+const settledAfterMs = 5000;
 
 export class Router {
   #child: Child | undefined;
@@ -46,6 +49,7 @@ export class Router {
   #restart: NodeJS.Timeout | undefined;
   /** Grows with whatever keeps it from answering: killed, paused, started. */
   #disturbances = 0;
+  #disturbedAtMs = 0;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 200 });
   readonly url: string;
 
@@ -65,16 +69,28 @@ export class Router {
     return this.#child?.isRunning === true;
   }
 
+  #disturb(): void {
+    this.#disturbances += 1;
+    this.#disturbedAtMs = Date.now();
+  }
+
+  /** Strangers attack it for as long as `held` lasts. */
+  async attack(attack: Attack, held: Promise<void>): Promise<void> {
+    const stop = attack(this.port);
+    await held;
+    stop();
+  }
+
   start(): void {
     this.#isWanted = true;
-    this.#disturbances += 1;
+    this.#disturb();
     if (this.isRunning) return;
     this.#child = new Child({
       command: [process.execPath, join(root, 'bin', 'smart-router.js'), 'serve'],
       env: this.settings,
       logFile: this.logFile,
       onEnd: (why) => {
-        this.#disturbances += 1;
+        this.#disturb();
         this.told.note(`${this.name} ${why}`);
         this.#restart = setTimeout(() => this.#isWanted && this.start(), restartMs);
       },
@@ -83,18 +99,18 @@ export class Router {
 
   async end(signal: 'SIGKILL' | 'SIGTERM' = 'SIGKILL'): Promise<void> {
     this.#isWanted = false;
-    this.#disturbances += 1;
+    this.#disturb();
     clearTimeout(this.#restart);
     await this.#child?.end(signal);
   }
 
   pause(): void {
-    this.#disturbances += 1;
+    this.#disturb();
     this.#child?.pause();
   }
 
   resume(): void {
-    this.#disturbances += 1;
+    this.#disturb();
     this.#child?.resume();
   }
 
@@ -127,7 +143,10 @@ export class Router {
         this.url + path,
         {
           ...{ method, agent: this.#agent, signal: hangUp },
-          ...(body === undefined ? {} : { headers: { 'content-type': 'application/json' } }),
+          headers: {
+            authorization: `Bearer ${apiKey}`,
+            ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          },
         },
         (incoming) => {
           let text = '';
@@ -145,7 +164,11 @@ export class Router {
           this.told.violated(`11: ${this.name} has not answered ${path} within ${hangsAfterMs} ms`);
         outgoing.destroy();
       }, hangsAfterMs);
+      const isSettled = Date.now() - this.#disturbedAtMs > settledAfterMs;
       const over = (answer: Answer) => {
+        // A few hundred callers never fill a router by themselves: only strangers could have taken their places.
+        if (answer.body.code === 'overloaded' && isSettled && disturbances === this.#disturbances)
+          this.told.violated(`${this.name} rejected ${path} of a known caller as overloaded`);
         clearTimeout(givesUp);
         clearTimeout(hangs);
         resolve(answer);

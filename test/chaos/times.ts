@@ -29,7 +29,11 @@ export const podNames: readonly string[] = Array.from(
 );
 export const limits = { 'pool:gold': 1, 'pool:basic': 3 };
 
+export const apiKey = 'the-key-of-chaos';
+
 export const env = {
+  SMART_ROUTER_ADMIN_KEY: apiKey,
+  TWILIO_AUTH_TOKEN: 'the-token-of-chaos',
   METRICS_PORT: 'off',
   LOG_FORMAT: 'json',
   POD_SOURCE: 'kubernetes',
