@@ -250,6 +250,9 @@ describe('dependencies', () => {
   });
 
   interface LockEntry {
+    dev?: boolean;
+    devOptional?: boolean;
+    engines?: { node?: string };
     resolved?: string;
     optionalDependencies?: Record<string, string>;
   }
@@ -288,6 +291,33 @@ describe('dependencies', () => {
     expect(missingOptional({ '': { optionalDependencies } })).toEqual(['package.json needs x']);
   });
 
+  /** Of `^18.19.0 || >=20.6.0` and the like: whether some Node 20 will do. */
+  const acceptsNode20 = (range: string) =>
+    range.split('||').some((alternative) => {
+      const [, operator, major] = /^\s*(>=|\^|)\s*v?(\d+|\*)/.exec(alternative) ?? [];
+      return major === '*' || (operator === '>=' ? Number(major) <= 20 : Number(major) === 20);
+    });
+
+  it('every package that a consumer gets runs on Node 20', () => {
+    const { packages } = JSON.parse(read('package-lock.json').text) as {
+      packages: Record<string, LockEntry>;
+    };
+    const tooNew = Object.entries(packages).filter(
+      ([, { dev, devOptional, engines }]) =>
+        !dev && !devOptional && engines?.node !== undefined && !acceptsNode20(engines.node),
+    );
+    expect(tooNew.map(([path, { engines }]) => `${path} needs Node ${engines?.node}`)).toEqual([]);
+    expect([
+      acceptsNode20('^18.19.0 || >=20.6.0'),
+      acceptsNode20('>=22'),
+      acceptsNode20('^18 || ^22'),
+    ]).toEqual([true, false, false]);
+  });
+
+  it('package.json has no overrides, because npm applies none of a dependency', () => {
+    expect(manifest.overrides).toBeUndefined();
+  });
+
   it('every runtime dependency is justified in ARCHITECTURE.md', () => {
     const { text } = read('ARCHITECTURE.md');
     expect(runtime.filter((name) => !text.includes(`\`${name}\``))).toEqual([]);
@@ -298,6 +328,10 @@ describe('dependencies', () => {
     const used = new Set(packages.map((name) => /^(@[^/]+\/)?[^/]+/.exec(name)?.[0] ?? name));
     const known = sources.map(({ text }) => text).join('\n');
     expect([...used].filter((name) => !runtime.includes(name))).toEqual([]);
-    expect(runtime.filter((name) => !used.has(name) && !known.includes(name))).toEqual([]);
+    // Fastify's own; named so that consumers get the version that runs on Node 20.
+    const held = ['light-my-request'];
+    expect(
+      runtime.filter((name) => !used.has(name) && !known.includes(name) && !held.includes(name)),
+    ).toEqual([]);
   });
 });
