@@ -39,17 +39,22 @@ export interface SettingsOptions {
   onRefreshError?: () => void;
 }
 
+type Warn = (fields: object, message: string) => void;
+
 export class Settings {
   readonly #options: SettingsOptions;
   readonly #keys: ReturnType<typeof keysOf>;
   #tiers: TierConfig;
   #version = 0;
   #appliedText: string | undefined;
+  #tierWarnings: readonly string[] = [];
   #differs = false;
   #merchants = new Map<string, MerchantConfig>();
   #merchantPools: ReadonlySet<string> = new Set();
   #labelPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
+  /** The warnings of the last read: one that still holds is not logged again at every refresh. */
+  #warned: ReadonlySet<string> = new Set();
 
   constructor(options: SettingsOptions) {
     this.#options = options;
@@ -175,14 +180,30 @@ export class Settings {
   }
 
   async #read(): Promise<void> {
-    const { connection, log } = this.#options;
+    const found = new Map<string, () => void>();
+    const warn: Warn = (fields, message) =>
+      found.set(JSON.stringify([message, fields]), () => this.#options.log.warn(fields, message));
+    await this.#readStore(warn);
+    const warnings = this.#tierWarnings;
+    if (warnings.length > 0) warn({ warnings }, 'the tier configuration in the store has warnings');
+    for (const merchant of this.#merchants.keys()) {
+      const { skipped } = this.chainFor(merchant);
+      if (skipped.length > 0) warn({ merchant, skipped }, 'unknown steps of a merchant chain skipped');
+    }
+    for (const [warning, log] of found) if (!this.#warned.has(warning)) log();
+    this.#warned = new Set(found.keys());
+  }
+
+  async #readStore(warn: Warn): Promise<void> {
+    const { connection } = this.#options;
     const [text, version, merchants, pools] = await connection.command('settings', (client) =>
       Promise.all([
-        this.#orNothing(client.get(this.#keys.tierConfig), null),
-        this.#orNothing(client.get(this.#keys.tierVersion), null),
+        this.#orNothing(client.get(this.#keys.tierConfig), null, warn),
+        this.#orNothing(client.get(this.#keys.tierVersion), null, warn),
         this.#orNothing<Record<string, string> | undefined>(
           client.hgetall(this.#keys.merchantConfig),
           undefined,
+          warn,
         ),
         client.hgetall(this.#keys.pools),
       ]),
@@ -198,46 +219,44 @@ export class Settings {
       );
     this.#merchantPools = merchantPools((kind) => kind !== 'gone');
     this.#labelPools = merchantPools((kind) => kind === 'label');
-    if (merchants) this.#readMerchants(merchants);
+    if (merchants) this.#readMerchants(merchants, warn);
     if (text === null || text === this.#appliedText) return;
-    const { config, problems } = parseTierConfigJson(text, this.#keys.tierConfig);
+    const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {
       this.#options.onRefreshError?.();
-      log.warn(
-        { problems },
-        'the tier configuration in the store is not valid, going on with the one in memory',
-      );
-      await this.#applyMemory(text);
+      warn({ problems }, 'the tier configuration in the store is not valid, going on with the one in memory');
+      await this.#applyMemory(text, warn);
       return;
     }
-    if (!(await this.#apply(config, text))) return;
+    if (!(await this.#apply(config, text, warn))) return;
     this.#appliedText = text;
     this.#tiers = config;
+    this.#tierWarnings = warnings;
     this.#chains.clear();
     this.#differs = serializeTierConfig(config) !== serializeTierConfig(this.#options.initial);
   }
 
   /** A key that somebody made a list or a set by hand: there is nothing in it that could be read. */
-  async #orNothing<T>(reply: Promise<T>, nothing: T): Promise<T> {
+  async #orNothing<T>(reply: Promise<T>, nothing: T, warn: Warn): Promise<T> {
     try {
       return await reply;
     } catch (error) {
       if (!(error instanceof Error) || !error.message.startsWith('WRONGTYPE')) throw error;
       this.#options.onRefreshError?.();
-      this.#options.log.warn('a key of the configuration is of another type, and counts as not there');
+      warn({}, 'a key of the configuration is of another type, and counts as not there');
       return nothing;
     }
   }
 
   /** A text that cannot be applied now (see tier_conflict) is tried again with the next refresh. */
-  async #apply(config: TierConfig, text: string): Promise<boolean> {
+  async #apply(config: TierConfig, text: string, warn: Warn): Promise<boolean> {
     try {
       await this.#write('apply', config, text, undefined, 'refresh');
       return true;
     } catch (error) {
       if (!(error instanceof AppError) || error.status !== 409) throw error;
       this.#options.onRefreshError?.();
-      this.#options.log.warn({ err: error }, 'the tier configuration in the store cannot be applied yet');
+      warn({ reason: error.message }, 'the tier configuration in the store cannot be applied yet');
       return false;
     }
   }
@@ -247,29 +266,22 @@ export class Settings {
    * given a pod. The broken text stays where it is, for whoever wrote it. Pools that are there are left alone:
    * they came from the last text that was valid.
    */
-  async #applyMemory(text: string): Promise<void> {
+  async #applyMemory(text: string, warn: Warn): Promise<void> {
     const { connection } = this.#options;
     const known = await connection.command('settings', (client) => client.exists(this.#keys.pools));
-    if (known === 0) await this.#apply(this.#tiers, text);
+    if (known === 0) await this.#apply(this.#tiers, text, warn);
   }
 
-  #readMerchants(entries: Record<string, string>): void {
+  #readMerchants(entries: Record<string, string>, warn: Warn): void {
     const merchants = new Map<string, MerchantConfig>();
     for (const [id, json] of Object.entries(entries)) {
       // An empty one would stand for all calls without a merchant.
       if (!isName(id)) {
-        this.#options.log.warn(
-          { merchant: showValue(id) },
-          'a merchant entry has no usable id and is left out',
-        );
+        warn({ merchant: showValue(id) }, 'a merchant entry has no usable id and is left out');
         continue;
       }
       const { config, problem } = parseStoredMerchant(json);
-      if (problem)
-        this.#options.log.warn(
-          { merchant: id, problem },
-          'a merchant entry is malformed and counts as empty',
-        );
+      if (problem) warn({ merchant: id, problem }, 'a merchant entry is malformed and counts as empty');
       merchants.set(id, config);
     }
     this.#merchants = merchants;

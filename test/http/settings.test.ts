@@ -226,6 +226,53 @@ describeEngines('settings over HTTP', (engine) => {
     expect(router.logText()).toContain('a merchant entry is malformed and counts as empty');
   });
 
+  it('logs a malformed merchant and a skipped step once per change, not at every refresh', async () => {
+    // Its own loops would read at the same time.
+    const quiet = await start({ TIER_CONFIG_REFRESH_INTERVAL: '1h', RECONCILE_INTERVAL: '1h' });
+    const { settings } = quiet.context;
+    const lines = (text: string) => quiet.logs().filter(({ msg }) => String(msg).includes(text));
+    await engine.redis.hset(
+      'voice:merchant:config',
+      'acme',
+      '{"tier": 5',
+      'beta',
+      '{"fallback":["nowhere","basic"]}',
+    );
+    await engine.redis.hset('voice:merchant:config', '', '{}');
+    await engine.redis.set('voice:tier:config', '{"gold": ');
+    for (let round = 0; round < 3; round++) await settings.refreshOrThrow();
+    expect(lines('malformed')).toMatchObject([{ merchant: 'acme', problem: expect.any(String) }]);
+    expect(lines('steps of a merchant chain skipped')).toMatchObject([
+      { merchant: 'beta', skipped: [{ step: 'nowhere', reason: 'no such tier' }] },
+    ]);
+    expect(lines('no usable id')).toHaveLength(1);
+    expect(lines('configuration in the store is not valid')).toHaveLength(1);
+    await engine.redis.hset(
+      'voice:merchant:config',
+      'acme',
+      '[]',
+      'beta',
+      '{"fallback":["elsewhere","basic"]}',
+    );
+    for (let round = 0; round < 3; round++) await settings.refreshOrThrow();
+    expect([lines('malformed').length, lines('steps of a merchant chain skipped').length]).toEqual([2, 2]);
+  });
+
+  it('logs the warnings of a tier configuration that was written to the store by hand', async () => {
+    await engine.redis.set(
+      'voice:tier:config',
+      JSON.stringify({ ...tiers, default_chain: ['gold', 'nowhere'] }),
+    );
+    const quiet = await start({ TIER_CONFIG_REFRESH_INTERVAL: '1h', RECONCILE_INTERVAL: '1h' });
+    // The leader applies the text again with every reconcile.
+    await quiet.context.settings.refreshOrThrow();
+    await quiet.context.settings.reapply();
+    const lines = quiet
+      .logs()
+      .filter(({ msg }) => msg === 'the tier configuration in the store has warnings');
+    expect(lines).toMatchObject([{ warnings: [expect.stringContaining('nowhere')] }]);
+  });
+
   it('a store whose tier configuration is broken from the start is served with TIER_CONFIG, and the text is kept', async () => {
     await router.stop();
     await engine.redis.flushall();
