@@ -15,6 +15,7 @@
 import { chownSync, existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, realpath } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
@@ -70,7 +71,9 @@ export async function startEmbeddedPostgres(
   options: EmbeddedPostgresOptions = {},
 ): Promise<EmbeddedPostgres> {
   const { port = 0, log = () => {}, onCrash, clock = systemClock } = options;
-  const place = await prepare(options.folder);
+  const place = await prepare(options.folder).catch((error: unknown) => {
+    throw startError(error, options.folder ?? tmpdir(), port);
+  });
   const { data, user, binaries, temporary } = place;
   const guard = startGuard(user, temporary);
   try {
@@ -83,7 +86,7 @@ export async function startEmbeddedPostgres(
     if (temporary === undefined) await removeDrafts(place.folder);
     const password = await readFile(join(data, passwordFile), 'utf8');
     const url = `postgres://postgres:${password}@127.0.0.1:${server.port}/postgres`;
-    return { url, port: server.port, pid: server.pid, stop: watched(server, guard, onCrash) };
+    return { url, port: server.port, pid: server.pid, stop: watched(server, guard, data, onCrash) };
   } catch (error) {
     await guard.end();
     throw startError(error, data, port);
@@ -178,12 +181,16 @@ export function freePort(): Promise<number> {
 
 // ---- the end ----
 
-function watched(server: Server, guard: Guard, onCrash: ((error: Error) => void) | undefined) {
+function watched(server: Server, guard: Guard, data: string, onCrash: ((error: Error) => void) | undefined) {
   let stopped: Promise<void> | undefined;
   server.ended.then((how) => {
     if (stopped !== undefined) return;
     stopped = guard.end();
-    onCrash?.(new Error(`embedded PostgreSQL stopped: its process ended with ${how}`));
+    onCrash?.(
+      noSpace.test(how)
+        ? fullDisk(data)
+        : new Error(`embedded PostgreSQL stopped: its process ended with ${how}`),
+    );
   });
   return () => {
     stopped ??= server.stop().then(() => guard.end());
@@ -191,9 +198,21 @@ function watched(server: Server, guard: Guard, onCrash: ((error: Error) => void)
   };
 }
 
+const noSpace = /No space left on device|ENOSPC|Disk quota exceeded|EDQUOT/i;
+
+function fullDisk(path: string): ConfigError {
+  return new ConfigError([
+    `The embedded PostgreSQL cannot write to ${path}: no space left on that disk. A new database needs about 60 MB: free some space, or use another disk (DATABASE_FOLDER for data to keep, TMPDIR for temporary data).`,
+  ]);
+}
+
 function startError(error: unknown, data: string, port: number): Error {
   if (error instanceof ConfigError) return error;
   const message = error instanceof Error ? error.message : String(error);
+  if (noSpace.test(message)) {
+    const { dest, path = data } = error as NodeJS.ErrnoException & { dest?: string };
+    return fullDisk(dest ?? path);
+  }
   if (port !== 0 && portInUse.test(message)) {
     return new ConfigError([
       `The embedded PostgreSQL cannot listen on 127.0.0.1:${port}: the port is in use. Stop what listens there, or choose another port.`,

@@ -48,6 +48,26 @@ function folder(mode = 0o755, within = realpathSync(tmpdir())): string {
   return made;
 }
 
+function mayMount(): boolean {
+  if (process.platform !== 'linux' || !isRoot) return false;
+  const place = mkdtempSync(join(realpathSync(tmpdir()), 'smart-router-test-'));
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', 'smart-router-test', place], { stdio: 'ignore' });
+    execFileSync('umount', [place]);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    rmSync(place, { recursive: true, force: true });
+  }
+}
+
+/** A disk of this size at `place`, until the test has ended. */
+function mountOf(place: string, size: string): void {
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size},mode=755`, 'smart-router-test', place]);
+  cleanups.push(() => execFileSync('umount', ['--lazy', place]));
+}
+
 /** For data that is flushed to disk: a busy disk makes a test slow, not better. */
 const dataFolder = (mode = 0o755) => folder(mode, quickestRoot(isRoot ? nobody : undefined));
 
@@ -219,6 +239,22 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       const { url } = await start({ folder: kept, log: (line) => lines.push(line) });
       expect(await query(url, 'SELECT 1')).toEqual([[1]]);
       expect(lines[0]).toMatch(new RegExp(`process ${process.pid}, now another program.*is removed`));
+    });
+
+    it.skipIf(!mayMount())('says which folder is on a full disk (needs the right to mount)', async () => {
+      const tiny = dataFolder();
+      mountOf(tiny, '8m');
+      const refused = await startEmbeddedPostgres({ folder: tiny }).catch((error: unknown) => error);
+      expect(refused).toBeInstanceOf(ConfigError);
+      expect((refused as ConfigError).message).toMatch(
+        /^The embedded PostgreSQL cannot write to .*: no space left on that disk\..*DATABASE_FOLDER/,
+      );
+      expect((refused as ConfigError).message).toContain(tiny);
+
+      vi.stubEnv('TMPDIR', tiny);
+      const temporary = await startEmbeddedPostgres().catch((error: unknown) => error);
+      expect(temporary).toBeInstanceOf(ConfigError);
+      expect((temporary as ConfigError).message).toContain(`cannot write to ${tiny}`);
     });
 
     it('refuses data that is not its own', async () => {
