@@ -34,6 +34,8 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
   const { seconds, plain = false, ...given } = options;
   const { stdin, stdout } = process;
   const speed = speedOf(env);
+  // A terminal that knows no cursor gets lines, as `top` prints there.
+  const isPicture = stdout.isTTY === true && env.TERM !== 'dumb' && !plain;
   const stop = new AbortController();
   const quit = () => {
     if (stop.signal.aborted) process.exit(1);
@@ -52,11 +54,8 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
       env,
       speed,
       write: (text) => stdout.write(text),
-      colours: stdout.isTTY === true && !env.NO_COLOR,
-      terminal:
-        stdout.isTTY && !plain
-          ? () => ({ columns: stdout.columns || 80, rows: stdout.rows || 24 })
-          : undefined,
+      colours: stdout.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb',
+      terminal: isPicture ? () => ({ columns: stdout.columns || 80, rows: stdout.rows || 24 }) : undefined,
       onQuit: quit,
       signal: stop.signal,
     });
@@ -66,7 +65,7 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
         (running) => running.command(text),
         () => {},
       );
-    if (stdin.isTTY && stdout.isTTY && !plain && !given.quiet && !given.headless)
+    if (stdin.isTTY && isPicture && !given.quiet && !given.headless)
       giveBackInput = readKeys(stdin, command, quit);
     else giveBackInput = readLines(stdin, command);
     const running = await starting;

@@ -53,10 +53,12 @@ export class Screen {
   readonly paint: Paint;
   readonly paintError: Paint;
   readonly #streams: Streams;
+  readonly #isDumb: boolean;
   #progress = '';
 
   constructor(streams: Streams, env: NodeJS.ProcessEnv) {
     this.#streams = streams;
+    this.#isDumb = env.TERM === 'dumb';
     this.paint = paintFor(streams.stdout, env);
     this.paintError = paintFor(streams.stderr, env);
   }
@@ -70,7 +72,7 @@ export class Screen {
   }
 
   get watched(): boolean {
-    return this.#streams.stderr.isTTY === true;
+    return this.#streams.stderr.isTTY === true && !this.#isDumb;
   }
 
   out(text: string): void {

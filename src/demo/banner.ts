@@ -15,6 +15,9 @@ export interface Invitation {
   commands: readonly Command[];
 }
 
+export const movedText = (takenPort: number, url: string) =>
+  `Port ${takenPort} is in use, so the demo listens at ${url}/`;
+
 export function introduction(paint: Paint): string[] {
   return [
     '',
@@ -41,9 +44,7 @@ export function invitation({ url, takenPort, keyVariable, commands }: Invitation
   return [
     '',
     `  Open    ${paint('cyan', `${url}/`)}`,
-    ...(takenPort === undefined
-      ? []
-      : [`          (port ${takenPort} is taken, so this is the next free one)`]),
+    ...(takenPort === undefined ? [] : [`          ${movedText(takenPort, url)}`]),
     '  Do      a word and Enter; Ctrl-C stops it:',
     ...wrapped(
       commands.map(({ word }) => word),

@@ -13,10 +13,11 @@ export interface CommandParts {
   deeds: Deeds;
   story: Story;
   quit: () => void;
+  help: () => void;
   say: (text: string) => void;
 }
 
-export function commandsOf({ deeds, story, quit, say }: CommandParts): Command[] {
+export function commandsOf({ deeds, story, quit, help, say }: CommandParts): Command[] {
   const act = (key: string, word: string, what: string, deed: () => Promise<void>): Command => ({
     key,
     word,
@@ -48,6 +49,7 @@ export function commandsOf({ deeds, story, quit, say }: CommandParts): Command[]
         say(story.tells ? 'the story goes on' : 'the story rests: only calls and records come by themselves');
       },
     },
+    { key: '?', word: 'help', what: 'help', run: help },
     { key: 'q', word: 'quit', what: 'quit', run: quit },
   ];
 }

@@ -196,7 +196,9 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const deeds = new Deeds({ ...shared, chronicle, ledger, operator, tell, sleep, later, signal });
     const story = new Story({ dice, callers, deeds, tells: options.story ?? true, sleep, later, signal });
     const say = (text: string) => tell('do', text);
-    const commands = commandsOf({ deeds, story, quit: options.onQuit, say });
+    const words = () => commands.map(({ word }) => word).join(', ');
+    const help = () => say(`the commands are ${words()}`);
+    const commands = commandsOf({ deeds, story, quit: options.onQuit, help, say });
 
     let status: RouterStatus | undefined;
     const view = () => look({ routers, narrator, roster, agents, fleet, deeds, ledger, records }, status);
@@ -234,11 +236,11 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       story.start();
     }
     const command = (text: string) => {
+      if (show.help(text)) return;
       const known = findCommand(commands, text);
       if (known) later(0, async () => known.run());
       // A key that means nothing is no question; a word is.
-      else if (!show.isStage)
-        say(`no command is called ${text}; there are: ${commands.map(({ word }) => word).join(', ')}`);
+      else if (!show.isStage) say(`no command is called ${text}; there are: ${words()}`);
     };
     return { url, command, stop: stopAll };
   } catch (error) {

@@ -12,6 +12,8 @@ export interface FrameOptions {
   view: View;
   /** Undefined while it does not answer yet. */
   url: string | undefined;
+  /** The port that was asked for and is in use. */
+  takenPort?: number | undefined;
   elapsedMs: number;
   storyTells: boolean;
   /** Newest last. */
@@ -83,11 +85,13 @@ function folded(text: string, width: number): string[] {
   return lines;
 }
 
-function header({ url, elapsedMs, storyTells, rows, paint }: FrameOptions): string[] {
+function header({ url, takenPort, elapsedMs, storyTells, rows, paint }: FrameOptions): string[] {
   const minutes = Math.floor(elapsedMs / 60_000);
   const rest = String(Math.floor(elapsedMs / 1000) % 60).padStart(2, '0');
   const story = storyTells ? 'the story tells itself' : 'the story rests';
-  const where = url === undefined ? paint('yellow', 'starts: a few seconds') : paint('cyan', `${url}/`);
+  const moved = takenPort === undefined ? '' : paint('yellow', ` (port ${takenPort} is in use)`);
+  const where =
+    url === undefined ? paint('yellow', 'starts: a few seconds') : `${paint('cyan', `${url}/`)}${moved}`;
   const idea = ` ${paint('dim', 'every live call gets a voice agent; whatever loses its owner comes back')}`;
   return [
     ` ${paint('bold', `Smart Router ${version}`)}   ${where}   ${paint('dim', `${minutes}:${rest}   ${story}`)}`,

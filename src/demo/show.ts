@@ -6,20 +6,26 @@
  * words and the sentences that scripts wait for are in docs/cli.md.
  */
 import type { Clock } from '../clock.js';
-import { type Invitation, introduction, invitation } from './banner.js';
+import { type Invitation, introduction, invitation, movedText } from './banner.js';
 import { drawCell } from './cells.js';
 import type { Chronicle } from './chronicle.js';
-import { frame } from './frame.js';
+import { clip, frame } from './frame.js';
+import { helpLines } from './help.js';
 import type { Ledger } from './ledger.js';
 import { count, format, isAboutOneCall, type Line, type Paint, painter } from './lines.js';
 import type { RecordsView } from './records/plane.js';
 import type { View } from './view.js';
 
+interface Size {
+  columns: number;
+  rows: number;
+}
+
 export interface ShowOptions {
   write: (text: string) => void;
   colours: boolean;
   /** Set: a terminal of this size, looked at before every picture. */
-  terminal: (() => { columns: number; rows: number }) | undefined;
+  terminal: (() => Size) | undefined;
   /** Only the banner and the summary. */
   quiet: boolean;
   /** Not even these: one line of JSON with the address, for programs. */
@@ -37,6 +43,8 @@ const mostLines = 200;
 
 const enter = '\u001b[?1049h\u001b[?25l\u001b[2J';
 const leave = '\u001b[?1049l\u001b[?25h';
+/** Everything that can end the process. */
+const endings = ['exit', 'uncaughtException', 'unhandledRejection'] as const;
 
 export class Show {
   readonly #options: ShowOptions;
@@ -46,8 +54,17 @@ export class Show {
   #latestCall: Line | undefined;
   #opening: Opening | undefined;
   #isReady = false;
+  #isHelpShown = false;
+  #isStageOpen = false;
   #cancelPicture = () => {};
-  readonly #leaveStage = () => this.#options.write(leave);
+  /** Before the error handler of the process prints: what it prints must be on the screen that stays. */
+  readonly #leaveStage = () => {
+    if (!this.#isStageOpen) return;
+    this.#isStageOpen = false;
+    this.#cancelPicture();
+    for (const event of endings) process.off(event, this.#leaveStage);
+    this.#options.write(leave);
+  };
 
   constructor(options: ShowOptions) {
     this.#options = options;
@@ -64,9 +81,9 @@ export class Show {
   open(opening: Opening): void {
     this.#opening = opening;
     if (this.isStage) {
+      this.#isStageOpen = true;
       this.#options.write(enter);
-      // Whatever ends the process: the terminal is given back.
-      process.once('exit', this.#leaveStage);
+      for (const event of endings) process.prependListener(event as 'exit', this.#leaveStage);
       this.#draw();
     } else if (!this.#options.headless) this.#print(...introduction(this.#paint));
   }
@@ -108,10 +125,8 @@ export class Show {
   close(ledger: Ledger, counts: Chronicle['counts'], records: RecordsView): void {
     this.#cancelPicture();
     if (!this.#opening || this.#options.headless) return;
-    if (this.isStage) {
-      process.off('exit', this.#leaveStage);
-      this.#leaveStage();
-    }
+    this.#leaveStage();
+    const { takenPort, url } = this.#opening;
     const parts = [
       `${count(ledger.began, 'call')}`,
       `${ledger.served} served`,
@@ -124,17 +139,46 @@ export class Show {
       ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
-    this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), '');
+    // On the stage the only word about it that outlives the picture.
+    const moved = this.isStage && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
+    this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
+  }
+
+  /** `?` opens the page, any key closes it. True if the key did that and no more. */
+  help(key: string): boolean {
+    if (!this.isStage) return false;
+    const wasShown = this.#isHelpShown;
+    this.#isHelpShown = !wasShown && key === '?';
+    if (wasShown !== this.#isHelpShown) this.#draw();
+    return key === '?';
   }
 
   #draw(): void {
+    this.#cancelPicture();
     const { terminal, clock, write } = this.#options;
     const opening = this.#opening;
-    if (!terminal || !opening) return;
-    const picture = frame({
-      ...terminal(),
+    if (!terminal || !opening || !this.#isStageOpen) return;
+    const picture = this.#isHelpShown
+      ? this.#helpPage(opening, terminal())
+      : this.#picture(opening, terminal());
+    // Over the old picture, line by line: clearing it first would flicker.
+    write(`\u001b[H${picture.map((line) => `${line}\u001b[K`).join('\n')}\u001b[J`);
+    this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw());
+  }
+
+  #helpPage({ url, commands }: Opening, { columns, rows }: Size): string[] {
+    return helpLines({ keys: commands, url, columns, paint: this.#paint })
+      .slice(0, rows)
+      .map((line) => clip(line, columns - 1));
+  }
+
+  #picture(opening: Opening, size: Size): string[] {
+    const { clock } = this.#options;
+    return frame({
+      ...size,
       view: opening.view(),
       url: this.#isReady ? opening.url : undefined,
+      takenPort: opening.takenPort,
       elapsedMs: clock.monotonic() - this.#sinceMs,
       storyTells: opening.storyTells(),
       lines: this.#lines,
@@ -142,9 +186,6 @@ export class Show {
       keys: opening.commands,
       paint: this.#paint,
     });
-    // Over the old picture, line by line: clearing it first would flicker.
-    write(`\u001b[H${picture.map((line) => `${line}\u001b[K`).join('\n')}\u001b[J`);
-    this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw());
   }
 
   #print(...lines: string[]): void {

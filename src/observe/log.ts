@@ -34,7 +34,8 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
     return pino(
       options,
       pretty({
-        colorize: process.stdout.isTTY === true,
+        // Knows NO_COLOR and TERM=dumb too.
+        colorize: process.stdout.isTTY === true && process.stdout.hasColors(),
         ignore: 'pid,hostname',
         translateTime: 'HH:MM:ss',
         ...(destination ? { destination } : {}),

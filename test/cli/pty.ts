@@ -17,8 +17,6 @@ export function describeTerminal(title: string, suite: () => void): void {
   else describe.skip(`${title} [script of util-linux is not there]`, suite);
 }
 
-const patienceMs = 20_000;
-
 export interface Terminal {
   readonly pid: number;
   /** Everything that was written, with its escape sequences. */
@@ -39,7 +37,12 @@ const quote = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
 export async function startOnTerminal(
   binary: { path: string },
   args: readonly string[],
-  { env = {}, columns = 80, rows = 24 }: { env?: NodeJS.ProcessEnv; columns?: number; rows?: number } = {},
+  {
+    env = {},
+    columns = 80,
+    rows = 24,
+    patienceMs = 20_000,
+  }: { env?: NodeJS.ProcessEnv; columns?: number; rows?: number; patienceMs?: number } = {},
 ): Promise<Terminal> {
   const command = [process.execPath, binary.path, ...args].map(quote).join(' ');
   // The mark is put together by the shell, so that it is not found in the command itself.
@@ -47,7 +50,7 @@ export async function startOnTerminal(
   const child = spawn('script', ['-qfec', line, '/dev/null'], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, TERM: 'xterm-256color', SHELL: '/bin/sh', ...env },
     stdio: 'pipe',
-    timeout: 60_000,
+    timeout: 3 * patienceMs,
     killSignal: 'SIGKILL',
   });
   let raw = '';
@@ -102,7 +105,9 @@ export function drawn(raw: string): string[] {
   for (const [part] of raw.matchAll(/\u001b\[[0-9;?]*[A-Za-z]|[^\u001b]/gu)) {
     const position = /^\u001b\[(\d+);(\d+)H$/.exec(part);
     if (position) [row, column] = [Number(position[1]) - 1, Number(position[2]) - 1];
+    else if (part === '\u001b[H') [row, column] = [0, 0];
     else if (part === '\u001b[2J') lines = [];
+    else if (part === '\u001b[J') lines.splice(row + 1);
     else if (part === '\u001b[K') lines[row] = (lines[row] ?? []).slice(0, column);
     else if (/^\u001b\[\?1049[hl]$/.test(part)) [lines, row, column] = [[], 0, 0];
     else if (part === '\r') column = 0;

@@ -3,6 +3,7 @@ import { introduction } from '../../src/demo/banner.js';
 import { drawCell, legend } from '../../src/demo/cells.js';
 import { type CommandParts, commandsOf } from '../../src/demo/commands.js';
 import { clip, type FrameOptions, frame } from '../../src/demo/frame.js';
+import { helpLines } from '../../src/demo/help.js';
 import { Ledger } from '../../src/demo/ledger.js';
 import { type Line, painter } from '../../src/demo/lines.js';
 import type { RecordsView } from '../../src/demo/records/plane.js';
@@ -139,6 +140,19 @@ describe('the picture on the stage', () => {
     const picture = draw({}, undefined, false, { url: undefined }).join('\n');
     expect(picture).not.toContain('http:');
     expect(picture).toContain('starts');
+  });
+
+  test('the help page fits 80 columns and 24 rows, and names every key', () => {
+    const commands = commandsOf({} as CommandParts);
+    const page = helpLines({
+      keys: commands,
+      url: 'http://127.0.0.1:8080',
+      columns: 80,
+      paint: painter(false),
+    });
+    expect(page.length).toBeLessThanOrEqual(24);
+    expect(Math.max(...page.map((one) => [...one].length))).toBeLessThan(80);
+    for (const { key, what } of commands) expect(page.join('\n')).toContain(`${key} ${what}`);
   });
 
   test('shows who leads, who is down, and how many calls a shared agent has', () => {

@@ -1,8 +1,9 @@
 /** How the demo starts and ends, with each of its options. */
 import { spawn } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
+import { describeTerminal, startOnTerminal } from '../cli/pty.js';
 import { until } from '../support/until.js';
-import { Demo, hasPostgres, isRunning, listenSomewhere, waitMs } from './support.js';
+import { binary, Demo, hasPostgres, isRunning, listenSomewhere, waitMs } from './support.js';
 
 const started: Demo[] = [];
 function start(env: NodeJS.ProcessEnv = {}, ...args: string[]): Demo {
@@ -18,7 +19,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     const { server, port } = await listenSomewhere();
     const demo = start({ DATABASE_URL: 'off' }, '--port', String(port), '--no-story');
     await demo.until(/^[\d:]{8} {2}records {3}left out: DATABASE_URL is off$/m);
-    expect(demo.output).toContain(`port ${port} is taken`);
+    expect(demo.output).toContain(`Port ${port} is in use, so the demo listens at ${demo.url}/`);
     expect(Number(new URL(demo.url).port)).toBeGreaterThan(port);
     const answer = await fetch(`${demo.url}/api/v1/records`);
     expect(await answer.json()).toEqual({ workflows: [] });
@@ -132,5 +133,43 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     const demo = start({ DEMO_SPEED: 'fast' });
     expect(await demo.exited).toBe(2);
     expect(demo.errors).toContain('DEMO_SPEED must be a number from 0.1 to 20, got "fast"');
+  });
+});
+
+describeTerminal('smart-router demo on a terminal', () => {
+  test('says that its port is in use, in the picture and after it, and ? shows help', {
+    timeout: 2 * waitMs,
+  }, async () => {
+    const { server, port } = await listenSomewhere();
+    const terminal = await startOnTerminal({ path: binary }, ['demo', '--port', `${port}`, '--no-story'], {
+      env: { DATABASE_URL: 'off' },
+      columns: 100,
+      patienceMs: waitMs,
+    });
+    await terminal.shows(`(port ${port} is in use)`);
+    terminal.type('?');
+    await terminal.shows('dated back 1 to 3 hours');
+    terminal.type('x?');
+    await terminal.shows('Any key closes this page');
+    terminal.type('q');
+    expect(await terminal.ended).toBe(0);
+    expect(terminal.isAlternate()).toBe(false);
+    expect(terminal.screen().join('\n')).toMatch(
+      new RegExp(`Port ${port} is in use, so the demo listens at http:`),
+    );
+    await new Promise((resolve) => server.close(resolve));
+  });
+
+  test('with TERM=dumb prints lines and takes words', { timeout: 2 * waitMs }, async () => {
+    const terminal = await startOnTerminal({ path: binary }, ['demo', '--port', '0', '--no-story'], {
+      env: { DATABASE_URL: 'off', TERM: 'dumb' },
+      patienceMs: waitMs,
+    });
+    await terminal.shows(/Open +http:/);
+    terminal.type('help\n');
+    await terminal.shows(/▸ the commands are kill-leader/);
+    terminal.type('quit\n');
+    expect(await terminal.ended).toBe(0);
+    expect(terminal.raw()).not.toContain('\u001b');
   });
 });

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'vitest';
 import { postgresKinds } from '../support/postgres.js';
 
-const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
+export const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
 /** Three routers start in a second or two each, on a busy machine in ten. */
 export const waitMs = 60_000;
 /** Without it the demo leaves records out. */

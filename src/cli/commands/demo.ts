@@ -7,7 +7,7 @@ export function demo(parent: Command, cli: Cli): void {
   const command = describe(parent.command('demo'), {
     summary: 'run three routers with a simulated cluster around them, to look at and to break',
     about:
-      'Needs no Redis, no PostgreSQL, no Kubernetes and no telephony. Nothing it starts outlives it. On a terminal it takes single keys, elsewhere words on lines of their own: kill-leader, stop-leader, roll, crash, delete, drain, lose-redis, pause-redis, kill-worker, api, rush, exhaust, story, quit.',
+      'Needs no Redis, no PostgreSQL, no Kubernetes and no telephony. Nothing it starts outlives it. On a terminal it takes single keys (? shows help), elsewhere words on lines of their own: kill-leader, stop-leader, roll, crash, delete, drain, lose-redis, pause-redis, kill-worker, api, rush, exhaust, story, help, quit. With TERM=dumb it prints lines, as with --plain.',
     examples: [
       ['demo', ''],
       ['demo --plain --no-story', 'lines instead of a picture, and nothing happens but what you ask for'],

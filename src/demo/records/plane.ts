@@ -278,7 +278,7 @@ export class RecordPlane {
     if (taken <= 0) return;
     this.#options.tell(
       'records',
-      `${stranger} has left ${count(taken, 'page')} in Processing: stuck until a reset or the next sweep`,
+      `${stranger} has left ${count(taken, 'page')} in Processing, dated back 1 to 3 hours to count as stuck at once: stuck until a reset or the next sweep`,
     );
   }
 
