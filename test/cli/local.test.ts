@@ -192,6 +192,27 @@ describe('doctor', () => {
     expect(JSON.stringify(checks)).not.toContain('hunter2');
   });
 
+  it('says that the store wants a password, or another one, and how to give it', async () => {
+    const other = await startEmbeddedValkey();
+    try {
+      await redisAt(other.url, (redis) => redis.config('SET', 'requirepass', 's3cret'));
+      const without = await examine({ REDIS_URL: other.url });
+      expect(without.of('store')).toMatchObject({
+        status: 'fail',
+        message: expect.stringMatching(
+          /requires a password \(NOAUTH\): set it in REDIS_URL, like redis:\/\/:PASSWORD@HOST:PORT/,
+        ),
+      });
+      const wrong = await examine({ REDIS_URL: other.url.replace('//', '//:nope@') });
+      expect(wrong.of('store')?.message).toContain('rejected the user or password in REDIS_URL');
+      const right = await examine({ REDIS_URL: other.url.replace('//', '//:s3cret@') });
+      expect(right.of('store')?.message).toMatch(/answers in/);
+      expect(JSON.stringify(right.checks)).not.toContain('s3cret');
+    } finally {
+      await other.stop();
+    }
+  });
+
   it('looks at the embedded store by starting it', async () => {
     const { of } = await examine({ REDIS_URL: 'embedded' });
     // On a busy machine it may be told that it is slow.
@@ -277,6 +298,38 @@ describe('doctor', () => {
     } finally {
       server.close();
     }
+  });
+
+  it('does not blame the keys while the store of the router is down', async () => {
+    const other = await startEmbeddedValkey();
+    const lone = await startTestRouter({ REDIS_URL: other.url, ...keys });
+    try {
+      await other.stop();
+      const { of } = await examine({ REDIS_URL: other.url, ...keys }, `--url ${lone.url}`);
+      expect(of('store')).toMatchObject({ status: 'fail' });
+      expect(of('router ready')).toMatchObject({ status: 'fail' });
+      expect(of('router api key')).toMatchObject({
+        status: 'skip',
+        message: expect.stringContaining('not looked at'),
+      });
+      expect(of('router access')?.hint ?? '').not.toContain('Compare');
+    } finally {
+      await lone.stop();
+    }
+  });
+
+  it('shows a sample ws_url and which variable sets its path', async () => {
+    const env = { REDIS_URL: engine.url, VOICE_AGENT_BASE_URL: 'wss://voice.example.com' };
+    expect((await examine(env)).of('voice agents')).toMatchObject({
+      status: 'ok',
+      message: expect.stringMatching(
+        /agent-0 gets the ws_url wss:\/\/voice\.example\.com\/ws\/pod\/agent-0\/agent\/voice\/breeze-buddy\/twilio\/.*Go router; WS_URL_TEMPLATE/,
+      ),
+    });
+    const own = await examine({ ...env, WS_URL_TEMPLATE: '{base}/talk/{pod}' });
+    expect(own.of('voice agents')?.message).toContain(
+      'wss://voice.example.com/talk/agent-0 (WS_URL_TEMPLATE)',
+    );
   });
 
   it('fails for a key that the router refuses', async () => {

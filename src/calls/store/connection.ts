@@ -214,6 +214,10 @@ export class StoreConnection {
         { retryAfterSeconds: 1, cause: error },
       );
     }
+    const access = accessProblem(message);
+    if (access !== undefined) {
+      return new AppError('store_unavailable', access, { retryAfterSeconds: 1, cause: error });
+    }
     if (error instanceof Error && error.name === 'ReplyError' && !notNow.test(error.message)) {
       return new AppError('internal', `the store refused ${operation}: ${message}`, { cause: error });
     }
@@ -227,6 +231,17 @@ export class StoreConnection {
 /** Redis answered, and refused to take more memory. */
 function isFull(error: unknown): boolean {
   return error instanceof Error && error.name === 'ReplyError' && outOfMemory.test(error.message);
+}
+
+/** What to do about a password that is missing or wrong. Redis' own words are about its protocol. */
+function accessProblem(message: string): string | undefined {
+  if (/\bNOAUTH\b/.test(message)) {
+    return 'the store requires a password (NOAUTH): set it in REDIS_URL, like redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT (characters such as @ : / must be percent-encoded)';
+  }
+  if (/\bWRONGPASS\b|invalid password/.test(message)) {
+    return 'the store rejected the user or password in REDIS_URL (WRONGPASS): correct it (characters such as @ : / must be percent-encoded)';
+  }
+  return undefined;
 }
 
 function describeError(error: unknown): string {

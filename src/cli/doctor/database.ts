@@ -29,14 +29,18 @@ export async function checkDatabase(config: Config, clock: Clock): Promise<Check
     return await withDatabase(url, (pool) => look(pool, config, workflows));
   } catch (error) {
     const reason = oneLine(messageOf(error)).replace(/^connect ECONNREFUSED /, 'connection refused by ');
-    return [
-      fail(
-        'database',
-        `cannot use ${hidePassword(url)}: ${reason}`,
-        'Start it, or set DATABASE_URL; calls are served without it.',
-      ),
-    ];
+    return [fail('database', `cannot use ${hidePassword(url)}: ${reason}`, hintFor(reason))];
   }
+}
+
+function hintFor(reason: string): string {
+  if (/password|authentication|pg_hba|^role /.test(reason)) {
+    return 'Put the right user and password into DATABASE_URL; calls are served without it.';
+  }
+  if (/^database .* does not exist/.test(reason)) {
+    return 'Create it, or name another in DATABASE_URL; calls are served without it.';
+  }
+  return 'Start it, or set DATABASE_URL; calls are served without it.';
 }
 
 function checkInstalled(): Check {

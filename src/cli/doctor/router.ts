@@ -103,10 +103,18 @@ async function checkAdmin(examined: Examined, given: boolean): Promise<Check> {
     if (code === 'unauthorized' && !given) {
       return skip('router access', `it wants a key and ${adminKey} is not set here`);
     }
-    return fail('router access', message, `Compare ${adminKey} with the router's.`);
+    return accessCheck('router access', adminKey, code, message);
   } finally {
     api.close();
   }
+}
+
+/** Only a refusal is about the key: a router whose store is down answers with another error. */
+function accessCheck(name: string, variable: string, code: string, message: string): Check {
+  if (code === 'unauthorized' || code === 'forbidden')
+    return fail(name, message, `Compare ${variable} with the router's.`);
+  if (['store_unavailable', 'timeout'].includes(code)) return skip(name, `not looked at: ${message}`);
+  return fail(name, message, "Look at the router's log.");
 }
 
 async function checkApi(examined: Examined): Promise<Check> {
@@ -118,7 +126,7 @@ async function checkApi(examined: Examined): Promise<Check> {
     const { code, message } = toFailure(error);
     return code === 'pod_not_found'
       ? ok('router api key', `${apiKey} is accepted`)
-      : fail('router api key', message, `Compare ${apiKey} with the router's.`);
+      : accessCheck('router api key', apiKey, code, message);
   } finally {
     api.close();
   }

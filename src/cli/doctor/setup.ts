@@ -1,7 +1,8 @@
 /** Values that are right by themselves and still not what somebody meant. */
 import type { Clock } from '../../clock.js';
 import { type Config, describeConfig } from '../../config.js';
-import { isLoopback } from '../../config-fields.js';
+import { hidePassword, isLoopback } from '../../config-fields.js';
+import { buildWsUrl, defaultCallTemplate } from '../../http/providers/ws-url.js';
 import { type Check, ok, warn } from './check.js';
 
 export function checkSetup(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check[] {
@@ -13,14 +14,33 @@ function checkVoiceAgents(env: NodeJS.ProcessEnv, config: Config, clock: Clock):
   const rows = describeConfig(env, 'serve', clock);
   const isDefault = (variable: string) =>
     rows.some((row) => row.name === variable && row.source === 'default');
+  const sample = `a Twilio call on pod ${samplePod(config)} gets the ws_url ${sampleWsUrl(config)}`;
+  const path = isDefault('WS_URL_TEMPLATE')
+    ? ' (the default path, that of the Go router; WS_URL_TEMPLATE sets another)'
+    : ' (WS_URL_TEMPLATE)';
   if (!isDefault('VOICE_AGENT_BASE_URL') || !config.wsUrlTemplate.includes('{base}')) {
-    return ok(name, `audio goes to ${config.voiceAgentBaseUrl}`);
+    return ok(name, `${sample}${path}`);
   }
   return warn(
     name,
-    `VOICE_AGENT_BASE_URL is still the default, ${config.voiceAgentBaseUrl}, which no provider can reach`,
+    `VOICE_AGENT_BASE_URL is still the default, which no provider can reach: ${sample}${path}`,
     'Set it to the public wss:// address of the voice agents.',
   );
+}
+
+const samplePod = ({ staticPods }: Config) => staticPods?.[0]?.name ?? 'voice-agent-0';
+
+function sampleWsUrl(config: Config): string {
+  const provider = 'twilio';
+  const url = buildWsUrl({
+    template: config.wsUrlTemplate,
+    baseUrl: config.voiceAgentBaseUrl,
+    pod: samplePod(config),
+    provider,
+    callTemplate: defaultCallTemplate(provider),
+    flow: 'v2',
+  });
+  return hidePassword(url);
 }
 
 function checkAccess({ apiKey, adminKey, authDisabled, httpHost }: Config): Check {

@@ -65,7 +65,8 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
 }
 
 function hintFor(reason: string): string {
-  if (/NOAUTH|WRONGPASS|NOPERM/.test(reason)) return 'Put the right user and password into REDIS_URL.';
+  if (/password/.test(reason)) return 'Then run doctor again.';
+  if (/NOPERM/.test(reason)) return 'Give the user of REDIS_URL the right to do that (ACL SETUSER).';
   return 'Start it, or set REDIS_URL; REDIS_URL=embedded runs one inside the router.';
 }
 
