@@ -5,14 +5,15 @@
  * or throws one ConfigError with all problems, one line each: the variable, what would be right, what was
  * there. Secrets and passwords never appear in a message. An empty variable counts as unset.
  *
- * Weakness: a misspelt variable is not noticed, because the environment is shared with everything else
- * (Kubernetes itself adds SMART_ROUTER_SERVICE_HOST and the like). `smart-router config` shows the sources.
+ * A variable that is unknown and close to one of ours is a warning with the right name (config-typos.ts). Other
+ * unknown variables are ignored, because the environment is shared with other programs.
  */
 import { showValue } from './calls/tiers.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Field, Lookup } from './config-entries.js';
 import { hasHashTag, hidePassword, isLoopback } from './config-fields.js';
 import { configFields, configTable } from './config-table.js';
+import { misspelt } from './config-typos.js';
 import { formatDuration } from './durations.js';
 import { ConfigError } from './errors.js';
 
@@ -33,6 +34,9 @@ export interface Config extends Values {
 }
 
 const ms = formatDuration;
+
+/** Of the command line and of our scripts. */
+const otherNames = ['SMART_ROUTER_URL', 'SMART_ROUTER_SETUP', 'DEMO_SPEED'];
 
 /** Each runs only when all its values could be read, so that one mistake gives one line. */
 const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string | false | undefined }[] = [
@@ -189,8 +193,14 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
     const found = !of.some((key) => unread.has(key)) && problem(config);
     if (found) problems.push(found);
   }
-  if (problems.length > 0) throw new ConfigError(problems);
-  warnings.push(...warningsOf(config));
+  const names = configTable.map(({ name }) => name);
+  const typos = misspelt(env, [...names, ...otherNames]).map(
+    ({ given: name, meant }) =>
+      `${name} is not a variable of Smart Router and is ignored: did you mean ${meant}?`,
+  );
+  // Beside a problem too: the misspelt variable is often its cause.
+  if (problems.length > 0) throw new ConfigError([...problems, ...typos]);
+  warnings.push(...warningsOf(config), ...typos);
   return config;
 }
 

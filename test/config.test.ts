@@ -457,3 +457,61 @@ describe('the table', () => {
     );
   });
 });
+
+describe('misspelt variables', () => {
+  const warnings = (env: Env) => loadConfig({ REDIS_URL: 'embedded', ...env }).warnings;
+
+  it.each([
+    ['LEASE_TLL', '15s', 'LEASE_TTL'],
+    ['LEASE_TTTL', '15s', 'LEASE_TTL'],
+    ['TTL_LEASE', '15s', 'LEASE_TTL'],
+    ['LEASETTL', '15s', 'LEASE_TTL'],
+    ['lease_ttl', '15s', 'LEASE_TTL'],
+    ['HTTP_PROT', '80', 'HTTP_PORT'],
+    ['LOGLEVEL', 'debug', 'LOG_LEVEL'],
+    ['SMARTROUTER_API_KEY', 'x', 'SMART_ROUTER_API_KEY'],
+    ['VOICE_AGENTS_BASE_URL', 'x', 'VOICE_AGENT_BASE_URL'],
+    ['LEADER_ELECTON_ENABELD', 'x', 'LEADER_ELECTION_ENABLED'],
+    ['SMART_ROUTER_ULR', 'x', 'SMART_ROUTER_URL'],
+  ])('%s=%s is a warning that names %s', (given, value, meant) => {
+    expect(warnings({ [given]: value })).toEqual([
+      `${given} is not a variable of Smart Router and is ignored: did you mean ${meant}?`,
+    ]);
+  });
+
+  it('are named beside the problem that they cause', () => {
+    expect(problemsOf({ POD_SOURCE: 'static', STATIC_POD: 'a,b' })).toEqual([
+      expect.stringMatching(/^STATIC_PODS must name/),
+      'STATIC_POD is not a variable of Smart Router and is ignored: did you mean STATIC_PODS?',
+    ]);
+  });
+
+  it('are not what Kubernetes, npm, CI and other programs set', () => {
+    const service = (name: string) => ({
+      [`${name}_SERVICE_HOST`]: '10.0.0.1',
+      [`${name}_SERVICE_PORT`]: '8080',
+      [`${name}_SERVICE_PORT_HTTP`]: '8080',
+      [`${name}_PORT`]: 'tcp://10.0.0.1:8080',
+      [`${name}_PORT_8080_TCP`]: 'tcp://10.0.0.1:8080',
+      [`${name}_PORT_8080_TCP_PROTO`]: 'tcp',
+      [`${name}_PORT_8080_TCP_PORT`]: '8080',
+      [`${name}_PORT_8080_TCP_ADDR`]: '10.0.0.1',
+    });
+    const others = Object.fromEntries(
+      `PATH HOME SHELL LANG LC_ALL TERM PWD OLDPWD USER LOGNAME HOSTNAME EDITOR TMPDIR DEBUG NO_COLOR CI
+      NODE_ENV NODE_OPTIONS NODE_EXTRA_CA_CERTS npm_config_loglevel npm_package_name HTTP_PROXY HTTPS_PROXY NO_PROXY
+      KUBECONFIG POD_IP NODE_NAME JOB_NAME APP_NAME DB_NAME BUILD_URL GIT_URL BASE_URL APP_URL DATABASE_HOST
+      DATABASE_USER DATABASE_NAME DATABASE_PORT REDIS_HOST REDIS_PORT REDIS_PASSWORD PGHOST PGUSER PGPASSWORD
+      TWILIO_ACCOUNT_SID PLIVO_AUTH_ID OTEL_EXPORTER_OTLP_PROTOCOL OTEL_LOG_LEVEL AWS_REGION`
+        .split(/\s+/)
+        .map((name) => [name, 'x']),
+    );
+    expect(
+      warnings({ ...others, ...service('SMART_ROUTER'), ...service('HTPP'), ...service('LEASE_TLL') }),
+    ).toEqual([]);
+  });
+
+  it('are none where the right variable is set too, or the value is empty', () => {
+    expect(warnings({ REDIS_URI: 'redis://of-another-program', LEASE_TLL: '' })).toEqual([]);
+  });
+});
