@@ -19,4 +19,5 @@ export type Undrained = Static<typeof schemas.Undrained>;
 export type RecordWorkflows = Static<typeof recordSchemas.RecordWorkflows>;
 export type RecordNumbers = RecordWorkflows['workflows'][number];
 export type StuckRecords = Static<typeof recordSchemas.StuckRecords>;
+export type FailedRecords = Static<typeof recordSchemas.FailedRecords>;
 export type RecordDocument = StuckRecords['records'][number];

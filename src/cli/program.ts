@@ -18,6 +18,7 @@ import { merchantsList } from './commands/merchants-list.js';
 import { merchantsSet } from './commands/merchants-set.js';
 import { pods } from './commands/pods.js';
 import { recordsAdvise } from './commands/records-advise.js';
+import { recordsFailed } from './commands/records-failed.js';
 import { recordsInspect } from './commands/records-inspect.js';
 import { recordsMigrate } from './commands/records-migrate.js';
 import { recordsReport } from './commands/records-report.js';
@@ -65,6 +66,7 @@ export function createProgram(
   for (const add of [
     recordsStatus,
     recordsStuck,
+    recordsFailed,
     recordsInspect,
     recordsAdvise,
     recordsReset,

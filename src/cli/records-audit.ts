@@ -1,9 +1,10 @@
 /**
- * Who did what, for what is done to records without a router: one line on stderr, of the shape that the lines of a
- * router have (http/audit.ts), so that whoever collects those can collect these. A router knows its caller by key and
- * address; here it is the user of this machine.
+ * Who did what, for what is done to records without a router. With --json: one line on stderr, of the shape that the
+ * lines of a router have (http/audit.ts), so that one collector reads both. A router knows its caller by key and
+ * address; here it is the user of this machine. Without --json a person reads the terminal, and gets no JSON.
  */
 import { hostname, userInfo } from 'node:os';
+import type { Command } from 'commander';
 import { ConfigError, type ErrorCode, errorCodes } from '../errors.js';
 import type { HandledCounts } from '../records/by-hand.js';
 import type { Cli } from './cli.js';
@@ -15,13 +16,14 @@ export interface RecordsAction {
   isApplied: boolean;
 }
 
-/** Runs `work` and tells what became of it. */
+/** Runs `work` and writes the line about its outcome. */
 export async function audited(
   { screen }: Cli,
+  command: Command,
   { action, workflow, isApplied }: RecordsAction,
   work: () => Promise<HandledCounts>,
 ): Promise<HandledCounts> {
-  if (!isApplied) return work();
+  if (!isApplied || !command.opts<{ json?: true }>().json) return work();
   // Here, because a log takes longer to load than most commands take.
   const { createLogger } = await import('../observe/log.js');
   const destination = { write: (line: string) => screen.err(line.trimEnd()) };

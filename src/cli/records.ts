@@ -127,25 +127,27 @@ export function idsOption(what: string): Option {
 }
 
 /** What was done, or would be, record by record. */
-export function handledOutcome(counts: HandledCounts, paint: Paint, byId: boolean): Outcome {
+export function handledOutcome(
+  counts: HandledCounts,
+  paint: Paint,
+  { byId, isRetry = false }: { byId: boolean; isRetry?: boolean },
+): Outcome {
   const { dryRun, requeued, failed, held, skipped, total: all, records } = counts;
+  const why = byId || isRetry ? '' : ' (past the timeout, but the worker lives: name them with --ids)';
   const total = [
     `${requeued} queued again`,
     ...(failed > 0 ? [`${failed} failed for good`] : []),
     ...(held > 0 ? [`${held} held for a person (name them with --ids)`] : []),
-    ...(skipped > 0
-      ? [
-          `${skipped} left alone${byId ? '' : ' (past the timeout, but the worker lives: name them with --ids)'}`,
-        ]
-      : []),
+    ...(skipped > 0 ? [`${skipped} left alone${why}`] : []),
   ].join(', ');
   const rows = recordTable(records.map(showRecord), paint);
   const shown = all > records.length ? `${shownOf(records.length, all, 'record')}\n` : '';
   const said = dryRun ? `A dry run: ${total}. Nothing was changed; --apply does it.` : `Done: ${total}.`;
   const left = `${skipped} of ${count(records.length, 'record')} left alone`;
+  const none = isRetry ? 'nothing has failed\n' : 'nothing is stuck\n';
   return {
     document: showCounts(counts),
-    text: records.length === 0 ? 'nothing is stuck\n' : `${rows}\n${shown}${said}\n`,
+    text: records.length === 0 ? none : `${rows}\n${shown}${said}\n`,
     failure: byId && !dryRun && skipped > 0 ? new Failure('records_skipped', left) : undefined,
   };
 }

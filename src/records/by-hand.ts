@@ -147,6 +147,17 @@ export class Desk {
     });
   }
 
+  /** Records that had failed `sinceMs` ago, the oldest first, without those in `except`. */
+  async failedIds(name: string, most: number, sinceMs: number, except: readonly string[]): Promise<string[]> {
+    const workflow = this.workflow(name);
+    return this.#told(async () => {
+      const { queries } = await openTable(this.#sessions, workflow);
+      const args = [most, sinceMs, except];
+      const { rows } = await this.#sessions.query<{ record_id: string }>(queries.listFailedIds, args);
+      return rows.map(({ record_id }) => record_id);
+    });
+  }
+
   async history(name: string): Promise<History> {
     const workflow = this.workflow(name);
     return this.#told(async () => {

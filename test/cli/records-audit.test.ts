@@ -1,4 +1,4 @@
-/** Who did what to records from a terminal: one line on stderr, like those of a router. */
+/** Who did what to records from a script: with --json one line on stderr, like those of a router. */
 import { hostname, userInfo } from 'node:os';
 import type { Pool } from 'pg';
 import { beforeEach, expect, it } from 'vitest';
@@ -29,7 +29,7 @@ describeOnePostgres('the audit line of records', (postgres) => {
 
   it('says who reset which workflow, and how many records', async () => {
     await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
-    const { code, stderr } = await run('records reset jobs --apply');
+    const { code, stderr } = await run('records reset jobs --apply --json');
     expect(code).toBe(0);
     expect(linesOf(stderr)).toEqual([
       {
@@ -61,14 +61,21 @@ describeOnePostgres('the audit line of records', (postgres) => {
   it('says when nothing became of it, and why', async () => {
     const away = new URL(postgres.url);
     away.port = '1';
-    const failed = await run('records reset jobs --apply', { DATABASE_URL: away.href });
+    const failed = await run('records reset jobs --apply --json', { DATABASE_URL: away.href });
     expect(failed.code).toBe(6);
     expect(linesOf(failed.stderr)).toMatchObject([
       { outcome: 'failed', code: 'database_unavailable', actor },
     ]);
-    const refused = await run('records retry jobs --ids x --apply');
+    const refused = await run('records retry jobs --ids x --apply --json');
     expect(refused.code).toBe(2);
     expect(linesOf(refused.stderr)).toMatchObject([{ outcome: 'refused', code: 'invalid_request', actor }]);
+  });
+
+  it('is not in what a person reads', async () => {
+    await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
+    expect(await run('records reset jobs --apply')).toMatchObject({ code: 0, stderr: '' });
+    const refused = await run('records retry jobs --ids x --apply');
+    expect(linesOf(refused.stderr)).toEqual([]);
   });
 
   it('is not written for a dry run', async () => {

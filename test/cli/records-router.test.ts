@@ -52,6 +52,9 @@ describeOnePostgres('records of a router', (postgres) => {
     expect(documentOf(await run('records stuck --json'))).toMatchObject({
       workflows: [{ workflow: 'jobs', total: 1, records: [{ id: stuck, reason: 'unclaimed' }] }],
     });
+    const failed = await run('records failed');
+    expect(failed).toMatchObject({ code: 0, stderr: '' });
+    expect(failed.stdout).toMatch(/^jobs\nRECORD .*\n\d+ +\d+s ago +-\n\n1 record\n$/);
     const inspected = await run('records inspect jobs');
     expect(inspected.stdout).toMatch(/^records +0 queued, 1 processing, 1 failed$/m);
     expect(inspected.stdout).toMatch(/^stuck +1, the oldest for 3h 0m$/m);

@@ -216,10 +216,76 @@ describeOnePostgres('records', (postgres) => {
     expect((await jobOf(pool, late)).status).toBe('Queued');
   });
 
-  it('retry queues failed records again, and needs --ids', async () => {
+  it('failed lists records with error and time, the newest first', async () => {
+    await run('records migrate');
+    expect(await run('records failed')).toMatchObject({ code: 0, stdout: 'nothing has failed\n' });
+    const old = await addJob(pool, 'ok', { status: 'Failed', ago: '3 h' });
+    const recent = await addJob(pool, 'ok', { status: 'Failed', ago: '5 m' });
+    await pool.query("UPDATE jobs SET error = E'no luck\\nat all' WHERE id = $1", [recent]);
+    const { code, stdout, stderr } = await run('records failed jobs');
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(
+      new RegExp(
+        `^jobs\\nRECORD +FAILED +ERROR\\n${recent} +5m \\d+s ago +no luck at all\\n${old} +3h 0m ago +-\\n\\n2 records\\n$`,
+      ),
+    );
+    expect((await run('records failed --limit 1')).stdout).toContain('\n1 of 2 records shown\n');
+    expect(documentOf(await run('records failed --json --limit 1'))).toEqual({
+      success: true,
+      workflows: [
+        {
+          workflow: 'jobs',
+          total: 2,
+          records: [{ id: recent, error: 'no luck\nat all', failed_seconds: expect.any(Number) }],
+        },
+      ],
+    });
+    expect(await run('records failed nothing')).toMatchObject({ code: 4 });
+  });
+
+  it('retry --all queues all failed records again, in batches, after a dry run that counts them', async () => {
+    await run('records migrate');
+    await pool.query(
+      `INSERT INTO jobs (what, status, updated_at)
+       SELECT 'ok', 'Failed', CASE WHEN n % 3 > 0 THEN now() - interval '1 h' END FROM generate_series(1, 2100) AS n`,
+    );
+    const held = await addJob(pool, 'ok', { status: 'Failed', ago: '2 h' });
+    const done = await addJob(pool, 'ok', { status: 'Completed' });
+    await run('records status');
+    await claim(held, '1 s');
+    const count = async (status: string) =>
+      Number((await pool.query('SELECT count(*) FROM jobs WHERE status = $1', [status])).rows[0]?.count);
+    const dry = await run('records retry jobs --all');
+    expect(dry.stdout).toMatch(/^A dry run: 210[01] queued again.*--apply does it\.$/m);
+    expect(await count('Failed')).toBe(2101);
+    const applied = await run('records retry jobs --all --apply');
+    expect(applied).toMatchObject({ code: 0, stderr: '' });
+    expect(applied.stdout).toMatch(/^Done: 2100 queued again, 1 left alone\.$/m);
+    expect([
+      await count('Queued'),
+      (await jobOf(pool, held)).status,
+      (await jobOf(pool, done)).status,
+    ]).toEqual([2100, 'Failed', 'Completed']);
+    expect(await run('records retry jobs --all --ids 1')).toMatchObject({ code: 2 });
+  });
+
+  it('status without RECORDS_MODULE says what to do about the missing tables', async () => {
+    await run('records migrate');
+    const { code, stderr } = await run('records status', { RECORDS_MODULE: '' });
+    expect(code).toBe(2);
+    expect(stderr).toContain('table "sitemap_files" does not exist');
+    expect(stderr).toContain('set RECORDS_MODULE to the file that exports their workflows');
+    const none = await run('records status', { RECORDS_MODULE: '', RECORDS_WORKFLOWS: 'none' });
+    expect(none.stdout).toMatch(/^no workflows\. .*RECORDS_MODULE/);
+  });
+
+  it('retry queues failed records again, and needs --ids or --all', async () => {
     await run('records migrate');
     const id = await addJob(pool, 'ok', { status: 'Failed' });
-    expect(await run('records retry jobs')).toMatchObject({ code: 2 });
+    expect(await run('records retry jobs')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('`smart-router records failed jobs` lists them'),
+    });
     expect((await run(`records retry jobs --ids ${id}`)).stdout).toContain('A dry run: 1 queued again.');
     expect((await jobOf(pool, id)).status).toBe('Failed');
     expect(await run(`records retry jobs --ids ${id} --apply`)).toMatchObject({ code: 0 });

@@ -20,9 +20,12 @@ export function recordsReset(parent: Command, cli: Cli): void {
   answerRecords(command, cli, async ({ desk }) => {
     const { ids, apply } = command.opts<{ ids?: string[]; apply?: true }>();
     const [workflow = ''] = command.args;
-    const counts = await audited(cli, { action: 'records.reset', workflow, isApplied: apply === true }, () =>
-      desk.reset(workflow, { ids, dryRun: !apply }),
+    const counts = await audited(
+      cli,
+      command,
+      { action: 'records.reset', workflow, isApplied: apply === true },
+      () => desk.reset(workflow, { ids, dryRun: !apply }),
     );
-    return handledOutcome(counts, cli.screen.paint, ids !== undefined);
+    return handledOutcome(counts, cli.screen.paint, { byId: ids !== undefined });
   });
 }

@@ -11,6 +11,10 @@ import type { RecordsTools } from '../records-desk.js';
 import type { Paint } from '../screen.js';
 import { type Cell, table } from '../table.js';
 
+/** The usual cause: the module with the team's workflows was given to the router and not to this command. */
+const whatToDo =
+  'For tables of your own set RECORDS_MODULE to the file that exports their workflows, as for the router; for the shipped workflows run `smart-router records migrate`, which creates their tables (docs/records.md).';
+
 export function recordsStatus(parent: Command, cli: Cli): void {
   const command = describeLook(parent.command('status'), {
     summary: 'show the numbers of every workflow',
@@ -24,13 +28,13 @@ export function recordsStatus(parent: Command, cli: Cli): void {
   });
   const onRouter = async (api: RouterApi): Promise<Outcome> => {
     const { body } = await api.send<RecordWorkflows>('/records', { has: 'workflows' });
-    const none = `no workflows: the router at ${api.baseUrl} has no database\n`;
+    const none = `no workflows: the router at ${api.baseUrl} has no database or no workflow. ${whatToDo}\n`;
     return {
       document: body,
       text: body.workflows.length === 0 ? none : show(body.workflows, cli.screen.paint),
     };
   };
-  const onDatabase = async ({ workflows, desk }: RecordsTools): Promise<Outcome> => {
+  const onDatabase = async ({ config, workflows, desk }: RecordsTools): Promise<Outcome> => {
     const found: RecordNumbers[] = [];
     const warnings: string[] = [];
     for (const { name } of workflows) {
@@ -42,10 +46,12 @@ export function recordsStatus(parent: Command, cli: Cli): void {
         warnings.push(...error.problems);
       }
     }
-    if (found.length === 0 && warnings.length > 0) throw new ConfigError([...new Set(warnings)]);
+    const isOwnMissing = config.recordsModule === undefined && found.length === 0;
+    if (found.length === 0 && warnings.length > 0)
+      throw new ConfigError([...new Set(warnings), ...(isOwnMissing ? [whatToDo] : [])]);
     return {
       document: { workflows: found, warnings },
-      text: found.length === 0 ? 'no workflows\n' : show(found, cli.screen.paint),
+      text: found.length === 0 ? `no workflows. ${whatToDo}\n` : show(found, cli.screen.paint),
       warnings,
     };
   };
