@@ -3,13 +3,18 @@ import { readFile } from 'node:fs/promises';
 import type { Cli } from './cli.js';
 import { Failure, oneLine } from './failure.js';
 
-/** The router takes 64 KiB. */
-const mostBytes = 64 * 1024;
+/** What the router takes in one request. */
+const usualBytes = 64 * 1024;
 
-export async function readJson(cli: Cli, argument: string): Promise<{ value: unknown; from: string }> {
-  const { text, from } = await readText(cli, argument);
+export async function readJson(
+  cli: Cli,
+  argument: string,
+  mostBytes = usualBytes,
+): Promise<{ value: unknown; from: string }> {
+  const { text, from } = await readText(cli, argument, mostBytes);
   if (Buffer.byteLength(text) > mostBytes) {
-    throw new Failure('usage', `${from} is larger than 64 KiB, which is more than the router takes`);
+    const router = mostBytes === usualBytes ? ', which is more than the router takes' : '';
+    throw new Failure('usage', `${from} is larger than ${mostBytes / 1024} KiB${router}`);
   }
   try {
     // A file saved on Windows may begin with a byte order mark.
@@ -19,7 +24,11 @@ export async function readJson(cli: Cli, argument: string): Promise<{ value: unk
   }
 }
 
-async function readText(cli: Cli, argument: string): Promise<{ text: string; from: string }> {
+async function readText(
+  cli: Cli,
+  argument: string,
+  mostBytes: number,
+): Promise<{ text: string; from: string }> {
   if (/^\s*[{["]/.test(argument)) return { text: argument, from: 'the argument' };
   if (argument === '-') {
     const { stdin } = cli.screen;

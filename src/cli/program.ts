@@ -13,7 +13,9 @@ import { doctor } from './commands/doctor.js';
 import { drain } from './commands/drain.js';
 import { events } from './commands/events.js';
 import { merchantsDelete } from './commands/merchants-delete.js';
+import { merchantsExport } from './commands/merchants-export.js';
 import { merchantsGet } from './commands/merchants-get.js';
+import { merchantsImport } from './commands/merchants-import.js';
 import { merchantsList } from './commands/merchants-list.js';
 import { merchantsSet } from './commands/merchants-set.js';
 import { pods } from './commands/pods.js';
@@ -80,7 +82,15 @@ export function createProgram(
   const tiers = group(program, 'tiers', 'show or replace the tier configuration');
   for (const add of [tiersGet, tiersSet]) add(tiers, cli);
   const merchants = group(program, 'merchants', 'show or change merchants');
-  for (const add of [merchantsList, merchantsGet, merchantsSet, merchantsDelete]) add(merchants, cli);
+  for (const add of [
+    merchantsList,
+    merchantsGet,
+    merchantsSet,
+    merchantsDelete,
+    merchantsExport,
+    merchantsImport,
+  ])
+    add(merchants, cli);
   program.commandsGroup('Help:');
   completion(program, cli);
   return program;
