@@ -33,6 +33,7 @@ const key = randomUUID();
 const pages = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'];
 const sizes = [
   { width: 1440, height: 900 },
+  { width: 768, height: 1024 },
   { width: 390, height: 844 },
 ];
 const schemes = /** @type {const} */ (['light', 'dark']);

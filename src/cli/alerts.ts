@@ -21,6 +21,9 @@ export async function alertsIfTold(api: RouterApi): Promise<readonly Alert[] | n
   return Array.isArray(told?.alerts) ? told.alerts : null;
 }
 
+/** As the console says it: `page` wakes somebody, and reads like a page of something. */
+export const severityWord = (severity: string) => (severity === 'page' ? 'critical' : clean(severity));
+
 export function severityColour(severity: string): Colour {
   return severity === 'warning' ? 'yellow' : 'red';
 }
@@ -30,10 +33,10 @@ export function alertLines(alerts: readonly Alert[], nowMs: number, paint: Paint
   if (alerts.length === 0) return '';
   const widthOf = (texts: readonly string[]) => Math.max(...texts.map((text) => text.length));
   const ages = alerts.map(({ since }) => age(since, nowMs));
-  const widths = [widthOf(alerts.map(({ severity }) => clean(severity))), widthOf(ages)] as const;
+  const widths = [widthOf(alerts.map(({ severity }) => severityWord(severity))), widthOf(ages)] as const;
   const lines = alerts.flatMap(({ severity, summary, name, workflow, runbook }, i) => [
     [
-      paint(severityColour(severity), clean(severity).padEnd(widths[0])),
+      paint(severityColour(severity), severityWord(severity).padEnd(widths[0])),
       `for ${ages[i]?.padEnd(widths[1])}`,
       clean(summary),
     ].join('  '),

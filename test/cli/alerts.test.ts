@@ -36,7 +36,7 @@ describe('alerts', { timeout: 2 * noticedMs }, () => {
       noticedMs,
     );
     const block =
-      /^1 alert\npage {2}for \d+s {2}1 call got no pod in the last 5 minutes: .*\n {6}calls\.no_pods: see docs\/runbook\.md#smartrouternocapacity\n/;
+      /^1 alert\ncritical {2}for \d+s {2}1 call got no pod in the last 5 minutes: .*\n {10}calls\.no_pods: see docs\/runbook\.md#smartrouternocapacity\n/;
     const { code, stdout, stderr } = await run('alerts');
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(block);

@@ -47,6 +47,44 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(await panel.getByRole('button', { name: 'Release CA1' }).count()).toBe(0);
     });
 
+    it('tells a full pool from one with room: 0 free is amber', async () => {
+      for (const call_sid of ['CA1', 'CA2', 'CA3']) await router.post('/allocate', { call_sid });
+      const page = await open('overview');
+      const gold = page.getByRole('region', { name: 'gold', exact: true });
+      const basic = page.getByRole('region', { name: 'basic', exact: true });
+      await gold.getByText('full', { exact: true }).waitFor();
+      expect(await gold.locator('.tone-warn').textContent()).toBe('0 free');
+      // Its one pod has a call and could take two more.
+      await basic.getByText('1 busy').waitFor();
+      expect(await basic.locator('.tone-warn').count()).toBe(0);
+      await router.post('/release', { call_sid: 'CA1' });
+      await gold.getByText('1 free').waitFor();
+      expect(await gold.locator('.tone-warn').count()).toBe(0);
+    });
+
+    it('shows an alert that pages somebody as critical', async () => {
+      await router.post('/drain', { pod_name: 'gold-1' });
+      await router.post('/drain', { pod_name: 'gold-2' });
+      await router.post('/drain', { pod_name: 'basic-1' });
+      expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(503);
+      const page = await open('overview');
+      const alerts = page.getByRole('region', { name: 'Alerts' });
+      await alerts.getByText('got no pod').waitFor();
+      expect(await alerts.locator('.chip').first().textContent()).toBe('Critical');
+    });
+
+    it('cuts off no button of a table on 390 pixels', async () => {
+      await router.post('/drain', { pod_name: 'gold-1' });
+      const page = await browser.open(`${router.url}/#/pods`, { viewport: { width: 390, height: 844 } });
+      await page.getByRole('cell').getByRole('button', { name: 'Undrain gold-1' }).waitFor();
+      const cut = await page
+        .locator('.td:has(> button)')
+        .evaluateAll((cells) =>
+          cells.filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent),
+        );
+      expect(cut).toEqual([]);
+    });
+
     it('does not release a call that got another pod meanwhile', async () => {
       await router.post('/allocate', { call_sid: 'CA1' });
       const page = await open('calls/CA1');

@@ -54,6 +54,23 @@ describeBrowser('records in the console', (browser) => {
         await until(async () => (await jobOf(pool, stuck)).status === 'Completed', 'the loop has done it');
       });
 
+      it('the badge says what the page says, also right after a reset', async () => {
+        await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
+        const page = await open();
+        const badge = page.getByRole('navigation').locator('.badge', { hasText: 'stuck' });
+        const card = page.getByRole('region', { name: 'Workflow jobs' });
+        await badge.getByText('1').waitFor();
+        await card.getByText('1 record stuck').waitFor();
+        await addJob(pool, 'ok', { status: 'Processing', ago: '2 h' });
+        await card.getByText('2 records stuck').waitFor();
+        expect(await badge.textContent()).toBe('2 stuck');
+        await page.getByRole('table', { name: 'Stuck records of jobs' }).getByRole('row').nth(2).waitFor();
+        await page.getByRole('button', { name: 'Reset all stuck…' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Reset 2 records' }).click();
+        await card.getByText('nothing stuck').waitFor();
+        expect(await badge.count()).toBe(0);
+      });
+
       it('no longer offers what was just reset, and does not wait for its next turn to read', async () => {
         await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
         const page = await open();

@@ -15,14 +15,14 @@ import { learnRouterTime, routerNow } from '../time';
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { pauseAfter } from './pauses';
+import { followRecords, noRecords, type RecordNumbers } from './records';
 import type { Repeating } from './repeat';
 import { type KnownRouter, rememberRouters } from './routers';
 import { type Following, followEvents } from './stream';
-import { followStuckRecords, type StuckRecords } from './stuck-records';
 import { type Trouble, troubleOf, worse } from './trouble';
 
 /** What a page can ask to be read. */
-export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts';
+export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts' | 'records';
 
 /** For one page of one list. */
 const patienceMs = 5000;
@@ -39,7 +39,7 @@ export interface LiveState extends Fleet {
   leaderlessSince: number | undefined;
   lostPods: readonly LostPod[];
   alerts: Alert[] | undefined;
-  stuck: StuckRecords;
+  records: RecordNumbers;
   /** Newest last. */
   events: RouterEvent[];
   /** How many came through the stream, also those no longer in the list. */
@@ -71,7 +71,7 @@ export class Live {
     leaderlessSince: undefined,
     lostPods: [],
     alerts: undefined,
-    stuck: undefined,
+    records: noRecords,
     events: [],
     heard: 0,
     trims: 0,
@@ -137,6 +137,12 @@ export class Live {
     ];
     this.state.shown = new Set(this.#topics);
     if (this.#stream) void this.read();
+    if (this.state.shown.has('records')) this.readRecords();
+  }
+
+  /** Reads the numbers of the records now, and not only when their turn has come. */
+  readRecords(): void {
+    this.#records?.again();
   }
 
   subscribe(listener: () => void): () => void {
@@ -232,6 +238,9 @@ export class Live {
             state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
           };
         }
+        // In a rhythm of their own: counting rows may take long.
+        case 'records':
+          return () => {};
         case 'alerts': {
           const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal: deadline() });
           return () => {
@@ -252,13 +261,14 @@ export class Live {
     state.status = status;
     state.leaderlessSince = status.leader === null ? (state.leaderlessSince ?? Date.now()) : undefined;
     if (status.records === null || !this.#stream) return;
-    this.#records ??= followStuckRecords(
-      () => state.status?.records?.database === 'up',
-      (stuck) => {
-        state.stuck = stuck;
+    this.#records ??= followRecords({
+      mayAsk: () => state.status?.records?.database === 'up',
+      isOpen: () => state.shown.has('records'),
+      tell: (change) => {
+        state.records = { ...state.records, ...change };
         this.#tell();
       },
-    );
+    });
   }
 
   #hear(events: RouterEvent[]): void {

@@ -122,7 +122,7 @@ export function PodsPage({ route }: { route: Route }) {
       sort: (pod) => pod.started_at ?? '9',
       cell: (pod) => (pod.started_at === null ? <span class="soft">–</span> : <Age since={pod.started_at} />),
     },
-    { head: 'Action', width: '80px', narrow: '78px', cell: (pod) => <DrainButton pod={pod} /> },
+    { head: 'Action', width: '92px', narrow: '92px', cell: (pod) => <DrainButton pod={pod} /> },
   ];
 
   return (

@@ -1,5 +1,6 @@
 /** Records of the team's own tables: how far each workflow is, what is stuck, and bringing it back by hand. */
-import { useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { live } from '../live/live';
 import { useAsked } from '../live/use-asked';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
@@ -12,11 +13,10 @@ import { type Column, Table } from '../ui/table';
 import { count, figure, plural, spaced } from '../words';
 
 export function RecordsPage({ route }: { route: Route }) {
-  useTopics('history');
-  const asked = useAsked<{ workflows: WorkflowNumbers[] }>('/records');
+  useTopics('history', 'records');
+  const { workflows, trouble } = useLive(({ records }) => records);
   const state = useLive(({ status }) => status?.records);
   const history = useLive((live) => live.history);
-  const workflows = asked.value?.workflows;
   // The first with something stuck stays: the list must not change to another one under somebody's hand.
   const found = useRef<string | undefined>(undefined);
   found.current ??= workflows?.find(({ stuck }) => stuck > 0)?.name;
@@ -26,7 +26,7 @@ export function RecordsPage({ route }: { route: Route }) {
   // The list of what is stuck is read anew with each: what was brought back must not be offered again.
   const [handledTimes, setHandledTimes] = useState(0);
 
-  if (workflows?.length === 0) {
+  if (state === null || workflows?.length === 0) {
     return (
       <div class="page">
         <section class="card">
@@ -40,7 +40,7 @@ export function RecordsPage({ route }: { route: Route }) {
   }
   return (
     <div class="page">
-      {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
+      {trouble && <Note tone="bad">{trouble}</Note>}
       {state?.error && <Note tone="bad">{state.error}</Note>}
       {state?.paused && <Note tone="warn">Nothing is claimed: sessions of the database fail.</Note>}
       {state?.braked && (
@@ -59,14 +59,19 @@ export function RecordsPage({ route }: { route: Route }) {
         ))}
       </div>
       {chosen !== undefined && (
-        <Stuck key={`${chosen} ${handledTimes}`} workflow={chosen} onHandle={setHandling} />
+        <Stuck
+          key={`${chosen} ${handledTimes}`}
+          workflow={chosen}
+          known={workflows?.find(({ name }) => name === chosen)?.stuck}
+          onHandle={setHandling}
+        />
       )}
       {handling && (
         <HandleDialog
           handling={handling}
           onHandled={() => {
             setHandledTimes(handledTimes + 1);
-            asked.again();
+            live.readRecords();
           }}
           onClose={() => setHandling(undefined)}
         />
@@ -74,6 +79,12 @@ export function RecordsPage({ route }: { route: Route }) {
     </div>
   );
 }
+
+const reasonNotes: Readonly<Record<string, string | undefined>> = {
+  dead_worker: 'Its worker sends no heartbeat any more.',
+  timed_out: 'It takes longer than its timeout and 30 s.',
+  unclaimed: 'Another program has put it into Processing, and its time stamp is too old.',
+};
 
 interface CardProps {
   workflow: WorkflowNumbers;
@@ -186,10 +197,20 @@ function NumberOf({
   );
 }
 
-function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: Handling) => void }) {
+interface StuckProps {
+  workflow: string;
+  /** How many the card above counts. */
+  known: number | undefined;
+  onHandle: (handling: Handling) => void;
+}
+
+function Stuck({ workflow, known, onHandle }: StuckProps) {
   const asked = useAsked<{ total: number; records: HandledRecord[] }>(
     `/records/${encodeURIComponent(workflow)}/stuck?limit=1000`,
   );
+  const { again } = asked;
+  // The list follows the number at once, so that both say the same.
+  useEffect(again, [again, known]);
   const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
   const records = asked.value?.records ?? [];
   const ids = records.map(({ id }) => id).filter((id) => picked.has(id));
@@ -244,7 +265,7 @@ function Stuck({ workflow, onHandle }: { workflow: string; onHandle: (handling: 
       width: '100px',
       narrow: '92px',
       sort: ({ reason }) => reason,
-      cell: ({ reason }) => spaced(reason),
+      cell: ({ reason }) => <span title={reasonNotes[reason]}>{spaced(reason)}</span>,
     },
     {
       head: 'Worker',

@@ -10,10 +10,10 @@ import { Age, Chip } from './parts';
 
 export function Alarms() {
   const alerts = useLive((state) => state.alerts);
-  const stuck = useLive((state) => state.stuck);
+  const stuck = useLive((state) => state.records.stuck);
   const isTold = ({ name }: WorkflowNumbers) =>
     alerts?.some((alert) => alert.name.startsWith('records.stuck') && alert.workflow === name);
-  const untold = (stuck ?? []).filter((workflow) => !isTold(workflow));
+  const untold = stuck.filter((workflow) => !isTold(workflow));
   if ((alerts ?? []).length + untold.length === 0) return null;
   return (
     <section aria-label="Alerts" class="stack">
@@ -30,7 +30,8 @@ export function Alarms() {
 const severities: Record<Alert['severity'], string> = {
   warning: 'Warning',
   critical: 'Critical',
-  page: 'Page',
+  // It wakes somebody; a page of the console is another thing.
+  page: 'Critical',
 };
 
 function AlertLine({ alert }: { alert: Alert }) {

@@ -1,6 +1,6 @@
 /**
  * Every pool as a picture of its pods: one cell each. A cell's shape says the same as its colour: empty is free, filled
- * is busy (as high as its load), striped drains, dashed with a cross takes no calls, dotted and empty is not there: up
+ * is busy (as high as its load; amber where no pod of the pool has room), striped drains, dashed with a cross takes no calls, dotted and empty is not there: up
  * to the tier's target, or, in a merchant's pool, which has none, what left a moment ago.
  */
 import { memo } from 'preact/compat';
@@ -170,17 +170,18 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
   const calls = pods.reduce((sum, pod) => sum + pod.leases.length, 0);
   const most =
     pool.type === 'shared' && pool.assigned > 0 ? Math.max(1, Math.round(pool.capacity / pool.assigned)) : 1;
+  const isFull = pods.length > 0 && !pods.some((pod) => hasRoom(pod, most));
   const words = podStates
     .filter((state) => counts[state] > 0)
     .map((state) => `${counts[state]} ${stateWords[state].toLowerCase()}`)
-    .concat(missing ? [missing.text] : []);
+    .concat(isFull ? ['full'] : [], missing ? [missing.text] : []);
   const label = `${poolName(name)}: ${plural(pods.length, 'pod')}, ${plural(calls, 'call')}. ${words.join(', ')}`;
   const size = pods.length <= 48 ? 24 : pods.length <= 120 ? 20 : pods.length <= 400 ? 14 : 10;
   const kind =
     { exclusive: 'one call each', shared: `up to ${most} each`, gone: 'deleted tier' }[pool.type] ??
     pool.type;
   return (
-    <section class="card pool" aria-label={poolName(name)}>
+    <section class="card pool" aria-label={poolName(name)} data-full={isFull ? '' : undefined}>
       <header>
         <h2>
           <a href={addressOf('pods', undefined, { tier: name })}>{poolName(name)}</a>
@@ -189,6 +190,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
       </header>
       <p class="headline">
         <b>{count(calls)}</b> of {count(Math.max(pool.capacity, calls))} calls
+        {isFull && <b class="full">full</b>}
       </p>
       {pods.length > mostCells ? (
         <div class="poolbar" role="img" aria-label={label}>
@@ -217,7 +219,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
         {podStates
           .filter((state) => counts[state] > 0 || state === 'free')
           .map((state) => (
-            <span key={state}>
+            <span key={state} class={state === 'free' && isFull ? 'tone-warn' : undefined}>
               {count(counts[state])} {stateWords[state].toLowerCase()}
             </span>
           ))}
@@ -225,6 +227,12 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
       </p>
     </section>
   );
+}
+
+/** Whether it could take one more call. */
+function hasRoom(pod: Pod, most: number): boolean {
+  const state = stateOf(pod);
+  return state === 'free' || (state === 'busy' && pod.leases.length < most);
 }
 
 const Cell = memo(function Cell({ pod, most, numbers }: { pod: Pod; most: number; numbers: boolean }) {

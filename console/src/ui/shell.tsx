@@ -175,7 +175,7 @@ function CallBadge() {
 }
 
 function StuckBadge() {
-  const n = useLive((state) => state.stuck?.reduce((sum, { stuck }) => sum + stuck, 0) ?? 0);
+  const n = useLive((state) => state.records.stuck.reduce((sum, { stuck }) => sum + stuck, 0));
   return n === 0 ? null : (
     <span class="badge" data-tone="warn">
       {count(n)}

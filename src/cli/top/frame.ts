@@ -4,7 +4,7 @@
  */
 import { clip } from '../../demo/frame.js';
 import { span } from '../ages.js';
-import { severityColour } from '../alerts.js';
+import { severityColour, severityWord } from '../alerts.js';
 import type { State } from '../commands/pods.js';
 import type { RouterEvent } from '../event-feed.js';
 import { eventLine } from '../event-line.js';
@@ -139,7 +139,7 @@ export function troubles(look: Look, stale: Stale | undefined, nowMs: number, pa
     ...(listsProblem && !stale ? [paint('red', `pods and calls are old: ${clean(listsProblem)}`)] : []),
     ...(worst
       ? [
-          paint(severityColour(worst.severity), `${clean(worst.severity)}: ${clean(worst.summary)}`) +
+          paint(severityColour(worst.severity), `${severityWord(worst.severity)}: ${clean(worst.summary)}`) +
             (more.length > 0 ? paint('dim', ` and ${more.length} more (4)`) : ''),
         ]
       : []),

@@ -1,6 +1,6 @@
 /** The lists of `top`: pods, calls, events, alerts. Each has rows, ways to sort them, and text that a filter finds. */
 import { age } from '../ages.js';
-import { type Alert, severityColour } from '../alerts.js';
+import { type Alert, severityColour, severityWord } from '../alerts.js';
 import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
 import type { RouterEvent } from '../event-feed.js';
 import { eventColour, eventText, shorten } from '../event-line.js';
@@ -145,7 +145,7 @@ function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
     rows: (alerts ?? []).map((alert, place) => ({
       id: `${alert.name} ${alert.workflow ?? ''}`,
       cells: [
-        { text: alert.severity, colour: severityColour(alert.severity) },
+        { text: severityWord(alert.severity), colour: severityColour(alert.severity) },
         age(alert.since, nowMs),
         alert.name,
         alert.summary,
