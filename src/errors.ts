@@ -56,13 +56,37 @@ export class ConfigError extends Error {
   }
 }
 
-/** What an error says, whatever was thrown. Node gives one error per address it tried, with an empty message of its own. */
-export function messageOf(error: unknown): string {
-  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
+/** A message for people is never longer than this, in UTF-16 units. */
+const longestMessage = 8192;
+const noMessage = 'failed without a message';
+
+/**
+ * Returns what an error says. Never throws, for any thrown value: an AggregateError that contains itself, a Proxy or a
+ * getter that throws, an object without toString. The text is bounded, valid Unicode, without NUL and never empty.
+ * Node reports one error per address that it tried, inside an error without a message: the first of them is taken.
+ */
+export function messageOf(thrown: unknown): string {
   try {
-    return error instanceof Error ? String(error.message || error.name) : String(error);
+    let error = thrown;
+    for (let depth = 0; depth < 8 && error instanceof AggregateError && error.errors.length > 0; depth += 1)
+      error = error.errors[0];
+    const text = error instanceof Error ? String(error.message || error.name) : String(error);
+    return plainText(text.slice(0, longestMessage)) || noMessage;
   } catch {
-    // An object that does not even become a text.
-    return 'failed without a message';
+    return noMessage;
+  }
+}
+
+/** The text without NUL, and with U+FFFD for each half of a surrogate pair: PostgreSQL and UTF-8 accept neither. */
+export function plainText(text: string): string {
+  return text.replaceAll('\0', '').replace(/\p{Surrogate}/gu, '\uFFFD');
+}
+
+/** `value instanceof type` for a value that foreign code threw: false if the check itself throws, as with a Proxy. */
+export function isInstance<T>(value: unknown, type: abstract new (...args: never[]) => T): value is T {
+  try {
+    return value instanceof type;
+  } catch {
+    return false;
   }
 }

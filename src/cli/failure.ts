@@ -1,6 +1,6 @@
 /** Everything that can go wrong becomes one Failure: a line for people, a code and an exit code for scripts. */
 import { CommanderError } from 'commander';
-import { AppError, ConfigError } from '../errors.js';
+import { AppError, ConfigError, isInstance, messageOf } from '../errors.js';
 import { type CliCode, type ExitCode, exitCodeOf } from './exit-codes.js';
 
 export class Failure extends Error {
@@ -26,9 +26,9 @@ export class Failure extends Error {
 }
 
 export function toFailure(error: unknown): Failure {
-  if (error instanceof Failure) return error;
-  if (error instanceof CommanderError) return new Failure('usage', usageLine(error.message));
-  if (error instanceof ConfigError) {
+  if (isInstance(error, Failure)) return error;
+  if (isInstance(error, CommanderError)) return new Failure('usage', usageLine(error.message));
+  if (isInstance(error, ConfigError)) {
     const [first = '', ...more] = error.problems;
     if (more.length === 0) return new Failure('configuration', first);
     return new Failure(
@@ -37,11 +37,10 @@ export function toFailure(error: unknown): Failure {
       error.problems,
     );
   }
-  if (error instanceof AppError) return new Failure(error.code, error.message, error.details.problems);
-  const text = error instanceof Error ? error.message || error.name : String(error);
+  if (isInstance(error, AppError)) return new Failure(error.code, error.message, error.details.problems);
   return new Failure(
     'failed',
-    `something unexpected went wrong: ${oneLine(text)} (DEBUG=smart-router shows where)`,
+    `something unexpected went wrong: ${oneLine(messageOf(error))} (DEBUG=smart-router shows where)`,
     [],
     { cause: error },
   );

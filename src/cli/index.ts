@@ -5,6 +5,7 @@
  */
 import { CommanderError } from 'commander';
 import { type Clock, systemClock } from '../clock.js';
+import { isInstance, messageOf } from '../errors.js';
 import { type Cli, printFailure, toJson } from './cli.js';
 import { exitCodes } from './exit-codes.js';
 import { type Failure, toFailure } from './failure.js';
@@ -40,7 +41,7 @@ export async function run(
     await program.parseAsync([...args], { from: 'user' });
   } catch (error) {
     cli.exitCode = exitCodeFor(error) ?? printError(cli, json, error);
-    const usage = error instanceof CommanderError && cli.exitCode === exitCodes.usage;
+    const usage = isInstance(error, CommanderError) && cli.exitCode === exitCodes.usage;
     if (usage && !json && error.code !== 'commander.help') screen.err(`See \`${helpOf(program, args)}\`.`);
   }
   if (streams === process && !cli.resident) await leave(cli.exitCode);
@@ -49,7 +50,7 @@ export async function run(
 
 /** Help and version come as errors too, and are none; help that nobody asked for means a command is missing. */
 function exitCodeFor(error: unknown): number | undefined {
-  if (!(error instanceof CommanderError)) return undefined;
+  if (!isInstance(error, CommanderError)) return undefined;
   if (error.exitCode === 0) return exitCodes.done;
   return error.code === 'commander.help' ? exitCodes.usage : undefined;
 }
@@ -74,11 +75,19 @@ function printError({ screen, env, resident }: Cli, json: boolean, error: unknow
   if (json) screen.out(resident ? JSON.stringify(document) : toJson(document));
   else printFailure(screen, failure);
   if (env.DEBUG?.split(/[\s,]+/).includes('smart-router')) {
-    screen.err((error instanceof Error ? (error.stack ?? error.message) : String(error)).trimEnd());
-    if (failure.cause instanceof Error && failure.cause !== error)
-      screen.err(`caused by ${failure.cause.stack}`);
+    screen.err(stackOf(error).trimEnd());
+    if (isInstance(failure.cause, Error) && failure.cause !== error)
+      screen.err(`caused by ${stackOf(failure.cause)}`);
   }
   return failure.exitCode;
+}
+
+function stackOf(error: unknown): string {
+  try {
+    return error instanceof Error && error.stack ? String(error.stack) : messageOf(error);
+  } catch {
+    return messageOf(error);
+  }
 }
 
 /** `smart-router calls | head`: once nobody reads, there is nothing left to do, and nobody to tell. */

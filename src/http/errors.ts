@@ -3,7 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { showValue, visible } from '../calls/tiers.js';
-import { AppError, type ErrorCode, errorCodes } from '../errors.js';
+import { AppError, type ErrorCode, errorCodes, isInstance, messageOf } from '../errors.js';
 import type { HttpContext } from './context.js';
 
 interface ValidationIssue {
@@ -21,7 +21,7 @@ export function answerError(
   request: FastifyRequest,
   reply: FastifyReply,
 ): void {
-  const app = error instanceof AppError ? error : fromFastify(error as FastifyError, request);
+  const app = isInstance(error, AppError) ? error : fromFastify(error as FastifyError, request);
   if (app.code === 'internal') {
     context.metrics.panicsRecovered.inc();
     request.log.error({ err: error }, 'a request failed in a way nobody expected');
@@ -104,7 +104,7 @@ function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
   if (known && error.statusCode !== undefined && error.statusCode < 500) {
     return new AppError(known[0] as ErrorCode, error.message);
   }
-  return new AppError('internal', error.message ?? 'unknown', { cause: error });
+  return new AppError('internal', messageOf(error), { cause: error });
 }
 
 function describe({ instancePath, keyword, message, params, data, parentSchema }: ValidationIssue): string {

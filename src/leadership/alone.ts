@@ -5,6 +5,7 @@
  * epoch is therefore final here: there is no lock to ask (`stillHeld` is false), the work ends by itself, and this
  * replica goes on as one that only serves calls. Work that throws is started again after a pause.
  */
+import { messageOf } from '../errors.js';
 import { Backoff } from './backoff.js';
 import type { LeaderChange, Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
 
@@ -68,7 +69,7 @@ export class Alone implements Leadership {
         break;
       } catch (error) {
         if (signal.aborted) break;
-        this.#lastError = error instanceof Error ? error.message : String(error);
+        this.#lastError = messageOf(error);
         const pauseMs = backoff.after(clock.monotonic() - startedMs);
         log.error({ err: error, retry_in_ms: pauseMs }, "the leader's work crashed and is started again");
         this.#become('follower');

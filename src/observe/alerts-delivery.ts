@@ -5,6 +5,7 @@
  * logged: the next reminder is another try.
  */
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 import { DeliveryError } from './alerts-http.js';
 import type { AlertMessage, AlertSink } from './alerts-sinks.js';
 import type { Logger } from './log.js';
@@ -74,7 +75,7 @@ export class Delivery {
       const fields = {
         to: this.sink.name,
         condition: message.condition,
-        reason: error instanceof Error ? error.message : 'unknown',
+        reason: messageOf(error),
       };
       if (!isPassing) {
         done();

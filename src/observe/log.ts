@@ -1,6 +1,7 @@
 /** Logs: JSON lines for machines, or pretty lines for people. Secrets never come this far; a list guards the rest. */
 import { type DestinationStream, type Logger as PinoLogger, pino } from 'pino';
 import pretty from 'pino-pretty';
+import { messageOf } from '../errors.js';
 
 export type Logger = PinoLogger;
 
@@ -54,8 +55,14 @@ export const silentLogger: Logger = pino({ level: 'silent' });
 
 /** One line for an error that we expect, with its stack only if it is a surprise. */
 function describeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return error;
-  const code = (error as { code?: unknown }).code;
-  const expected = error.name === 'AppError' || error.name === 'EpochRefused';
-  return { name: error.name, message: error.message, code, ...(expected ? {} : { stack: error.stack }) };
+  const message = messageOf(error);
+  try {
+    if (!(error instanceof Error)) return { message };
+    const { name, code, stack } = error as NodeJS.ErrnoException;
+    const expected = name === 'AppError' || name === 'EpochRefused';
+    return { name, message, code, ...(expected ? {} : { stack }) };
+  } catch {
+    // A Proxy or a getter that throws.
+    return { message };
+  }
 }

@@ -4,7 +4,7 @@
  */
 import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
-import { ConfigError } from '../errors.js';
+import { ConfigError, messageOf } from '../errors.js';
 import { migrations } from './migrations.generated.js';
 import { opening } from './opening.js';
 import { type Queryable, Sessions } from './sessions.js';
@@ -46,7 +46,7 @@ async function applied(
   return done.catch((error: unknown) => {
     if ((error as { code?: unknown }).code !== '42501') throw error;
     throw new ConfigError([
-      `the schema smart_router cannot be brought up to date: ${(error as Error).message}. Run \`smart-router records migrate\` once as a role that may create schemas in this database, then let the program's role use it: GRANT USAGE ON SCHEMA smart_router TO <role>; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO <role>; GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO <role>`,
+      `the schema smart_router cannot be brought up to date: ${messageOf(error)}. Run \`smart-router records migrate\` once as a role that may create schemas in this database, then let the program's role use it: GRANT USAGE ON SCHEMA smart_router TO <role>; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO <role>; GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO <role>`,
     ]);
   });
 }

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../clock.js';
 import { formatDuration } from '../durations.js';
-import { messageOf } from '../errors.js';
+import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import { Claimer } from './claimer.js';
@@ -297,7 +297,7 @@ export class WorkflowRunner {
     if (failure) this.#tell(claim, this.#messageOf(running, failure.error));
     if (running.stopped instanceof ClaimLost) finisher.reject(id);
     else if (!failure) finisher.add({ id, token, error: null });
-    else if (failure.error instanceof SessionError && !running.stopped) finisher.add(noSession(id, token));
+    else if (isInstance(failure.error, SessionError) && !running.stopped) finisher.add(noSession(id, token));
     else finisher.add({ id, token, error: this.#messageOf(running, failure.error) });
   }
 
@@ -312,7 +312,7 @@ export class WorkflowRunner {
   }
 
   #messageOf(running: Running, error: unknown): string {
-    const message = messageOf(error) || 'failed without a message';
+    const message = messageOf(error);
     const stopped = running.stopped?.message;
     return stopped === undefined || message === stopped ? message : `${stopped}: ${message}`;
   }

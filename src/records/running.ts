@@ -1,5 +1,6 @@
 /** One record while it is processed: what its handler sees, and how it is told to stop. */
 import type { PoolClient } from 'pg';
+import { messageOf, plainText } from '../errors.js';
 import type { Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import type { RecordContext } from './workflow.js';
@@ -53,7 +54,8 @@ export class Running implements RecordContext {
 
   // Getters, so that a handler may take them out of the context, and so that one that does not costs nothing.
   get trace(): RecordContext['trace'] {
-    return (note) => this.#onTrace(String(note).slice(0, longestNote).replaceAll('\0', ''));
+    return (note) =>
+      this.#onTrace(typeof note === 'string' ? plainText(note.slice(0, longestNote)) : messageOf(note));
   }
 
   get tx(): RecordContext['tx'] {

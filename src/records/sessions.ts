@@ -6,7 +6,7 @@
  */
 import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
-import { messageOf } from '../errors.js';
+import { isInstance, messageOf } from '../errors.js';
 import { guardPool } from './pool-guard.js';
 
 /** Says all that is known of its reason, and so has no `cause`: a log would say the same twice. */
@@ -58,7 +58,7 @@ export class Sessions implements Queryable {
         await this.queryOn(client, 'COMMIT', []);
         return result;
       } catch (error) {
-        if (error instanceof SessionError) throw error;
+        if (isInstance(error, SessionError)) throw error;
         // If this fails the connection is closed (`use`), and the database rolls back by itself.
         await this.queryOn(client, 'ROLLBACK', []).catch((failure: unknown) => {
           throw new SessionError(`${messageOf(error)}; and no ROLLBACK: ${messageOf(failure)}`);
@@ -126,7 +126,7 @@ export class Sessions implements Queryable {
       return result;
     } catch (error) {
       // Whatever else it threw, the session did what it was asked for.
-      if (error instanceof SessionError) broken = error;
+      if (isInstance(error, SessionError)) broken = error;
       observe?.(broken ? 'failed' : 'ok');
       throw error;
     } finally {

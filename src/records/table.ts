@@ -2,7 +2,7 @@
  * A workflow's table as the database knows it: does everything exist that the definition names, and how are the
  * queries spelt for it. Read once at start; a table that is missing a column is refused by name, never half used.
  */
-import { ConfigError } from '../errors.js';
+import { ConfigError, plainText } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
 import { missingRights } from './opening.js';
 import { queries } from './queries.generated.js';
@@ -196,9 +196,9 @@ function longestOf(error: Column | undefined): number {
   return Math.min(longestMessage, Number(declared ?? longestMessage));
 }
 
-/** By characters that PostgreSQL counts (code points), and without the one that it does not take. */
+/** At most `longest` characters as PostgreSQL counts them (code points), and only those that it accepts. */
 export function cut(message: string, longest: number): string {
-  const text = message.replaceAll('\0', '');
+  const text = plainText(message);
   if (text.length <= longest) return text;
   const points = [...text];
   return points.length <= longest ? text : `${points.slice(0, longest - 1).join('')}…`;

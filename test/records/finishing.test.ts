@@ -128,22 +128,42 @@ describePostgres('finishing', (postgres) => {
 
   it('messages that no column would take are made to fit', async () => {
     const pool = postgres.pool();
-    await teamTable(pool, 4);
-    const thrown = ['null\0byte', '😀'.repeat(2000), '', Object.create(null) as unknown];
+    const itself = new AggregateError([], 'contains itself');
+    itself.errors.push(itself);
+    const hostile = () => {
+      throw new Error('no text of this');
+    };
+    const thrown = [
+      ...['null\0byte', '😀'.repeat(2000), '', 'half of \ud83d a pair'],
+      ...[Object.create(null) as unknown, itself, { toString: hostile }],
+      Object.defineProperty(new Error(), 'message', { get: hostile }),
+      new Proxy(new Error(), { get: hostile, getPrototypeOf: hostile, has: hostile }),
+    ];
+    await teamTable(pool, 2 * thrown.length);
     let n = 0;
     const workflow = pagesWorkflow({
       concurrency: 1,
-      process: () => {
-        const what = thrown[n++];
-        throw typeof what === 'string' ? new Error(what) : what;
+      process: async (_, ctx) => {
+        const what = thrown[n % thrown.length];
+        n += 1;
+        ctx.trace(what as string);
+        const fail = async () => {
+          throw typeof what === 'string' ? new Error(what) : what;
+        };
+        await (n > thrown.length ? ctx.tx(fail) : fail());
       },
     });
     const loop = startable(postgres, { pool, workflows: [workflow] });
-    expect(await loop.runOnce()).toMatchObject({ failed: 4 });
-    const { rows } = await pool.query<{ error: string }>('SELECT error FROM pages ORDER BY error');
+    expect(await loop.runOnce()).toMatchObject({ failed: 2 * thrown.length });
+    const { rows } = await pool.query<{ error: string }>('SELECT DISTINCT error FROM pages');
     expect(rows.map(({ error }) => error).sort()).toEqual(
-      ['nullbyte', `${'😀'.repeat(1023)}…`, 'Error', 'failed without a message'].sort(),
+      [
+        ...['nullbyte', `${'😀'.repeat(1023)}…`, 'Error', 'half of \ufffd a pair'],
+        ...['failed without a message', 'contains itself'],
+      ].sort(),
     );
+    // The transactions were rolled back, however odd the reason.
+    expect((await pool.query("SELECT FROM pg_stat_activity WHERE state LIKE 'idle in%'")).rowCount).toBe(0);
   });
 });
 
