@@ -1,6 +1,7 @@
 /** One record while it is processed: what its handler sees, and how it is told to stop. */
 import type { PoolClient } from 'pg';
 import { messageOf, plainText } from '../errors.js';
+import { LentClient, resetSession } from './lent-client.js';
 import type { Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import type { RecordContext } from './workflow.js';
@@ -74,7 +75,10 @@ export class Running implements RecordContext {
       // First, because everybody locks the claim before the row: the other way round two could wait for each other.
       // The lock keeps the recovery away until the end; a person who resets the record by hand is noticed there.
       await assertHeld(client, false);
-      const result = await work(client);
+      const lent = new LentClient(client, () => this.#sessions.spoil(client));
+      const result = await work(lent.client).finally(() => lent.end());
+      // First, because the role that the handler has taken may not be allowed to look at the claim.
+      if (this.#sessions.isSpoiled(client)) await this.#sessions.queryOn(client, resetSession, []);
       await assertHeld(client, true);
       return result;
     });

@@ -7,6 +7,7 @@
 import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
+import { resetSession } from './lent-client.js';
 import { guardPool } from './pool-guard.js';
 
 /** Says all that is known of its reason, and so has no `cause`: a log would say the same twice. */
@@ -30,6 +31,8 @@ export interface Queryable {
 }
 
 export class Sessions implements Queryable {
+  /** Connections with state of a handler on them: closed instead of reused. */
+  readonly #spoiled = new WeakSet<PoolClient>();
   readonly #options: Required<Omit<SessionsOptions, 'observe'>> & Pick<SessionsOptions, 'observe'>;
 
   constructor(options: SessionsOptions) {
@@ -45,8 +48,28 @@ export class Sessions implements Queryable {
     return this.#options.pool;
   }
 
+  /**
+   * One statement of ours. If it fails for what is on the session rather than in a row (a search path, a role, a
+   * timeout that foreign code has set), its connection is closed: the next one is a new one.
+   */
   async query<R extends QueryResultRow>(text: string, values: unknown[] = []): Promise<QueryResult<R>> {
-    return this.use((client) => this.queryOn<R>(client, text, values));
+    return this.use(async (client) => {
+      try {
+        return await this.queryOn<R>(client, text, values);
+      } catch (error) {
+        if (mayBeOfSession(error)) this.spoil(client);
+        throw error;
+      }
+    });
+  }
+
+  /** The connection is closed after this use. */
+  spoil(client: PoolClient): void {
+    this.#spoiled.add(client);
+  }
+
+  isSpoiled(client: PoolClient): boolean {
+    return this.#spoiled.has(client);
   }
 
   /** At the database's own level of isolation unless one is given. */
@@ -60,7 +83,8 @@ export class Sessions implements Queryable {
       } catch (error) {
         if (isInstance(error, SessionError)) throw error;
         // If this fails the connection is closed (`use`), and the database rolls back by itself.
-        await this.queryOn(client, 'ROLLBACK', []).catch((failure: unknown) => {
+        const end = this.isSpoiled(client) ? `ROLLBACK; ${resetSession}` : 'ROLLBACK';
+        await this.queryOn(client, end, []).catch((failure: unknown) => {
           throw new SessionError(`${messageOf(error)}; and no ROLLBACK: ${messageOf(failure)}`);
         });
         throw error;
@@ -131,7 +155,7 @@ export class Sessions implements Queryable {
       throw error;
     } finally {
       client.off('error', onError);
-      client.release(broken);
+      client.release(broken ?? (this.isSpoiled(client) || isInTransaction(client)));
     }
   }
 
@@ -174,6 +198,14 @@ const socketFaults = new Set([
   'ENFILE',
   'ENOENT',
 ]);
+
+/** Syntax and access (42), an unknown schema (3F), the state of a transaction (25), a statement that was cancelled. */
+const mayBeOfSession = (error: unknown) =>
+  /^(42|3F|25)|^57014$/.test(String((error as { code?: unknown } | undefined)?.code));
+
+/** Undefined in drivers that do not say it. */
+const isInTransaction = (client: PoolClient) =>
+  /^[TE]$/.test(String((client as { getTransactionStatus?(): unknown }).getTransactionStatus?.()));
 
 const isReadTimeout = (error: unknown) => error instanceof Error && error.message === 'Query read timeout';
 

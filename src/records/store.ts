@@ -245,11 +245,11 @@ export class RecordStore {
 
   /** Whether rows in Processing are found without reading much: by an index, or because the table is small. */
   async isQuicklyRead(): Promise<boolean> {
-    const { name, isIndexed, hasBlocks } = this.table;
+    const { path, isIndexed, hasBlocks } = this.table;
     if (isIndexed || !hasBlocks) return isIndexed;
     const { rows } = await this.sessions.query<{ bytes: string }>(
       'SELECT pg_relation_size(to_regclass($1)) AS bytes',
-      [name],
+      [path],
     );
     return Number(rows[0]?.bytes) <= smallBytes;
   }
@@ -320,7 +320,7 @@ export class RecordStore {
   async pieces(): Promise<Blocks[]> {
     const { rows } = await this.sessions.query<{ blocks: string }>(
       "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::bigint AS blocks",
-      [this.table.name],
+      [this.table.path],
     );
     const count = Math.ceil((Number(rows[0]?.blocks ?? 0) + 1) / blocksAtOnce);
     return Array.from({ length: count }, (_, i) => ({ from: i * blocksAtOnce, to: (i + 1) * blocksAtOnce }));

@@ -24,8 +24,10 @@ export type QueryName =
   | 'holdClaimLast';
 
 export interface Table {
-  /** Quoted, with its schema if the definition gave one. */
+  /** Quoted, as the definition has it: for people. */
   readonly name: string;
+  /** Quoted, with its schema: what it means does not depend on the search path. */
+  readonly path: string;
   /** The number of the workflow in our schema. */
   readonly workflowId: number;
   readonly queries: Readonly<Record<QueryName, string>>;
@@ -46,6 +48,8 @@ export interface Table {
 interface Column {
   name: string;
   type: string;
+  /** With its schema, unless it is PostgreSQL's own. */
+  type_path: string;
   /** `S`: a text of some kind. */
   category: string;
   is_required: boolean;
@@ -62,8 +66,14 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
   const name = quoteName(workflow.table);
   const problems: string[] = [];
   const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
-  const { rows: tables } = await db.query<{ oid: string; kind: string; has_children: boolean }>(
-    'SELECT oid::text AS oid, relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)',
+  const { rows: tables } = await db.query<{
+    oid: string;
+    path: string;
+    kind: string;
+    has_children: boolean;
+  }>(
+    `SELECT oid::text AS oid, relnamespace::regnamespace::text || '.' || quote_ident(relname) AS path,
+       relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)`,
     [name],
   );
   const table = tables[0];
@@ -102,8 +112,9 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
   );
   return {
     name,
+    path: table.path,
     workflowId: ids[0]?.id ?? (await workflowId(db, workflow.name)),
-    queries: spell(workflow, name, { id, status, touched, error }),
+    queries: spell(workflow, table.path, { id, status, touched, error }),
     longestError: longestOf(error),
     isIndexed: isFoundByIndex(status, processing),
     hasBlocks: table.kind === 'r' && !table.has_children,
@@ -172,7 +183,10 @@ async function wrongValues(db: Queryable, status: Column, workflow: Workflow): P
 
 async function readColumns(db: Queryable, oid: string): Promise<Map<string, Column>> {
   const { rows } = await db.query<Column>(
-    `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, t.typcategory AS category,
+    `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type,
+       CASE WHEN t.typnamespace <> 'pg_catalog'::regnamespace AND pg_type_is_visible(t.oid)
+         THEN t.typnamespace::regnamespace::text || '.' ELSE '' END || format_type(a.atttypid, a.atttypmod) AS type_path,
+       t.typcategory AS category,
        a.attnotnull AS is_required,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
          AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) AS is_unique,
@@ -218,7 +232,8 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
   const isZoned = touched.type.includes('with time zone');
   const zone = quoteText(workflow.timeZone);
   // Never cast to varchar(n), which would cut it.
-  const value = (text: string) => `${quoteText(text)}::${status.category === 'S' ? 'text' : status.type}`;
+  const value = (text: string) =>
+    `${quoteText(text)}::${status.category === 'S' ? 'text' : status.type_path}`;
   const touchedName = quoteName([touched.name]);
   const setError = (expression: string) => (error ? `, ${quoteName([error.name])} = ${expression}` : '');
   const noError = error?.is_required ? "''" : 'NULL';
@@ -231,7 +246,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
   const places: Record<string, string> = {
     table,
     id: quoteName([id.name]),
-    id_type: id.type,
+    id_type: id.type_path,
     status: quoteName([status.name]),
     queued: value(workflow.status.queued),
     processing: value(workflow.status.processing),
@@ -264,7 +279,7 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
       SELECT FROM smart_router.workers AS w WHERE w.id = c.worker AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     )))`,
     is_hold: String(policy === 'hold'),
-    is_same: `t.${quoteName([id.name])} = c.record_id::${id.type}`,
+    is_same: `t.${quoteName([id.name])} = c.record_id::${id.type_path}`,
     range: '',
     lock: 'KEY SHARE',
   };
