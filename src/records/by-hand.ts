@@ -94,7 +94,6 @@ export interface History {
 const mostShown = 1000;
 /** A hundred years beyond its timeout: only a worker's silence counts. */
 const neverMs = 100 * 365 * 86_400_000;
-const tries = 5;
 
 export interface FailedRecord {
   id: string;
@@ -295,28 +294,20 @@ export class Desk {
   }
 
   /**
-   * Looks and acts on one picture of the database: whatever changes under our hands is an error of the transaction, and
-   * the next try has a new picture.
+   * Looks and acts on one picture of the database: a record that changes in between is a conflict, and
+   * the transaction runs again on a new picture.
    */
   async #change(
     { queries }: Table,
     args: unknown[],
     change: 'byHandReset' | 'byHandRetry' | undefined,
   ): Promise<{ looked: LookedAt[]; changed: Set<string> | undefined }> {
-    for (let attempt = 1; ; attempt += 1) {
-      try {
-        return await this.#sessions.transaction(async (client) => {
-          await this.#sessions.queryOn(client, 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ', []);
-          const { rows: looked } = await this.#sessions.queryOn<LookedAt>(client, queries.byHandLook, args);
-          if (!change) return { looked, changed: undefined };
-          const { rows } = await this.#sessions.queryOn<{ record_id: string }>(client, queries[change], args);
-          return { looked, changed: new Set(rows.map(({ record_id }) => record_id)) };
-        });
-      } catch (error) {
-        const { code } = error as { code?: unknown };
-        if ((code !== '40001' && code !== '40P01') || attempt >= tries) throw error;
-      }
-    }
+    return this.#sessions.transaction(async (client) => {
+      const { rows: looked } = await this.#sessions.queryOn<LookedAt>(client, queries.byHandLook, args);
+      if (!change) return { looked, changed: undefined };
+      const { rows } = await this.#sessions.queryOn<{ record_id: string }>(client, queries[change], args);
+      return { looked, changed: new Set(rows.map(({ record_id }) => record_id)) };
+    }, 'REPEATABLE READ');
   }
 
   async #told<T>(work: () => Promise<T>): Promise<T> {

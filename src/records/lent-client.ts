@@ -34,12 +34,14 @@ export class LentClient {
   readonly client: PoolClient;
   #isOver = false;
 
-  /** `onState`: the handler is about to leave something on the session. */
-  constructor(client: PoolClient, onState: () => void) {
+  /** `onState`: the handler is about to leave something on the session. `onError`: a statement of it has failed. */
+  constructor(client: PoolClient, { onState, onError }: { onState(): void; onError(error: unknown): void }) {
     const query = (...args: unknown[]) => {
       if (this.#isOver) throw new Error('ctx.tx has ended: its client cannot be used any more');
       if (inspect(textOf(args[0]))) onState();
-      return Reflect.apply(client.query, client, args);
+      const answer: unknown = Reflect.apply(client.query, client, args);
+      if (answer instanceof Promise) answer.catch(onError);
+      return answer;
     };
     this.client = new Proxy(client, {
       get: (_, name) => {

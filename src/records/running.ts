@@ -2,7 +2,7 @@
 import type { PoolClient } from 'pg';
 import { messageOf, plainText } from '../errors.js';
 import { LentClient, resetSession } from './lent-client.js';
-import type { Sessions } from './sessions.js';
+import { isConflict, type Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
 import type { RecordContext } from './workflow.js';
 
@@ -64,23 +64,38 @@ export class Running implements RecordContext {
   }
 
   async #tx<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
-    if (this.#reason) throw this.#reason;
-    const assertHeld = async (client: PoolClient, last: boolean) => {
-      if (await this.#store.hold(client, this.claim, this.#endsInMs(), last)) return;
-      const lost = new ClaimLost('the claim was lost: nothing of this transaction is kept');
-      this.abort(lost);
-      throw lost;
-    };
-    return this.#sessions.transaction(async (client) => {
+    const sessions = this.#sessions;
+    return sessions.transaction(async (client) => {
+      if (this.#reason) throw this.#reason;
       // First, because everybody locks the claim before the row: the other way round two could wait for each other.
       // The lock keeps the recovery away until the end; a person who resets the record by hand is noticed there.
-      await assertHeld(client, false);
-      const lent = new LentClient(client, () => this.#sessions.spoil(client));
-      const result = await work(lent.client).finally(() => lent.end());
-      // First, because the role that the handler has taken may not be allowed to look at the claim.
-      if (this.#sessions.isSpoiled(client)) await this.#sessions.queryOn(client, resetSession, []);
-      await assertHeld(client, true);
-      return result;
+      await this.#assertHeld(client, false);
+      let conflict: unknown;
+      const lent = new LentClient(client, {
+        onState: () => sessions.spoil(client),
+        onError: (error) => {
+          if (isConflict(error)) conflict = error;
+        },
+      });
+      try {
+        const result = await work(lent.client);
+        // First, because the role that the handler has taken may not be allowed to look at the claim.
+        if (sessions.isSpoiled(client)) await sessions.queryOn(client, resetSession, []);
+        await this.#assertHeld(client, true);
+        return result;
+      } catch (error) {
+        // Whatever the handler made of it: the transaction runs again.
+        throw conflict ?? error;
+      } finally {
+        lent.end();
+      }
     });
+  }
+
+  async #assertHeld(client: PoolClient, last: boolean): Promise<void> {
+    if (await this.#store.hold(client, this.claim, this.#endsInMs(), last)) return;
+    const lost = new ClaimLost('the claim was lost: nothing of this transaction is kept');
+    this.abort(lost);
+    throw lost;
   }
 }

@@ -15,6 +15,9 @@ export class SessionError extends Error {
   override readonly name = 'SessionError';
 }
 
+const conflictTries = 20;
+const longestConflictPauseMs = 1000;
+
 export interface SessionsOptions {
   pool: Pool;
   clock: Clock;
@@ -50,17 +53,20 @@ export class Sessions implements Queryable {
 
   /**
    * One statement of ours. If it fails for what is on the session rather than in a row (a search path, a role, a
-   * timeout that foreign code has set), its connection is closed: the next one is a new one.
+   * timeout that foreign code has set), its connection is closed: the next one is a new one. A conflict with another
+   * transaction is retried.
    */
   async query<R extends QueryResultRow>(text: string, values: unknown[] = []): Promise<QueryResult<R>> {
-    return this.use(async (client) => {
-      try {
-        return await this.queryOn<R>(client, text, values);
-      } catch (error) {
-        if (mayBeOfSession(error)) this.spoil(client);
-        throw error;
-      }
-    });
+    return this.#retryConflicts(() =>
+      this.use(async (client) => {
+        try {
+          return await this.queryOn<R>(client, text, values);
+        } catch (error) {
+          if (mayBeOfSession(error)) this.spoil(client);
+          throw error;
+        }
+      }),
+    );
   }
 
   /** The connection is closed after this use. */
@@ -72,8 +78,31 @@ export class Sessions implements Queryable {
     return this.#spoiled.has(client);
   }
 
-  /** At the database's own level of isolation unless one is given. */
-  async transaction<T>(work: (client: PoolClient) => Promise<T>, level?: 'READ COMMITTED'): Promise<T> {
+  /**
+   * At the database's own level of isolation unless one is given. After a conflict with another transaction (a
+   * serialization failure, a deadlock) everything is rolled back and `work` runs again, at most 20 times.
+   */
+  async transaction<T>(
+    work: (client: PoolClient) => Promise<T>,
+    level?: 'READ COMMITTED' | 'REPEATABLE READ',
+  ): Promise<T> {
+    return this.#retryConflicts(() => this.#transaction(work, level));
+  }
+
+  /** The pauses are random and grow, so that those in conflict do not meet again. */
+  async #retryConflicts<T>(run: () => Promise<T>): Promise<T> {
+    const { clock } = this.#options;
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await run();
+      } catch (error) {
+        if (!isConflict(error) || attempt >= conflictTries) throw error;
+        await clock.sleep(clock.random() * Math.min(longestConflictPauseMs, 10 * 2 ** attempt));
+      }
+    }
+  }
+
+  async #transaction<T>(work: (client: PoolClient) => Promise<T>, level?: string): Promise<T> {
     return this.use(async (client) => {
       await this.queryOn(client, level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN', []);
       try {
@@ -200,8 +229,7 @@ const socketFaults = new Set([
 ]);
 
 /** Syntax and access (42), an unknown schema (3F), the state of a transaction (25), a statement that was cancelled. */
-const mayBeOfSession = (error: unknown) =>
-  /^(42|3F|25)|^57014$/.test(String((error as { code?: unknown } | undefined)?.code));
+const mayBeOfSession = (error: unknown) => /^(42|3F|25)|^57014$/.test(codeOf(error));
 
 /** Undefined in drivers that do not say it. */
 const isInTransaction = (client: PoolClient) =>
@@ -213,8 +241,8 @@ const isReadTimeout = (error: unknown) => error instanceof Error && error.messag
 export function isSessionFault(error: unknown): boolean {
   if (error instanceof SessionError) return true;
   if (!(error instanceof Error)) return false;
-  const { code } = error as { code?: unknown };
-  if (typeof code === 'string')
+  const code = codeOf(error);
+  if (code !== '')
     return /^(08|57P0)/.test(code) || code === '53300' || code === '25006' || socketFaults.has(code);
   return /Connection terminated|Query read timeout|timeout exceeded|Client has encountered a connection error|not queryable|Client was closed/i.test(
     error.message,
@@ -226,11 +254,25 @@ export function isSessionFault(error: unknown): boolean {
  * well pass, and the same row will not, however often it is tried.
  */
 export function isRowFault(error: unknown): boolean {
-  const { code } = (error ?? {}) as { code?: unknown };
-  return !isSessionFault(error) && typeof code === 'string' && /^(09|21|22|23|27|38|39|44|P0)/.test(code);
+  return !isSessionFault(error) && /^(09|21|22|23|27|38|39|44|P0)/.test(codeOf(error));
+}
+
+/** Another transaction was in the way (a serialization failure, a deadlock): the same may succeed when it is run again. */
+export function isConflict(error: unknown): boolean {
+  return /^40(001|P01)$/.test(codeOf(error));
+}
+
+/** Of any thrown value; empty if there is none. */
+function codeOf(error: unknown): string {
+  try {
+    const { code } = (error ?? {}) as { code?: unknown };
+    return typeof code === 'string' ? code : '';
+  } catch {
+    return '';
+  }
 }
 
 /** Somebody's transaction holds a row for longer than we wait. */
 export function isLocked(error: unknown): boolean {
-  return (error as { code?: unknown } | undefined)?.code === '55P03';
+  return codeOf(error) === '55P03';
 }

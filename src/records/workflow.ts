@@ -15,7 +15,10 @@ export interface RecordContext {
   readonly signal: AbortSignal;
   /** Leaves a note of what is being done; it survives a crash and shows up where the record is found stuck. */
   trace(note: string): void;
-  /** Runs the handler's own writes in a transaction that commits only if the claim still holds. */
+  /**
+   * Runs the handler's own writes in a transaction that commits only if the claim still holds. `work` runs again after
+   * a conflict with another transaction (40001, 40P01), so its effects belong inside the database.
+   */
   tx<T>(work: (client: PoolClient) => Promise<T>): Promise<T>;
 }
 

@@ -4,9 +4,11 @@ import { expect, it } from 'vitest';
 import { inspect, migrate } from '../../src/records/index.js';
 import { defineWorkflow } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
 import {
   deadWorker,
   foreign,
+  gate,
   pagesWorkflow,
   recovers,
   resetsOf,
@@ -221,5 +223,64 @@ describePostgres('a database that isolates more than usual', (postgres) => {
     const pool = postgres.pool({ max: 10, options: '-c default_transaction_isolation=serializable' });
     const all = await Promise.all(Array.from({ length: 10 }, () => migrate(pool)));
     expect(all.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
+  });
+
+  it('processes every record once, in spite of conflicts in our statements and in ctx.tx', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 200);
+    await pool.query('CREATE TABLE effects (page uuid, earlier bigint)');
+    const serializable = { max: 12, options: '-c default_transaction_isolation=serializable' };
+    let runs = 0;
+    const workflow = pagesWorkflow({
+      batchSize: 20,
+      concurrency: 5,
+      process: ({ id }, ctx) =>
+        ctx
+          .tx(async (client) => {
+            runs += 1;
+            const { rows } = await client.query('SELECT count(*) AS n FROM effects');
+            await client.query('INSERT INTO effects VALUES ($1, $2)', [id, rows[0].n]);
+          })
+          .catch((error: unknown) => {
+            throw new Error('wrapped', { cause: error });
+          }),
+    });
+    const loops = [0, 1].map(() =>
+      startable(postgres, { pool: postgres.pool(serializable), workflows: [workflow], poll: 10 }),
+    );
+    await Promise.all(loops.map((loop) => loop.start()));
+    const ended = async () => {
+      const { Completed = 0, Failed = 0 } = await statuses(pool);
+      return Completed + Failed === 200;
+    };
+    await until(ended, 'all are done', 60_000);
+    expect(await statuses(pool)).toEqual({ Completed: 200 });
+    expect(runs).toBeGreaterThan(200);
+    const { rows } = await pool.query(
+      'SELECT count(DISTINCT page)::int AS pages, count(*)::int AS n FROM effects',
+    );
+    expect(rows).toEqual([{ pages: 200, n: 200 }]);
+    expect(loops.flatMap(({ log }) => log.said('could not be'))).toEqual([]);
+  });
+
+  it('runs ctx.tx again after a deadlock', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 2);
+    await pool.query('CREATE TABLE locks (n integer PRIMARY KEY); INSERT INTO locks VALUES (1), (2)');
+    const both = gate();
+    let first = 0;
+    const workflow = pagesWorkflow({
+      process: (_, ctx) => {
+        const mine = ++first;
+        return ctx.tx(async (client) => {
+          await client.query('SELECT FROM locks WHERE n = $1 FOR UPDATE', [mine]);
+          if (mine === 2) both.open();
+          await both.opened;
+          await client.query('SELECT FROM locks WHERE n = $1 FOR UPDATE', [3 - mine]);
+        });
+      },
+    });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    expect(await loop.runOnce()).toMatchObject({ completed: 2 });
   });
 });
