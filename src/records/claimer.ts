@@ -1,5 +1,5 @@
 /**
- * Takes the next batch. If the database refuses one of its rows (a constraint that was added after the row, a trigger),
+ * Takes the next batch. If a trigger undoes the claim of all of its records, it was not made (`ClaimRefused`). If the database refuses one of its rows (a constraint that was added after the row, a trigger),
  * the rows are taken one by one, and the one that is refused is left alone for an hour: it would otherwise stand at
  * the head of the queue and keep everybody behind it.
  *
@@ -9,10 +9,12 @@
  * a claim that nobody waits for any more. For that, one claim follows the other.
  */
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import type { RecordObserver } from './observer.js';
 import { isRowFault, isSessionFault } from './sessions.js';
+import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
 
@@ -26,10 +28,16 @@ interface Unknown {
   untilMs: number;
 }
 
+/** The table did not keep the status of a single record of the batch. */
+export class ClaimRefused extends Error {
+  override readonly name = 'ClaimRefused';
+}
+
 export interface ClaimerOptions {
   workflow: Workflow;
   store: RecordStore;
   breaker: Breaker;
+  guard: StatusGuard;
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
@@ -64,6 +72,7 @@ export class Claimer {
       if (claims.length > 0) observer.claimed?.(workflow.name, claims.length);
       return claims;
     } catch (error) {
+      if (error instanceof ClaimRefused) this.#options.guard.refused(error.message);
       if (isSessionFault(error)) {
         this.#mayHoldUnknown();
         breaker.failed();
@@ -87,13 +96,19 @@ export class Claimer {
   }
 
   async #batch(): Promise<Claim[]> {
-    const { workflow, store } = this.#options;
+    const { workflow } = this.#options;
     try {
-      return await this.#take(workflow.batchSize, null);
+      return await this.#kept(await this.#take(workflow.batchSize, null));
     } catch (error) {
       if (!isRowFault(error)) throw error;
     }
+    return this.#kept(await this.#oneByOne());
+  }
+
+  async #oneByOne(): Promise<Claim[]> {
+    const { workflow, store } = this.#options;
     const claims: Claim[] = [];
+    const refused = new Map<string, unknown>();
     for (const id of await store.queued(workflow.batchSize)) {
       try {
         claims.push(...(await this.#take(1, [id])));
@@ -102,16 +117,50 @@ export class Claimer {
           if (claims.length === 0) throw error;
           // What has been taken is worked on; the next batch meets the same trouble again.
           if (isSessionFault(error)) this.#mayHoldUnknown();
-          return claims;
+          break;
         }
-        this.#options.log.error(
-          { workflow: workflow.name, record: id, err: error },
-          'the database does not let this record be claimed: it is left alone for an hour',
-        );
-        await store.postpone(id);
+        refused.set(id, error);
       }
     }
+    const [first] = [...refused.values()].filter(isStatusKept);
+    if (first !== undefined && claims.length === 0) throw new ClaimRefused(messageOf(first));
+    for (const [id, error] of refused) await this.#postpone(id, error);
     return claims;
+  }
+
+  async #postpone(id: string, reason: unknown): Promise<void> {
+    const { workflow, store, log } = this.#options;
+    log.error(
+      { workflow: workflow.name, record: id, reason: messageOf(reason) },
+      'the database does not let this record be claimed: it is left alone for an hour',
+    );
+    await store.postpone(id);
+  }
+
+  /** Those that a trigger has not set back after the claim, if that has to be looked at. */
+  async #kept(claims: Claim[]): Promise<Claim[]> {
+    const { store, guard, log, workflow } = this.#options;
+    if (guard.isProven || claims.length === 0) return claims;
+    try {
+      const restored = new Set(await store.restored(claims));
+      if (restored.size === 0) {
+        guard.proven();
+        return claims;
+      }
+      await store.giveBack(claims.filter(({ id }) => restored.has(id)));
+      const reason = `a trigger sets it back to ${workflow.status.queued} after the claim`;
+      if (restored.size === claims.length) throw new ClaimRefused(reason);
+      for (const id of restored) await this.#postpone(id, reason);
+      return claims.filter(({ id }) => !restored.has(id));
+    } catch (error) {
+      if (error instanceof ClaimRefused) throw error;
+      // They are claimed: they are worked on, and looked at the next time.
+      log.debug(
+        { workflow: workflow.name, reason: messageOf(error) },
+        'a claim could not be looked at again',
+      );
+      return claims;
+    }
   }
 
   async #take(most: number, only: string[] | null): Promise<Claim[]> {
@@ -125,3 +174,7 @@ export class Claimer {
     return claims;
   }
 }
+
+/** As claim.sql says it. */
+const isStatusKept = (error: unknown) =>
+  messageOf(error).includes('smart_router: the claim left the status at');

@@ -7,6 +7,10 @@
  * refuses, or that somebody keeps locked, is written apart, so that it does not take its batch along. Where nothing can
  * be written although there are sessions (a column is gone), this workflow alone begins nothing new (`isBlocked`).
  *
+ * A finish may change nothing although its token holds: the row was deleted, changed by another program, or kept by a
+ * trigger or a policy of the table. Then the log says which, and a table that keeps its status is not asked for more
+ * (`StatusGuard`).
+ *
  * An answer may be lost after the write has happened; so before a second try is counted as late, the database is asked
  * whether what we wanted is there already.
  */
@@ -16,7 +20,8 @@ import type { Logger } from '../observe/log.js';
 import type { RecordObserver } from './observer.js';
 import { isLocked, isRowFault, isSessionFault } from './sessions.js';
 import type { Spool } from './spool.js';
-import type { Outcome, RecordStore } from './store.js';
+import type { StatusGuard } from './status-guard.js';
+import type { Finished, Outcome, RecordStore, Unchanged } from './store.js';
 
 const batchSize = 500;
 const tries = 3;
@@ -26,6 +31,7 @@ export interface FinisherOptions {
   workflow: string;
   store: RecordStore;
   spool: Spool;
+  guard: StatusGuard;
   /** Where in the spool. */
   place: string;
   clock: Clock;
@@ -190,10 +196,12 @@ export class Finisher {
   async #settle(batch: Finishing[], mayBeWritten: boolean): Promise<Finishing[]> {
     const { store } = this.#options;
     try {
-      const written = await store.finish(batch);
-      const missing = batch.filter(({ id }) => !written.has(id));
+      const finished = await store.finish(batch);
+      const rest = await this.#notKept(batch, finished);
+      const { written } = finished;
+      const missing = rest.filter(({ id }) => !written.has(id));
       if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
-      this.#count(batch, written);
+      this.#count(rest, written);
       return [];
     } catch (error) {
       if (!isRowFault(error) && !isLocked(error)) throw error;
@@ -226,12 +234,14 @@ export class Finisher {
   async #settleFree(batch: readonly Finishing[]): Promise<Finishing[] | undefined> {
     const { store } = this.#options;
     try {
-      const written = await store.finishFree(batch);
-      const missing = batch.filter(({ id }) => !written.has(id));
+      const finished = await store.finishFree(batch);
+      const rest = await this.#notKept(batch, finished);
+      const { written } = finished;
+      const missing = rest.filter(({ id }) => !written.has(id));
       const lost = new Set((await store.lost(missing)).map(({ id, token }) => `${token} ${id}`));
       const isLost = ({ id, token }: Finishing) => lost.has(`${token} ${id}`);
       this.#count(
-        batch.filter(({ id }) => written.has(id)),
+        rest.filter(({ id }) => written.has(id)),
         written,
       );
       // Not counted as late yet: an answer may have been lost before.
@@ -247,12 +257,43 @@ export class Finisher {
     }
   }
 
+  /** Resolves to the others: those whose token held and that were not written are dealt with here. */
+  async #notKept(batch: readonly Finishing[], finished: Finished): Promise<Finishing[]> {
+    const { store, guard, log, workflow } = this.#options;
+    const { written, setBack, unchanged } = finished;
+    if (written.size > 0) guard.accepted();
+    const ids = [...setBack, ...unchanged];
+    if (ids.length === 0) return [...batch];
+    // Without an answer they count as changed by others: the claims are gone either way.
+    const seen = new Map((await store.unchanged(ids).catch(() => [])).map((row) => [row.id, row]));
+    const reasons = new Map<string, string[]>();
+    let refusal: string | undefined;
+    for (const outcome of batch) {
+      if (!ids.includes(outcome.id)) continue;
+      const row = seen.get(outcome.id);
+      const { reason, isRefused, isStuck } = judge(row, setBack.includes(outcome.id));
+      if (isStuck) this.#callOut(outcome, reason, reason);
+      else this.#reject([outcome.id], false);
+      if (isRefused) refusal ??= reason;
+      if (row?.isQueued) guard.doubt();
+      reasons.set(reason, [...(reasons.get(reason) ?? []), outcome.id]);
+    }
+    for (const [reason, records] of reasons)
+      log.warn(
+        { workflow, records: records.slice(0, 20), count: records.length },
+        `a finish changed nothing although the claim held: ${reason}`,
+      );
+    if (refusal !== undefined && written.size === 0) guard.refused(refusal);
+    return batch.filter(({ id }) => !ids.includes(id));
+  }
+
   async #refused(outcome: Finishing, error: unknown): Promise<void> {
     const { store, log, workflow } = this.#options;
     log.error({ workflow, record: outcome.id, err: error }, 'the database refused the outcome of a record');
     const failure = { ...outcome, error: `The outcome was refused: ${messageOf(error)}` };
     try {
-      this.#count([failure], await store.finish([failure]));
+      const finished = await store.finish([failure]);
+      this.#count(await this.#notKept([failure], finished), finished.written);
     } catch (again) {
       if (!isRowFault(again)) throw again;
       this.#callOut(outcome, again, 'the database refuses its outcome');
@@ -309,13 +350,38 @@ export class Finisher {
       this.#reject(batch.filter(({ id }) => !written.has(id)).map(({ id }) => id));
   }
 
-  #reject(ids: readonly string[]): void {
+  #reject(ids: readonly string[], isLate = true): void {
     const { workflow, observer, log } = this.#options;
     this.#counts.rejected += ids.length;
     observer.rejected?.(workflow, ids.length);
+    if (!isLate) return;
     log.warn(
       { workflow, records: ids.slice(0, 20), count: ids.length },
       'late finishes were rejected: the records belong to others by now',
     );
   }
+}
+
+/** Why a finish changed nothing; `isRefused`: the table will not take the next one either. */
+function judge(
+  row: Unchanged | undefined,
+  isSetBack: boolean,
+): { reason: string; isRefused: boolean; isStuck: boolean } {
+  const { status = null, isProcessing = false, isSecured = false } = row ?? {};
+  const secured = 'row-level security does not let this role change it';
+  if (isSetBack)
+    return {
+      reason: `a trigger set its status back to ${status}`,
+      isRefused: true,
+      isStuck: isProcessing,
+    };
+  if (isProcessing)
+    return {
+      reason: isSecured ? secured : 'a trigger or a rule keeps its row as it is',
+      isRefused: true,
+      isStuck: true,
+    };
+  const gone = isSecured ? 'its row was deleted, or row-level security hides it' : 'its row was deleted';
+  const reason = status === null ? gone : `another program set its status to ${status}`;
+  return { reason, isRefused: status === null && isSecured, isStuck: false };
 }

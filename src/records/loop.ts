@@ -24,6 +24,7 @@ import { opening } from './opening.js';
 import { type BatchCounts, WorkflowRunner } from './runner.js';
 import { isSessionFault, type Queryable, Sessions } from './sessions.js';
 import { DiskSpool, FirstSpool, RedisSpool, type SpoolRedis } from './spool.js';
+import { StatusGuard } from './status-guard.js';
 import { RecordStore } from './store.js';
 import { openTable } from './table.js';
 import { RecordWorker } from './worker.js';
@@ -219,8 +220,10 @@ class Loop implements RecordLoop {
       if (!table) throw new Error('every workflow has its table');
       for (const advice of table.advice) this.#log.info({ workflow: workflow.name }, advice);
       const store = new RecordStore(this.#sessions, table);
+      const guard = new StatusGuard({ workflow: workflow.name, clock, log: this.#log });
       const finisher = new Finisher({
         ...shared,
+        guard,
         workflow: workflow.name,
         store,
         spool,
@@ -235,6 +238,7 @@ class Loop implements RecordLoop {
           workflow,
           store,
           finisher,
+          guard,
           breaker,
           pollMs: this.#pollMs,
           worker: () => worker.id,

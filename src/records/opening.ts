@@ -4,6 +4,7 @@
  */
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { isSessionFault, type Queryable, SessionError } from './sessions.js';
+import type { Workflow } from './workflow.js';
 
 /** All that a role needs in our schema. */
 const ours = {
@@ -77,4 +78,47 @@ export async function missingRights(
       `role ${role} may not use the sequence smart_router.tokens: ${ours.sequence.replace('<role>', role)}`,
     );
   return problems;
+}
+
+/**
+ * What would keep us from changing the status of a row, as far as the catalogue shows it: columns that the database
+ * computes, rules for UPDATE, and row-level security that lets this role update nothing, or that depends on a column
+ * which we change: a record that was claimed could then not be finished.
+ */
+export async function writeObstacles(
+  db: Queryable,
+  oid: string,
+  name: string,
+  { status, touchedAt, error }: Workflow,
+): Promise<string[]> {
+  const { rows } = await db.query<{ kind: string; what: string; columns: string | null }>(
+    `SELECT 'generated' AS kind, quote_ident(attname) AS what, NULL AS columns
+       FROM pg_attribute WHERE attrelid = $1::oid AND attname = ANY ($2::text[]) AND attgenerated <> ''
+     UNION ALL
+     SELECT 'rule', quote_ident(rulename), NULL
+       FROM pg_rewrite WHERE ev_class = $1::oid AND ev_type = '2' AND ev_enabled <> 'D'
+     UNION ALL
+     SELECT 'no policy', quote_ident(current_user), NULL
+       FROM (VALUES ('r'), ('w')) AS needed (command)
+       WHERE row_security_active($1::oid) AND NOT EXISTS (
+         SELECT FROM pg_policy AS p WHERE p.polrelid = $1::oid AND p.polpermissive AND p.polcmd IN ('*', needed.command::"char")
+           AND ('0' = ANY (p.polroles) OR EXISTS (SELECT FROM unnest(p.polroles) AS r WHERE r <> 0 AND pg_has_role(r, 'USAGE'))))
+     UNION ALL
+     SELECT 'policy', quote_ident(p.polname), string_agg(DISTINCT quote_ident(a.attname), ', ')
+       FROM pg_policy AS p
+         JOIN pg_depend AS d ON d.classid = 'pg_policy'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass
+           AND d.refobjid = p.polrelid
+         JOIN pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+       WHERE p.polrelid = $1::oid AND row_security_active($1::oid) AND p.polcmd IN ('*', 'r', 'w') AND a.attname = ANY ($2::text[])
+       GROUP BY p.polname`,
+    [oid, [status.column, touchedAt, ...(error === undefined ? [] : [error])]],
+  );
+  const lines = rows.map(({ kind, what, columns }) => {
+    if (kind === 'generated') return `column ${what} of ${name} is generated: it cannot be written`;
+    if (kind === 'rule') return `${name} has the rule ${what} for UPDATE: drop it, or make it a trigger`;
+    if (kind === 'no policy')
+      return `row-level security of ${name} lets role ${what} update no row: add a policy, or ALTER ROLE ${what} BYPASSRLS`;
+    return `the policy ${what} of ${name} depends on ${columns}, which processing changes: a claimed record could not be finished; use a policy without it, or a role with BYPASSRLS`;
+  });
+  return [...new Set(lines)];
 }

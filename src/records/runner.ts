@@ -8,13 +8,14 @@ import { formatDuration } from '../durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
-import { Claimer } from './claimer.js';
+import { Claimer, ClaimRefused } from './claimer.js';
 import type { FinishCounts, Finisher } from './finisher.js';
 import { notify } from './listener.js';
 import { Notes } from './notes.js';
 import type { RecordObserver } from './observer.js';
 import { ClaimLost, Running } from './running.js';
 import { SessionError, type Sessions } from './sessions.js';
+import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import { cut } from './table.js';
 import { type Suspicion, Waiting } from './waiting.js';
@@ -26,6 +27,7 @@ export interface RunnerOptions {
   sessions: Sessions;
   finisher: Finisher;
   breaker: Breaker;
+  guard: StatusGuard;
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
@@ -219,9 +221,10 @@ export class WorkflowRunner {
 
   /** Resolves when there is something in the queue, or a pause was made because there was nothing. */
   async #refill(signal: AbortSignal): Promise<void> {
-    const { breaker, clock, pollMs, log, workflow, finisher } = this.#options;
+    const { breaker, guard, clock, pollMs, log, workflow, finisher } = this.#options;
     try {
       this.#wake = new AbortController();
+      await guard.ready(signal);
       await breaker.ready(signal);
       if (signal.aborted) return;
       let found = 0;
@@ -232,7 +235,8 @@ export class WorkflowRunner {
         if (signal.aborted) await this.#giveBack(claims);
         else this.#queue.add(claims);
       } catch (error) {
-        log.warn({ workflow: workflow.name, reason: messageOf(error) }, 'records could not be claimed');
+        const level = error instanceof ClaimRefused ? 'debug' : 'warn';
+        log[level]({ workflow: workflow.name, reason: messageOf(error) }, 'records could not be claimed');
       }
       if (found === 0 && this.#queue.size === 0) {
         const pauseMs = pollMs * (0.9 + 0.2 * clock.random());

@@ -4,67 +4,23 @@
  */
 import type { PoolClient } from 'pg';
 import { isRowFault, type Sessions } from './sessions.js';
+import type {
+  Blocks,
+  Bounds,
+  Claim,
+  ClaimKey,
+  Finished,
+  Only,
+  Outcome,
+  Recovered,
+  Stuck,
+  Unchanged,
+  Which,
+} from './store-types.js';
 import { cut, type QueryName, type Table } from './table.js';
 import type { Row } from './workflow.js';
 
-/** A record that this process holds. */
-export interface Claim {
-  id: string;
-  token: string;
-  record: Row;
-  /** By our own clock: when it was last known to hold. */
-  confirmedMs: number;
-  /** It has been reset before: that its handler begins is written down. */
-  isBack: boolean;
-  /** Its handler had begun when it was reset the second time, or later: it may be what kills its workers. */
-  isSuspect: boolean;
-}
-
-/** What names a claim. */
-export type ClaimKey = Pick<Claim, 'id' | 'token'>;
-
-export interface Outcome {
-  id: string;
-  token: string;
-  /** Null: completed. */
-  error: string | null;
-}
-
-export interface Recovered {
-  id: string;
-  reason: 'dead_worker' | 'timed_out' | 'unclaimed';
-  outcome: 'requeued' | 'failed' | 'held';
-  /** Before this one. */
-  resets: number;
-  stuckSeconds: number;
-  worker: string | null;
-  trace: string | null;
-}
-
-/** What a sweep would do, or could not do. */
-export interface Stuck {
-  /** Those that a sweep would change, oldest first; then those that are held already. */
-  records: (Recovered & { isHeld: boolean })[];
-  /** All of them, also those that are not listed. */
-  total: number;
-  /** What a sweep would do now. */
-  wouldBe: Record<Recovered['outcome'], number>;
-  oldestSeconds: number;
-}
-
-/** What of the stuck records is looked at. */
-export interface Which {
-  /** True: only what the slow sweep is for, false: only the fast one. Default: both. */
-  unclaimed?: boolean | null;
-  /** False: no worker is taken for dead. */
-  judges?: boolean;
-}
-
-export interface Bounds {
-  deadMs: number;
-  graceMs: number;
-  afterMs: number;
-}
+export type * from './store-types.js';
 
 interface RecoveredRow {
   record_id: string;
@@ -75,12 +31,6 @@ interface RecoveredRow {
   worker: string | null;
   trace: string | null;
   looked_at?: string;
-}
-
-/** A range of a table's blocks, without the last. */
-export interface Blocks {
-  from: number;
-  to: number;
 }
 
 /** Our own columns in a claimed row; no table of a team has such names. */
@@ -122,17 +72,16 @@ export class RecordStore {
     });
   }
 
-  /** Resolves to the ids that were written; the others came too late. */
-  async finish(outcomes: readonly Outcome[]): Promise<Set<string>> {
+  async finish(outcomes: readonly Outcome[]): Promise<Finished> {
     return this.#finish('finish', outcomes);
   }
 
   /** The same without a wait; those that somebody keeps locked are not written either. */
-  async finishFree(outcomes: readonly Outcome[]): Promise<Set<string>> {
+  async finishFree(outcomes: readonly Outcome[]): Promise<Finished> {
     return this.#finish('finishFree', outcomes);
   }
 
-  async #finish(name: 'finish' | 'finishFree', outcomes: readonly Outcome[]): Promise<Set<string>> {
+  async #finish(name: 'finish' | 'finishFree', outcomes: readonly Outcome[]): Promise<Finished> {
     const { workflowId, longestError } = this.table;
     const errors = outcomes.flatMap(({ id, error }) =>
       error === null ? [] : [[id, cut(error, longestError)]],
@@ -142,7 +91,27 @@ export class RecordStore {
       ...idsAndTokens(outcomes),
       JSON.stringify(Object.fromEntries(errors)),
     ]);
-    return new Set(rows.map(({ record_id }) => String(record_id)));
+    const those = (isKept: boolean | null) =>
+      rows.filter(({ is_kept }) => is_kept === isKept).map(({ record_id }) => String(record_id));
+    return { written: new Set(those(false)), setBack: those(true), unchanged: those(null) };
+  }
+
+  /** Why a finish changed nothing, as far as it can be seen. */
+  async unchanged(ids: readonly string[]): Promise<Unchanged[]> {
+    const rows = await this.#run('unchanged', [ids, this.table.path]);
+    return rows.map(({ record_id, status, is_processing, is_queued, is_secured }) => ({
+      id: String(record_id),
+      status: status === null ? null : String(status),
+      isProcessing: is_processing === true,
+      isQueued: is_queued === true,
+      isSecured: is_secured === true,
+    }));
+  }
+
+  /** Which of these claims a trigger has set back to Queued. */
+  async restored(claims: readonly ClaimKey[]): Promise<string[]> {
+    const rows = await this.#run('restored', [this.table.workflowId, ...columns(claims)]);
+    return rows.map(({ record_id }) => String(record_id));
   }
 
   /** After an answer that was lost: what is in the table already. */
@@ -362,12 +331,6 @@ export class RecordStore {
       // Rows are judged as they are when they are locked.
     }, 'READ COMMITTED');
   }
-}
-
-export interface Only {
-  ids?: readonly string[];
-  /** Whatever the policy says: left as they are for a person. */
-  hold?: boolean;
 }
 
 const edges = ({ from, to }: Blocks): string[] => [`(${from},0)`, `(${to},0)`];

@@ -4,7 +4,7 @@
  */
 import { ConfigError, plainText } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
-import { missingRights } from './opening.js';
+import { missingRights, writeObstacles } from './opening.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
 import type { Workflow } from './workflow.js';
@@ -79,6 +79,7 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
   const table = tables[0];
   if (!table) throw new ConfigError([`workflow ${workflow.name}: table ${name} does not exist`]);
   if (!['r', 'p'].includes(table.kind)) problem(`${name} must be a table`);
+  for (const text of await writeObstacles(db, table.oid, name, workflow)) problem(text);
   const columns = await readColumns(db, table.oid);
   const find = (column: string, option: string): Column | undefined => {
     const found = columns.get(column);

@@ -4,6 +4,7 @@ import { systemClock } from '../../src/clock.js';
 import { Breaker } from '../../src/records/breaker.js';
 import { Claimer } from '../../src/records/claimer.js';
 import { Sessions } from '../../src/records/sessions.js';
+import { StatusGuard } from '../../src/records/status-guard.js';
 import { type Claim, RecordStore } from '../../src/records/store.js';
 import { openTable } from '../../src/records/table.js';
 import type { Workflow } from '../../src/records/workflow.js';
@@ -17,6 +18,7 @@ describeOnePostgres('a claim whose answer is lost', (postgres) => {
   const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
     new Claimer({
       ...{ workflow: pagesWorkflow({ orderBy: 'url' }) as Workflow, store, clock },
+      guard: new StatusGuard({ workflow: 'pages', clock, log: memoryLog().log }),
       ...{ log: memoryLog().log, observer: {}, worker: () => 7, beAlive: async () => {} },
       breaker: new Breaker({
         clock: systemClock,

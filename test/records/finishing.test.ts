@@ -28,12 +28,14 @@ describePostgres('finishing', (postgres) => {
     await pool.query("UPDATE pages SET status = 'Queued'");
     const [second] = await deadWorker(pool);
     if (!first || !second) throw new Error('it was claimed twice');
-    expect(await store.finish([{ id: first.id, token: first.token, error: null }])).toEqual(new Set());
-    expect(await store.finish([{ id: first.id, token: '999999', error: null }])).toEqual(new Set());
+    expect((await store.finish([{ id: first.id, token: first.token, error: null }])).written).toEqual(
+      new Set(),
+    );
+    expect((await store.finish([{ id: first.id, token: '999999', error: null }])).written).toEqual(new Set());
     expect(await page(pool)).toMatchObject({ status: 'Processing' });
     const good = { id: second.id, token: second.token, error: 'no' };
-    expect(await store.finish([good])).toEqual(new Set([second.id]));
-    expect(await store.finish([{ ...good, error: null }])).toEqual(new Set());
+    expect((await store.finish([good])).written).toEqual(new Set([second.id]));
+    expect((await store.finish([{ ...good, error: null }])).written).toEqual(new Set());
     expect(await page(pool)).toMatchObject({ status: 'Failed', error: 'no' });
   });
 

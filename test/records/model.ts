@@ -185,7 +185,7 @@ export class Model {
     }
     worker.claims = worker.claims.filter((one) => one !== mine);
     if (what === 'finish') {
-      const written = await this.#store.finish([{ id, token, error: fails ? 'no' : null }]);
+      const { written } = await this.#store.finish([{ id, token, error: fails ? 'no' : null }]);
       expect([...written]).toEqual(moves ? [id] : []);
       if (holds) this.#claims.delete(id);
       if (moves) this.#records.set(id, { state: fails ? 'Failed' : 'Completed', touchedAt: this.#now });

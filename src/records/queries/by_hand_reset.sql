@@ -13,12 +13,12 @@ WITH judged AS MATERIALIZED (
 ), changed AS (
   UPDATE {table} AS t SET {status} = {queued}{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged)) AND t.{status} = {processing}
-  RETURNING t.{id}::text COLLATE "default" AS record_id
+  RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {processing}) IS TRUE AS is_kept
 ), dropped AS (
-  DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id
+  DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id AND NOT is_kept
 ), noted AS (
   INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
   SELECT $1, record_id, token, 'by_hand', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, worker, trace
-  FROM judged WHERE record_id IN (SELECT record_id FROM changed)
+  FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)
 )
-SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed)
+SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)

@@ -10,11 +10,11 @@ WITH judged AS MATERIALIZED (
 ), changed AS (
   UPDATE {table} AS t SET {status} = {queued}{set_no_error}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged)) AND t.{status} = {failed}
-  RETURNING t.{id}::text COLLATE "default" AS record_id
+  RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {failed}) IS TRUE AS is_kept
 ), dropped AS (
-  DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id
+  DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id AND NOT is_kept
 ), noted AS (
   INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets)
-  SELECT $1, record_id, token, 'by_hand', 'requeued', resets FROM judged WHERE record_id IN (SELECT record_id FROM changed)
+  SELECT $1, record_id, token, 'by_hand', 'requeued', resets FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)
 )
-SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed)
+SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)

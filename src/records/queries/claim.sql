@@ -40,9 +40,12 @@ WITH picked AS MATERIALIZED (
   SELECT $1, marked.{id}::text COLLATE "default", fresh.token, $3::integer, now(), $4::integer FROM marked, fresh
   WHERE marked.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM again)
 )
-SELECT fresh.token AS "smart_router.token", marked.{id}::text COLLATE "default" AS "smart_router.id",
+-- A trigger may have kept the row as it was, or changed what we wrote, without an error: then the whole claim fails.
+SELECT CASE WHEN (marked.{status} = {processing}) IS TRUE THEN fresh.token ELSE
+    ('smart_router: the claim left the status at ' || coalesce(quote_literal(marked.{status}::text), {queued}::text))::bigint
+  END AS "smart_router.token", marked.{id}::text COLLATE "default" AS "smart_router.id",
   marked.{id}::text COLLATE "default" IN (SELECT record_id FROM again WHERE resets > 0) AS "smart_router.is_back",
   marked.{id}::text COLLATE "default" IN (SELECT record_id FROM again WHERE begun IS NOT NULL) AS "smart_router.is_suspect",
   marked.*
-FROM fresh, marked JOIN numbered ON numbered.id = marked.{id}
+FROM fresh, numbered LEFT JOIN marked ON marked.{id} = numbered.id
 ORDER BY numbered.place

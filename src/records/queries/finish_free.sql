@@ -12,8 +12,10 @@ WITH bound AS MATERIALIZED (
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT id::text COLLATE "default" FROM free))
     AND c.token = ($3::jsonb ->> c.record_id)::bigint
   RETURNING c.record_id
+), written AS (
+  UPDATE {table} AS t
+  SET {status} = CASE WHEN $4::jsonb ? t.{id}::text COLLATE "default" THEN {failed} ELSE {completed} END{set_error_finish}, {touched} = {now}
+  WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM held)) AND (t.{status} = {processing}) IS TRUE
+  RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {queued} OR t.{status} = {processing}) AS is_kept
 )
-UPDATE {table} AS t
-SET {status} = CASE WHEN $4::jsonb ? t.{id}::text COLLATE "default" THEN {failed} ELSE {completed} END{set_error_finish}, {touched} = {now}
-WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM held)) AND (t.{status} = {processing}) IS TRUE
-RETURNING t.{id}::text COLLATE "default" AS record_id
+SELECT held.record_id, written.is_kept FROM held LEFT JOIN written USING (record_id)

@@ -19,10 +19,10 @@ WITH stuck AS MATERIALIZED (
   UPDATE {table} AS t
   SET {status} = CASE WHEN {is_failed} THEN {failed} ELSE {queued} END{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
-  RETURNING t.{id} AS id
+  RETURNING t.{id} AS id, (t.{status} = {processing}) IS TRUE AS is_kept
 ), done AS MATERIALIZED (
   -- A trigger may have kept a row as it was, without a word.
-  SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed)
+  SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed WHERE NOT is_kept)
 ), kept AS (
   INSERT INTO smart_router.claims AS c (workflow, record_id, resets, not_before, held_at)
   SELECT $1, id::text, resets + CASE WHEN {is_hold} THEN 0 ELSE 1 END,

@@ -1,0 +1,65 @@
+/**
+ * Whether a table keeps the status that we write. A trigger, a rule or a policy of the table may undo a claim or a
+ * finish without an error; then the same records would be claimed and processed again and again, thousands of times a
+ * second. One for each workflow: while its table refuses, this workflow claims after 1, 2, 4 ... 60 s only, says so
+ * once, and the others go on.
+ *
+ * A trigger that fires after the statement is seen only by looking again. That costs a round trip, so it is done for
+ * the first claim of a process, and after a finish that found a status it did not expect.
+ */
+import type { Clock } from '../clock.js';
+import type { Logger } from '../observe/log.js';
+
+const longestPauseMs = 60_000;
+
+export class StatusGuard {
+  readonly #options: { workflow: string; clock: Clock; log: Logger };
+  #isProven = false;
+  #refusals = 0;
+  #resumeMs = 0;
+
+  constructor(options: { workflow: string; clock: Clock; log: Logger }) {
+    this.#options = options;
+  }
+
+  /** The last claim that was looked at again was kept. */
+  get isProven(): boolean {
+    return this.#isProven;
+  }
+
+  proven(): void {
+    this.#isProven = true;
+  }
+
+  doubt(): void {
+    this.#isProven = false;
+  }
+
+  /** What is refused while it pauses already was under way: one refusal per pause counts. */
+  refused(reason: string): void {
+    const { clock, log, workflow } = this.#options;
+    this.doubt();
+    const nowMs = clock.monotonic();
+    if (nowMs < this.#resumeMs) return;
+    if (this.#refusals === 0)
+      log.error(
+        { workflow, reason },
+        `the table does not keep the status that is written to it: ${reason}; this workflow claims less and less often until it does: check triggers, rules and policies of the table`,
+      );
+    this.#resumeMs = nowMs + Math.min(1000 * 2 ** this.#refusals, longestPauseMs);
+    this.#refusals += 1;
+  }
+
+  /** An outcome was written. */
+  accepted(): void {
+    if (this.#refusals > 0)
+      this.#options.log.info({ workflow: this.#options.workflow }, 'the table keeps the status again');
+    this.#refusals = 0;
+  }
+
+  /** Resolves when the next claim may be tried. */
+  async ready(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    await clock.sleep(Math.max(0, this.#resumeMs - clock.monotonic()), signal);
+  }
+}

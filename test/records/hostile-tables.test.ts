@@ -1,0 +1,209 @@
+/** Tables that do not keep the status which is written to them: nothing spins, and the log says why. */
+import type { Pool } from 'pg';
+import { expect, it } from 'vitest';
+import type { WorkflowDefinition } from '../../src/records/workflow.js';
+import { describeOnePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
+import {
+  deadWorker,
+  type Page,
+  page,
+  pagesWorkflow,
+  recovers,
+  resetsOf,
+  startable,
+  statuses,
+  teamTable,
+} from './fixture.js';
+
+const refusing = 'the table does not keep the status that is written to it';
+
+/** `body` runs for each row that is updated. */
+const trigger = (pool: Pool, when: 'BEFORE' | 'AFTER', condition: string, body: string) =>
+  pool.query(`
+    CREATE FUNCTION hostile() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${body}; RETURN new; END $$;
+    CREATE TRIGGER hostile ${when} UPDATE ON pages FOR EACH ROW WHEN (${condition}) EXECUTE FUNCTION hostile()`);
+const claimed = "old.status = 'Queued' AND new.status = 'Processing'";
+const restore = "UPDATE pages SET status = 'Queued' WHERE id = new.id";
+
+describeOnePostgres('a trigger', (postgres) => {
+  const counted = (more: Partial<WorkflowDefinition<Page>> = {}) => {
+    const runs: string[] = [];
+    const workflow = pagesWorkflow({
+      process: ({ url }) => {
+        runs.push(url);
+      },
+      ...more,
+    });
+    return { runs, workflow };
+  };
+
+  it.each([
+    ['before', 'BEFORE', 'new.status := old.status'],
+    ['before, by keeping the row', 'BEFORE', 'RETURN NULL'],
+    ['after', 'AFTER', restore],
+  ] as const)(
+    'that undoes the claim (%s) runs no handler, and stops no other workflow',
+    async (_, when, body) => {
+      const pool = postgres.pool();
+      await teamTable(pool, 3);
+      await pool.query(
+        'CREATE TABLE others (LIKE pages INCLUDING ALL); INSERT INTO others SELECT * FROM pages',
+      );
+      await trigger(pool, when, claimed, body);
+      const { runs, workflow } = counted();
+      const other = pagesWorkflow({ name: 'others', table: 'others' });
+      const loop = startable(postgres, { pool, workflows: [workflow, other], poll: 5 });
+      await loop.start();
+      await until(() => loop.log.said(refusing).length > 0, 'it says so');
+      const done = "SELECT FROM others WHERE status = 'Completed'";
+      await until(async () => (await pool.query(done)).rowCount === 3, 'the other workflow goes on');
+      await until(() => loop.log.said('records could not be claimed').length >= 2, 'it tries again');
+      expect(runs).toEqual([]);
+      expect(loop.log.said(refusing)).toMatchObject([{ level: 50, workflow: 'pages' }]);
+      await pool.query('DROP TRIGGER hostile ON pages');
+      await until(async () => (await statuses(pool)).Completed === 3, 'it goes on once the trigger is gone');
+      expect(runs).toHaveLength(3);
+    },
+  );
+
+  it.each([
+    ['before', 'BEFORE', 'new.status := old.status'],
+    ['after', 'AFTER', restore],
+  ] as const)('that undoes the claim of one record (%s) stops that record only', async (_, when, body) => {
+    const pool = postgres.pool();
+    await teamTable(pool, 3);
+    await trigger(pool, when, `${claimed} AND new.url LIKE '%/2'`, body);
+    const { runs, workflow } = counted();
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 2, completed: 2 });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 0 });
+    expect(runs).not.toContain('https://example.com/2');
+    expect(loop.log.said('left alone for an hour')).toHaveLength(1);
+  });
+
+  it.each(['Processing', 'Queued'])('that sets a finished record back to %s is named', async (status) => {
+    const pool = postgres.pool();
+    await teamTable(pool, 3);
+    await trigger(pool, 'BEFORE', "new.status = 'Completed'", `new.status := '${status}'`);
+    const { runs, workflow } = counted();
+    const loop = startable(postgres, { pool, workflows: [workflow], poll: 5 });
+    await loop.start();
+    await until(() => loop.log.said(refusing).length > 0, 'it says so');
+    expect(loop.log.said(refusing)).toMatchObject([{ reason: `a trigger set its status back to ${status}` }]);
+    await loop.stop();
+    // One more batch may have been claimed before the first was judged.
+    expect(runs.length).toBeLessThanOrEqual(6);
+    expect(loop.log.said('ZOMBIE RECORD ALERT')).toHaveLength(status === 'Processing' ? 3 : 0);
+  });
+
+  it('that keeps stuck records in Processing makes no reset of them', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    await deadWorker(pool);
+    await trigger(pool, 'BEFORE', "new.status = 'Queued'", 'new.status := old.status');
+    const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
+    expect(await recovery.runOnce()).toMatchObject({ requeued: 0 });
+    expect(await resetsOf(pool)).toEqual([]);
+  });
+});
+
+describeOnePostgres('a finish that changes nothing', (postgres) => {
+  it.each([
+    ['its row was deleted', 'DELETE FROM pages'],
+    ['another program set its status to Failed', "UPDATE pages SET status = 'Failed'"],
+    [
+      'a trigger or a rule keeps its row as it is',
+      `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+       CREATE TRIGGER keep BEFORE UPDATE ON pages FOR EACH ROW EXECUTE FUNCTION keep()`,
+    ],
+  ])('says why: %s', async (reason, meanwhile) => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const workflow = pagesWorkflow({
+      process: async () => {
+        await pool.query(meanwhile);
+      },
+    });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    const isStuck = reason.startsWith('a trigger');
+    expect(await loop.runOnce()).toMatchObject({
+      completed: 0,
+      rejected: isStuck ? 0 : 1,
+      abandoned: isStuck ? 1 : 0,
+    });
+    expect(loop.log.said('changed nothing although the claim held')).toMatchObject([
+      { msg: expect.stringContaining(reason) },
+    ]);
+  });
+
+  it('says that row-level security does not let it', async () => {
+    const admin = postgres.pool();
+    await teamTable(admin, 1);
+    await admin.query(`
+      CREATE ROLE worker LOGIN PASSWORD 'w';
+      GRANT USAGE ON SCHEMA smart_router TO worker;
+      GRANT ALL ON ALL TABLES IN SCHEMA smart_router TO worker;
+      GRANT ALL ON ALL SEQUENCES IN SCHEMA smart_router TO worker;
+      GRANT ALL ON pages TO worker`);
+    postgres.onEnd(() => admin.query('DROP OWNED BY worker; DROP ROLE worker'));
+    const url = new URL(postgres.url);
+    Object.assign(url, { username: 'worker', password: 'w' });
+    const pool = postgres.pool({ connectionString: url.href });
+    const workflow = pagesWorkflow({
+      process: async () => {
+        await admin.query(
+          `ALTER TABLE pages ENABLE ROW LEVEL SECURITY; CREATE POLICY look ON pages FOR SELECT USING (true)`,
+        );
+      },
+    });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    expect(await loop.runOnce()).toMatchObject({ abandoned: 1 });
+    expect(loop.log.said('ZOMBIE RECORD ALERT')).toMatchObject([
+      { msg: expect.stringContaining('row-level security does not let this role change it') },
+    ]);
+    expect(await page(admin)).toMatchObject({ status: 'Processing' });
+    await loop.stop();
+    const problems = async () =>
+      (await startable(postgres, { pool, workflows: [workflow] })
+        .start()
+        .catch((error: unknown) => error)) as Error;
+    expect((await problems()).message).toBe(
+      'workflow pages: row-level security of "pages" lets role worker update no row: add a policy, or ALTER ROLE worker BYPASSRLS',
+    );
+    await admin.query("CREATE POLICY mine ON pages USING (status <> 'Processing')");
+    expect((await problems()).message).toContain(
+      'workflow pages: the policy mine of "pages" depends on status',
+    );
+    await admin.query('DROP POLICY mine ON pages; CREATE POLICY mine ON pages USING (url IS NOT NULL)');
+    expect(await problems()).toBeUndefined();
+  });
+});
+
+describeOnePostgres('a table that cannot be written', (postgres) => {
+  it('is refused at the start', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 0);
+    await pool.query(`
+      CREATE TABLE computed (id integer PRIMARY KEY, done boolean, at timestamptz,
+        status text GENERATED ALWAYS AS (CASE WHEN done THEN 'Completed' ELSE 'Queued' END) STORED);
+      CREATE RULE quiet AS ON UPDATE TO pages DO INSTEAD NOTHING`);
+    const { error, ...computed } = {
+      ...pagesWorkflow(),
+      name: 'computed',
+      table: ['computed'],
+      touchedAt: 'at',
+    };
+    const workflows = [
+      pagesWorkflow(),
+      { ...computed, error: undefined, order: [{ column: 'at', rest: '' }] },
+    ];
+    const refused = startable(postgres, { pool, workflows }).start();
+    await expect(refused).rejects.toThrow(
+      [
+        'workflow pages: "pages" has the rule quiet for UPDATE: drop it, or make it a trigger',
+        'workflow computed: column status of "computed" is generated: it cannot be written',
+      ].join('\n'),
+    );
+  });
+});
