@@ -58,6 +58,12 @@ export interface FinishCounts {
   abandoned: number;
 }
 
+/** `left`: locked by somebody, or not tried after the `failure`, which is not about a row. */
+interface Settled {
+  left: Finishing[];
+  failure?: unknown;
+}
+
 export const nothingFinished = (): FinishCounts => ({
   completed: 0,
   failed: 0,
@@ -133,19 +139,24 @@ export class Finisher {
     let written = 0;
     let kept = 0;
     this.#owes = true;
+    let broken: unknown;
     const isWhole = await spool.replay(place, async (outcomes) => {
-      const left = await this.#settle(outcomes, true);
+      const { left, failure } = await this.#settle(outcomes, true);
+      // Nothing of it was written: all of it stays where it is.
+      if (failure !== undefined && left.length === outcomes.length) throw failure;
       if (left.length > 0) await spool.add(place, left);
+      broken ??= failure;
       kept += left.length;
       written += outcomes.length - left.length;
     });
     this.#owes = !isWhole || kept > 0;
-    this.#isBlocked = false;
+    if (broken === undefined) this.#isBlocked = false;
     if (written > 0) {
       observer.replayed?.(workflow, written);
       log.info({ workflow, records: written }, 'outcomes that waited for the database have been written');
     }
     if (!isWhole) log.warn({ workflow }, 'a spool does not answer: what waits in it is asked for again');
+    if (broken !== undefined) throw broken;
     return written;
   }
 
@@ -174,16 +185,13 @@ export class Finisher {
     let left = batch;
     let failure: unknown;
     for (let attempt = 1; left.length > 0; attempt += 1) {
-      try {
-        failure = undefined;
-        left = await this.#settle(left, attempt > 1);
-        onSession('ok');
-      } catch (error) {
-        failure = error;
-        if (isSessionFault(error)) onSession('failed');
+      ({ left, failure } = await this.#settle(left, attempt > 1));
+      if (failure === undefined) onSession('ok');
+      else {
+        if (isSessionFault(failure)) onSession('failed');
         log.warn(
-          { workflow, records: left.length, attempt, reason: messageOf(error) },
-          isSessionFault(error) ? 'no session to finish records with' : 'outcomes could not be written',
+          { workflow, records: left.length, attempt, reason: messageOf(failure) },
+          isSessionFault(failure) ? 'no session to finish records with' : 'outcomes could not be written',
         );
       }
       if (left.length === 0) return;
@@ -192,42 +200,45 @@ export class Finisher {
     }
   }
 
-  /** Resolves to those that are locked by somebody; throws when nothing can be written at all. */
-  async #settle(batch: Finishing[], mayBeWritten: boolean): Promise<Finishing[]> {
-    const { store } = this.#options;
+  async #settle(batch: Finishing[], mayBeWritten: boolean): Promise<Settled> {
     try {
-      const finished = await store.finish(batch);
-      const rest = await this.#notKept(batch, finished);
-      const { written } = finished;
-      const missing = rest.filter(({ id }) => !written.has(id));
-      if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
-      this.#count(rest, written);
-      return [];
+      return { left: await this.#settleAll(batch, mayBeWritten) };
     } catch (error) {
-      if (!isRowFault(error) && !isLocked(error)) throw error;
+      if (!isRowFault(error) && !isLocked(error)) return { left: batch, failure: error };
       const [outcome] = batch;
-      if (!outcome) return [];
-      if (batch.length === 1) {
-        if (isLocked(error)) return [outcome];
-        await this.#refused(outcome, error);
-        return [];
-      }
-      if (isLocked(error)) {
-        const left = await this.#settleFree(batch);
-        if (left) return left;
+      if (!outcome) return { left: [] };
+      if (batch.length === 1 && isLocked(error)) return { left: [outcome] };
+      try {
+        if (batch.length === 1) {
+          await this.#refused(outcome, error);
+          return { left: [] };
+        }
+        const left = isLocked(error) ? await this.#settleFree(batch) : undefined;
+        if (left) return { left };
+      } catch (failure) {
+        return { left: batch, failure };
       }
     }
     const left: Finishing[] = [];
     for (let i = 0; i < batch.length; i += 1) {
-      try {
-        left.push(...(await this.#settle(batch.slice(i, i + 1), mayBeWritten)));
-      } catch (error) {
-        // Those before are done with; the session broke for the rest.
-        if (left.length === 0 && i === 0) throw error;
-        return [...left, ...batch.slice(i)];
-      }
+      const one = await this.#settle(batch.slice(i, i + 1), mayBeWritten);
+      left.push(...one.left);
+      // Those before are done with; the rest would meet the same.
+      if (one.failure !== undefined) return { left: [...left, ...batch.slice(i + 1)], failure: one.failure };
     }
-    return left;
+    return { left };
+  }
+
+  /** One statement; throws what the database says of any row. */
+  async #settleAll(batch: Finishing[], mayBeWritten: boolean): Promise<Finishing[]> {
+    const { store } = this.#options;
+    const finished = await store.finish(batch);
+    const rest = await this.#notKept(batch, finished);
+    const { written } = finished;
+    const missing = rest.filter(({ id }) => !written.has(id));
+    if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
+    this.#count(rest, written);
+    return [];
   }
 
   /** Those that nobody keeps locked, at once; resolves to the others, or to undefined if that does not work either. */

@@ -87,7 +87,9 @@ describeOnePostgres('what cannot be written', (postgres) => {
     await pool.query('ALTER TABLE pages RENAME error TO message');
     busy.open();
     await until(() => loop.log.said('kept aside until').length > 0, 'it is kept aside');
-    await until(() => loop.log.said('cannot be written').length > 0, 'it is tried in vain', 20_000);
+    await until(() => loop.log.said('cannot be written').length > 0, 'writing fails', 20_000);
+    // From then on no claim is under way that began before.
+    await until(() => loop.log.said('records could not be claimed').length > 0, 'claiming stops');
     await pool.query("INSERT INTO pages (url) VALUES ('later')");
     await pool.query("INSERT INTO others (url) VALUES ('x')");
     await until(

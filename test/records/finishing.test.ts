@@ -169,6 +169,34 @@ describePostgres('finishing', (postgres) => {
   });
 });
 
+describeOnePostgres('a session that breaks between two rows', (postgres) => {
+  it('counts as failed at every try, and pauses claiming', async () => {
+    const admin = postgres.pool();
+    await teamTable(admin, 4);
+    // The first record is written alone, the others together. A batch is refused; alone, the third record ends the session that writes it.
+    await admin.query(`
+      CREATE FUNCTION breaks() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NOT EXISTS (SELECT FROM n WHERE status = 'Completed') THEN RETURN NULL; END IF;
+        IF (SELECT count(*) FROM n) > 1 THEN RAISE EXCEPTION 'one by one'; END IF;
+        IF EXISTS (SELECT FROM n WHERE url LIKE '%/3') THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+        RETURN NULL;
+      END $$;
+      CREATE TRIGGER breaks AFTER UPDATE ON pages REFERENCING NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION breaks()`);
+    const loop = startable(postgres, {
+      pool: postgres.pool(),
+      workflows: [pagesWorkflow({ orderBy: 'url', concurrency: 1 })],
+      spoolFolder: temporaryFolder(),
+    });
+    expect(await loop.runOnce()).toMatchObject({ completed: 2, spooled: 2 });
+    expect(loop.log.said('no session to finish records with').map(({ attempt }) => attempt)).toEqual([
+      1, 2, 3,
+    ]);
+    expect(loop.isPaused).toBe(true);
+    await admin.query('DROP TRIGGER breaks ON pages');
+    await until(async () => (await statuses(admin)).Completed === 4, 'all are written');
+  });
+});
+
 describeOnePostgres('finishing with patience', (postgres) => {
   it('a row that somebody keeps locked is written when it is free, the others at once', {
     timeout: 40_000,
