@@ -3,7 +3,7 @@
  * folder and a webhook.
  *
  * Alerts live as long as the router, with or without records: calls and the removal brake alert too, and a database that
- * cannot be opened is worth telling. What sweeps and job loop notice they hear as a companion of the record plane; of
+ * cannot be opened is worth telling. What sweeps and job loop notice they hear as observers of the record plane; of
  * calls they take what the history has seen; the rest they look up, at least once a minute. A store that does not answer is no news about the brake: then nothing begins
  * and nothing ends. Without a receiver there are no alerts at all.
  */
@@ -14,6 +14,7 @@ import { AppError } from './errors.js';
 import { type AlertSink, Alerts, pagerDutySink, webhookSink } from './observe/alerts.js';
 import type { Condition } from './observe/alerts-rules.js';
 import type { Logger } from './observe/log.js';
+import type { RecordObserver } from './records/observer.js';
 import type { RecordsAdmin, RecordsCompanion } from './records-plane.js';
 import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
@@ -29,8 +30,8 @@ export interface AlertingParts {
 }
 
 export interface Alerting {
-  /** For the record plane: it listens, and is neither started nor stopped there. */
-  readonly companion: RecordsCompanion;
+  /** For the record plane. */
+  readonly observer: RecordObserver;
   readonly loops: LoopState[];
   start(records: Pick<RecordsAdmin, 'gauges'> | undefined): void;
   /** Gives what is on its way a few seconds. */
@@ -74,7 +75,7 @@ export function prepareAlerting(config: Config, parts: AlertingParts): Alerting 
   });
   let stopped: Promise<void> | undefined;
   return {
-    companion: { observer: alerts.observer, start: () => {}, stop: async () => {} },
+    observer: alerts.observer,
     get loops() {
       return [...alerts.loops, look.state];
     },

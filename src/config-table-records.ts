@@ -11,6 +11,14 @@ const shippedWorkflows: Default = {
   note: 'sitemap-import,page-curation; with RECORDS_MODULE none',
   compute: (lookup) => (lookup('RECORDS_MODULE') === '' ? 'sitemap-import,page-curation' : 'none'),
 };
+/** Enough for four hostile sitemaps at once, and never so much that the container ends the router with it. */
+const heapMb: Default = {
+  note: '512, at most half of the memory of the container',
+  compute: () => {
+    const container = Math.floor((process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1024 ** 2);
+    return String(Math.max(64, Math.min(512, Math.floor(container / 2))));
+  },
+};
 export const recordFields = {
   ...section('Records', {
     databaseUrl: optional(
@@ -29,6 +37,12 @@ export const recordFields = {
       wholeNumber(2, 1_000),
       '10',
       'Most connections to the database of one replica, beside one for its heartbeat and one for wake-ups',
+    ),
+    recordsHeapMb: field(
+      'RECORDS_HEAP_MB',
+      wholeNumber(64, 65_536),
+      heapMb,
+      'Heap limit of the records process; a handler that needs more ends it, not the router',
     ),
     recordsWorkflows: field(
       'RECORDS_WORKFLOWS',

@@ -1,5 +1,5 @@
 /** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
-import { prepareAlerting, prepareReporter } from './alerting.js';
+import { prepareAlerting } from './alerting.js';
 import { Auditor } from './calls/audit/auditor.js';
 import { EventSearch } from './calls/event-search.js';
 import { EventFeed } from './calls/events.js';
@@ -26,7 +26,9 @@ import { Metrics } from './observe/metrics.js';
 import { startTracing, type Tracing } from './observe/tracing.js';
 import { announce } from './pool/announce.js';
 import { prepareUntilDone } from './preparing.js';
-import type { RecordsCompanion, RecordsPlane } from './records-plane.js';
+import type { RecordsListener, RecordsPlane } from './records-plane.js';
+import type { startRecordsProcess } from './records-process.js';
+import { tellAll } from './records-pulse.js';
 import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
 /** How long a start waits for the first sync of its pods. */
@@ -49,6 +51,8 @@ export interface StartOptions {
   log?: Logger;
   /** More routes on the same server: benchmarks measure against an empty one. */
   extend?: (app: App) => Promise<void>;
+  /** Instead of a process of its own: tests that move the clock run the record plane beside the router. */
+  openRecords?: typeof startRecordsProcess;
 }
 
 export async function startRouter(config: Config, options: StartOptions = {}): Promise<RunningRouter> {
@@ -137,11 +141,25 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       onCrash: () => onCrash('history'),
     });
     stops.push(() => history.stop());
-    const records = await openRecords(config, { connection, metrics, clock, log, onCrash }, [
-      alerting?.companion,
-      { observer: history.observer },
-      tracing && { observer: tracing.records },
-    ]);
+    const records = await openRecords(
+      { ...config, redisUrl },
+      {
+        clock,
+        log,
+        open: options.openRecords,
+        listener: {
+          ...tellAll([
+            metrics.records.observer,
+            history.observer,
+            ...(alerting ? [alerting.observer] : []),
+            ...(tracing ? [tracing.records] : []),
+          ]),
+          loopCrashed: onCrash,
+          storeAnswered: (operation, outcome, seconds) => metrics.observeStore(operation, outcome, seconds),
+        },
+      },
+    );
+    metrics.records.expect(records?.status().workflows.map(({ name }) => name) ?? []);
     if (records) {
       // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
@@ -308,22 +326,17 @@ async function openEngine(
 async function openRecords(
   config: Config,
   parts: {
-    connection: StoreConnection;
-    metrics: Metrics;
     clock: Clock;
     log: Logger;
-    onCrash(loop: string): void;
+    listener: RecordsListener;
+    open: StartOptions['openRecords'];
   },
-  listeners: readonly (RecordsCompanion | undefined)[],
 ): Promise<RecordsPlane | undefined> {
   const { databaseUrl } = config;
   if (databaseUrl === undefined) return undefined;
   // Loaded only where it is used: most routers have calls alone.
-  const { prepareRecords } = await import('./records-plane.js');
-  const companions = [...listeners, await prepareReporter(config, parts)].filter(
-    (companion) => companion !== undefined,
-  );
-  return prepareRecords({ ...config, databaseUrl }, { ...parts, metrics: parts.metrics.records, companions });
+  const open = parts.open ?? (await import('./records-process.js')).startRecordsProcess;
+  return open({ ...config, databaseUrl }, parts);
 }
 
 function openStore(
@@ -343,9 +356,7 @@ function openStore(
     commandTimeoutMs: config.redisCommandTimeoutMs,
     clock,
     observe: (operation, outcome, seconds) => {
-      metrics.storeDuration.observe({ operation }, seconds);
-      if (outcome === 'error') metrics.storeErrors.inc({ operation });
-      if (outcome === 'full') metrics.storeFull.inc();
+      metrics.observeStore(operation, outcome, seconds);
       tracing?.observeStore(operation, outcome === 'ok' ? 'ok' : 'error', seconds);
     },
     onState: (state, reason) => {

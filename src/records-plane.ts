@@ -1,5 +1,6 @@
 /**
- * The record plane of a router: job loop, recovery, and whatever listens to them, on the database of DATABASE_URL.
+ * The record plane of a router: job loop, recovery, and what listens to them, on the database of DATABASE_URL.
+ * `serve` runs it in a process of its own (records-process.ts); nothing here knows about that.
  *
  * Promises: it never keeps calls from being served. A database that is away, or does not fit, is tried again after
  * 1, 2, 4 ... 30 s, and `/status` says why; once it has been opened, the loop's breaker and the sweeps' supervisor deal
@@ -7,14 +8,16 @@
  * to the recovery of the others, a minute after this process has ended.
  */
 import pg from 'pg';
-import type { StoreConnection } from './calls/store/connection.js';
+import { prepareReporter } from './alerting.js';
+import { StoreConnection, type StoreOutcome } from './calls/store/connection.js';
 import type { Clock } from './clock.js';
 import { type Config, hidePassword } from './config.js';
-import { startEmbeddedPostgres } from './embedded/postgres.js';
 import { AppError, ConfigError, messageOf } from './errors.js';
 import type { Logger } from './observe/log.js';
-import type { RecordGauges, RecordMetrics } from './observe/record-metrics.js';
+import type { RecordGauges } from './observe/record-metrics.js';
 import { Desk } from './records/by-hand.js';
+import { adviseTimes } from './records/by-hand-advice.js';
+import { showNumbers } from './records/by-hand-documents.js';
 import { createRecordLoop, createRecovery, type RecordLoop, type Recovery } from './records/index.js';
 import type { RecordObserver } from './records/observer.js';
 import { isSessionFault } from './records/sessions.js';
@@ -24,14 +27,21 @@ import { RecordsPulse, tellAll } from './records-pulse.js';
 import { loadWorkflows, migrateRecords } from './records-workflows.js';
 import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
+/** What the plane needs of the configuration; both addresses are those of running servers. */
+export type RecordsConfig = Config & { databaseUrl: string };
+
+/** Hears what the plane does: for metrics, history, alerts and traces. */
+export interface RecordsListener extends RecordObserver {
+  loopCrashed?(loop: string): void;
+  /** A command to the store, where outcomes wait while the database is away. */
+  storeAnswered?(operation: string, outcome: StoreOutcome, seconds: number): void;
+}
+
 export interface RecordsParts {
-  /** Where outcomes wait while the database is away. */
-  connection: StoreConnection;
-  metrics: RecordMetrics;
   clock: Clock;
   log: Logger;
-  onCrash(loop: string): void;
-  /** What runs beside loop and recovery: alerts, reports. */
+  listener: RecordsListener;
+  /** What runs beside loop and recovery and needs the database: the weekly report. */
   companions?: readonly RecordsCompanion[];
 }
 
@@ -61,16 +71,19 @@ export interface RecordsStatus {
   workflows: { name: string; stuck: number | null; oldest_stuck_seconds: number | null }[];
 }
 
+/** What operators do with records. Every operation may cross to another process: arguments and results are data. */
+export interface RecordsDesk extends Pick<Desk, 'look' | 'failed' | 'recent' | 'reset' | 'retry'> {
+  /** Every workflow's numbers, with advice. */
+  numbers(): Promise<ReturnType<typeof showNumbers>[]>;
+}
+
 /** What the API needs of it. */
 export interface RecordsAdmin {
   readonly loops: LoopState[];
-  readonly stuckAfterMs: number;
   status(): RecordsStatus;
   gauges(): RecordGauges;
-  /** In seconds; null before enough records have been seen. */
-  p99(workflow: string): number | null;
-  /** Throws 503 `database_unavailable` until the database has been opened. */
-  desk(): Desk;
+  /** 503 `database_unavailable` until the database has been opened. */
+  desk(): RecordsDesk;
 }
 
 export interface RecordsPlane extends RecordsAdmin {
@@ -84,26 +97,19 @@ const longestPauseMs = 30_000;
 /** With ZOMBIE_CLEANUP_ENABLED=false nobody else counts what is stuck. */
 const lookEveryMs = 60_000;
 
-/** Resolves when everything is read that needs no database server; throws a ConfigError for what is wrong there. */
-export async function prepareRecords(
-  config: Config & { databaseUrl: string },
-  parts: RecordsParts,
-): Promise<RecordsPlane> {
-  const workflows = await loadWorkflows(config, parts.clock);
-  const isEmbedded = config.databaseUrl === 'embedded';
-  const engine = isEmbedded
-    ? await startEmbeddedPostgres({
-        ...(config.databaseFolder === undefined ? {} : { folder: config.databaseFolder }),
-        clock: parts.clock,
-        log: (line) => parts.log.debug({ line }, 'embedded PostgreSQL'),
-        onCrash: (error) =>
-          parts.log.fatal({ err: error }, 'the embedded database has ended: restart the router'),
-      })
-    : undefined;
-  return new Plane(config, engine?.url ?? config.databaseUrl, workflows, parts, async () => engine?.stop());
+/** Resolves when everything is read that needs no server; throws a ConfigError for what is wrong there. */
+export async function prepareRecords(config: RecordsConfig, parts: RecordsParts): Promise<Plane> {
+  const { clock, log, listener, companions = [] } = parts;
+  const workflows = await loadWorkflows(config, clock);
+  const onCrash = (loop: string) => listener.loopCrashed?.(loop);
+  const reporter = await prepareReporter(config, { clock, log, onCrash });
+  return new Plane(config, workflows, {
+    ...parts,
+    companions: reporter ? [...companions, reporter] : companions,
+  });
 }
 
-class Plane implements RecordsPlane {
+export class Plane implements RecordsPlane {
   readonly #config: Config;
   readonly #parts: RecordsParts;
   readonly #address: string;
@@ -115,7 +121,7 @@ class Plane implements RecordsPlane {
   readonly #recovery: Recovery;
   readonly #look: SupervisedLoop;
   readonly #desk: Desk;
-  readonly #endEngine: () => Promise<void>;
+  readonly #connection: StoreConnection;
   readonly #stopping = new AbortController();
   readonly #started = new Set<RecordsCompanion>();
   #opening: Promise<void> | undefined;
@@ -123,41 +129,40 @@ class Plane implements RecordsPlane {
   #isOpen = false;
   #error: string | null = 'the database has not been opened yet';
 
-  constructor(
-    config: Config,
-    url: string,
-    workflows: readonly Workflow[],
-    parts: RecordsParts,
-    endEngine: () => Promise<void>,
-  ) {
-    const { clock, log, metrics, companions = [] } = parts;
+  constructor(config: RecordsConfig, workflows: readonly Workflow[], parts: RecordsParts) {
+    const { clock, log, listener, companions = [] } = parts;
     this.#config = config;
     this.#parts = parts;
-    this.#address = hidePassword(url);
+    this.#address = hidePassword(config.databaseUrl);
     this.#workflows = workflows;
-    this.#endEngine = endEngine;
+    this.#connection = new StoreConnection({
+      url: config.redisUrl,
+      keyPrefix: config.redisKeyPrefix,
+      commandTimeoutMs: config.redisCommandTimeoutMs,
+      clock,
+      observe: (...command) => listener.storeAnswered?.(...command),
+    });
     this.#pool = new pg.Pool({
-      connectionString: url,
+      connectionString: config.databaseUrl,
       max: config.recordsPoolSize,
       connectionTimeoutMillis: 5000,
       keepAlive: true,
       application_name: 'smart-router',
     });
     this.#pulse = new RecordsPulse(clock);
-    metrics.expect(workflows.map(({ name }) => name));
     const heard = companions.flatMap(({ observer }) => (observer ? [observer] : []));
-    this.#observer = tellAll([metrics.observer, this.#pulse.observer, ...heard]);
+    this.#observer = tellAll([listener, this.#pulse.observer, ...heard]);
     const shared = { pool: this.#pool, workflows, log, observer: this.#observer, clock };
     this.#loop = createRecordLoop({
       ...shared,
-      redis: spoolIn(parts.connection),
+      redis: spoolIn(this.#connection),
       ...(config.recordsSpoolFolder === undefined ? {} : { spoolFolder: config.recordsSpoolFolder }),
     });
     this.#recovery = createRecovery({
       ...shared,
       stuckAfter: config.zombieStuckThresholdMs,
       slowEvery: config.zombieCleanupIntervalMs,
-      onCrash: parts.onCrash,
+      onCrash: (loop) => listener.loopCrashed?.(loop),
     });
     this.#desk = new Desk({ ...shared, stuckAfterMs: config.zombieStuckThresholdMs });
     this.#look = new SupervisedLoop({
@@ -166,7 +171,7 @@ class Plane implements RecordsPlane {
       clock,
       log,
       runOnce: () => this.#lookOnce(),
-      onCrash: () => parts.onCrash('records-look'),
+      onCrash: () => listener.loopCrashed?.('records-look'),
     });
   }
 
@@ -176,8 +181,8 @@ class Plane implements RecordsPlane {
     return [...own, ...companions.flatMap(({ loops = [] }) => loops)];
   }
 
-  get stuckAfterMs(): number {
-    return this.#config.zombieStuckThresholdMs;
+  get longestTimeoutMs(): number {
+    return Math.max(0, ...this.#workflows.map(({ timeoutMs }) => timeoutMs));
   }
 
   status(): RecordsStatus {
@@ -204,15 +209,21 @@ class Plane implements RecordsPlane {
     return { ...this.#pulse.gauges(), isPaused: this.#loop.isPaused };
   }
 
-  p99(workflow: string): number | null {
-    return this.#pulse.p99(workflow);
-  }
-
-  desk(): Desk {
-    if (this.#isOpen) return this.#desk;
-    throw new AppError('database_unavailable', `the database is not open: ${this.#error}`, {
-      retryAfterSeconds: 5,
-    });
+  desk(): RecordsDesk {
+    if (!this.#isOpen) {
+      throw new AppError('database_unavailable', `the database is not open: ${this.#error}`, {
+        retryAfterSeconds: 5,
+      });
+    }
+    const desk = this.#desk;
+    return {
+      numbers: () => this.#numbers(),
+      look: (...args) => desk.look(...args),
+      failed: (...args) => desk.failed(...args),
+      recent: (...args) => desk.recent(...args),
+      reset: (...args) => desk.reset(...args),
+      retry: (...args) => desk.retry(...args),
+    };
   }
 
   start(): void {
@@ -256,12 +267,30 @@ class Plane implements RecordsPlane {
     this.#isOpen = true;
     if (this.#config.zombieCleanupEnabled) await this.#recovery.start();
     else this.#look.start();
-    const database = { pool: this.#pool, workflows: this.#workflows, stuckAfterMs: this.stuckAfterMs };
+    const database = {
+      pool: this.#pool,
+      workflows: this.#workflows,
+      stuckAfterMs: this.#config.zombieStuckThresholdMs,
+    };
     for (const companion of companions) {
       if (this.#started.has(companion)) continue;
       await companion.start?.(database);
       this.#started.add(companion);
     }
+  }
+
+  async #numbers(): ReturnType<RecordsDesk['numbers']> {
+    const found = await this.#desk.list();
+    return Promise.all(
+      found.map(async (inspection) => {
+        const { workflow: name } = inspection;
+        const p99 = this.#pulse.p99(name);
+        const history = await this.#desk.history(name);
+        const workflow = this.#desk.workflow(name);
+        const times = adviseTimes(workflow, history, this.#config.zombieStuckThresholdMs, p99);
+        return showNumbers(inspection, p99, times);
+      }),
+    );
   }
 
   async #lookOnce(): Promise<Record<string, number>> {
@@ -297,7 +326,7 @@ class Plane implements RecordsPlane {
     } finally {
       patience.abort();
     }
-    await this.#endEngine();
+    this.#connection.close();
   }
 }
 

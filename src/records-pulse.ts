@@ -68,28 +68,32 @@ export class RecordsPulse {
   };
 }
 
-type Told = Required<RecordObserver>;
+type Events = Required<RecordObserver>;
+
+const eventNames = [
+  ...([
+    'claimed',
+    'finished',
+    'rejected',
+    'gaveBack',
+    'recovered',
+    'session',
+    'spooled',
+    'replayed',
+  ] as const),
+  ...(['zombie', 'breaker', 'stuck', 'brake', 'processed'] as const),
+] satisfies readonly (keyof Events)[];
+
+/** An observer that hands every event to `hear`, by name. */
+export function eventsTo(hear: (name: keyof Events, args: unknown[]) => void): Events {
+  const entries = eventNames.map((name) => [name, (...args: unknown[]) => hear(name, args)]);
+  return Object.fromEntries(entries) as Events;
+}
 
 /** One observer that tells all of them. */
 export function tellAll(observers: readonly RecordObserver[]): RecordObserver {
-  const tell = <K extends keyof Told>(name: K): Told[K] =>
-    ((...args: unknown[]) => {
-      for (const observer of observers)
-        (observer[name] as ((...all: unknown[]) => void) | undefined)?.(...args);
-    }) as Told[K];
-  return {
-    claimed: tell('claimed'),
-    finished: tell('finished'),
-    rejected: tell('rejected'),
-    gaveBack: tell('gaveBack'),
-    recovered: tell('recovered'),
-    session: tell('session'),
-    spooled: tell('spooled'),
-    replayed: tell('replayed'),
-    zombie: tell('zombie'),
-    breaker: tell('breaker'),
-    stuck: tell('stuck'),
-    brake: tell('brake'),
-    processed: tell('processed'),
-  } satisfies Told;
+  return eventsTo((name, args) => {
+    for (const observer of observers)
+      (observer[name] as ((...all: unknown[]) => void) | undefined)?.(...args);
+  });
 }

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeConfig } from '../src/config.js';
 import { lookEveryMs } from '../src/observe/history.js';
+import { prepareRecords } from '../src/records-plane.js';
 import { type Received, type Receiver, startReceiver } from './observe/alerts-receiver.js';
 import { type Engine, embeddedValkey } from './support/engines.js';
 import { holdGhosts } from './support/held-removals.js';
@@ -39,7 +40,7 @@ async function serve(env: Record<string, string> = {}): Promise<TestRouter> {
       ALERT_INTERVAL: '100ms',
       ...env,
     },
-    { clock },
+    { clock, openRecords: prepareRecords },
   );
   onTestFinished(() => router.stop());
   return router;

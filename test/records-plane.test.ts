@@ -1,24 +1,18 @@
-/** Records in `serve`: a real process on a real database, and what happens when either of them goes. */
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { StoreConnection } from '../src/calls/store/connection.js';
 import { systemClock } from '../src/clock.js';
 import { loadConfig } from '../src/config.js';
-import { serverUser, temporaryRoot } from '../src/embedded/postgres-user.js';
 import { startRouter } from '../src/main.js';
 import { silentLogger } from '../src/observe/log.js';
-import { Metrics } from '../src/observe/metrics.js';
 import type { Workflow } from '../src/records/workflow.js';
 import { prepareRecords, type RecordsCompanion } from '../src/records-plane.js';
 import { RecordsPulse, tellAll } from '../src/records-pulse.js';
 import { routerEnv, type Started, start, useBinary } from './cli/support.js';
 import { embeddedValkey } from './support/engines.js';
 import { ManualClock } from './support/manual-clock.js';
-import { describeOnePostgres, postgresKinds } from './support/postgres.js';
+import { describeOnePostgres } from './support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from './support/records-module.js';
 import { until } from './support/until.js';
 
@@ -209,53 +203,36 @@ describeOnePostgres('serve with a database', (postgres) => {
   });
 });
 
-const installed = postgresKinds[0]?.available() ?? 'there is none';
-const embedded = installed === true ? describe : describe.skip;
-embedded(`the record plane on an embedded database${installed === true ? '' : ` [${installed}]`}`, () => {
-  it('keeps its data in the folder it was given, and starts what runs beside it once the database is open', async () => {
+describeOnePostgres('the record plane', (postgres) => {
+  it('starts what runs beside it once the database is open', async () => {
     const engine = await embeddedValkey();
     onTestFinished(() => engine.stop());
-    const folder = mkdtempSync(join(temporaryRoot(await serverUser()), 'smart-router-plane-'));
-    chmodSync(folder, 0o755);
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
-    const config = { ...loadConfig({ ...routerEnv, DATABASE_FOLDER: folder }), databaseUrl: 'embedded' };
-    const connection = new StoreConnection({
-      url: engine.url,
-      keyPrefix: 'voice:',
-      commandTimeoutMs: 1000,
-      clock: systemClock,
-    });
-    onTestFinished(() => connection.close());
+    const env = { ...routerEnv, REDIS_URL: engine.url, DATABASE_URL: postgres.url };
+    const config = { ...loadConfig(env), databaseUrl: postgres.url };
     const heard: string[] = [];
-    for (const round of [1, 2]) {
-      let database: { pool: Pool; workflows: readonly Workflow[] } | undefined;
-      const companion: RecordsCompanion = {
-        observer: { stuck: (workflow) => heard.push(workflow) },
-        start: (given) => {
-          database = given;
-        },
-        stop: async () => void heard.push(`stopped ${round}`),
-      };
-      const plane = await prepareRecords(config, {
-        connection,
-        metrics: new Metrics({ processMetrics: false }).records,
-        clock: systemClock,
-        log: silentLogger,
-        onCrash: () => undefined,
-        companions: [companion],
-      });
-      expect(() => plane.desk()).toThrow('the database has not been opened yet');
-      plane.start();
-      const { pool, workflows } = await until(() => database, 'it is started', 20_000);
-      expect(workflows.map(({ name }) => name)).toEqual(['sitemap-import', 'page-curation']);
-      await pool.query("INSERT INTO pages (url, page_processing_status) VALUES ($1, 'Failed')", [
-        `https://x/${round}`,
-      ]);
-      expect((await plane.desk().look('page-curation')).failed).toBe(round);
-      await until(() => heard.includes('page-curation'), 'it hears of the sweeps');
-      await plane.stop();
-    }
-    expect(heard).toEqual(expect.arrayContaining(['stopped 1', 'stopped 2']));
+    let database: { pool: Pool; workflows: readonly Workflow[] } | undefined;
+    const companion: RecordsCompanion = {
+      observer: { stuck: (workflow) => heard.push(workflow) },
+      start: (given) => {
+        database = given;
+      },
+      stop: async () => void heard.push('stopped'),
+    };
+    const plane = await prepareRecords(config, {
+      clock: systemClock,
+      log: silentLogger,
+      listener: {},
+      companions: [companion],
+    });
+    expect(() => plane.desk()).toThrow('the database has not been opened yet');
+    plane.start();
+    const { pool, workflows } = await until(() => database, 'it is started', 20_000);
+    expect(workflows.map(({ name }) => name)).toEqual(['sitemap-import', 'page-curation']);
+    await pool.query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
+    expect((await plane.desk().look('page-curation')).failed).toBe(1);
+    await until(() => heard.includes('page-curation'), 'it hears of the sweeps');
+    await plane.stop();
+    expect(heard).toContain('stopped');
   });
 });
 

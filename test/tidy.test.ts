@@ -46,7 +46,9 @@ function findings(file: File, pattern: RegExp, text = file.text): string[] {
 
 /** What a file imports, as it is written there. */
 function imports(file: File): string[] {
-  return [...code(file).matchAll(/(?<!')\b(?:from|import)\s*\(?\s*'([^'\s]+)'/g)].map(([, target = '']) => target);
+  return [...code(file).matchAll(/(?<!')\b(?:from|import)\s*\(?\s*'([^'\s]+)'/g)].map(
+    ([, target = '']) => target,
+  );
 }
 
 it('there are files to look at', () => {

@@ -26,7 +26,7 @@ export async function serve(env: NodeJS.ProcessEnv): Promise<number> {
   log.info({ reason }, 'stopping: finishing what is in flight');
   await router.stop();
   log.info('stopped');
-  // A handler of a record that does not listen must not keep the process: the timer holds nothing up by itself.
+  // A connection that does not close must not keep the process: the timer holds nothing up by itself.
   systemClock.after(lastMomentMs, () => process.exit(0));
   return 0;
 }

@@ -230,7 +230,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       show.ready();
       // Last, so that nobody waits for it.
       records.start({
-        pids: () => routers.pids,
+        pids: () => routers.recordsPids,
         answer: () => operator.haveRecords(routers.endpoints),
       });
       story.start();

@@ -27,8 +27,8 @@ export interface Replica {
   readonly starts: number;
   /** As the database knows it: its name, and how often it was started. */
   readonly life: string;
-  /** Undefined while it does not run. */
-  readonly pid: number | undefined;
+  /** The process of its records, as the database knows it; undefined while there is none. */
+  readonly recordsPid: number | undefined;
 }
 
 export interface Ending {
@@ -57,7 +57,7 @@ interface Running extends Replica {
   starts: number;
   lives: number;
   life: string;
-  pid: number | undefined;
+  recordsPid: number | undefined;
   child: ChildProcess | undefined;
   /** Holds its kubeconfig until it has read it. */
   folder: string | undefined;
@@ -91,7 +91,7 @@ export class Routers {
       starts: 0,
       lives: 0,
       life: lifeOf(name, 0),
-      pid: undefined,
+      recordsPid: undefined,
       child: undefined,
       folder: undefined,
       asked: undefined,
@@ -118,9 +118,9 @@ export class Routers {
     return this.#replicas.flatMap(({ state, endpoint }) => (state === 'up' && endpoint ? [endpoint] : []));
   }
 
-  /** Those whose process is alive. */
-  get pids(): number[] {
-    return this.#replicas.flatMap(({ pid }) => pid ?? []);
+  /** The processes that work on records for those that are alive. */
+  get recordsPids(): number[] {
+    return this.#replicas.flatMap(({ recordsPid }) => recordsPid ?? []);
   }
 
   /** False when it does not run. */
@@ -166,8 +166,7 @@ export class Routers {
       },
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
-    const { pid } = child;
-    Object.assign(replica, { state: 'starting', child, pid, folder, asked: undefined, lastWords: undefined });
+    Object.assign(replica, { state: 'starting', child, folder, asked: undefined, lastWords: undefined });
     for (const stream of [child.stdout, child.stderr])
       if (stream) createInterface({ input: stream }).on('line', (line) => this.#hear(replica, line));
     // `close`, not `exit`: its last words are read first.
@@ -178,7 +177,8 @@ export class Routers {
   }
 
   #hear(replica: Running, line: string): void {
-    const { level, msg, url, err } = parse(line);
+    const { level, msg, url, err, pid } = parse(line);
+    if (msg === 'records run in a process of their own') replica.recordsPid = pid;
     if (level === undefined) replica.lastWords = line.trim() || replica.lastWords;
     if (level === 'error' || level === 'fatal') replica.lastWords = err?.message ?? msg;
     if (msg !== 'smart-router is listening' || url === undefined || replica.state !== 'starting') return;
@@ -199,7 +199,7 @@ export class Routers {
       state: 'down',
       endpoint: undefined,
       child: undefined,
-      pid: undefined,
+      recordsPid: undefined,
       folder: undefined,
     });
     if (this.#isClosing) return;
@@ -217,6 +217,7 @@ interface LogLine {
   level?: string;
   msg?: string;
   url?: string;
+  pid?: number;
   err?: { message?: string };
 }
 

@@ -4,6 +4,7 @@
  * docs/metrics.md explains each one, and a test fails when one is missing there.
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { StoreOutcome } from '../calls/store/connection.js';
 import type { Snapshot } from '../calls/store/replies.js';
 import { tierNameOf } from '../calls/tiers.js';
 import type { LoopState } from '../supervised-loop.js';
@@ -189,6 +190,12 @@ export class Metrics {
     for (const kind of ['handles', 'requests', 'resources']) {
       this.registry.removeSingleMetric(`nodejs_active_${kind}_total`);
     }
+  }
+
+  observeStore(operation: string, outcome: StoreOutcome, seconds: number): void {
+    this.storeDuration.observe({ operation }, seconds);
+    if (outcome === 'error') this.storeErrors.inc({ operation });
+    if (outcome === 'full') this.storeFull.inc();
   }
 
   /** The Prometheus text; `snapshot` undefined means that the store did not answer, `records` that there are none. */

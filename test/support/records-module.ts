@@ -5,7 +5,10 @@ import { join } from 'node:path';
 import type { Pool } from 'pg';
 import { onTestFinished } from 'vitest';
 
-/** Table `jobs`: `what` decides what becomes of a record: ok, fail, hold (until it is told to stop), wait (for `done`). */
+/**
+ * Table `jobs`: `what` decides what becomes of a record: ok, fail, hold (until its signal aborts), wait (for `done`),
+ * spin (blocks the event loop for ever), eat (memory without end).
+ */
 const source = `
 export const workflows = [
   {
@@ -19,6 +22,8 @@ export const workflows = [
     async process(record, ctx) {
       ctx.trace('doing ' + record.what);
       if (record.what === 'fail') throw new Error('no luck');
+      while (record.what === 'spin');
+      for (const all = []; record.what === 'eat'; ) all.push(new Array(1e5).fill(all.length));
       if (record.what === 'hold') await new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
       while (record.what === 'wait') {
         const done = await ctx.tx((client) => client.query("SELECT FROM jobs WHERE what = 'done'"));

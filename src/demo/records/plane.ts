@@ -48,7 +48,7 @@ interface PlaneOptions {
 
 /** The routers, as far as records go. */
 export interface RecordRouters {
-  /** Those whose process is alive. */
+  /** The processes that work on records for those that are alive. */
   pids: () => readonly number[];
   /** Whether every one of them answers about records. */
   answer: () => Promise<boolean>;

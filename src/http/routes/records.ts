@@ -4,9 +4,9 @@
  * table takes longer than a call may wait.
  */
 import { AppError, ConfigError } from '../../errors.js';
-import type { Desk, HandledCounts } from '../../records/by-hand.js';
-import { adviseTimes } from '../../records/by-hand-advice.js';
-import { mostIds, showCounts, showNumbers, showRecord } from '../../records/by-hand-documents.js';
+import type { HandledCounts } from '../../records/by-hand.js';
+import { mostIds, showCounts, showRecord } from '../../records/by-hand-documents.js';
+import type { RecordsDesk } from '../../records-plane.js';
 import { bodyField, param } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
@@ -22,7 +22,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
   const errors = { 400: ErrorAnswer, 404: errorOf('workflow_not_found'), ...away };
   const workflow = shapes.WorkflowParams;
 
-  const at = async <T>(work: (desk: Desk) => Promise<T>): Promise<T> => {
+  const at = async <T>(work: (desk: RecordsDesk) => Promise<T>): Promise<T> => {
     if (!records)
       throw new AppError('workflow_not_found', 'this router has no records: DATABASE_URL is not set');
     try {
@@ -48,18 +48,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     },
     async () => {
       if (!records) return { workflows: [] };
-      return at(async (desk) => {
-        const found = await desk.list();
-        const workflows = await Promise.all(
-          found.map(async (inspection) => {
-            const p99 = records.p99(inspection.workflow);
-            const history = await desk.history(inspection.workflow);
-            const times = adviseTimes(desk.workflow(inspection.workflow), history, records.stuckAfterMs, p99);
-            return showNumbers(inspection, p99, times);
-          }),
-        );
-        return { workflows };
-      });
+      return { workflows: await at((desk) => desk.numbers()) };
     },
   );
 

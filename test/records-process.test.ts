@@ -1,0 +1,233 @@
+/** The records process of a router: what happens to calls when it crashes, blocks or runs out of memory. */
+import { readFileSync } from 'node:fs';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { AppError, ConfigError } from '../src/errors.js';
+import { receivedError, sentError } from '../src/records-messages.js';
+import { Reports } from '../src/records-reports.js';
+import { routerEnv, type Started, start, useBinary } from './cli/support.js';
+import { type Engine, embeddedValkey } from './support/engines.js';
+import { describeOnePostgres } from './support/postgres.js';
+import { addJob, jobOf, jobsTable, recordsModule } from './support/records-module.js';
+import { startTestRouter, type TestRouter } from './support/router.js';
+import { SkippingClock } from './support/skipping-clock.js';
+import { until } from './support/until.js';
+
+const binary = useBinary();
+const patienceMs = 25_000;
+
+const startsIn = (text: string) =>
+  [...text.matchAll(/"pid":(\d+),"heap_mb":\d+,"msg":"records run in a process of their own"/g)].map(
+    ([, pid]) => Number(pid),
+  );
+
+function isAlive(pid: number): boolean {
+  try {
+    // A zombie has ended; only its parent has not been told yet.
+    return !/^\d+ \(.*\) [ZX]/s.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+/** `smart-router serve`; killed with the test. */
+async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string; output(): string }> {
+  const started = start(binary, ['serve'], { env: { ...routerEnv, ...env } });
+  onTestFinished(async () => {
+    started.child.kill('SIGKILL');
+    await started.ended;
+  });
+  let output = '';
+  started.child.stdout?.on('data', (text: string) => {
+    output += text;
+  });
+  const listening = () => /"url":"([^"]+)".*"msg":"smart-router is listening"/.exec(output)?.[1];
+  return { ...started, url: await until(listening, 'it listens', patienceMs), output: () => output };
+}
+
+const allocate = (url: string) =>
+  fetch(`${url}/api/v1/allocate`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ call_sid: 'CA1' }),
+  });
+
+describeOnePostgres('the records process of a router', (postgres) => {
+  let engine: Engine;
+  let pool: Pool;
+  let env: Record<string, string>;
+  beforeAll(async () => {
+    engine = await embeddedValkey();
+  });
+  afterAll(() => engine.stop());
+  beforeEach(async () => {
+    pool = postgres.pool();
+    await jobsTable(pool);
+    env = { DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() };
+  });
+
+  const inProcess = async (more = {}, options = {}): Promise<TestRouter> => {
+    const router = await startTestRouter(engine.url, { ...env, ...more }, options);
+    postgres.onEnd(() => router.stop());
+    return router;
+  };
+  const isOpen = async (router: TestRouter) =>
+    (await router.get('/status')).body.records.error === null &&
+    (await router.get('/status')).body.records.database === 'up';
+  const isProcessing = async (id: string) => (await jobOf(pool, id)).status === 'Processing';
+  const done = (id: string) =>
+    until(async () => (await jobOf(pool, id)).status === 'Completed', 'the record is done', patienceMs);
+
+  it('is started again after a crash: records are down in between, calls are not affected', async () => {
+    const router = await inProcess();
+    await until(() => isOpen(router), 'the database is open', patienceMs);
+    const [first = 0] = startsIn(router.logText());
+    expect(first).not.toBe(process.pid);
+    process.kill(first, 'SIGKILL');
+    const down = await until(async () => {
+      const { records } = (await router.get('/status')).body;
+      return records.database === 'down' && records;
+    }, 'records are down');
+    expect(down).toMatchObject({
+      error: 'the records process ended with SIGKILL',
+      workflows: [{ name: 'jobs' }],
+    });
+    const refused = await router.get('/records');
+    expect(refused).toMatchObject({ status: 503, body: { code: 'database_unavailable' } });
+    expect(refused.headers['retry-after']).toBe('5');
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(200);
+    const [, second = 0] = await until(() => {
+      const pids = startsIn(router.logText());
+      return pids.length === 2 && pids;
+    }, 'it is started again');
+    expect(second).not.toBe(first);
+    const crashes = router.logs().filter(({ msg }) => msg === 'a loop crashed and is started again');
+    expect(crashes).toEqual([expect.objectContaining({ loop: 'records-process', retry_in_ms: 1000 })]);
+    expect((await router.get('/metrics')).text).toContain(
+      'smart_router_loop_restarts_total{loop="records-process"} 1',
+    );
+    await done(await addJob(pool, 'ok'));
+    // Typed errors cross from the process to the caller.
+    expect(await router.get('/records/nothing/stuck')).toMatchObject({
+      status: 404,
+      body: { code: 'workflow_not_found' },
+    });
+  });
+
+  it('that a handler blocks delays no call, shows as down, and is killed after the timeout and at a stop', async () => {
+    const clock = new SkippingClock();
+    const router = await inProcess({ SHUTDOWN_TIMEOUT: '500ms' }, { clock });
+    const spinning = await addJob(pool, 'spin');
+    await until(() => isProcessing(spinning), 'the handler runs', patienceMs);
+    // All of them wait for an answer; the next one is refused.
+    const waiting = Array.from({ length: 64 }, () => router.get('/records'));
+    await until(async () => (await router.get('/records')).status === 503, 'the next one is refused');
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(200);
+    const seconds = async (count: number) => {
+      for (let second = 0; second < count; second += 1) {
+        clock.skip(1000);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    await seconds(15);
+    expect((await router.get('/status')).body.records).toMatchObject({
+      database: 'down',
+      error: expect.stringMatching(/^the records process has not responded for \d+ s/),
+    });
+    // The timeout of its workflow is 5 minutes, and the grace 30 s.
+    await seconds(330);
+    await until(
+      () => router.logText().includes('the records process does not respond and is killed'),
+      'it is killed',
+    );
+    for (const { status } of await Promise.all(waiting)) expect(status).toBe(503);
+    await until(() => isOpen(router), 'another one runs', patienceMs);
+    const next = await addJob(pool, 'spin');
+    await until(() => isProcessing(next), 'the handler runs again', patienceMs);
+    await router.stop();
+    expect(router.logText()).toContain('the records process did not stop in time and is killed');
+    await until(() => !startsIn(router.logText()).some(isAlive), 'no process is left');
+  });
+
+  it('that runs out of memory ends alone, and is started again', async () => {
+    const { url, output, shows } = await serve({ ...env, RECORDS_HEAP_MB: '64' });
+    await addJob(pool, 'eat');
+    await shows('the records process ended with SIGABRT');
+    expect((await allocate(url)).status).toBe(200);
+    await until(() => startsIn(output()).length === 2, 'it is started again', patienceMs);
+  });
+
+  it('ends at once with a router that is killed, although a handler blocks it', async () => {
+    const spinning = await addJob(pool, 'spin');
+    const { child, output } = await serve(env);
+    await until(() => isProcessing(spinning), 'the handler runs', patienceMs);
+    const [pid = 0] = startsIn(output());
+    expect(isAlive(pid)).toBe(true);
+    child.kill('SIGKILL');
+    await until(() => !isAlive(pid), 'it has ended');
+  });
+
+  it('leaves Ctrl-C to the router, and finishes what runs', async () => {
+    const waiting = await addJob(pool, 'wait');
+    const { child, ended, output } = await serve(env);
+    await until(() => isProcessing(waiting), 'the handler runs', patienceMs);
+    const [pid = 0] = startsIn(output());
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.kill(pid, signal);
+    child.kill('SIGINT');
+    await until(() => output().includes('stopping: finishing what is in flight'), 'the router stops');
+    await addJob(pool, 'done', { status: 'Completed' });
+    expect((await ended).code).toBe(0);
+    expect((await jobOf(pool, waiting)).status).toBe('Completed');
+  });
+
+  it('shares the embedded database of its router, which outlives it and ends with the router', async () => {
+    const { child, output } = await serve({ DATABASE_URL: 'embedded' });
+    const migrated = () => output().match(/the database was brought up to date/g)?.length ?? 0;
+    const runs = () => output().match(/the record loop runs/g)?.length ?? 0;
+    await until(() => runs() === 1, 'the loop runs', patienceMs);
+    process.kill(startsIn(output())[0] ?? 0, 'SIGKILL');
+    await until(() => runs() === 2, 'the loop runs again', patienceMs);
+    // A new database would have needed the migrations again.
+    expect(migrated()).toBe(1);
+    const list = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8');
+    const children = list.trim().split(' ').map(Number);
+    expect(children.length).toBeGreaterThanOrEqual(2);
+    child.kill('SIGKILL');
+    await until(() => !children.some(isAlive), 'nothing is left', patienceMs);
+  });
+});
+
+describe('between a router and its records process', () => {
+  it('errors keep their type, code and advice', () => {
+    const details = { retryAfterSeconds: 5, problems: ['a', 'b'] };
+    const cross = (error: unknown) => receivedError(structuredClone(sentError(error)));
+    const app = cross(new AppError('database_unavailable', 'gone', { ...details, cause: new Error('x') }));
+    expect(app).toBeInstanceOf(AppError);
+    expect(app).toMatchObject({ code: 'database_unavailable', status: 503, message: 'gone', details });
+    expect(cross(new ConfigError(['a', 'b']))).toMatchObject({ name: 'ConfigError', problems: ['a', 'b'] });
+    const other = new TypeError('odd');
+    expect(cross(other)).toMatchObject({ name: 'TypeError', message: 'odd', stack: other.stack });
+    expect(cross('text')).toMatchObject({ name: 'Error', message: 'text' });
+  });
+
+  it('one report is on its way at a time, and what does not fit into the next one is counted', async () => {
+    const sent: { events: number; lines: number; dropped: number }[] = [];
+    let written = () => {};
+    const reports = new Reports(({ events, lines, dropped }) => {
+      sent.push({ events: events.length, lines: lines.length, dropped });
+      return new Promise((resolve) => {
+        written = resolve;
+      });
+    });
+    const flushed = [reports.flush(() => undefined), reports.flush(() => undefined)];
+    await until(() => sent.length === 1, 'the first is sent');
+    for (let i = 0; i < 25_000; i += 1) reports.event('session', ['ok']);
+    for (let i = 0; i < 1500; i += 1) reports.line('{}');
+    expect(sent).toEqual([{ events: 0, lines: 0, dropped: 0 }]);
+    written();
+    await until(() => sent.length === 2, 'the second is sent');
+    expect(sent[1]).toEqual({ events: 20_000, lines: 1000, dropped: 5500 });
+    written();
+    await Promise.all(flushed);
+  });
+});
