@@ -82,10 +82,7 @@ function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
   }
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new AppError(
-        'payload_too_large',
-        `the body is larger than ${request.routeOptions.bodyLimit / 1024} KiB`,
-      );
+      return new AppError('payload_too_large', `the body is larger than ${limitOf(request)}`);
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return new AppError(
         'unsupported_media_type',
@@ -105,6 +102,11 @@ function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
     return new AppError(known[0] as ErrorCode, error.message);
   }
   return new AppError('internal', messageOf(error), { cause: error });
+}
+
+function limitOf({ routeOptions: { bodyLimit = 0 } }: FastifyRequest): string {
+  const mebibytes = bodyLimit / 2 ** 20;
+  return mebibytes < 1 ? `${bodyLimit / 2 ** 10} KiB` : `${mebibytes} MiB`;
 }
 
 function describe({ instancePath, keyword, message, params, data, parentSchema }: ValidationIssue): string {

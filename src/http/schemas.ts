@@ -88,7 +88,7 @@ export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
 
 export const ReportBody = Type.Object(
   {
-    calls: Type.Array(callSid, { maxItems: 1000, description: 'a list of at most 1000 call ids' }),
+    calls: Type.Array(callSid, { maxItems: 10_000, description: 'a list of at most 10,000 call ids' }),
     uid: Type.Optional(segment('the uid of the pod', 128)),
     tier: Type.Optional(name('the tier of the pod')),
     merchant: Type.Optional(name('the merchant of the pod')),

@@ -33,7 +33,7 @@ export const wrongFields: [path: string, good: Record<string, unknown>, wrong: R
       '/pod/gold-1/report',
       { calls: [] },
       {
-        calls: ['CA1', null, {}, [1], [''], ['a\nb'], ['x'.repeat(257)], Array(1001).fill('a')],
+        calls: ['CA1', null, {}, [1], [''], ['a\nb'], ['x'.repeat(257)], Array(10_001).fill('a')],
         uid: [1, '', null],
         tier: [1, 'a b', null],
         merchant: [1, 'a b', null],

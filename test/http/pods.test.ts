@@ -1,5 +1,6 @@
 /** Drain without waiting, undrain, one pod, lists and status: exact bodies over real HTTP. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { createClient } from '../../src/client/index.js';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -185,4 +186,40 @@ describeOneEngine('lists over HTTP', (engine) => {
     const gold = (await readAll('/calls?pool=pool:gold', 'calls')).flat();
     expect(new Set(gold.map(({ source_pool }) => source_pool))).toEqual(new Set(['pool:gold']));
   });
+});
+
+describeOneEngine('a pod with 10,000 calls', (engine) => {
+  it('reports them in one request, by the client too, however long their ids are', async () => {
+    const router = await startTestRouter(engine.url, {
+      STATIC_PODS: 'pod-1=big',
+      TIER_CONFIG: JSON.stringify({ big: { type: 'shared', target: 1, max_concurrent: 10_000 } }),
+      AUDIT_INTERVAL: 'off',
+      REQUEST_TIMEOUT: '60s',
+      REDIS_COMMAND_TIMEOUT: '50s',
+    });
+    const calls = Array.from({ length: 10_000 }, (_, i) => `CA${String(i).padStart(32, '0')}`);
+    const client = createClient({ baseUrl: router.url, timeoutMs: 60_000 });
+    try {
+      const reporter = client.startReporting('pod-1', () => calls);
+      const { adopted } = await reporter.runOnce();
+      reporter.stop();
+      expect(adopted.length).toBe(10_000);
+      expect((await client.report('pod-1', calls)).renewed.length).toBe(10_000);
+      expect((await router.get('/pod/pod-1')).body.calls.length).toBe(10_000);
+      // The largest body: each id has 256 characters of four bytes. It is one call, and the pod is full.
+      const longest = '𝄞'.repeat(256);
+      const largest = await router.post('/pod/pod-1/report', { calls: Array(10_000).fill(longest) });
+      expect(largest.body.conflicts).toEqual([longest]);
+      const many = await router.post('/pod/pod-1/report', { calls: Array(10_001).fill('a') });
+      expect([many.status, many.body.error]).toEqual([
+        400,
+        expect.stringContaining('a list of at most 10,000 call ids'),
+      ]);
+      const large = await router.post('/pod/pod-1/report', { calls: ['x'.repeat(11 * 1024 * 1024)] });
+      expect([large.status, large.body.error]).toEqual([413, 'the body is larger than 11 MiB']);
+    } finally {
+      client.close();
+      await router.stop();
+    }
+  }, 60_000);
 });

@@ -149,13 +149,13 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'report adopts beyond the capacity',
     isSeenInSimulation: true,
     script: 'report',
-    line: 'if (entry or load < max) and',
+    line: 'if (own[sid] or load < (kind and max or 1)) and',
     becomes: 'if',
   },
   {
     broken: 'report adopts calls that have ended',
     script: 'report',
-    line: ' and not has_tombstone(sid, grace) then',
+    line: ' and not over[sid] then',
     becomes: ' then',
   },
   {

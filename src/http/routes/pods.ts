@@ -9,6 +9,8 @@ import type { App, HttpContext } from '../context.js';
 import { callerGone, withDeadline } from '../deadline.js';
 import * as schemas from '../schemas.js';
 
+/** 10,000 call ids of 256 characters of 4 bytes, as UTF-8, and what is around them. */
+const reportBytes = 11 * 1024 * 1024;
 const longestWaitMs = 24 * 3_600_000;
 /** Each waiter holds a connection and looks once a second. */
 const mostWaiters = 1000;
@@ -24,6 +26,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/pod/:pod/report',
     {
+      bodyLimit: reportBytes,
       config: guard,
       schema: {
         tags,

@@ -36,6 +36,41 @@ describeEngines('report', (engine) => {
     expect((await store.calls.call('1')).renewedAt).toBeDefined();
   });
 
+  it('10,000 calls of one pod: adopted, renewed, reclaimed, swept and removed with it', async () => {
+    const sids = Array.from({ length: 10_000 }, (_, i) => `call-${i}`);
+    const tiers = { tiers: { big: { type: 'shared', max_concurrent: 10_000 } } };
+    await engine.redis.flushall();
+    const big = await openStore(engine.url, { virtualTime: true, commandTimeoutMs: 60_000, tiers });
+    const callsOf = async () => (await big.calls.pod('p')).calls.length;
+    try {
+      await big.register(['p'], 'pool:big');
+      const first = await big.calls.report('p', sids);
+      expect([first.adopted, first.conflicts]).toEqual([sids, []]);
+      expect(new Set(Object.values(first.fences)).size).toBe(10_000);
+      const last = Math.max(...Object.values(first.fences));
+      const again = await big.calls.report('p', [...sids, 'too-many']);
+      expect([again.renewed, again.conflicts]).toEqual([sids, ['too-many']]);
+
+      // All leases run out: one place is made for a new call, the rest is for the sweep, which goes in small steps.
+      big.advance(testTimes.leaseTtlMs + 1);
+      const given = await big.allocate('new', ['pool:big']);
+      expect(given).toMatchObject({ podName: 'p', reclaimed: 50 });
+      expect(given?.fence).toBeGreaterThan(last);
+      const { callsEnded } = await big.pools.sweep(big.epoch, 'pool:big', 'calls', '0', 200);
+      expect([callsEnded, await callsOf()]).toEqual([200, 9_751]);
+      expect(await big.sweep()).toMatchObject({ callsEnded: 9_750 });
+      // Those that ended just now are not adopted again.
+      expect((await big.calls.report('p', sids)).conflicts).toEqual(sids);
+      big.advance(graceMs + 1);
+      expect((await big.calls.report('p', [...sids.slice(1), 'new'])).adopted).toEqual(sids.slice(1));
+      const [removed] = await big.pools.remove(big.epoch, ['p'], 'gone');
+      expect(removed?.lostCalls).toHaveLength(10_000);
+      expect((await big.calls.snapshot()).activeCalls).toBe(0);
+    } finally {
+      big.close();
+    }
+  }, 60_000);
+
   it('without calls on a pod without calls changes nothing', async () => {
     expect(await store.calls.report('a', [])).toEqual(nothing);
   });

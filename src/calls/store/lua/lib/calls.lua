@@ -29,3 +29,18 @@ local function move_lease(sid, pod, pool, deadline, info_ttl)
   call('ZADD', pod_calls_key(pod), score, sid)
   if pool then call('ZADD', pool_calls_key(pool), score, sid) end
 end
+
+-- Moves the leases of many live calls of a pod to one moment, 1,000 at a time: Lua hands over at most 8,000 values. The TTLs
+-- of their records are the caller's to move.
+local function move_leases(sids, pod, pool, deadline)
+  local score = digits(deadline)
+  for first = 1, #sids, 1000 do
+    local entries = {}
+    for i = first, math.min(first + 999, #sids) do
+      table.insert(entries, score)
+      table.insert(entries, sids[i])
+    end
+    call('ZADD', pod_calls_key(pod), unpack(entries))
+    call('ZADD', pool_calls_key(pool), unpack(entries))
+  end
+end
