@@ -9,8 +9,12 @@ export interface Clock {
   now(): number;
   /** Milliseconds from an arbitrary start; never goes backwards. */
   monotonic(): number;
-  /** Runs `callback` once after `ms`; the result cancels it. Never keeps the process alive. */
-  after(ms: number, callback: () => void): () => void;
+  /**
+   * Runs `callback` once after `ms`; the result cancels it. Keeps the process alive until then: a deadline that a caller
+   * awaits must fire even when nothing else is left to run, or Node ends the process without a word (exit code 13).
+   * `unref` is for background work that must not keep the process alive.
+   */
+  after(ms: number, callback: () => void, options?: { unref?: boolean }): () => void;
   /** Resolves after `ms`, or as soon as `signal` aborts (it never rejects: look at the signal). */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** Uniform in [0, 1). */
@@ -33,9 +37,9 @@ function sleep(ms: number, signal?: AbortSignal): Promise<void> {
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  after(ms, callback) {
+  after(ms, callback, { unref = false } = {}) {
     const timer = setTimeout(callback, ms);
-    timer.unref();
+    if (unref) timer.unref();
     return () => clearTimeout(timer);
   },
   sleep,

@@ -78,7 +78,7 @@ describe('time, chance and the environment', () => {
     'src/records/heartbeat-thread.mjs': 'a thread of its own, started from the file as it is',
   };
   const forbidden =
-    /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|setImmediate|process\.hrtime)\b|\bnew Date\(\s*\)|from 'node:timers(\/promises)?'/g;
+    /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|setImmediate|AbortSignal\.timeout|process\.hrtime)\b|\bnew Date\(\s*\)|from 'node:timers(\/promises)?'/g;
 
   it('only the clock reads the time, sets timers or draws random numbers', () => {
     const found = sources
@@ -90,6 +90,7 @@ describe('time, chance and the environment', () => {
   it.each([
     'Date.now()',
     'setTimeout(f, 1)',
+    'AbortSignal.timeout(1)',
     'new Date()',
     "import { setTimeout } from 'node:timers/promises'",
     'const { random } = Math, x = Math.random',

@@ -75,13 +75,16 @@ export class RouterApi {
     );
   }
 
-  /** A stream that goes on until `signal` or the router ends it; only its beginning has a deadline. */
+  /** A stream that goes on until `signal` or the router ends it; its beginning has a deadline, and so has a refusal. */
   async open(path: string, signal: AbortSignal): Promise<http.IncomingMessage> {
     const response = await this.#begin(path, { accept: 'text/event-stream' }, signal);
     const { statusCode = 0 } = response;
     if (statusCode === 200 && response.headers['content-type']?.startsWith('text/event-stream'))
       return response;
-    const text = await shortText(response).catch(() => '');
+    const cancel = this.#options.clock.after(this.timeoutMs, () => response.destroy());
+    const text = await shortText(response)
+      .catch(() => '')
+      .finally(cancel);
     const body = parseObject(text);
     if (statusCode >= 400 && typeof body?.code === 'string' && typeof body.error === 'string') {
       throw this.#refused(statusCode, body.code, body.error, body.problems);

@@ -77,7 +77,7 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
     giveBackInput();
     for (const name of signals) process.off(name, quit);
     // All is stopped by now: an open input or a connection that is slow to close keeps nobody from the prompt.
-    systemClock.after(lingerMs, () => process.exit());
+    systemClock.after(lingerMs, () => process.exit(), { unref: true });
   }
 }
 

@@ -27,6 +27,6 @@ export async function serve(env: NodeJS.ProcessEnv): Promise<number> {
   await router.stop();
   log.info('stopped');
   // A connection that does not close must not keep the process: the timer holds nothing up by itself.
-  systemClock.after(lastMomentMs, () => process.exit(0));
+  systemClock.after(lastMomentMs, () => process.exit(0), { unref: true });
   return 0;
 }

@@ -8,7 +8,7 @@ export interface Loop {
 
 /**
  * Runs `runOnce` after `firstDelayMs`, then again after as many milliseconds as it returned; null ends the
- * loop. Turns never overlap. Timers come from `clock.after`, which never keeps the process alive.
+ * loop. Turns never overlap. Its timer does not keep the process alive.
  * `runOnce` must not reject: it decides itself what a failure means.
  */
 export function startLoop(
@@ -19,7 +19,7 @@ export function startLoop(
   const controller = new AbortController();
   let cancel = () => {};
   const schedule = (delayMs: number) => {
-    cancel = clock.after(delayMs, () => void turn());
+    cancel = clock.after(delayMs, () => void turn(), { unref: true });
   };
   const turn = async () => {
     const nextMs = await runOnce(controller.signal);

@@ -88,7 +88,8 @@ export class Agents {
     const { clock, guestMs } = this.#options;
     if (this.#guests.has(callSid)) return;
     const line = this.connect(pod, callSid, () => this.dismissGuest(callSid));
-    this.#guests.set(callSid, { line, cancel: clock.after(guestMs, () => this.dismissGuest(callSid)) });
+    const cancel = clock.after(guestMs, () => this.dismissGuest(callSid), { unref: true });
+    this.#guests.set(callSid, { line, cancel });
   }
 
   dismissGuest(callSid: string): void {

@@ -179,7 +179,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
           show.line({ at: now(), kind: 'cut', call: callSid, pod, text: why });
       },
     });
-    const operator = new Operator(url, config.adminKey);
+    const operator = new Operator(url, config.adminKey, clock);
     const shared = {
       clock,
       dice,

@@ -1,4 +1,5 @@
 /** What the demo asks the routers for as an operator would, through the address in front of them. */
+import type { Clock } from '../clock.js';
 import { merchants } from './scenery.js';
 import type { Endpoint } from './service.js';
 
@@ -15,13 +16,20 @@ export interface RouterStatus {
   active_calls: number | null;
 }
 
+interface Answer {
+  ok: boolean;
+  text: string;
+}
+
 const patienceMs = 1500;
 
 export class Operator {
   readonly #url: string;
   readonly #headers: Record<string, string>;
+  readonly #clock: Clock;
 
-  constructor(url: string, key: string | undefined) {
+  constructor(url: string, key: string | undefined, clock: Clock) {
+    this.#clock = clock;
     this.#url = `${url}/api/v1`;
     this.#headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
   }
@@ -29,9 +37,9 @@ export class Operator {
   /** Undefined when no router answered, or none reached the store. */
   async status(): Promise<RouterStatus | undefined> {
     try {
-      const response = await this.#ask('/status');
-      const status = (await response.json()) as RouterStatus & { status: string };
-      return response.ok && status.status === 'up' ? status : undefined;
+      const { ok, text } = await this.#ask('/status');
+      const status = JSON.parse(text) as RouterStatus & { status: string };
+      return ok && status.status === 'up' ? status : undefined;
     } catch {
       return undefined;
     }
@@ -43,8 +51,8 @@ export class Operator {
    */
   async registeredAgents(): Promise<number> {
     try {
-      const response = await this.#ask('/pods?limit=1000');
-      const { pods } = (await response.json()) as { pods: { blocked_by: string | null }[] };
+      const { text } = await this.#ask('/pods?limit=1000');
+      const { pods } = JSON.parse(text) as { pods: { blocked_by: string | null }[] };
       return pods.filter(({ blocked_by }) => blocked_by !== 'awaiting_report' && blocked_by !== 'not_ready')
         .length;
     } catch {
@@ -56,9 +64,7 @@ export class Operator {
   async deployMerchants(): Promise<boolean> {
     try {
       for (const [id, { config }] of Object.entries(merchants)) {
-        const response = await this.#ask(`/merchants/${id}`, config);
-        await response.text();
-        if (!response.ok) return false;
+        if (!(await this.#ask(`/merchants/${id}`, config)).ok) return false;
       }
       return true;
     } catch {
@@ -69,9 +75,7 @@ export class Operator {
   /** False when no router did it. */
   async drain(pod: string, how: 'drain' | 'undrain'): Promise<boolean> {
     try {
-      const response = await this.#ask(`/${how}`, { pod_name: pod }, 'POST');
-      await response.text();
-      return response.ok;
+      return (await this.#ask(`/${how}`, { pod_name: pod }, 'POST')).ok;
     } catch {
       return false;
     }
@@ -79,26 +83,31 @@ export class Operator {
 
   /** Whether each of these routers, asked itself, has its records open. */
   async haveRecords(routers: readonly Endpoint[]): Promise<boolean> {
-    const answers = routers.map(async ({ host, port }) => {
-      const response = await this.#send(`http://${host}:${port}/api/v1/records`);
-      await response.text();
-      return response.ok;
-    });
+    const answers = routers.map(
+      async ({ host, port }) => (await this.#send(`http://${host}:${port}/api/v1/records`)).ok,
+    );
     return Promise.all(answers).then(
       (all) => all.length > 0 && all.every(Boolean),
       () => false,
     );
   }
 
-  #ask(path: string, body?: object, method = 'PUT'): Promise<Response> {
+  #ask(path: string, body?: object, method = 'PUT'): Promise<Answer> {
     return this.#send(`${this.#url}${path}`, body && { method, body });
   }
 
-  #send(url: string, sent?: { method: string; body: object }): Promise<Response> {
-    return fetch(url, {
-      headers: { ...this.#headers, ...(sent ? { 'content-type': 'application/json' } : {}) },
-      signal: AbortSignal.timeout(patienceMs),
-      ...(sent ? { method: sent.method, body: JSON.stringify(sent.body) } : {}),
-    });
+  async #send(url: string, sent?: { method: string; body: object }): Promise<Answer> {
+    const late = new AbortController();
+    const cancel = this.#clock.after(patienceMs, () => late.abort());
+    try {
+      const response = await fetch(url, {
+        headers: { ...this.#headers, ...(sent ? { 'content-type': 'application/json' } : {}) },
+        signal: late.signal,
+        ...(sent ? { method: sent.method, body: JSON.stringify(sent.body) } : {}),
+      });
+      return { ok: response.ok, text: await response.text() };
+    } finally {
+      cancel();
+    }
   }
 }

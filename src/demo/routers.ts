@@ -205,7 +205,7 @@ export class Routers {
     if (this.#isClosing) return;
     const { clock, restartMs, onEnd } = this.#options;
     onEnd(replica, { asked, code, lastWords });
-    clock.after(restartMs, () => this.#spawn(replica));
+    clock.after(restartMs, () => this.#spawn(replica), { unref: true });
   }
 }
 

@@ -127,12 +127,13 @@ export class Admission {
   #look(delayMs: number): void {
     this.#isLooking = true;
     const startMs = this.#clock.monotonic();
-    this.#clock.after(lookEveryMs, () => {
+    const look = () => {
       this.#note(this.#clock.monotonic() - startMs - lookEveryMs, delayMs);
       this.#isLooking = this.#inFlight > 0;
       if (this.#isLooking) this.#look(delayMs);
       else this.#forget();
-    });
+    };
+    this.#clock.after(lookEveryMs, look, { unref: true });
   }
 
   /** Nobody waits any more: whatever it was, it says nothing about whoever comes next. */

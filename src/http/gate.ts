@@ -140,6 +140,6 @@ export function onceASecond(clock: Clock, report: (count: number) => void): () =
   };
   return () => {
     count += 1;
-    if (count === 1) clock.after(tellEveryMs, flush);
+    if (count === 1) clock.after(tellEveryMs, flush, { unref: true });
   };
 }

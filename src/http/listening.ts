@@ -52,6 +52,5 @@ export async function closeServer(app: App, clock: Clock, timeoutMs: number, log
     }
     await clock.sleep(lookEveryMs, closed.signal);
   }
-  await closing;
-  cancel();
+  await closing.finally(cancel);
 }

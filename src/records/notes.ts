@@ -24,7 +24,7 @@ export class Notes {
     this.#notes.set(claim, note);
     if (this.#isWriting) return;
     this.#isWriting = true;
-    this.#options.clock.after(gatherMs, () => void this.#write());
+    this.#options.clock.after(gatherMs, () => void this.#write(), { unref: true });
   }
 
   drop(claim: Claim): void {

@@ -132,13 +132,15 @@ export class RecordWorker {
     );
     thread.on('exit', () => {
       if (thread !== this.#thread || this.#isStopped) return;
-      this.#cancelTimer = this.#options.clock.after(1000, () => this.#beatFromThread(config));
+      this.#cancelTimer = this.#options.clock.after(1000, () => this.#beatFromThread(config), {
+        unref: true,
+      });
     });
   }
 
   #beatFromPool(): void {
     const { clock, intervalMs, log } = this.#options;
-    this.#cancelTimer = clock.after(intervalMs, async () => {
+    const beat = async () => {
       try {
         // Who starts over begins to beat by itself.
         if (!(await this.#beatNow())) return;
@@ -146,7 +148,8 @@ export class RecordWorker {
         log.warn({ err: error }, 'a heartbeat failed');
       }
       if (!this.#isStopped) this.#beatFromPool();
-    });
+    };
+    this.#cancelTimer = clock.after(intervalMs, beat, { unref: true });
   }
 
   /** From the pool; resolves to false when we had to start over. */

@@ -77,7 +77,7 @@ export class StoreConnection {
     this.#client.on('close', () => this.#setState(false));
     // A Sentinel's word of a failover that comes while the client asks for the master ends the client for good.
     this.#client.on('end', () => {
-      if (!this.#closed) options.clock.after(revivalMs, () => this.#connect());
+      if (!this.#closed) options.clock.after(revivalMs, () => this.#connect(), { unref: true });
     });
     this.#connect();
   }

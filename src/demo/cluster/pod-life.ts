@@ -182,6 +182,6 @@ export class PodLife implements PodKeeper {
   #later(ms: number, action: () => void): void {
     this.#cancelTimer();
     if (ms <= 0) action();
-    else this.#cancelTimer = this.#cluster.clock.after(ms, action);
+    else this.#cancelTimer = this.#cluster.clock.after(ms, action, { unref: true });
   }
 }

@@ -256,7 +256,7 @@ class Controller {
     const leftMs = minReadyMs === 0 ? 0 : readySinceMs + minReadyMs - this.#cluster.clock.monotonic();
     if (leftMs <= 0) return true;
     this.#cancelTimer();
-    this.#cancelTimer = this.#cluster.clock.after(leftMs, () => this.#schedule());
+    this.#cancelTimer = this.#cluster.clock.after(leftMs, () => this.#schedule(), { unref: true });
     return false;
   }
 

@@ -50,12 +50,13 @@ export class Terminations {
 
   begin({ uid, namespace, name }: Version, graceMs: number): void {
     this.#deadlines.get(uid)?.cancel();
-    const cancel = this.#clock.after(graceMs, () => {
+    const expire = () => {
       const keeper = this.#keepers.get(uid);
       if (keeper) return keeper.onDeadline();
       const current = this.#store.find(pods, namespace, name);
       if (current?.uid === uid) this.#store.remove(pods, current);
-    });
+    };
+    const cancel = this.#clock.after(graceMs, expire, { unref: true });
     this.#deadlines.set(uid, { atMs: this.#clock.monotonic() + graceMs, cancel });
   }
 

@@ -117,7 +117,7 @@ export class Workers {
     if (this.#isClosing) return;
     const { clock, restartMs, onEnd } = this.#options;
     onEnd(worker, { isKilled, lastWords });
-    clock.after(restartMs, () => this.#spawn(worker));
+    clock.after(restartMs, () => this.#spawn(worker), { unref: true });
   }
 }
 
