@@ -172,3 +172,8 @@ export function refusalError(refusal: Refusal): ApiError {
   if (refusal.code === 'stale_fence') return new StaleFenceError(refusal);
   return new ApiError(refusal);
 }
+
+/** Whether the same request may succeed later: the router is down, or has too much to do. */
+export function isPassing(error: unknown): error is RouterUnavailableError | ApiError {
+  return error instanceof RouterUnavailableError || (error instanceof ApiError && error.status === 429);
+}

@@ -1,4 +1,4 @@
-import { CallNotFoundError, InvalidArgumentError, StaleFenceError } from './errors.js';
+import { CallNotFoundError, InvalidArgumentError, isPassing, StaleFenceError } from './errors.js';
 import { type AllocateRequest, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
 import {
@@ -168,11 +168,14 @@ export async function reportPod(
   });
 }
 
-/** fetch gives up on an answer whose headers take longer than 300 s. */
-const longestSliceMs = 240_000;
+/** Proxies cut what is silent for longer than a minute or two, and fetch may notice a lost connection only at the deadline. */
+const longestSliceMs = 50_000;
 const askAgainMs = 500;
 
-/** With `wait`, resolves when the last call has ended or the time is up, over as many requests as that takes. */
+/**
+ * With `wait`, resolves when the last call has ended or the time is up, over as many requests as that takes. A router that
+ * is down fails it only then: an agent that stops waiting earlier would cut its calls.
+ */
 export async function drainPod(
   requester: Requester,
   pod: string,
@@ -184,18 +187,26 @@ export async function drainPod(
   const endsAtMs = clock.monotonic() + waitMs;
   const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
   const sliceMs = () => Math.min(leftMs(), longestSliceMs);
-  for (;;) {
-    const answer = await requester.send({
-      operation: `drain ${pod}`,
-      path: '/drain',
-      body: () => ({ pod_name: pod, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
-      decode: decodeDrain,
-      extraTimeMs: sliceMs,
-      signal: options.signal,
-    });
-    // Live calls before the time is up: the slice is over, or that router is stopping. Ask again, the next one.
-    if (!answer.hasActiveCall || leftMs() === 0) return answer;
-    await clock.sleep(Math.min(askAgainMs, leftMs()), options.signal);
+  const operation = `drain ${pod}`;
+  for (let attempt = 1; ; attempt++) {
+    let pauseMs = askAgainMs;
+    try {
+      const answer = await requester.send({
+        operation,
+        path: '/drain',
+        body: () => ({ pod_name: pod, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
+        decode: decodeDrain,
+        extraTimeMs: sliceMs,
+        signal: options.signal,
+      });
+      // Live calls before the time is up: the slice is over, or that router is stopping. Ask again, the next one.
+      if (!answer.hasActiveCall || leftMs() === 0) return answer;
+    } catch (error) {
+      if (!isPassing(error) || leftMs() === 0) throw error;
+      pauseMs = Math.max(askAgainMs, requester.breaker.openForMs());
+      requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
+    }
+    await clock.sleep(Math.min(pauseMs, leftMs()), options.signal);
     if (options.signal?.aborted) throw options.signal.reason;
   }
 }

@@ -1,6 +1,6 @@
 import { retryDelayMs } from './backoff.js';
 import { Breaker } from './breaker.js';
-import { ApiError, RouterUnavailableError } from './errors.js';
+import { isPassing, RouterUnavailableError } from './errors.js';
 import { type Emit, safeEmit } from './events.js';
 import { Lifetime, type Scope } from './lifetime.js';
 import type { Settings } from './options.js';
@@ -80,8 +80,7 @@ export class Requester {
         const down = error instanceof RouterUnavailableError && error.code !== 'store_full';
         if (down) permit.failure();
         else permit.success();
-        const again = down || (error instanceof ApiError && error.status === 429);
-        if (!again || attempt > retries) throw error;
+        if (!isPassing(error) || attempt > retries) throw error;
         if (this.breaker.state === 'open') throw this.#breakerOpen(op.operation, attempt, error);
         last = error;
         const delayMs = retryDelayMs(clock, backoff, attempt - 1, error.retryAfterMs);

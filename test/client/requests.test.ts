@@ -117,15 +117,15 @@ describe('drain with wait', () => {
     expect(router.bodies('/api/v1/drain').map((body) => body.wait)).toEqual(['30000ms', '18000ms']);
   });
 
-  it('asks again while calls live and time is left, in slices that fetch can wait for', async () => {
+  it('asks again while calls live and time is left, in slices that proxies let pass', async () => {
     const { router, clock, client } = await fixture();
     const busy = { json: { ...drained.json, has_active_call: true, active_calls: 1 } };
     router.otherwise = () => {
       if (router.received.length === 2) return drained;
-      clock.advance(240_000);
+      clock.advance(50_000);
       return busy;
     };
-    const done = client.drain('agent-1', { wait: '10m' });
+    const done = client.drain('agent-1', { wait: '2m' });
     for (const requests of [1, 2]) {
       await eventually(() => expect(router.received).toHaveLength(requests));
       await eventually(() => expect(clock.sleepsMs).toEqual([500]));
@@ -133,7 +133,27 @@ describe('drain with wait', () => {
     }
     expect(await done).toMatchObject({ hasActiveCall: false });
     const waits = router.bodies('/api/v1/drain').map((body) => body.wait);
-    expect(waits).toEqual(['240000ms', '240000ms', '119000ms']);
+    expect(waits).toEqual(['50000ms', '50000ms', '19000ms']);
+  });
+
+  it('goes on while the router is down or has too many drains, and fails only when the time is up', async () => {
+    const { router, clock, client, events } = await fixture({ retries: 0, breaker: { failures: 1000 } });
+    router.queue.push('reset', failure(429, 'too_many_requests'), failure(503, 'store_unavailable'), drained);
+    const done = client.drain('agent-1', { wait: '10m' });
+    for (let requests = 1; requests <= 3; requests++) {
+      await eventually(() => expect(router.received).toHaveLength(requests));
+      await eventually(() => expect(clock.sleepsMs).toEqual([500]));
+      clock.advance(500);
+    }
+    expect(await done).toMatchObject({ hasActiveCall: false });
+    expect(events.map(({ type }) => type)).toEqual(['retry', 'retry', 'retry']);
+    router.otherwise = () => {
+      clock.advance(60_000);
+      return 'reset';
+    };
+    await expect(client.drain('agent-1', { wait: '1m' })).rejects.toMatchObject({
+      code: 'router_unavailable',
+    });
   });
 
   it('refuses a wait that is no duration', async () => {
