@@ -1,19 +1,25 @@
 // preStop of a voice agent: no new calls for this pod, and no end before its last call has ended.
 //
 // It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
-// early because that router stops, and a router may be gone for a moment. Only these end it:
-//   exit 0   no call is left, or the router has not known the pod for DRAIN_UNKNOWN_SECONDS (it never got a call, or is
-//            removed already). A store that lost its content knows no pod until the next sync, and none of its calls
-//            until its next report: so neither is believed at once.
+// early because that router stops, and a router may be unreachable for a moment. Only these end it:
+//   exit 0   no call is left, or for DRAIN_UNKNOWN_SECONDS the router has not known the pod (it never got a call, or is
+//            removed already) or has known another one by its name (this pod was replaced; needs POD_UID). A store that
+//            lost its content knows no pod until the next sync, and none of its calls until its next report; a leader may
+//            learn of a new pod late: so none of these is believed at once.
 //   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong;
 //            also whenever it ends after a number of seconds that was none. Its default counts then: calls are not cut
 //            for a misspelt setting, and the failure tells of it.
+// Everything else is a line on stderr and another request.
 // Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
 // Nothing but Node 18 is needed. The same in sh and curl: drain-and-wait.sh.
 import { readFileSync } from 'node:fs';
+import * as http from 'node:http';
+import * as https from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const { SMART_ROUTER_URL, SMART_ROUTER_API_KEY, SMART_ROUTER_API_KEY_FILE, POD_NAME } = process.env;
+const { SMART_ROUTER_URL, SMART_ROUTER_API_KEY, SMART_ROUTER_API_KEY_FILE, POD_NAME, POD_UID } = process.env;
+// A reader of these lines that has gone must not end the wait.
+process.stderr.on('error', () => {});
 let failed = 0;
 // terminationGracePeriodSeconds must be longer than this.
 const timeoutMs = 1000 * seconds('DRAIN_TIMEOUT_SECONDS', 3600);
@@ -36,17 +42,18 @@ for (;;) {
   const leftMs = Math.max(0, deadline - performance.now());
   const answer = await drain(Math.ceil(Math.min(waitMs, leftMs)));
   const now = performance.now();
-  if (answer.code === 'pod_not_found') {
+  if (answer.code === 'pod_not_found' || answer.code === 'pod_replaced') {
     unknownSince ??= now;
     lastUnknown = now;
-    if (now - unknownSince >= unknownMs) end(0, `the router does not know ${POD_NAME}: nothing to wait for`);
+    const why = answer.code === 'pod_replaced' ? 'knows another pod as' : 'does not know';
+    if (now - unknownSince >= unknownMs) end(0, `the router ${why} ${POD_NAME}: nothing to wait for`);
   } else if (answer.activeCalls !== undefined) unknownSince = undefined;
   if (answer.activeCalls === 0 && now - lastUnknown >= reportMs) end(0, `no calls left on ${POD_NAME}`);
-  // Waiting mends a router that is gone, full or told another key, but not a wrong request.
+  // Waiting helps with a router that is down, full or has another key, but not with a wrong request.
   if (answer.code === 'invalid_request') end(1, answer.problem);
   activeCalls = answer.activeCalls ?? activeCalls;
   const news = answer.problem ?? `${activeCalls} live calls on ${POD_NAME}`;
-  if (news !== said) console.log(news);
+  if (news !== said) console.error(news);
   said = news;
   if (performance.now() >= deadline) end(1, `time is up: ${activeCalls} live calls on ${POD_NAME}`);
   await sleep(Math.min(pauseMs, Math.max(1, deadline - performance.now())));
@@ -54,25 +61,54 @@ for (;;) {
 
 async function drain(ms) {
   try {
-    const response = await fetch(`${SMART_ROUTER_URL.replace(/\/$/, '')}/api/v1/drain`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key()}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ pod_name: POD_NAME, wait: `${ms}ms` }),
-      signal: AbortSignal.timeout(ms + 10_000),
-    });
-    const body = await response.json();
-    if (response.ok && Number.isInteger(body.active_calls)) return { activeCalls: body.active_calls };
-    return { code: body.code, problem: `the router answered ${response.status}: ${body.error}` };
+    const body = JSON.stringify({ pod_name: POD_NAME, uid: POD_UID || undefined, wait: `${ms}ms` });
+    const { status, text } = await post(body, ms + 5000);
+    const answer = JSON.parse(text);
+    if (status === 200 && Number.isInteger(answer.active_calls)) return { activeCalls: answer.active_calls };
+    return { code: answer.code, problem: `the router answered ${status}: ${answer.error}` };
   } catch (error) {
-    return { problem: `the router did not answer: ${error.cause?.message || error.message}` };
+    return { problem: `the router did not answer: ${error.message || error.code || error}` };
   }
+}
+
+/**
+ * Always settles. Not with fetch: in Node 20 it never does when the connection is closed before the request is sent, and
+ * its AbortSignal.timeout keeps no process alive, so that Node would end here without a word (exit code 13).
+ */
+function post(body, limitMs) {
+  const url = new URL(`${SMART_ROUTER_URL.replace(/\/$/, '')}/api/v1/drain`);
+  const headers = {
+    authorization: `Bearer ${key()}`,
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    'user-agent': 'smart-router/0.1.0',
+  };
+  let late;
+  return new Promise((resolve, reject) => {
+    const { request } = url.protocol === 'https:' ? https : http;
+    const sent = request(url, { method: 'POST', headers, agent: false });
+    late = setTimeout(() => {
+      reject(new Error(`nothing within ${Math.round(limitMs / 1000)} s`));
+      sent.destroy();
+    }, limitMs);
+    sent.on('error', reject);
+    sent.on('response', (response) => {
+      let text = '';
+      response.setEncoding('utf8').on('data', (chunk) => {
+        text += chunk;
+      });
+      response.on('error', reject);
+      response.on('end', () => resolve({ status: response.statusCode, text }));
+    });
+    sent.end(body);
+  }).finally(() => clearTimeout(late));
 }
 
 /** Digits, and no more than a day: what this, the sh and the router all understand. */
 function seconds(name, fallback) {
   const given = process.env[name] || String(fallback);
   if (/^(0|[1-9]\d{0,4})$/.test(given) && Number(given) <= 86_400) return Number(given);
-  console.log(`${name} must be a whole number of seconds from 0 to 86400: ${fallback} is used instead`);
+  console.error(`${name} must be a whole number of seconds from 0 to 86400: ${fallback} is used instead`);
   failed = 1;
   return fallback;
 }
@@ -85,6 +121,6 @@ function key() {
 }
 
 function end(code, message) {
-  console.log(message);
+  console.error(message);
   process.exit(code || failed);
 }

@@ -2,16 +2,21 @@
 # preStop of a voice agent: no new calls for this pod, and no end before its last call has ended.
 #
 # It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
-# early because that router stops, and a router may be gone for a moment. Only these end it:
-#   exit 0   no call is left, or the router has not known the pod for DRAIN_UNKNOWN_SECONDS (it never got a call, or is
-#            removed already). A store that lost its content knows no pod until the next sync, and none of its calls
-#            until its next report: so neither is believed at once.
+# early because that router stops, and a router may be unreachable for a moment. Only these end it:
+#   exit 0   no call is left, or for DRAIN_UNKNOWN_SECONDS the router has not known the pod (it never got a call, or is
+#            removed already) or has known another one by its name (this pod was replaced; needs POD_UID). A store that
+#            lost its content knows no pod until the next sync, and none of its calls until its next report; a leader may
+#            learn of a new pod late: so none of these is believed at once.
 #   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong;
 #            also whenever it ends after a number of seconds that was none. Its default counts then: calls are not cut
 #            for a misspelt setting, and the failure tells of it.
+# Everything else is a line on stderr and another request.
 # Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
 # POSIX sh and curl 7.55 are needed. The same for Node: drain-and-wait.mjs.
 set -u
+exec >&2
+# A reader of these lines that has gone must not end the wait.
+trap '' PIPE
 
 if [ -z "${SMART_ROUTER_URL:-}" ] || [ -z "${POD_NAME:-}" ]; then
   echo 'SMART_ROUTER_URL and POD_NAME must be set'
@@ -56,11 +61,19 @@ while :; do
   [ "$left" -lt 0 ] && left=0
   [ "$left" -gt "$step" ] && left=$step
   # The key goes through a pipe: an argument could be read in the list of processes.
-  answer=$(printf 'authorization: Bearer %s' "$(key)" | curl --silent --show-error --connect-timeout 5 \
-    --max-time $((left + 10)) --header @- --header 'content-type: application/json' \
-    --data "{\"pod_name\":\"$POD_NAME\",\"wait\":\"${left}s\"}" "${SMART_ROUTER_URL%/}/api/v1/drain" 2>&1)
-  # No JSON in it, or no number: not an answer of a router, and so never "no calls".
-  live=$(printf %s "$answer" | sed -n 's/.*"active_calls": *\([0-9][0-9]*\)[,}].*/\1/p')
+  live=''
+  if answer=$(printf 'authorization: Bearer %s' "$(key)" | curl --silent --show-error \
+    --max-time $((left + 5)) --user-agent smart-router/0.1.0 --write-out ' %{http_code}' \
+    --header @- --header 'content-type: application/json' \
+    --data "{\"pod_name\":\"$POD_NAME\",${POD_UID:+\"uid\":\"$POD_UID\",}\"wait\":\"${left}s\"}" \
+    "${SMART_ROUTER_URL%/}/api/v1/drain" 2>&1); then
+    # A whole answer with a number in it, or not the router's word, and so never "no calls".
+    case $answer in
+      '{'*'} 200') live=$(printf %s "$answer" | sed -n 's/.*"active_calls": *\([0-9][0-9]*\)[,}].*/\1/p') ;;
+    esac
+  else
+    answer="did not answer: ${answer# 000}"
+  fi
   now=$(date +%s)
   [ -n "$live" ] && unknown_since=''
   if [ "$live" = 0 ] && [ $((now - last_unknown)) -ge "$report" ]; then
@@ -68,11 +81,15 @@ while :; do
     exit $failed
   fi
   case $answer in
-    *'"code":"pod_not_found"'*)
+    'did not answer: '*) ;;
+    *'"code":"pod_not_found"'* | *'"code":"pod_replaced"'*)
       unknown_since=${unknown_since:-$now}
       last_unknown=$now
       if [ $((now - unknown_since)) -ge "$unknown" ]; then
-        echo "the router does not know $POD_NAME: nothing to wait for"
+        case $answer in
+          *'"code":"pod_replaced"'*) echo "the router knows another pod as $POD_NAME: nothing to wait for" ;;
+          *) echo "the router does not know $POD_NAME: nothing to wait for" ;;
+        esac
         exit $failed
       fi
       ;;
@@ -81,14 +98,14 @@ while :; do
       exit 1
       ;;
   esac
-  # Waiting mends a router that is gone, full or told another key.
+  # Waiting helps with a router that is down, full or has another key.
   if [ -n "$live" ]; then
     calls=$live
     news="$live live calls on $POD_NAME"
   else
     case $answer in
-      *'"code":"'*) news="the router answered: $answer" ;;
-      *) news="the router did not answer: $answer" ;;
+      'did not answer: '*) news="the router $answer" ;;
+      *) news="the router answered: $answer" ;;
     esac
   fi
   [ "$news" = "$said" ] || echo "$news"
