@@ -71,3 +71,17 @@ to:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/*
+With an autoscaler, the number that it has set: a manifest without one would make Kubernetes fall back to 1 when the
+autoscaler is turned on. Its minimum where there is no Deployment yet, and where no cluster is asked (helm template).
+*/}}
+{{- define "smart-router.replicas" -}}
+{{- $scaler := .Values.autoscaling -}}
+{{- if $scaler.enabled -}}
+{{- $running := lookup "apps/v1" "Deployment" .Release.Namespace (include "smart-router.fullname" .) -}}
+{{- dig "spec" "replicas" 0 $running | int | max (int $scaler.minReplicas) | min (int $scaler.maxReplicas) -}}
+{{- else -}}
+{{- .Values.replicaCount -}}
+{{- end -}}
+{{- end -}}
