@@ -1,4 +1,5 @@
-import { createRequire } from 'node:module';
+/** The version of this package, here so that nothing is read from disk at run time; a test compares it with package.json. */
+export const version = '0.1.0';
 
-/** The version of this package; package.json is one folder up from src/ and from dist/. */
-export const version: string = createRequire(import.meta.url)('../package.json').version;
+/** What every request of ours calls itself. */
+export const userAgent = `smart-router/${version}`;

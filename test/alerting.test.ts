@@ -79,6 +79,7 @@ describe('a router without a database', () => {
     await settled(router);
     expect(told(hook)).toEqual(['trigger pool.removals_held - critical']);
     const { headers, text, body } = hook.received[0] as Received;
+    expect(headers['user-agent']).toMatch(/^smart-router\/\d/);
     expect(body).toMatchObject({ source: 'router-under-test', details: { pods: 5 } });
     const [, seconds, hex] = /^t=(\d+),v1=(\w+)$/.exec(String(headers['smart-router-signature'])) ?? [];
     const hmac = createHmac('sha256', 'the-alert-secret').update(`${seconds}.${text}`);

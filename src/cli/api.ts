@@ -9,6 +9,7 @@ import * as http from 'node:http';
 import * as https from 'node:https';
 import type { Clock } from '../clock.js';
 import { formatDuration } from '../durations.js';
+import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
 
 export interface ApiOptions {
@@ -108,7 +109,11 @@ export class RouterApi {
       const sent = request(url, {
         // A connection of its own: it never goes back to those that wait for the next request.
         agent: false,
-        headers: { ...headers, ...(key ? { authorization: `Bearer ${key.value}` } : {}) },
+        headers: {
+          'user-agent': userAgent,
+          ...headers,
+          ...(key ? { authorization: `Bearer ${key.value}` } : {}),
+        },
         signal,
       });
       const cancel = clock.after(this.timeoutMs, () => {
@@ -166,6 +171,7 @@ export class RouterApi {
         agent: this.#agent,
         headers: {
           accept: 'application/json',
+          'user-agent': userAgent,
           ...(payload === undefined
             ? {}
             : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
@@ -199,9 +205,10 @@ export class RouterApi {
   }
 
   #late(limitMs: number): Failure {
+    const shown = limitMs < 10_000 ? limitMs : Math.round(limitMs / 1000) * 1000;
     return new Failure(
       'unreachable',
-      `the router at ${this.baseUrl} did not answer within ${formatDuration(limitMs)}. Is it overloaded, or is something else there? --timeout allows more.`,
+      `the router at ${this.baseUrl} did not answer within ${formatDuration(shown)}. Is it overloaded, or is something else there? --timeout allows more.`,
     );
   }
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.js';
+import { userAgent } from '../version.js';
 import { parseRetryAfterMs } from './backoff.js';
 import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
@@ -123,6 +124,7 @@ export async function sendOnce<T>(
       method: 'POST',
       headers: {
         accept: 'application/json',
+        'user-agent': userAgent,
         'content-type': 'application/json',
         ...(transport.apiKey === undefined ? {} : { authorization: `Bearer ${transport.apiKey}` }),
       },

@@ -163,7 +163,7 @@ export class Show {
       : this.#picture(opening, terminal());
     // Over the old picture, line by line: clearing it first would flicker.
     write(`\u001b[H${picture.map((line) => `${line}\u001b[K`).join('\n')}\u001b[J`);
-    this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw());
+    this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw(), { unref: true });
   }
 
   #helpPage({ url, commands }: Opening, { columns, rows }: Size): string[] {

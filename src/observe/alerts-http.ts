@@ -5,6 +5,7 @@
 import { createHmac } from 'node:crypto';
 import type { Clock } from '../clock.js';
 import { ConfigError } from '../errors.js';
+import { userAgent } from '../version.js';
 
 export class DeliveryError extends Error {
   override readonly name = 'DeliveryError';
@@ -37,7 +38,7 @@ export async function post({ url, body, headers, clock, signal }: PostOptions): 
     const response = await fetch(url, {
       method: 'POST',
       body,
-      headers: { 'content-type': 'application/json', ...headers },
+      headers: { 'content-type': 'application/json', 'user-agent': userAgent, ...headers },
       redirect: 'manual',
       signal: signal ? AbortSignal.any([late.signal, signal]) : late.signal,
     });

@@ -3,10 +3,11 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, it } from 'vitest';
 import { useBinary } from '../cli/support.js';
 import { findOnPath } from '../support/engines.js';
-import { root } from './manifests.js';
+import { readText, root } from './manifests.js';
 import { startShipped } from './shipped-program.js';
 
 const binary = useBinary();
+const { version } = JSON.parse(readText('package.json'));
 const drained = (calls: number) => ({
   success: true,
   pod_name: 'gold-1',
@@ -41,6 +42,8 @@ const breakages: Record<string, Breakage> = {
 
 interface Broken {
   url: string;
+  /** What those that asked call themselves. */
+  readonly agents: Set<string>;
   /** Whether it has said, in a whole answer, that no call is left. */
   readonly saidNoCalls: boolean;
   stop(): void;
@@ -48,6 +51,7 @@ interface Broken {
 
 /** A router with one live call: `good` connections first, then `broken` ones, and soon after those its call ends. */
 async function startBroken(breakage: Breakage, good: number, broken: number): Promise<Broken> {
+  const agents = new Set<string>();
   let connections = 0;
   let answers = 0;
   let saidNoCalls = false;
@@ -58,6 +62,7 @@ async function startBroken(breakage: Breakage, good: number, broken: number): Pr
     if (connections > good && connections <= good + broken) return breakage(socket);
     const isLate = connections > good;
     socket.on('data', (data) => {
+      agents.add(/^user-agent: (.*)$/im.exec(data.toString())?.[1] ?? '');
       if (isLate) answers += 1;
       // One more answer with a live call, so that the end is not a matter of being reachable again.
       saidNoCalls ||= answers > 1;
@@ -73,6 +78,7 @@ async function startBroken(breakage: Breakage, good: number, broken: number): Pr
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
+    agents,
     stop() {
       for (const socket of sockets) socket.destroy();
       server.close();
@@ -154,9 +160,9 @@ describe('a router behind connections that break', () => {
         });
         onTestFinished(running.end);
         const code = await running.ended;
-        return { breaks, code, saidNoCalls: router.saidNoCalls, output: running.output };
+        return { breaks, code, ...router, saidNoCalls: router.saidNoCalls, output: running.output };
       });
-      for (const { breaks, code, saidNoCalls, output } of await Promise.all(ends)) {
+      for (const { breaks, code, saidNoCalls, output, agents } of await Promise.all(ends)) {
         const timeIsUp = name === 'drain --wait' && breaks === silent;
         expect({ breaks, output, code, saidNoCalls: saidNoCalls || timeIsUp }).toEqual({
           breaks,
@@ -164,6 +170,7 @@ describe('a router behind connections that break', () => {
           code: timeIsUp ? 6 : 0,
           saidNoCalls: true,
         });
+        expect([...agents].filter((agent) => agent !== `smart-router/${version}`)).toEqual([]);
         if (breaks !== slow) expect(output).toMatch(/did not answer|cannot reach|could not be reached/);
       }
     },

@@ -13,7 +13,7 @@ import * as http from 'node:http';
 import * as https from 'node:https';
 import type { LookupFunction } from 'node:net';
 import type { Clock } from '../../clock.js';
-import { version } from '../../version.js';
+import { userAgent } from '../../version.js';
 import { type Chunks, decoded, type SizeLimit, tooLarge } from './body.js';
 import { Deadline, type Limits } from './deadline.js';
 import { FetchError, reasonOf, shown } from './fetch-error.js';
@@ -64,7 +64,7 @@ export class Fetcher {
     this.#limits = { totalMs: options.totalMs ?? 30_000, silenceMs: options.silenceMs ?? 10_000 };
     this.#allowed = options.allowPrivateAddresses ?? false;
     this.#maxRedirects = options.maxRedirects ?? 5;
-    this.#userAgent = options.userAgent ?? `smart-router/${version}`;
+    this.#userAgent = options.userAgent ?? userAgent;
     this.#lookup = guardedLookup(options.resolve ?? systemResolve, this.#allowed);
   }
 
