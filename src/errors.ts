@@ -15,6 +15,7 @@ export const errorCodes = {
   method_not_allowed: 405,
   stale_fence: 409,
   stale_report: 409,
+  pod_replaced: 409,
   version_conflict: 409,
   tier_conflict: 409,
   payload_too_large: 413,

@@ -6,7 +6,7 @@ import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Settings } from './settings.js';
-import type { Allocation, CallStore, Drained, Released, Report } from './store/store.js';
+import type { Allocation, CallStore, DrainCaller, Drained, Released, Report } from './store/store.js';
 import { tierNameOf } from './tiers.js';
 
 export interface CallRequest {
@@ -143,15 +143,18 @@ export class CallRouter {
     return store.report(podName, calls, about);
   }
 
-  async drain(podName: string, waitMs: number, by?: string): Promise<Drained> {
+  async drain(podName: string, waitMs: number, caller: DrainCaller = {}): Promise<Drained> {
     this.assertPrepared();
-    const drained = await this.#options.store.drain(podName, waitMs, by);
+    const drained = await this.#options.store.drain(podName, waitMs, caller);
     this.#options.metrics.drains.inc();
     return drained;
   }
 
-  async undrain(podName: string, by?: string): Promise<{ activeCalls: number; blockedBy: string }> {
+  async undrain(
+    podName: string,
+    caller: DrainCaller = {},
+  ): Promise<{ activeCalls: number; blockedBy: string }> {
     this.assertPrepared();
-    return this.#options.store.undrain(podName, this.#options.patienceMs, by);
+    return this.#options.store.undrain(podName, this.#options.patienceMs, caller);
   }
 }

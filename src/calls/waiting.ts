@@ -2,15 +2,19 @@
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import type { EventFeed } from './events.js';
-import type { CallStore } from './store/store.js';
+import { type CallStore, podReplaced } from './store/store.js';
 
 const lookEveryMs = 1000;
 const endings = new Set(['call_released', 'call_recovered', 'call_lost', 'pod_removed']);
 
-/** Resolves to the calls that are still live: 0 when the last has ended, more when time or patience is up. */
+/**
+ * Resolves to the calls that are still live: 0 when the last has ended, more when time or patience is up. Rejects when the
+ * pod of that `uid` has been replaced: its successor's calls are not waited for.
+ */
 export async function untilNoCalls(
   { store, feed, clock }: { store: CallStore; feed: EventFeed; clock: Clock },
   podName: string,
+  uid: string | undefined,
   waitMs: number,
   signal: AbortSignal,
 ): Promise<number> {
@@ -23,7 +27,7 @@ export async function untilNoCalls(
   try {
     for (;;) {
       wake = new AbortController();
-      live = await liveCalls(store, podName, live);
+      live = await liveCalls(store, podName, uid, live);
       const leftMs = deadline - clock.monotonic();
       if (live === 0 || leftMs <= 0 || signal.aborted) return live;
       await clock.sleep(Math.min(lookEveryMs, leftMs), AbortSignal.any([wake.signal, signal]));
@@ -34,9 +38,16 @@ export async function untilNoCalls(
 }
 
 /** While the store does not answer, the last known number stands: it is never taken for "no calls". */
-async function liveCalls(store: CallStore, podName: string, lastKnown: number): Promise<number> {
+async function liveCalls(
+  store: CallStore,
+  podName: string,
+  uid: string | undefined,
+  lastKnown: number,
+): Promise<number> {
   try {
-    return (await store.pod(podName)).calls.length;
+    const pod = await store.pod(podName);
+    if (uid && pod.uid !== '' && pod.uid !== uid) throw podReplaced(podName);
+    return pod.calls.length;
   } catch (error) {
     if (error instanceof AppError && error.code === 'pod_not_found') return 0;
     if (error instanceof AppError && error.code === 'store_unavailable') return Math.max(1, lastKnown);

@@ -14,7 +14,9 @@ export type RemovalsConfirmed = Static<typeof schemas.RemovalsConfirmed>;
 export type Merchant = Static<typeof schemas.Merchant>;
 export type Allocated = Static<typeof schemas.Allocated>;
 export type Released = Static<typeof schemas.Released>;
-export type Drained = Static<typeof schemas.Drained>;
+type Draining = Static<typeof schemas.Drained>;
+/** Older routers do not say when the drain ends. */
+export type Drained = Omit<Draining, 'drain_expires_at'> & Partial<Draining>;
 export type Undrained = Static<typeof schemas.Undrained>;
 export type RecordWorkflows = Static<typeof recordSchemas.RecordWorkflows>;
 export type RecordNumbers = RecordWorkflows['workflows'][number];

@@ -186,6 +186,14 @@ export function readKey(env: NodeJS.ProcessEnv): { value: string; from: string }
   return undefined;
 }
 
+/**
+ * The uid of `pod`, if this runs in it: the preStop of a pod that has been replaced must not drain its successor. Of any
+ * other pod the router's word counts.
+ */
+export function ownUid(pod: string, env: NodeJS.ProcessEnv): string | undefined {
+  return (env.POD_NAME === pod && env.POD_UID) || undefined;
+}
+
 /** A parser for an option's whole number. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {

@@ -6,10 +6,12 @@
  * is asked for again, of whichever replica answers. Once the drain is acknowledged only time, Ctrl-C or the
  * last call end this.
  */
+
+import { formatDuration } from '../durations.js';
 import { count, countdown, span } from './ages.js';
 import type { Drained, Pod } from './answers.js';
 import type { RouterApi } from './api.js';
-import type { Cli, Outcome } from './cli.js';
+import { type Cli, type Outcome, ownUid } from './cli.js';
 import { exitCodes } from './exit-codes.js';
 import { Failure, toFailure } from './failure.js';
 import { clean } from './table.js';
@@ -46,7 +48,7 @@ export async function waitForDrain(waiting: Waiting): Promise<Outcome> {
     const tookMs = cli.clock.monotonic() - startMs;
     if (drained.active_calls === 0) {
       const text = `Pod ${clean(pod)} is draining and has no calls (waited ${span(tookMs)}).\n`;
-      return { document: drained, text };
+      return { document: drained, text: `${text}${endsByItself(drained, seen.nowMs)}` };
     }
     const left = `${count(drained.active_calls, 'call')} still live on ${clean(pod)} after ${span(tookMs)}`;
     return {
@@ -74,6 +76,14 @@ function goesOn(pod: string, { drainingUntil, nowMs }: Seen): string {
   return `The drain goes on${left}: \`smart-router drain ${clean(pod)} --wait\` waits again, \`smart-router undrain ${clean(pod)}\` ends it.`;
 }
 
+/** A line that says when the drain ends; empty for a router that does not say it. */
+export function endsByItself({ drain_expires_at: at }: Drained, nowMs: number): string {
+  const atMs = Date.parse(at ?? '');
+  if (Number.isNaN(atMs)) return '';
+  const left = formatDuration(Math.round(Math.max(0, atMs - nowMs) / 1000) * 1000);
+  return `The drain ends by itself at ${new Date(atMs).toISOString()} (in ${left}).\n`;
+}
+
 async function untilDrained(
   { api, cli, pod, quiet }: Waiting,
   seen: Seen,
@@ -84,20 +94,21 @@ async function untilDrained(
   for (;;) {
     const leftMs = Math.max(1, Math.ceil(deadlineMs - cli.clock.monotonic()));
     try {
-      const { body } = await api.send<Drained>('/drain', {
+      const { body, nowMs } = await api.send<Drained>('/drain', {
         method: 'POST',
-        body: { pod_name: pod, wait: `${leftMs}ms` },
+        body: { pod_name: pod, uid: ownUid(pod, cli.env), wait: `${leftMs}ms` },
         timeoutMs: leftMs + api.timeoutMs,
         signal,
         has: 'active_calls',
       });
       seen.acknowledged = true;
       seen.calls = body.active_calls;
+      seen.nowMs = nowMs;
       if (body.active_calls === 0 || cli.clock.monotonic() >= deadlineMs) return body;
     } catch (error) {
       const failure = toFailure(error);
       if (signal.aborted || !seen.acknowledged) throw failure;
-      if (failure.code === 'pod_not_found') return gone(pod);
+      if (failure.code === 'pod_not_found' || failure.code === 'pod_replaced') return gone(pod);
       if (failure.exitCode !== exitCodes.unreachable || cli.clock.monotonic() >= deadlineMs) throw failure;
       if (!told && !quiet) cli.screen.err(`${failure.message} Trying again: the drain goes on.`);
       told = true;
@@ -107,9 +118,9 @@ async function untilDrained(
   }
 }
 
-/** A pod that was removed meanwhile has no calls: they ended with it. */
+/** A pod that was removed or replaced while it drained has no calls: they ended with it. */
 function gone(pod_name: string): Drained {
-  const message = `Pod ${pod_name} is gone, and so are its calls.`;
+  const message = `Pod ${pod_name} was removed; its calls have ended.`;
   return { success: true, pod_name, has_active_call: false, active_calls: 0, message };
 }
 

@@ -15,6 +15,7 @@ import {
   renewCall,
   reportPod,
   type SignalOption,
+  type UndrainOptions,
   undrainPod,
 } from './operations.js';
 import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
@@ -113,13 +114,16 @@ export class Client {
     );
   }
 
-  /** No new calls for this pod; running ones go on. With `wait` it answers when the last one has ended. */
+  /**
+   * No new calls for this pod; running ones go on. With `wait` it answers when the last one has ended.
+   * @throws PodReplacedError, RouterUnavailableError, ApiError
+   */
   async drain(pod: string, options: DrainOptions = {}): Promise<DrainResult> {
     return drainPod(this.#requester, pod, options);
   }
 
   /** Ends a drain now. */
-  async undrain(pod: string, options: SignalOption = {}): Promise<void> {
+  async undrain(pod: string, options: UndrainOptions = {}): Promise<void> {
     return undrainPod(this.#requester, pod, options);
   }
 

@@ -62,6 +62,7 @@ const advice: Record<string, string> = {
   forbidden: 'This key may not do that: check which key the router expects for this operation.',
   not_found: 'The router has no such path: check baseUrl.',
   pod_not_found: 'Check the pod name.',
+  pod_replaced: 'Another pod has this name now: leave it alone.',
   too_many_requests: 'Slow down and try again after the time in retryAfterMs.',
   no_pods: 'Play a busy message, or try again after the time in retryAfterMs.',
   call_not_found: 'The call has ended or was never allocated: stop serving it.',
@@ -106,6 +107,11 @@ export class CallNotFoundError extends ApiError {
 /** 409 `stale_fence`: the call exists, but under a later claim than ours. */
 export class StaleFenceError extends ApiError {
   override readonly name = 'StaleFenceError';
+}
+
+/** 409 `pod_replaced`: another pod of this name is registered; the one that was meant is gone, and so are its calls. */
+export class PodReplacedError extends ApiError {
+  override readonly name = 'PodReplacedError';
 }
 
 /** How the router was down: see {@link RouterUnavailableError.reason}. */
@@ -170,6 +176,7 @@ export function refusalError(refusal: Refusal): ApiError {
   if (refusal.code === 'no_pods') return new NoPodsError(refusal);
   if (refusal.code === 'call_not_found') return new CallNotFoundError(refusal);
   if (refusal.code === 'stale_fence') return new StaleFenceError(refusal);
+  if (refusal.code === 'pod_replaced') return new PodReplacedError(refusal);
   return new ApiError(refusal);
 }
 

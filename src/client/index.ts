@@ -48,6 +48,7 @@ export {
   InvalidArgumentError,
   type LostReason,
   NoPodsError,
+  PodReplacedError,
   RouterUnavailableError,
   SmartRouterError,
   StaleFenceError,
@@ -60,6 +61,7 @@ export type {
   ReleaseResult,
   ReportOptions,
   SignalOption,
+  UndrainOptions,
 } from './operations.js';
 export type { AllocateRequest, ClientOptions } from './options.js';
 export type { ListCalls, Reporter, ReportingOptions } from './reporter.js';

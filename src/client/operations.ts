@@ -27,7 +27,12 @@ export interface ClaimOptions extends SignalOption {
   fence?: number | undefined;
 }
 
-export interface DrainOptions extends SignalOption {
+export interface UndrainOptions extends SignalOption {
+  /** The pod's UID (`POD_UID`), so that another pod that has its name now is left alone: `PodReplacedError`. */
+  uid?: string | undefined;
+}
+
+export interface DrainOptions extends UndrainOptions {
   /**
    * Answer only when the last call has ended, or after this long: milliseconds, or `"500ms"`, `"30s"`,
    * `"15m"`, `"1h"`. A retry waits for what is left of it, not for all of it again.
@@ -194,7 +199,7 @@ export async function drainPod(
       const answer = await requester.send({
         operation,
         path: '/drain',
-        body: () => ({ pod_name: pod, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
+        body: () => ({ pod_name: pod, uid: options.uid, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
         decode: decodeDrain,
         extraTimeMs: sliceMs,
         signal: options.signal,
@@ -211,12 +216,12 @@ export async function drainPod(
   }
 }
 
-export async function undrainPod(requester: Requester, pod: string, options: SignalOption): Promise<void> {
+export async function undrainPod(requester: Requester, pod: string, options: UndrainOptions): Promise<void> {
   checkPod(pod);
   return requester.send({
     operation: `undrain ${pod}`,
     path: '/undrain',
-    body: () => ({ pod_name: pod }),
+    body: () => ({ pod_name: pod, uid: options.uid }),
     decode: decodeUndrain,
     signal: options.signal,
   });

@@ -52,6 +52,8 @@ export interface DrainResult {
   hasActiveCall: boolean;
   activeCalls: number;
   message: string;
+  /** When the drain ends by itself; null if the router is older than this field. */
+  drainExpiresAt: Date | null;
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -136,6 +138,7 @@ export const decodeDrain: Decode<DrainResult> = (body) => {
     hasActiveCall: boolean(body, 'has_active_call'),
     activeCalls: activeCalls as number,
     message: string(body, 'message'),
+    drainExpiresAt: body.drain_expires_at === undefined ? null : time(body, 'drain_expires_at'),
   };
 };
 

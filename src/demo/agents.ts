@@ -113,15 +113,16 @@ export class Agents {
     this.#agents.set(name, agent);
   }
 
-  async #drain({ metadata: { name } }: Pod, signal: AbortSignal): Promise<void> {
+  async #drain({ metadata: { name, uid } }: Pod, signal: AbortSignal): Promise<void> {
     const { client, clock, onDrained } = this.#options;
     const since = clock.monotonic();
     const waitedFor = this.callsOn(name);
     // A router that has just lost its store knows nothing of the calls here: the agent believes itself too.
     while (!signal.aborted) {
-      const isEmpty = await client.drain(name, { wait: '50s', signal }).then(
+      const isEmpty = await client.drain(name, { uid, wait: '50s', signal }).then(
         ({ activeCalls }) => activeCalls === 0,
-        (error: unknown) => error instanceof ApiError && error.code === 'pod_not_found',
+        (error: unknown) =>
+          error instanceof ApiError && ['pod_not_found', 'pod_replaced'].includes(error.code),
       );
       if (isEmpty && this.callsOn(name) === 0) break;
       await clock.sleep(pauseMs, signal);

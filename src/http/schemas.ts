@@ -86,10 +86,11 @@ export const Released = Type.Object({
 });
 export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
 
+const podUid = segment('the uid of the pod', 128);
 export const ReportBody = Type.Object(
   {
     calls: Type.Array(callSid, { maxItems: 10_000, description: 'a list of at most 10,000 call ids' }),
-    uid: Type.Optional(segment('the uid of the pod', 128)),
+    uid: Type.Optional(podUid),
     tier: Type.Optional(name('the tier of the pod')),
     merchant: Type.Optional(name('the merchant of the pod')),
     as_of: Type.Optional(
@@ -117,6 +118,7 @@ export const Reported = Type.Object({
 export const DrainBody = Type.Object(
   {
     pod_name: podName,
+    uid: Type.Optional(podUid),
     wait: Type.Optional(
       Type.String({ maxLength: 32, description: 'a duration like 30s or 5m, at most 24h' }),
     ),
@@ -131,8 +133,12 @@ export const Drained = Type.Object({
   has_active_call: flag('whether there is a live call on it'),
   active_calls: stillCalls,
   message,
+  drain_expires_at: text('when the drain ends by itself, unless it is started anew'),
 });
-export const UndrainBody = Type.Object({ pod_name: podName }, { description: 'a JSON object with pod_name' });
+export const UndrainBody = Type.Object(
+  { pod_name: podName, uid: Type.Optional(podUid) },
+  { description: 'a JSON object with pod_name' },
+);
 export const Undrained = Type.Object({
   success,
   pod_name: text('the pod'),

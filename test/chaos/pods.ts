@@ -70,7 +70,7 @@ export class Pods {
     const life = this.agents.lives.get(name);
     const deadlineMs = Date.now() + rollPatienceMs;
     while (Date.now() < deadlineMs) {
-      await this.drain(name);
+      await this.drain(name, life?.uid);
       if (!life || life.serving.size + life.awaited.size === 0) break;
       await wait(500);
     }
@@ -78,11 +78,11 @@ export class Pods {
   }
 
   /** What is promised begins with the answer, and only if it was about the pod that is there now. */
-  async drain(name: string): Promise<void> {
+  async drain(name: string, uid?: string): Promise<void> {
     const life = this.agents.lives.get(name);
     const isKnown = life?.isKnown === true;
     const sentMs = Date.now();
-    const { status } = await this.#ask('/api/v1/drain', { pod_name: name });
+    const { status } = await this.#ask('/api/v1/drain', { pod_name: name, uid });
     if (status === 200 && life && isKnown && life.isAlive && !this.witness.isLost(sentMs))
       this.witness.drained(name, life.uid);
   }

@@ -222,10 +222,28 @@ describe('drain and undrain', () => {
   it('drains and undrains, with the message of the router', async () => {
     await allocate('CA1');
     const drained = await run('drain pod-c');
-    expect(drained).toEqual({ code: 0, stdout: 'Pod pod-c is draining with no active calls.\n', stderr: '' });
+    const stdout = expect.stringMatching(
+      /^Pod pod-c is draining with no active calls\.\nThe drain ends by itself at [-\d]+T[:.\d]+Z \(in (6m|5m\d+s)\)\.\n$/,
+    );
+    expect(drained).toEqual({ code: 0, stdout, stderr: '' });
     expect(documentOf(await run('undrain pod-c --json'))).toMatchObject({ success: true, pod_name: 'pod-c' });
     expect(await run('drain nosuch')).toMatchObject({ code: 4 });
     expect(await run('undrain nosuch')).toMatchObject({ code: 4 });
+  });
+
+  it('in a pod that has been replaced, changes nothing of its successor and exits 5', async () => {
+    const { connection } = router.context.store;
+    await connection.command('test', (client) => client.hset('voice:pod:pod-c', 'uid', 'new'));
+    const env = { SMART_ROUTER_URL: router.url, POD_NAME: 'pod-c', POD_UID: 'old' };
+    for (const command of ['drain', 'drain --wait 1s', 'undrain']) {
+      const [name = '', ...options] = command.split(' ');
+      const { code, stderr } = await start(binary, [name, 'pod-c', ...options], { env }).ended;
+      expect({ command, code }).toEqual({ command, code: 5 });
+      expect(stderr).toContain('pod "pod-c" is registered with another uid');
+    }
+    expect(await router.context.store.pod('pod-c')).toMatchObject({ blockedBy: '' });
+    const other = start(binary, ['drain', 'pod-c'], { env: { ...env, POD_NAME: 'smart-router-0' } });
+    expect(await other.ended).toMatchObject({ code: 0 });
   });
 
   it('--wait answers when the last call has ended', async () => {

@@ -5,8 +5,10 @@ import {
   createClient,
   InvalidArgumentError,
   NoPodsError,
+  PodReplacedError,
   RouterUnavailableError,
 } from '../../src/client/index.js';
+import { version } from '../../src/version.js';
 import { allocated, eventually, failure, fixture, released, renewed, reported } from './scripted-router.js';
 
 describe('what the client sends', () => {
@@ -23,7 +25,11 @@ describe('what the client sends', () => {
     expect(router.received[0]).toMatchObject({
       method: 'POST',
       path: '/api/v1/allocate',
-      headers: { authorization: 'Bearer k-123', 'content-type': 'application/json' },
+      headers: {
+        authorization: 'Bearer k-123',
+        'content-type': 'application/json',
+        'user-agent': `smart-router/${version}`,
+      },
       body: { call_sid: 'CA1', merchant_id: 'm1', provider: 'plivo', flow: 'v1', template: 't' },
     });
     expect(call).toMatchObject({
@@ -154,6 +160,18 @@ describe('drain with wait', () => {
     await expect(client.drain('agent-1', { wait: '1m' })).rejects.toMatchObject({
       code: 'router_unavailable',
     });
+  });
+
+  it('says which pod is meant, and that it has been replaced', async () => {
+    const { router, client } = await fixture();
+    const drain_expires_at = '2026-11-15T09:11:44.906Z';
+    router.queue.push({ json: { ...drained.json, drain_expires_at } }, drained);
+    expect((await client.drain('agent-1', { uid: 'u1' })).drainExpiresAt).toEqual(new Date(drain_expires_at));
+    expect((await client.drain('agent-1')).drainExpiresAt).toBe(null);
+    router.otherwise = () => failure(409, 'pod_replaced');
+    await expect(client.drain('agent-1', { uid: 'u1', wait: '5m' })).rejects.toThrow(PodReplacedError);
+    await expect(client.undrain('agent-1', { uid: 'u1' })).rejects.toThrow(PodReplacedError);
+    expect(router.received.map(({ body }) => body.uid)).toEqual(['u1', undefined, 'u1', 'u1']);
   });
 
   it('refuses a wait that is no duration', async () => {

@@ -124,6 +124,18 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect(hook.output).not.toContain('did not answer');
   });
 
+  runs(`the pod that has replaced this one is not drained${missing}`, async () => {
+    const redis = new Redis(engine.url);
+    onTestFinished(() => redis.hdel('voice:pod:gold-1', 'uid').then(() => redis.disconnect()));
+    await redis.hset('voice:pod:gold-1', 'uid', 'new');
+    const hook = startHook({ POD_UID: 'old', DRAIN_UNKNOWN_SECONDS: '1' });
+    expect(await hook.ended).toBe(0);
+    expect(hook.output).toMatch(/the router knows another pod as gold-1: nothing to wait for\n$/);
+    expect((await router.get('/pod/gold-1', bearer)).body.is_draining).toBe(false);
+    expect(await startHook({ POD_UID: 'new' }).ended).toBe(0);
+    expect((await router.get('/pod/gold-1', bearer)).body.is_draining).toBe(true);
+  });
+
   runs(
     `a store that lost everything says nothing about the call: it waits until it is known again${missing}`,
     async () => {

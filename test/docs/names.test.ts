@@ -13,7 +13,7 @@ const documents = [
 /** Of the shell, of the command line, of the tests; and of the example agents. */
 const others = new Set([
   ...['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'SMART_ROUTER_URL', 'DEMO_SPEED', 'SMART_ROUTER_SETUP'],
-  ...['DRAIN_TIMEOUT_SECONDS', 'DRAIN_UNKNOWN_SECONDS', 'AGENT_DOMAIN'],
+  ...['DRAIN_TIMEOUT_SECONDS', 'DRAIN_UNKNOWN_SECONDS', 'POD_UID', 'AGENT_DOMAIN'],
 ]);
 const variables = new Set(configTable.map(({ name }) => name));
 

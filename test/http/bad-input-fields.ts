@@ -44,8 +44,13 @@ export const wrongFields: [path: string, good: Record<string, unknown>, wrong: R
       { pod_name: 'gold-1' },
       {
         pod_name: [1, '', 'metadata', 'Gold-1', '-a', 'a_b', 'a/b', 'x'.repeat(254), null],
+        uid: [1, '', null],
         wait: [30, '', 'soon', '5', '-5s', '5 s', '25h', '1e3s', null, ['5s']],
       },
     ],
-    ['/undrain', { pod_name: 'gold-1' }, { pod_name: [1, '', 'metadata', 'UPPER', null] }],
+    [
+      '/undrain',
+      { pod_name: 'gold-1' },
+      { pod_name: [1, '', 'metadata', 'UPPER', null], uid: [1, '', null] },
+    ],
   ];

@@ -13,6 +13,7 @@ const ended = {
   has_active_call: false,
   active_calls: 0,
   message: 'Pod gold-1 is draining with no active calls.',
+  drain_expires_at: expect.stringMatching(/Z$/),
 };
 const live = {
   success: true,
@@ -20,6 +21,7 @@ const live = {
   has_active_call: true,
   active_calls: 1,
   message: 'Pod gold-1 is draining with active call in progress. Will complete when call ends.',
+  drain_expires_at: expect.stringMatching(/Z$/),
 };
 
 describeOneEngine('drain with wait', (engine) => {

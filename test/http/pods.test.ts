@@ -24,6 +24,7 @@ describeOneEngine('pods over HTTP', (engine) => {
       has_active_call: false,
       active_calls: 0,
       message: `Pod ${idle} is draining with no active calls.`,
+      drain_expires_at: iso,
     });
     const drained = await router.post('/drain', { pod_name: busy });
     expect(drained.status).toBe(200);
@@ -33,8 +34,11 @@ describeOneEngine('pods over HTTP', (engine) => {
       has_active_call: true,
       active_calls: 1,
       message: `Pod ${busy} is draining with active call in progress. Will complete when call ends.`,
+      drain_expires_at: iso,
     });
-    expect((await router.post('/drain', { pod_name: busy })).body).toEqual(drained.body);
+    const { body: again } = await router.post('/drain', { pod_name: busy });
+    expect(again).toEqual({ ...drained.body, drain_expires_at: iso });
+    expect((await router.get(`/pod/${busy}`)).body.draining_until).toBe(again.drain_expires_at);
   });
 
   it('undrain answers the same twice, and the pod takes calls again', async () => {

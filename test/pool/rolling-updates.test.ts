@@ -95,6 +95,26 @@ describeEngines('rolling updates and crashes', (engine) => {
     await settled();
   });
 
+  it('the preStop of a pod that was deleted by force does not drain its successor', async () => {
+    const { cluster, router } = await open(['agent-0'], watchOnly);
+    await allocate(router, 'c1');
+    const { uid } = (await router.get('/pod/agent-0')).body;
+    const waiting = router.post('/drain', { pod_name: 'agent-0', uid, wait: '1h' });
+    await until(async () => (await router.get('/pod/agent-0')).body.is_draining, 'it drains');
+    cluster.pods.remove('agent-0');
+    cluster.pods.create(gold('agent-0'));
+    await untilFree('agent-0');
+    await allocate(router, 'c2');
+    expect(['pod_replaced', undefined]).toContain((await waiting).body.code);
+    for (const path of ['/drain', '/undrain'])
+      expect((await router.post(path, { pod_name: 'agent-0', uid })).body).toMatchObject({
+        success: false,
+        code: 'pod_replaced',
+      });
+    expect((await router.get('/pod/agent-0')).body).toMatchObject({ is_draining: false, calls: ['c2'] });
+    await settled();
+  });
+
   it('Scenario 2, the watch misses it: the reconciler finds the ghost within its interval', async () => {
     const { cluster, router } = await open(['agent-0', 'agent-1'], {
       ...times,

@@ -106,7 +106,7 @@ export class Agents {
     if (!agent?.isAlive || !pod) return;
     world.cluster.put({ ...pod, state: 'terminating' });
     for (let i = 0; i < 40 && agent.isAlive; i += 1) {
-      await world.askAny((calls) => calls.drain(name, 0)).catch(() => undefined);
+      await world.askAny((calls) => calls.drain(name, 0, { uid: agent.uid })).catch(() => undefined);
       if (agent.serving.size === 0) break;
       await world.wait(3000);
     }

@@ -56,6 +56,24 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: 'local load = load_of(pod)',
   },
   {
+    broken: 'a drain for a pod that was replaced drains its successor',
+    script: 'drain',
+    line: "if known and known ~= '' and known ~= uid then return { 'pod_replaced' } end",
+    becomes: '',
+  },
+  {
+    broken: 'an undrain for a pod that was replaced ends the drain of its successor',
+    script: 'undrain',
+    line: "if known and known ~= '' and known ~= uid then return { 'pod_replaced' } end",
+    becomes: '',
+  },
+  {
+    broken: 'a drain with the uid of a pod stays with its successor',
+    script: 'drain',
+    line: "if uid == '' then",
+    becomes: 'if true then',
+  },
+  {
     broken: 'drain shortens an earlier mark',
     script: 'drain',
     line: 'math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)',

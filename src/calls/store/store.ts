@@ -66,6 +66,14 @@ export interface Report {
   fences: Record<string, number>;
 }
 
+/** For whom a pod is drained, and by whom. */
+export interface DrainCaller {
+  /** The uid of the pod that is meant: a successor of its name is left alone. */
+  uid?: string | undefined;
+  /** The actor that the event names. */
+  by?: string | undefined;
+}
+
 export interface Drained {
   activeCalls: number;
   untilMs: number;
@@ -188,9 +196,9 @@ export class CallStore {
   }
 
   /** `waitMs`: somebody waits that long for the last call, so the mark lasts longer than that. */
-  async drain(podName: string, waitMs = 0, by?: string): Promise<Drained> {
+  async drain(podName: string, waitMs = 0, { uid = '', by }: DrainCaller = {}): Promise<Drained> {
     const markMs = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
-    const reply = list(await this.connection.run('drain', [podName, markMs, ...named(by)]));
+    const reply = list(await this.connection.run('drain', [podName, markMs, uid, ...named(by)]));
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     return { activeCalls: Number(reply[1]), untilMs: Number(reply[2]) };
   }
@@ -199,10 +207,10 @@ export class CallStore {
   async undrain(
     podName: string,
     patienceMs?: number,
-    by?: string,
+    { uid = '', by }: DrainCaller = {},
   ): Promise<{ activeCalls: number; blockedBy: string }> {
     const reply = await this.#inTime(patienceMs, (notAfter) =>
-      this.connection.run('undrain', [podName, notAfter, ...named(by)]),
+      this.connection.run('undrain', [podName, notAfter, uid, ...named(by)]),
     );
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     return { activeCalls: Number(reply[1]), blockedBy: String(reply[2]) };
@@ -284,6 +292,8 @@ function codeError(reply: Reply[], subject: string): AppError {
       });
     case 'pod_not_found':
       return new AppError('pod_not_found', `no pod ${quote(subject)}: it is not registered`);
+    case 'pod_replaced':
+      return podReplaced(subject);
     case 'stale_report':
       return new AppError(
         'stale_report',
@@ -297,6 +307,13 @@ function codeError(reply: Reply[], subject: string): AppError {
     default:
       return new AppError('internal', `the store answered ${JSON.stringify(reply[0])}, which nobody expects`);
   }
+}
+
+export function podReplaced(podName: string): AppError {
+  return new AppError(
+    'pod_replaced',
+    `pod ${quote(podName)} is registered with another uid: the one that is meant has been replaced`,
+  );
 }
 
 function quote(text: string): string {

@@ -21,6 +21,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   const tags = ['pods'];
   const guard = { access: 'api' as const };
   const errors = { 400: ErrorAnswer, 404: schemas.errorOf('pod_not_found'), 503: ErrorAnswer };
+  const replaced = { 409: schemas.errorOf('pod_replaced') };
   let waiters = 0;
 
   app.post(
@@ -56,11 +57,11 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         tags,
         summary: 'No new calls for a pod; running ones go on. With wait, answers when the last has ended',
         body: schemas.DrainBody,
-        response: { 200: schemas.Drained, ...errors, 429: ErrorAnswer },
+        response: { 200: schemas.Drained, ...errors, ...replaced, 429: ErrorAnswer },
       },
     },
     async (request, reply) => {
-      const { pod_name } = request.body;
+      const { pod_name, uid } = request.body;
       request.about.pod_name = pod_name;
       const waitMs = parseWait(request.body.wait);
       if (waitMs > 0 && waiters >= mostWaiters) {
@@ -79,13 +80,13 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       stopping.addEventListener('abort', end, { once: true });
       if (waitMs > 0) waiters += 1;
       let activeCalls: number;
+      let untilMs: number;
       try {
-        const work = router.drain(pod_name, waitMs, request.actor);
-        const drained = await withDeadline(clock, config.requestTimeoutMs, work);
-        activeCalls = drained.activeCalls;
+        const work = router.drain(pod_name, waitMs, { uid, by: request.actor });
+        ({ activeCalls, untilMs } = await withDeadline(clock, config.requestTimeoutMs, work));
         if (waitMs > 0 && activeCalls > 0) {
           if (callerGone(request) || stopping.aborted) end();
-          activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, waitMs, over.signal);
+          activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, uid, waitMs, over.signal);
         }
       } finally {
         if (waitMs > 0) waiters -= 1;
@@ -101,6 +102,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         has_active_call: activeCalls > 0,
         active_calls: activeCalls,
         message,
+        drain_expires_at: new Date(untilMs).toISOString(),
       };
     },
   );
@@ -113,16 +115,16 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         tags,
         summary: 'End a drain now',
         body: schemas.UndrainBody,
-        response: { 200: schemas.Undrained, ...errors },
+        response: { 200: schemas.Undrained, ...errors, ...replaced },
       },
     },
     async (request) => {
-      const { pod_name } = request.body;
+      const { pod_name, uid } = request.body;
       request.about.pod_name = pod_name;
       const { activeCalls, blockedBy } = await withDeadline(
         clock,
         config.requestTimeoutMs,
-        router.undrain(pod_name, request.actor),
+        router.undrain(pod_name, { uid, by: request.actor }),
       );
       const message =
         blockedBy === ''

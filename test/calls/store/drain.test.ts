@@ -1,9 +1,10 @@
 /** drain and undrain: no new calls at once, running calls go on. Spec 2.3, invariant 6, seeds/flow-09. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
-import { openStore, type TestStore, testTimes } from '../../support/store.js';
+import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 const pools = ['pool:gold', 'pool:basic', 'merchant:vip'] as const;
+const toGold = { candidates: [], last: 'pool:gold' } as const;
 const drainMs = testTimes.drainingTtlMs;
 
 describeEngines('drain', (engine) => {
@@ -139,6 +140,38 @@ describeEngines('drain', (engine) => {
     expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'a' });
   });
 
+  it('for a pod that has been replaced changes nothing of its successor', async () => {
+    await store.pools.register(store.epoch, [registration('a', 'pool:gold', { uid: 'new' })], toGold);
+    const replaced = { code: 'pod_replaced', status: 409 };
+    await expect(store.calls.drain('a', 0, { uid: 'old' })).rejects.toMatchObject(replaced);
+    expect(await store.calls.pod('a')).toMatchObject({ blockedBy: '', drainingUntilMs: undefined });
+    expect(await store.calls.drain('a', 0, { uid: 'new' })).toMatchObject({ activeCalls: 0 });
+    await expect(store.calls.undrain('a', undefined, { uid: 'old' })).rejects.toMatchObject(replaced);
+    expect(await store.calls.pod('a')).toMatchObject({ blockedBy: 'draining' });
+    expect(await store.calls.undrain('a', undefined, { uid: 'new' })).toMatchObject({ blockedBy: '' });
+  });
+
+  it('passes with any uid where none is registered', async () => {
+    await store.register(['a'], 'pool:gold');
+    expect(await store.calls.drain('a', 0, { uid: 'any' })).toMatchObject({ activeCalls: 0 });
+    expect(await store.calls.undrain('a', undefined, { uid: 'any' })).toMatchObject({ blockedBy: '' });
+  });
+
+  it.each([
+    ['with its uid ends with the pod, also when its successor runs already', 'old', ''],
+    ['without a uid stays with the successor that runs already', undefined, 'draining'],
+  ])('%s', async (_, uid, blockedBy) => {
+    await store.pools.register(store.epoch, [registration('a', 'pool:gold', { uid: 'old' })], toGold);
+    const startedAt = new Date(store.nowMs() - 1000).toISOString();
+    await store.calls.drain('a', 0, { uid });
+    await store.pools.register(
+      store.epoch,
+      [registration('a', 'pool:gold', { uid: 'new', startedAt })],
+      toGold,
+    );
+    expect(await store.calls.pod('a')).toMatchObject({ uid: 'new', blockedBy });
+  });
+
   it('an undrain that the store gets to after its caller gave up ends no drain', async () => {
     await store.register(['a'], 'pool:gold');
     await store.calls.drain('a');
@@ -149,8 +182,8 @@ describeEngines('drain', (engine) => {
 
   it('its events say who did it, where that is known', async () => {
     await store.register(['a'], 'pool:gold');
-    await store.calls.drain('a', 0, 'admin@10.0.0.7');
-    await store.calls.undrain('a', undefined, 'console:47b769ec@127.0.0.1');
+    await store.calls.drain('a', 0, { by: 'admin@10.0.0.7' });
+    await store.calls.undrain('a', undefined, { by: 'console:47b769ec@127.0.0.1' });
     await store.calls.drain('a');
     await store.calls.undrain('a');
     const ofPod = async (key: string) =>

@@ -15,7 +15,7 @@ const runs = propertyRuns(200);
 const report = (pod: string, ...sids: string[]) => ({ op: 'report', pod, own: false, sids, uid: '' }) as Op;
 const allocate = (sid: string, chain: number) => ({ op: 'allocate', sid, chain }) as Op;
 const deleteRecord = (sid: string) => ({ op: 'tamper', how: 'del call', pod: 'a', sid }) as Op;
-const drain = (pod: string) => ({ op: 'drain', pod, waitMs: 0 }) as Op;
+const drain = (pod: string) => ({ op: 'drain', pod, waitMs: 0, uid: '' }) as Op;
 const advance = (ms: number) => ({ op: 'advance', ms }) as Op;
 const sweep = (pool: 'all' | 'merchant:vip') => ({ op: 'sweep', pool }) as Op;
 const vipFirst = 3;

@@ -184,20 +184,24 @@ export class Model extends ModelState {
     return [...problems, ...same(answer, expected)];
   }
 
-  drain(name: string, waitMs: number): { activeCalls: number; untilMs: number } | string {
+  drain(name: string, waitMs: number, uid: string): { activeCalls: number; untilMs: number } | string {
     const pod = this.pods.get(name);
     if (!pod) return 'pod_not_found';
+    if (uid !== '' && pod.uid !== '' && pod.uid !== uid) return 'pod_replaced';
     const mark = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
     const before = pod.drain === undefined || pod.drain === Number.POSITIVE_INFINITY ? 0 : pod.drain;
+    // With a uid it is the registered pod's, and ends with it, unless a drain without one is under way.
+    if (uid === '') pod.drainedAt = new Date(this.now).toISOString();
+    else if (pod.drain === undefined) pod.drainedAt = undefined;
     pod.drain = Math.max(this.now + mark, before);
-    pod.drainedAt = new Date(this.now).toISOString();
     this.settle(pod);
     return { activeCalls: pod.calls.size, untilMs: pod.drain };
   }
 
-  undrain(name: string): { activeCalls: number; blockedBy: string } | string {
+  undrain(name: string, uid: string): { activeCalls: number; blockedBy: string } | string {
     const pod = this.pods.get(name);
     if (!pod) return 'pod_not_found';
+    if (uid !== '' && pod.uid !== '' && pod.uid !== uid) return 'pod_replaced';
     pod.drain = undefined;
     this.settle(pod);
     return { activeCalls: pod.calls.size, blockedBy: pod.suspended };

@@ -97,8 +97,15 @@ const anyOp = fc.oneof(
   { weight: 3, arbitrary: renew },
   { weight: 5, arbitrary: report },
   { weight: 4, arbitrary: register },
-  { weight: 3, arbitrary: op('drain', { pod: one(...podNames, 'ghost'), waitMs: one(0, 0, 600_000) }) },
-  { weight: 2, arbitrary: op('undrain', { pod: one(...podNames, 'ghost') }) },
+  {
+    weight: 3,
+    arbitrary: op('drain', {
+      pod: one(...podNames, 'ghost'),
+      waitMs: one(0, 0, 600_000),
+      uid: one('', 'u1', 'u2'),
+    }),
+  },
+  { weight: 2, arbitrary: op('undrain', { pod: one(...podNames, 'ghost'), uid: one('', 'u1', 'u2') }) },
   { weight: 1, arbitrary: op('unclaimed', { sid: one(...sids), fence }) },
   {
     weight: 2,

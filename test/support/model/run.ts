@@ -135,9 +135,15 @@ class Run {
         return model.report(step.pod, reported, step.uid, answer);
       }
       case 'drain':
-        return same(await code(calls.drain(step.pod, step.waitMs)), model.drain(step.pod, step.waitMs));
+        return same(
+          await code(calls.drain(step.pod, step.waitMs, { uid: step.uid })),
+          model.drain(step.pod, step.waitMs, step.uid),
+        );
       case 'undrain':
-        return same(await code(calls.undrain(step.pod)), model.undrain(step.pod));
+        return same(
+          await code(calls.undrain(step.pod, undefined, { uid: step.uid })),
+          model.undrain(step.pod, step.uid),
+        );
       case 'register': {
         const { candidates, last } = this.#tiers;
         // A plain pool is only ever asked for while the configuration has it.
