@@ -197,18 +197,22 @@ export class Connections {
    */
   #look(): void {
     this.#isLooking = true;
-    this.#clock.after(this.#limits.unreadMs / looksUntilUnread, () => {
-      for (const connection of this.#open.values()) {
-        const { socket } = connection;
-        const takenBytes = socket.bytesWritten - socket.writableLength;
-        const isStill = socket.writableLength > 0 && takenBytes === connection.takenBytes;
-        connection.takenBytes = takenBytes;
-        connection.stillLooks = isStill ? connection.stillLooks + 1 : 0;
-        if (connection.stillLooks >= looksUntilUnread) this.#close(connection, 'unread');
-      }
-      this.#isLooking = this.#open.size > 0;
-      if (this.#isLooking) this.#look();
-    });
+    this.#clock.after(
+      this.#limits.unreadMs / looksUntilUnread,
+      () => {
+        for (const connection of this.#open.values()) {
+          const { socket } = connection;
+          const takenBytes = socket.bytesWritten - socket.writableLength;
+          const isStill = socket.writableLength > 0 && takenBytes === connection.takenBytes;
+          connection.takenBytes = takenBytes;
+          connection.stillLooks = isStill ? connection.stillLooks + 1 : 0;
+          if (connection.stillLooks >= looksUntilUnread) this.#close(connection, 'unread');
+        }
+        this.#isLooking = this.#open.size > 0;
+        if (this.#isLooking) this.#look();
+      },
+      { unref: true },
+    );
   }
 }
 

@@ -174,7 +174,10 @@ function refuseUnsigned(context: HttpContext, provider: Provider, request: Fasti
   }
   const token = tokenOf(context, provider);
   // Of any method: Exotel's GET takes a pod.
-  if (token === undefined) return assertLocalCaller(context.config, request);
+  if (token === undefined) {
+    assertLocalCaller(context.config, request);
+    return;
+  }
   const { headers } = request;
   const mayBeValid =
     provider === 'twilio'
