@@ -2,7 +2,7 @@
  * What this replica has counted since it started, read from its own metrics: nothing is counted a second time, so
  * allocate costs what it did before.
  */
-import type { Registry } from 'prom-client';
+import type { Metrics } from './metrics.js';
 
 export interface RecordCounts {
   completed: number;
@@ -59,11 +59,14 @@ export function noCounts(): Counts {
   };
 }
 
-export async function readCounts(registry: Registry): Promise<Counts> {
+export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' | 'pools'>): Promise<Counts> {
   const counts = noCounts();
   const each = async (name: string, add: (sample: Sample) => void) => {
     const found = await registry.getSingleMetric(name)?.get();
     for (const sample of (found?.values ?? []) as Sample[]) add(sample);
+    // What series of pools that no longer exist had counted has still happened.
+    const removed = new Map(Object.entries(pools.removed)).get(name);
+    for (const [status, value] of removed ?? []) add({ labels: { status }, value });
   };
   await each('smart_router_allocations_total', ({ labels, value }) => {
     if (labels.status === 'success') counts.allocated += value;

@@ -146,7 +146,7 @@ export class History {
   async runOnce(): Promise<Record<string, number>> {
     const { store, metrics, clock, name, leadership, isPrepared } = this.#options;
     this.#look += 1;
-    const counts = await readCounts(metrics.registry);
+    const counts = await readCounts(metrics);
     const snapshot = await unlessGone(store.snapshot());
     const atMs = clock.monotonic();
     await this.#judge(snapshot, counts, atMs);

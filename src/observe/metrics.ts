@@ -6,25 +6,40 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { StoreOutcome } from '../calls/store/connection.js';
 import type { Snapshot } from '../calls/store/replies.js';
-import { tierNameOf } from '../calls/tiers.js';
 import type { LoopState } from '../supervised-loop.js';
+import { PoolMetrics } from './pool-metrics.js';
 import { type RecordGauges, RecordMetrics } from './record-metrics.js';
 
 const seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
+/** The methods of our routes; another one, which a stranger may send, is counted as `other`. */
+const methods = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS'];
+type RequestLabels = Record<'method' | 'endpoint' | 'status', string>;
+
+function withKnownMethod(labels: RequestLabels): RequestLabels {
+  return methods.includes(labels.method) ? labels : { ...labels, method: 'other' };
+}
+
 export class Metrics {
   readonly registry = new Registry();
 
-  readonly httpDuration = this.#histogram('http_request_duration_seconds', 'Time to answer a request', [
+  readonly #httpDuration = this.#histogram('http_request_duration_seconds', 'Time to answer a request', [
     'method',
     'endpoint',
     'status',
   ]);
-  readonly httpRequests = this.#counter('http_requests_total', 'Requests answered', [
+  readonly #httpRequests = this.#counter('http_requests_total', 'Requests answered', [
     'method',
     'endpoint',
     'status',
   ]);
+  readonly httpDuration = {
+    observe: (labels: RequestLabels, value: number) =>
+      this.#httpDuration.observe(withKnownMethod(labels), value),
+  };
+  readonly httpRequests = {
+    inc: (labels: RequestLabels) => this.#httpRequests.inc(withKnownMethod(labels)),
+  };
   readonly requestsInFlight = this.#gauge(
     'smart_router_requests_in_flight',
     'Requests that are being answered, without probes, event streams, drains and audits',
@@ -44,16 +59,6 @@ export class Metrics {
     'smart_router_connections_closed_total',
     'Connections closed by the router: over MAX_CONNECTIONS (overall), over the limit of an address, or not read (unread)',
     ['reason'],
-  );
-  readonly allocations = this.#counter(
-    'smart_router_allocations_total',
-    'Allocations by pool and outcome (success, existing, no_pods, error)',
-    ['pool', 'status'],
-  );
-  readonly releases = this.#counter(
-    'smart_router_releases_total',
-    'Releases by pool and outcome (success, draining, not_found, stale_fence, caller_gone, error)',
-    ['pool', 'status'],
   );
   readonly leaderStatus = this.#gauge(
     'smart_router_leader_status',
@@ -76,16 +81,6 @@ export class Metrics {
     'smart_router_allocate_duration_seconds',
     'Time to allocate a pod, by outcome',
     ['status'],
-  );
-  readonly noPods = this.#counter(
-    'smart_router_no_pods_total',
-    'Calls that got no pod, by the chain that was tried',
-    ['chain'],
-  );
-  readonly unmetDemand = this.#counter(
-    'smart_router_pool_unmet_demand_total',
-    'Calls that a pool could not take, by tier: it was full and the call went on',
-    ['tier'],
   );
   readonly callsLost = this.#counter(
     'smart_router_calls_lost_total',
@@ -136,21 +131,6 @@ export class Metrics {
   );
 
   readonly #activeCalls = this.#gauge('smart_router_active_calls', 'Live calls', []);
-  readonly #available = this.#gauge('smart_router_pool_available_pods', 'Pods that could take a call now', [
-    'tier',
-  ]);
-  readonly #assigned = this.#gauge('smart_router_pool_assigned_pods', 'Pods of the pool', ['tier']);
-  readonly #capacity = this.#gauge(
-    'smart_router_pool_capacity_calls',
-    'Calls that the pods of the pool could have at once',
-    ['tier'],
-  );
-  readonly #load = this.#gauge('smart_router_pool_active_calls', 'Live calls of the pool', ['tier']);
-  readonly #stranded = this.#gauge(
-    'smart_router_pool_stranded_pods',
-    'Pods of the pool that have no call and cannot get one',
-    ['tier'],
-  );
   readonly #removalsHeld = this.#gauge(
     'smart_router_removals_held',
     'Pods that the removal brake holds: missing from the cluster, and not believed yet',
@@ -164,6 +144,11 @@ export class Metrics {
   );
 
   readonly records = new RecordMetrics(this.registry);
+  readonly pools = new PoolMetrics(this.registry);
+  readonly allocations = this.pools.allocations;
+  readonly releases = this.pools.releases;
+  readonly noPods = this.pools.noPods;
+  readonly unmetDemand = this.pools.unmetDemand;
 
   constructor({ processMetrics = true } = {}) {
     // Nobody has looked yet: 0 would say that nothing was found.
@@ -210,22 +195,12 @@ export class Metrics {
     for (const { name, running, last_round_at } of loops)
       if (running && last_round_at !== null)
         this.#lastRound.set({ loop: name }, Date.parse(last_round_at) / 1000);
-    for (const gauge of [this.#available, this.#assigned, this.#capacity, this.#load, this.#stranded])
-      gauge.reset();
+    await this.pools.render(snapshot);
     this.#activeCalls.remove();
     this.#removalsHeld.remove();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
       this.#removalsHeld.set(snapshot.removalsHeld);
-      for (const { pool, available, assigned, capacity, activeCalls, stranded } of snapshot.pools) {
-        const tier = tierNameOf(pool);
-        this.#available.set({ tier }, available);
-        this.#assigned.set({ tier }, assigned);
-        this.#capacity.set({ tier }, capacity);
-        this.#load.set({ tier }, activeCalls);
-        this.#stranded.set({ tier }, stranded);
-        this.unmetDemand.inc({ tier }, 0);
-      }
     }
     return this.registry.metrics();
   }

@@ -145,6 +145,7 @@ describeOneEngine('metrics', (engine) => {
     );
     await router.get('/nowhere/1');
     await router.get('/nowhere/2');
+    for (const method of ['PROPFIND', 'MKCOL']) await router.ask('/nowhere/3', { method });
     await engine.redis.set('voice:call:broken', 'not a hash');
     const crash = await router.post('/release', { call_sid: 'broken' });
     expect([crash.status, crash.body]).toEqual([
@@ -153,6 +154,8 @@ describeOneEngine('metrics', (engine) => {
     ]);
     const text = await scrape();
     expect(value(text, 'http_requests_total{method="GET",endpoint="unmatched",status="404"}')).toBe(2);
+    expect(value(text, 'http_requests_total{method="other",endpoint="unmatched",status="404"}')).toBe(2);
+    expect(text).not.toMatch(/PROPFIND|MKCOL/);
     expect(value(text, 'smart_router_panics_recovered_total')).toBe(1);
     expect(value(text, 'smart_router_releases_total{pool="",status="error"}')).toBe(1);
     expect(router.logText()).toContain('a request failed in a way nobody expected');

@@ -238,7 +238,7 @@ describe('counts', () => {
     observer.finished?.('pages', 'failed', 1);
     observer.recovered?.('pages', 'timed_out', 'requeued', 2);
     observer.recovered?.('pages', 'timed_out', 'held', 7);
-    const before = await readCounts(metrics.registry);
+    const before = await readCounts(metrics);
     expect(before).toMatchObject({
       allocated: 5,
       released: 2,
@@ -256,7 +256,7 @@ describe('counts', () => {
     metrics.allocations.inc({ pool: 'pool:gold', status: 'success' });
     metrics.allocateDuration.observe({ status: 'success' }, 0.002);
     observer.finished?.('jobs', 'completed', 1);
-    const since = countsSince(await readCounts(metrics.registry), before);
+    const since = countsSince(await readCounts(metrics), before);
     expect(since).toMatchObject({ allocated: 1, released: 0, noPods: 0 });
     expect([...since.latency.values()].reduce((sum, count) => sum + count, 0)).toBe(1);
     expect(since.records.get('jobs')).toEqual({ completed: 1, failed: 0, recovered: 0 });

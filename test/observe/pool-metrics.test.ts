@@ -1,0 +1,74 @@
+/** Series of pools: bounded, and removed with their pools. */
+import { expect, it } from 'vitest';
+import type { PoolCounts, Snapshot } from '../../src/calls/store/replies.js';
+import { countsSince, readCounts } from '../../src/observe/history-counts.js';
+import { Metrics } from '../../src/observe/metrics.js';
+import { mostSeries } from '../../src/observe/pool-metrics.js';
+
+const merchants = (count: number, from = 0) =>
+  Array.from({ length: count }, (_, i) => `merchant:m${String(from + i).padStart(5, '0')}`);
+
+function snapshotOf(pools: readonly string[]): Snapshot {
+  const counts = { assigned: 2, available: 1, activeCalls: 1, stranded: 0, capacity: 2 };
+  const rows = pools.map((pool) => ({ pool, kind: 'exclusive', maxConcurrent: 1, ...counts }) as PoolCounts);
+  return { nowMs: 0, tierVersion: 1, epoch: '1', removalsHeld: 0, pools: rows, activeCalls: 0 };
+}
+
+/** A call that its merchant's pool could not take, and one that it did. */
+function callsOf(metrics: Metrics, pool: string): void {
+  metrics.allocations.inc({ pool, status: 'success' });
+  metrics.releases.inc({ pool, status: 'success' });
+  metrics.noPods.inc({ chain: `${pool} pool:gold` });
+  metrics.unmetDemand.inc({ tier: pool });
+}
+
+const seriesOf = (text: string, pattern: RegExp) => text.split('\n').filter((line) => pattern.test(line));
+
+it('5,000 merchant pools have the series of 200, and the others are summed', async () => {
+  const metrics = new Metrics({ processMetrics: false });
+  const pools = merchants(5_000);
+  for (const pool of pools) callsOf(metrics, pool);
+  const text = await metrics.render(snapshotOf(['pool:gold', ...pools]));
+  for (const name of ['allocations_total', 'releases_total', 'pool_unmet_demand_total', 'no_pods_total']) {
+    const own = seriesOf(text, new RegExp(`^smart_router_${name}\\{.*merchant:m`));
+    expect([name, own.length]).toEqual([name, mostSeries]);
+  }
+  expect(text).toContain('smart_router_allocations_total{pool="merchant:*",status="success"} 4800');
+  expect(text).toContain('smart_router_pool_assigned_pods{tier="merchant:*"} 9600');
+  expect(text).toContain('smart_router_pool_assigned_pods{tier="merchant:m00000"} 2');
+  expect(text).toContain('smart_router_pool_assigned_pods{tier="gold"} 2');
+  expect(text.length).toBeLessThan(250_000);
+});
+
+it('series of deleted pools are removed after 60 scrapes without a change, and what they counted is kept', async () => {
+  const metrics = new Metrics({ processMetrics: false });
+  const scrape = (pools: readonly string[]) => metrics.render(snapshotOf(['pool:gold', ...pools]));
+  for (let from = 0; from < 1_000; from += 100) {
+    const pools = merchants(100, from);
+    for (const pool of pools) callsOf(metrics, pool);
+    await scrape(pools);
+  }
+  const before = await readCounts(metrics);
+  // One that is gone and still counts is not removed before Prometheus has seen it.
+  callsOf(metrics, 'merchant:m00000');
+  expect(seriesOf(await scrape([]), /allocations_total.*m00000/)).toEqual([
+    'smart_router_allocations_total{pool="merchant:m00000",status="success"} 2',
+  ]);
+  let text = '';
+  for (let i = 0; i < 61; i++) text = await scrape([]);
+  expect(seriesOf(text, /merchant:m/)).toEqual([]);
+  const since = countsSince(await readCounts(metrics), before);
+  expect([since.allocated, since.released]).toEqual([1, 1]);
+  // There is room again for pools of now.
+  callsOf(metrics, 'merchant:new');
+  expect(await scrape(['merchant:new'])).toContain('total{pool="merchant:new",status="success"} 1');
+});
+
+it('while the store does not answer, no counter is removed', async () => {
+  const metrics = new Metrics({ processMetrics: false });
+  callsOf(metrics, 'merchant:acme');
+  let text = '';
+  for (let i = 0; i < 70; i++) text = await metrics.render(undefined);
+  expect(seriesOf(text, /allocations_total.*merchant:acme/)).toHaveLength(1);
+  expect(seriesOf(text, /pool_assigned_pods\{/)).toEqual([]);
+});
