@@ -57,6 +57,8 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       // Its one pod has a call and could take two more.
       await basic.getByText('1 busy').waitFor();
       expect(await basic.locator('.tone-warn').count()).toBe(0);
+      await router.post('/drain', { pod_name: 'basic-1' });
+      await basic.getByText('takes no calls', { exact: true }).waitFor();
       await router.post('/release', { call_sid: 'CA1' });
       await gold.getByText('1 free').waitFor();
       expect(await gold.locator('.tone-warn').count()).toBe(0);

@@ -171,10 +171,11 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
   const most =
     pool.type === 'shared' && pool.assigned > 0 ? Math.max(1, Math.round(pool.capacity / pool.assigned)) : 1;
   const isFull = pods.length > 0 && !pods.some((pod) => hasRoom(pod, most));
+  const fullText = counts.busy > 0 ? 'full' : 'takes no calls';
   const words = podStates
     .filter((state) => counts[state] > 0)
     .map((state) => `${counts[state]} ${stateWords[state].toLowerCase()}`)
-    .concat(isFull ? ['full'] : [], missing ? [missing.text] : []);
+    .concat(isFull ? [fullText] : [], missing ? [missing.text] : []);
   const label = `${poolName(name)}: ${plural(pods.length, 'pod')}, ${plural(calls, 'call')}. ${words.join(', ')}`;
   const size = pods.length <= 48 ? 24 : pods.length <= 120 ? 20 : pods.length <= 400 ? 14 : 10;
   const kind =
@@ -190,7 +191,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
       </header>
       <p class="headline">
         <b>{count(calls)}</b> of {count(Math.max(pool.capacity, calls))} calls
-        {isFull && <b class="full">full</b>}
+        {isFull && <b class="full">{fullText}</b>}
       </p>
       {pods.length > mostCells ? (
         <div class="poolbar" role="img" aria-label={label}>
@@ -269,6 +270,7 @@ function Legend() {
         Missing
       </span>
       <span>A number: calls on a shared pod</span>
+      <span>Amber: no pod of the pool has room</span>
     </div>
   );
 }
