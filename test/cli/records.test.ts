@@ -275,6 +275,10 @@ describeOnePostgres('records', (postgres) => {
     expect(code).toBe(2);
     expect(stderr).toContain('table "sitemap_files" does not exist');
     expect(stderr).toContain('set RECORDS_MODULE to the file that exports their workflows');
+    await pool.query('CREATE TABLE pages (id integer PRIMARY KEY)');
+    await run('records migrate', { RECORDS_MODULE: '' });
+    const own = await run('records status', { RECORDS_MODULE: '' });
+    expect(own).toMatchObject({ code: 0, stderr: expect.stringContaining('set RECORDS_MODULE to the file') });
     const none = await run('records status', { RECORDS_MODULE: '', RECORDS_WORKFLOWS: 'none' });
     expect(none.stdout).toMatch(/^no workflows\. .*RECORDS_MODULE/);
   });

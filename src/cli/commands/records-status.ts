@@ -6,6 +6,7 @@ import { span } from '../ages.js';
 import type { RecordNumbers, RecordWorkflows } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import type { Cli, Outcome } from '../cli.js';
+import { Failure } from '../failure.js';
 import { answerLook, describeLook, stuckColour } from '../records.js';
 import type { RecordsTools } from '../records-desk.js';
 import type { Paint } from '../screen.js';
@@ -46,9 +47,9 @@ export function recordsStatus(parent: Command, cli: Cli): void {
         warnings.push(...error.problems);
       }
     }
-    const isOwnMissing = config.recordsModule === undefined && found.length === 0;
+    if (config.recordsModule === undefined && warnings.length > 0) warnings.push(whatToDo);
     if (found.length === 0 && warnings.length > 0)
-      throw new ConfigError([...new Set(warnings), ...(isOwnMissing ? [whatToDo] : [])]);
+      throw new Failure('configuration', 'no workflow can be read:', [...new Set(warnings)]);
     return {
       document: { workflows: found, warnings },
       text: found.length === 0 ? `no workflows. ${whatToDo}\n` : show(found, cli.screen.paint),
