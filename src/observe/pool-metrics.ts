@@ -18,7 +18,7 @@ const otherMerchants = 'merchant:*';
 const otherChains = 'other';
 
 /** What callers use of a counter; the labels are bounded on the way. */
-interface Counting<L> {
+export interface Counting<L> {
   inc(labels: L, value?: number): void;
 }
 
