@@ -187,6 +187,18 @@ describeEngines('a full store', (engine) => {
     else expect((await store.calls.snapshot()).pools.length).toBeGreaterThan(0);
   });
 
+  it.each([
+    ['OOM', 'store_full'],
+    ['READONLY', 'store_unavailable'],
+    ['NOPROTO', 'internal'],
+  ])('a script’s error %s is known as Redis 6.2 words it: %s', async (word, code) => {
+    const text = `ERR Error running script (call to f_0a9a): @user_script:41: @user_script: 41: -${word} not now.`;
+    const answer = store.connection.command('test', (client) =>
+      client.eval('return redis.error_reply(ARGV[1])', 0, text),
+    );
+    await expect(answer).rejects.toMatchObject({ code });
+  });
+
   it('a live call keeps its pod past its lease, and its release gives the pod to a new one only with room', async () => {
     const refusal = async (work: Promise<unknown>) =>
       work.then(
