@@ -21,7 +21,7 @@ export async function alertsIfTold(api: RouterApi): Promise<readonly Alert[] | n
   return Array.isArray(told?.alerts) ? told.alerts : null;
 }
 
-/** As the console says it: `page` wakes somebody, and reads like a page of something. */
+/** The word of the console: `page` (it goes to the person on call) would read like a place. */
 export const severityWord = (severity: string) => (severity === 'page' ? 'critical' : clean(severity));
 
 export function severityColour(severity: string): Colour {

@@ -1,6 +1,6 @@
 /**
  * Queues all records again that have failed by now. In batches, so that no transaction is long; interrupted, it has
- * done whole batches, and the next call does the rest. A record that fails again meanwhile is newer than the start
+ * done whole batches, and the next call does the rest. A record that fails again during the run is newer than the start
  * and stays Failed, so that it ends.
  */
 import type { Clock } from '../clock.js';

@@ -64,7 +64,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(await gold.locator('.tone-warn').count()).toBe(0);
     });
 
-    it('shows an alert that pages somebody as critical', async () => {
+    it('shows an alert of severity page as critical', async () => {
       await router.post('/drain', { pod_name: 'gold-1' });
       await router.post('/drain', { pod_name: 'gold-2' });
       await router.post('/drain', { pod_name: 'basic-1' });

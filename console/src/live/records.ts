@@ -28,7 +28,7 @@ export const noRecords: RecordNumbers = { workflows: undefined, stuck: [], troub
 export interface RecordsOptions {
   /** Whether the database answers. */
   mayAsk: () => boolean;
-  /** Whether somebody looks at the page of the records. */
+  /** Whether the page of the records is open. */
   isOpen: () => boolean;
   tell: (change: Partial<RecordNumbers>) => void;
 }

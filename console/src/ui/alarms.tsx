@@ -30,7 +30,7 @@ export function Alarms() {
 const severities: Record<Alert['severity'], string> = {
   warning: 'Warning',
   critical: 'Critical',
-  // It wakes somebody; a page of the console is another thing.
+  // It goes to the person on call. "Page" would read like a page of the console.
   page: 'Critical',
 };
 

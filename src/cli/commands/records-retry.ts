@@ -9,7 +9,7 @@ export function recordsRetry(parent: Command, cli: Cli): void {
   const described = describeRecords(parent.command('retry').argument('<workflow>', 'name of the workflow'), {
     summary: 'queue failed records again; a dry run unless --apply is given',
     about:
-      'Their error is cleared and their resets count from 0, so that one that failed for its resets has all of them again. `records failed` lists them. With --all those that fail again meanwhile are left alone, and the counts are of all records, also where only 1000 are listed.',
+      'Their error is cleared and their resets count from 0, so that one that failed for its resets has all of them again. `records failed` lists them. With --all those that fail again during the run are left alone, and the counts are of all records, also where only 1000 are listed.',
     examples: [
       ['records retry page-curation --ids 17,18', 'what would be done'],
       ['records retry page-curation --ids 17,18 --apply', 'do it'],
