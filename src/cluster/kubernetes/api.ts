@@ -17,6 +17,7 @@ import type { KubeConfig } from '@kubernetes/client-node';
 import type { Clock } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
 import { version } from '../../version.js';
+import { ItemReader } from './item-reader.js';
 
 /**
  * `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. Without an answer
@@ -54,9 +55,11 @@ export interface KubeRequest {
   signal?: AbortSignal;
 }
 
-/** What leadership and the pod source need of the API; one way to ask for a value, one for a stream. */
+/** What leadership and the pod source need of the API; one way to ask for a value, one for a list, one for a stream. */
 export interface KubeApi {
   json<T>(request: KubeRequest): Promise<T>;
+  /** Each item of a list as it arrives, then the list without its items. */
+  items<T>(request: KubeRequest, onItem: (item: unknown) => void): Promise<T>;
   /** The lines of a stream as they come; ends with it. */
   lines(request: KubeRequest): AsyncGenerator<string>;
   close(): void;
@@ -158,12 +161,27 @@ class HttpKubeApi implements KubeApi {
     this.#server = new URL(server);
   }
 
-  async json<T>(request: KubeRequest): Promise<T> {
+  json<T>(request: KubeRequest): Promise<T> {
+    return this.#answer(request, async (response) => JSON.parse(await readAll(response, longestAnswer)) as T);
+  }
+
+  items<T>(request: KubeRequest, onItem: (item: unknown) => void): Promise<T> {
+    return this.#answer(request, async (response) => {
+      const reader = new ItemReader(onItem);
+      let size = 0;
+      for await (const chunk of response as AsyncIterable<Buffer>) {
+        size += chunk.length;
+        if (size > longestAnswer) throw new Error(`an answer of more than ${longestAnswer} bytes`);
+        reader.push(chunk);
+      }
+      return reader.end() as T;
+    });
+  }
+
+  async #answer<T>(request: KubeRequest, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {
     const limit = this.#deadline(request);
     try {
-      const response = await this.#send(request, limit.signal);
-      const text = await readAll(response, longestAnswer);
-      return JSON.parse(text) as T;
+      return await read(await this.#send(request, limit.signal));
     } catch (error) {
       throw limit.explain(error);
     } finally {
