@@ -1,6 +1,8 @@
 /**
- * Who can be reached through a page: e-mail addresses, phone numbers and social profiles, from its links and its text.
- * Promise: never throws, takes time in proportion to the page, and gives each contact once, at most 50 of a kind.
+ * Finds who can be reached through a page: e-mail addresses, phone numbers and social profiles, from its links and its
+ * text. Takes time in proportion to the page, in slices (work.ts): every search starts at a character that a contact must
+ * have (`@`, `+`), looks at a bounded number of characters around it, and never twice at the same ones for the same side.
+ * Gives each contact once, at most 50 of a kind, from the first 5,000 places that may be one.
  *
  * What is written as a link is believed; text has to look like it. So text gives phone numbers only in international
  * form (with `+`): without it, dates, prices and order numbers look the same. Of the ways to hide an address only
@@ -9,6 +11,7 @@
 import { readUrl } from './fetching/urls.js';
 import type { Page } from './page-reader.js';
 import { type SocialProfile, socialProfile } from './social-profiles.js';
+import type { Work } from './work.js';
 
 export interface Contacts {
   /** Lower case. */
@@ -19,84 +22,149 @@ export interface Contacts {
 }
 
 const mostOfAKind = 50;
+const mostTried = 5_000;
+const longestTarget = 2_048;
 
-export function findContacts({ text, links }: Pick<Page, 'text' | 'links'>): Contacts {
-  const linked = (scheme: string) =>
-    links
-      .filter((link) => link.slice(0, scheme.length).toLowerCase() === scheme)
-      .map((link) => unescaped(link.slice(scheme.length)));
-  const emails = [...linked('mailto:').flatMap(emailsOfLink), ...emailsOfText(text)];
-  const phones = [...linked('tel:').map(phoneOfLink), ...phonesOfText(text)];
-  const social = links.flatMap((link) => {
-    // `//example.com/name` takes the scheme of its page.
-    const read = readUrl(link.startsWith('//') ? `https:${link}` : link);
-    return 'url' in read ? (socialProfile(read.url) ?? []) : [];
-  });
-  const profiles = new Map(social.map((profile) => [profile.url.toLowerCase(), profile]));
-  return {
-    emails: few(emails),
-    phones: few(phones.filter((phone) => phone !== undefined)),
-    social: [...profiles.values()].slice(0, mostOfAKind),
-  };
+/** Contacts of one kind. */
+class Found<T> {
+  readonly #values = new Map<string, T>();
+  #tried = 0;
+
+  get isEnough(): boolean {
+    return this.#values.size >= mostOfAKind || this.#tried >= mostTried;
+  }
+
+  get values(): T[] {
+    return [...this.#values.values()];
+  }
+
+  /** `value` undefined: it only looked like one. */
+  add(key: string, value: T | undefined): void {
+    this.#tried += 1;
+    if (value !== undefined) this.#values.set(key, value);
+  }
 }
 
-function few(values: readonly string[]): string[] {
-  return [...new Set(values)].slice(0, mostOfAKind);
+export async function findContacts(
+  { text, links }: Pick<Page, 'text' | 'links'>,
+  work: Work,
+): Promise<Contacts> {
+  const emails = new Found<string>();
+  const phones = new Found<string>();
+  const social = new Found<SocialProfile>();
+  for (const link of links) {
+    work.count(Math.min(link.length, longestTarget));
+    await work.rest();
+    const [, scheme = ''] = /^(mailto|tel):/i.exec(link) ?? [];
+    const target = link.slice(scheme.length + 1, scheme.length + 1 + longestTarget);
+    if (/mailto/i.test(scheme)) {
+      const [addresses = ''] = unescaped(target).split('?', 1);
+      await addEmails(addresses, emails, work);
+    } else if (scheme !== '') {
+      const number = phones.isEnough ? undefined : phoneOfLink(unescaped(target));
+      if (number) phones.add(number, number);
+    } else if (!social.isEnough) {
+      const profile = profileOf(link);
+      if (profile) social.add(profile.url.toLowerCase(), profile);
+    }
+  }
+  await addEmails(text, emails, work);
+  await addPhones(text, phones, work);
+  return { emails: emails.values, phones: phones.values, social: social.values };
+}
+
+function profileOf(link: string): SocialProfile | undefined {
+  // `//example.com/name` takes the scheme of its page.
+  const read = readUrl(link.startsWith('//') ? `https:${link}` : link);
+  return 'url' in read ? socialProfile(read.url) : undefined;
 }
 
 function unescaped(text: string): string {
-  const some = text.slice(0, 2_048);
   try {
-    return decodeURIComponent(some);
+    return decodeURIComponent(text);
   } catch {
-    return some;
+    return text;
   }
+}
+
+/** The character before `at`, whole. */
+function before(text: string, at: number): string {
+  const isPair = /[\udc00-\udfff]/.test(text[at - 1] ?? '') && /[\ud800-\udbff]/.test(text[at - 2] ?? '');
+  return text.slice(Math.max(0, at - (isPair ? 2 : 1)), at);
 }
 
 // --- E-mail ---
 
-// Every part has a bound, and a match begins only where a run of such characters begins: linear on any text.
-const email =
-  /(?<![\p{L}\p{N}._%+@-])[a-z0-9_](?:[a-z0-9._%+'-]{0,62}[a-z0-9_])?@(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]{0,61}[\p{L}\p{N}])?\.){1,8}(?:xn--[a-z0-9-]{2,59}|\p{L}{2,24})(?![\p{L}\p{N}@-])/giu;
+const longestName = 64;
+const inName = /[a-z0-9._%+'-]/i;
+/** With these a name begins and ends. */
+const edgeOfName = /[a-z0-9_]/i;
+/** A name does not begin behind these. */
+const continuesName = /[\p{L}\p{N}._%+@-]/u;
+const domainRun = /[\p{L}\p{N}.-]{0,255}/uy;
+const domain =
+  /(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]{0,61}[\p{L}\p{N}])?\.){1,8}(?:xn--[a-z0-9-]{2,59}|\p{L}{2,24})(?![\p{L}\p{N}@-])/iuy;
 /** `logo@2x.png` is a picture for fine screens. */
 const fileEnding = /\.(?:avif|css|gif|ico|jpe?g|js|json|mp4|png|svg|webp)$/;
 const longestEmail = 254;
 
-function emailsOfLink(target: string): string[] {
-  const [addresses = ''] = target.split('?');
-  return addresses.split(/[,;]/).flatMap((one) => emailsOfText(one.trim()));
-}
-
-function emailsOfText(text: string): string[] {
+async function addEmails(text: string, emails: Found<string>, work: Work): Promise<void> {
+  if (emails.isEnough) return;
   const plain = text
     .replace(/ ?[[({<] ?(?:at|@) ?[\])}>] ?/gi, '@')
     .replace(/ ?[[({<] ?(?:dot|\.) ?[\])}>] ?/gi, '.');
-  return [...plain.matchAll(email)]
-    .map(([address]) => address.toLowerCase())
-    .filter(
-      (address) => address.length <= longestEmail && !address.includes('..') && !fileEnding.test(address),
-    );
+  work.count(text.length);
+  for (let at = plain.indexOf('@'); at !== -1 && !emails.isEnough; at = plain.indexOf('@', at + 1)) {
+    await work.rest();
+    const email = emailAt(plain, at, work);
+    emails.add(email ?? '', email);
+  }
+}
+
+function emailAt(text: string, at: number, work: Work): string | undefined {
+  if (!edgeOfName.test(text[at - 1] ?? '')) return undefined;
+  let start: number | undefined;
+  let i = at - 1;
+  for (; i >= at - longestName && inName.test(text[i] ?? ''); i -= 1) {
+    if (edgeOfName.test(text[i] ?? '') && !continuesName.test(before(text, i))) start = i;
+  }
+  domainRun.lastIndex = at + 1;
+  const run = domainRun.exec(text)?.[0].length ?? 0;
+  work.count(at - i + run);
+  if (start === undefined || run > longestEmail) return undefined;
+  domain.lastIndex = at + 1;
+  const [host] = domain.exec(text) ?? [];
+  if (host === undefined) return undefined;
+  const email = `${text.slice(start, at)}@${host}`.toLowerCase();
+  return email.length > longestEmail || email.includes('..') || fileEnding.test(email) ? undefined : email;
 }
 
 // --- Phone ---
 
 // A country code, then groups of digits, each perhaps in parentheses, with at most three separators between them.
-const phone =
-  /(?<![\p{L}\p{N}+])\+[1-9]\d{0,14}(?:[ ./\u2010-\u2013()-]{1,3}\d{1,12}){0,9}(?![\p{L}\p{N}])/gu;
+const phone = /\+[1-9]\d{0,14}(?:[ ./\u2010-\u2013()-]{1,3}\d{1,12}){0,9}(?![\p{L}\p{N}])/uy;
 const fewestDigits = { linked: 6, international: 8 };
 /** ITU-T E.164. */
 const mostDigits = 15;
+/** With all separators that somebody may have written. */
+const longestNumber = 64;
 
-function phonesOfText(text: string): string[] {
-  return [...text.matchAll(phone)]
-    .map(([number]) => plausible(number))
-    .filter((number) => number !== undefined);
+async function addPhones(text: string, phones: Found<string>, work: Work): Promise<void> {
+  for (let at = text.indexOf('+'); at !== -1 && !phones.isEnough; at = text.indexOf('+', at + 1)) {
+    await work.rest();
+    phone.lastIndex = at;
+    const [written] = /[\p{L}\p{N}+]/u.test(before(text, at)) ? [] : (phone.exec(text) ?? []);
+    work.count(written?.length ?? 1);
+    const number = written === undefined ? undefined : plausible(written);
+    phones.add(number ?? '', number);
+  }
 }
 
 function phoneOfLink(target: string): string | undefined {
-  const [number = ''] = target.split(/[;?]/);
+  const [number = ''] = target.split(/[;?]/, 1);
   // `1-800-FLOWERS`: which keys are meant depends on the phone.
-  return /\p{L}/u.test(number) ? undefined : plausible(number.trim().replace(/^00/, '+'));
+  if (number.length > longestNumber || /\p{L}/u.test(number)) return undefined;
+  return plausible(number.trim().replace(/^00/, '+'));
 }
 
 function plausible(number: string): string | undefined {

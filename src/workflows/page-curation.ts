@@ -10,6 +10,9 @@ import { charsetOf } from './fetching/charset.js';
 import { type Answer, Fetcher, type FetcherOptions } from './fetching/fetcher.js';
 import { readPage } from './page-reader.js';
 import { queries } from './queries.generated.js';
+import { Work } from './work.js';
+
+const bytesPerPiece = 16_384;
 
 export interface PageCurationOptions extends Omit<FetcherOptions, 'clock'> {
   clock: Clock;
@@ -36,7 +39,9 @@ export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
     ctx.trace(`fetching ${url}`);
     const accept = 'text/html, application/xhtml+xml;q=0.9, */*;q=0.1';
     const request = { maxBytes, what: 'page', accept, signal: ctx.signal };
-    const { title, description, contacts } = await fetcher.get(url, request, curate);
+    const { title, description, contacts } = await fetcher.get(url, request, (answer) =>
+      curate(answer, options.clock),
+    );
     const { emails, phones, social } = contacts;
     ctx.trace(
       `found ${emails.length} e-mail addresses, ${phones.length} phone numbers, ${social.length} profiles`,
@@ -67,10 +72,10 @@ export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
   };
 }
 
-export async function curate({
-  body,
-  contentType,
-}: Pick<Answer, 'body' | 'contentType'>): Promise<CuratedPage> {
+export async function curate(
+  { body, contentType, signal }: Pick<Answer, 'body' | 'contentType' | 'signal'>,
+  clock: Clock,
+): Promise<CuratedPage> {
   const type = contentType?.split(';')[0]?.trim().toLowerCase();
   if (type && type !== 'text/html' && type !== 'application/xhtml+xml') {
     throw new Error(`the page is not HTML but ${type.slice(0, 100)}`);
@@ -78,6 +83,15 @@ export async function curate({
   const chunks: Buffer[] = [];
   for await (const chunk of body) chunks.push(chunk);
   const bytes = Buffer.concat(chunks);
-  const page = readPage(new TextDecoder(charsetOf(bytes, contentType)).decode(bytes));
-  return { title: page.title, description: page.description, contacts: findContacts(page) };
+  const work = new Work(clock, signal);
+  const page = await readPage(textsOf(bytes, charsetOf(bytes, contentType)), work);
+  return { title: page.title, description: page.description, contacts: await findContacts(page, work) };
+}
+
+/** A piece at a time: the text of a page takes up to twice the memory of its bytes. */
+function* textsOf(bytes: Buffer, charset: string): Generator<string> {
+  const decoder = new TextDecoder(charset);
+  for (let at = 0; at < bytes.length; at += bytesPerPiece)
+    yield decoder.decode(bytes.subarray(at, at + bytesPerPiece), { stream: true });
+  yield decoder.decode();
 }

@@ -1,11 +1,14 @@
 /**
- * What a page says about itself: title, description, visible text, links. Promise: it never throws and never runs
- * anything, however broken the HTML is; entities are decoded, white space is one space, and everything has a bound.
+ * Reads what a page says about itself: title, description, visible text, links. It runs nothing, and fails only when its
+ * work is ended (work.ts), however broken the HTML is; entities are decoded, white space is one space, and everything has
+ * a bound.
  *
  * A page nested deeper than browsers show (512) is read up to there: the parser's time grows with the square of the
  * depth, and 5 MB of `<div>` would hold up the process for minutes.
  */
 import { Parser } from 'htmlparser2';
+import { longestUrl } from './fetching/urls.js';
+import type { Work } from './work.js';
 
 export interface Page {
   readonly title: string | undefined;
@@ -22,6 +25,8 @@ const longestDescription = 2_048;
 const longestText = 1_000_000;
 const mostLinks = 5_000;
 
+const descriptions = ['description', 'og:description', 'twitter:description'] as const;
+const wanted = new Set<string>(['og:title', ...descriptions]);
 /** Their content is not shown. */
 const hidden = new Set(['script', 'style', 'template', 'noscript', 'svg', 'iframe', 'object', 'title']);
 /** These do not end a word: `info<b>@</b>example.com` is one. */
@@ -30,13 +35,23 @@ const inline = new Set([
   ...['span', 'strong', 'sub', 'sup', 'u', 'var', 'wbr'],
 ]);
 
+/** The parser keeps a list of these that only their own end tags shorten. */
+const foreign = new Set('svg math mi mo mn ms mtext annotation-xml foreignobject desc title'.split(' '));
+/** So much is parsed at once. */
+const pieceLength = 16_384;
+
 class TooDeep extends Error {}
 
-export function readPage(html: string): Page {
+export async function readPage(texts: Iterable<string>, work: Work): Promise<Page> {
   const reader = new Reader();
   const parser = new Parser(reader);
   try {
-    parser.write(html);
+    for (const piece of piecesOf(texts)) {
+      parser.write(piece);
+      // The parser looks through its open elements at every tag, and a tag has at least four characters.
+      work.count(piece.length * (1 + reader.depth / 4));
+      await work.rest();
+    }
     parser.end();
   } catch (error) {
     if (!(error instanceof TooDeep)) throw error;
@@ -44,20 +59,32 @@ export function readPage(html: string): Page {
   return reader.page();
 }
 
+function* piecesOf(texts: Iterable<string>): Generator<string> {
+  for (const text of texts) {
+    for (let at = 0; at < text.length; at += pieceLength) yield text.slice(at, at + pieceLength);
+  }
+}
+
 class Reader {
   readonly #open: string[] = [];
   readonly #meta = new Map<string, string>();
   readonly #links: string[] = [];
+  #foreignDepth = 0;
   #hiddenDepth = 0;
   #title: string | undefined;
   #readsTitle = false;
   #text = '';
+  /** The element whose attributes come; empty: none of them matters. */
+  #element = '';
+  #metaAttributes: { name?: string; property?: string; content?: string } = {};
+
+  get depth(): number {
+    return this.#open.length;
+  }
 
   page(): Page {
     const title = first(longestTitle, this.#title, this.#meta.get('og:title'));
-    const described = ['description', 'og:description', 'twitter:description'].map((key) =>
-      this.#meta.get(key),
-    );
+    const described = descriptions.map((key) => this.#meta.get(key));
     return {
       title,
       description: first(longestDescription, ...described),
@@ -66,18 +93,29 @@ class Reader {
     };
   }
 
-  onopentag(name: string, attributes: Record<string, string>): void {
+  onopentagname(name: string): void {
+    this.#endMeta();
     this.#open.push(name);
-    if (this.#open.length > deepest) throw new TooDeep();
+    if (foreign.has(name)) this.#foreignDepth += 1;
+    if (this.#open.length > deepest || this.#foreignDepth > deepest) throw new TooDeep();
     // A picture may have a title as well; the first outside of one is the page's.
     this.#readsTitle = name === 'title' && this.#hiddenDepth === 0 && this.#title === undefined;
     if (this.#readsTitle) this.#title = '';
     if (hidden.has(name)) this.#hiddenDepth += 1;
-    if (this.#hiddenDepth > 0) return;
-    if (!inline.has(name)) this.#add('\n');
-    if (name === 'meta') this.#readMeta(attributes);
-    const link = name === 'a' || name === 'area' ? attributes.href : undefined;
-    if (link !== undefined && this.#links.length < mostLinks) this.#links.push(link.trim());
+    this.#element = this.#hiddenDepth > 0 ? '' : name;
+    if (this.#hiddenDepth === 0 && !inline.has(name)) this.#add('\n');
+  }
+
+  /** One by one: an object of all attributes of one element may have a million. The first of a name counts. */
+  onattribute(name: string, value: string): void {
+    if (this.#element === 'meta') {
+      if (name === 'name' || name === 'property' || name === 'content')
+        this.#metaAttributes[name] ??= value.slice(0, longestDescription * 8);
+    } else if (name === 'href' && (this.#element === 'a' || this.#element === 'area')) {
+      // Longer ones cannot be fetched.
+      if (this.#links.length < mostLinks) this.#links.push(value.trim().slice(0, 4 * longestUrl + 1));
+      this.#element = '';
+    }
   }
 
   ontext(text: string): void {
@@ -85,9 +123,11 @@ class Reader {
     if (this.#hiddenDepth === 0) this.#add(text.replace(/\s+/g, ' '));
   }
 
-  onclosetag(name: string): void {
+  onclosetag(name: string, isImplied: boolean): void {
+    this.#endMeta();
     this.#open.pop();
     this.#readsTitle = false;
+    if (foreign.has(name) && !isImplied) this.#foreignDepth -= 1;
     if (hidden.has(name)) this.#hiddenDepth -= 1;
     else if (this.#hiddenDepth === 0 && !inline.has(name)) this.#add('\n');
   }
@@ -96,11 +136,12 @@ class Reader {
     if (this.#text.length < longestText) this.#text += text;
   }
 
-  #readMeta(attributes: Record<string, string>): void {
-    const key = (attributes.name ?? attributes.property ?? '').trim().toLowerCase();
-    const content = attributes.content ?? '';
+  #endMeta(): void {
+    const { name, property, content = '' } = this.#metaAttributes;
+    const key = (name ?? property ?? '').trim().toLowerCase();
     // The first that says something counts.
-    if (!this.#meta.has(key) && content.trim() !== '') this.#meta.set(key, content);
+    if (wanted.has(key) && !this.#meta.has(key) && content.trim() !== '') this.#meta.set(key, content);
+    if (this.#element === 'meta') this.#metaAttributes = {};
   }
 }
 

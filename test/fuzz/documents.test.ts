@@ -2,6 +2,7 @@
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
 import { findContacts } from '../../src/workflows/contacts.js';
 import { type Chunks, decoded } from '../../src/workflows/fetching/body.js';
 import { decodedText } from '../../src/workflows/fetching/charset.js';
@@ -11,9 +12,11 @@ import { readPage } from '../../src/workflows/page-reader.js';
 import { readSitemap } from '../../src/workflows/sitemap-import.js';
 import { SitemapError } from '../../src/workflows/sitemap-parser.js';
 import { socialProfile } from '../../src/workflows/social-profiles.js';
-import { fuzzing, fuzzingAtOnce } from './runs.js';
+import { work } from '../workflows/web.js';
+import { fuzzing } from './runs.js';
 import { damaged, oddText } from './values.js';
 
+const { signal } = new AbortController();
 const limit = { maxBytes: 256 * 1024, what: 'sitemap' };
 const location = fc.oneof(fc.webUrl(), oddText, fc.constant('https://a.test/?a=1&amp;b=2'));
 const entry = location.map((url) => `<url><loc>${url}</loc></url>`);
@@ -109,7 +112,7 @@ describe('a document of a stranger', () => {
       fc.asyncProperty(text, packing, contentType, fc.nat(), async (content, how, type, number) => {
         const body = pieces(packed(content, how, number), 1 + (number % 4096));
         try {
-          const { urls, kind } = await readSitemap({ body, contentType: type }, limit);
+          const { urls, kind } = await readSitemap({ body, contentType: type, signal }, limit, systemClock);
           expect(['pages', 'sitemaps']).toContain(kind);
           expect(new Set(urls).size).toBe(urls.length);
           for (const url of urls) {
@@ -170,14 +173,14 @@ describe('a document of a stranger', () => {
     );
   });
 
-  it('is a page with a title, contacts and links of bounded size', () => {
-    fc.assert(
-      fc.property(fc.oneof(html, damaged(html), text), (content) => {
-        const page = readPage(content);
+  it('is a page with a title, contacts and links of bounded size', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(html, damaged(html), text), async (content) => {
+        const page = await readPage([content], work());
         expect(page.title?.length ?? 0).toBeLessThanOrEqual(512);
         expect(page.title ?? '').not.toMatch(/[\p{Cc}\p{Cs}]/u);
         expect(page.description?.length ?? 0).toBeLessThanOrEqual(2048);
-        const contacts = findContacts(page);
+        const contacts = await findContacts(page, work());
         // What PostgreSQL would refuse to store.
         expect(JSON.stringify([page.title, page.description, contacts])).not.toMatch(/\\u0000|\\ud[89a-f]/);
         for (const link of page.links.slice(0, 20)) {
@@ -185,7 +188,7 @@ describe('a document of a stranger', () => {
           if ('url' in read) socialProfile(read.url);
         }
       }),
-      fuzzingAtOnce(300),
+      fuzzing(300),
     );
   });
 });

@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { findContacts } from '../../src/workflows/contacts.js';
 import { readPage } from '../../src/workflows/page-reader.js';
+import { work } from './web.js';
 
-const inText = (text: string) => findContacts({ text, links: [] });
-const inLinks = (...links: string[]) => findContacts({ text: '', links });
+const inText = (text: string) => findContacts({ text, links: [] }, work());
+const inLinks = (...links: string[]) => findContacts({ text: '', links }, work());
 
 describe('e-mail addresses', () => {
   it.each([
@@ -24,24 +25,23 @@ describe('e-mail addresses', () => {
     ['meet us (at) noon', []],
     [`${'x'.repeat(65)}@example.com`, []],
     [`x@${'y'.repeat(64)}.com`, []],
-  ])('%j gives %j', (text, emails) => {
-    expect(inText(text).emails).toEqual(emails);
+  ])('%j gives %j', async (text, emails) => {
+    expect((await inText(text)).emails).toEqual(emails);
   });
 
-  it('links give theirs, decoded, without subject, one or several', () => {
+  it('links give theirs, decoded, without subject, one or several', async () => {
     const links = [
       'mailto:a%40example.com?subject=b@example.com',
       'MAILTO:c@example.com, d@example.com',
       'mailto:%',
     ];
-    expect(inLinks(...links).emails).toEqual(['a@example.com', 'c@example.com', 'd@example.com']);
+    expect((await inLinks(...links)).emails).toEqual(['a@example.com', 'c@example.com', 'd@example.com']);
   });
 
-  it('inline elements do not hide one', () => {
-    const page = readPage(
-      '<p>info<span>@</span><b>example</b>.com</p><p>second@example.com</p>third@example.com',
-    );
-    expect(findContacts(page).emails).toEqual([
+  it('inline elements do not hide one', async () => {
+    const html = '<p>info<span>@</span><b>example</b>.com</p><p>second@example.com</p>third@example.com';
+    const page = await readPage([html], work());
+    expect((await findContacts(page, work())).emails).toEqual([
       'info@example.com',
       'second@example.com',
       'third@example.com',
@@ -63,11 +63,11 @@ describe('phone numbers', () => {
     ['+0 30 1234567', []],
     ['+1234567890123456', []],
     ['a+4915112345678', []],
-  ])('%j gives %j', (text, phones) => {
-    expect(inText(text).phones).toEqual(phones);
+  ])('%j gives %j', async (text, phones) => {
+    expect((await inText(text)).phones).toEqual(phones);
   });
 
-  it('links are believed, international or not', () => {
+  it('links are believed, international or not', async () => {
     const links = [
       'tel:+49-30-1234567',
       'tel:0049%2030%207654321',
@@ -75,7 +75,7 @@ describe('phone numbers', () => {
       'tel:1-800-FLOWERS',
       'tel:110',
     ];
-    expect(inLinks(...links).phones).toEqual(['+49301234567', '+49307654321', '03011223344']);
+    expect((await inLinks(...links)).phones).toEqual(['+49301234567', '+49307654321', '03011223344']);
   });
 });
 
@@ -105,8 +105,8 @@ describe('social profiles', () => {
     ['https://wa.me/4915112345678?text=hi', 'whatsapp', 'https://wa.me/4915112345678'],
     ['https://www.xing.com/companies/acme', 'xing', 'https://xing.com/companies/acme'],
     ['https://bsky.app/profile/acme.test', 'bluesky', 'https://bsky.app/profile/acme.test'],
-  ])('%s is one', (link, network, url) => {
-    expect(inLinks(link).social).toEqual([{ network, url }]);
+  ])('%s is one', async (link, network, url) => {
+    expect((await inLinks(link)).social).toEqual([{ network, url }]);
   });
 
   it.each([
@@ -123,22 +123,20 @@ describe('social profiles', () => {
     'https://evil.test/?https://facebook.com/acme',
     'javascript:location="https://x.com/acme"',
     '/facebook.com/acme',
-  ])('%s is none', (link) => {
-    expect(inLinks(link).social).toEqual([]);
+  ])('%s is none', async (link) => {
+    expect((await inLinks(link)).social).toEqual([]);
   });
 
-  it('one profile is given once, however it is written', () => {
+  it('one profile is given once, however it is written', async () => {
     const links = ['https://x.com/Acme', 'https://twitter.com/acme', 'https://www.x.com/acme?s=20'];
-    expect(inLinks(...links).social).toHaveLength(1);
+    expect((await inLinks(...links)).social).toHaveLength(1);
   });
 });
 
-it('of each kind there are at most fifty', () => {
+it('of each kind there are at most fifty', async () => {
   const numbers = Array.from({ length: 80 }, (_, n) => n + 10);
   const text = numbers.map((n) => `a${n}@example.com +49301234${n}0`).join('\n');
-  const { emails, phones, social } = findContacts({
-    text,
-    links: numbers.map((n) => `https://x.com/acme${n}`),
-  });
+  const links = numbers.map((n) => `https://x.com/acme${n}`);
+  const { emails, phones, social } = await findContacts({ text, links }, work());
   expect([emails, phones, social].map(({ length }) => length)).toEqual([50, 50, 50]);
 });

@@ -70,7 +70,8 @@ describe('an answer', () => {
       ...one,
       body: await text(one),
     }));
-    expect(answer).toEqual({ url, contentType: 'text/html; charset=utf-8', body: 'hello' });
+    const signal = expect.any(AbortSignal);
+    expect(answer).toEqual({ url, contentType: 'text/html; charset=utf-8', body: 'hello', signal });
     expect(web.requests[0]?.headers).toMatchObject({
       'user-agent': 'test/1',
       accept: '*/*',

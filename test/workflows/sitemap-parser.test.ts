@@ -1,5 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { type Clock, systemClock } from '../../src/clock.js';
+import { readSitemap } from '../../src/workflows/sitemap-import.js';
 import { type Sitemap, SitemapError, SitemapParser } from '../../src/workflows/sitemap-parser.js';
 import { propertyRuns } from '../support/property-runs.js';
 
@@ -239,4 +241,34 @@ describe('any text', () => {
       expect(performance.now() - begin).toBeLessThan(10_000);
     },
   );
+});
+
+describe('a hostile sitemap', () => {
+  async function* chunks(text: string): AsyncGenerator<Buffer> {
+    for (let at = 0; at < text.length; at += 65_536) yield Buffer.from(text.slice(at, at + 65_536));
+  }
+  const limit = { maxBytes: 50 * 1024 * 1024, what: 'sitemap' };
+  const read = (text: string, signal: AbortSignal, clock: Clock) =>
+    readSitemap({ body: chunks(text), contentType: 'text/xml', signal }, limit, clock).catch(() => undefined);
+
+  it.each(['\n', ' ', '&amp;', '<!--', '<urlset a="'])(
+    'of a million characters %j is read in slices',
+    async (piece) => {
+      let rests = 0;
+      const sleep = async () => {
+        rests += 1;
+      };
+      const start = piece.startsWith('&') ? '<urlset>' : '';
+      const { signal } = new AbortController();
+      await read(start + piece.repeat(1_000_000 / piece.length), signal, { ...systemClock, sleep });
+      expect(rests).toBeGreaterThanOrEqual(5);
+    },
+  );
+
+  it('ends with its time', async () => {
+    const signal = AbortSignal.abort(new Error('took too long'));
+    const body = chunks(`<urlset>${' '.repeat(1_000_000)}</urlset>`);
+    const reading = readSitemap({ body, contentType: 'text/xml', signal }, limit, systemClock);
+    await expect(reading).rejects.toThrow('took too long');
+  });
 });

@@ -1,6 +1,12 @@
 /** A real web server on loopback: each path has a handler, and everything it opened is closed with it. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { type Clock, systemClock } from '../../src/clock.js';
+import { Work } from '../../src/workflows/work.js';
+
+/** Work that nothing ends. */
+export const work = (clock: Clock = systemClock, signal = new AbortController().signal) =>
+  new Work(clock, signal);
 
 export type Handler = (response: ServerResponse, request: IncomingMessage) => void;
 

@@ -47,6 +47,8 @@ export interface Answer {
   readonly contentType: string | undefined;
   /** Unpacked as `Content-Encoding` says. */
   readonly body: Chunks;
+  /** Aborts when the total time is over, also while `consume` works on what has arrived. */
+  readonly signal: AbortSignal;
 }
 
 const redirects = new Set([301, 302, 303, 307, 308]);
@@ -81,7 +83,12 @@ export class Fetcher {
           response.headers['content-encoding'],
           request,
         );
-        return await consume({ url: url.href, contentType: response.headers['content-type'], body });
+        return await consume({
+          url: url.href,
+          contentType: response.headers['content-type'],
+          body,
+          signal: deadline.signal,
+        });
       } finally {
         response.destroy();
       }
