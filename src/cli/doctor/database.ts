@@ -62,7 +62,13 @@ async function look(pool: Pool, config: Config, workflows: readonly Workflow[]):
     "SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number, current_user AS user",
   );
   const { version = '', number = '0', user = '' } = rows[0] ?? {};
-  const checks = [ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`)];
+  const checks = [
+    ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`),
+    ok(
+      'records process',
+      `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`,
+    ),
+  ];
   checks.push(
     Number(number) >= oldestVersion * 10_000
       ? ok('database version', `PostgreSQL ${version}`)
