@@ -55,7 +55,7 @@ const handled = Type.Object({
   outcome: Type.String({ description: 'requeued, failed, held or skipped' }),
   reason: Type.String({
     description:
-      'dead_worker, timed_out, unclaimed, by_hand; of one that is skipped live_claim, not_found, not_processing, not_failed',
+      'dead_worker, timed_out, given_up, unclaimed, by_hand; of one that is skipped live_claim, not_found, not_processing, not_failed',
   }),
   resets: Type.Integer({ description: 'before this one' }),
   stuck_seconds: seconds('for how long it is stuck; null if it is not'),

@@ -3,7 +3,8 @@
  *
  * What cannot be written is tried three times, a second apart. Then finished work is spooled and written when the
  * database is back; until then nothing new is begun. A record that was never processed because there was no session for
- * it (`unprocessed`) is nothing to spool: it is called out, and the recovery brings it back. A row that the database
+ * it (`unprocessed`) is nothing to spool: it is called out, and its claim is given up as soon as the database answers:
+ * this worker lives, so the recovery would leave the record to it until its time is over. A row that the database
  * refuses, or that somebody keeps locked, is written apart, so that it does not take its batch along. Where nothing can
  * be written although there are sessions (a column is gone), this workflow alone begins nothing new (`isBlocked`).
  *
@@ -20,8 +21,8 @@ import type { Logger } from '../observe/log.js';
 import type { RecordObserver } from './observer.js';
 import { isLocked, isRowFault, isSessionFault } from './sessions.js';
 import type { Spool } from './spool.js';
-import type { StatusGuard } from './status-guard.js';
-import type { Finished, Outcome, RecordStore, Unchanged } from './store.js';
+import { type StatusGuard, whyUnchanged } from './status-guard.js';
+import type { ClaimKey, Finished, Outcome, RecordStore } from './store.js';
 
 const batchSize = 500;
 const tries = 3;
@@ -78,6 +79,8 @@ export class Finisher {
   #flushing: Promise<void> | undefined;
   #replaying: Promise<number> | undefined;
   #owes = false;
+  /** Claims of records that were called out. */
+  #givenUp: ClaimKey[] = [];
   #isBlocked = false;
   /** What has been done since it was last asked. */
   #counts = nothingFinished();
@@ -90,9 +93,9 @@ export class Finisher {
     return this.#waiting.length;
   }
 
-  /** Something waits in the spool, or may. */
+  /** Something waits in the spool, or may, or claims are to be given up. */
   get owes(): boolean {
-    return this.#owes;
+    return this.#owes || this.#givenUp.length > 0;
   }
 
   /** The database answers, and does not take what waits: nothing new should be begun here. */
@@ -108,6 +111,11 @@ export class Finisher {
   /** The claim was lost while the record was processed: nothing is written. */
   reject(id: string): void {
     this.#reject([id]);
+  }
+
+  /** Nobody works on these any more: the recovery gets them as soon as the database answers. */
+  giveUp(claims: readonly ClaimKey[]): void {
+    this.#givenUp.push(...claims.map(({ id, token }) => ({ id, token })));
   }
 
   /** Resolves when everything added so far has been written, spooled or called out. */
@@ -134,8 +142,22 @@ export class Finisher {
     return this.#replaying;
   }
 
+  async #recoverGivenUp(): Promise<void> {
+    const { store, workflow, observer, log } = this.#options;
+    const claims = [...this.#givenUp];
+    if (claims.length === 0) return;
+    const recovered = await store.giveUp(claims);
+    this.#givenUp = this.#givenUp.slice(claims.length);
+    for (const { outcome } of recovered) observer.recovered?.(workflow, 'given_up', outcome, 1);
+    log.warn(
+      { workflow, records: claims.length, recovered: recovered.length },
+      'claims of records that could not be processed were given up',
+    );
+  }
+
   async #replay(): Promise<number> {
     const { workflow, place, spool, observer, log } = this.#options;
+    await this.#recoverGivenUp();
     let written = 0;
     let kept = 0;
     this.#owes = true;
@@ -282,7 +304,7 @@ export class Finisher {
     for (const outcome of batch) {
       if (!ids.includes(outcome.id)) continue;
       const row = seen.get(outcome.id);
-      const { reason, isRefused, isStuck } = judge(row, setBack.includes(outcome.id));
+      const { reason, isRefused, isStuck } = whyUnchanged(row, setBack.includes(outcome.id));
       if (isStuck) this.#callOut(outcome, reason, reason);
       else this.#reject([outcome.id], false);
       if (isRefused) refusal ??= reason;
@@ -323,8 +345,11 @@ export class Finisher {
   async #keep(batch: readonly Finishing[], failure: unknown): Promise<void> {
     const { workflow, place, spool, observer, log, onAway } = this.#options;
     const finished = batch.filter(({ unprocessed }) => unprocessed !== true);
-    for (const outcome of batch)
-      if (outcome.unprocessed) this.#callOut(outcome, 'no session could be obtained');
+    for (const outcome of batch) {
+      if (!outcome.unprocessed) continue;
+      this.#callOut(outcome, 'no session could be obtained');
+      this.giveUp([outcome]);
+    }
     if (finished.length === 0) return;
     try {
       await spool.add(place, finished);
@@ -336,6 +361,7 @@ export class Finisher {
       else if (failure !== undefined) this.#block(failure);
     } catch (error) {
       for (const outcome of finished) this.#callOut(outcome, error);
+      this.giveUp(finished);
     }
   }
 
@@ -371,28 +397,4 @@ export class Finisher {
       'late finishes were rejected: the records belong to others by now',
     );
   }
-}
-
-/** Why a finish changed nothing; `isRefused`: the table will not take the next one either. */
-function judge(
-  row: Unchanged | undefined,
-  isSetBack: boolean,
-): { reason: string; isRefused: boolean; isStuck: boolean } {
-  const { status = null, isProcessing = false, isSecured = false } = row ?? {};
-  const secured = 'row-level security does not let this role change it';
-  if (isSetBack)
-    return {
-      reason: `a trigger set its status back to ${status}`,
-      isRefused: true,
-      isStuck: isProcessing,
-    };
-  if (isProcessing)
-    return {
-      reason: isSecured ? secured : 'a trigger or a rule keeps its row as it is',
-      isRefused: true,
-      isStuck: true,
-    };
-  const gone = isSecured ? 'its row was deleted, or row-level security hides it' : 'its row was deleted';
-  const reason = status === null ? gone : `another program set its status to ${status}`;
-  return { reason, isRefused: status === null && isSecured, isStuck: false };
 }

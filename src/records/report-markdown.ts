@@ -4,6 +4,7 @@ import type { WeeklyReport, WorkflowReport } from './report.js';
 const reasons: Record<string, string> = {
   dead_worker: 'its worker died',
   timed_out: 'it took too long',
+  given_up: 'its worker had no session',
   unclaimed: 'nobody of ours held it',
   by_hand: 'by hand',
 };

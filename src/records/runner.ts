@@ -248,7 +248,7 @@ export class WorkflowRunner {
   }
 
   async #giveBack(claims: readonly Claim[]): Promise<void> {
-    const { store, sessions, workflow, observer, log } = this.#options;
+    const { store, sessions, workflow, observer, log, finisher } = this.#options;
     if (claims.length === 0) return;
     try {
       const records = await store.giveBack(claims);
@@ -257,8 +257,9 @@ export class WorkflowRunner {
     } catch (error) {
       log.warn(
         { workflow: workflow.name, records: claims.length, reason: messageOf(error) },
-        'records could not be given back: the recovery brings them back',
+        'records could not be given back: their claims are given up when the database answers',
       );
+      finisher.giveUp(claims);
     }
   }
 
@@ -268,7 +269,8 @@ export class WorkflowRunner {
     const onTrace = (note: string) => this.#notes.add(claim, note);
     const endMs = startedMs + workflow.timeoutMs + endTransactionMs;
     const endsInMs = () => Math.max(1000, endMs - clock.monotonic());
-    const running = new Running(claim, startedMs, { store, sessions, onTrace, endsInMs });
+    const databaseReady = (signal: AbortSignal) => this.#databaseReady(signal);
+    const running = new Running(claim, startedMs, { store, sessions, onTrace, endsInMs, databaseReady });
     this.#running.add(running);
     let failure: { error: unknown } | undefined;
     let left = false;
@@ -301,8 +303,18 @@ export class WorkflowRunner {
     if (failure) this.#tell(claim, this.#messageOf(running, failure.error));
     if (running.stopped instanceof ClaimLost) finisher.reject(id);
     else if (!failure) finisher.add({ id, token, error: null });
-    else if (isInstance(failure.error, SessionError) && !running.stopped) finisher.add(noSession(id, token));
+    else if (running.hasNoDatabase || (isInstance(failure.error, SessionError) && !running.stopped))
+      finisher.add(noSession(id, token));
     else finisher.add({ id, token, error: this.#messageOf(running, failure.error) });
+  }
+
+  async #databaseReady(signal: AbortSignal): Promise<boolean> {
+    const { breaker, clock } = this.#options;
+    const over = AbortSignal.any([signal, this.#stopping.signal]);
+    breaker.failed();
+    await clock.sleep(betweenTriesMs, over);
+    await breaker.ready(over);
+    return !over.aborted;
   }
 
   /** What a handler threw is kept in the error column; where there is none, this line is all that is left of it. */

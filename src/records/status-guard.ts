@@ -9,6 +9,7 @@
  */
 import type { Clock } from '../clock.js';
 import type { Logger } from '../observe/log.js';
+import type { Unchanged } from './store.js';
 
 const longestPauseMs = 60_000;
 
@@ -62,4 +63,28 @@ export class StatusGuard {
     const { clock } = this.#options;
     await clock.sleep(Math.max(0, this.#resumeMs - clock.monotonic()), signal);
   }
+}
+
+/** Why a finish changed nothing; `isRefused`: the table will not take the next one either. */
+export function whyUnchanged(
+  row: Unchanged | undefined,
+  isSetBack: boolean,
+): { reason: string; isRefused: boolean; isStuck: boolean } {
+  const { status = null, isProcessing = false, isSecured = false } = row ?? {};
+  const secured = 'row-level security does not let this role change it';
+  if (isSetBack)
+    return {
+      reason: `a trigger set its status back to ${status}`,
+      isRefused: true,
+      isStuck: isProcessing,
+    };
+  if (isProcessing)
+    return {
+      reason: isSecured ? secured : 'a trigger or a rule keeps its row as it is',
+      isRefused: true,
+      isStuck: true,
+    };
+  const gone = isSecured ? 'its row was deleted, or row-level security hides it' : 'its row was deleted';
+  const reason = status === null ? gone : `another program set its status to ${status}`;
+  return { reason, isRefused: status === null && isSecured, isStuck: false };
 }

@@ -44,7 +44,7 @@ export interface Unchanged {
 
 export interface Recovered {
   id: string;
-  reason: 'dead_worker' | 'timed_out' | 'unclaimed';
+  reason: 'dead_worker' | 'timed_out' | 'given_up' | 'unclaimed' | 'by_hand';
   outcome: 'requeued' | 'failed' | 'held';
   /** Before this one. */
   resets: number;

@@ -3,6 +3,7 @@
  * finishing it and giving up the claim, happen together or not at all. Times are the database's.
  */
 import type { PoolClient } from 'pg';
+import { defaultBounds } from './bounds.js';
 import { isRowFault, type Sessions } from './sessions.js';
 import type {
   Blocks,
@@ -45,6 +46,8 @@ export class RecordStore {
   constructor(
     readonly sessions: Sessions,
     readonly table: Table,
+    /** A person asked for what this store recovers: it is noted as that. */
+    readonly isByHand = false,
   ) {}
 
   /** `nowMs`: by our own clock, before it is asked for. */
@@ -154,6 +157,18 @@ export class RecordStore {
     return (await this.#run('giveBackUnknown', [this.table.workflowId, worker, after, known])).length;
   }
 
+  /**
+   * Claims that this worker gives up, brought back at once as those of a dead one are: budget and policy count. While
+   * another replica sweeps they are left to it, or to the next sweep.
+   */
+  async giveUp(claims: readonly ClaimKey[]): Promise<Recovered[]> {
+    const rows = await this.#run('giveUp', [this.table.workflowId, ...columns(claims)]);
+    const ids = rows.map(({ record_id }) => String(record_id));
+    const { deadAfterMs, timeoutGraceMs } = defaultBounds;
+    const done = await this.recoverClaims(ids.length, deadAfterMs, timeoutGraceMs, { ids });
+    return done?.recovered ?? [];
+  }
+
   async lost(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
     const rows = await this.#run('lostClaims', [this.table.workflowId, ...columns(claims)]);
     return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
@@ -164,14 +179,29 @@ export class RecordStore {
   }
 
   /**
-   * True while the claim holds; then no recovery takes it before this transaction ends, which the database sees to
-   * after `endsInMs` without a statement. `last`: right before the commit.
+   * Resolves to the number of the transaction while the claim holds; then no recovery takes it before this transaction
+   * ends, which the database sees to after `endsInMs` without a statement. `last`: right before the commit.
    */
-  async hold(client: PoolClient, claim: ClaimKey, endsInMs: number, last: boolean): Promise<boolean> {
+  async hold(
+    client: PoolClient,
+    claim: ClaimKey,
+    endsInMs: number,
+    last: boolean,
+  ): Promise<string | undefined> {
     const { workflowId, queries } = this.table;
     const args = [workflowId, claim.id, claim.token, String(Math.ceil(endsInMs))];
     const query = last ? queries.holdClaimLast : queries.holdClaim;
-    return (await this.sessions.queryOn(client, query, args)).rowCount === 1;
+    return (await this.sessions.queryOn<{ xact: string }>(client, query, args)).rows[0]?.xact;
+  }
+
+  /** Whether a transaction was committed; undefined while that is open. */
+  async isCommitted(xact: string): Promise<boolean | undefined> {
+    const { rows } = await this.sessions.query<{ status: string | null }>(
+      'SELECT pg_xact_status($1::xid8) AS status',
+      [xact],
+    );
+    const status = rows[0]?.status;
+    return status === 'in progress' ? undefined : status === 'committed';
   }
 
   /**
@@ -186,7 +216,7 @@ export class RecordStore {
     skip = 0,
   ): Promise<{ recovered: Recovered[]; lookedAt: number } | undefined> {
     const name = only.hold ? 'holdClaims' : 'recoverClaims';
-    const args = [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null, skip];
+    const args = [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null, skip, this.#reason];
     const rows = await this.#alone(name, args);
     if (!rows) return undefined;
     const done = rows.filter((row) => row.record_id !== null);
@@ -199,7 +229,7 @@ export class RecordStore {
     afterMs: number,
     hold = false,
   ): Promise<Recovered[] | undefined> {
-    const args = [this.table.workflowId, Math.round(afterMs), ids];
+    const args = [this.table.workflowId, Math.round(afterMs), ids, this.#reason];
     return (await this.#alone(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args))?.map(parseRecovered);
   }
 
@@ -304,6 +334,10 @@ export class RecordStore {
         { records: Number(records), oldestSeconds: Math.max(0, Number(oldest_seconds ?? 0)) },
       ]),
     );
+  }
+
+  get #reason(): string | null {
+    return this.isByHand ? 'by_hand' : null;
   }
 
   async #run(name: QueryName, args: unknown[]): Promise<Row[]> {

@@ -17,7 +17,8 @@ export interface RecordContext {
   trace(note: string): void;
   /**
    * Runs the handler's own writes in a transaction that commits only if the claim still holds. `work` runs again after
-   * a conflict with another transaction (40001, 40P01), so its effects belong inside the database.
+   * a conflict with another transaction (40001, 40P01) or a session that broke, so its effects belong inside the
+   * database. While the database cannot be reached it waits, until the record's time is over.
    */
   tx<T>(work: (client: PoolClient) => Promise<T>): Promise<T>;
 }

@@ -73,6 +73,7 @@ describeOnePostgres('without a session', (postgres) => {
       observer,
       workflows: [
         pagesWorkflow({
+          timeout: '1s',
           process: async (_, ctx) => {
             // The program itself has taken every connection.
             hogs.push(await pool.connect(), await pool.connect());
@@ -94,7 +95,7 @@ describeOnePostgres('without a session', (postgres) => {
       error: 'Failed to obtain processing session',
     });
     expect(told.zombie).toBeUndefined();
-    expect(told['session failed']).toBe(3);
+    expect(told['session failed']).toBeGreaterThanOrEqual(3);
   });
 
   it('claiming pauses, is probed, and resumes; meanwhile nothing is tried', async () => {

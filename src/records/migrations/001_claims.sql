@@ -58,7 +58,7 @@ CREATE TABLE smart_router.resets (
   record_id text NOT NULL,
   -- Of the claim that ended with it.
   token bigint,
-  -- dead_worker, timed_out, unclaimed, by_hand
+  -- dead_worker, timed_out, given_up, unclaimed, by_hand
   reason text NOT NULL,
   -- requeued, failed, held
   outcome text NOT NULL,

@@ -4,7 +4,8 @@
 -- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
 -- loop, and one that takes it for many reads the whole table.
 -- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: not judged, $4 grace after the
--- timeout (ms), $5 only these ids, or NULL, $6 how many to pass over: those that were locked before
+-- timeout (ms), $5 only these ids, or NULL, $6 how many to pass over: those that were locked before, $7 the
+-- reason that is noted, or NULL: what was found
 -- `looked_at` of every row: how many were considered. There is a row also when nothing was done.
 WITH dead AS MATERIALIZED (
   SELECT c.record_id FROM smart_router.claims AS c
@@ -16,7 +17,7 @@ WITH dead AS MATERIALIZED (
 ), lost AS MATERIALIZED (
   SELECT t.{id} AS id, c.record_id, c.token, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since,
     (SELECT w.host || ' ' || w.pid FROM smart_router.workers AS w WHERE w.id = c.worker) AS worker,
-    CASE WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason
+    CASE WHEN c.worker IS NULL THEN 'given_up' WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason
   FROM smart_router.claims AS c
     JOIN {table} AS t ON t.{id} = c.record_id::{id_type} AND t.{status} = {processing}
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM dead))
@@ -45,7 +46,7 @@ WITH dead AS MATERIALIZED (
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM done WHERE outcome = 'failed'))
 ), noted AS (
   INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
-  SELECT $1, record_id, token, reason, outcome, resets, extract(epoch FROM now() - since), worker, trace
+  SELECT $1, record_id, token, coalesce($7::text, reason), outcome, resets, extract(epoch FROM now() - since), worker, trace
   FROM done
   RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace
 )

@@ -1,7 +1,7 @@
 -- The slow sweep, one batch: those of $3 that are still in Processing, that nobody of ours holds, for longer than $2. The
 -- time is checked again on the row as it is when it is locked: a claim that came meanwhile has made it young. What we
 -- know of them is looked up row by row (OFFSET 0): a join would read all claims again for every batch.
--- $1 workflow, $2 stuck after (ms), $3 their ids
+-- $1 workflow, $2 stuck after (ms), $3 their ids, $4 the reason that is noted, or NULL
 WITH stuck AS MATERIALIZED (
   SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, true AS counts, c.trace
   FROM {table} AS t LEFT JOIN LATERAL (
@@ -35,6 +35,6 @@ WITH stuck AS MATERIALIZED (
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT id::text COLLATE "default" FROM done WHERE outcome = 'failed'))
 )
 INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, trace)
-SELECT $1, id::text, 'unclaimed', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, trace
+SELECT $1, id::text, coalesce($4::text, 'unclaimed'), outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, trace
 FROM done
 RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace
