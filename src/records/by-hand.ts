@@ -5,7 +5,7 @@
  * alone comes back with the reason; a dry run changes nothing, and counts what would be done, all of it. Without ids,
  * `reset` is one round of the recovery, with its policies and budgets, but takes nothing from a living worker, however
  * long it takes. With ids it is the person who decides: neither the age nor the budget nor the policy `hold` keeps a
- * record back, nor a worker that is past the timeout; its count of resets begins anew, and it is noted as `by_hand`.
+ * record back, nor a worker that is past the timeout; its count of resets begins anew. Both are noted as `by_hand`.
  *
  * Fails with an AppError that names what is wrong: the workflow, an id, or a database that gives no session.
  */
@@ -47,7 +47,7 @@ export type LeftAlone = 'live_claim' | 'not_found' | 'not_processing' | 'not_fai
 export interface Handled {
   id: string;
   outcome: Recovered['outcome'] | 'skipped';
-  reason: Recovered['reason'] | 'by_hand' | LeftAlone;
+  reason: Recovered['reason'] | LeftAlone;
   /** Before this one. */
   resets: number;
   stuckSeconds: number | null;
@@ -239,6 +239,7 @@ export class Desk {
       stuckAfter: stuckAfterMs,
       deadAfter: deadAfterMs,
       timeoutGrace: neverMs,
+      byHand: true,
     });
     return this.#recovery;
   }

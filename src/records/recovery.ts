@@ -44,6 +44,8 @@ export interface RecoveryOptions {
   fastEvery?: DurationLike;
   /** Default: 15 min. */
   slowEvery?: DurationLike;
+  /** A person asks for it: what comes back is noted as `by_hand`. */
+  byHand?: boolean;
   /** Rows per statement. Default: 500. */
   batchSize?: number;
   clock?: Clock;
@@ -177,7 +179,7 @@ class Recoverer implements Recovery {
 
   #open(): Promise<Part[]> {
     this.#parts ??= opening(async () => {
-      const { workflows, stuckAfter } = this.#options;
+      const { workflows, stuckAfter, byHand } = this.#options;
       await assertMigrated(this.#sessions);
       const tables = await openTables(this.#sessions, workflows);
       return workflows.flatMap((workflow, i) => {
@@ -185,7 +187,7 @@ class Recoverer implements Recovery {
         if (!table) return [];
         const afterMs = stuckAfterOf(workflow, ms(stuckAfter, defaultBounds.stuckAfterMs));
         const bounds = { deadMs: this.#deadMs, graceMs: this.#graceMs, afterMs };
-        return [{ workflow, store: new RecordStore(this.#sessions, table), bounds }];
+        return [{ workflow, store: new RecordStore(this.#sessions, table, byHand), bounds }];
       });
     }).catch((error: unknown) => {
       this.#parts = undefined;

@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
 import { Desk } from '../../src/records/by-hand.js';
 import { adviseTimes } from '../../src/records/by-hand-advice.js';
+import { weeklyReport } from '../../src/records/report.js';
 import type { WorkflowDefinition } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
@@ -172,9 +173,12 @@ describePostgres('records by hand', (postgres) => {
       expect(await resets()).toEqual([]);
       const done = await desk.reset('pages', { dryRun: false });
       expect(done).toMatchObject({ dryRun: false, requeued: 2, failed: 0, skipped: 0 });
-      const reasons = (counts: typeof done) =>
-        counts.records.map(({ id, reason }) => `${id} ${reason}`).sort();
-      expect(reasons(done)).toEqual(reasons(dry));
+      const listed = (counts: typeof done) => counts.records.map(({ id }) => id).sort();
+      expect(listed(done)).toEqual(listed(dry));
+      expect(dry.records.map(({ reason }) => reason).sort()).toEqual(['dead_worker', 'unclaimed']);
+      // A person has asked for it, with ids or without.
+      expect((await resets()).map(({ reason }) => reason)).toEqual(['by_hand', 'by_hand']);
+      expect(await weeklyReport(pool)).toMatchObject({ records: 2, byHand: 2 });
       expect((await page(ids[2])).status).toBe('Processing');
       expect((await page(ids[3])).status).toBe('Processing');
     });
@@ -201,7 +205,7 @@ describePostgres('records by hand', (postgres) => {
         const counts = await desk.reset('pages', { dryRun });
         expect(counts).toMatchObject({ requeued: 1, skipped: 1, total: 2 });
         expect(counts.records.map(({ id, outcome, reason }) => [id, outcome, reason])).toEqual([
-          [ids[1], 'requeued', 'dead_worker'],
+          [ids[1], 'requeued', dryRun ? 'dead_worker' : 'by_hand'],
           [ids[0], 'skipped', 'live_claim'],
         ]);
       }
