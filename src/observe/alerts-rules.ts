@@ -120,7 +120,8 @@ function stuck(workflow: string, samples: Samples, thresholds: AlertThresholds, 
       name: 'records.stuck_doubled',
       severity: 'page',
       holds: (isTold) => {
-        if (!above(stuckWarning)(isTold)) return false;
+        // From none to some is no doubling: the sweep may clear it within its interval.
+        if (!above(stuckWarning)(isTold) || lowest === 0) return false;
         if (records >= 2 * lowest * (isTold ? keep : 1)) return true;
         return level.knowsAnHour(nowMs) ? false : undefined;
       },
@@ -130,11 +131,8 @@ function stuck(workflow: string, samples: Samples, thresholds: AlertThresholds, 
       ...shared,
       name: 'records.stuck_for_an_hour',
       severity: 'warning',
-      holds: () => {
-        if (records === 0) return false;
-        return level.positiveMs(nowMs) >= hourMs || (level.knowsAnHour(nowMs) ? false : undefined);
-      },
-      summary: `${workflow}: there have been stuck records for an hour, and nothing brings them back; the oldest for ${Math.round(oldest / 60)} min`,
+      holds: () => records > 0 && 1000 * oldest >= hourMs,
+      summary: `${workflow}: ${records} records are stuck in Processing, the oldest for ${Math.round(oldest / 60)} min`,
     }),
   ];
 }

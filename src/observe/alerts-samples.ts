@@ -19,14 +19,12 @@ export class Level {
   #value = 0;
   #atMs = Number.NEGATIVE_INFINITY;
   #firstMs: number | undefined;
-  #positiveSinceMs: number | undefined;
 
   set(value: number, nowMs: number): void {
     const minute = minuteOf(nowMs);
     this.#lowest.set(minute, Math.min(value, this.#lowest.get(minute) ?? value));
     forget(this.#lowest, nowMs);
     this.#firstMs ??= nowMs;
-    this.#positiveSinceMs = value > 0 ? (this.#positiveSinceMs ?? nowMs) : undefined;
     this.#value = value;
     this.#atMs = nowMs;
   }
@@ -44,11 +42,6 @@ export class Level {
   /** Whether a whole hour is known; before that, nobody can say that something did not double. */
   knowsAnHour(nowMs: number): boolean {
     return this.#firstMs !== undefined && nowMs - this.#firstMs >= hourMs;
-  }
-
-  /** How long it has been above zero without a break. */
-  positiveMs(nowMs: number): number {
-    return this.#positiveSinceMs === undefined ? 0 : nowMs - this.#positiveSinceMs;
   }
 }
 

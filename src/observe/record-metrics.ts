@@ -106,6 +106,9 @@ export class RecordMetrics {
       ])
         counter.inc({ workflow }, 0);
       for (const outcome of ['completed', 'failed']) this.#finished.inc({ workflow, outcome }, 0);
+      for (const reason of ['dead_worker', 'timed_out', 'given_up', 'unclaimed', 'by_hand'])
+        for (const outcome of ['requeued', 'failed', 'held'])
+          this.#resets.inc({ workflow, reason, outcome }, 0);
     }
   }
 

@@ -297,6 +297,9 @@ describeOnePostgres('records over HTTP', (postgres) => {
       'smart_router_records_late_finishes_total{workflow="jobs"}': 0,
       'smart_router_records_zombie_alerts_total{workflow="jobs"}': 0,
       'smart_router_records_spooled_total{workflow="jobs"}': 0,
+      // There before the first reset, so that it shows up as an increase.
+      'smart_router_records_resets_total{workflow="jobs",reason="unclaimed",outcome="requeued"}': 0,
+      'smart_router_records_resets_total{workflow="jobs",reason="dead_worker",outcome="failed"}': 0,
       'smart_router_records_processing_seconds_count{workflow="jobs"}': 2,
       'smart_router_records_stuck{workflow="jobs"}': 0,
       'smart_router_records_oldest_stuck_seconds{workflow="jobs"}': 0,

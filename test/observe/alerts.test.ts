@@ -27,7 +27,7 @@ function newAlerts(more: Partial<AlertsOptions> = {}): Alerts {
   return new Alerts({ sinks, source: 'router-0', clock, log: silentLogger, ...more });
 }
 
-const stuck = (records: number, workflow = 'pages', oldestSeconds = 4000) =>
+const stuck = (records: number, workflow = 'pages', oldestSeconds = 400) =>
   alerts.observer.stuck?.(workflow, records, oldestSeconds);
 
 /** Judges, and waits until everything has arrived. */
@@ -76,7 +76,7 @@ describe('stuck records', () => {
       source: 'router-0',
       started_at: new Date(clock.now()).toISOString(),
       at: new Date(clock.now()).toISOString(),
-      details: { records: 11, oldest_seconds: 4000, lowest_of_last_hour: 11 },
+      details: { records: 11, oldest_seconds: 400, lowest_of_last_hour: 11 },
       runbook: 'docs/runbook-records.md#stuck-records',
     });
   });
@@ -158,21 +158,20 @@ describe('stuck records', () => {
     expect(told().filter((line) => line.includes('stuck_warning'))).toHaveLength(2);
   });
 
-  it('stuck for an hour, however few, means that nothing brings them back', async () => {
-    stuck(1);
-    await pass(59, 1);
+  it('one that is stuck for an hour is a warning, as soon as it is', async () => {
+    stuck(1, 'pages', 3599);
+    await round();
     expect(told()).toEqual([]);
-    await pass(1, 2);
+    stuck(1, 'pages', 3600);
+    await round();
     expect(told()).toEqual(['trigger records.stuck_for_an_hour pages']);
     await pass(4, 0);
     expect(told()[1]).toBe('resolve records.stuck_for_an_hour pages');
   });
 
-  it('one that came back within the hour starts the hour anew', async () => {
+  it('records that are brought back within the hour are none, however long others follow', async () => {
     stuck(1);
-    await pass(50, 1);
-    await pass(1, 0);
-    await pass(50, 1);
+    await pass(70, 1);
     expect(told()).toEqual([]);
   });
 });
@@ -195,6 +194,12 @@ describe('doubled within an hour', () => {
     stuck(2);
     await pass(1, 10);
     expect(told()).toEqual([]);
+  });
+
+  it('does not page from none to eleven: that is a warning', async () => {
+    stuck(0);
+    await pass(1, 11);
+    expect(told()).toEqual(['trigger records.stuck_warning pages']);
   });
 
   it('does not page when the doubling took longer than an hour', async () => {
