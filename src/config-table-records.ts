@@ -6,10 +6,13 @@ const { boolean, choice, duration, line, minutes, secret, webhookUrl, wholeNumbe
 const hidden = { secret: true } as const;
 const withPassword = { secret: 'password' } as const;
 
-/** A team that brings its own workflows wants no tables of ours beside its own. */
+/** They work on tables of their own, which a team's database has only if somebody asked for them. */
 const shippedWorkflows: Default = {
-  note: 'sitemap-import,page-curation; with RECORDS_MODULE none',
-  compute: (lookup) => (lookup('RECORDS_MODULE') === '' ? 'sitemap-import,page-curation' : 'none'),
+  note: 'none; with DATABASE_URL=embedded and no RECORDS_MODULE sitemap-import,page-curation',
+  compute: (lookup) =>
+    lookup('DATABASE_URL') === 'embedded' && lookup('RECORDS_MODULE') === ''
+      ? 'sitemap-import,page-curation'
+      : 'none',
 };
 /** Enough for four hostile sitemaps at once, and never so much that the container ends the router with it. */
 const heapMb: Default = {

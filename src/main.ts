@@ -334,6 +334,12 @@ async function openRecords(
 ): Promise<RecordsPlane | undefined> {
   const { databaseUrl } = config;
   if (databaseUrl === undefined) return undefined;
+  if (config.recordsWorkflows.length === 0 && config.recordsModule === undefined) {
+    parts.log.warn(
+      'DATABASE_URL is set, but no workflow runs, and nothing is created in the database: set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones)',
+    );
+    return undefined;
+  }
   // Loaded only where it is used: most routers have calls alone.
   const open = parts.open ?? (await import('./records-process.js')).startRecordsProcess;
   return open({ ...config, databaseUrl }, parts);

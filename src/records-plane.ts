@@ -24,11 +24,15 @@ import { isSessionFault } from './records/sessions.js';
 import type { SpoolRedis } from './records/spool.js';
 import type { Workflow } from './records/workflow.js';
 import { RecordsPulse, tellAll } from './records-pulse.js';
-import { loadWorkflows, migrateRecords } from './records-workflows.js';
+import { loadWorkflows, migrateRecords, shippedProblem } from './records-workflows.js';
 import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
 /** What the plane needs of the configuration; both addresses are those of running servers. */
-export type RecordsConfig = Config & { databaseUrl: string };
+export type RecordsConfig = Config & {
+  databaseUrl: string;
+  /** The database is ours: the tables of the shipped workflows are created in it. */
+  isOwnDatabase?: boolean;
+};
 
 /** Hears what the plane does: for metrics, history, alerts and traces. */
 export interface RecordsListener extends RecordObserver {
@@ -109,18 +113,25 @@ export async function prepareRecords(config: RecordsConfig, parts: RecordsParts)
   });
 }
 
+interface Work {
+  loop: RecordLoop;
+  recovery: Recovery;
+  desk: Desk;
+}
+
 export class Plane implements RecordsPlane {
-  readonly #config: Config;
+  readonly #config: RecordsConfig;
   readonly #parts: RecordsParts;
   readonly #address: string;
-  readonly #workflows: readonly Workflow[];
+  #workflows: readonly Workflow[];
+  /** Why a shipped workflow does not run. */
+  readonly #off: string[] = [];
   readonly #pool: pg.Pool;
   readonly #pulse: RecordsPulse;
   readonly #observer: RecordObserver;
-  readonly #loop: RecordLoop;
-  readonly #recovery: Recovery;
   readonly #look: SupervisedLoop;
-  readonly #desk: Desk;
+  /** Made when the database has answered, for the workflows that fit it. */
+  #work: Work | undefined;
   readonly #connection: StoreConnection;
   readonly #stopping = new AbortController();
   readonly #started = new Set<RecordsCompanion>();
@@ -152,19 +163,6 @@ export class Plane implements RecordsPlane {
     this.#pulse = new RecordsPulse(clock);
     const heard = companions.flatMap(({ observer }) => (observer ? [observer] : []));
     this.#observer = tellAll([listener, this.#pulse.observer, ...heard]);
-    const shared = { pool: this.#pool, workflows, log, observer: this.#observer, clock };
-    this.#loop = createRecordLoop({
-      ...shared,
-      redis: spoolIn(this.#connection),
-      ...(config.recordsSpoolFolder === undefined ? {} : { spoolFolder: config.recordsSpoolFolder }),
-    });
-    this.#recovery = createRecovery({
-      ...shared,
-      stuckAfter: config.zombieStuckThresholdMs,
-      slowEvery: config.zombieCleanupIntervalMs,
-      onCrash: (loop) => listener.loopCrashed?.(loop),
-    });
-    this.#desk = new Desk({ ...shared, stuckAfterMs: config.zombieStuckThresholdMs });
     this.#look = new SupervisedLoop({
       name: 'records-look',
       intervalMs: lookEveryMs,
@@ -177,7 +175,7 @@ export class Plane implements RecordsPlane {
 
   get loops(): LoopState[] {
     const { companions = [] } = this.#parts;
-    const own = this.#config.zombieCleanupEnabled ? this.#recovery.loops : [this.#look.state];
+    const own = this.#config.zombieCleanupEnabled ? (this.#work?.recovery.loops ?? []) : [this.#look.state];
     return [...own, ...companions.flatMap(({ loops = [] }) => loops)];
   }
 
@@ -193,7 +191,7 @@ export class Plane implements RecordsPlane {
       paused: isPaused,
       braked: isBraked,
       cleanup: this.#config.zombieCleanupEnabled,
-      error: this.#error ?? lastError,
+      error: this.#error ?? lastError ?? (this.#off.length > 0 ? this.#off.join('; ') : null),
       workflows: this.#workflows.map(({ name }) => {
         const found = stuck?.get(name);
         return {
@@ -206,18 +204,18 @@ export class Plane implements RecordsPlane {
   }
 
   gauges(): RecordGauges {
-    return { ...this.#pulse.gauges(), isPaused: this.#loop.isPaused };
+    return { ...this.#pulse.gauges(), isPaused: this.#work?.loop.isPaused ?? false };
   }
 
   desk(): RecordsDesk {
-    if (!this.#isOpen) {
+    if (!this.#isOpen || !this.#work) {
       throw new AppError('database_unavailable', `the database is not open: ${this.#error}`, {
         retryAfterSeconds: 5,
       });
     }
-    const desk = this.#desk;
+    const { desk } = this.#work;
     return {
-      numbers: () => this.#numbers(),
+      numbers: () => this.#numbers(desk),
       look: (...args) => desk.look(...args),
       failed: (...args) => desk.failed(...args),
       recent: (...args) => desk.recent(...args),
@@ -259,13 +257,17 @@ export class Plane implements RecordsPlane {
 
   async #open(): Promise<void> {
     const { log, companions = [] } = this.#parts;
-    const { applied, kept } = await migrateRecords(this.#pool, this.#config);
+    const { applied, kept } = await migrateRecords(this.#pool, {
+      withWorkflows: this.#config.isOwnDatabase ?? false,
+    });
     if (applied.length > 0) log.info({ migrations: applied }, 'the database was brought up to date');
     if (kept.length > 0) log.info({ tables: kept }, 'tables that were there before are used as they are');
     this.#pulse.answered(true);
-    await this.#loop.start();
+    this.#work ??= await this.#prepare();
+    const { loop, recovery } = this.#work;
+    await loop.start();
     this.#isOpen = true;
-    if (this.#config.zombieCleanupEnabled) await this.#recovery.start();
+    if (this.#config.zombieCleanupEnabled) await recovery.start();
     else this.#look.start();
     const database = {
       pool: this.#pool,
@@ -279,14 +281,49 @@ export class Plane implements RecordsPlane {
     }
   }
 
-  async #numbers(): ReturnType<RecordsDesk['numbers']> {
-    const found = await this.#desk.list();
+  /** Loop, recovery and desk of the workflows that fit; a shipped one that does not is off until the next start. */
+  async #prepare(): Promise<Work> {
+    const { clock, log, listener } = this.#parts;
+    const config = this.#config;
+    const workflows: Workflow[] = [];
+    const off: string[] = [];
+    for (const workflow of this.#workflows) {
+      const problem = await shippedProblem(this.#pool, config, workflow);
+      if (problem === undefined) workflows.push(workflow);
+      else off.push(problem);
+    }
+    for (const problem of off) {
+      log.error(
+        `shipped workflow is off: ${problem}; create its tables with \`smart-router records migrate --with-workflows\`, or take it out of RECORDS_WORKFLOWS, then restart`,
+      );
+    }
+    this.#off.push(...off);
+    this.#workflows = workflows;
+    const shared = { pool: this.#pool, workflows, log, observer: this.#observer, clock };
+    return {
+      loop: createRecordLoop({
+        ...shared,
+        redis: spoolIn(this.#connection),
+        ...(config.recordsSpoolFolder === undefined ? {} : { spoolFolder: config.recordsSpoolFolder }),
+      }),
+      recovery: createRecovery({
+        ...shared,
+        stuckAfter: config.zombieStuckThresholdMs,
+        slowEvery: config.zombieCleanupIntervalMs,
+        onCrash: (loop) => listener.loopCrashed?.(loop),
+      }),
+      desk: new Desk({ ...shared, stuckAfterMs: config.zombieStuckThresholdMs }),
+    };
+  }
+
+  async #numbers(desk: Desk): ReturnType<RecordsDesk['numbers']> {
+    const found = await desk.list();
     return Promise.all(
       found.map(async (inspection) => {
         const { workflow: name } = inspection;
         const p99 = this.#pulse.p99(name);
-        const history = await this.#desk.history(name);
-        const workflow = this.#desk.workflow(name);
+        const history = await desk.history(name);
+        const workflow = desk.workflow(name);
         const times = adviseTimes(workflow, history, this.#config.zombieStuckThresholdMs, p99);
         return showNumbers(inspection, p99, times);
       }),
@@ -295,7 +332,7 @@ export class Plane implements RecordsPlane {
 
   async #lookOnce(): Promise<Record<string, number>> {
     let total = 0;
-    for (const { workflow, stuck, oldestStuckSeconds } of await this.#desk.list()) {
+    for (const { workflow, stuck, oldestStuckSeconds } of (await this.#work?.desk.list()) ?? []) {
       this.#observer.stuck?.(workflow, stuck, oldestStuckSeconds);
       total += stuck;
     }
@@ -308,8 +345,8 @@ export class Plane implements RecordsPlane {
     const ended = (async () => {
       await this.#opening;
       await Promise.all([
-        this.#loop.stop(),
-        this.#recovery.stop(),
+        this.#work?.loop.stop(),
+        this.#work?.recovery.stop(),
         this.#look.stop(),
         ...companions.map((companion) => companion.stop?.()),
       ]);

@@ -60,7 +60,11 @@ export async function startRecordsProcess(config: RecordsConfig, parts: Parts): 
             log.fatal({ err: error }, 'the embedded database has ended: restart the router'),
         })
       : undefined;
-  const records = new RecordsProcess(engine ? { ...config, databaseUrl: engine.url } : config, parts, engine);
+  const records = new RecordsProcess(
+    engine ? { ...config, databaseUrl: engine.url, isOwnDatabase: true } : config,
+    parts,
+    engine,
+  );
   await records.open();
   return records;
 }

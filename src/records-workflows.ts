@@ -2,8 +2,9 @@
  * Which workflows an installation has: the shipped ones that RECORDS_WORKFLOWS names, and those of RECORDS_MODULE, an
  * ES module of the team's own, so that `serve` runs them without another program. The command line reads the same two.
  *
- * The shipped workflows bring their tables along. A table of that name that was there before is the team's: it is used
- * as it is, if it fits, and never changed.
+ * The tables of the shipped workflows are created only on request: by `records migrate --with-workflows`, and in the
+ * embedded database. A table of that name that existed before is the team's: it is used as it is if it fits, and never
+ * changed. A shipped workflow whose tables are missing or do not fit is off; the others run.
  */
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -11,12 +12,14 @@ import type { Pool } from 'pg';
 import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config.js';
 import { ConfigError } from './errors.js';
+import { openTables } from './records/loop.js';
 import { applyMigrations, type Migration, migrate } from './records/migrate.js';
 import { migrations as ownMigrations } from './records/migrations.generated.js';
 import { type Queryable, Sessions } from './records/sessions.js';
 import { defineWorkflow, type Workflow, type WorkflowDefinition } from './records/workflow.js';
 import { migrations as shippedMigrations } from './workflows/migrations.generated.js';
 import { pageCuration } from './workflows/page-curation.js';
+import { queries } from './workflows/queries.generated.js';
 import { sitemapImport } from './workflows/sitemap-import.js';
 
 export type WorkflowSettings = Pick<
@@ -24,11 +27,15 @@ export type WorkflowSettings = Pick<
   'recordsWorkflows' | 'recordsModule' | 'recordsAllowPrivateAddresses'
 >;
 
+const shipped = {
+  'sitemap-import': { define: sitemapImport, statements: [queries.insertPages, queries.insertSitemapFiles] },
+  'page-curation': { define: pageCuration, statements: [queries.savePage] },
+};
+
 /** Throws a ConfigError with what is wrong with the module or its workflows. */
 export async function loadWorkflows(settings: WorkflowSettings, clock: Clock): Promise<Workflow[]> {
-  const shipped = { 'sitemap-import': sitemapImport, 'page-curation': pageCuration };
   const options = { clock, allowPrivateAddresses: settings.recordsAllowPrivateAddresses };
-  const workflows = settings.recordsWorkflows.map((name) => defineWorkflow(shipped[name](options)));
+  const workflows = settings.recordsWorkflows.map((name) => defineWorkflow(shipped[name].define(options)));
   if (settings.recordsModule !== undefined) workflows.push(...(await loadModule(settings.recordsModule)));
   const names = workflows.map(({ name }) => name);
   const twice = names.filter((name, i) => names.indexOf(name) !== i);
@@ -74,24 +81,49 @@ function asWorkflow(item: unknown): Workflow {
     : defineWorkflow(item as WorkflowDefinition);
 }
 
-/** Our schema, and the tables of the shipped workflows that are to run; `kept` were there before us. */
+/** Creates our schema; with `withWorkflows` also the tables of the shipped workflows. `kept` existed before. */
 export async function migrateRecords(
   pool: Pool,
-  settings: WorkflowSettings,
+  { withWorkflows }: { withWorkflows: boolean },
 ): Promise<{ applied: string[]; kept: string[] }> {
   const { applied } = await migrate(pool);
-  if (settings.recordsWorkflows.length === 0) return { applied, kept: [] };
+  if (!withWorkflows) return { applied, kept: [] };
   const { missing, kept } = await shippedState(new Sessions({ pool, clock: systemClock }));
   if (missing.length > 0) applied.push(...(await applyMigrations(pool, 'workflows', missing)).applied);
   return { applied, kept };
 }
 
-/** What `migrateRecords` would do. Reads only. */
-export async function pendingMigrations(pool: Pool, settings: WorkflowSettings): Promise<string[]> {
+/** What `migrateRecords` would do to our schema. Reads only. */
+export async function pendingMigrations(pool: Pool): Promise<string[]> {
   const done = await appliedNames(pool, 'records');
-  const own = ownMigrations.filter(({ name }) => !done.has(name));
-  const shipped = settings.recordsWorkflows.length > 0 ? (await shippedState(pool)).missing : [];
-  return [...own, ...shipped].map(({ name }) => name);
+  return ownMigrations.filter(({ name }) => !done.has(name)).map(({ name }) => name);
+}
+
+/** Why a shipped workflow cannot run on these tables; undefined: it can, or it is the team's own. */
+export async function shippedProblem(
+  pool: Pool,
+  { recordsWorkflows }: WorkflowSettings,
+  workflow: Workflow,
+): Promise<string | undefined> {
+  const name = recordsWorkflows.find((each) => each === workflow.name);
+  if (name === undefined) return undefined;
+  const sessions = new Sessions({ pool, clock: systemClock });
+  try {
+    await sessions.transaction(async (client) => {
+      await openTables(client, [workflow]);
+      // The database reads the statements of the workflow as they are: every column that they name must exist.
+      for (const [i, text] of shipped[name].statements.entries())
+        await client.query(`PREPARE smart_router_${i} AS ${text}`);
+      for (const i of shipped[name].statements.keys()) await client.query(`DEALLOCATE smart_router_${i}`);
+    });
+    return undefined;
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems.join('; ');
+    const { code = '', message } = error as Error & { code?: string };
+    // Class 42: a table or column that does not exist, another type, no rights.
+    if (code.startsWith('42')) return `workflow ${name}: ${message}`;
+    throw error;
+  }
 }
 
 async function shippedState(db: Queryable): Promise<{ missing: Migration[]; kept: string[] }> {

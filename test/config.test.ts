@@ -168,7 +168,10 @@ describe('values', () => {
     [{ AUDIT_INTERVAL: '0' }, { auditIntervalMs: undefined }],
     [{ AUDIT_INTERVAL: 'off' }, { auditIntervalMs: undefined }],
     [{ AUDIT_INTERVAL: '1h' }, { auditIntervalMs: 3_600_000 }],
-    [{}, { recordsWorkflows: ['sitemap-import', 'page-curation'] }],
+    [{}, { recordsWorkflows: [] }],
+    [{ DATABASE_URL: 'postgresql://h/db' }, { recordsWorkflows: [] }],
+    [{ DATABASE_URL: 'embedded' }, { recordsWorkflows: ['sitemap-import', 'page-curation'] }],
+    [{ DATABASE_URL: 'embedded', RECORDS_MODULE: 'x.mjs' }, { recordsWorkflows: [] }],
     [{ RECORDS_MODULE: 'x.mjs' }, { recordsModule: 'x.mjs', recordsWorkflows: [] }],
     [{ RECORDS_MODULE: 'x.mjs', RECORDS_WORKFLOWS: 'wf7' }, { recordsWorkflows: ['page-curation'] }],
     [

@@ -71,15 +71,19 @@ describeOnePostgres('serve with a database', (postgres) => {
       site = `http://127.0.0.1:${(web.address() as AddressInfo).port}`;
     });
     afterAll(() => new Promise((resolve) => web.close(resolve)));
-    const tables = () =>
-      until(
-        async () => (await rows("SELECT to_regclass('pages') AS t"))[0].t !== null,
-        'the tables are there',
-      );
+    const createTables = async () => {
+      const env = { DATABASE_URL: postgres.url };
+      const { stdout } = await start(binary, ['records', 'migrate', '--with-workflows'], { env }).ended;
+      expect(stdout).toContain('applied 002_pages');
+    };
 
-    it('from a sitemap to its pages, with the tables made at the first start', async () => {
-      const { url } = await serve({ DATABASE_URL: postgres.url, RECORDS_ALLOW_PRIVATE_ADDRESSES: 'true' });
-      await tables();
+    it('from a sitemap to its pages', async () => {
+      await createTables();
+      const { url } = await serve({
+        DATABASE_URL: postgres.url,
+        RECORDS_WORKFLOWS: 'wf6,wf7',
+        RECORDS_ALLOW_PRIVATE_ADDRESSES: 'true',
+      });
       await pool.query("INSERT INTO sitemap_files (domain, url) VALUES ('127.0.0.1', $1)", [
         `${site}/sitemap.xml`,
       ]);
@@ -104,8 +108,8 @@ describeOnePostgres('serve with a database', (postgres) => {
     });
 
     it('but fetches nothing from a private address unless it is allowed to', async () => {
-      await serve({ DATABASE_URL: postgres.url });
-      await tables();
+      await createTables();
+      await serve({ DATABASE_URL: postgres.url, RECORDS_WORKFLOWS: 'wf7' });
       await pool.query('INSERT INTO pages (url) VALUES ($1)', [`${site}/a`]);
       const failed = await until(
         async () => (await rows("SELECT * FROM pages WHERE page_processing_status = 'Failed'"))[0],
@@ -113,6 +117,30 @@ describeOnePostgres('serve with a database', (postgres) => {
         20_000,
       );
       expect(failed.page_processing_error).toMatch(/private|not public|address/i);
+    });
+
+    it('only where they are named, and creates no table in the database of a team', async () => {
+      const { url, child } = await serve({ DATABASE_URL: postgres.url });
+      expect(await recordsOf(url)).toBeNull();
+      child.kill('SIGKILL');
+      expect(await rows("SELECT FROM pg_namespace WHERE nspname = 'smart_router'")).toEqual([]);
+      await jobsTable(pool);
+      await pool.query('CREATE TABLE pages (id uuid PRIMARY KEY, page_processing_status text)');
+      const other = await serve({
+        DATABASE_URL: postgres.url,
+        RECORDS_WORKFLOWS: 'wf6,wf7',
+        RECORDS_MODULE: recordsModule(),
+      });
+      await addJob(pool, 'ok');
+      await until(
+        async () => (await count("status = 'Completed'")) === 1,
+        'the workflow of the team runs',
+        20_000,
+      );
+      const { error } = await recordsOf(other.url);
+      expect(error).toContain('workflow sitemap-import: table "sitemap_files" does not exist');
+      expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
+      expect(await rows("SELECT to_regclass('sitemap_files') AS found")).toEqual([{ found: null }]);
     });
 
     it('on a table of that name that a team had before, which stays as it is', async () => {
@@ -207,8 +235,13 @@ describeOnePostgres('the record plane', (postgres) => {
   it('starts what runs beside it once the database is open', async () => {
     const engine = await embeddedValkey();
     onTestFinished(() => engine.stop());
-    const env = { ...routerEnv, REDIS_URL: engine.url, DATABASE_URL: postgres.url };
-    const config = { ...loadConfig(env), databaseUrl: postgres.url };
+    const env = {
+      ...routerEnv,
+      REDIS_URL: engine.url,
+      DATABASE_URL: postgres.url,
+      RECORDS_WORKFLOWS: 'wf6,wf7',
+    };
+    const config = { ...loadConfig(env), databaseUrl: postgres.url, isOwnDatabase: true };
     const heard: string[] = [];
     let database: { pool: Pool; workflows: readonly Workflow[] } | undefined;
     const companion: RecordsCompanion = {

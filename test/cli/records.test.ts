@@ -38,9 +38,12 @@ describeOnePostgres('records', (postgres) => {
     expect(documentOf(await run('records migrate --json'))).toEqual({ success: true, applied: [], kept: [] });
   });
 
-  it('migrate makes the tables of the shipped workflows, and keeps a table that was there', async () => {
+  it('migrate creates the tables of the shipped workflows only on request, and keeps one that exists', async () => {
     await pool.query('CREATE TABLE pages (id uuid PRIMARY KEY)');
-    const { stdout } = await run('records migrate', { RECORDS_WORKFLOWS: 'wf6,wf7', RECORDS_MODULE: '' });
+    await run('records migrate', { RECORDS_WORKFLOWS: 'wf6,wf7' });
+    const found = await pool.query("SELECT to_regclass('sitemap_files') AS found");
+    expect(found.rows).toEqual([{ found: null }]);
+    const { stdout } = await run('records migrate --with-workflows');
     expect(stdout).toMatch(/^applied 001_sitemap_files$/m);
     expect(stdout).toContain('kept    pages: it was there before\n');
     expect((await pool.query('SELECT * FROM pages')).fields.map(({ name }) => name)).toEqual(['id']);
@@ -362,7 +365,7 @@ describeOnePostgres('records', (postgres) => {
   });
 
   it('status tells of a table that does not fit, and shows the others', async () => {
-    await run('records migrate', { RECORDS_WORKFLOWS: 'wf6' });
+    await run('records migrate --with-workflows');
     await pool.query('DROP TABLE jobs');
     const { code, stdout, stderr } = await run('records status', { RECORDS_WORKFLOWS: 'wf6' });
     expect(code).toBe(0);

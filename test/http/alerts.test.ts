@@ -203,7 +203,7 @@ describeOneEngine('alerts', (engine) => {
   });
 
   it('tell of records too: a database that is not there', async () => {
-    const router = await start({ DATABASE_URL: 'postgres://127.0.0.1:1/nowhere' });
+    const router = await start({ DATABASE_URL: 'postgres://127.0.0.1:1/nowhere', RECORDS_WORKFLOWS: 'wf7' });
     await lasted(router, 31_000);
     expect(await alerts(router)).toEqual([
       expect.objectContaining({

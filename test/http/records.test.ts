@@ -326,7 +326,7 @@ describe('a router without DATABASE_URL', () => {
     expect((await router.get('/status')).body.records).toBeNull();
     expect((await router.post('/records/jobs/reset', {})).body).toMatchObject({
       code: 'workflow_not_found',
-      error: 'this router has no records: DATABASE_URL is not set',
+      error: 'this router processes no records: DATABASE_URL is not set, or no workflow is named',
     });
     const { text } = await router.get('/metrics');
     expect(text).not.toMatch(/^smart_router_records_(database_up|breaker_open|brake_holding|stuck)\b/m);

@@ -167,7 +167,10 @@ describeEngines('recoveries', (engine) => {
   });
 
   it('of records are null while the database does not answer', async () => {
-    router = await startTestRouter(engine.url, { DATABASE_URL: 'postgres://127.0.0.1:1/nowhere' });
+    router = await startTestRouter(engine.url, {
+      DATABASE_URL: 'postgres://127.0.0.1:1/nowhere',
+      RECORDS_WORKFLOWS: 'wf7',
+    });
     expect(await recoveries()).toMatchObject({ calls: { recovered: 0 }, records: null, items: [] });
   });
 });

@@ -22,17 +22,13 @@ describeOnePostgres('a database that gives no session', (postgres) => {
     const workflows = [pagesWorkflow()];
     const desk = new Desk({ pool, workflows, stuckAfterMs: 3_600_000, log });
     const reporter = new Reporter({ pool, clock: systemClock, log, source: 'test' });
-    const settings = {
-      ...{ recordsWorkflows: ['sitemap-import' as const], recordsModule: undefined },
-      recordsAllowPrivateAddresses: false,
-    };
     const asked = await Promise.allSettled([
       desk.look('pages'),
       desk.history('pages'),
       desk.reset('pages', { dryRun: true }),
       desk.reset('pages', { dryRun: true, ids: ['x'] }),
       migrate(pool),
-      migrateRecords(pool, settings),
+      migrateRecords(pool, { withWorkflows: true }),
       weeklyReport(pool),
       reporter.runOnce(),
     ]);

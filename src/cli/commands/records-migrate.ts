@@ -5,17 +5,21 @@ import { answerRecords, describeRecords } from '../records.js';
 
 export function recordsMigrate(parent: Command, cli: Cli): void {
   const command = describeRecords(parent.command('migrate'), {
-    summary: 'create or update the schema smart_router, and the tables of the shipped workflows',
+    summary: 'create or update the schema smart_router',
     about:
-      'Safe to repeat, also by several at once. `serve` does the same when it starts; do it here where the router may not create schemas. Tables of your own are never changed.',
+      'Safe to repeat, also by several at once. `serve` does the same when it starts; do it here where the router may not create schemas. With --with-workflows it also creates the tables of the shipped workflows, which `serve` never does in your database. Existing tables are never changed.',
     examples: [
       ['records migrate', ''],
+      ['records migrate --with-workflows', 'also sitemap_files and pages'],
       ['doctor', 'what is missing'],
     ],
   });
-  answerRecords(command, cli, async ({ pool, config }) => {
+  command.option('--with-workflows', 'create the tables of the shipped workflows too');
+  answerRecords(command, cli, async ({ pool }) => {
     const { migrateRecords } = await import('../../records-workflows.js');
-    const { applied, kept } = await migrateRecords(pool, config);
+    const { applied, kept } = await migrateRecords(pool, {
+      withWorkflows: command.opts<{ withWorkflows?: boolean }>().withWorkflows ?? false,
+    });
     const done = applied.length > 0 ? applied.map((name) => `applied ${name}\n`).join('') : 'up to date\n';
     return {
       document: { applied, kept },

@@ -74,7 +74,7 @@ async function look(pool: Pool, config: Config, workflows: readonly Workflow[]):
       ? ok('database version', `PostgreSQL ${version}`)
       : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${oldestVersion} or newer.`),
   );
-  const pending = await pendingMigrations(pool, config);
+  const pending = await pendingMigrations(pool);
   checks.push(await checkSchema(pool, pending, user));
   checks.push(
     ...(pending.length > 0

@@ -88,11 +88,7 @@ export class Database {
   static async open({ clock, onCrash, routerRole }: DatabaseOptions): Promise<Database> {
     const database = new Database(await startEmbeddedPostgres({ clock, onCrash }));
     try {
-      await migrateRecords(database.#pool, {
-        recordsWorkflows: ['sitemap-import', 'page-curation'],
-        recordsModule: undefined,
-        recordsAllowPrivateAddresses: false,
-      });
+      await migrateRecords(database.#pool, { withWorkflows: true });
       await database.#pool.query(logMoves);
       // Both are words of our own making; a role's name and password take no parameters.
       await database.#pool.query(

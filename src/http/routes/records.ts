@@ -24,7 +24,10 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
 
   const at = async <T>(work: (desk: RecordsDesk) => Promise<T>): Promise<T> => {
     if (!records)
-      throw new AppError('workflow_not_found', 'this router has no records: DATABASE_URL is not set');
+      throw new AppError(
+        'workflow_not_found',
+        'this router processes no records: DATABASE_URL is not set, or no workflow is named',
+      );
     try {
       return await withDeadline(clock, patienceMs, work(records.desk()));
     } catch (error) {
