@@ -9,7 +9,13 @@ import { writeFile } from 'node:fs/promises';
 import { Worker } from 'node:worker_threads';
 import { systemClock as clock } from './clock.js';
 import { createLogger } from './observe/log.js';
-import { type FromProcess, type RecordsState, sentError, type ToProcess } from './records-messages.js';
+import {
+  type DeskCall,
+  type FromProcess,
+  type RecordsState,
+  sentError,
+  type ToProcess,
+} from './records-messages.js';
 import { prepareRecords, type RecordsConfig, type RecordsPlane } from './records-plane.js';
 import { eventsTo } from './records-pulse.js';
 import { Reports } from './records-reports.js';
@@ -70,16 +76,18 @@ async function open(config: RecordsConfig): Promise<void> {
 }
 
 async function answer({ id, name, args }: Extract<ToProcess, { type: 'call' }>): Promise<void> {
-  try {
-    if (!plane) throw new Error('a call before the records process has opened');
-    const call = plane.desk()[name] as (...all: unknown[]) => Promise<unknown>;
-    const value = await call(...args);
-    // The router knows what it counted and logged before it gets the answer.
-    await reports.flush(stateNow);
-    await send({ type: 'answer', id, value });
-  } catch (error) {
-    await send({ type: 'failure', id, error: sentError(error) });
-  }
+  const message = await call(name, args).then(
+    (value): FromProcess => ({ type: 'answer', id, value }),
+    (error: unknown): FromProcess => ({ type: 'failure', id, error: sentError(error) }),
+  );
+  // The router knows what was counted and logged before it gets the answer.
+  await reports.flush(stateNow);
+  await send(message);
+}
+
+async function call(name: DeskCall, args: unknown[]): Promise<unknown> {
+  if (!plane) throw new Error('a call before the records process has opened');
+  return (plane.desk()[name] as (...all: unknown[]) => Promise<unknown>)(...args);
 }
 
 async function stop(): Promise<void> {

@@ -251,6 +251,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
         'records are processed',
         20_000,
       );
+      await until(async () => (await state()).database === 'up', 'it is shown as up');
       expect(await state()).toMatchObject({ database: 'up', paused: false });
     });
 
@@ -288,8 +289,12 @@ describeOnePostgres('records over HTTP', (postgres) => {
     await finished(failed, 'Failed');
     const text = await until(async () => {
       const found = (await router.get('/metrics')).text;
-      return value(found, 'smart_router_records_stuck{workflow="jobs"}') !== undefined && found;
-    }, 'the first sweep is over');
+      const isSwept = value(found, 'smart_router_records_stuck{workflow="jobs"}') !== undefined;
+      const finishes = ['completed', 'failed'].map((outcome) =>
+        value(found, `smart_router_records_finished_total{workflow="jobs",outcome="${outcome}"}`),
+      );
+      return isSwept && finishes.every((count) => count === 1) && found;
+    }, 'the first sweep is over and both are counted');
     const expected = {
       'smart_router_records_claimed_total{workflow="jobs"}': 2,
       'smart_router_records_finished_total{workflow="jobs",outcome="completed"}': 1,
