@@ -80,6 +80,7 @@ interface Part {
   told?: { total: number; oldestSeconds: number; atMs: number };
 }
 
+const defaultSlowEveryMs = 900_000;
 const mostShown = 1000;
 const keepResetsDays = 90;
 
@@ -123,7 +124,9 @@ class Recoverer implements Recovery {
       ]);
     this.#loops = [
       this.#loop('records-fast-sweep', fastMs, (signal) => this.#fastRound(signal)),
-      this.#loop('records-slow-sweep', ms(options.slowEvery, 900_000), (signal) => this.#slowRound(signal)),
+      this.#loop('records-slow-sweep', ms(options.slowEvery, defaultSlowEveryMs), (signal) =>
+        this.#slowRound(signal),
+      ),
     ];
   }
 
@@ -133,6 +136,15 @@ class Recoverer implements Recovery {
 
   async start(): Promise<void> {
     await this.#open();
+    const { workflows, stuckAfter, slowEvery } = this.#options;
+    this.#log.info(
+      {
+        workflows: workflows.map(({ name }) => name),
+        stuck_after_minutes: ms(stuckAfter, defaultBounds.stuckAfterMs) / 60_000,
+        slow_sweep_minutes: ms(slowEvery, defaultSlowEveryMs) / 60_000,
+      },
+      'the record recovery runs',
+    );
     for (const loop of this.#loops) loop.start();
   }
 

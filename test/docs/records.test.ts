@@ -224,6 +224,16 @@ describe('the checklists and links', () => {
     }
   });
 
+  it('name tests by their titles, which exist', () => {
+    const beforeLessons = checklists.slice(0, checklists.indexOf('### Lessons of others'));
+    const named = [...beforeLessons.matchAll(/`(test\/[\w./-]+)`(?: "([^"]+)")?/g)];
+    expect(named.length).toBeGreaterThan(25);
+    for (const [row, file = '', title] of named) {
+      expect(title, row).toBeDefined();
+      expect(read(file), row).toContain(`it('${title}'`);
+    }
+  });
+
   it('every lesson is a test of that number', () => {
     const lessons = read('test/records/lessons.test.ts');
     for (let n = 1; n <= 15; n += 1) {
