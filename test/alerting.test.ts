@@ -7,6 +7,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import { describeConfig } from '../src/config.js';
 import { lookEveryMs } from '../src/observe/history.js';
 import { prepareRecords } from '../src/records-plane.js';
+import { migrateRecords } from '../src/records-workflows.js';
 import { type Received, type Receiver, startReceiver } from './observe/alerts-receiver.js';
 import { type Engine, embeddedValkey } from './support/engines.js';
 import { holdGhosts } from './support/held-removals.js';
@@ -354,6 +355,7 @@ describeOnePostgres('a router with records', (postgres) => {
       RECORDS_REPORT_WEBHOOK_URL: hook.url,
       RECORDS_REPORT_WEBHOOK_SECRET: 'the-report-secret',
     };
+    await migrateRecords(pool, { withWorkflows: true });
     const router = await serve(env);
     await until(async () => ((await loopOf(router, 'records-report'))?.rounds ?? 0) > 0, 'it looks', 20_000);
     // Our schema is of today: there is no week to report.

@@ -7,6 +7,7 @@ import { type ErrorCode, errorCodes } from '../../src/errors.js';
 import { conditions, defaultThresholds } from '../../src/observe/alerts-rules.js';
 import { Samples } from '../../src/observe/alerts-samples.js';
 import { CallWatch } from '../../src/observe/call-alerts.js';
+import { migrateRecords } from '../../src/records-workflows.js';
 import type { LoopState } from '../../src/supervised-loop.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { type PostgresServer, postgresKinds } from '../support/postgres.js';
@@ -95,6 +96,12 @@ async function addRecords(router: TestRouter, url: string): Promise<void> {
   await client.end();
 }
 
+async function createTables(connectionString: string): Promise<void> {
+  const pool = new pg.Pool({ connectionString });
+  await migrateRecords(pool, { withWorkflows: true });
+  await pool.end();
+}
+
 describe('docs/api.md', () => {
   let engine: Engine;
   let router: TestRouter;
@@ -102,6 +109,7 @@ describe('docs/api.md', () => {
   beforeAll(async () => {
     engine = await embeddedValkey();
     postgres = await postgresKinds.findLast((kind) => kind.available() === true)?.start();
+    if (postgres) await createTables(postgres.url);
     router = await startTestRouter(engine.url, {
       STATIC_PODS: 'voice-agent-0=gold,voice-agent-1=basic',
       TIER_CONFIG: '{"gold":{"target":1},"basic":{"type":"shared","target":1,"max_concurrent":3}}',
