@@ -49,6 +49,8 @@ export interface Pod {
   draining_until: string | null;
   blocked_by: string | null;
   leases: Lease[];
+  /** Undefined from a router that does not tell. */
+  last_report_at?: string | null;
   uid: string;
   started_at: string | null;
 }

@@ -6,7 +6,15 @@ import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Settings } from './settings.js';
-import type { Allocation, CallStore, DrainCaller, Drained, Released, Report } from './store/store.js';
+import type {
+  Allocation,
+  CallStore,
+  DrainCaller,
+  Drained,
+  Released,
+  Report,
+  ReportDetails,
+} from './store/store.js';
 import { tierNameOf } from './tiers.js';
 
 export interface CallRequest {
@@ -31,12 +39,9 @@ export interface CallRouterOptions {
 }
 
 /** What a pod says of itself in a report. */
-export interface PodWishes {
-  uid?: string | undefined;
+export interface PodWishes extends ReportDetails {
   tier?: string | undefined;
   merchant?: string | undefined;
-  /** The store's time when the report was written. */
-  asOfMs?: number | undefined;
 }
 
 export class CallRouter {

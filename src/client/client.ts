@@ -103,8 +103,8 @@ export class Client {
 
   /** Says once which calls a pod serves; handles of those calls learn their fences and losses from it. */
   async report(pod: string, calls: readonly string[], options: ReportOptions = {}): Promise<Report> {
-    const { uid, tier, merchant, signal } = options;
-    return this.#report(pod, calls, { uid, tier, merchant, signal });
+    const { uid, tier, merchant, intervalMs, signal } = options;
+    return this.#report(pod, calls, { uid, tier, merchant, intervalMs, signal });
   }
 
   /** Says so again and again, in the background, until `stop()` or `close()`. */

@@ -1,5 +1,5 @@
 import { CallNotFoundError, InvalidArgumentError, isPassing, StaleFenceError } from './errors.js';
-import { type AllocateRequest, maxDurationMs } from './options.js';
+import { type AllocateRequest, integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
 import {
   type Allocation,
@@ -46,6 +46,8 @@ export interface ReportOptions extends SignalOption {
   /** Where a pod that announces itself belongs (`POD_SOURCE=registered`). */
   tier?: string | undefined;
   merchant?: string | undefined;
+  /** How often this pod reports: silent for three intervals (at least 15 s), it gets no new calls until it reports. */
+  intervalMs?: number | undefined;
 }
 
 /**
@@ -151,6 +153,13 @@ export async function renewCall(
   });
 }
 
+/** The router takes 100 ms to 10 min. Of a longer one it is not told: it would take the pod for silent too early. */
+function sentIntervalMs(intervalMs: number | undefined): number | undefined {
+  if (intervalMs === undefined) return undefined;
+  const checked = integer('intervalMs', intervalMs, intervalMs, 1, maxDurationMs);
+  return checked > 600_000 ? undefined : Math.max(100, checked);
+}
+
 export async function reportPod(
   requester: Requester,
   pod: string,
@@ -163,10 +172,11 @@ export async function reportPod(
   for (const callSid of calls) checkCallSid(callSid);
   const snapshot = [...calls];
   const { uid, tier, merchant, asOfMs } = options;
+  const intervalMs = sentIntervalMs(options.intervalMs);
   return requester.send({
     operation: `report ${pod}`,
     path: `/pod/${encodeURIComponent(pod)}/report`,
-    body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs }),
+    body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs, interval_ms: intervalMs }),
     decode: decodeReport,
     signal: options.signal,
     ...(options.retries === undefined ? {} : { retries: options.retries }),

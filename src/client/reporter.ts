@@ -6,7 +6,10 @@ import type { Requester } from './requester.js';
 import type { Report } from './wire.js';
 
 export interface ReportingOptions extends Omit<ReportOptions, 'signal'> {
-  /** Between two reports. Default 10000; each is up to a fifth earlier, so that pods do not report in step. */
+  /**
+   * Between two reports. Default 10000; each is up to a fifth earlier, so that pods do not report in step. The router is
+   * told, and gives the pod no new calls while it is silent for three intervals (at least 15 s).
+   */
   intervalMs?: number | undefined;
   /** Calls that this pod must drop: another pod owns them, they have ended, or the pod is full. */
   onConflict?: ((callSids: string[]) => void) | undefined;
@@ -24,14 +27,15 @@ const retryBaseMs = 1000;
 
 /**
  * A pod's heartbeat. It reports at once and then every `intervalMs`; a failed report is repeated sooner,
- * after 1, 2, 4 ... s up to the interval. If `listCalls` throws, nothing is sent: silence costs nothing
- * before the lease runs out, while an empty list would end every call of the pod.
+ * after 1, 2, 4 ... s up to the interval. If `listCalls` throws, nothing is sent: silence costs new
+ * calls after three intervals and running ones when their lease runs out, while an empty list would end every call of the pod.
  */
 export class Reporter {
   readonly #requester: Requester;
   readonly #listCalls: ListCalls;
   readonly #options: ReportingOptions;
   readonly #send: SendReport;
+  readonly #intervalMs: number;
   readonly #loop: Loop;
   readonly #forgetClose: () => void;
   #last: Promise<unknown> = Promise.resolve();
@@ -52,6 +56,7 @@ export class Reporter {
     const { clock } = requester.settings;
     checkPod(pod);
     const intervalMs = integer('intervalMs', options.intervalMs, defaultIntervalMs, 1, maxDurationMs);
+    this.#intervalMs = intervalMs;
     lifetime.assertOpen(`report ${pod}`);
     let failures = 0;
     this.#loop = startLoop(clock, 0, async (signal) => {
@@ -83,7 +88,8 @@ export class Reporter {
   #report(signal: AbortSignal | undefined): Promise<Report> {
     const turn = this.#last.then(async () => {
       const { uid, tier, merchant, onConflict, onAdopted } = this.#options;
-      const report = await this.#send(this.#listCalls(), { uid, tier, merchant, signal, retries: 0 });
+      const about = { uid, tier, merchant, intervalMs: this.#intervalMs };
+      const report = await this.#send(this.#listCalls(), { ...about, signal, retries: 0 });
       this.#tell('onConflict', onConflict, report.conflicts);
       this.#tell('onAdopted', onAdopted, report.adopted);
       return report;

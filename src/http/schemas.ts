@@ -101,6 +101,14 @@ export const ReportBody = Type.Object(
           'a time of the router in milliseconds: `at` of the answer to its last report plus the time since',
       }),
     ),
+    interval_ms: Type.Optional(
+      Type.Integer({
+        minimum: 100,
+        maximum: 600_000,
+        description:
+          'milliseconds between two reports, 100 to 600,000: silent for three of them (at least 15 s), the pod gets no new calls until it reports',
+      }),
+    ),
   },
   { description: 'a JSON object with calls' },
 );
@@ -167,6 +175,7 @@ export const Pod = Type.Object({
     Type.Object({ call_sid: text('the call'), lease_expires_at: text('until when it holds the pod') }),
     { description: 'the same calls with their leases' },
   ),
+  last_report_at: orNull(text('when it last reported; null if never')),
   uid: text('the UID that the cluster gave it; empty where the source of pods has none'),
   started_at: orNull(text('since when its container runs; null where the source of pods does not know')),
 });

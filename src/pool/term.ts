@@ -1,12 +1,13 @@
 /**
- * One term of a leader: a full sync first, then watch, sweep, periodic sync and audit, each a supervised loop.
+ * One term of a leader: a full sync first, then watch, sweep, silence check, periodic sync and audit, each a supervised
+ * loop.
  *
  * Every write carries the term's epoch. When the store refuses it, somebody took a newer one: whoever still holds the
  * lock takes a newer one in turn (its lock is the truth, the other was mistaken); whoever does not ends its term.
  */
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Settings } from '../calls/settings.js';
-import { EpochRefused, type PoolStore } from '../calls/store/pool-store.js';
+import { EpochRefused, type PoolStore, type SilentPod } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
@@ -15,6 +16,7 @@ import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { Auditing } from './auditing.js';
 import { Placer } from './placer.js';
 import { Reconciler } from './reconciler.js';
+import { SilenceCheck, silenceIntervalMs } from './silence.js';
 import { Sweeper } from './sweeper.js';
 import { Watcher } from './watcher.js';
 
@@ -35,6 +37,7 @@ export interface TermOptions {
   onReconnect?: (reason: string) => void;
   onCallsLost?: (count: number, reason: string) => void;
   onZombies?: (count: number) => void;
+  onSilent?: (pods: readonly SilentPod[]) => void;
   onAudited?: (violations: number) => void;
 }
 
@@ -56,7 +59,7 @@ export class Term {
   constructor(options: TermOptions, stillHeld: () => Promise<boolean>) {
     this.#options = options;
     this.#stillHeld = stillHeld;
-    const { source, settings, store, pools, clock, log, onCallsLost, onZombies } = options;
+    const { source, settings, store, pools, clock, log, onCallsLost, onZombies, onSilent } = options;
     const placer = new Placer({
       sourceName: source.name,
       settings,
@@ -93,7 +96,11 @@ export class Term {
     const sweep = this.#loop('sweep', options.cleanupIntervalMs, false, (epoch, signal) =>
       sweeper.runOnce(epoch, signal),
     );
-    this.#loops = [this.#reconcile, sweep];
+    const silenceCheck = new SilenceCheck({ pools, log, ...(onSilent ? { onBlocked: onSilent } : {}) });
+    const silence = this.#loop('silence', silenceIntervalMs, false, (epoch, signal) =>
+      silenceCheck.runOnce(epoch, signal),
+    );
+    this.#loops = [this.#reconcile, sweep, silence];
     if (options.audit) {
       const { auditor, intervalMs } = options.audit;
       const { onAudited } = options;

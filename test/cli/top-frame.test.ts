@@ -26,6 +26,7 @@ function pod(name: string, tier: string, change: Partial<Pod> = {}): Pod {
     calls: [],
     leases: [],
     uid: '',
+    last_report_at: null,
     started_at: null,
     ...change,
   };

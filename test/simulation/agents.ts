@@ -150,7 +150,7 @@ export class Agents {
     history.heardFrom(agent.name, sids, asOfMs ?? sentMs + firstReportLateMs);
     try {
       const report = await world.askAny(
-        (calls) => calls.report(agent.name, sids, { uid: agent.uid, asOfMs }),
+        (calls) => calls.report(agent.name, sids, { uid: agent.uid, asOfMs, intervalMs: reportEveryMs }),
         2,
       );
       agent.told = { atMs: report.atMs, heardMs: time.nowMs };

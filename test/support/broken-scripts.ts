@@ -157,7 +157,25 @@ export const brokenScripts: readonly BrokenScript[] = [
     line: 'if epoch < stored then return true end',
     becomes: '',
   },
-  ...(['register', 'remove', 'suspend'] as const).map((script) => ({
+  {
+    broken: 'silence blocks more than half of a pool',
+    script: 'blockSilent',
+    line: 'room_in(pool) > 0',
+    becomes: 'room_in(pool)',
+  },
+  {
+    broken: 'silence counts while the store accepted no reports',
+    script: 'blockSilent',
+    line: 'latest - since >= due[i + 1] - last and',
+    becomes: '',
+  },
+  {
+    broken: 'a report leaves its pod blocked',
+    script: 'report',
+    line: "if waits then call('DEL', suspension) end",
+    becomes: '',
+  },
+  ...(['register', 'remove', 'suspend', 'blockSilent'] as const).map((script) => ({
     broken: `${script} obeys an older leader`,
     script,
     line: 'if epoch < stored then return true end',

@@ -240,6 +240,14 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
                 </dd>
               </>
             )}
+            {pod.last_report_at && (
+              <>
+                <dt>Last report</dt>
+                <dd>
+                  <Time at={pod.last_report_at} />
+                </dd>
+              </>
+            )}
             <dt>UID</dt>
             <dd class="mono">{pod.uid || '–'}</dd>
           </dl>

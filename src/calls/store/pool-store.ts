@@ -65,6 +65,13 @@ export interface UnreadablePod {
   key: string;
 }
 
+/** A pod that was blocked because it no longer reports. */
+export interface SilentPod {
+  podName: string;
+  pool: PoolId;
+  silentSeconds: number;
+}
+
 export type SweepPhase = 'calls' | 'pods' | 'available';
 
 export interface SweepBatch {
@@ -186,6 +193,20 @@ export class PoolStore {
     }));
   }
 
+  /** Blocks silent pods, `batch` of them after the first `offset`; `left` of those stay as they are. */
+  async blockSilent(
+    epoch: string,
+    offset: number,
+    batch: number,
+  ): Promise<{ lookedAt: number; left: number; blocked: SilentPod[] }> {
+    const [lookedAt, left, ...rows] = await this.#write('blockSilent', epoch, [offset, batch]);
+    const blocked = rows.map((row) => {
+      const [podName = '', pool, seconds] = list(row).map(String);
+      return { podName, pool: pool as PoolId, silentSeconds: Number(seconds) };
+    });
+    return { lookedAt: Number(lookedAt), left: Number(left), blocked };
+  }
+
   async sweep(
     epoch: string,
     pool: PoolId,
@@ -210,7 +231,7 @@ export class PoolStore {
   }
 
   async #write(
-    script: 'register' | 'suspend' | 'remove' | 'sweep',
+    script: 'register' | 'suspend' | 'remove' | 'blockSilent' | 'sweep',
     epoch: string,
     args: readonly (string | number)[],
   ): Promise<Reply[]> {

@@ -37,6 +37,8 @@ export interface PodInfo {
   uid: string;
   metadata: string;
   calls: { callSid: string; leaseExpiresAtMs: number }[];
+  /** Undefined where it has never reported. */
+  lastReportMs: number | undefined;
 }
 
 export interface CallInfo {
@@ -101,6 +103,7 @@ export function parsePod(row: Reply): PodInfo {
       callSid,
       leaseExpiresAtMs: Number(deadline),
     })),
+    lastReportMs: Number(parts[8] ?? '') || undefined,
   };
 }
 

@@ -56,6 +56,14 @@ export interface Released {
   activeCalls: number;
 }
 
+export interface ReportDetails {
+  uid?: string | undefined;
+  /** The store's time when the report was written, or a little before. One that was overtaken is refused. */
+  asOfMs?: number | undefined;
+  /** Between two reports. A pod that is silent for three of them takes no new calls. */
+  intervalMs?: number | undefined;
+}
+
 export interface Report {
   /** When the store made it true, by its clock. */
   atMs: number;
@@ -172,14 +180,19 @@ export class CallStore {
     return { leaseExpiresAtMs: Number(reply[1]), podName: String(reply[2]) };
   }
 
-  /** `asOfMs`: the store's time when the report was written, or a little before. One that was overtaken is refused. */
-  async report(
-    podName: string,
-    calls: readonly string[],
-    { uid = '', asOfMs }: { uid?: string | undefined; asOfMs?: number | undefined } = {},
-  ): Promise<Report> {
+  async report(podName: string, calls: readonly string[], about: ReportDetails = {}): Promise<Report> {
+    const { uid = '', asOfMs, intervalMs } = about;
     const { leaseTtlMs, callInfoTtlMs, reportGraceMs } = this.times;
-    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, asOfMs ?? '', ...calls];
+    const args = [
+      podName,
+      uid,
+      leaseTtlMs,
+      callInfoTtlMs,
+      reportGraceMs,
+      asOfMs ?? '',
+      intervalMs ?? '',
+      ...calls,
+    ];
     const reply = list(await this.connection.run('report', args));
     if (reply[0] !== 'ok') throw codeError(reply, podName);
     const [, renewed, adopted, ended, conflicts, fences] = reply.map((part) =>

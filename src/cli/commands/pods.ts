@@ -1,6 +1,6 @@
 /** `smart-router pods`: all pods, or one. */
 import { type Command, Option } from 'commander';
-import { countdown, shownOf } from '../ages.js';
+import { age, countdown, shownOf } from '../ages.js';
 import type { Pod, Pool } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
@@ -22,7 +22,7 @@ export function pods(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('pods').argument('[pod]', 'show only this one'), {
     summary: 'list pods, or show one',
     about:
-      'States: free (no call), busy (one call or more), draining (finishes its calls, or terminating), blocked (not ready, or awaiting its first report).',
+      'States: free (no call), busy (one call or more), draining (finishes its calls, or terminating), blocked (not ready, or awaiting a report).',
     examples: [
       ['pods', ''],
       ['pods --pool gold --state free', 'who could take a call of this pool'],
@@ -126,7 +126,9 @@ export function note(pod: Pod, nowMs: number): string {
   return more.length > 0 ? `${first} and ${more.length} more` : first;
 }
 
-function reason({ blocked_by, draining_until }: Pod, nowMs: number): string {
+function reason({ blocked_by, draining_until, last_report_at }: Pod, nowMs: number): string {
   const until = draining_until ? `, ${countdown(draining_until, nowMs)}` : '';
-  return `${(blocked_by ?? '').replaceAll('_', ' ')}${until}`;
+  const isSilent = blocked_by === 'awaiting_report' && last_report_at;
+  const silence = isSilent ? `: no report for ${age(last_report_at, nowMs)}` : '';
+  return `${(blocked_by ?? '').replaceAll('_', ' ')}${silence}${until}`;
 }

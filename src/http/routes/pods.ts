@@ -40,8 +40,8 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     async (request) => {
       const { pod } = request.params;
       request.about.pod_name = pod;
-      const { calls, as_of: asOfMs, ...about } = request.body;
-      const work = router.report(pod, calls, { ...about, asOfMs });
+      const { calls, as_of: asOfMs, interval_ms: intervalMs, ...about } = request.body;
+      const work = router.report(pod, calls, { ...about, asOfMs, intervalMs });
       const { atMs: at, ...report } = await withDeadline(clock, config.requestTimeoutMs, work);
       return { at, ...report };
     },
@@ -176,6 +176,7 @@ export function showPod(pod: PodInfo) {
       call_sid: callSid,
       lease_expires_at: new Date(leaseExpiresAtMs).toISOString(),
     })),
+    last_report_at: pod.lastReportMs === undefined ? null : new Date(pod.lastReportMs).toISOString(),
     uid: pod.uid,
     started_at: startedAt(pod.metadata),
   };

@@ -70,6 +70,12 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
       'by a new leader': ({ pools, epoch }) => pools.register(newer(epoch), [registration('g')], assignment),
     },
   },
+  blockSilent: {
+    passes: {
+      'of a pod that no longer reports': ({ pools, epoch }) => pools.blockSilent(epoch, 0, 10),
+      'by a new leader': ({ pools, epoch }) => pools.blockSilent(newer(epoch), 0, 10),
+    },
+  },
   suspend: {
     passes: {
       '': ({ pools, epoch }) => pools.suspend(epoch, 'not_ready', ['g', 's']),
@@ -167,6 +173,8 @@ describeEngines('a full store', (engine) => {
     await engine.redis.hset('voice:merchant:config', 'known', '{}');
     await engine.redis.hset('voice:pod:g', 'uid', 'one');
     await engine.redis.sadd('voice:removals:held', 'v');
+    await engine.redis.zadd('voice:reported', 1, 'lost', 5, 'h');
+    await engine.redis.zadd('voice:reported:due', 4, 'lost');
     await limit(1);
   });
   afterEach(async () => {

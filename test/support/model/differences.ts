@@ -19,6 +19,11 @@ export function differences(model: Model, keyspace: Keyspace): string[] {
     ...same([...state.pods.keys()], [...model.pods.keys()], 'pods'),
     ...same(keyspace.keys.get('removals:held')?.items ?? [], [...model.held], 'pods held'),
     ...same(keyspace.keys.get('removals:confirmed')?.items ?? [], [...model.confirmed], 'removals confirmed'),
+    ...same(
+      keyspace.keys.get('reported:silent')?.items ?? [],
+      [...model.reports].flatMap(([name, { isBlocked }]) => (isBlocked ? [name] : [])),
+      'pods blocked for silence',
+    ),
     ...same([...state.records.keys()], [...model.records.keys()], 'call records'),
     ...[...model.pods.values()].flatMap((pod) => {
       const real = state.pods.get(pod.name);

@@ -123,7 +123,12 @@ export class Model extends ModelState {
   }
 
   /** `fences` of the answer are taken over for calls that were adopted: they are new. */
-  report(name: string, sids: readonly string[], uid: string, answer: Report | string): string[] {
+  report(
+    name: string,
+    sids: readonly string[],
+    { uid, intervalMs }: { uid: string; intervalMs: number | undefined },
+    answer: Report | string,
+  ): string[] {
     const pod = this.pods.get(name);
     if (!pod || (uid !== '' && pod.uid !== '' && uid !== pod.uid)) return same(answer, 'pod_not_found');
     const { leaseTtlMs, reportGraceMs } = this.times;
@@ -132,6 +137,7 @@ export class Model extends ModelState {
     const problems: string[] = [];
     pod.mustReport = false;
     if (pod.suspended === 'awaiting_report') pod.suspended = '';
+    this.noteReport(name, intervalMs);
     const reported = new Set(sids);
     const unknown: string[] = [];
     for (const sid of reported) {
@@ -225,6 +231,7 @@ export class Model extends ModelState {
       if (since !== undefined && pod.calls.size > 0) {
         outcome = 'replaced';
         Object.assign(pod, { uid: '', ...drain, mustReport: request.mustReport, restarts: undefined });
+        this.reports.delete(name);
       } else {
         lostCalls.push(...this.forget(pod));
         pod = undefined;

@@ -70,6 +70,7 @@ const report = op('report', {
   own: fc.boolean(),
   sids: fc.array(one(...sids), { maxLength: 3 }),
   uid: one('', 'u1', 'u2'),
+  intervalMs: one(undefined, 1000, 10_000, 60_000),
 });
 const register = op('register', {
   pod: one(...podNames),
@@ -114,6 +115,8 @@ const anyOp = fc.oneof(
       reason: one('terminating', 'not_ready', 'unconfirmed'),
     }),
   },
+  // This pod reports, and again after a while; then the leader looks for pods that did not.
+  { weight: 2, arbitrary: op('silence', { pod: one(...podNames), ms: one(14_999, 15_000, 40_000) }) },
   { weight: 1, arbitrary: op('confirm', {}) },
   { weight: 1, arbitrary: op('remove', { pod: one(...podNames, 'ghost') }) },
   { weight: 3, arbitrary: op('sweep', { pool: one<PoolId | 'all'>('all', 'all', ...poolIds) }) },
@@ -121,7 +124,10 @@ const anyOp = fc.oneof(
   { weight: 6, arbitrary: tamper },
   {
     weight: 1,
-    arbitrary: op('old leader', { write: one('register', 'suspend', 'remove', 'sweep'), pod: one('a', 'c') }),
+    arbitrary: op('old leader', {
+      write: one('register', 'suspend', 'remove', 'silence', 'sweep'),
+      pod: one('a', 'c'),
+    }),
   },
 );
 export type Op = typeof anyOp extends fc.Arbitrary<infer T> ? T : never;

@@ -128,11 +128,22 @@ class Run {
       case 'report': {
         const own = step.own ? (model.pods.get(step.pod)?.calls.keys() ?? []) : [];
         const reported = [...own, ...step.sids];
-        const answer = await code(calls.report(step.pod, reported, { uid: step.uid }));
+        const { uid, intervalMs } = step;
+        const answer = await code(calls.report(step.pod, reported, { uid, intervalMs }));
         if (typeof answer !== 'string') {
           for (const sid of answer.adopted) this.#remember(sid, answer.fences[sid] ?? 0);
         }
-        return model.report(step.pod, reported, step.uid, answer);
+        return model.report(step.pod, reported, { uid, intervalMs }, answer);
+      }
+      case 'silence': {
+        const { pod } = step;
+        const report: Op = { op: 'report', pod, own: true, sids: [], uid: '', intervalMs: 600_000 };
+        const problems = await this.#do(report);
+        store.advance(step.ms);
+        problems.push(...(await this.#do(report)));
+        const { blocked } = await pools.blockSilent(epoch, 0, 100);
+        const names = blocked.map(({ podName }) => podName);
+        return [...problems, ...same(names, model.blockSilent(), 'pods blocked for silence')];
       }
       case 'drain':
         return same(
@@ -235,6 +246,7 @@ class Run {
       register: () =>
         pools.register(old, [registration(pod, 'pool:gold')], { candidates: [], last: 'pool:gold' }),
       suspend: () => pools.suspend(old, 'not_ready', [pod]),
+      silence: () => pools.blockSilent(old, 0, 100),
       remove: () => pools.remove(old, [pod], 'test'),
       sweep: () => pools.sweep(old, 'pool:gold', 'pods', '0', 100),
     };

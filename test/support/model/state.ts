@@ -45,7 +45,51 @@ export class ModelState {
   confirmed = new Set<string>();
   readonly index = new Map<PoolId, Map<string, number>>();
 
+  /** The last report of each pod, and after how long without one it is silent. */
+  readonly reports = new Map<string, { atMs: number; boundMs: number; isBlocked: boolean }>();
+  /** Since when silence counts. */
+  silenceSince = 0;
+
   constructor(readonly times: LeaseTimes) {}
+
+  get #latestReport(): number {
+    return Math.max(0, ...[...this.reports.values()].map(({ atMs }) => atMs));
+  }
+
+  protected noteReport(name: string, intervalMs: number | undefined): void {
+    const boundMs = Math.max(15_000, 3 * (intervalMs ?? 10_000));
+    if (this.now - this.#latestReport > boundMs / 2) this.silenceSince = this.now;
+    const isSaid = intervalMs !== undefined;
+    this.reports.set(name, {
+      atMs: this.now,
+      boundMs: isSaid ? boundMs : Number.POSITIVE_INFINITY,
+      isBlocked: false,
+    });
+  }
+
+  /** Those that are silent for longest first, and of each pool no more than half. */
+  blockSilent(): string[] {
+    const latest = this.#latestReport;
+    const due = new Map(
+      [...this.reports].flatMap(([name, { atMs, boundMs, isBlocked }]) =>
+        isBlocked || atMs + boundMs > latest ? [] : [[name, atMs + boundMs]],
+      ),
+    );
+    return inOrder(due).flatMap(([name]) => {
+      const pod = this.pod(name);
+      const report = this.reports.get(name);
+      const others = this.podsOf(pod.pool);
+      const blocked = others.filter((other) => this.reports.get(other.name)?.isBlocked).length;
+      const hasRoom = blocked < Math.floor(others.length / 2);
+      if (!report || pod.suspended !== '' || !hasRoom) return [];
+      if (latest - this.silenceSince < report.boundMs) return [];
+      report.isBlocked = true;
+      pod.mustReport = true;
+      pod.suspended = 'awaiting_report';
+      this.settle(pod);
+      return [name];
+    });
+  }
 
   podsOf(pool: PoolId): ModelPod[] {
     return [...this.pods.values()].filter((pod) => pod.pool === pool);
@@ -174,6 +218,7 @@ export class ModelState {
     const lost = this.loseCalls(pod);
     this.leave(pod);
     this.pods.delete(pod.name);
+    this.reports.delete(pod.name);
     this.releaseHold(pod.name);
     return lost;
   }

@@ -12,6 +12,7 @@
 --#include leave
 --#include settle
 --#include aside
+--#include silence
 if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
@@ -63,7 +64,6 @@ local function register(pod)
       outcome = 'moved'
     end
   end
-
   call('SADD', P .. pool .. ':assigned', name)
   if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
     call('HSET', P .. 'pools', pool, 'label')
@@ -75,7 +75,7 @@ local function register(pod)
     event('pod_registered', 'pod', name, 'pool', pool, 'outcome', outcome)
   end
   -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
-  if ARGV[2] == '' then call('ZADD', P .. 'reported', digits(now), name) end
+  if ARGV[2] == '' then note_report(name, '') end
   if (not current or replaced) and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
   if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
     pod.suspended = 'awaiting_report'

@@ -1,6 +1,6 @@
 -- A pod's heartbeat: what it says it serves is made true, within its capacity.
 -- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7 as of when
---       (store ms, '' = not said), 8.. call SIDs
+--       (store ms, '' = not said), 8 interval of its reports in ms ('' = not said), 9.. call SIDs
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
@@ -10,6 +10,7 @@
 --#include calls
 --#include settle
 --#include leftover
+--#include silence
 local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
@@ -22,16 +23,15 @@ if as_of and not is_ahead then
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
   if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
 end
-call('HDEL', P .. 'pod:' .. pod, 'must_report') -- passes when Redis is out of memory, and then the rest does
+end_wait(pod, pool)
 if as_of and not is_ahead then call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
-if text_at(P .. 'pod:suspended:' .. pod) == 'awaiting_report' then call('DEL', P .. 'pod:suspended:' .. pod) end
-call('ZADD', P .. 'reported', digits(now), pod)
+note_report(pod, ARGV[8])
 local reported, unknown, renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}, {}, {}
 -- There may be 10,000 calls (55 ms of the store): what they share is read and written once.
 local at, deadline, record_ttl = iso(now), now + lease, digits(math.max(info_ttl, lease))
 local own, entries = {}, call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do own[entries[i]] = true end
-for i = 8, #ARGV do
+for i = 9, #ARGV do
   local sid = ARGV[i]
   if not reported[sid] then
     reported[sid] = true

@@ -1,8 +1,9 @@
 --#include pods
--- One pod as operators see it: {name, pool, block, drain deadline, lease SID, uid, metadata, {sid, deadline...}}
+-- One pod as operators see it: {name, pool, block, drain deadline, lease SID, uid, metadata, {sid, deadline...},
+-- last report in ms}
 local function describe(pod)
   local pool, block, lease, draining = read_pod(pod)
   return { pod, pool or '', block or '', draining or '', lease or '',
     call('HGET', P .. 'pod:' .. pod, 'uid') or '', call('HGET', P .. 'pod:metadata', pod) or '',
-    call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES') }
+    call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES'), read_or_nil('ZSCORE', P .. 'reported', pod) or '' }
 end

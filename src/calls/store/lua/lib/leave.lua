@@ -1,6 +1,7 @@
 --#include calls
 --#include pods
 --#include leftover
+--#include silence
 -- Takes a pod out of its pool; its calls stay with it and leave the pool's index.
 local function leave(pod, pool)
   call('SREM', P .. pool .. ':assigned', pod)
@@ -53,6 +54,7 @@ local function forget(pod, grace, reason, since)
   end
   call('HDEL', P .. 'pod:metadata', pod)
   call('ZREM', P .. 'reported', pod)
+  forget_silence(pod)
   release_hold(pod)
   if since and load_of(pod) > 0 then return lost, pool end
   if pool then leave(pod, pool) end

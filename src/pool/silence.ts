@@ -1,0 +1,43 @@
+/**
+ * Blocks pods that have stopped reporting: a node that lost power attracts calls until Kubernetes notices, because every
+ * call that fails there frees its pod for the next one. The store decides in one step per batch which pods are silent and
+ * how many of a pool may be blocked (block_silent.lua); their next report unblocks them (report.lua). A round that fails
+ * has blocked some of them, and the next one goes on.
+ *
+ * Weakness: a pod that never says at which interval it reports is never silent.
+ */
+import type { PoolStore, SilentPod } from '../calls/store/pool-store.js';
+import type { Logger } from '../observe/log.js';
+
+export const silenceIntervalMs = 5000;
+/** A pod takes the store about 20 us. */
+const batchSize = 100;
+
+export interface SilenceCounts extends Record<string, number> {
+  silent_pods: number;
+  pods_blocked: number;
+}
+
+export class SilenceCheck {
+  constructor(
+    readonly options: { pools: PoolStore; log: Logger; onBlocked?: (pods: readonly SilentPod[]) => void },
+  ) {}
+
+  async runOnce(epoch: string, signal: AbortSignal): Promise<SilenceCounts> {
+    const { pools, log, onBlocked } = this.options;
+    const counts: SilenceCounts = { silent_pods: 0, pods_blocked: 0 };
+    let isDone = false;
+    for (let offset = 0; !isDone && !signal.aborted; ) {
+      const { lookedAt, left, blocked } = await pools.blockSilent(epoch, offset, batchSize);
+      isDone = lookedAt < batchSize;
+      offset += left;
+      counts.silent_pods += lookedAt;
+      counts.pods_blocked += blocked.length;
+      if (blocked.length > 0) {
+        log.warn({ pods: blocked }, 'pods blocked: no report for three of their intervals');
+        onBlocked?.(blocked);
+      }
+    }
+    return counts;
+  }
+}
