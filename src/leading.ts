@@ -74,6 +74,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
     onReconnect: (reason) => metrics.watchReconnects.inc({ reason }),
     onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
     onZombies: (count) => metrics.zombiesRecovered.inc(count),
+    onSilent: (pods) => metrics.podsBlocked.inc({ reason: 'awaiting_report' }, pods.length),
     onAudited: (violations) => metrics.invariantViolations.set(violations),
     onLeader: (leading) => {
       metrics.leaderStatus.set(leading ? 1 : 0);

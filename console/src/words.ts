@@ -56,6 +56,7 @@ export function stateText(pod: Pod): string {
 const reasons: Record<string, string> = {
   not_ready: 'Not ready',
   awaiting_report: 'Awaiting its report',
+  flapping: 'Refuses connections',
   unconfirmed: 'Missing, unconfirmed',
   unreadable: 'A key of it cannot be read',
 };

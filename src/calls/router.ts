@@ -11,6 +11,7 @@ import type {
   CallStore,
   DrainCaller,
   Drained,
+  ReleaseDetails,
   Released,
   Report,
   ReportDetails,
@@ -100,12 +101,12 @@ export class CallRouter {
     }
   }
 
-  /** `by`, here and below: who is named in the event. */
-  async release(callSid: string, fence?: number, by?: string): Promise<Released> {
+  async release(callSid: string, fence?: number, about: ReleaseDetails = {}): Promise<Released> {
     this.assertPrepared();
     const { store, metrics } = this.#options;
     try {
-      const released = await store.release(callSid, fence, by);
+      const released = await store.release(callSid, fence, about);
+      if (released.isSetBack) metrics.podsBlocked.inc({ reason: 'flapping' });
       metrics.releases.inc({
         pool: released.pool,
         status: released.wasDraining ? 'draining' : 'success',

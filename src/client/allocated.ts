@@ -1,6 +1,6 @@
 import { type HandleRegistry, HeldCall } from './call.js';
 import { type RouterUnavailableError, SmartRouterError } from './errors.js';
-import { type ReleaseResult, releaseCall, type SignalOption } from './operations.js';
+import { type ReleaseOptions, type ReleaseResult, releaseCall } from './operations.js';
 import type { Requester } from './requester.js';
 import type { Allocation } from './wire.js';
 
@@ -87,7 +87,7 @@ export class FallbackCall {
    * released, without a fence because none is known. Best effort: a router that is still down is no error
    * here, since the lease frees such a pod anyway.
    */
-  async release(options: SignalOption = {}): Promise<ReleaseResult> {
+  async release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
     const nothing = { released: false, reason: 'fallback' } as const;
     if (this.cause.attempts === 0) return nothing;
     try {

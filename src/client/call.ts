@@ -1,7 +1,7 @@
 import { fullJitterMs, jitteredPeriodMs } from './backoff.js';
 import { CallLostError, CallNotFoundError, type LostReason, StaleFenceError } from './errors.js';
 import { type Loop, startLoop } from './loop.js';
-import { type ReleaseResult, releaseCall, renewCall } from './operations.js';
+import { type ReleaseOptions, type ReleaseResult, releaseCall, renewCall } from './operations.js';
 import { integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
 
@@ -140,10 +140,11 @@ export class HeldCall {
    * a failure. When nobody repeats it, the lease ends the call.
    * @throws RouterUnavailableError once the retries are used up
    */
-  release(options: { signal?: AbortSignal | undefined } = {}): Promise<ReleaseResult> {
+  release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
     this.#end('releasing');
     this.#release ??= releaseCall(this.#requester, this.callSid, {
       fence: this.#fence ?? undefined,
+      reason: options.reason,
       signal: options.signal,
     }).catch((error: unknown) => {
       this.#release = null;

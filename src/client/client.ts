@@ -9,6 +9,7 @@ import {
   checkFence,
   type DrainOptions,
   drainPod,
+  type ReleaseOptions,
   type ReleaseResult,
   type ReportOptions,
   releaseCall,
@@ -88,7 +89,7 @@ export class Client {
   }
 
   /** Ends a call by its SID. See {@link ReleaseResult} for what is not an error. */
-  async release(callSid: string, options: ClaimOptions = {}): Promise<ReleaseResult> {
+  async release(callSid: string, options: ReleaseOptions = {}): Promise<ReleaseResult> {
     return releaseCall(this.#requester, callSid, options);
   }
 

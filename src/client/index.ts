@@ -58,6 +58,7 @@ export type { ClientEvent } from './events.js';
 export type {
   ClaimOptions,
   DrainOptions,
+  ReleaseOptions,
   ReleaseResult,
   ReportOptions,
   SignalOption,

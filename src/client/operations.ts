@@ -27,6 +27,11 @@ export interface ClaimOptions extends SignalOption {
   fence?: number | undefined;
 }
 
+export interface ReleaseOptions extends ClaimOptions {
+  /** The caller could not connect to the pod. A pod on which that happens three times in a row is set back. */
+  reason?: 'connect_failed' | undefined;
+}
+
 export interface UndrainOptions extends SignalOption {
   /** The pod's UID (`POD_UID`), so that another pod that has its name now is left alone: `PodReplacedError`. */
   uid?: string | undefined;
@@ -116,7 +121,7 @@ export async function allocateCall(
 export async function releaseCall(
   requester: Requester,
   callSid: string,
-  options: ClaimOptions,
+  options: ReleaseOptions,
 ): Promise<ReleaseResult> {
   checkCallSid(callSid);
   checkFence(options.fence);
@@ -124,7 +129,7 @@ export async function releaseCall(
     const pod = await requester.send({
       operation: `release ${callSid}`,
       path: '/release',
-      body: () => ({ call_sid: callSid, fence: options.fence }),
+      body: () => ({ call_sid: callSid, fence: options.fence, reason: options.reason }),
       decode: decodeRelease,
       signal: options.signal,
     });

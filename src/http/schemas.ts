@@ -76,6 +76,18 @@ export const CallBody = Type.Object(
   { call_sid: callSid, fence: Type.Optional(fence) },
   { description: 'a JSON object with call_sid' },
 );
+export const ReleaseBody = Type.Object(
+  {
+    ...CallBody.properties,
+    reason: Type.Optional(
+      Type.Literal('connect_failed', {
+        description:
+          'connect_failed, if the caller could not connect to the pod: from the third such call in a row the pod is set back',
+      }),
+    ),
+  },
+  { description: 'a JSON object with call_sid' },
+);
 export const Released = Type.Object({
   success,
   pod_name: text('the pod that the call had'),
@@ -165,7 +177,7 @@ export const Pod = Type.Object({
   draining_until: orNull(text('when the drain ends by itself')),
   blocked_by: orNull(
     text(
-      'why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `unconfirmed`, `unreadable` (a key of it is of a wrong type); null if it does',
+      'why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping` (callers could not connect to it), `unconfirmed`, `unreadable` (a key of it is of a wrong type); null if it does',
     ),
   ),
   has_active_lease: flag('whether it has a live call'),

@@ -87,6 +87,11 @@ export class Metrics {
     'Live calls ended because their pod was gone',
     ['reason'],
   );
+  readonly podsBlocked = this.#counter(
+    'smart_router_pods_blocked_total',
+    'Pods that were blocked because they no longer report (awaiting_report) or refuse connections (flapping)',
+    ['reason'],
+  );
   readonly reportedCalls = this.#counter(
     'smart_router_reported_calls_total',
     'Calls in reports of pods by outcome (renewed, adopted, ended, conflict)',
@@ -155,6 +160,7 @@ export class Metrics {
     this.invariantViolations.remove();
     // A series that is born with its first event hides that event from `increase`: what pages begins at 0.
     for (const reason of ['removed', 'replaced', 'restarted']) this.callsLost.inc({ reason }, 0);
+    for (const reason of ['awaiting_report', 'flapping']) this.podsBlocked.inc({ reason }, 0);
     for (const kind of ['call', 'other', 'stranger']) this.requestsShed.inc({ kind }, 0);
     for (const reason of ['overall', 'address', 'unread']) this.connectionsClosed.inc({ reason }, 0);
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);

@@ -2,7 +2,8 @@
  * Blocks pods that have stopped reporting: a node that lost power attracts calls until Kubernetes notices, because every
  * call that fails there frees its pod for the next one. The store decides in one step per batch which pods are silent and
  * how many of a pool may be blocked (block_silent.lua); their next report unblocks them (report.lua). A round that fails
- * has blocked some of them, and the next one goes on.
+ * has blocked some of them, and the next one goes on. The same round ends the blocks of pods that have cooled off after
+ * failed connections (lib/flapping.lua).
  *
  * Weakness: a pod that never says at which interval it reports is never silent.
  */
@@ -16,6 +17,7 @@ const batchSize = 100;
 export interface SilenceCounts extends Record<string, number> {
   silent_pods: number;
   pods_blocked: number;
+  pods_cooled_off: number;
 }
 
 export class SilenceCheck {
@@ -25,7 +27,7 @@ export class SilenceCheck {
 
   async runOnce(epoch: string, signal: AbortSignal): Promise<SilenceCounts> {
     const { pools, log, onBlocked } = this.options;
-    const counts: SilenceCounts = { silent_pods: 0, pods_blocked: 0 };
+    const counts: SilenceCounts = { silent_pods: 0, pods_blocked: 0, pods_cooled_off: 0 };
     let isDone = false;
     for (let offset = 0; !isDone && !signal.aborted; ) {
       const { lookedAt, left, blocked } = await pools.blockSilent(epoch, offset, batchSize);
@@ -37,6 +39,10 @@ export class SilenceCheck {
         log.warn({ pods: blocked }, 'pods blocked: no report for three of their intervals');
         onBlocked?.(blocked);
       }
+    }
+    for (let ended = batchSize; ended === batchSize && !signal.aborted; ) {
+      ended = await pools.endFlapping(epoch, batchSize);
+      counts.pods_cooled_off += ended;
     }
     return counts;
   }

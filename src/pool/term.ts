@@ -97,7 +97,7 @@ export class Term {
       sweeper.runOnce(epoch, signal),
     );
     const silenceCheck = new SilenceCheck({ pools, log, ...(onSilent ? { onBlocked: onSilent } : {}) });
-    const silence = this.#loop('silence', silenceIntervalMs, false, (epoch, signal) =>
+    const silence = this.#loop('silence', silenceIntervalMs, true, (epoch, signal) =>
       silenceCheck.runOnce(epoch, signal),
     );
     this.#loops = [this.#reconcile, sweep, silence];

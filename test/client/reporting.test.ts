@@ -148,12 +148,23 @@ describe('startReporting', () => {
       await eventually(() => expect(router.bodies(reportPath)).toHaveLength(turn + 1));
     }
     expect(router.bodies(reportPath)).toEqual([
-      { calls: [], uid: 'u1' },
-      { calls: ['CA1'], uid: 'u1' },
-      { calls: ['CA1', 'CA2'], uid: 'u1' },
-      { calls: ['CA1', 'CA2', 'CA3'], uid: 'u1' },
+      { calls: [], uid: 'u1', interval_ms: 10_000 },
+      { calls: ['CA1'], uid: 'u1', interval_ms: 10_000 },
+      { calls: ['CA1', 'CA2'], uid: 'u1', interval_ms: 10_000 },
+      { calls: ['CA1', 'CA2', 'CA3'], uid: 'u1', interval_ms: 10_000 },
     ]);
     reporter.stop();
+  });
+
+  it.each([
+    [1, 100],
+    [600_000, 600_000],
+    [600_001, undefined],
+  ])('an interval of %i ms is sent as the router takes it: %s', async (intervalMs, sent) => {
+    const { router, client } = await fixture();
+    router.otherwise = () => reported();
+    await client.report('agent-1', [], { intervalMs });
+    expect(router.bodies(reportPath)).toEqual([{ calls: [], ...(sent && { interval_ms: sent }) }]);
   });
 
   it('names conflicts and adopted calls, and goes on when a callback throws', async () => {

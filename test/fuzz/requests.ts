@@ -104,6 +104,7 @@ const known: Record<string, fc.Arbitrary<unknown>> = {
   uid: fc.constantFrom('u-1', 'u-2'),
   tier,
   as_of: fc.maxSafeNat(),
+  interval_ms: fc.integer({ min: 100, max: 600_000 }),
   key: oddText,
   dry_run: fc.boolean(),
   ids: fc.array(recordId, { minLength: 1, maxLength: 4 }),

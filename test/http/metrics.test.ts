@@ -32,6 +32,7 @@ const ours = {
   smart_router_removals_held: [],
   smart_router_invariant_violations: [],
   smart_router_calls_lost_total: ['reason'],
+  smart_router_pods_blocked_total: ['reason'],
   smart_router_reported_calls_total: ['outcome'],
   smart_router_store_duration_seconds: ['operation'],
   smart_router_store_errors_total: ['operation'],

@@ -55,6 +55,54 @@ describeOneEngine('pods over HTTP', (engine) => {
     expect((await router.post('/allocate', { call_sid: 'CA1' })).body.pod_name).toBe('gold-1');
   });
 
+  it('a pod that named its interval and stops reporting is blocked by the leader, and says since when', async () => {
+    const report = (pod: string, interval_ms?: unknown) =>
+      router.post(`/pod/${pod}/report`, { calls: [], interval_ms });
+    for (const wrong of [99, 600_001, 1.5, '1000', null]) {
+      expect((await report('gold-1', wrong)).body).toMatchObject({ code: 'invalid_request' });
+    }
+    const client = createClient({ baseUrl: router.url });
+    const reporter = client.startReporting('gold-2', () => [], { intervalMs: 1000 });
+    try {
+      expect((await report('gold-1', 1000)).status).toBe(200);
+      // As if it had reported 16 s ago, and the first report of all were an hour ago.
+      const agoMs = Date.now() - 16_000;
+      await engine.redis.zadd('voice:reported', agoMs, 'gold-1');
+      await engine.redis.zadd('voice:reported:due', agoMs + 15_000, 'gold-1');
+      await engine.redis.set('voice:reported:since', agoMs - 3_600_000);
+      const blocked = async () => (await router.get('/pod/gold-1')).body.blocked_by === 'awaiting_report';
+      await until(blocked, 'the leader has blocked it');
+      expect((await router.get('/pod/gold-1')).body.last_report_at).toBe(new Date(agoMs).toISOString());
+      expect((await router.post('/allocate', { call_sid: 'CA1' })).body.pod_name).toBe('gold-2');
+      expect(await engine.redis.zscore('voice:reported:due', 'gold-2')).not.toBeNull();
+      expect((await router.get('/metrics')).text).toContain(
+        'smart_router_pods_blocked_total{reason="awaiting_report"} 1',
+      );
+      await report('gold-1', 1000);
+      expect((await router.get('/pod/gold-1')).body.blocked_by).toBeNull();
+    } finally {
+      reporter.stop();
+      client.close();
+    }
+  });
+
+  it('a pod to which callers cannot connect three times in a row is set back', async () => {
+    await router.post('/drain', { pod_name: 'gold-1' });
+    const client = createClient({ baseUrl: router.url });
+    const fail = async () =>
+      (await client.allocate({ callSid: 'CA1' })).release({ reason: 'connect_failed' });
+    await fail();
+    await fail();
+    expect(await router.post('/release', { call_sid: 'CA1', reason: 'busy' })).toMatchObject({ status: 400 });
+    const { body } = await router.post('/allocate', { call_sid: 'CA1' });
+    await router.post('/undrain', { pod_name: 'gold-1' });
+    expect(await router.post('/release', { call_sid: 'CA1', reason: 'connect_failed' })).toMatchObject({
+      body: { pod_name: body.pod_name, released_to_pool: null },
+    });
+    expect((await router.get(`/pod/${body.pod_name}`)).body.blocked_by).toBe('flapping');
+    client.close();
+  });
+
   it('GET /pod shows its calls, its lease and why it takes none', async () => {
     await router.post('/drain', { pod_name: 'gold-1' });
     const { body: call } = await router.post('/allocate', { call_sid: 'CA1' });
@@ -68,6 +116,7 @@ describeOneEngine('pods over HTTP', (engine) => {
       lease_call_sid: 'CA1',
       calls: ['CA1'],
       leases: [{ call_sid: 'CA1', lease_expires_at: call.lease_expires_at }],
+      last_report_at: null,
       uid: '',
       started_at: null,
     });
@@ -81,6 +130,7 @@ describeOneEngine('pods over HTTP', (engine) => {
       lease_call_sid: null,
       calls: [],
       leases: [],
+      last_report_at: null,
       uid: '',
       started_at: null,
     });
@@ -105,7 +155,7 @@ describeOneEngine('pods over HTTP', (engine) => {
       is_leader: true,
       leader: 'router-under-test',
       election: { lock: 'none: the election is off', last_error: null },
-      loops: ['reconcile', 'sweep', 'audit', 'settings', 'history'].map((name) => ({
+      loops: ['reconcile', 'sweep', 'silence', 'audit', 'settings', 'history'].map((name) => ({
         name,
         running: true,
         rounds: expect.any(Number),

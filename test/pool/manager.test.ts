@@ -42,11 +42,11 @@ describeEngines('the pool manager', (engine) => {
     expect(first.manager.isLeader).toBe(true);
     expect(first.leading).toEqual([true]);
     expect(await assigned()).toBe(4);
-    expect(rounds(first)).toEqual({ reconcile: 1, sweep: 0 });
+    expect(rounds(first)).toMatchObject({ reconcile: 1, sweep: 0 });
     first.clock.advance(cleanupIntervalMs);
-    await waitFor(() => expect(rounds(first)).toEqual({ reconcile: 1, sweep: 1 }));
+    await waitFor(() => expect(rounds(first)).toMatchObject({ reconcile: 1, sweep: 1 }));
     first.clock.advance(reconcileIntervalMs - cleanupIntervalMs);
-    await waitFor(() => expect(rounds(first)).toEqual({ reconcile: 2, sweep: 2 }));
+    await waitFor(() => expect(rounds(first)).toMatchObject({ reconcile: 2, sweep: 2 }));
     expect(first.manager.loops.find(({ name }) => name === 'sweep')?.counts).toMatchObject({ pods: 4 });
   });
 

@@ -164,6 +164,18 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: 'room_in(pool)',
   },
   {
+    broken: 'failed connections set back more than half of a pool',
+    script: 'release',
+    line: "if not cooling or #cooling >= math.floor(call('SCARD', P .. pool .. ':assigned') / 2) then",
+    becomes: 'if not cooling then',
+  },
+  {
+    broken: 'failed connections leave a pool without a free pod',
+    script: 'release',
+    line: 'if not has_other_free(pod, pool, kind, max) then return false end',
+    becomes: '',
+  },
+  {
     broken: 'silence counts while the store accepted no reports',
     script: 'blockSilent',
     line: 'latest - since >= due[i + 1] - last and',

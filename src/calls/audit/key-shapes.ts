@@ -12,7 +12,7 @@ const shapes: readonly Shape[] = [
   [/^(tier:config|tier:version|fence|leader:epoch|data:version)$/, ['string'], 'for ever'],
   [/^(merchant:config|pools|pod:metadata)$/, ['hash'], 'for ever'],
   [/^leader$/, ['hash'], 'for ever'],
-  [/^reported(:due)?$/, ['zset'], 'for ever'],
+  [/^(reported|reported:due|flapping)$/, ['zset'], 'for ever'],
   [/^reported:silent$/, ['set'], 'for ever'],
   [/^reported:since$/, ['string'], 'for ever'],
   [/^removals:(held|confirmed)$/, ['set'], 'for ever'],

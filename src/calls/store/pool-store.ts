@@ -207,6 +207,11 @@ export class PoolStore {
     return { lookedAt: Number(lookedAt), left: Number(left), blocked };
   }
 
+  /** Gives at most `batch` pods calls again that have cooled off; resolves to how many those were. */
+  async endFlapping(epoch: string, batch: number): Promise<number> {
+    return Number((await this.#write('endFlapping', epoch, [batch]))[0]);
+  }
+
   async sweep(
     epoch: string,
     pool: PoolId,
@@ -231,7 +236,7 @@ export class PoolStore {
   }
 
   async #write(
-    script: 'register' | 'suspend' | 'remove' | 'blockSilent' | 'sweep',
+    script: 'register' | 'suspend' | 'remove' | 'blockSilent' | 'endFlapping' | 'sweep',
     epoch: string,
     args: readonly (string | number)[],
   ): Promise<Reply[]> {

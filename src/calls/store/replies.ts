@@ -30,7 +30,7 @@ export interface Snapshot {
 export interface PodInfo {
   podName: string;
   pool: PoolId | '';
-  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `unconfirmed`, `unreadable` (in lists), or empty. */
+  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping`, `unconfirmed`, `unreadable` (in lists), or empty. */
   blockedBy: string;
   drainingUntilMs: number | undefined;
   leaseCallSid: string | null;

@@ -47,6 +47,13 @@ export interface Allocation {
   reclaimed: number;
 }
 
+export interface ReleaseDetails {
+  /** The caller could not connect to the pod. A pod on which that happens again and again is set back. */
+  reason?: 'connect_failed' | undefined;
+  /** The operator who ends it; its own agent is not named. */
+  by?: string | undefined;
+}
+
 export interface Released {
   podName: string;
   releasedToPool: PoolId | null;
@@ -54,6 +61,8 @@ export interface Released {
   pool: PoolId | '';
   wasDraining: boolean;
   activeCalls: number;
+  /** The pod gets no calls for a while: callers could not connect to it several times in a row. */
+  isSetBack: boolean;
 }
 
 export interface ReportDetails {
@@ -137,9 +146,8 @@ export class CallStore {
     };
   }
 
-  /** `by`: the operator who ends it; its own agent is not named. */
-  async release(callSid: string, fence?: number, by?: string): Promise<Released> {
-    const reply = await this.#release(callSid, fence, '', by);
+  async release(callSid: string, fence?: number, about: ReleaseDetails = {}): Promise<Released> {
+    const reply = await this.#release(callSid, fence, '', about);
     if (reply[0] !== 'ok') throw codeError(reply, callSid);
     return {
       podName: String(reply[1]),
@@ -147,6 +155,7 @@ export class CallStore {
       wasDraining: reply[3] === 1,
       activeCalls: Number(reply[4]),
       pool: String(reply[5]) as PoolId | '',
+      isSetBack: reply[6] === 1,
     };
   }
 
@@ -159,7 +168,7 @@ export class CallStore {
     callSid: string,
     fence: number | undefined,
     mode: '' | 'unclaimed',
-    by?: string,
+    { reason, by }: ReleaseDetails = {},
   ): Promise<Reply[]> {
     return list(
       await this.connection.run('release', [
@@ -168,6 +177,7 @@ export class CallStore {
         this.times.reportGraceMs,
         mode,
         this.connection.stamp(),
+        ...(reason === undefined ? [] : ['reason', reason]),
         ...named(by),
       ]),
     );

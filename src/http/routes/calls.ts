@@ -4,7 +4,16 @@ import { allocateFor } from '../allocating.js';
 import { bodyField, isOperator } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
-import { AllocateBody, Allocated, CallBody, ErrorAnswer, errorOf, Released, Renewed } from '../schemas.js';
+import {
+  AllocateBody,
+  Allocated,
+  CallBody,
+  ErrorAnswer,
+  errorOf,
+  ReleaseBody,
+  Released,
+  Renewed,
+} from '../schemas.js';
 
 export async function callRoutes(app: App, context: HttpContext): Promise<void> {
   const { router, clock, config } = context;
@@ -68,15 +77,15 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
       schema: {
         tags,
         summary: 'End a call; its pod is available again unless it drains',
-        body: CallBody,
+        body: ReleaseBody,
         response: { 200: Released, ...ofOneCall },
       },
     },
     async (request) => {
-      const { call_sid, fence } = request.body;
+      const { call_sid, fence, reason } = request.body;
       request.about.call_sid = call_sid;
       const by = isOperator(request.actor) ? request.actor : undefined;
-      const work = router.release(call_sid, fence, by);
+      const work = router.release(call_sid, fence, { reason, by });
       const released = await withDeadline(clock, config.requestTimeoutMs, work);
       request.about.pod_name = released.podName;
       return {

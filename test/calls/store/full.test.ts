@@ -39,6 +39,8 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
     passes: {
       'of a call on an exclusive pod': (store) => store.calls.release('one'),
       'of a call on a shared pod': (store) => store.calls.release('shared'),
+      'of a call whose caller could not connect': (store) =>
+        store.calls.release('one', undefined, { reason: 'connect_failed' }),
     },
   },
   renew: { passes: { '': (store) => store.calls.renew('one') } },
@@ -74,6 +76,12 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
     passes: {
       'of a pod that no longer reports': ({ pools, epoch }) => pools.blockSilent(epoch, 0, 10),
       'by a new leader': ({ pools, epoch }) => pools.blockSilent(newer(epoch), 0, 10),
+    },
+  },
+  endFlapping: {
+    passes: {
+      'of a pod that has cooled off': ({ pools, epoch }) => pools.endFlapping(epoch, 10),
+      'by a new leader': ({ pools, epoch }) => pools.endFlapping(newer(epoch), 10),
     },
   },
   suspend: {
@@ -175,6 +183,9 @@ describeEngines('a full store', (engine) => {
     await engine.redis.sadd('voice:removals:held', 'v');
     await engine.redis.zadd('voice:reported', 1, 'lost', 5, 'h');
     await engine.redis.zadd('voice:reported:due', 4, 'lost');
+    await engine.redis.zadd('voice:flapping', 1, 'v');
+    await engine.redis.set('voice:pod:suspended:v', 'flapping');
+    await engine.redis.hset('voice:pod:g', { released_at: 'then+00:00', failures: '2' });
     await limit(1);
   });
   afterEach(async () => {

@@ -62,7 +62,8 @@ const ours: Row[] = [
   { name: /^pools$/, type: is('hash') },
   { name: new RegExp(`^pod:suspended:${pod}$`), type: is('string') },
   { name: /^leader:epoch$/, type: is('string') },
-  { name: /^reported$/, type: is('zset') },
+  { name: /^reported(:due)?$/, type: is('zset') },
+  { name: /^reported:since$/, type: is('string') },
   { name: /^removals:(held|confirmed)$/, type: is('set') },
   { name: /^fence$/, type: is('string') },
   { name: /^tombstones:\d+$/, type: is('hash'), ttlMs: testTimes.reportGraceMs },
@@ -117,7 +118,7 @@ describeEngines('keys', (engine) => {
     await on.calls.release('released');
     await on.calls.renew('v');
     await on.calls.report('basic-1', ['b1', 'b2']);
-    await on.calls.report('basic-2', ['adopted']);
+    await on.calls.report('basic-2', ['adopted'], { intervalMs: 10_000 });
     await on.calls.drain('basic-1');
     await on.pools.suspend(on.epoch, 'terminating', ['vip-1']);
     await on.pools.suspend(on.epoch, 'unconfirmed', ['gold-3']);
@@ -192,6 +193,7 @@ describeEngines('keys', (engine) => {
       'voice:leader:epoch',
       'voice:merchant:config',
       'voice:pools',
+      'voice:reported:since',
       'voice:tier:config',
       'voice:tier:version',
     ]);

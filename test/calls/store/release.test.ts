@@ -25,6 +25,7 @@ describeEngines('release', (engine) => {
         releasedToPool: pool,
         wasDraining: false,
         activeCalls: 0,
+        isSetBack: false,
         pool,
       });
       expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a', wasExisting: false });
@@ -63,6 +64,7 @@ describeEngines('release', (engine) => {
         releasedToPool: null,
         wasDraining,
         activeCalls: 0,
+        isSetBack: false,
         pool,
       });
       expect(await store.allocate('next', [pool])).toBeUndefined();
@@ -183,7 +185,7 @@ describeEngines('release', (engine) => {
     async (pool) => {
       await store.register(['a'], pool);
       await store.allocate('1', [pool]);
-      await store.calls.release('1', undefined, 'admin@10.0.0.7');
+      await store.calls.release('1', undefined, { by: 'admin@10.0.0.7' });
       await store.allocate('2', [pool]);
       await store.calls.release('2');
       const events = (await engine.redis.xrange('voice:events', '-', '+')).map(([, fields]) =>

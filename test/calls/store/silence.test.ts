@@ -134,7 +134,11 @@ describeEngines('silence', (engine) => {
     store.advance(31 * second);
     await report(['alive'], 10 * second);
     // The first report after 31 s without any: the time until then is not theirs.
-    expect(await check.runOnce(store.epoch, never)).toEqual({ silent_pods: 300, pods_blocked: 0 });
+    expect(await check.runOnce(store.epoch, never)).toEqual({
+      silent_pods: 300,
+      pods_blocked: 0,
+      pods_cooled_off: 0,
+    });
     await pass(30, ['alive']);
     expect(await blocked(...names)).toEqual(names.slice(150));
   });

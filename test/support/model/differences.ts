@@ -24,6 +24,11 @@ export function differences(model: Model, keyspace: Keyspace): string[] {
       [...model.reports].flatMap(([name, { isBlocked }]) => (isBlocked ? [name] : [])),
       'pods blocked for silence',
     ),
+    ...same(
+      (keyspace.keys.get('flapping')?.items ?? []).filter((_, i) => i % 2 === 0),
+      [...model.flapping.keys()],
+      'pods that cool off',
+    ),
     ...same([...state.records.keys()], [...model.records.keys()], 'call records'),
     ...[...model.pods.values()].flatMap((pod) => {
       const real = state.pods.get(pod.name);

@@ -90,12 +90,18 @@ export class Model extends ModelState {
     return [...problems, ...same(answer, expected)];
   }
 
-  release(sid: string, fence: number | undefined): Released | string {
+  release(
+    sid: string,
+    fence: number | undefined,
+    failed = false,
+    answer: Released | string = '',
+  ): Released | string {
     const record = this.records.get(sid);
     if (!record) return 'call_not_found';
     if (fence !== undefined && fence !== record.fence) return 'stale_fence';
     const pod = this.pod(record.pod);
     this.endCall(sid, pod);
+    const isSetBack = this.setBack(pod, failed, typeof answer !== 'string' && answer.isSetBack);
     this.settle(pod);
     const block = this.blockOf(pod);
     return {
@@ -104,6 +110,7 @@ export class Model extends ModelState {
       wasDraining: block === 'draining' || block === 'terminating',
       activeCalls: pod.calls.size,
       pool: pod.pool,
+      isSetBack,
     };
   }
 
@@ -230,8 +237,15 @@ export class Model extends ModelState {
       drain = isOwn ? { drain: pod.drain, drainedAt: pod.drainedAt } : nothingDrained;
       if (since !== undefined && pod.calls.size > 0) {
         outcome = 'replaced';
-        Object.assign(pod, { uid: '', ...drain, mustReport: request.mustReport, restarts: undefined });
+        Object.assign(pod, {
+          uid: '',
+          ...drain,
+          mustReport: request.mustReport,
+          restarts: undefined,
+          failures: 0,
+        });
         this.reports.delete(name);
+        this.flapping.delete(name);
       } else {
         lostCalls.push(...this.forget(pod));
         pod = undefined;
@@ -262,6 +276,7 @@ export class Model extends ModelState {
         suspended: '',
         mustReport,
         restarts: undefined,
+        failures: 0,
         calls: new Map(),
         listed: 'no',
       };
@@ -281,7 +296,8 @@ export class Model extends ModelState {
     }
     const unknown = !parseKind(this.pools.get(pool)).kind;
     if (outcome !== 'waiting' && pool.startsWith('merchant:') && unknown) this.pools.set(pool, 'label');
-    pod.suspended = request.suspended || (pod.mustReport ? 'awaiting_report' : '');
+    const cooling = pod.suspended === 'flapping' && this.flapping.has(name) ? 'flapping' : '';
+    pod.suspended = request.suspended || (pod.mustReport ? 'awaiting_report' : cooling);
     if (request.uid !== '') pod.uid = request.uid;
     pod.restarts = request.restarts ?? pod.restarts;
     this.releaseHold(name);

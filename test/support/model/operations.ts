@@ -63,7 +63,7 @@ const allocate = op('allocate', { sid: one(...sids), chain: fc.nat(chains.length
 const advance = op('advance', {
   ms: one(1, 1000, 29_999, 30_000, 60_000, 330_001, 360_000, 870_000, 899_999, 900_000),
 });
-const release = op('release', { sid: one(...sids), fence });
+const release = op('release', { sid: one(...sids), fence, failed: one(false, false, true) });
 const renew = op('renew', { sid: one(...sids), fence });
 const report = op('report', {
   pod: one(...podNames, 'ghost'),
@@ -117,6 +117,9 @@ const anyOp = fc.oneof(
   },
   // This pod reports, and again after a while; then the leader looks for pods that did not.
   { weight: 2, arbitrary: op('silence', { pod: one(...podNames), ms: one(14_999, 15_000, 40_000) }) },
+  // Some calls one after the other whose callers cannot connect; then the leader ends what is over.
+  { weight: 1, arbitrary: op('failures', { chain: fc.nat(chains.length - 1), calls: one(3, 5, 7) }) },
+  { weight: 1, arbitrary: op('cool', {}) },
   { weight: 1, arbitrary: op('confirm', {}) },
   { weight: 1, arbitrary: op('remove', { pod: one(...podNames, 'ghost') }) },
   { weight: 3, arbitrary: op('sweep', { pool: one<PoolId | 'all'>('all', 'all', ...poolIds) }) },

@@ -115,8 +115,20 @@ class Run {
       }
       case 'release': {
         const value = this.#fence(step.sid, step.fence);
-        return same(await code(calls.release(step.sid, value)), model.release(step.sid, value));
+        const reason = step.failed ? 'connect_failed' : undefined;
+        const answer = await code(calls.release(step.sid, value, { reason }));
+        return same(answer, model.release(step.sid, value, step.failed, answer));
       }
+      case 'failures': {
+        const problems: string[] = [];
+        for (let i = 0; i < step.calls; i++) {
+          problems.push(...(await this.#do({ op: 'allocate', sid: 'C7', chain: step.chain })));
+          problems.push(...(await this.#do({ op: 'release', sid: 'C7', fence: 'none', failed: true })));
+        }
+        return problems;
+      }
+      case 'cool':
+        return same(await pools.endFlapping(epoch, 100), model.endFlapping(), 'pods that have cooled off');
       case 'unclaimed': {
         const value = this.#fence(step.sid, step.fence) ?? 1;
         return same(await calls.releaseUnclaimed(step.sid, value), model.releaseUnclaimed(step.sid, value));

@@ -20,6 +20,8 @@ export interface ModelPod {
   suspended: string;
   mustReport: boolean;
   restarts: number | undefined;
+  /** Calls in a row whose callers could not connect. */
+  failures: number;
   calls: Map<string, number>;
   listed: 'yes' | 'no' | 'maybe';
 }
@@ -47,6 +49,8 @@ export class ModelState {
 
   /** The last report of each pod, and after how long without one it is silent. */
   readonly reports = new Map<string, { atMs: number; boundMs: number; isBlocked: boolean }>();
+  /** Until when pods cool off. */
+  readonly flapping = new Map<string, number>();
   /** Since when silence counts. */
   silenceSince = 0;
 
@@ -171,6 +175,37 @@ export class ModelState {
     pod.listed = can ? 'yes' : 'no';
   }
 
+  /** Whether another pod is free depends on what was written into `available` by hand: where that is so, as answered. */
+  protected setBack(pod: ModelPod, failed: boolean, answered: boolean): boolean {
+    const { kind, max } = parseKind(this.pools.get(pod.pool));
+    pod.failures = failed ? pod.failures + 1 : 0;
+    if (!kind || pod.suspended !== '') return false;
+    const all = this.podsOf(pod.pool);
+    const cooling = all.filter(({ name }) => this.flapping.has(name)).length;
+    if (pod.failures < 3 || cooling >= Math.floor(all.length / 2)) return false;
+    const isFree = (other: ModelPod) => kind === 'exclusive' || other.calls.size < max;
+    const isSure = all.some((other) => other !== pod && other.listed === 'yes' && isFree(other));
+    // The ghost that is put there by hand.
+    const isPossible =
+      pod.pool === 'pool:basic' || all.some((other) => other !== pod && other.listed === 'maybe');
+    if (!isSure && !(isPossible && answered)) return false;
+    pod.suspended = 'flapping';
+    this.flapping.set(pod.name, this.now + Math.min(300_000, 10_000 * 2 ** (pod.failures - 3)));
+    return true;
+  }
+
+  endFlapping(): number {
+    const over = [...this.flapping].filter(([, until]) => until <= this.now);
+    for (const [name] of over) {
+      this.flapping.delete(name);
+      const pod = this.pod(name);
+      if (pod.suspended !== 'flapping') continue;
+      pod.suspended = '';
+      this.settle(pod);
+    }
+    return over.length;
+  }
+
   protected take(pool: PoolId, answer: Allocation | undefined, problems: string[]): ModelPod | undefined {
     const { kind, max } = parseKind(this.pools.get(pool));
     const members = this.podsOf(pool).filter((pod) => pod.listed !== 'no');
@@ -219,6 +254,7 @@ export class ModelState {
     this.leave(pod);
     this.pods.delete(pod.name);
     this.reports.delete(pod.name);
+    this.flapping.delete(pod.name);
     this.releaseHold(pod.name);
     return lost;
   }

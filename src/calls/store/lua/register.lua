@@ -84,7 +84,7 @@ local function register(pod)
   release_hold(name)
   if pod.suspended ~= '' then
     call('SET', suspension, pod.suspended)
-  elseif before and before ~= 'awaiting_report' then
+  elseif before and before ~= 'awaiting_report' and not (before == 'flapping' and cools_off(name)) then
     call('DEL', suspension)
     event('pod_resumed', 'pod', name, 'pool', pool)
   end

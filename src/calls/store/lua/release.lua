@@ -1,8 +1,9 @@
 -- Ends a call and makes its pod available again, unless the pod is blocked.
 -- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone ms, 5 'unclaimed' = only if nobody has asked for it again,
 --       6 now in ISO 8601 as the router estimates it, for people ('' = write it here),
---       7.. 'by' and who, if an operator ends it: agents do so for every call, and each argument costs time
--- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool} | {'not_found'}
+--       7.. fields for the event: 'reason' and 'connect_failed', if the caller could not connect to the pod, then 'by' and
+--       who, if an operator ends it; not for every call, because each argument costs time
+-- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = it was set back} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'}
 -- Guarantee: frees only what the named call owns; a second release finds nothing and changes nothing.
 -- What the pod's status says is for people: an error there is none of the call's.
@@ -34,10 +35,15 @@ local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:'
 call('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
 local load = call('ZCARD', calls_key)
 local kind = pool and call('HGET', P .. 'pools', pool)
-local released_to, draining, released_at = pool, 0, ARGV[6]
+local released_to, draining, released_at, set_back = pool, 0, ARGV[6], 0
 if released_at == '' then
   --#include iso
   released_at = iso(now)
+end
+if ARGV[7] == 'reason' and pool then
+  --#include flapping
+  released_at = failed_at(released_at)
+  if cool_off(pod, pool, kind, load, truth[3]) then truth[3], set_back = 'flapping', 1 end
 end
 if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
   call('SADD', P .. pool .. ':available', pod)
@@ -60,4 +66,4 @@ else
 end
 call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
   'pool', released_to, unpack(ARGV, 7))
-return { 'ok', pod, released_to, draining, load, pool or '' }
+return { 'ok', pod, released_to, draining, load, pool or '', set_back }

@@ -22,6 +22,11 @@ local function release_hold(pod)
   call('SREM', P .. 'removals:confirmed', pod)
 end
 
+-- True while it does not take calls because callers could not connect to it (lib/flapping.lua).
+local function cools_off(pod)
+  return read_or_nil('ZSCORE', P .. 'flapping', pod)
+end
+
 -- Ends a pod's calls, with `before` only those allocated before that time. Returns their SIDs.
 local function lose_calls(pod, pool, grace, reason, before)
   local lost = {}
@@ -55,6 +60,7 @@ local function forget(pod, grace, reason, since)
   call('HDEL', P .. 'pod:metadata', pod)
   call('ZREM', P .. 'reported', pod)
   forget_silence(pod)
+  redis.pcall('ZREM', P .. 'flapping', pod)
   release_hold(pod)
   if since and load_of(pod) > 0 then return lost, pool end
   if pool then leave(pod, pool) end

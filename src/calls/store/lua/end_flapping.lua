@@ -1,0 +1,22 @@
+-- Gives pods calls again whose time to cool off is over (lib/flapping.lua).
+-- ARGV: 2 epoch, 3 batch size
+-- Result: {'ok', pods looked at} | {'stale_epoch'}
+-- Guarantee: a pod that is suspended for another reason by now stays so.
+--#include base
+--#include epoch
+--#include settle
+--#include aside
+if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
+local key = P .. 'flapping'
+local over = read_or_nil('ZRANGEBYSCORE', key, '-inf', digits(now), 'LIMIT', 0, ARGV[3]) or {}
+-- None cools off for longer than 5 min: the store's clock was set back.
+if #over == 0 then over = read_or_nil('ZRANGEBYSCORE', key, digits(now + 300001), '+inf', 'LIMIT', 0, ARGV[3]) or {} end
+for _, pod in ipairs(over) do
+  call('ZREM', key, pod)
+  if text_at(P .. 'pod:suspended:' .. pod) == 'flapping' then
+    call('DEL', P .. 'pod:suspended:' .. pod)
+    if not set_aside(pod) then settle(pod) end
+    event('pod_resumed', 'pod', pod, 'pool', home_of(pod) or '')
+  end
+end
+return { 'ok', #over }

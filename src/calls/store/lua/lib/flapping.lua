@@ -1,0 +1,37 @@
+--#include base
+--#include pods
+-- Sets a pod back to which callers cannot connect: from the third failed call in a row it cools off for 10 s, and for twice
+-- as long with each further one, up to 5 min. Not beyond half of the pool's pods, nor if no other pod of the pool is free.
+
+-- The time of a failed release is written as +00:00, of any other as Z: so the last release says whether it failed, and an
+-- ordinary one needs no command to end the row.
+local function failed_at(released_at)
+  return (string.gsub(released_at, 'Z$', '+00:00'))
+end
+
+local function has_other_free(pod, pool, kind, max)
+  local key = available_key(pool)
+  if kind == 'exclusive' then return call('SCARD', key) > call('SISMEMBER', key, pod) end
+  local own = tonumber(call('ZSCORE', key, pod) or max)
+  return call('ZCOUNT', key, '-inf', '(' .. max) > (own < max and 1 or 0)
+end
+
+-- `value`: the pool's kind as stored; `suspended`: why it is blocked already, or false. True if the pod cools off now; the
+-- caller takes it out of the available ones, and writes `released_at` as `failed_at` has it.
+local function cool_off(pod, pool, value, load, suspended)
+  local kind, max = parse_kind(value)
+  local known = read_or_nil('HMGET', P .. 'pod:' .. pod, 'released_at', 'failures')
+  if not known then return false end
+  local in_a_row = string.sub(known[1] or '', -6) == '+00:00'
+  local failures = (in_a_row and tonumber(known[2] or 0) or 0) + 1
+  call('HSET', P .. 'pod:' .. pod, 'failures', failures)
+  if failures < 3 or suspended or not kind then return false end
+  local cooling = read_or_nil('ZINTER', 2, P .. 'flapping', P .. pool .. ':assigned')
+  if not cooling or #cooling >= math.floor(call('SCARD', P .. pool .. ':assigned') / 2) then return false end
+  if not has_other_free(pod, pool, kind, max) then return false end
+  local untl = digits(now + math.min(300000, 10000 * 2 ^ (failures - 3)))
+  call('ZADD', P .. 'flapping', untl, pod)
+  call('SET', P .. 'pod:suspended:' .. pod, 'flapping')
+  event('pod_suspended', 'pod', pod, 'pool', pool, 'calls', load, 'reason', 'flapping', 'failures', failures, 'until', untl)
+  return true
+end
