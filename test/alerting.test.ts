@@ -282,7 +282,7 @@ describeOnePostgres('a router with records', (postgres) => {
     await jobsTable(pool);
     const stick = (count: number) =>
       pool.query(
-        "INSERT INTO jobs (what, status, updated_at) SELECT 'ok', 'Processing', now() - interval '3 h' FROM generate_series(1, $1)",
+        "INSERT INTO jobs (what, status, updated_at) SELECT 'ok', 'Processing', now() - interval '30 min' FROM generate_series(1, $1)",
         [count],
       );
     await stick(10);
@@ -290,7 +290,8 @@ describeOnePostgres('a router with records', (postgres) => {
     const router = await serve({
       DATABASE_URL: postgres.url,
       RECORDS_MODULE: recordsModule(),
-      // They are counted once a minute, and stay.
+      // They are counted once a minute, and stay. None is stuck for an hour, which would be an alert of its own.
+      ZOMBIE_STUCK_THRESHOLD_MINUTES: '10',
       ZOMBIE_CLEANUP_ENABLED: 'false',
       RECORDS_REPORT_ENABLED: 'false',
       ALERT_WEBHOOK_URL: hook.url,
