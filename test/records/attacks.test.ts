@@ -225,15 +225,17 @@ describePostgres('a database that isolates more than usual', (postgres) => {
     expect(all.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
   });
 
-  it('processes every record once, in spite of conflicts in our statements and in ctx.tx', async () => {
+  it('processes every record once, in spite of conflicts in our statements and in ctx.tx', {
+    timeout: 70_000,
+  }, async () => {
     const pool = postgres.pool();
-    await teamTable(pool, 200);
+    await teamTable(pool, 80);
     await pool.query('CREATE TABLE effects (page uuid, earlier bigint)');
     const serializable = { max: 12, options: '-c default_transaction_isolation=serializable' };
     let runs = 0;
     const workflow = pagesWorkflow({
       batchSize: 20,
-      concurrency: 5,
+      concurrency: 3,
       process: ({ id }, ctx) =>
         ctx
           .tx(async (client) => {
@@ -251,15 +253,15 @@ describePostgres('a database that isolates more than usual', (postgres) => {
     await Promise.all(loops.map((loop) => loop.start()));
     const ended = async () => {
       const { Completed = 0, Failed = 0 } = await statuses(pool);
-      return Completed + Failed === 200;
+      return Completed + Failed === 80;
     };
     await until(ended, 'all are done', 60_000);
-    expect(await statuses(pool)).toEqual({ Completed: 200 });
-    expect(runs).toBeGreaterThan(200);
+    expect(await statuses(pool)).toEqual({ Completed: 80 });
+    expect(runs).toBeGreaterThan(80);
     const { rows } = await pool.query(
       'SELECT count(DISTINCT page)::int AS pages, count(*)::int AS n FROM effects',
     );
-    expect(rows).toEqual([{ pages: 200, n: 200 }]);
+    expect(rows).toEqual([{ pages: 80, n: 80 }]);
     expect(loops.flatMap(({ log }) => log.said('could not be'))).toEqual([]);
   });
 
