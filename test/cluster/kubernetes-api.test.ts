@@ -117,8 +117,11 @@ describe('a value', () => {
       response.on('close', () => clearInterval(drip));
     });
     const api = await k8s.connect(kubeconfig(url));
-    expect((await failure(api.json({ ...request, timeoutMs: 100 }))).message).toContain('silent for 100 ms');
-    expect(bytes).toBeGreaterThan(2);
+    // On a busy machine the first bytes may come after a short deadline.
+    for (let timeoutMs = 100; bytes < 3; timeoutMs *= 2) {
+      const error = await failure(api.json({ ...request, timeoutMs }));
+      expect(error.message).toContain(`silent for ${timeoutMs} ms`);
+    }
   });
 
   it('an abort ends it at once', async () => {
