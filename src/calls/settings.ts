@@ -16,7 +16,7 @@ import {
   parseStoredMerchant,
   resolveChain,
 } from './chain.js';
-import type { StoreConnection } from './store/connection.js';
+import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/store.js';
 import {
@@ -205,7 +205,8 @@ export class Settings {
           undefined,
           warn,
         ),
-        client.hgetall(this.#keys.pools),
+        // The next write of the tiers deletes it and writes it anew.
+        this.#orNothing(client.hgetall(this.#keys.pools), {}, warn),
       ]),
     );
     // As tier_version in settings.lua reads what somebody may have written by hand.
@@ -238,14 +239,11 @@ export class Settings {
 
   /** A key that somebody made a list or a set by hand: there is nothing in it that could be read. */
   async #orNothing<T>(reply: Promise<T>, nothing: T, warn: Warn): Promise<T> {
-    try {
-      return await reply;
-    } catch (error) {
-      if (!(error instanceof Error) || !error.message.startsWith('WRONGTYPE')) throw error;
-      this.#options.onRefreshError?.();
-      warn({}, 'a key of the configuration is of another type, and counts as not there');
-      return nothing;
-    }
+    const found = await unlessWrongType<T | typeof wrongType>(reply, wrongType);
+    if (found !== wrongType) return found as T;
+    this.#options.onRefreshError?.();
+    warn({}, 'a key of the configuration is of another type, and counts as not there');
+    return nothing;
   }
 
   /** A text that cannot be applied now (see tier_conflict) is tried again with the next refresh. */
@@ -319,6 +317,7 @@ export class Settings {
   }
 }
 
+const wrongType = Symbol('wrong type');
 const mostInSentence = 5;
 const mostListed = 100;
 

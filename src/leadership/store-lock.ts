@@ -6,7 +6,7 @@
  * say. It is as good as the store: a failover that loses the last write may give the lock to two, and the epoch
  * keeps them apart.
  */
-import type { StoreConnection } from '../calls/store/connection.js';
+import { type StoreConnection, unlessWrongType } from '../calls/store/connection.js';
 import { keysOf } from '../calls/store/keys.js';
 import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
 
@@ -24,7 +24,7 @@ export class StoreLock implements LeaseLock {
   async read(timeoutMs: number): Promise<HeldRecord | undefined> {
     const fields = await this.#within(
       timeoutMs,
-      this.#connection.command('read_leader', (client) => client.hgetall(this.#key)),
+      this.#connection.command('read_leader', (client) => unlessWrongType(client.hgetall(this.#key), {})),
     );
     if (fields.version === undefined) return undefined;
     return {

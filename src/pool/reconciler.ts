@@ -105,7 +105,9 @@ export class Reconciler {
     const nowMs = clock.monotonic();
     const counted = nowMs - this.#lastCountedMs >= apartMs;
     if (counted) this.#lastCountedMs = nowMs;
-    const { held, confirmed } = missing.length > 0 ? await pools.removals() : { held: [], confirmed: [] };
+    // What cannot be read may hold any of them.
+    const { held, confirmed } =
+      missing.length > 0 ? await pools.removals(missing) : { held: [], confirmed: [] };
     const verdict = this.#brake.judge(missing, known, new Set(confirmed), {
       held: new Set(held),
       counts: counted,

@@ -82,7 +82,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'allocate ignores the load of exclusive pods',
     script: 'allocate',
-    line: "local busy = redis.pcall('ZCARD', P .. 'pod:calls:' .. pod) ~= 0",
+    line: "local busy = not truth or redis.pcall('ZCARD', P .. 'pod:calls:' .. pod) ~= 0",
     becomes: 'local busy = false',
   },
   {
@@ -141,14 +141,14 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'sweep puts shared pods back with score 0',
     isSeenInSimulation: true,
     script: 'sweep',
-    line: "call('ZADD', available_key(pool), load, pod)",
+    line: "write_or_skip('ZADD', available_key(pool), load, pod)",
     becomes: "call('ZADD', available_key(pool), 0, pod)",
   },
   {
     broken: 'undrain puts shared pods back with score 0',
     isSeenInSimulation: true,
     script: 'undrain',
-    line: "call('ZADD', available_key(pool), load, pod)",
+    line: "write_or_skip('ZADD', available_key(pool), load, pod)",
     becomes: "call('ZADD', available_key(pool), 0, pod)",
   },
   {
@@ -295,7 +295,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a removed pod stays held',
     script: 'remove',
-    line: "call('SREM', P .. 'removals:held', pod)",
+    line: "write_or_skip('SREM', P .. 'removals:held', pod)",
     becomes: '',
   },
   {

@@ -228,6 +228,16 @@ export class StoreConnection {
   }
 }
 
+/** A reply, or `nothing` where the key was written by hand as another type: what it describes is then not known. */
+export async function unlessWrongType<T>(reply: Promise<T>, nothing: T): Promise<T> {
+  try {
+    return await reply;
+  } catch (error) {
+    if (!(error instanceof Error) || !error.message.startsWith('WRONGTYPE')) throw error;
+    return nothing;
+  }
+}
+
 /** Redis answered, and refused to take more memory. */
 function isFull(error: unknown): boolean {
   return error instanceof Error && error.name === 'ReplyError' && outOfMemory.test(error.message);

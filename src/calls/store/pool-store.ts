@@ -3,7 +3,7 @@
  * and that refusal is an `EpochRefused`, which ends the term of whoever meets it.
  */
 import type { PoolId } from '../tiers.js';
-import type { Reply, StoreConnection } from './connection.js';
+import { type Reply, type StoreConnection, unlessWrongType } from './connection.js';
 import { keysOf } from './keys.js';
 import { pairs } from './replies.js';
 import { list } from './store.js';
@@ -124,13 +124,13 @@ export class PoolStore {
     });
   }
 
-  /** The names of a pool's pods; one that comes or goes meanwhile may be missed or given. */
+  /** The names of a pool's pods; one that comes or goes at that time may be missed or given. None where it cannot be read. */
   async *assigned(pool: PoolId): AsyncGenerator<string> {
     const key = keysOf(this.connection.keyPrefix).assigned(pool);
     let cursor = '0';
     do {
       const [next, names] = await this.connection.command('assigned', (client) =>
-        client.sscan(key, cursor, 'COUNT', 500),
+        unlessWrongType(client.sscan(key, cursor, 'COUNT', 500), ['0', []]),
       );
       yield* names;
       cursor = next;
@@ -158,11 +158,17 @@ export class PoolStore {
     });
   }
 
-  /** Pods that the removal brake holds, and those of them whose removal an operator has confirmed. */
-  async removals(): Promise<{ held: string[]; confirmed: string[] }> {
+  /**
+   * Pods that the removal brake holds, and those of them whose removal an operator has confirmed. Where the key of the held
+   * ones is of a wrong type, `ifUnreadable` is the answer.
+   */
+  async removals(ifUnreadable: readonly string[] = []): Promise<{ held: string[]; confirmed: string[] }> {
     const keys = keysOf(this.connection.keyPrefix);
     const [held, confirmed] = await this.connection.command('removals', (client) =>
-      Promise.all([client.smembers(keys.removalsHeld), client.smembers(keys.removalsConfirmed)]),
+      Promise.all([
+        unlessWrongType(client.smembers(keys.removalsHeld), [...ifUnreadable]),
+        unlessWrongType(client.smembers(keys.removalsConfirmed), []),
+      ]),
     );
     return { held: held.sort(), confirmed: confirmed.sort() };
   }
@@ -177,6 +183,7 @@ export class PoolStore {
     const keys = keysOf(this.connection.keyPrefix);
     const { nowMs, seen } = await this.connection.command('reported', async (client) => {
       // The score first: a report that comes in between makes a pod look younger, never older.
+      // Of a wrong type it stays an error: an empty list would remove every pod.
       const seen = await client.zrange(keys.reported, '0', '-1', 'WITHSCORES');
       const [seconds, micros] = await client.time();
       return { nowMs: Number(seconds) * 1000 + Number(micros) / 1000, seen };
@@ -185,7 +192,9 @@ export class PoolStore {
     const metadata =
       names.length === 0
         ? []
-        : await this.connection.command('reported', (client) => client.hmget(keys.podMetadata, ...names));
+        : await this.connection.command('reported', (client) =>
+            unlessWrongType(client.hmget(keys.podMetadata, ...names), []),
+          );
     return names.map((name, i) => ({
       name,
       silentMs: nowMs - Number(seen[2 * i + 1]),

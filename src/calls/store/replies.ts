@@ -15,6 +15,8 @@ export interface PoolCounts {
   stranded: number;
   /** Calls that its pods could have at once. */
   capacity: number;
+  /** Its key `assigned` where that is of a wrong type: what it has is then not known; else empty. */
+  unreadableKey: string;
 }
 
 export interface Snapshot {
@@ -69,7 +71,7 @@ export function parseSnapshot(reply: Reply[]): Snapshot {
 }
 
 function parsePool(row: Reply): PoolCounts {
-  const [pool, value, assigned, available, activeCalls, stranded] = strings(row);
+  const [pool, value, assigned, available, activeCalls, stranded, unreadableKey = ''] = strings(row);
   const shared = /^shared:(\d+)$/.exec(value ?? '');
   const kind = shared ? 'shared' : value === 'gone' ? 'gone' : 'exclusive';
   const maxConcurrent = shared ? Number(shared[1]) : kind === 'gone' ? 0 : 1;
@@ -82,6 +84,7 @@ function parsePool(row: Reply): PoolCounts {
     activeCalls: Number(activeCalls),
     stranded: Number(stranded),
     capacity: Number(assigned) * maxConcurrent,
+    unreadableKey,
   };
 }
 

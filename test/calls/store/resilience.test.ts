@@ -134,7 +134,7 @@ describeEngines('resilience', (engine) => {
   });
 
   it.each([
-    ['voice:pool:gold:available', (store: TestStore) => store.allocate('2', ['pool:gold'])],
+    ['voice:pools', (store: TestStore) => store.allocate('2', ['pool:gold'])],
     ['voice:call:2', (store: TestStore) => store.allocate('2', ['pool:gold'])],
     ['voice:call:2', (store: TestStore) => store.calls.release('2')],
     ['voice:call:2', (store: TestStore) => store.calls.renew('2')],

@@ -5,11 +5,10 @@
 -- Result: {'ok', pod, pool, allocated_at, deadline, fence, was_existing, reclaimed, now}
 --         {'no_pods', now} | {'late', now}
 -- Guarantee: the same SID gets the same pod while its call lives; an exclusive pod has one call, a shared
--- one at most its limit, whatever the derived sets say; blocked and unknown pods are never given.
--- The common way is written out, and rare ways include what they need: 10 % faster than shared functions.
+-- one at most its limit, whatever the derived sets say; blocked and unknown pods are never given. A key of another type
+-- costs what it describes. The common way is written out, rare ways include what they need: 10 % faster than functions.
 --#include start
 local sid, lease, info_ttl, deadline = ARGV[2], ARGV[5], ARGV[6], now + ARGV[5]
--- Its caller has been told that it failed: it must not take a pod now.
 if ARGV[8] ~= '' and now > tonumber(ARGV[8]) then return { 'late', now } end
 
 local record_key = P .. 'call:' .. sid
@@ -30,22 +29,24 @@ if owner then
 end
 -- The first write of a new call: when Redis is out of memory, it is refused before a pod is taken or a lease reclaimed.
 local us, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
-local fence, before = us, call('SET', P .. 'fence', us, 'GET')
+local fence, before = us, redis.pcall('SET', P .. 'fence', us, 'GET')
+if before and before.err then before = not call('SET', P .. 'fence', us) end
 if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lua
   fence = string.format('%.0f', before + 1)
   call('SET', P .. 'fence', fence)
 end
 if owner then call('DEL', record_key) end
 local kinds = #ARGV > 10 and call('HMGET', P .. 'pools', unpack(ARGV, 11)) or {}
-local pod, load, scores, pool
+local reclaimed, pod, load, scores, pool = 0
 for i, kind in ipairs(kinds) do
   pool = ARGV[10 + i]
   if kind == 'exclusive' and string.sub(pool, 1, 5) == 'pool:' then
     -- As `take` does, for the one kind that is common enough to be written out.
-    pod = call('SPOP', P .. pool .. ':available')
+    pod = redis.pcall('SPOP', P .. pool .. ':available') -- of another type: take finds none
     if pod then
-      local truth = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod)
-      local busy = redis.pcall('ZCARD', P .. 'pod:calls:' .. pod) ~= 0 -- nor is one given that cannot be read
+      local truth = not pod.err
+        and call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod)
+      local busy = not truth or redis.pcall('ZCARD', P .. 'pod:calls:' .. pod) ~= 0 -- nor is one given that cannot be read
       if busy or truth[1] ~= string.sub(pool, 6) or truth[2] or truth[3] then
         --#include take
         if busy or pool_of(truth[1]) ~= pool or block_of(truth[2], truth[3]) then pod = take(pool, kind) end
@@ -59,14 +60,13 @@ for i, kind in ipairs(kinds) do
 end
 
 -- Nothing free: calls of the chain whose lease has run out give their pods back now.
-local reclaimed = 0
 if not pod then
   --#include take
   --#include reclaim
   for i, kind in ipairs(kinds) do
     pool = ARGV[10 + i]
     local known = kind and kind ~= 'gone'
-    local expired = known and call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', digits(now), 'LIMIT', 0, 50) or {}
+    local expired = known and read_or_nil('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', digits(now), 'LIMIT', 0, 50) or {}
     for _, old in ipairs(expired) do
       reclaimed = reclaimed + reclaim(old, pool, ARGV[7])
       pod, load, scores = take(pool, kind)
@@ -88,13 +88,13 @@ if string.sub(us, 1, 10) ~= ARGV[9] then
 end
 local added = call('ZADD', P .. 'pod:calls:' .. pod, score, sid)
 if scores then call('ZADD', scores, load + added, pod) end
-call('ZADD', P .. pool .. ':calls', score, sid)
+redis.pcall('ZADD', P .. pool .. ':calls', score, sid)
 call('HSET', record_key, 'pod_name', pod, 'source_pool', pool, 'merchant_id', ARGV[3], 'allocated_at', allocated_at,
   'fence', fence, 'route', ARGV[4])
 call('PEXPIRE', record_key, info_ttl)
 call('SET', P .. 'lease:' .. pod, sid, 'PX', lease)
 redis.pcall('HSET', P .. 'pod:' .. pod, 'status', 'allocated', 'allocated_call_sid', sid, 'allocated_at', allocated_at,
   'source_pool', pool)
-call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_allocated', 'call', sid, 'pod', pod,
+redis.pcall('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_allocated', 'call', sid, 'pod', pod,
   'pool', pool, 'merchant', ARGV[3], 'fence', fence)
 return { 'ok', pod, pool, allocated_at, deadline, fence, 0, reclaimed, now }

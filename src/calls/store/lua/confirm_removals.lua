@@ -3,6 +3,7 @@
 -- Result: how many are held
 --#include base
 --#include passes
-local held = call('SUNIONSTORE', P .. 'removals:confirmed', P .. 'removals:held')
+-- SUNIONSTORE writes over a key of another type; one that it reads holds no pods.
+local held = write_or_skip('SUNIONSTORE', P .. 'removals:confirmed', P .. 'removals:held') or 0
 if held > 0 then event('removals_confirmed', 'pods', held, 'by', ARGV[2]) end
 return held

@@ -2,7 +2,8 @@
 -- ARGV: 2 pool, 3 cursor, 4 page size (a hint: a small pool comes whole)
 -- Result: {next cursor ('0' = end), {sid, deadline, field, value...}...}
 --#include base
-local page = call('ZSCAN', pool_calls_key(ARGV[2]), ARGV[3], 'COUNT', tonumber(ARGV[4]))
+-- An index of another type has no calls until the sweep builds it anew.
+local page = read_or_nil('ZSCAN', pool_calls_key(ARGV[2]), ARGV[3], 'COUNT', tonumber(ARGV[4])) or { '0', {} }
 local result = { page[1] }
 for i = 1, #page[2], 2 do
   local row = read_or_nil('HGETALL', call_key(page[2][i])) or {}

@@ -18,7 +18,7 @@ local grace, request = ARGV[3], cjson.decode(ARGV[4])
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
 local function choose()
   for _, candidate in ipairs(request.candidates) do
-    if call('SCARD', P .. candidate[1] .. ':assigned') < candidate[2] then return candidate[1] end
+    if (read_or_nil('SCARD', P .. candidate[1] .. ':assigned') or math.huge) < candidate[2] then return candidate[1] end
   end
   return request.last
 end
@@ -64,14 +64,14 @@ local function register(pod)
       outcome = 'moved'
     end
   end
-  call('SADD', P .. pool .. ':assigned', name)
+  write_or_skip('SADD', P .. pool .. ':assigned', name)
   if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
-    call('HSET', P .. 'pools', pool, 'label')
+    write_or_skip('HSET', P .. 'pools', pool, 'label')
   end
   if pool ~= current or replaced then
     call('SET', P .. 'pod:tier:' .. name, tier_of(pool))
     local entries = call('ZRANGE', pod_calls_key(name), 0, -1, 'WITHSCORES')
-    for i = 1, #entries, 2 do call('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
+    for i = 1, #entries, 2 do write_or_skip('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
     event('pod_registered', 'pod', name, 'pool', pool, 'outcome', outcome)
   end
   -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
@@ -90,7 +90,7 @@ local function register(pod)
   end
   if pod.restarts and tostring(pod.restarts) ~= restarts then call('HSET', P .. 'pod:' .. name, 'restarts', pod.restarts) end
   if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
-  if call('HGET', P .. 'pod:metadata', name) ~= pod.metadata then call('HSET', P .. 'pod:metadata', name, pod.metadata) end
+  if read_or_nil('HGET', P .. 'pod:metadata', name) ~= pod.metadata then write_or_skip('HSET', P .. 'pod:metadata', name, pod.metadata) end
   settle(name)
   return answer(name, outcome, pool, lost)
 end

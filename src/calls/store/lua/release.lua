@@ -6,7 +6,7 @@
 -- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = it was set back} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'}
 -- Guarantee: frees only what the named call owns; a second release finds nothing and changes nothing.
--- What the pod's status says is for people: an error there is none of the call's.
+-- What is derived or for people is written with pcall: a key of another type must not stop the release half-way.
 -- The common way (an exclusive pod that nothing blocks) is written out, as in allocate.
 --#include start
 local sid, grace = ARGV[2], ARGV[4]
@@ -26,15 +26,16 @@ if call('ZREM', calls_key, sid) == 0 then
 end
 -- As leave_tombstone in lib/tombstones.lua.
 local stones = P .. 'tombstones:' .. math.floor(now / 4000)
-call('HSET', stones, sid, string.format('%.0f', now + grace))
+redis.pcall('HSET', stones, sid, string.format('%.0f', now + grace))
 call('PEXPIRE', stones, grace)
 
 local truth = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod)
 local tier = truth[1]
 local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
-call('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
+redis.pcall('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
 local load = call('ZCARD', calls_key)
-local kind = pool and call('HGET', P .. 'pools', pool)
+local kind = pool and redis.pcall('HGET', P .. 'pools', pool)
+if kind and kind.err then kind = nil end
 local released_to, draining, released_at, set_back = pool, 0, ARGV[6], 0
 if released_at == '' then
   --#include iso
@@ -46,7 +47,7 @@ if ARGV[7] == 'reason' and pool then
   if cool_off(pod, pool, kind, load, truth[3]) then truth[3], set_back = 'flapping', 1 end
 end
 if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
-  call('SADD', P .. pool .. ':available', pod)
+  redis.pcall('SADD', P .. pool .. ':available', pod)
   call('DEL', record_key, P .. 'lease:' .. pod)
   redis.pcall('HSET', P .. 'pod:' .. pod, 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
 else
@@ -64,6 +65,6 @@ else
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
 end
-call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
+redis.pcall('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
   'pool', released_to, unpack(ARGV, 7))
 return { 'ok', pod, released_to, draining, load, pool or '', set_back }

@@ -15,7 +15,10 @@ if mode == 'apply' and stored ~= text then return { 'changed', version } end
 if mode == 'replace' and ARGV[4] ~= '' and tonumber(ARGV[4]) ~= version then return { 'changed', version } end
 
 local old, new = {}, {}
-local flat = call('HGETALL', P .. 'pools')
+-- Derived from the configuration: of another type it is deleted, and written anew below.
+local flat = read_or_nil('HGETALL', P .. 'pools')
+local is_lost = not flat
+flat = flat or {}
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
 for i = 6, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
 
@@ -36,7 +39,8 @@ for pool, kind in pairs(new) do
   local rebuild = from ~= pool or old[pool] == 'gone' or (type_now ~= 'none' and type_now ~= type_new)
     or (old[pool] and parse_kind(old[pool]) ~= parse_kind(kind))
   if rebuild then
-    local pods = call('SCARD', P .. from .. ':assigned')
+    local pods = read_or_nil('SCARD', P .. from .. ':assigned')
+    if not pods then return { 'conflict', from, P .. from .. ':assigned is of a wrong type; keep a copy (RENAME)' } end
     if pods > 20000 then return { 'conflict', from, pods .. ' pods are more than the 20000 that one step converts' } end
     local members = call('SMEMBERS', P .. from .. ':assigned')
     if type_new == 'set' then
@@ -65,6 +69,7 @@ local changed = #written + #removed
 if stored == text and changed + #plan == 0 then return { 'ok', version, 0 } end
 -- The first write: when Redis is out of memory, it is refused before anything is changed.
 call('SET', key, text)
+if is_lost then call('DEL', P .. 'pools') end
 for _, pool in ipairs(written) do call('HSET', P .. 'pools', pool, new[pool]) end
 for _, pool in ipairs(removed) do
   call('DEL', available_key(pool))

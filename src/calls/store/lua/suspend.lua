@@ -12,7 +12,7 @@ for i = 4, #ARGV do
   if call('EXISTS', P .. 'pod:tier:' .. pod) == 1 then
     local before = text_at(P .. 'pod:suspended:' .. pod)
     if before ~= ARGV[3] then call('SET', P .. 'pod:suspended:' .. pod, ARGV[3]) end
-    if ARGV[3] == 'unconfirmed' then call('SADD', P .. 'removals:held', pod) end
+    if ARGV[3] == 'unconfirmed' then write_or_skip('SADD', P .. 'removals:held', pod) end
     local _
     if not set_aside(pod) then _, load = settle(pod) end
     if before ~= ARGV[3] then event('pod_suspended', 'pod', pod, 'calls', math.max(0, load), 'reason', ARGV[3]) end

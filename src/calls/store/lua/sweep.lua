@@ -4,13 +4,21 @@
 --         'pods' of every pod that cannot be read: pod, its key of a wrong type...}
 --         {'stale_epoch'}
 -- Guarantee: ends only calls past their lease or whose record is gone; puts back only pods that the
--- leader knows; a pod comes back with its true load.
+-- leader knows; a pod comes back with its true load. `available` and the index of calls are derived: of a wrong type they
+-- are deleted, and the phase 'pods' builds them anew. Without a readable `assigned` there is no phase 'pods'.
 --#include base
 --#include epoch
 --#include reclaim
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, pool, phase, batch = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
 local ended, back, out = 0, 0, 0
+local kind, key = kind_of(pool), available_key(pool)
+local function drop_unless(name, expected)
+  local found = call('TYPE', name).ok
+  if found ~= 'none' and found ~= expected then call('DEL', name) end
+end
+drop_unless(pool_calls_key(pool), 'zset')
+if kind then drop_unless(key, kind == 'shared' and 'zset' or 'set') end
 
 if phase == 'calls' then
   local expired = call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', now, 'LIMIT', 0, batch)
@@ -27,7 +35,7 @@ if phase == 'calls' then
 end
 
 if phase == 'pods' then
-  local page = call('SSCAN', P .. pool .. ':assigned', ARGV[6], 'COUNT', batch)
+  local page = read_or_nil('SSCAN', P .. pool .. ':assigned', ARGV[6], 'COUNT', batch) or { '0', {} }
   local unreadable = {}
   for _, pod in ipairs(page[2]) do
     local home = home_of(pod)
@@ -55,9 +63,8 @@ if phase == 'pods' then
 end
 
 -- Members of `available` that are not of this pool: nobody can have them, so they are not counted either.
-local shared = kind_of(pool) == 'shared'
-local key = available_key(pool)
-local page = call(shared and 'ZSCAN' or 'SSCAN', key, ARGV[6], 'COUNT', batch)
+local shared = kind == 'shared'
+local page = read_or_nil(shared and 'ZSCAN' or 'SSCAN', key, ARGV[6], 'COUNT', batch) or { '0', {} }
 local step = shared and 2 or 1
 for i = 1, #page[2], step do
   local pod = page[2][i]

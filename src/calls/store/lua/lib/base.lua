@@ -35,18 +35,21 @@ local function read_or_nil(...)
   return call(...)
 end
 
+-- Writes what can be written again: skipped (nil) where the key is of another type, so that the operation still ends whole.
+local write_or_skip = read_or_nil
+
 -- About 50,000 events are kept: at 100 calls a second some four minutes, at one more than six hours; 6 MB.
 -- Every operation may write as often as there are calls: what is worth keeping longer goes through `event`.
 local function note(kind, ...)
-  return call('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', kind, ...)
+  return write_or_skip('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', kind, ...)
 end
 
 -- What is rare is kept a second time, under the same id, where calls that come and go do not push it out: about
 -- 10,000 entries. The id is refused only where `events` was deleted and the clock went back; then it gets its own.
 local function event(kind, ...)
-  local id = note(kind, ...)
+  local id = note(kind, ...) or '*'
   local kept = redis.pcall('XADD', P .. 'journal', 'MAXLEN', '~', '10000', id, 'type', kind, ...)
   if type(kept) == 'table' and kept.err then
-    call('XADD', P .. 'journal', 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
+    write_or_skip('XADD', P .. 'journal', 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
   end
 end

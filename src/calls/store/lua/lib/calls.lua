@@ -2,7 +2,7 @@
 -- What is left of a call that has ended: nothing but a tombstone, so that a late report cannot bring it back.
 local function end_call(sid, pod, pool, grace)
   call('ZREM', pod_calls_key(pod), sid)
-  if pool then call('ZREM', pool_calls_key(pool), sid) end
+  if pool then write_or_skip('ZREM', pool_calls_key(pool), sid) end
   call('DEL', call_key(sid))
   leave_tombstone(sid, grace)
 end
@@ -27,7 +27,7 @@ local function move_lease(sid, pod, pool, deadline, info_ttl)
   local score = digits(deadline)
   call('PEXPIRE', call_key(sid), digits(math.max(info_ttl, deadline - now)))
   call('ZADD', pod_calls_key(pod), score, sid)
-  if pool then call('ZADD', pool_calls_key(pool), score, sid) end
+  if pool then write_or_skip('ZADD', pool_calls_key(pool), score, sid) end
 end
 
 -- Moves the leases of many live calls of a pod to one moment, 1,000 at a time: Lua hands over at most 8,000 values. The TTLs
@@ -41,6 +41,6 @@ local function move_leases(sids, pod, pool, deadline)
       table.insert(entries, sids[i])
     end
     call('ZADD', pod_calls_key(pod), unpack(entries))
-    call('ZADD', pool_calls_key(pool), unpack(entries))
+    write_or_skip('ZADD', pool_calls_key(pool), unpack(entries))
   end
 end

@@ -4,13 +4,13 @@
 --#include silence
 -- Takes a pod out of its pool; its calls stay with it and leave the pool's index.
 local function leave(pod, pool)
-  call('SREM', P .. pool .. ':assigned', pod)
+  write_or_skip('SREM', P .. pool .. ':assigned', pod)
   local key = available_key(pool)
-  call(call('TYPE', key).ok == 'zset' and 'ZREM' or 'SREM', key, pod)
+  write_or_skip(call('TYPE', key).ok == 'zset' and 'ZREM' or 'SREM', key, pod)
   for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
-    if not drop_leftover(sid, pod, pool) then call('ZREM', pool_calls_key(pool), sid) end
+    if not drop_leftover(sid, pod, pool) then write_or_skip('ZREM', pool_calls_key(pool), sid) end
   end
-  local kind = call('HGET', P .. 'pools', pool)
+  local kind = read_or_nil('HGET', P .. 'pools', pool)
   if (kind == 'gone' or kind == 'label') and call('EXISTS', P .. pool .. ':assigned', pool_calls_key(pool)) == 0 then
     call('HDEL', P .. 'pools', pool)
   end
@@ -18,8 +18,8 @@ end
 
 -- Pods that a list no longer had: held by the removal brake, and those whose removal an operator has confirmed.
 local function release_hold(pod)
-  call('SREM', P .. 'removals:held', pod)
-  call('SREM', P .. 'removals:confirmed', pod)
+  write_or_skip('SREM', P .. 'removals:held', pod)
+  write_or_skip('SREM', P .. 'removals:confirmed', pod)
 end
 
 -- True while it does not take calls because callers could not connect to it (lib/flapping.lua).
@@ -57,8 +57,8 @@ local function forget(pod, grace, reason, since)
   else
     call('DEL', P .. 'pod:draining:' .. pod)
   end
-  call('HDEL', P .. 'pod:metadata', pod)
-  call('ZREM', P .. 'reported', pod)
+  write_or_skip('HDEL', P .. 'pod:metadata', pod)
+  write_or_skip('ZREM', P .. 'reported', pod)
   forget_silence(pod)
   redis.pcall('ZREM', P .. 'flapping', pod)
   release_hold(pod)

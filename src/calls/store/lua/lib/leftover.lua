@@ -8,7 +8,7 @@ local function drop_leftover(sid, pod, pool)
   if not owner or owner == pod then return false, owner end
   call('ZREM', pod_calls_key(pod), sid)
   if pool and home_of(owner) ~= pool then
-    call('ZREM', pool_calls_key(pool), sid)
+    write_or_skip('ZREM', pool_calls_key(pool), sid)
   end
   return true
 end

@@ -29,14 +29,15 @@ local function load_of(pod)
   return call('ZCARD', pod_calls_key(pod))
 end
 
--- The one place that decides whether a pod can take a call. 1: put in, -1: taken out, 0: as it was.
+-- The one place that decides whether a pod can take a call. 1: put in, -1: taken out, 0: as it was, or the key is of
+-- another type, until the sweep deletes it.
 local function place(pod, pool, kind, load, block)
   if kind == 'exclusive' then
-    if block or load > 0 then return -call('SREM', available_key(pool), pod) end
-    return call('SADD', available_key(pool), pod)
+    if block or load > 0 then return -(write_or_skip('SREM', available_key(pool), pod) or 0) end
+    return write_or_skip('SADD', available_key(pool), pod) or 0
   elseif kind == 'shared' then
-    if block then return -call('ZREM', available_key(pool), pod) end
-    return call('ZADD', available_key(pool), load, pod)
+    if block then return -(write_or_skip('ZREM', available_key(pool), pod) or 0) end
+    return write_or_skip('ZADD', available_key(pool), load, pod) or 0
   end
   return 0
 end

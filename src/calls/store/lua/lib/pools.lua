@@ -9,7 +9,7 @@ local function parse_kind(value)
 end
 
 local function kind_of(pool)
-  return parse_kind(pool and call('HGET', P .. 'pools', pool))
+  return parse_kind(pool and read_or_nil('HGET', P .. 'pools', pool))
 end
 
 local function available_key(pool)

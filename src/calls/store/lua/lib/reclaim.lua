@@ -18,7 +18,7 @@ local function end_expired(pod, pool, grace, reason, most)
       event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool or '',
         'reason', owner and reason or 'record deleted', unpack(words))
     elseif not leftover and pool then
-      call('ZADD', pool_calls_key(pool), entries[i + 1], sid)
+      write_or_skip('ZADD', pool_calls_key(pool), entries[i + 1], sid)
     end
   end
   return ended
@@ -38,9 +38,9 @@ local function reclaim(sid, pool, grace)
   end
   local left = pod and call('ZSCORE', pod_calls_key(pod), sid)
   if left then
-    call('ZADD', pool_calls_key(pool), left, sid)
+    write_or_skip('ZADD', pool_calls_key(pool), left, sid)
   else
-    call('ZREM', pool_calls_key(pool), sid)
+    write_or_skip('ZREM', pool_calls_key(pool), sid)
   end
   return ended
 end

@@ -8,9 +8,9 @@ local function take(pool, value)
   for _ = 1, kind and 100 or 0 do
     local pod
     if kind == 'shared' then
-      pod = call('ZRANGEBYSCORE', key, '-inf', '(' .. max, 'LIMIT', '0', '1')[1]
+      pod = (read_or_nil('ZRANGEBYSCORE', key, '-inf', '(' .. max, 'LIMIT', '0', '1') or {})[1]
     else
-      pod = call('SPOP', key)
+      pod = read_or_nil('SPOP', key)
     end
     if not pod then return nil end
     local home, block = read_pod(pod)

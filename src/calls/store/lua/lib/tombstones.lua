@@ -9,7 +9,7 @@ end
 
 local function leave_tombstone(sid, grace)
   local key = tombstones_key(math.floor(now / slice))
-  call('HSET', key, sid, digits(now + grace))
+  write_or_skip('HSET', key, sid, digits(now + grace))
   call('PEXPIRE', key, grace)
 end
 
@@ -20,7 +20,7 @@ local function ended_lately(sids, grace)
   for slot = math.floor(now / slice), math.floor((now - grace) / slice), -1 do
     for first = 1, #sids, 1000 do
       local last = math.min(first + 999, #sids)
-      for i, till in ipairs(call('HMGET', tombstones_key(slot), unpack(sids, first, last))) do
+      for i, till in ipairs(read_or_nil('HMGET', tombstones_key(slot), unpack(sids, first, last)) or {}) do
         if tonumber(till or 0) > now then found[sids[first + i - 1]] = true end
       end
     end
