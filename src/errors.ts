@@ -91,3 +91,8 @@ export function isInstance<T>(value: unknown, type: abstract new (...args: never
     return false;
   }
 }
+
+/** Whether the store did not answer. An error of its own (a key of a wrong type) is an answer. */
+export function isStoreDown({ code }: AppError): boolean {
+  return code !== 'internal';
+}

@@ -239,6 +239,9 @@ export const Pool = Type.Object({
   available: whole('pods that could take a call now'),
   active_calls: whole('live calls on its pods'),
   capacity: whole('calls that its pods could have at once'),
+  unreadable_key: Type.Optional(
+    text('the key of its pods, only where that is of a wrong type and the counts are not known'),
+  ),
 });
 const lastError = (what: string) => orNull(text(`${what}; null without one`));
 const Loop = Type.Object({
@@ -271,7 +274,7 @@ export const Status = Type.Object({
   records: Type.Union([RecordsState, Type.Null()], { description: 'null without `DATABASE_URL`' }),
   tier_version: whole('the version of the tier configuration'),
   tier_config_differs: flag('`TIER_CONFIG` of this replica is not what the store holds'),
-  store_error: orNull(text('why the store does not answer')),
+  store_error: orNull(text('why the store does not answer, or why the pools cannot be read')),
 });
 
 export const ConfirmBody = Type.Object({}, { description: 'a JSON object, or nothing' });

@@ -23,6 +23,8 @@ export interface CallLook {
   full: number;
   /** Of all replicas within `refusedMs`; undefined where that could not be read. */
   everywhere?: Refused | undefined;
+  /** Keys of pools that are of a wrong type; undefined while that is not known. */
+  unreadable?: readonly string[] | undefined;
   leader: string | null;
   loops: readonly LoopState[];
 }
@@ -195,6 +197,15 @@ export class CallWatch {
         summary: `the last audit found ${violations} ${violations === 1 ? 'contradiction' : 'contradictions'} among calls and pods that must never be: \`smart-router audit\` lists them`,
         details: { violations },
         runbook: 'smartrouterinvariantviolations',
+      }),
+      condition({
+        name: 'calls.pool_unreadable',
+        scope: 'shared',
+        severity: 'critical',
+        holds: () => last.unreadable && last.unreadable.length > 0,
+        summary: `pools cannot be read, keys of a wrong type: ${(last.unreadable ?? []).join(', ')}; the other pools are not affected`,
+        details: { keys: (last.unreadable ?? []).join(', ') },
+        runbook: 'smartrouterpoolunreadable',
       }),
       condition({
         name: 'records.sweeps_stalled',

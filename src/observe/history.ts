@@ -15,7 +15,7 @@ import { keysOf } from '../calls/store/keys.js';
 import { pairs, type Snapshot } from '../calls/store/replies.js';
 import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
-import { AppError } from '../errors.js';
+import { AppError, isStoreDown } from '../errors.js';
 import type { RecordObserver } from '../records/observer.js';
 import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { version } from '../version.js';
@@ -147,9 +147,12 @@ export class History {
     const { store, metrics, clock, name, leadership, isPrepared } = this.#options;
     this.#look += 1;
     const counts = await readCounts(metrics);
-    const snapshot = await unlessGone(store.snapshot());
+    let isStoreUp = true;
+    const snapshot = await unlessGone(store.snapshot(), (error) => {
+      isStoreUp = !isStoreDown(error);
+    });
     const atMs = clock.monotonic();
-    await this.#judge(snapshot, counts, atMs);
+    await this.#judge(snapshot, isStoreUp, counts, atMs);
     const alerts = this.#alerts.active.length;
     if (!snapshot || !isPrepared()) return { rows: 0, alerts };
     const fields = toFields({
@@ -259,7 +262,12 @@ export class History {
     }));
   }
 
-  async #judge(snapshot: Snapshot | undefined, counts: Counts, nowMs: number): Promise<void> {
+  async #judge(
+    snapshot: Snapshot | undefined,
+    isStoreUp: boolean,
+    counts: Counts,
+    nowMs: number,
+  ): Promise<void> {
     const { leadership, loops, records } = this.#options;
     const { noPods, shed, full } = countsSince(counts, this.#seen);
     const isRefusing = noPods + shed > 0 || this.#watch.hasRefused(nowMs);
@@ -267,8 +275,14 @@ export class History {
     const { leader } = leadership;
     this.#seen = counts;
     this.#lookedAtMs = nowMs;
-    const isStoreUp = snapshot !== undefined;
-    this.#watch.look({ isStoreUp, noPods, shed, full, everywhere, leader, loops: loops() }, nowMs);
+    const pools = keysOf(this.#options.connection.keyPrefix).pools;
+    const unreadable = snapshot
+      ? snapshot.pools.flatMap(({ unreadableKey }) => (unreadableKey === '' ? [] : [unreadableKey]))
+      : isStoreUp
+        ? [pools]
+        : undefined;
+    const look = { isStoreUp, noPods, shed, full, everywhere, unreadable, leader, loops: loops() };
+    this.#watch.look(look, nowMs);
     if (snapshot) this.#alerts.observe({ kind: 'removals', held: snapshot.removalsHeld });
     const gauges = records();
     if (gauges) this.#alerts.observe({ kind: 'breaker', isOpen: gauges.isPaused || !gauges.isUp });
@@ -308,11 +322,12 @@ function gaugesOf({ activeCalls, pools }: Snapshot): Gauges {
 }
 
 /** Undefined: the store did not answer. */
-async function unlessGone<T>(work: Promise<T>): Promise<T | undefined> {
+async function unlessGone<T>(work: Promise<T>, onError?: (error: AppError) => void): Promise<T | undefined> {
   try {
     return await work;
   } catch (error) {
-    if (error instanceof AppError) return undefined;
-    throw error;
+    if (!(error instanceof AppError)) throw error;
+    onError?.(error);
+    return undefined;
   }
 }

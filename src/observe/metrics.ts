@@ -142,6 +142,12 @@ export class Metrics {
     [],
   );
 
+  readonly #poolsUnreadable = this.#gauge(
+    'smart_router_pools_unreadable',
+    'Pools whose key of pods is of a wrong type: their pods are neither swept nor counted',
+    [],
+  );
+
   readonly invariantViolations = this.#gauge(
     'smart_router_invariant_violations',
     'Contradictions among calls and pods that the leader found in its last audit; only on the leader, after its first',
@@ -204,9 +210,11 @@ export class Metrics {
     await this.pools.render(snapshot);
     this.#activeCalls.remove();
     this.#removalsHeld.remove();
+    this.#poolsUnreadable.remove();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
       this.#removalsHeld.set(snapshot.removalsHeld);
+      this.#poolsUnreadable.set(snapshot.pools.filter((pool) => pool.unreadableKey !== '').length);
     }
     return this.registry.metrics();
   }

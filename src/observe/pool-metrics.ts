@@ -98,7 +98,8 @@ export class PoolMetrics {
       const isMerchant = pool.pool.startsWith('merchant:');
       if (isMerchant) merchants += 1;
       const tier = isMerchant && merchants > mostSeries ? otherMerchants : tierNameOf(pool.pool);
-      for (const [gauge, of] of this.#gauges) gauge.inc({ tier }, of(pool));
+      // Of a pool that cannot be read 0 would be a wrong number.
+      if (pool.unreadableKey === '') for (const [gauge, of] of this.#gauges) gauge.inc({ tier }, of(pool));
       this.unmetDemand.inc({ tier }, 0);
     }
   }

@@ -2,8 +2,8 @@
  * The zombie clean-up: the last layer of recovery. It looks only at the store: calls past their lease end, pods
  * that should be available are put back with their true load, pods that should not be are taken out. It works
  * in small batches, so that no other command waits long; a batch that fails ends the round, and the next round
- * starts over. A pod with a key that somebody wrote as another type is left aside, and is told of when that is new: one
- * such pod must not keep all the others from coming back.
+ * starts over. A pod or a pool with a key that was written as another type is left out and logged once: it must not
+ * delay the others.
  */
 import type { PoolStore, SweepPhase } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
@@ -25,7 +25,7 @@ export interface SweepCounts extends Record<string, number> {
 }
 
 export class Sweeper {
-  /** The pods that the last whole round could not read, and the key of each. */
+  /** The pods and pools that the last whole round could not read, and the key of each. */
   #unreadable: ReadonlyMap<string, string> = new Map();
 
   constructor(
@@ -41,7 +41,12 @@ export class Sweeper {
     const { store, pools, log, onZombies } = this.options;
     const counts: SweepCounts = { pods: 0, calls_ended: 0, pods_put_back: 0, pods_taken_out: 0 };
     const unreadable = new Map<string, string>();
-    for (const { pool, maxConcurrent } of (await store.snapshot()).pools) {
+    for (const { pool, maxConcurrent, unreadableKey } of (await store.snapshot()).pools) {
+      if (unreadableKey !== '') {
+        if (this.#unreadable.get(pool) !== unreadableKey)
+          log.error({ pool, key: unreadableKey }, unreadablePool(pool, unreadableKey));
+        unreadable.set(pool, unreadableKey);
+      }
       for (const phase of phases) {
         let cursor = '0';
         do {
@@ -65,12 +70,18 @@ export class Sweeper {
       }
     }
     this.#unreadable = unreadable;
-    if (unreadable.size > 0) counts.pods_unreadable = unreadable.size;
+    const pools_unreadable = [...unreadable.keys()].filter((name) => name.includes(':')).length;
+    if (pools_unreadable > 0) counts.pools_unreadable = pools_unreadable;
+    if (unreadable.size > pools_unreadable) counts.pods_unreadable = unreadable.size - pools_unreadable;
     if (counts.calls_ended + counts.pods_put_back + counts.pods_taken_out > 0) {
       log.info(counts, 'zombies recovered');
     }
     return counts;
   }
+}
+
+function unreadablePool(pool: string, key: string): string {
+  return `pods of ${pool} are not swept: key ${key} is of a wrong type; keep a copy (RENAME), and the next reconcile writes it again`;
 }
 
 function wrongType(pod: string, key: string): string {

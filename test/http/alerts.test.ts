@@ -108,10 +108,15 @@ describeOneEngine('alerts', (engine) => {
   });
 
   it('tell that nobody leads, unless a replica says that it does', async () => {
-    // A lock that cannot be read.
-    await engine.redis.set('voice:leader', 'by hand');
+    // A lock that it may not write: elect.lua and the leader's own scripts alone use PERSIST.
+    await engine.redis.call('ACL', 'SETUSER', 'follower', 'on', '>secret', '~*', '&*', '+@all', '-persist');
+    const env = {
+      POD_NAME: 'follower',
+      LEADER_ELECTION_ENABLED: 'true',
+      REDIS_URL: engine.url.replace('redis://', 'redis://follower:secret@'),
+    };
     let isStarted = false;
-    const starting = start({ POD_NAME: 'follower', LEADER_ELECTION_ENABLED: 'true' }, { ready: false });
+    const starting = start(env, { ready: false });
     void starting.then(() => {
       isStarted = true;
     });
@@ -140,6 +145,38 @@ describeOneEngine('alerts', (engine) => {
         runbook: 'docs/operations.md#the-removal-brake',
       }),
     ]);
+  });
+
+  it('tell which pool cannot be read, and never that the store is down', async () => {
+    const router = await start();
+    const key = 'voice:pool:basic:assigned';
+    await engine.redis.del(key);
+    await engine.redis.set(key, 'x');
+    await lasted(router, 31_000);
+    expect(await alerts(router)).toEqual([
+      expect.objectContaining({
+        name: 'calls.pool_unreadable',
+        severity: 'critical',
+        summary: expect.stringContaining(key),
+        runbook: 'docs/runbook.md#smartrouterpoolunreadable',
+      }),
+    ]);
+    const { body } = await router.get('/status');
+    expect(body).toMatchObject({ status: 'up', store_error: null });
+    expect(body.pools.basic).toMatchObject({ unreadable_key: key });
+    expect(body.pools.gold).not.toHaveProperty('unreadable_key');
+    expect((await router.get('/pods')).status).toBe(200);
+    const metrics = (await router.get('/metrics')).text;
+    expect(metrics).toContain('smart_router_pools_unreadable 1');
+    expect(metrics).toMatch(/smart_router_pool_assigned_pods\{tier="gold"\}/);
+    expect(metrics).not.toMatch(/smart_router_pool_assigned_pods\{tier="basic"\}/);
+
+    await engine.redis.del('voice:pools');
+    await engine.redis.set('voice:pools', 'x');
+    await lasted(router, 31_000);
+    expect((await router.get('/status')).body).toMatchObject({ status: 'up' });
+    expect(await names(router)).not.toContain('calls.store_down');
+    expect(await names(router)).toContain('calls.pool_unreadable');
   });
 
   it('tell that a loop keeps crashing, and that nothing is swept; the worst first', async () => {

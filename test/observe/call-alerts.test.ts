@@ -150,7 +150,7 @@ it('every condition has a page in the runbook', () => {
   const watch = new CallWatch(new Map());
   watch.look(look(), 0);
   const pages = watch.conditions(0).map(({ runbook }) => runbook.split('#') as [string, string]);
-  expect(pages).toHaveLength(9);
+  expect(pages).toHaveLength(10);
   for (const [file, anchor] of pages) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
     expect(

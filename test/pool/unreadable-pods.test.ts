@@ -107,6 +107,37 @@ describeEngines('a pod that cannot be read', (engine) => {
     expect(leader.crashes).toEqual([]);
   });
 
+  it('a pool that cannot be read costs that pool: loops, audit and log go on', async () => {
+    leader.source.set({ name: 'bad', tier: 'basic' }, { name: 'good', tier: 'gold' });
+    await leader.reconcile();
+    await leader.store.allocate('zombie', ['pool:gold']);
+    const key = 'voice:pool:basic:assigned';
+    await engine.redis.del(key);
+    await engine.redis.set(key, 'x');
+    leader.store.advance(testTimes.leaseTtlMs);
+    expect(await leader.sweep()).toMatchObject({ calls_ended: 1, pools_unreadable: 1 });
+    await leader.sweep();
+    expect(errors()).toEqual([expect.objectContaining({ pool: 'pool:basic', key })]);
+    expect(await available()).toEqual(['good']);
+    leader.source.set({ name: 'bad', tier: 'basic' }, { name: 'late', tier: 'gold' });
+    expect(await leader.reconcile()).toMatchObject({ registered: 1, removed: 1 });
+    expect(await leader.store.allocate('1', ['pool:basic'])).toMatchObject({ podName: 'bad' });
+    const audit = await new Auditor(leader.store.connection).audit();
+    expect(audit.violations).toEqual([
+      expect.objectContaining({
+        kind: 'wrong_type',
+        pool: 'pool:basic',
+        message: expect.stringContaining(key),
+      }),
+    ]);
+    expect(await engine.redis.get(key)).toBe('x');
+
+    await engine.redis.rename(key, 'kept');
+    await leader.reconcile();
+    expect(await leader.sweep()).not.toHaveProperty('pools_unreadable');
+    expect(await engine.redis.smembers(key)).toEqual(['bad']);
+  });
+
   it.each(keys)('%s: the audit calls it a violation, and promises no repair by the sweep', async (key) => {
     await leader.reconcile();
     await leader.sweep();

@@ -59,6 +59,8 @@ class Audit {
   readonly #indexed = new Map<string, Set<string>>();
   /** Pods that the sweep leaves aside: see lua/lib/aside.lua. */
   readonly #unreadable = new Set<string>();
+  /** Pools whose key of pods is of a wrong type: nothing can be said of who is assigned. */
+  readonly #unreadablePools = new Set<string>();
   /** Which pod has a call that has no record: nothing else leads to it. */
   readonly #withoutRecord = new Map<string, string>();
 
@@ -140,6 +142,8 @@ class Audit {
         if (strange) this.#findings.add({ ...strange, ...subjectOf(key) });
         const isNeeded = pod !== undefined && (key === `pod:calls:${pod}` || key === `pod:${pod}`);
         if (strange?.kind === 'wrong_type' && isNeeded) this.#unreadable.add(pod);
+        if (strange?.kind === 'wrong_type' && pool !== undefined && key === `${pool}:assigned`)
+          this.#unreadablePools.add(pool);
         if (pod !== undefined) named.pods.add(pod);
         if (call !== undefined) named.calls.add(call);
         if (pool !== undefined) named.pools.add(pool);
@@ -188,14 +192,16 @@ class Audit {
   async #look(pool: string, pods: readonly string[], calls: readonly string[]): Promise<void> {
     const { keyspace, limitsSinceMs } = await this.#reader.look(pool, pods, calls);
     const asked = new Set(pods);
+    const state = parseState(keyspace);
     for (const finding of contradictions(keyspace, { live: { limitsSinceMs } })) {
       // Of a pod that only a record names there is too little here to judge it.
       const isAboutAsked = finding.call !== undefined || finding.pod === undefined || asked.has(finding.pod);
       // What the sweep would repair there waits for the key, which is told of already.
       const waits = this.#unreadable.has(finding.pod ?? '') && !isViolation(finding);
-      if (isAboutAsked && !waits) this.#findings.add(finding);
+      const home = state.pods.get(finding.pod ?? '')?.pool ?? '';
+      const isUnknown = finding.kind === 'wrong_pool' && this.#unreadablePools.has(home);
+      if (isAboutAsked && !waits && !isUnknown) this.#findings.add(finding);
     }
-    const state = parseState(keyspace);
     for (const name of pods) {
       const pod = state.pods.get(name);
       for (const sid of pod?.calls.keys() ?? []) {

@@ -21,7 +21,8 @@ interface Meaning {
 }
 
 const bySweep = 'the sweep repairs it within CLEANUP_INTERVAL';
-const byReconcile = 'the leader repairs it within RECONCILE_INTERVAL';
+const byReconcile =
+  'the leader repairs it within RECONCILE_INTERVAL if its source lists the pod; else delete the keys of the pod';
 const violation = (advice: string): Meaning => ({ class: 'violation', advice });
 const pending = (advice: string): Meaning => ({ class: 'pending', advice });
 
@@ -29,7 +30,7 @@ const meanings = {
   // --- Keys by themselves ---
   unknown_key: pending('no operation reads it; if no newer version wrote it, delete it'),
   wrong_type: violation(
-    'operations on it fail; keep a copy (RENAME), and the leader builds what it can anew',
+    'what it describes is not known; keep a copy (RENAME), and the leader builds what it can anew',
   ),
   no_end: violation(
     'it would stay for ever; give it a time with PEXPIRE, or delete it once its call has ended',
@@ -67,7 +68,9 @@ const meanings = {
   // --- What is derived ---
   index_differs: violation(bySweep),
   index_extra: violation('it counts as a live call until its time is over; then the sweep takes it out'),
-  available_type: violation(`no call can get its pods; ${byReconcile}`),
+  available_type: violation(
+    'no call can get its pods; the sweep builds it anew within CLEANUP_INTERVAL if the pool is configured',
+  ),
   available_stranger: violation(`allocate does not believe it; ${bySweep}`),
   available_blocked: violation(`allocate does not believe it; ${bySweep}`),
   available_by_hand: pending(`allocate does not believe it; ${bySweep}`),

@@ -60,6 +60,7 @@ function summary(
       ['leader', leader(body)],
       ...election(body),
       ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
+      ...unreadable(body),
       ...removals(body, same),
       ...records(body, same),
       ['tiers', `version ${body.tier_version}`],
@@ -78,6 +79,15 @@ function calm(alerts: readonly Alert[] | null): [string, Cell][] {
 function election({ election }: Partial<Status>): [string, Cell][] {
   if (!election?.last_error) return [];
   return [['election', { text: `${election.lock}: ${election.last_error}`, colour: 'red' }]];
+}
+
+/** Pools whose key is of a wrong type. */
+function unreadable({ pools }: Status): [string, Cell][] {
+  const keys = Object.values(pools).flatMap(({ unreadable_key }) => unreadable_key ?? []);
+  if (keys.length === 0) return [];
+  return [
+    ['unreadable', { text: `${keys.join(', ')}: of a wrong type; keep a copy (RENAME)`, colour: 'red' }],
+  ];
 }
 
 /** Only when there are any: it is an alarm, not a number to get used to. A router of before does not tell. */

@@ -2,7 +2,7 @@
 import type { CallInfo, Snapshot } from '../../calls/store/replies.js';
 import type { Page } from '../../calls/store/store.js';
 import { type PoolId, tierNameOf } from '../../calls/tiers.js';
-import { AppError } from '../../errors.js';
+import { AppError, isStoreDown } from '../../errors.js';
 import { version } from '../../version.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
@@ -25,15 +25,15 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     },
     async () => {
       let snapshot: Snapshot | undefined;
-      let storeError: string | null = null;
+      let storeError: AppError | undefined;
       try {
         snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot());
       } catch (error) {
         if (!(error instanceof AppError)) throw error;
-        storeError = error.message;
+        storeError = error;
       }
       return {
-        status: snapshot ? ('up' as const) : ('down' as const),
+        status: storeError && isStoreDown(storeError) ? ('down' as const) : ('up' as const),
         version,
         pools: Object.fromEntries(
           (snapshot?.pools ?? []).map((pool) => [tierNameOf(pool.pool), showPool(pool)]),
@@ -47,7 +47,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         records: records?.status() ?? null,
         tier_version: snapshot?.tierVersion ?? settings.tierVersion,
         tier_config_differs: settings.differsFromEnvironment,
-        store_error: storeError,
+        store_error: storeError?.message ?? null,
       };
     },
   );
@@ -114,8 +114,11 @@ async function readPage<T>(
 ): Promise<{ items: T[]; cursor: string | null }> {
   const limit = Number(query.limit ?? 100);
   let [pool, cursor = '0'] = (query.cursor ?? '').split(',');
-  const known = (await store.snapshot()).pools.map((one) => one.pool);
-  const pools = query.pool === undefined ? known : known.filter((one) => one === query.pool);
+  const known = (await store.snapshot()).pools;
+  // Who asks for a pool that cannot be read gets the error; a list of all goes on with the others.
+  const pools = known
+    .filter((one) => (query.pool === undefined ? one.unreadableKey === '' : one.pool === query.pool))
+    .map((one) => one.pool);
   const items: T[] = [];
   // A pool that has gone meanwhile: go on with the next one by name.
   for (const current of pools.filter((one) => pool === '' || one >= (pool as string))) {
@@ -134,8 +137,16 @@ async function readPage<T>(
   return { items, cursor: null };
 }
 
-function showPool({ kind, assigned, available, activeCalls, capacity }: Snapshot['pools'][number]) {
-  return { type: kind, assigned, available, active_calls: activeCalls, capacity };
+function showPool(pool: Snapshot['pools'][number]) {
+  const { kind, assigned, available, activeCalls, capacity, unreadableKey } = pool;
+  return {
+    type: kind,
+    assigned,
+    available,
+    active_calls: activeCalls,
+    capacity,
+    ...(unreadableKey === '' ? {} : { unreadable_key: unreadableKey }),
+  };
 }
 
 export function showCall(call: CallInfo) {
