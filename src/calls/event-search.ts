@@ -3,7 +3,8 @@
  * keeps the rare ones for longer. An event that is in both has the same id in both, and is given once.
  *
  * The store is read page by page and the pages are sifted here: a script that looked through everything would keep
- * calls waiting. One search looks at a bounded number of events, and only a few run at a time.
+ * calls waiting. A search looks at 20,000 events at most and the next goes on from there; the story of a call at 65,000,
+ * which is all that the streams keep. Only a few run at a time.
  */
 import { AppError } from '../errors.js';
 import { type EventRow, type StoreEvent, toEvent } from './events.js';
@@ -30,6 +31,8 @@ export interface FoundEvents {
 const pageSize = 500;
 /** About as many as one request has time for; the next goes on from there. */
 export const mostLookedAt = 20_000;
+/** Events and journal together keep about 60,000. */
+export const mostOfCall = 65_000;
 const mostAtOnce = 4;
 
 export class EventSearch {
@@ -63,12 +66,15 @@ export class EventSearch {
     });
   }
 
-  /** Everything that is kept of one call, oldest first. */
+  /** What is kept of one call, oldest first: among the newest `mostOfCall` events. */
   async ofCall(callSid: string): Promise<StoreEvent[]> {
     return this.#alone(async () => {
       const events: StoreEvent[] = [];
+      let lookedAt = 0;
       for await (const rows of this.#newestFirst()) {
         for (const row of rows) if (fieldOf(row, 'call') === callSid) events.push(toEvent(row));
+        lookedAt += rows.length;
+        if (lookedAt >= mostOfCall) break;
       }
       return events.reverse();
     });

@@ -68,6 +68,8 @@ export interface AlertCounts extends Record<string, number> {
 
 interface State {
   condition: Condition;
+  /** As it last held: one that clears, or is not known, would be shown as active with a count of 0. */
+  shown: Condition;
   pendingSinceMs: number | undefined;
   startedAtMs: number | undefined;
   clearSinceMs: number | undefined;
@@ -123,8 +125,8 @@ export class Alerts {
   }
 
   get active(): ActiveAlert[] {
-    return [...this.#states.values()].flatMap(({ condition, startedAtMs }) => {
-      const { key, name, workflow, severity, summary, runbook } = condition;
+    return [...this.#states.values()].flatMap(({ shown, startedAtMs }) => {
+      const { key, name, workflow, severity, summary, runbook } = shown;
       return startedAtMs === undefined
         ? []
         : [{ key, condition: name, workflow, severity, summary, startedAtMs, runbook }];
@@ -157,6 +159,7 @@ export class Alerts {
       counts.conditions += 1;
       const state = this.#states.get(condition.key) ?? quiet(condition);
       state.condition = condition;
+      if (state.startedAtMs === undefined || condition.holds(true) === true) state.shown = condition;
       this.#states.set(condition.key, state);
       if (state.startedAtMs === undefined) this.#judgeQuiet(state, nowMs, counts);
       else this.#judgeTold(state, nowMs, counts);
@@ -239,8 +242,9 @@ export class Alerts {
     return sink.folds || scope === 'local' || (this.#options.isActive?.() ?? true);
   }
 
-  #message(event: AlertMessage['event'], { condition, startedAtMs }: State): AlertMessage {
-    const { key, name, workflow, severity, summary, details, runbook } = condition;
+  #message(event: AlertMessage['event'], { condition, shown, startedAtMs }: State): AlertMessage {
+    const { key, name, workflow, severity, summary, details, runbook } =
+      event === 'trigger' ? shown : condition;
     const { source, clock } = this.#options;
     const atMs = clock.now();
     return {
@@ -262,6 +266,7 @@ export class Alerts {
 function quiet(condition: Condition): State {
   return {
     condition,
+    shown: condition,
     pendingSinceMs: undefined,
     startedAtMs: undefined,
     clearSinceMs: undefined,

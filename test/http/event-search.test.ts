@@ -1,6 +1,6 @@
 /** Looking back: the search over both streams, and the story of one call. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { mostLookedAt } from '../../src/calls/event-search.js';
+import { mostLookedAt, mostOfCall } from '../../src/calls/event-search.js';
 import { describeEngines } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -118,6 +118,20 @@ describeEngines('events', (engine) => {
     const second = await find(`?type=pod_registered&before=${first.before}`);
     expect(second.events).toHaveLength(3);
     expect(second.before).toBeNull();
+  });
+
+  it('of one call are looked for in as many as are kept, and not beyond', async () => {
+    await engine.redis.eval(
+      `redis.call('XADD', KEYS[1], '*', 'type', 'note', 'call', 'CA9')
+      for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'type', 'note', 'n', i) end
+      redis.call('XADD', KEYS[1], '*', 'type', 'call_released', 'call', 'CA9')`,
+      1,
+      'voice:events',
+      mostOfCall + 500,
+    );
+    const { status, body } = await router.get('/calls/CA9/timeline');
+    expect([status, body.is_complete]).toEqual([200, false]);
+    expect(body.events).toEqual([expect.objectContaining({ type: 'call_released' })]);
   });
 
   it.each([

@@ -285,6 +285,19 @@ describe('sessions, zombies, brakes', () => {
     expect(told()).toEqual(['trigger records.breaker_open']);
   });
 
+  it('an alert that clears reads as it last held, never as 0', async () => {
+    alerts.observe({ kind: 'removals', held: 3 });
+    await round();
+    alerts.observe({ kind: 'removals', held: 0 });
+    await round();
+    expect(alerts.active.map(({ summary }) => summary)).toEqual([
+      expect.stringMatching(/^3 pods are missing/),
+    ]);
+    clock.advance(2 * minute);
+    await round();
+    expect(alerts.active).toEqual([]);
+  });
+
   it('the mass-stall brake and held removals are told and ended', async () => {
     alerts.observer.brake?.(true);
     alerts.observe({ kind: 'removals', held: 7 });

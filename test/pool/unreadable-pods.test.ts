@@ -85,12 +85,14 @@ describeEngines('a pod that cannot be read', (engine) => {
     },
   );
 
-  it.each(keys)('%s: a pod that is gone from the cluster is removed with it', async (key) => {
+  it.each(keys)('%s stays when its pod is gone from the cluster and removed', async (key) => {
     await leader.reconcile();
     await engine.redis.del(key);
     await engine.redis.set(key, 'x');
     leader.source.set({ name: 'good', tier: 'gold' });
     expect(await leader.reconcile()).toMatchObject({ removed: 1 });
+    expect(await engine.redis.get(key)).toBe('x');
+    await engine.redis.del(key);
     expect(await checkInvariants(engine.redis, { settled: true, nowMs: leader.store.nowMs() })).toEqual([]);
   });
 

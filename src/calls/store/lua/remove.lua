@@ -1,15 +1,14 @@
 -- Removes pods for good.
 -- ARGV: 2 epoch, 3 tombstone ms, 4 reason, 5.. pods
 -- Result: {'ok', {pod, 1 if it was known, lost sid, ...}...} | {'stale_epoch'}
--- Guarantee: each pod goes with all its traces in this one step; a second remove changes nothing.
+-- Guarantee: each pod goes with all its traces in this one step; a second remove changes nothing. A key of a wrong type
+-- stays for the operator; calls in it that cannot be read end with their leases.
 --#include base
 --#include epoch
 --#include leave
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 5, #ARGV do
-  -- Calls that cannot be read are no longer anybody's to end: their leases do.
-  if not read_or_nil('ZCARD', pod_calls_key(ARGV[i])) then call('DEL', pod_calls_key(ARGV[i])) end
   local known = call('EXISTS', P .. 'pod:tier:' .. ARGV[i])
   local lost = forget(ARGV[i], ARGV[3], ARGV[4])
   table.insert(lost, 1, ARGV[i])

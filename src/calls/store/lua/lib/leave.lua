@@ -7,7 +7,7 @@ local function leave(pod, pool)
   write_or_skip('SREM', P .. pool .. ':assigned', pod)
   local key = available_key(pool)
   write_or_skip(call('TYPE', key).ok == 'zset' and 'ZREM' or 'SREM', key, pod)
-  for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
+  for _, sid in ipairs(read_or_nil('ZRANGE', pod_calls_key(pod), 0, -1) or {}) do
     if not drop_leftover(sid, pod, pool) then write_or_skip('ZREM', pool_calls_key(pool), sid) end
   end
   local kind = read_or_nil('HGET', P .. 'pools', pool)
@@ -30,7 +30,7 @@ end
 -- Ends a pod's calls, with `before` only those allocated before that time. Returns their SIDs.
 local function lose_calls(pod, pool, grace, reason, before)
   local lost = {}
-  for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
+  for _, sid in ipairs(read_or_nil('ZRANGE', pod_calls_key(pod), 0, -1) or {}) do
     local known = read_or_nil('HMGET', call_key(sid), 'source_pool', 'allocated_at') or {}
     if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
@@ -42,16 +42,17 @@ local function lose_calls(pod, pool, grace, reason, before)
   return lost
 end
 
--- Ends a pod's calls and deletes every trace of it. With `since`, calls and a drain that began later belong to another
+-- Ends a pod's calls and deletes every trace of it, but no key of a wrong type: the log says to rename that. With `since`, calls and a drain that began later belong to another
 -- pod of the same name, which stays in the pool with them: it was there before anybody told us. Returns the SIDs of the
 -- calls that were lost, and that pool.
 local function forget(pod, grace, reason, since)
   local pool = home_of(pod)
   since = pool and since
   local drained_at = since and call('EXISTS', P .. 'pod:draining:' .. pod) == 1
-    and call('HGET', P .. 'pod:' .. pod, 'drained_at')
+    and read_or_nil('HGET', P .. 'pod:' .. pod, 'drained_at')
   local lost = lose_calls(pod, pool, grace, reason, since)
-  call('DEL', P .. 'pod:suspended:' .. pod, P .. 'pod:' .. pod)
+  call('DEL', P .. 'pod:suspended:' .. pod)
+  if read_or_nil('HLEN', P .. 'pod:' .. pod) then call('DEL', P .. 'pod:' .. pod) end
   if drained_at and drained_at >= since then
     call('HSET', P .. 'pod:' .. pod, 'drained_at', drained_at)
   else
@@ -64,7 +65,8 @@ local function forget(pod, grace, reason, since)
   release_hold(pod)
   if since and load_of(pod) > 0 then return lost, pool end
   if pool then leave(pod, pool) end
-  call('DEL', P .. 'pod:tier:' .. pod, P .. 'lease:' .. pod, pod_calls_key(pod))
+  call('DEL', P .. 'pod:tier:' .. pod, P .. 'lease:' .. pod)
+  if read_or_nil('ZCARD', pod_calls_key(pod)) then call('DEL', pod_calls_key(pod)) end
   if pool then event('pod_removed', 'pod', pod, 'pool', pool, 'lost', #lost, 'reason', reason) end
   return lost
 end
