@@ -84,7 +84,7 @@ export class Election implements Leadership {
         `duration (${durationMs} ms) must be longer than the renew deadline (${renewDeadlineMs} ms), and that longer than 1.2 retry periods (${retryPeriodMs} ms)`,
       );
     this.#options = options;
-    this.#sighting = new Sighting(options.clock, durationMs);
+    this.#sighting = new Sighting(options.clock, durationMs, options.lock.forgets);
     this.#requestTimeoutMs = renewDeadlineMs / 3;
   }
 

@@ -21,6 +21,8 @@ export interface HeldRecord extends LockRecord {
 export interface LeaseLock {
   /** For logs: which lock, where. */
   readonly description: string;
+  /** A record that is gone was probably lost with everything else: who wrote the last one writes it again at once. */
+  readonly forgets?: boolean;
   /** As it is now, not as a cache remembers it. Undefined when there is none. Ends within `timeoutMs`, or throws. */
   read(timeoutMs: number): Promise<HeldRecord | undefined>;
   /**

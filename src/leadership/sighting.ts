@@ -5,7 +5,8 @@
  * record has stood still for its whole duration, measured from the moment this version was first *received* here.
  * A record that vanishes (a deleted Lease, a flushed store) tells nothing of who leads, and the leader writes it
  * again as soon as it notices: its absence has to last as long as a silent holder. Only an elector that has never
- * seen a record takes the lock at once, or the first start of all would wait for nobody.
+ * seen a record takes the lock at once, or the first start of all would wait for nobody; and, where the lock may lose all
+ * it holds (`forgets`), the process whose own record was the last it saw.
  */
 import type { Clock } from '../clock.js';
 import type { HeldRecord } from './lock.js';
@@ -16,13 +17,15 @@ const longestDurationMs = 3_600_000;
 export class Sighting {
   readonly #clock: Clock;
   readonly #durationMs: number;
+  readonly #forgets: boolean;
   #record: HeldRecord | undefined;
   #isGone = false;
   #sinceMs = 0;
 
-  constructor(clock: Clock, durationMs: number) {
+  constructor(clock: Clock, durationMs: number, forgets = false) {
     this.#clock = clock;
     this.#durationMs = durationMs;
+    this.#forgets = forgets;
   }
 
   /** To be called when the answer has come: a holder may have renewed after the question was sent. */
@@ -47,7 +50,7 @@ export class Sighting {
   /** Nobody but `writer` itself can lead now. */
   isFreeFor(writer: string): boolean {
     const living = this.living;
-    return living === undefined || (living.writer === writer && !this.#isGone);
+    return living === undefined || (living.writer === writer && (!this.#isGone || this.#forgets));
   }
 
   /** Never shorter than our own: a record written by hand may say anything, and deleting it must be a way out. */

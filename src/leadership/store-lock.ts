@@ -4,7 +4,8 @@
  * elect.lua compares and swaps; the version is the store's clock in microseconds, so that a record written after a
  * flush is never mistaken for the one before. The record has no TTL: when a holder is dead is for the observers to
  * say. It is as good as the store: a failover that loses the last write may give the lock to two, and the epoch
- * keeps them apart.
+ * keeps them apart. After a restart without data the router that held the lock takes it at once. Should it have been cut
+ * off before that, and another router have led, two lead for one retry period, and the epoch keeps those apart too.
  */
 import { type StoreConnection, unlessWrongType } from '../calls/store/connection.js';
 import { keysOf } from '../calls/store/keys.js';
@@ -12,6 +13,7 @@ import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
 
 export class StoreLock implements LeaseLock {
   readonly description: string;
+  readonly forgets = true;
   readonly #connection: StoreConnection;
   readonly #key: string;
 

@@ -306,6 +306,21 @@ describe('a leader', () => {
     await one.election.stop();
   });
 
+  it.each([true, false])(
+    'takes a lock at once that lost its record, if locks forget: %s',
+    async (forgets) => {
+      const one = await leading({ forgets });
+      one.lock.always = 'fails';
+      await pass(one.clock, renewDeadlineMs);
+      expect(one.election.isLeader).toBe(false);
+      one.shared.wipe();
+      one.lock.always = undefined;
+      await pass(one.clock, 2 * retryPeriodMs);
+      expect(one.election.isLeader).toBe(forgets);
+      await one.election.stop();
+    },
+  );
+
   it('that was stopped by the system past its deadline knows before any timer has told it', async () => {
     const clock = new ManualClock();
     let isFrozen = false;

@@ -24,7 +24,11 @@ export class ScriptedLock implements LeaseLock {
   /** Every request fails like this until it is taken away. */
   always: Fault | undefined;
 
-  constructor(clock: ManualClock, shared: SharedRecord) {
+  constructor(
+    clock: ManualClock,
+    shared: SharedRecord,
+    readonly forgets: boolean,
+  ) {
     this.#clock = clock;
     this.#shared = shared;
   }
@@ -68,13 +72,15 @@ export function replica(
   {
     clock = new ManualClock(),
     shared = new SharedRecord(),
+    forgets = false,
     ...extra
   }: Partial<ElectionOptions> & {
     clock?: ManualClock;
     shared?: SharedRecord;
+    forgets?: boolean;
   } = {},
 ) {
-  const lock = new ScriptedLock(clock, shared);
+  const lock = new ScriptedLock(clock, shared, forgets);
   const changes: LeaderChange[] = [];
   const log: { level: number; msg: string }[] = [];
   const terms: AbortSignal[] = [];
