@@ -14,7 +14,7 @@ import { type Cell, table } from '../table.js';
 
 /** The usual cause: the module with the team's workflows was given to the router and not to this command. */
 const whatToDo =
-  'For tables of your own set RECORDS_MODULE to the file that exports their workflows, as for the router; for the shipped workflows run `smart-router records migrate`, which creates their tables (docs/records.md).';
+  'For tables of your own set RECORDS_MODULE to the file that exports their workflows, as for the router; for the shipped workflows run `smart-router records migrate --with-workflows`, which creates their tables (docs/records.md).';
 
 export function recordsStatus(parent: Command, cli: Cli): void {
   const command = describeLook(parent.command('status'), {
