@@ -3,7 +3,8 @@
  * a cluster that lost its pods; acting on it would cut every call. So a list that would remove more than half of the
  * pods, and more than three, removes none: they are held (no new calls, running ones go on) until three lists in a row
  * have missed them, an operator says that they are gone, or a lookup by name confirms it (reconciler.ts). Lists made in quick succession (a watch that fell behind, a
- * store that came back) are one: they see the same moment.
+ * store that came back) are one: they see the same moment. With a static list the reconciler also passes pods with live
+ * calls as held, however few: replicas may have different lists.
  */
 const mostWithoutBrake = 3;
 export const listsToBelieve = 3;

@@ -108,8 +108,10 @@ export class Reconciler {
     // What cannot be read may hold any of them.
     const { held, confirmed } =
       missing.length > 0 ? await pools.removals(missing) : { held: [], confirmed: [] };
+    // Another STATIC_PODS on the next leader misses pods that are there: with live calls they are held, however few.
+    const busy = source.name === 'static' && missing.length > 0 ? await pools.withCalls(missing) : [];
     const verdict = this.#brake.judge(missing, known, new Set(confirmed), {
-      held: new Set(held),
+      held: new Set([...held, ...busy]),
       counts: counted,
     });
     // An empty list confirms nothing: in a wrong namespace every name is unknown too.
@@ -121,7 +123,7 @@ export class Reconciler {
     if (hold.length > 0) {
       log.error(
         { held: hold.length, known, pods: hold.slice(0, 20) },
-        `the list misses too many pods to be believed: they take no new calls and are removed only after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
+        `the list misses ${busy.length > 0 ? 'pods with live calls' : 'too many pods to be believed'}: they take no new calls and are removed only after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
       );
       await placer.hold(epoch, hold, version, signal);
     }

@@ -19,7 +19,7 @@ export interface LogLine {
 
 /** What the cluster has; a test changes it at will. */
 export class Pods implements PodSource {
-  readonly name = 'test';
+  name = 'test';
   pods: ClusterPod[] = [];
   /** Of the next lists. */
   version = '';

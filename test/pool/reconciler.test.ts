@@ -32,6 +32,19 @@ describeEngines('reconcile', (engine) => {
       (await leader.store.calls.snapshot()).pools.map(({ pool, assigned }) => [pool, assigned]),
     );
 
+  it('a static list that misses a pod with live calls holds it; a pod without calls goes', async () => {
+    leader.source.name = 'static';
+    leader.source.set({ name: 'busy', tier: 'gold' }, { name: 'idle', tier: 'basic' });
+    await leader.reconcile();
+    await leader.store.allocate('call', ['pool:gold']);
+    leader.source.set('other');
+    expect(await leader.reconcile()).toMatchObject({ held: 1, removed: 1, calls_lost: 0 });
+    expect(await leader.store.calls.renew('call')).toMatchObject({ podName: 'busy' });
+    leader.source.set('other', { name: 'busy', tier: 'gold' });
+    expect(await leader.reconcile()).toMatchObject({ held: 0 });
+    expect(await leader.store.calls.pod('busy')).toMatchObject({ blockedBy: '' });
+  });
+
   it('new pods fill merchant pools, then the chain up to its targets, then its last tier', async () => {
     leader.source.set(...names(9));
     expect(await leader.reconcile()).toEqual({ ...nothing, pods: 9, registered: 9 });

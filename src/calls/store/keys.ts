@@ -17,6 +17,7 @@ export interface Keys {
   pattern: string;
   callPrefix: string;
   podMetadata: string;
+  podCallsPrefix: string;
   reported: string;
   removalsHeld: string;
   removalsConfirmed: string;
@@ -40,6 +41,7 @@ export function keysOf(prefix: string): Keys {
     pattern: `${escapeGlob(prefix)}*`,
     callPrefix: `${prefix}call:`,
     podMetadata: `${prefix}pod:metadata`,
+    podCallsPrefix: `${prefix}pod:calls:`,
     reported: `${prefix}reported`,
     removalsHeld: `${prefix}removals:held`,
     removalsConfirmed: `${prefix}removals:confirmed`,

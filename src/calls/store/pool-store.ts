@@ -173,6 +173,15 @@ export class PoolStore {
     return { held: held.sort(), confirmed: confirmed.sort() };
   }
 
+  /** Those of these pods that have live calls, or whose calls cannot be read. */
+  async withCalls(pods: readonly string[]): Promise<string[]> {
+    const { podCallsPrefix } = keysOf(this.connection.keyPrefix);
+    const counts = await this.connection.command('removals', (client) =>
+      Promise.all(pods.map((pod) => unlessWrongType(client.zcard(`${podCallsPrefix}${pod}`), 1))),
+    );
+    return pods.filter((_, i) => counts[i] !== 0);
+  }
+
   /** Resolves to the number of pods that the leader will remove. */
   async confirmRemovals(by: string): Promise<number> {
     return Number(await this.connection.run('confirmRemovals', [by], 'confirm_removals'));
