@@ -1,4 +1,5 @@
 /** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
+import { createHash } from 'node:crypto';
 import { prepareAlerting } from './alerting.js';
 import { Auditor } from './calls/audit/auditor.js';
 import { EventSearch } from './calls/event-search.js';
@@ -133,6 +134,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       clock,
       log,
       name: config.podName,
+      setup: setupOf(config),
       leadership: manager,
       isPrepared: () => isPrepared,
       loops: () => others.loops(),
@@ -377,4 +379,10 @@ function openStore(
         );
     },
   });
+}
+
+/** Replicas with another one would lead with other pods or other tiers. */
+function setupOf({ podSource, staticPods, tierConfig }: Config): string {
+  const text = JSON.stringify([podSource, staticPods, tierConfig]);
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }

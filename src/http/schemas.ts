@@ -274,6 +274,9 @@ export const Status = Type.Object({
   records: Type.Union([RecordsState, Type.Null()], { description: 'null without `DATABASE_URL`' }),
   tier_version: whole('the version of the tier configuration'),
   tier_config_differs: flag('`TIER_CONFIG` of this replica is not what the store holds'),
+  replicas_differ: Type.Array(Type.String(), {
+    description: 'live replicas whose `POD_SOURCE`, `STATIC_PODS` or `TIER_CONFIG` is not that of this one',
+  }),
   store_error: orNull(text('why the store does not answer, or why the pools cannot be read')),
 });
 

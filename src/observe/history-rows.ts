@@ -24,6 +24,8 @@ export interface ToldAlert {
 export interface Row {
   name: string;
   version: string;
+  /** A hash of where its pods come from and of its tiers; empty from a router that does not write it. */
+  setup: string;
   isLeader: boolean;
   startedAtMs: number;
   /** The number of this row's look, and of the first one that is in it: more than one if the store did not take them. */
@@ -51,6 +53,7 @@ export function toFields(row: Row): string[] {
   const fields: Record<string, string | number> = {
     name: row.name,
     version: row.version,
+    setup: row.setup,
     leader: row.isLeader ? 1 : 0,
     started: row.startedAtMs,
     look: row.look,
@@ -86,6 +89,7 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     atMs: Number(id.split('-')[0]),
     name: text('name'),
     version: text('version'),
+    setup: text('setup'),
     isLeader: text('leader') === '1',
     startedAtMs: Number(text('started')),
     look: Number(text('look')),

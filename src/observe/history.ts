@@ -44,6 +44,8 @@ export interface HistoryOptions {
   log: Logger;
   /** Of this replica. */
   name: string;
+  /** A hash of where its pods come from and of its tiers: the same on all replicas. */
+  setup: string;
   leadership: { readonly isLeader: boolean; readonly leader: string | null };
   /** False until the store has been taken into use: before that it is looked at, and nothing is written. */
   isPrepared(): boolean;
@@ -81,6 +83,7 @@ export class History {
   readonly #startedAtMs: number;
   readonly #readings = new Map<number, Promise<Told>>();
   #look = 0;
+  #differing: string[] = [];
   #lookedAtMs = 0;
   /** What the last look saw, and what the last row that was taken covers. */
   #seen = noCounts();
@@ -144,7 +147,7 @@ export class History {
   }
 
   async runOnce(): Promise<Record<string, number>> {
-    const { store, metrics, clock, name, leadership, isPrepared } = this.#options;
+    const { store, metrics, clock, name, setup, leadership, isPrepared } = this.#options;
     this.#look += 1;
     const counts = await readCounts(metrics);
     let isStoreUp = true;
@@ -158,6 +161,7 @@ export class History {
     const fields = toFields({
       name,
       version,
+      setup,
       isLeader: leadership.isLeader,
       startedAtMs: this.#startedAtMs,
       look: this.#look,
@@ -167,6 +171,7 @@ export class History {
       gauges: gaugesOf(snapshot),
       alerts: this.#own().slice(0, mostAlertsInRow),
     });
+    await unlessGone(this.#compare());
     const { connection } = this.#options;
     const id = await unlessGone(
       connection.command('history', (client) =>
@@ -176,6 +181,25 @@ export class History {
     if (id === undefined) return { rows: 0, alerts };
     this.#written = { counts, look: this.#look, atMs };
     return { rows: 1, alerts };
+  }
+
+  /** Live replicas with another pod source or other tiers: each would lead with its own. */
+  get differing(): readonly string[] {
+    return this.#differing;
+  }
+
+  async #compare(): Promise<void> {
+    const { name, setup, log } = this.#options;
+    const { rows, nowMs } = await this.#read(seenWithinMs);
+    const others = [...livingOf(rows, nowMs).values()].filter((row) => row.name !== name && row.setup !== '');
+    const differing = others.filter((row) => row.setup !== setup).map((row) => row.name);
+    const isNews = differing.some((one) => !this.#differing.includes(one));
+    this.#differing = differing.sort();
+    if (isNews)
+      log.warn(
+        { replicas: this.#differing },
+        'replicas differ in POD_SOURCE, STATIC_PODS or TIER_CONFIG: give all of them the same',
+      );
   }
 
   async read(minutes: number): Promise<Told> {

@@ -64,6 +64,7 @@ const status: Status = {
   records: null,
   tier_version: 1,
   tier_config_differs: false,
+  replicas_differ: [],
   store_error: null,
 };
 

@@ -147,6 +147,14 @@ describeOneEngine('alerts', (engine) => {
     ]);
   });
 
+  it('beside them: status names replicas with another list of pods', async () => {
+    const one = await start({ POD_NAME: 'one', STATIC_PODS: 'pod-a=gold' });
+    const two = await start({ POD_NAME: 'two', STATIC_PODS: 'pod-b=gold' });
+    const same = await start({ POD_NAME: 'same', STATIC_PODS: 'pod-a=gold' });
+    for (const router of [two, same, one]) await looked(router);
+    expect((await one.get('/status')).body.replicas_differ).toEqual(['two']);
+  });
+
   it('tell which pool cannot be read, and never that the store is down', async () => {
     const router = await start();
     const key = 'voice:pool:basic:assigned';

@@ -166,6 +166,7 @@ describeOneEngine('pods over HTTP', (engine) => {
       })),
       tier_version: 1,
       tier_config_differs: false,
+      replicas_differ: [],
       store_error: null,
     });
   });

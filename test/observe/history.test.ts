@@ -18,6 +18,7 @@ function row(
   return {
     atMs,
     name: 'a',
+    setup: '',
     version: '1.0.0',
     isLeader: false,
     startedAtMs: t0,

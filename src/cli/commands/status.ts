@@ -29,6 +29,8 @@ export function status(parent: Command, cli: Cli): void {
           `TIER_CONFIG of this router differs from the store, which counts: see \`smart-router tiers get${same}\``,
         ]
       : [];
+    const { replicas_differ = [] }: Partial<Status> = body;
+    if (replicas_differ.length > 0) warnings.push(replicasDiffer(replicas_differ));
     const down = `the store of the router at ${api.baseUrl} does not answer: ${clean(body.store_error ?? 'no reason given')}`;
     return {
       document: { ...body, alerts },
@@ -167,4 +169,8 @@ function loops(body: Status, nowMs: number, paint: Paint): string {
     { head: 'LAST ERROR, OR WHAT IT DID' },
   ] as const;
   return table(columns, rows, paint);
+}
+
+export function replicasDiffer(names: readonly string[]): string {
+  return `POD_SOURCE, STATIC_PODS or TIER_CONFIG differ from this router's on ${names.map(clean).join(', ')}: give all replicas the same`;
 }

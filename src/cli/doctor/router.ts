@@ -6,6 +6,7 @@ import { ConfigError } from '../../errors.js';
 import { version } from '../../version.js';
 import type { Status } from '../answers.js';
 import { RouterApi } from '../api.js';
+import { replicasDiffer } from '../commands/status.js';
 import { toFailure } from '../failure.js';
 import { type Check, fail, ok, skip, warn } from './check.js';
 
@@ -97,6 +98,9 @@ async function checkAdmin(examined: Examined, given: boolean): Promise<Check> {
         'Use the command of the same version.',
       );
     }
+    const { replicas_differ = [] }: Partial<Status> = body;
+    if (replicas_differ.length > 0)
+      return warn('router access', replicasDiffer(replicas_differ), 'The next leader may remove pods.');
     return ok('router access', given ? `${adminKey} is accepted` : 'no key is needed');
   } catch (error) {
     const { code, message } = toFailure(error);

@@ -10,7 +10,7 @@ import * as schemas from '../schemas.js';
 import { showPod } from './pods.js';
 
 export async function operatorRoutes(app: App, context: HttpContext): Promise<void> {
-  const { store, settings, clock, config, leadership, records } = context;
+  const { store, settings, clock, config, leadership, records, history } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['operators'];
 
@@ -47,6 +47,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         records: records?.status() ?? null,
         tier_version: snapshot?.tierVersion ?? settings.tierVersion,
         tier_config_differs: settings.differsFromEnvironment,
+        replicas_differ: [...history.differing],
         store_error: storeError?.message ?? null,
       };
     },
