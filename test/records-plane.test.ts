@@ -137,8 +137,14 @@ describeOnePostgres('serve with a database', (postgres) => {
         'the workflow of the team runs',
         20_000,
       );
-      const { error } = await recordsOf(other.url);
-      expect(error).toContain('workflow sitemap-import: table "sitemap_files" does not exist');
+      const error = await until(
+        async () => {
+          const found = (await recordsOf(other.url)).error ?? '';
+          return found.includes('workflow sitemap-import: table "sitemap_files" does not exist') && found;
+        },
+        'the status says what is off',
+        20_000,
+      );
       expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
       expect(await rows("SELECT to_regclass('sitemap_files') AS found")).toEqual([{ found: null }]);
     });
