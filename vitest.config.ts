@@ -10,8 +10,9 @@ export default defineConfig({
     pool: 'forks',
     // Each file may run two engines beside itself, and waits more than it computes.
     maxWorkers: Math.min(4, availableParallelism() + 2),
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // Above the patience of `until`, so that a test that waits says what for.
+    testTimeout: 60_000,
+    hookTimeout: 90_000,
     reporters: ['default', './test/support/skips-reporter.ts'],
   },
 });

@@ -1,5 +1,6 @@
-/** Waiting for a condition instead of for a time: fast when it holds soon, and a clear message when it never does. */
-const patienceMs = 10_000;
+/** Waits for a condition instead of for a time: fast when it holds soon, and a clear message when it never does. */
+// Long enough for a machine that does ten other things: only a condition that never holds takes all of it.
+const patienceMs = 40_000;
 
 /** Resolves to the first value of `condition` that is neither false nor undefined; an error counts as "not yet". */
 export async function until<T>(
@@ -18,7 +19,7 @@ export async function until<T>(
       last = error;
     }
     if (performance.now() > deadline) {
-      throw new Error(`waited ${timeoutMs} ms in vain until ${what}`, { cause: last });
+      throw new Error(`timed out after ${timeoutMs} ms waiting until ${what}`, { cause: last });
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs));
   }
