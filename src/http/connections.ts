@@ -2,8 +2,8 @@
  * The open connections of a router and the requests in each.
  *
  * Guarantees: there are at most `max` connections, and at most `maxPerAddress` from one address that have not carried an
- * authenticated request. Over a limit the oldest connection of a stranger in which no request is being handled is closed,
- * so that a known caller that opens a new one gets in. A connection whose peer takes nothing of a written answer for
+ * authenticated request. Over a limit a stranger's connection is closed, the oldest idle one first, so that a known caller
+ * that opens a new one gets in; where there is none, an idle one of a known caller. A connection whose peer takes nothing of a written answer for
  * `unreadMs` is closed. What it keeps of answers is bounded: gate.ts lets 16 requests into one connection, and Node reads
  * no more of them while answers wait to be sent.
  *
@@ -52,7 +52,7 @@ export class Connections {
   /** Oldest first. */
   readonly #strangers = new Set<Connection>();
   readonly #strangersByAddress = new Map<string, Set<Connection>>();
-  readonly #requestsByAddress = new Map<string, number>();
+  readonly #requestsByAddress = new Map<string, Set<GatedResponse>>();
   #isLooking = false;
 
   constructor(clock: Clock, limits: ConnectionLimits, onClosed: (reason: CloseReason) => void) {
@@ -86,18 +86,18 @@ export class Connections {
     }
     ofAddress.add(connection);
     socket.once('close', () => this.#forget(connection));
-    if (!isBehindProxy && ofAddress.size > maxPerAddress) this.#makeRoom(ofAddress, 'address');
-    else if (this.#open.size > max) this.#makeRoom(this.#strangers, 'overall');
+    if (!isBehindProxy && ofAddress.size > maxPerAddress)
+      this.#close(leastNeeded(ofAddress, connection), 'address');
+    else if (this.#open.size > max) this.#close(this.#leastNeeded(connection), 'overall');
     if (!this.#isLooking) this.#look();
   }
 
-  /** Closes the oldest in which nothing is being handled. The newcomer is one of them, and the last. */
-  #makeRoom(candidates: Set<Connection>, reason: CloseReason): void {
-    for (const connection of candidates) {
-      if (isHandling(connection)) continue;
-      this.#close(connection, reason);
-      return;
-    }
+  /** A stranger's; else the oldest of a known caller that is idle; else the new one. */
+  #leastNeeded(newcomer: Connection): Connection {
+    const stranger = leastNeeded(this.#strangers, newcomer);
+    if (stranger !== newcomer) return stranger;
+    for (const connection of this.#open.values()) if (connection.exchanges.size === 0) return connection;
+    return newcomer;
   }
 
   #close(connection: Connection, reason: CloseReason): void {
@@ -128,9 +128,9 @@ export class Connections {
     const { address } = response;
     if (address === undefined) return;
     response.address = undefined;
-    const count = (this.#requestsByAddress.get(address) ?? 1) - 1;
-    if (count === 0) this.#requestsByAddress.delete(address);
-    else this.#requestsByAddress.set(address, count);
+    const ofAddress = this.#requestsByAddress.get(address);
+    ofAddress?.delete(response);
+    if (ofAddress?.size === 0) this.#requestsByAddress.delete(address);
   }
 
   /** Its connection carries a request of a known caller: it is not closed to make room. */
@@ -140,14 +140,21 @@ export class Connections {
     this.#forgetStranger(connection);
   }
 
-  /** Counts a stranger's request for its forwarded address until its answer is taken; false: that has too many. */
+  /**
+   * Counts a stranger's request for its forwarded address until its answer is taken. Over the limit the oldest one whose
+   * body has not arrived is cut off; false: there is none, and this one is too many.
+   */
   countFor(response: GatedResponse, address: string): boolean {
     const { isBehindProxy, maxPerAddress } = this.#limits;
     if (!isBehindProxy || response.connectionState === undefined) return true;
     const network = networkOf(address);
-    const count = this.#requestsByAddress.get(network) ?? 0;
-    if (count >= maxPerAddress) return false;
-    this.#requestsByAddress.set(network, count + 1);
+    const ofAddress = this.#requestsByAddress.get(network) ?? new Set();
+    if (ofAddress.size >= maxPerAddress) {
+      const unfinished = firstUnfinished(ofAddress);
+      if (unfinished?.connectionState === undefined) return false;
+      this.#close(unfinished.connectionState, 'address');
+    }
+    this.#requestsByAddress.set(network, ofAddress.add(response));
     response.address = network;
     return true;
   }
@@ -214,6 +221,30 @@ export class Connections {
       { unref: true },
     );
   }
+}
+
+function firstUnfinished(responses: ReadonlySet<GatedResponse>): GatedResponse | undefined {
+  for (const response of responses) if (!response.req.complete) return response;
+  return undefined;
+}
+
+/** So many are looked at: a flood of new connections must not cost more than that each. */
+const mostLookedAt = 100;
+
+/**
+ * The oldest connection of a stranger in which nothing is being handled, else the oldest: what it waits for is less than
+ * a place for a known caller. The newcomer, which is the last of them, only if it is alone.
+ */
+function leastNeeded(strangers: ReadonlySet<Connection>, newcomer: Connection): Connection {
+  let oldest = newcomer;
+  let looked = 0;
+  for (const connection of strangers) {
+    if (connection === newcomer || looked === mostLookedAt) break;
+    if (!isHandling(connection)) return connection;
+    if (looked === 0) oldest = connection;
+    looked += 1;
+  }
+  return oldest;
 }
 
 /** A request has arrived completely, and its answer has not been written. */

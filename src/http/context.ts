@@ -18,10 +18,13 @@ import type { Metrics } from '../observe/metrics.js';
 import type { Tracing } from '../observe/tracing.js';
 import type { RecordsAdmin } from '../records-plane.js';
 import type { LoopState } from '../supervised-loop.js';
-import type { Admission } from './admission.js';
+import type { Admission, Kind } from './admission.js';
 import type { Audited } from './audit.js';
 import type { Connections } from './connections.js';
 import type { Probes } from './probes.js';
+
+/** Of every body, where a route has no limit of its own. */
+export const bodyLimitBytes = 64 * 1024;
 
 export interface HttpContext {
   config: Pick<
@@ -94,6 +97,8 @@ declare module 'fastify' {
     bodyOptional?: boolean;
     /** Probes are logged at debug. */
     quiet?: boolean;
+    /** Set by the server for every route: which place in admission its requests take. */
+    kind?: Kind;
     /** What an operator does: it gets an audit line. */
     audit?: Audited;
   }

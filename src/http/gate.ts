@@ -72,7 +72,6 @@ export function gatedServer(
         refuse(context, request, response);
         return;
       }
-      response.kind = kind;
       connections.begin(response);
       handler(request, response);
     },
@@ -89,7 +88,8 @@ export function gatedServer(
  */
 export function admit({ admission, metrics }: HttpContext, reply: FastifyReply, isStranger: boolean): void {
   const response = reply.raw as GatedResponse;
-  const { kind } = response;
+  // Of the route, not of the request line: the same path can be written in many ways (`/%64rain`).
+  const { kind = 'other' } = reply.routeOptions.config;
   if (kind === 'probe' || response.enter(admission, isStranger ? 'stranger' : kind)) return;
   metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other' });
   throw overloaded();

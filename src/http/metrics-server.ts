@@ -1,9 +1,10 @@
 /**
  * The second port: /metrics and nothing else, so that a network policy can open it to Prometheus alone. It shares the
- * rendering and the limits on connections with the first.
+ * rendering and the limits on connections with the first. A connection is good for one request: requests behind it would
+ * pile up while it waits for its rendering.
  */
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { App } from './context.js';
@@ -14,7 +15,14 @@ export async function startMetricsServer(
   host: string,
   port: number,
 ): Promise<{ url: string; stop(): Promise<void> }> {
-  const server = createServer((request, response) => {
+  const used = new WeakSet<Socket>();
+  const server = createServer({ requestTimeout: 10_000 }, (request, response) => {
+    if (used.has(request.socket)) {
+      request.socket.destroy();
+      return;
+    }
+    used.add(request.socket);
+    response.setHeader('connection', 'close');
     if (request.method !== 'GET' || request.url?.split('?')[0] !== '/metrics') {
       response.writeHead(404, { 'content-type': 'text/plain' }).end('only GET /metrics is here\n');
       return;

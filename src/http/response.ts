@@ -1,13 +1,12 @@
 /**
- * Node's response, with what the router needs to know of each request: its kind, its connection, and the place that it
+ * Node's response, with what the router needs to know of each request: its connection, and the place that it
  * holds in admission. The place is given back with the call of `end`: what the peer reads, and when, makes no difference.
  */
 import { type IncomingMessage, ServerResponse } from 'node:http';
-import type { Admission, Kind, Place } from './admission.js';
+import type { Admission, Place } from './admission.js';
 import type { Connection } from './connections.js';
 
 export class GatedResponse extends ServerResponse<IncomingMessage> {
-  kind: Kind = 'other';
   connectionState: Connection | undefined = undefined;
   /** Set while the request counts for an address behind a proxy (see Connections.countFor). */
   address: string | undefined = undefined;

@@ -13,10 +13,11 @@ import Fastify, {
 } from 'fastify';
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
+import { kindOf } from './admission.js';
 import { audit } from './audit.js';
 import { addressOf, authorize, isOpen, mayBeKnown } from './auth.js';
 import { Connections } from './connections.js';
-import type { App, HttpContext } from './context.js';
+import { type App, bodyLimitBytes, type HttpContext } from './context.js';
 import { refuseIfGone } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
 import { admit, gatedServer, onceASecond, requestId } from './gate.js';
@@ -39,7 +40,6 @@ import { settingsRoutes } from './routes/settings.js';
 import { webhookRoutes } from './routes/webhooks.js';
 import { assertUnicodeUrl, notUtf8, surrogateProblem, textOf } from './unicode.js';
 
-export const bodyLimitBytes = 64 * 1024;
 export const apiPrefix = '/api/v1';
 
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
@@ -155,6 +155,8 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.addHook('onResponse', async (request, reply) => record(request, reply, false));
   // Into these routes alone: calls do not pay for it. Last of their hooks, so that nothing is waited for after it.
   app.addHook('onRoute', (route) => {
+    const [method = ''] = [route.method].flat();
+    route.config = { ...route.config, kind: kindOf(method, route.url) };
     const audited = route.config?.audit;
     if (audited === undefined || audited.mayBeLate) return;
     const refuse = (request: FastifyRequest) => refuseIfGone(clock, request);

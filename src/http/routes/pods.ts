@@ -5,12 +5,15 @@ import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../durations.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../audit.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, bodyLimitBytes, type HttpContext } from '../context.js';
 import { callerGone, withDeadline } from '../deadline.js';
+import { overloaded } from '../gate.js';
 import * as schemas from '../schemas.js';
 
 /** 10,000 call ids of 256 characters of 4 bytes, as UTF-8, and what is around them. */
 const reportBytes = 11 * 1024 * 1024;
+/** Reports over 64 KiB, or of unknown length, that may be on their way at once: each may take 11 MiB of memory. */
+const maxLargeReports = 16;
 const longestWaitMs = 24 * 3_600_000;
 /** Each waiter holds a connection and looks once a second. */
 const mostWaiters = 1000;
@@ -23,12 +26,21 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   const errors = { 400: ErrorAnswer, 404: schemas.errorOf('pod_not_found'), 503: ErrorAnswer };
   const replaced = { 409: schemas.errorOf('pod_replaced') };
   let waiters = 0;
+  let largeReports = 0;
 
   app.post(
     '/pod/:pod/report',
     {
       bodyLimit: reportBytes,
       config: guard,
+      onRequest: async ({ headers }, { raw }) => {
+        if (Number(headers['content-length'] ?? reportBytes) <= bodyLimitBytes) return;
+        if (largeReports >= maxLargeReports) throw overloaded();
+        largeReports += 1;
+        raw.once('close', () => {
+          largeReports -= 1;
+        });
+      },
       schema: {
         tags,
         summary: "A pod's heartbeat with the calls it really serves",
