@@ -300,6 +300,27 @@ describe('time', () => {
     expect(await message).toBe(`GET ${url} sent nothing for 10s`);
   });
 
+  it.each([
+    ['silence', 'sent nothing for 10s', (clock: ManualClock) => clock.advance(10_000)],
+    ['the caller’s signal', 'was given up: stop', (_: ManualClock, stop: () => void) => stop()],
+  ])('rejects a body without a length that is cut off by %s', async (_name, how, cutOff) => {
+    const clock = new ManualClock();
+    const caller = new AbortController();
+    // Neither a length nor chunks: the body ends where the connection is closed.
+    const url = web.on('/slow', ({ socket }) =>
+      socket?.write('HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nhalf a page'),
+    );
+    let read = 0;
+    const message = failure(
+      fetcher({ clock }).get(url, request({ signal: caller.signal }), async ({ body }) => {
+        for await (const chunk of body) read += chunk.length;
+      }),
+    );
+    await until(() => read > 0 && clock.timersMs.length === 2, 'it waits for more');
+    cutOff(clock, () => caller.abort(new Error('stop')));
+    expect(await message).toBe(`GET ${url} ${how}`);
+  });
+
   it('a body that drips is given up at the total time, though it is never silent for long', async () => {
     const clock = new ManualClock();
     let drip = () => {};

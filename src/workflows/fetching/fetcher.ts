@@ -165,6 +165,8 @@ async function* received(
       deadline.listen();
     }
     deadline.heard();
+    // Closing the connection at the deadline looks like the end of a body that has no length.
+    deadline.signal.throwIfAborted();
   } catch (error) {
     throw deadline.signal.aborted ? deadline.signal.reason : failure(url, error);
   }
