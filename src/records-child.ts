@@ -6,9 +6,11 @@
  * manager reach both processes and are ignored here: the router decides when this process ends.
  */
 import { writeFile } from 'node:fs/promises';
+import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
 import { systemClock as clock } from './clock.js';
 import { createLogger } from './observe/log.js';
+import { RecordsChannel } from './records-channel.js';
 import {
   type DeskCall,
   type FromProcess,
@@ -35,13 +37,14 @@ writeFile('/proc/self/oom_score_adj', '500').catch(() => {});
 const reports = new Reports((report) => send({ type: 'report', ...report }));
 let plane: RecordsPlane | undefined;
 
-/** Resolves when it has been written, or cannot be. */
-function send(message: FromProcess): Promise<void> {
-  return new Promise((resolve) => {
-    if (process.connected) process.send?.(message, undefined, undefined, () => resolve());
-    else resolve();
-  });
-}
+const channel = new RecordsChannel(
+  new Socket({ fd: 3 }),
+  (message) => hear(message as ToProcess),
+  (error) => {
+    throw error;
+  },
+);
+const send = (message: FromProcess) => channel.send(message);
 
 function stateNow(): RecordsState | undefined {
   const memoryMb = Math.round(process.memoryUsage.rss() / 1024 ** 2);
@@ -96,9 +99,9 @@ async function stop(): Promise<void> {
   process.exit(0);
 }
 
-process.on('message', (message: ToProcess) => {
+function hear(message: ToProcess): void {
   if (message.type === 'open') void open(message.config);
   else if (message.type === 'start') plane?.start();
   else if (message.type === 'call') void answer(message);
   else void stop();
-});
+}

@@ -3,9 +3,10 @@
  * arrive as such, functions do not cross, and errors cross in a form of their own, so that a typed error stays one.
  */
 
-import { AppError, ConfigError, type ErrorCode } from './errors.js';
+import { AppError, ConfigError, type ErrorCode, errorCodes } from './errors.js';
 import type { RecordGauges } from './observe/record-metrics.js';
 import type { RecordsConfig, RecordsDesk, RecordsListener, RecordsStatus } from './records-plane.js';
+import { eventNames } from './records-pulse.js';
 import type { LoopState } from './supervised-loop.js';
 
 export type DeskCall = keyof RecordsDesk;
@@ -46,6 +47,64 @@ export type FromProcess =
   | ({ type: 'report' } & Report)
   | { type: 'answer'; id: number; value: unknown }
   | { type: 'failure'; id: number; error: SentError };
+
+const listenerNames = new Set<unknown>([...eventNames, 'loopCrashed', 'storeAnswered']);
+
+/** Throws for a value that is not a message. `value` of an answer and `args` of an event are not checked. */
+export function readMessage(message: unknown): FromProcess {
+  if (!isObject(message)) throw new Error('it is not an object');
+  const { type, id, error, longestTimeoutMs } = message;
+  const isValid =
+    (type === 'opened' && Number.isFinite(longestTimeoutMs)) ||
+    (type === 'refused' && isSentError(error)) ||
+    (type === 'report' && isReport(message)) ||
+    (type === 'answer' && Number.isInteger(id)) ||
+    (type === 'failure' && Number.isInteger(id) && isSentError(error));
+  if (!isValid) throw new Error(`it is not a valid ${String(type).slice(0, 20)}`);
+  return message as FromProcess;
+}
+
+function isReport({ state, events, lines, dropped }: Record<string, unknown>): boolean {
+  return (
+    (state === undefined || isState(state)) &&
+    isArrayOf(
+      events,
+      (event) => Array.isArray(event) && listenerNames.has(event[0]) && Array.isArray(event[1]),
+    ) &&
+    isArrayOf(lines, (line) => typeof line === 'string') &&
+    Number.isInteger(dropped)
+  );
+}
+
+function isState(state: unknown): boolean {
+  if (!isObject(state)) return false;
+  const { status, gauges, loops, memoryMb } = state;
+  return (
+    isObject(status) &&
+    isArrayOf(status.workflows, isNamed) &&
+    isObject(gauges) &&
+    (gauges.stuck === undefined || gauges.stuck instanceof Map) &&
+    isArrayOf(loops, isNamed) &&
+    Number.isFinite(memoryMb)
+  );
+}
+
+function isSentError(error: unknown): boolean {
+  if (!isObject(error)) return false;
+  const { name, message, code, problems } = error;
+  return (
+    typeof name === 'string' &&
+    typeof message === 'string' &&
+    (code === undefined || Object.hasOwn(errorCodes, String(code))) &&
+    (problems === undefined || isArrayOf(problems, (problem) => typeof problem === 'string'))
+  );
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null;
+const isNamed = (value: unknown) => isObject(value) && typeof value.name === 'string';
+const isArrayOf = (value: unknown, isItem: (item: unknown) => boolean) =>
+  Array.isArray(value) && value.every(isItem);
 
 interface SentError {
   name: string;

@@ -9,18 +9,23 @@
  * of the recovery: by then nothing it could still do counts. `stop` gives it SHUTDOWN_TIMEOUT, then kills it.
  *
  * What crosses is narrow: the events of RecordsListener, a state four times a second, operations of the desk by name.
- * At most 64 operations wait for an answer; more are refused.
+ * At most 64 operations wait for an answer; more are refused. Handlers can reach the channel, so every message is
+ * checked: after an invalid one the process is killed and started again.
  */
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
+import type { Duplex } from 'node:stream';
+import { fileURLToPath } from 'node:url';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded/postgres.js';
-import { AppError, ConfigError } from './errors.js';
+import { AppError, ConfigError, messageOf } from './errors.js';
 import type { RecordGauges } from './observe/record-metrics.js';
 import { defaultBounds } from './records/bounds.js';
+import { RecordsChannel } from './records-channel.js';
 import {
   type DeskCall,
   type FromProcess,
   type RecordsState,
   type Report,
+  readMessage,
   receivedError,
   type ToProcess,
 } from './records-messages.js';
@@ -34,7 +39,7 @@ import type {
 import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
 /** Through `dist`, also from the sources: a process of its own cannot run TypeScript. */
-const entry = new URL('../dist/records-child.js', import.meta.url);
+const entry = fileURLToPath(new URL('../dist/records-child.js', import.meta.url));
 /** How long a start waits for the workflows to be read. A module that hangs must not keep calls from being served. */
 const openPatienceMs = 30_000;
 const mostCalls = 64;
@@ -76,12 +81,13 @@ class RecordsProcess implements RecordsPlane {
   readonly #engine: EmbeddedPostgres | undefined;
   readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
   #lastCall = 0;
-  #child: ChildProcess | undefined;
+  #channel: RecordsChannel | undefined;
   /** The last one, also of a process that has ended. */
   #state: RecordsState | undefined;
   #isOpen = false;
   #isStarted = false;
-  #refused: Error | undefined;
+  /** Why the process ended or is about to, where its exit code does not say it. */
+  #reason: Error | undefined;
   /** Ticks, not time: a router that was paused has reports to read before it may judge. */
   #silentSeconds = 0;
   #silentLimitSeconds = openLimitSeconds;
@@ -198,19 +204,27 @@ class RecordsProcess implements RecordsPlane {
     const { recordsHeapMb, shutdownTimeoutMs } = this.#config;
     this.#silentSeconds = 0;
     this.#silentLimitSeconds = openLimitSeconds;
-    const child = fork(entry, {
-      serialization: 'advanced',
-      execArgv: [`--max-old-space-size=${recordsHeapMb}`],
-      // The last one is never written to: it breaks when this process ends.
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc', 'pipe'],
+    const child = spawn(process.execPath, [`--max-old-space-size=${recordsHeapMb}`, entry], {
+      // The channel, and a pipe that is never written to: it breaks when this process ends.
+      stdio: ['ignore', 'inherit', 'inherit', 'pipe', 'pipe'],
     });
-    this.#child = child;
     const ended = endOf(child);
-    child.on('message', (message: FromProcess) => {
-      this.#silentSeconds = 0;
-      this.#hear(message);
-      alive({ pid: child.pid ?? 0, memory_mb: this.#state?.memoryMb ?? 0 });
-    });
+    const channel = new RecordsChannel(
+      child.stdio[3] as Duplex,
+      (message) => {
+        this.#silentSeconds = 0;
+        this.#hear(readMessage(message));
+        alive({ pid: child.pid ?? 0, memory_mb: this.#state?.memoryMb ?? 0 });
+      },
+      (error) => {
+        this.#reason = new Error(
+          `the records process sent an invalid message and was killed: ${messageOf(error)}`,
+        );
+        channel.close();
+        child.kill('SIGKILL');
+      },
+    );
+    this.#channel = channel;
     log.info({ pid: child.pid, heap_mb: recordsHeapMb }, 'records run in a process of their own');
     this.#send({ type: 'open', config: this.#config });
     let cancelKill = () => {};
@@ -226,17 +240,17 @@ class RecordsProcess implements RecordsPlane {
     };
     if (signal.aborted) stop();
     else signal.addEventListener('abort', stop, { once: true });
-    const how = await this.#watch(child, ended);
+    const how = await this.#watch(child, channel, ended);
     signal.removeEventListener('abort', stop);
     cancelKill();
     this.#ended(how);
     if (signal.aborted) return {};
-    const refused = this.#refused;
-    this.#refused = undefined;
-    throw refused ?? new Error(`the records process ended with ${how}`);
+    const reason = this.#reason;
+    this.#reason = undefined;
+    throw reason ?? new Error(`the records process ended with ${how}`);
   }
 
-  async #watch(child: ChildProcess, ended: Promise<string>): Promise<string> {
+  async #watch(child: ChildProcess, channel: RecordsChannel, ended: Promise<string>): Promise<string> {
     const { clock, log } = this.#parts;
     const over = new AbortController();
     void ended.then(() => over.abort());
@@ -250,14 +264,16 @@ class RecordsProcess implements RecordsPlane {
       );
       child.kill('SIGKILL');
     }
-    // What it said last is read first; the channel closes after that.
-    if (child.connected)
-      await Promise.race([new Promise((resolve) => child.once('disconnect', resolve)), clock.sleep(1000)]);
+    // Its last messages are read first. A process that it started may keep the channel open.
+    const patience = new AbortController();
+    await Promise.race([channel.closed, clock.sleep(1000, patience.signal)]);
+    patience.abort();
+    channel.close();
     return ended;
   }
 
   #ended(how: string): void {
-    this.#child = undefined;
+    this.#channel = undefined;
     this.#isOpen = false;
     const calls = [...this.#calls.values()];
     this.#calls.clear();
@@ -267,8 +283,8 @@ class RecordsProcess implements RecordsPlane {
   #hear(message: FromProcess): void {
     if (message.type === 'opened') this.#opened(message.longestTimeoutMs);
     else if (message.type === 'refused') {
-      this.#refused = receivedError(message.error);
-      if (this.#refused instanceof ConfigError) this.#settleFirst(this.#refused);
+      this.#reason = receivedError(message.error);
+      if (this.#reason instanceof ConfigError) this.#settleFirst(this.#reason);
     } else if (message.type === 'report') this.#hearReport(message);
     else if (message.type === 'answer') this.#take(message.id)?.resolve(message.value);
     else this.#take(message.id)?.reject(receivedError(message.error));
@@ -288,6 +304,7 @@ class RecordsProcess implements RecordsPlane {
       (listener[name] as ((...all: unknown[]) => void) | undefined)?.(...args);
     for (const line of lines) {
       const { level, time: _, msg, ...fields } = JSON.parse(line);
+      if (!Object.hasOwn(log.levels.values, level)) throw new Error('a log line has an unknown level');
       log[level as 'info'](fields, msg);
     }
     if (dropped > 0)
@@ -305,7 +322,7 @@ class RecordsProcess implements RecordsPlane {
 
   /** A process that has ended takes nothing; its end is dealt with where it is waited for. */
   #send(message: ToProcess): void {
-    if (this.#child?.connected) this.#child.send(message, () => {});
+    void this.#channel?.send(message);
   }
 }
 

@@ -70,7 +70,7 @@ export class RecordsPulse {
 
 type Events = Required<RecordObserver>;
 
-const eventNames = [
+export const eventNames = [
   ...([
     'claimed',
     'finished',

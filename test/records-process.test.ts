@@ -1,9 +1,12 @@
 /** The records process of a router: what happens to calls when it crashes, blocks or runs out of memory. */
 import { readFileSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
+import { serialize } from 'node:v8';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AppError, ConfigError } from '../src/errors.js';
-import { receivedError, sentError } from '../src/records-messages.js';
+import { RecordsChannel } from '../src/records-channel.js';
+import { readMessage, receivedError, sentError } from '../src/records-messages.js';
 import { Reports } from '../src/records-reports.js';
 import { routerEnv, type Started, start, useBinary } from './cli/support.js';
 import { type Engine, embeddedValkey } from './support/engines.js';
@@ -44,6 +47,16 @@ async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string; o
   const listening = () => /"url":"([^"]+)".*"msg":"smart-router is listening"/.exec(output)?.[1];
   return { ...started, url: await until(listening, 'it listens', patienceMs), output: () => output };
 }
+
+/** As the channel writes it. */
+function framed(message: unknown): Buffer {
+  const body = serialize(message);
+  const header = Buffer.alloc(4);
+  header.writeUInt32BE(body.length);
+  return Buffer.concat([header, body]);
+}
+
+const emptyReport = { type: 'report', state: undefined, events: [], lines: [], dropped: 0 };
 
 const allocate = (url: string) =>
   fetch(`${url}/api/v1/allocate`, {
@@ -149,6 +162,38 @@ describeOnePostgres('the records process of a router', (postgres) => {
     await until(() => !startsIn(router.logText()).some(isAlive), 'no process is left');
   });
 
+  it.each([
+    ['bytes that are not a message', Buffer.from([0, 0, 0, 2, 1, 2])],
+    ['a log line of an unknown level', framed({ ...emptyReport, lines: ['{"level":"constructor"}'] })],
+  ])('is killed and started again after %s: calls are not affected', async (_name, bytes) => {
+    const text = `
+      import { writeSync } from 'node:fs';
+      const status = { column: 'status', queued: 'Queued', processing: 'Processing', completed: 'Completed', failed: 'Failed' };
+      async function process(record) {
+        for (const junk of [null, 'ready', { cmd: 'NODE_HANDLE' }]) globalThis.process.send?.(junk);
+        globalThis.process.disconnect?.();
+        if (record.what === 'attack') writeSync(3, Buffer.from('${bytes.toString('hex')}', 'hex'));
+      }
+      export const workflows = [{ name: 'jobs', table: 'jobs', status, error: 'error', touchedAt: 'updated_at', process }];`;
+    const router = await inProcess({ RECORDS_MODULE: recordsModule(text) });
+    await done(await addJob(pool, 'ok'));
+    expect(startsIn(router.logText())).toHaveLength(1);
+    await addJob(pool, 'attack');
+    await until(() => startsIn(router.logText()).length === 2, 'it is started again', patienceMs);
+    const errors = router.logs().filter(({ level }) => level === 'error');
+    expect(errors).toEqual([
+      expect.objectContaining({
+        loop: 'records-process',
+        retry_in_ms: 1000,
+        err: expect.objectContaining({
+          message: expect.stringMatching(/^the records process sent an invalid message and was killed: ./),
+        }),
+      }),
+    ]);
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(200);
+    await done(await addJob(pool, 'ok'));
+  });
+
   it('that runs out of memory ends alone, and is started again', async () => {
     const { url, output, shows } = await serve({ ...env, RECORDS_HEAP_MB: '64' });
     await addJob(pool, 'eat');
@@ -208,6 +253,49 @@ describe('between a router and its records process', () => {
     const other = new TypeError('odd');
     expect(cross(other)).toMatchObject({ name: 'TypeError', message: 'odd', stack: other.stack });
     expect(cross('text')).toMatchObject({ name: 'Error', message: 'text' });
+  });
+
+  it.each([
+    [null],
+    ['ready'],
+    [[]],
+    [{ type: 'constructor' }],
+    [{ type: 'opened', longestTimeoutMs: Number.NaN }],
+    [{ type: 'refused', error: null }],
+    [{ type: 'answer' }],
+    [{ type: 'failure', id: 1, error: { name: 'AppError', message: 'x', code: 'toString' } }],
+    [{ type: 'report' }],
+    [{ ...emptyReport, state: {} }],
+    [{ ...emptyReport, events: [['constructor', []]] }],
+    [{ ...emptyReport, events: [['claimed', null]] }],
+    [{ ...emptyReport, lines: [null] }],
+  ])('rejects the invalid message %j', (message) => {
+    expect(() => readMessage(message)).toThrow(/^it is not /);
+    expect(readMessage(emptyReport)).toBe(emptyReport);
+  });
+
+  it('messages arrive in order, however their bytes are split; bytes that are not a message are an error', async () => {
+    const socket = new PassThrough();
+    const heard: unknown[] = [];
+    const errors: unknown[] = [];
+    const channel = new RecordsChannel(
+      socket,
+      (message) => heard.push(message),
+      (error) => errors.push(error),
+    );
+    const messages = [new Map([['a', new Date(0)]]), undefined, 'x'.repeat(200_000)];
+    for (const message of messages) await channel.send(message);
+    for (const byte of framed('bytes')) socket.write(Buffer.from([byte]));
+    await until(() => heard.length === 4, 'all have arrived');
+    expect(heard).toEqual([...messages, 'bytes']);
+    socket.write(Buffer.from([0, 0, 0, 0]));
+    await until(() => errors.length === 1, 'an empty message is an error');
+    socket.write(Buffer.from([255, 255, 255, 255]));
+    await until(() => errors.length === 2, 'a length of 4 GB is an error');
+    expect(String(errors[1])).toContain('a message of 4294967295 bytes is larger than');
+    channel.close();
+    await channel.closed;
+    await channel.send('nothing happens');
   });
 
   it('one report is on its way at a time, and what does not fit into the next one is counted', async () => {
