@@ -1,5 +1,6 @@
 /** Webhooks with tokens: who may ring, over which address the signature counts, and what is switched off. */
 import { createHmac } from 'node:crypto';
+import { request } from 'node:http';
 import { afterEach, expect, it } from 'vitest';
 import { twilioSignature } from '../../src/http/providers/signatures.js';
 import { describeOneEngine } from '../support/engines.js';
@@ -76,6 +77,36 @@ describeOneEngine('signed webhooks', (engine) => {
     expect((await send(sign(tokens.PLIVO_AUTH_TOKEN, '123'), '124')).status).toBe(403);
     expect((await router.form('/plivo/allocate', { CallUUID: 'P1' })).status).toBe(403);
     expect((await send(sign(tokens.PLIVO_AUTH_TOKEN, '123'))).status).toBe(200);
+  });
+
+  it('Plivo: the signature of a V3 request ends no other call, as V2 or from another address', async () => {
+    await start(tokens);
+    await router.post('/allocate', { call_sid: 'victim' });
+    const url = `${router.url}/api/v1/plivo/status`;
+    const sign = (message: string) =>
+      createHmac('sha256', tokens.PLIVO_AUTH_TOKEN).update(message).digest('base64');
+    const done = { CallUUID: 'victim', CallStatus: 'completed' };
+    const rest = '?CallStatusin-progressCallUUIDP1.123';
+    const asV2 = { 'x-plivo-signature-v2': sign(url + rest), 'x-plivo-signature-v2-nonce': rest };
+    expect((await router.form('/plivo/status', done, asV2)).status).toBe(403);
+    // A Host header that makes the path of the request a query, which V2 does not sign.
+    const from = (host: string, signed: string) =>
+      new Promise((resolve, reject) => {
+        const headers = {
+          host,
+          connection: 'close',
+          'content-type': 'application/x-www-form-urlencoded',
+          'x-plivo-signature-v2': sign(`${signed}1`),
+          'x-plivo-signature-v2-nonce': '1',
+        };
+        request(url, { method: 'POST', headers }, (answer) => resolve(answer.resume().statusCode))
+          .on('error', reject)
+          .end(new URLSearchParams(done).toString());
+      });
+    expect(await from('a.example/b?', 'http://a.example/b')).toBe(403);
+    expect(await from('a.example/b#', 'http://a.example/b')).toBe(403);
+    expect((await router.get('/status')).body.active_calls).toBe(1);
+    expect(await from('a.example', 'http://a.example/api/v1/plivo/status')).toBe(200);
   });
 
   it('a form or a query with more fields than providers send, or a body over 16 KiB, is refused unparsed', async () => {

@@ -204,11 +204,13 @@ function verify(context: HttpContext, provider: Provider, request: FastifyReques
     host: request.host,
     originalUrl: request.raw.url ?? '',
   });
-  const valid =
+  // Any text can stand in a Host header: "other.example/path?" would make our path a query, which V2 does not sign.
+  const isAddress = !/[/?#]/.test(request.protocol + request.host);
+  const isSigned =
     provider === 'twilio'
       ? verifyTwilio({ token, signature: headers['x-twilio-signature'], url, params })
       : verifyPlivo({ token, headers, method, url, params });
-  if (!valid) throw wrongSignature(context, provider);
+  if (!isAddress || !isSigned) throw wrongSignature(context, provider);
 }
 
 function wrongSignature({ metrics }: HttpContext, provider: Provider): AppError {

@@ -23,6 +23,14 @@ function v3(message: string, request: Partial<PlivoRequest> = {}): PlivoRequest 
   return { token, headers, method: 'POST', url: address, params, ...request };
 }
 
+/** What Plivo signs for a POST. */
+function v3Message(base: string, query: Pair[], posted: Pair[], anyNonce: string): string {
+  const inQuery = query.map(([name, value]) => `${name}=${value}`).join('&');
+  const inBody = posted.map(([name, value]) => name + value).join('');
+  const mark = inQuery !== '' || posted.length > 0 ? '?' : '';
+  return `${base}${mark}${inQuery}${inQuery && posted.length > 0 ? '.' : ''}${inBody}.${anyNonce}`;
+}
+
 describe('verifyPlivo V3', () => {
   // The strings to sign, as construct_get_url and construct_post_url of plivo-node (lib/utils/v3Security.js) and
   // plivo-python (plivo/utils/signature_v3.py) build them. Plivo publishes no vector with its result.
@@ -175,5 +183,71 @@ describe('verifyPlivo V2', () => {
       const headers = { [name]: signature, 'x-plivo-signature-v2-nonce': anyNonce };
       expect(verifyPlivo({ token: anyToken, headers, method: 'POST', url, params })).toBe(expected);
     }
+  });
+
+  it('does not take the signature of a V3 request, with any nonce and body', () => {
+    const text = fc.string({ unit: fc.constantFrom(...'ab1.?=&/#-') });
+    const pairs = fc.array(fc.tuple(text, text), { maxLength: 3 });
+    const nonces = fc.stringMatching(/^[A-Za-z0-9-]{1,20}$/);
+    fc.assert(
+      fc.property(pairs, pairs, nonces, text, pairs, (query, posted, seenNonce, path, body) => {
+        const seen = address + path.replace(/[?#]/g, '');
+        const signed = v3Message(seen, query, posted, seenNonce);
+        // Every place at which an address can end and a nonce begin.
+        for (let at = address.length; at < signed.length; at += 1) {
+          const headers = {
+            'x-plivo-signature-v2': sign(signed),
+            'x-plivo-signature-ma-v2': sign(signed),
+            'x-plivo-signature-v2-nonce': signed.slice(at),
+          };
+          const request = { token, headers, method: 'POST', params: body };
+          expect(verifyPlivo({ ...request, url: address })).toBe(false);
+          expect(verifyPlivo({ ...request, url: `${address}?${signed.slice(at)}` })).toBe(false);
+        }
+      }),
+    );
+  });
+});
+
+describe('a nonce', () => {
+  it.each(['?a.1', '.1', '1.2', 'a=b', 'a&b', 'a/b', '1, 1', '1 ', '', 'é', '1\n', '1'.repeat(65)])(
+    'that Plivo does not send is refused: %j',
+    (odd) => {
+      const url = `${address}?a=1`;
+      const headers = (version: string, signed: string) => ({
+        [`x-plivo-signature-${version}`]: sign(signed),
+        [`x-plivo-signature-${version}-nonce`]: odd,
+      });
+      const v2 = headers('v2', address + odd);
+      expect(verifyPlivo({ token, headers: v2, method: 'POST', url, params })).toBe(false);
+      const signed = headers('v3', `${url}.${fields}.${odd}`);
+      expect(verifyPlivo({ token, headers: signed, method: 'POST', url, params })).toBe(false);
+      const got = headers('v3', `${url}.${odd}`);
+      expect(verifyPlivo({ token, headers: got, method: 'GET', url, params })).toBe(false);
+    },
+  );
+
+  it('cannot take over the end of the signed fields', () => {
+    const signed = `${address}?CallUUID1To1.5.${nonce}`;
+    const request = (to: string, any: string): PlivoRequest => ({
+      ...v3(signed),
+      headers: { 'x-plivo-signature-v3': sign(signed), 'x-plivo-signature-v3-nonce': any },
+      params: [
+        ['CallUUID', '1'],
+        ['To', to],
+      ],
+    });
+    expect(verifyPlivo(request('1.5', nonce))).toBe(true);
+    expect(verifyPlivo(request('1', `5.${nonce}`))).toBe(false);
+  });
+});
+
+describe('an address with "#"', () => {
+  // Fastify reads what follows the "#" as a query.
+  it('is signed as a whole', () => {
+    const url = `${address}#merchant_id=gold`;
+    expect(verifyPlivo(v3(`${address}?${fields}.${nonce}`, { url }))).toBe(false);
+    const headers = { 'x-plivo-signature-v2': sign(address + nonce), 'x-plivo-signature-v2-nonce': nonce };
+    expect(verifyPlivo(v3('', { url, headers }))).toBe(false);
   });
 });
