@@ -109,6 +109,19 @@ describeOneEngine('signed webhooks', (engine) => {
     expect(await from('a.example', 'http://a.example/api/v1/plivo/status')).toBe(200);
   });
 
+  it('an address over 2 KiB is refused before its token or signature is looked at', async () => {
+    await start(tokens);
+    const path = (provider: string, length: number) => {
+      const start = `/${provider}/status?a=`;
+      return start + '+'.repeat(length - '/api/v1'.length - start.length);
+    };
+    for (const provider of ['twilio', 'plivo', 'exotel']) {
+      expect((await router.form(path(provider, 2048), {})).status).toBe(403);
+      const long = await router.form(path(provider, 2049), {});
+      expect([long.status, long.body.error]).toEqual([400, 'the address is longer than 2 KiB']);
+    }
+  });
+
   it('a form or a query with more fields than providers send, or a body over 16 KiB, is refused unparsed', async () => {
     await start(tokens);
     const wrong = { 'x-twilio-signature': 'wrong' };

@@ -46,6 +46,9 @@ function twilioSign(token: string, url: string, fields: string): string {
     .digest('base64');
 }
 
+/** Of an HMAC-SHA1 in base64. */
+const twilioSignatureLength = 28;
+
 function twilioFields(params: readonly Readonly<Pair>[]): string {
   let fields = '';
   let previous: Readonly<Pair> | undefined;
@@ -67,7 +70,8 @@ export interface TwilioRequest {
 }
 
 export function verifyTwilio({ token, signature, url, params }: TwilioRequest): boolean {
-  if (token === '' || typeof signature !== 'string') return false;
+  if (token === '' || typeof signature !== 'string' || signature.length !== twilioSignatureLength)
+    return false;
   // Sorted and joined once, for all variants of the address: a wrong signature costs no more than it must.
   const fields = twilioFields(params);
   // All variants are computed before the answer: which of them matched is not worth leaking either.
@@ -79,12 +83,17 @@ export function verifyTwilio({ token, signature, url, params }: TwilioRequest): 
 /**
  * Twilio is not consistent about the port, and re-encodes some query strings before signing; its own Node
  * library (webhooks.ts, "signature generation on the back end is inconsistent") therefore tries all of these.
+ * At most eight: as received or normalized, with or without a port, with either query.
  */
 function twilioUrls(url: string): string[] {
   const urls = [url];
   if (URL.canParse(url)) urls.push(new URL(url).toString());
-  const withPorts = urls.flatMap((each) => [each, withoutPort(each), withStandardPort(each)]);
-  return [...new Set(withPorts.flatMap((each) => [each, withLegacyQuery(each)]))];
+  const withPorts = new Set(urls.flatMap((each) => [each, withoutPort(each), withStandardPort(each)]));
+  const { query } = splitUrl(url);
+  if (query === '') return [...withPorts];
+  // Normalizing changes how a query is encoded, not what it decodes to: one query for all.
+  const encodedAgain = stringify(parse(query));
+  return [...new Set([...withPorts].flatMap((each) => [each, `${splitUrl(each).base}?${encodedAgain}`]))];
 }
 
 const AUTHORITY = /^([a-z][a-z0-9+.-]*):\/\/([^/?#]*)/i;
@@ -102,11 +111,6 @@ function withStandardPort(url: string): string {
     if (PORT.test(host)) return all;
     return `${all}:${scheme.toLowerCase() === 'https' ? 443 : 80}`;
   });
-}
-
-function withLegacyQuery(url: string): string {
-  const at = url.indexOf('?');
-  return at === -1 ? url : `${url.slice(0, at)}?${stringify(parse(url.slice(at + 1)))}`;
 }
 
 export interface PlivoRequest {

@@ -28,6 +28,9 @@ import { plivoStream, plivoUnavailable, twimlStream, twimlUnavailable } from '..
 import type { GatedResponse } from '../response.js';
 import { notUtf8, surrogateProblem, textOf } from '../unicode.js';
 
+/** Twilio's signature is computed over up to eight variants of the address. */
+const MAX_URL_BYTES = 2 * 1024;
+
 interface Params {
   pairs: readonly Pair[];
   record: Record<string, string | undefined>;
@@ -169,7 +172,11 @@ function tokenOf({ config }: HttpContext, provider: Provider): string | undefine
 
 /** What can be judged without the body: is there a signature at all? Exotel's token needs no body. */
 function refuseUnsigned(context: HttpContext, provider: Provider, request: FastifyRequest): void {
-  if (hasMoreFields(request.raw.url ?? '')) {
+  const { url = '' } = request.raw;
+  if (url.length > MAX_URL_BYTES) {
+    throw new AppError('invalid_request', `the address is longer than ${MAX_URL_BYTES / 1024} KiB`);
+  }
+  if (hasMoreFields(url)) {
     throw new AppError('invalid_request', `the query has more than ${MAX_PARAMS} fields`);
   }
   const token = tokenOf(context, provider);

@@ -1,7 +1,25 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { Pair } from '../../../src/http/providers/form.js';
 import { twilioSignature, verifyTwilio } from '../../../src/http/providers/signatures.js';
+
+const work = vi.hoisted(() => ({ hmacs: 0, queries: 0 }));
+vi.mock('node:crypto', async (original) => {
+  const crypto = await original<typeof import('node:crypto')>();
+  const createHmac: typeof crypto.createHmac = (...args) => {
+    work.hmacs += 1;
+    return crypto.createHmac(...args);
+  };
+  return { ...crypto, createHmac };
+});
+vi.mock('node:querystring', async (original) => {
+  const querystring = await original<typeof import('node:querystring')>();
+  const stringify: typeof querystring.stringify = (...args) => {
+    work.queries += 1;
+    return querystring.stringify(...args);
+  };
+  return { ...querystring, stringify };
+});
 
 // Vectors: twilio/twilio-node spec/validation.spec.js and twilio/twilio-python tests/unit/test_request_validator.py.
 const token = '12345';
@@ -77,6 +95,17 @@ describe('verifyTwilio', () => {
     ['a signature without its padding', signature.slice(0, -1)],
   ])('refuses %s', (_name, header) => {
     expect(verifyTwilio({ token, signature: header, url, params })).toBe(false);
+  });
+
+  it.each([
+    ['a signature of the right length', 'x'.repeat(28), { hmacs: 8, queries: 1 }],
+    ['one of another length', 'x'.repeat(15_000), { hmacs: 0, queries: 0 }],
+  ])('does little work for %s that is wrong', (_name, header, expected) => {
+    Object.assign(work, { hmacs: 0, queries: 0 });
+    // Each step changes this address: the case of its host, its port, the encoding of its query.
+    const odd = "https://Mycompany.com:8443/x?a='+b";
+    expect(verifyTwilio({ token, signature: header, url: odd, params })).toBe(false);
+    expect(work).toEqual(expected);
   });
 
   it('refuses a changed parameter, path, query or token, and an empty token', () => {
