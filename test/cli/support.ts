@@ -61,8 +61,8 @@ export function start(
   const child = spawn(process.execPath, [binary.path, ...args], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
     stdio: 'pipe',
-    // One that hangs fails its test, and does not outlive it.
-    timeout: 25_000,
+    // One that hangs fails its test, and does not outlive it. Long enough for a demo on a busy machine.
+    timeout: 55_000,
     killSignal: 'SIGKILL',
   });
   let [stdout, stderr] = ['', ''];
