@@ -167,7 +167,8 @@ describeBrowser('the console of the demo', (browser) => {
       waitMs,
     );
     await rowOf(page, 'Recoveries', lost as string)
-      .getByText('restarted')
+      .getByText(/container (has ended|was restarted)/)
+      .first()
       .waitFor();
     if (!hasPostgres) return;
     await demo.killWorker();

@@ -151,10 +151,11 @@ describe('what is in the image', () => {
   });
 
   describeOnePostgres('with records', (postgres) => {
-    it('is enough to make the tables, to sign on as a worker, and for its heartbeat', async () => {
+    it('is enough to create the schema, to sign on as a worker, and for its heartbeat', async () => {
       const { child, ended, output } = start({
         REDIS_URL: 'redis://127.0.0.1:1',
         DATABASE_URL: postgres.url,
+        RECORDS_WORKFLOWS: 'page-curation',
       });
       try {
         const pool = postgres.pool();

@@ -29,7 +29,7 @@ describeEngines('reading', (engine) => {
   afterEach(() => store.close());
 
   it('a store without pods has pools with nothing in them', async () => {
-    const empty = { assigned: 0, available: 0, activeCalls: 0, stranded: 0, capacity: 0 };
+    const empty = { assigned: 0, available: 0, activeCalls: 0, stranded: 0, capacity: 0, unreadableKey: '' };
     const now = store.nowMs();
     expect(await store.calls.snapshot()).toEqual({
       nowMs: now,
