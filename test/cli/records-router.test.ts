@@ -66,7 +66,11 @@ describeOnePostgres('records of a router', (postgres) => {
   });
 
   it('are those of --url also where a database is named', async () => {
-    const env = { DATABASE_URL: 'postgres://127.0.0.1:1/nowhere', SMART_ROUTER_URL: 'http://127.0.0.1:1' };
+    const env = {
+      DATABASE_URL: 'postgres://127.0.0.1:1/nowhere',
+      RECORDS_WORKFLOWS: 'wf7',
+      SMART_ROUTER_URL: 'http://127.0.0.1:1',
+    };
     expect(await run(['records', 'stuck', '--url', router.url], { env })).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('unclaimed'),

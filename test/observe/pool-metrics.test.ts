@@ -9,7 +9,7 @@ const merchants = (count: number, from = 0) =>
   Array.from({ length: count }, (_, i) => `merchant:m${String(from + i).padStart(5, '0')}`);
 
 function snapshotOf(pools: readonly string[]): Snapshot {
-  const counts = { assigned: 2, available: 1, activeCalls: 1, stranded: 0, capacity: 2 };
+  const counts = { assigned: 2, available: 1, activeCalls: 1, stranded: 0, capacity: 2, unreadableKey: '' };
   const rows = pools.map((pool) => ({ pool, kind: 'exclusive', maxConcurrent: 1, ...counts }) as PoolCounts);
   return { nowMs: 0, tierVersion: 1, epoch: '1', removalsHeld: 0, pools: rows, activeCalls: 0 };
 }
