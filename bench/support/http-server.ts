@@ -3,9 +3,9 @@
  * route has allocate's schemas, hooks, log line and metrics, and answers a constant; what allocate does on top of
  * it is what is measured. Told by argument: the store's address and the number of pods.
  */
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 import { AllocateBody, Allocated } from '../../src/http/schemas.js';
-import { startRouter } from '../../src/main.js';
+import { startRouter } from '../../src/main/router.js';
 import type { Spent } from './server-process.js';
 import { podNames } from './store.js';
 

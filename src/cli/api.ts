@@ -8,7 +8,7 @@
 import * as http from 'node:http';
 import * as https from 'node:https';
 import type { Clock } from '../clock.js';
-import { formatDuration } from '../durations.js';
+import { formatDuration } from '../config/durations.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
 

@@ -5,7 +5,7 @@
  */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Clock } from '../clock.js';
-import { durationMaxMs, parseDuration } from '../durations.js';
+import { durationMaxMs, parseDuration } from '../config/durations.js';
 import { RouterApi } from './api.js';
 import { type ExitCode, exitCodeMeanings } from './exit-codes.js';
 import { Failure, oneLine } from './failure.js';

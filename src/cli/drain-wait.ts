@@ -7,7 +7,7 @@
  * last call end this.
  */
 
-import { formatDuration } from '../durations.js';
+import { formatDuration } from '../config/durations.js';
 import { count, countdown, span } from './ages.js';
 import type { Drained, Pod } from './answers.js';
 import type { RouterApi } from './api.js';

@@ -5,11 +5,11 @@
  */
 import pg from 'pg';
 import type { Clock } from '../clock.js';
-import { type Config, hidePassword, loadConfig } from '../config.js';
+import { type Config, hidePassword, loadConfig } from '../config/config.js';
+import { loadWorkflows } from '../main/workflows.js';
 import { silentLogger } from '../observe/log.js';
 import { Desk, toldError } from '../records/by-hand.js';
 import type { Workflow } from '../records/workflow.js';
-import { loadWorkflows } from '../records-workflows.js';
 import { Failure } from './failure.js';
 
 export interface RecordsTools {

@@ -1,7 +1,7 @@
 /** `smart-router serve`: a router until it is told to stop. */
 import { systemClock } from '../clock.js';
-import { loadConfig } from '../config.js';
-import { startRouter } from '../main.js';
+import { loadConfig } from '../config/config.js';
+import { startRouter } from '../main/router.js';
 
 const signals = ['SIGTERM', 'SIGINT'] as const;
 const lastMomentMs = 500;

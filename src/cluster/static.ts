@@ -1,5 +1,5 @@
 /** Pods named in `STATIC_PODS`: always there, always ready. For a laptop, a test, or machines without Kubernetes. */
-import type { StaticPod } from '../config.js';
+import type { StaticPod } from '../config/config.js';
 import type { ClusterPod, PodSource } from './pods.js';
 
 export function staticSource(pods: readonly StaticPod[]): PodSource {

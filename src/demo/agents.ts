@@ -8,8 +8,8 @@
 import type { Client, Reporter } from '../client/index.js';
 import { ApiError } from '../client/index.js';
 import type { Clock } from '../clock.js';
-import type { Pod } from './cluster/objects.js';
-import type { AgentHooks } from './cluster/pod-life.js';
+import type { Pod } from '../cluster/simulator/objects.js';
+import type { AgentHooks } from '../cluster/simulator/pod-life.js';
 import type { Ledger } from './ledger.js';
 import { setOf } from './scenery.js';
 

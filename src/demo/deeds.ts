@@ -3,10 +3,10 @@
  * those whose end is worth knowing say it when it has come. None of them waits for another but a roll for a roll.
  */
 import type { Clock } from '../clock.js';
+import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
 import type { Callers } from './callers.js';
 import type { Chronicle } from './chronicle.js';
-import type { Cluster } from './cluster/cluster.js';
 import type { Dice } from './dice.js';
 import type { Engine } from './engine.js';
 import type { Fleet } from './fleet.js';

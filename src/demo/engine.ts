@@ -4,7 +4,7 @@
  */
 import { StoreConnection } from '../calls/store/connection.js';
 import type { Clock } from '../clock.js';
-import type { Config } from '../config.js';
+import type { Config } from '../config/config.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
 
 export interface Engine {

@@ -1,8 +1,8 @@
 /** The voice agents as their StatefulSets run them: how far a roll is, and what can be done to one of them. */
 
-import type { Cluster } from './cluster/cluster.js';
-import type { AgentHooks } from './cluster/pod-life.js';
-import { runStatefulSet, type StatefulSet } from './cluster/stateful-set.js';
+import type { Cluster } from '../cluster/simulator/cluster.js';
+import type { AgentHooks } from '../cluster/simulator/pod-life.js';
+import { runStatefulSet, type StatefulSet } from '../cluster/simulator/stateful-set.js';
 import type { Roster } from './roster.js';
 import { agentCount, annotationsOf, seconds, setOf, sets } from './scenery.js';
 

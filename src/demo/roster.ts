@@ -2,10 +2,10 @@
  * Who is there: the agents and the holder of the leader's Lease as the simulated cluster has them, and what has just
  * changed about them. It reads what the API server stores, so it knows before any router does.
  */
-import type { Cluster } from './cluster/cluster.js';
-import type { Change } from './cluster/history.js';
-import type { Pod } from './cluster/objects.js';
-import { leases, pods, type Resource } from './cluster/resources.js';
+import type { Cluster } from '../cluster/simulator/cluster.js';
+import type { Change } from '../cluster/simulator/history.js';
+import type { Pod } from '../cluster/simulator/objects.js';
+import { leases, pods, type Resource } from '../cluster/simulator/resources.js';
 
 /** `starting`: it runs, or will soon, and is not ready. `crashed`: its container ended and waits for its next start. */
 export type AgentState = 'ready' | 'starting' | 'crashed' | 'terminating';

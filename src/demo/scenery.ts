@@ -3,8 +3,8 @@
  * routers, and times short enough to watch. Everything else of the configuration is the router's own.
  */
 import type { PoolId } from '../calls/tiers.js';
-import { type Config, loadConfig } from '../config.js';
-import { formatDuration } from '../durations.js';
+import { type Config, loadConfig } from '../config/config.js';
+import { formatDuration } from '../config/durations.js';
 import { ConfigError } from '../errors.js';
 
 export interface AgentSet {

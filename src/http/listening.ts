@@ -1,6 +1,6 @@
 /** The server takes its port, and gives it back. */
 import type { Clock } from '../clock.js';
-import type { Config } from '../config.js';
+import type { Config } from '../config/config.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { App } from './context.js';

@@ -13,8 +13,8 @@
  * Weakness: a process that dies with a local condition leaves it open; one that stops ends it.
  */
 import type { Clock } from '../clock.js';
+import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { RecordObserver } from '../records/observer.js';
-import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { Delivery } from './alerts-delivery.js';
 import {
   type AlertThresholds,

@@ -6,7 +6,7 @@
  * receiver hears the same from all of them. How many they were is said of all replicas together: whichever is asked, and
  * whichever tells, the number is that of the installation.
  */
-import type { LoopState } from '../supervised-loop.js';
+import type { LoopState } from '../loop.js';
 import { type Condition, condition } from './alerts-rules.js';
 import { Tally } from './alerts-samples.js';
 

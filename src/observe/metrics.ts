@@ -6,7 +6,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { StoreOutcome } from '../calls/store/connection.js';
 import type { Snapshot } from '../calls/store/replies.js';
-import type { LoopState } from '../supervised-loop.js';
+import type { LoopState } from '../loop.js';
 import { PoolMetrics } from './pool-metrics.js';
 import { type RecordGauges, RecordMetrics } from './record-metrics.js';
 

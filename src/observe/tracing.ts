@@ -6,7 +6,7 @@
  * the background; a collector that is slow or away loses spans and delays nobody.
  */
 import type { Clock } from '../clock.js';
-import type { Config } from '../config.js';
+import type { Config } from '../config/config.js';
 import type { App } from '../http/context.js';
 import type { RecordObserver } from '../records/observer.js';
 import type { Logger } from './log.js';

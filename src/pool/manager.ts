@@ -4,7 +4,7 @@
  */
 import type { ElectionOptions } from '../leadership/election.js';
 import type { Leadership } from '../leadership/leadership.js';
-import type { LoopState } from '../supervised-loop.js';
+import type { LoopState } from '../loop.js';
 import { Term, type TermOptions } from './term.js';
 
 /** What a leadership is made from; the rest (which lock, which times) is the caller's. */

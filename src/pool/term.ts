@@ -11,8 +11,8 @@ import { EpochRefused, type PoolStore, type SilentPod } from '../calls/store/poo
 import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
+import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { Auditing } from './auditing.js';
 import { Placer } from './placer.js';
 import { Reconciler } from './reconciler.js';

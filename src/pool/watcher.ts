@@ -8,8 +8,8 @@
  */
 import type { Clock } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
+import { Interruption } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { Interruption } from '../supervised-loop.js';
 import { nothingPlaced, type Placer } from './placer.js';
 
 /** A server that ends every watch at once is asked again after this long, not in a tight loop. */

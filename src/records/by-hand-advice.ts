@@ -2,7 +2,7 @@
  * Whether a workflow's times fit what is seen of it. A timeout shorter than the work makes zombies of living records;
  * one that is far longer, or a threshold that is, only makes everybody wait for dead ones. Advice, never a change.
  */
-import { formatDuration } from '../durations.js';
+import { formatDuration } from '../config/durations.js';
 import { stuckAfterOf } from './bounds.js';
 import type { History } from './by-hand.js';
 import type { Workflow } from './workflow.js';

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import type { ClientConfig, Pool } from 'pg';
 import { pino } from 'pino';
 import { type Clock, systemClock } from '../clock.js';
-import { parseDuration } from '../durations.js';
+import { parseDuration } from '../config/durations.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { Breaker } from './breaker.js';

@@ -14,10 +14,10 @@
 import type { Pool } from 'pg';
 import { pino } from 'pino';
 import { type Clock, systemClock } from '../clock.js';
-import { formatDuration } from '../durations.js';
+import { formatDuration } from '../config/durations.js';
 import { ConfigError, messageOf } from '../errors.js';
+import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { type LoopState, SupervisedLoop } from '../supervised-loop.js';
 import { defaultBounds, stuckAfterOf } from './bounds.js';
 import { notify } from './listener.js';
 import { assertMigrated, ms, openTables } from './loop.js';

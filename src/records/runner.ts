@@ -4,7 +4,7 @@
  * while, so that it does not keep its slot for ever.
  */
 import type { Clock } from '../clock.js';
-import { formatDuration } from '../durations.js';
+import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';

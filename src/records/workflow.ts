@@ -3,7 +3,7 @@
  * What is wrong with a definition is told at once, all of it, before anything touches the database.
  */
 import type { PoolClient } from 'pg';
-import { formatDuration, parseDuration } from '../durations.js';
+import { formatDuration, parseDuration } from '../config/durations.js';
 import { ConfigError } from '../errors.js';
 import { type OrderTerm, parseName, parseOrder } from './identifiers.js';
 

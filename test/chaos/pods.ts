@@ -2,7 +2,7 @@
  * The pods of the cluster, as a StatefulSet and a kubelet would lead them: what ends a container ends its agent first, so
  * that nobody is held to a call that has died. Every deed is over when its pod is ready again.
  */
-import type { Cluster } from '../../src/demo/cluster/cluster.js';
+import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
 import { wait } from './child.js';
 import type { Answer, Router } from './routers.js';

@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
-import type { Cluster } from '../../src/demo/cluster/cluster.js';
+import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
 import { Child, freePorts, root } from './child.js';
 import type { Store } from './redis.js';

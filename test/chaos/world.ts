@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';
-import { type Cluster, startCluster } from '../../src/demo/cluster/cluster.js';
+import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
 import { Dice } from '../../src/demo/dice.js';
 import { quickestRoot } from '../support/postgres.js';
 import { Agents } from './agents.js';

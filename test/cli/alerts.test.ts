@@ -1,6 +1,6 @@
 /** What is wrong now, on a real router: `alerts`, and the first lines of `status` and `top`. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { until } from '../support/until.js';
 import { allocateOn, documentOf, runner, startScripted, startTestRouter, useBinary } from './support.js';
 

@@ -1,6 +1,6 @@
 /** The audit from the command line: what it shows, and what its exit code says. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { documentOf, runner, startTestRouter, useBinary } from './support.js';
 
 const binary = useBinary();

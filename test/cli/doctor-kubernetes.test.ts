@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { checkKubernetes } from '../../src/cli/doctor/kubernetes.js';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes } from '../../src/cluster/kubernetes/api.js';
-import { loadConfig } from '../../src/config.js';
-import { type Cluster, type ClusterOptions, startCluster } from '../../src/demo/cluster/cluster.js';
+import { type Cluster, type ClusterOptions, startCluster } from '../../src/cluster/simulator/cluster.js';
+import { loadConfig } from '../../src/config/config.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
 import { startScripted } from './support.js';
 

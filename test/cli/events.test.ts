@@ -6,7 +6,7 @@ import { follow, isAfter, type RouterEvent } from '../../src/cli/event-feed.js';
 import { eventLine } from '../../src/cli/event-line.js';
 import { run as runHere } from '../../src/cli/index.js';
 import { systemClock } from '../../src/clock.js';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { capture } from './capture.js';

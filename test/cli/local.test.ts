@@ -2,7 +2,7 @@
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { redisAt } from './redis.js';
 import { documentOf, routerEnv, runner, start, startTestRouter, useBinary } from './support.js';
 

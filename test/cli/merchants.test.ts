@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { redisAt } from './redis.js';
 import { documentOf, runner, startScripted, startTestRouter, useBinary } from './support.js';
 

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { documentOf, runner, start, startScripted, startTestRouter, useBinary } from './support.js';
 
 const binary = useBinary();

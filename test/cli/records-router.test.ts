@@ -1,7 +1,7 @@
 /** `smart-router records ...` where no database is named: what only looks asks a router that has one. */
 import type { Pool } from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobsTable, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';

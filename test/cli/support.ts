@@ -6,8 +6,8 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll } from 'vitest';
-import { loadConfig } from '../../src/config.js';
-import { type RunningRouter, startRouter } from '../../src/main.js';
+import { loadConfig } from '../../src/config/config.js';
+import { type RunningRouter, startRouter } from '../../src/main/router.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { until } from '../support/until.js';
 

@@ -4,7 +4,7 @@ import { checkNode } from '../../src/cli/doctor/examine.js';
 import { toFailure } from '../../src/cli/failure.js';
 import { run } from '../../src/cli/index.js';
 import { table, usageBar } from '../../src/cli/table.js';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { capture } from './capture.js';
 import { startTestRouter } from './support.js';
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { RunningRouter } from '../../src/main.js';
+import type { RunningRouter } from '../../src/main/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { describeTerminal, startOnTerminal } from './pty.js';

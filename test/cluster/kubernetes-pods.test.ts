@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { observePod } from '../../src/cluster/kubernetes/pods.js';
 import type { ClusterPod } from '../../src/cluster/pods.js';
-import { mergePatch } from '../../src/demo/cluster/objects.js';
+import { mergePatch } from '../../src/cluster/simulator/objects.js';
 import { nothingPlaced } from '../../src/pool/placer.js';
 import { openLeader } from '../pool/fixture.js';
 import { describeEngines } from '../support/engines.js';

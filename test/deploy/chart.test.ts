@@ -1,6 +1,6 @@
 /** The chart as it renders: what a cluster would get, judged as a platform engineer would. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { configTable, loadConfig } from '../../src/config.js';
+import { configTable, loadConfig } from '../../src/config/config.js';
 import {
   chart,
   describeWith,

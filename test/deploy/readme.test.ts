@@ -3,7 +3,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } fro
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { configTable } from '../../src/config.js';
+import { configTable } from '../../src/config/config.js';
 import { chart, describeWith, only, parse, readText, root, run } from './manifests.js';
 
 const text = readText('deploy/helm/smart-router/README.md');

@@ -1,6 +1,6 @@
 /** Values that cannot work are refused before anything is installed, in words that say what to do. */
 import { expect, it } from 'vitest';
-import { configTable } from '../../src/config.js';
+import { configTable } from '../../src/config/config.js';
 import { chart, describeWith, run, setArgs, template } from './manifests.js';
 
 /** Values that hold alone; each case adds what makes them wrong. Patterns: helm 3 and 4 word the schema differently. */

@@ -11,14 +11,14 @@ import { delimiter, dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { findProgram } from '../../scripts/setup-helm.mjs';
 import { systemClock } from '../../src/clock.js';
-import { type Cluster, startCluster } from '../../src/demo/cluster/cluster.js';
-import type { Pod } from '../../src/demo/cluster/objects.js';
-import { statefulSets } from '../../src/demo/cluster/resources.js';
+import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
+import type { Pod } from '../../src/cluster/simulator/objects.js';
+import { statefulSets } from '../../src/cluster/simulator/resources.js';
 import {
   runStatefulSet,
   type StatefulSet,
   type StatefulSetOptions,
-} from '../../src/demo/cluster/stateful-set.js';
+} from '../../src/cluster/simulator/stateful-set.js';
 import { until } from '../support/until.js';
 import { describeWith, root } from './manifests.js';
 import { startShipped } from './shipped-program.js';

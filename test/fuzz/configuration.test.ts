@@ -1,8 +1,8 @@
 /** The environment with any value in any variable: a configuration, or every problem at once and nothing else. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { configTable, describeConfig, loadConfig } from '../../src/config.js';
-import { durationMaxMs, formatDuration, parseDuration } from '../../src/durations.js';
+import { configTable, describeConfig, loadConfig } from '../../src/config/config.js';
+import { durationMaxMs, formatDuration, parseDuration } from '../../src/config/durations.js';
 import { ConfigError } from '../../src/errors.js';
 import { fuzzingAtOnce } from './runs.js';
 import { damaged, oddText } from './values.js';

@@ -5,7 +5,7 @@ import { run } from '../../src/cli/index.js';
 import { systemClock } from '../../src/clock.js';
 import { KubeError } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
-import { describeConfig, loadConfig } from '../../src/config.js';
+import { describeConfig, loadConfig } from '../../src/config/config.js';
 import { ConfigError } from '../../src/errors.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
 import { Sighting } from '../../src/leadership/sighting.js';

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { LoopState } from '../../src/supervised-loop.js';
+import type { LoopState } from '../../src/loop.js';
 import { type Engine, embeddedValkey, findOnPath } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';

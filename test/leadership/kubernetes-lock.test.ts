@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, type KubeApi } from '../../src/cluster/kubernetes/api.js';
-import { type Cluster, startCluster } from '../../src/demo/cluster/cluster.js';
+import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
 import { Election } from '../../src/leadership/election.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
 import { silentLogger } from '../../src/observe/log.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
+import type { LoopState } from '../../src/loop.js';
 import { CallWatch } from '../../src/observe/call-alerts.js';
-import type { LoopState } from '../../src/supervised-loop.js';
 
 const minute = 60_000;
 const loop = (crashes: number, last_round_at: string | null): LoopState => ({

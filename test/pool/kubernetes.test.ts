@@ -1,7 +1,7 @@
 /** The life of pods, from the API server to the store, through the leader's loops. Spec 3 and the audit's scenarios. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
-import type { Cluster } from '../../src/demo/cluster/cluster.js';
+import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { type Kubernetes, kubernetes } from '../cluster/fixture.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';

@@ -4,7 +4,7 @@
  * deletions are the simulator's.
  */
 import { expect, it, onTestFinished } from 'vitest';
-import { runStatefulSet } from '../../src/demo/cluster/stateful-set.js';
+import { runStatefulSet } from '../../src/cluster/simulator/stateful-set.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';

@@ -1,13 +1,13 @@
 /** Whoever asks the database gets an answer, or is told that there is none: nobody waits for ever. Spec 4, sessions. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
+import { migrateRecords } from '../../src/main/workflows.js';
 import { Desk } from '../../src/records/by-hand.js';
 import { migrate, weeklyReport } from '../../src/records/index.js';
 import { Reporter } from '../../src/records/report-schedule.js';
 import { Sessions } from '../../src/records/sessions.js';
 import { openTable } from '../../src/records/table.js';
 import type { Workflow } from '../../src/records/workflow.js';
-import { migrateRecords } from '../../src/records-workflows.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';

@@ -6,9 +6,9 @@ import { type IncomingHttpHeaders, type RequestOptions, request as send } from '
 import { Writable } from 'node:stream';
 import type { Redis } from 'ioredis';
 import { systemClock } from '../../src/clock.js';
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 import type { HttpContext } from '../../src/http/context.js';
-import { type StartOptions, startRouter } from '../../src/main.js';
+import { type StartOptions, startRouter } from '../../src/main/router.js';
 import { createLogger } from '../../src/observe/log.js';
 import { until } from './until.js';
 

@@ -1,6 +1,6 @@
 /** What a store must be before it is used: new enough, and addressed the way it is set up. */
-import type { Config } from '../../config.js';
-import { hasHashTag } from '../../config-fields.js';
+import type { Config } from '../../config/config.js';
+import { hasHashTag } from '../../config/fields.js';
 import { ConfigError } from '../../errors.js';
 import type { StoreConnection } from './connection.js';
 

@@ -1,6 +1,6 @@
 /** `smart-router config`: what the environment means. */
 import { type Command, Option } from 'commander';
-import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config.js';
+import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { count } from '../ages.js';
 import { answer, type Cli, describe } from '../cli.js';

@@ -1,6 +1,6 @@
 /** `smart-router events`: what happened, and what happens. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { parseDuration } from '../../durations.js';
+import { parseDuration } from '../../config/durations.js';
 import { count } from '../ages.js';
 import type { RouterApi } from '../api.js';
 import { type Cli, describeOperator, type Outcome, printOutcome, wholeNumber, withRouter } from '../cli.js';

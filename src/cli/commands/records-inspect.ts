@@ -1,6 +1,6 @@
 /** `smart-router records inspect`: one workflow, and what would make it faster or safer. */
 import type { Command } from 'commander';
-import { formatDuration } from '../../durations.js';
+import { formatDuration } from '../../config/durations.js';
 import { adviseTimes } from '../../records/by-hand-advice.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
 import { quoteName } from '../../records/identifiers.js';

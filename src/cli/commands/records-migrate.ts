@@ -16,7 +16,7 @@ export function recordsMigrate(parent: Command, cli: Cli): void {
   });
   command.option('--with-workflows', 'create the tables of the shipped workflows too');
   answerRecords(command, cli, async ({ pool }) => {
-    const { migrateRecords } = await import('../../records-workflows.js');
+    const { migrateRecords } = await import('../../main/workflows.js');
     const { applied, kept } = await migrateRecords(pool, {
       withWorkflows: command.opts<{ withWorkflows?: boolean }>().withWorkflows ?? false,
     });

@@ -1,13 +1,12 @@
 /** The database with the records: reachable, new enough, migrated, and fit for the workflows. Changes nothing. */
 import type { Pool, PoolClient } from 'pg';
 import type { Clock } from '../../clock.js';
-import type { Config } from '../../config.js';
-import { hidePassword } from '../../config-fields.js';
+import type { Config } from '../../config/config.js';
+import { hidePassword } from '../../config/fields.js';
 import { ConfigError, messageOf } from '../../errors.js';
+import { loadWorkflows, pendingMigrations } from '../../main/workflows.js';
 import { openTables } from '../../records/loop.js';
-
 import type { Workflow } from '../../records/workflow.js';
-import { loadWorkflows, pendingMigrations } from '../../records-workflows.js';
 import { oneLine } from '../failure.js';
 import { withDatabase } from '../records-desk.js';
 import { type Check, fail, ok, skip, warn } from './check.js';

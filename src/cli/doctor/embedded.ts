@@ -1,5 +1,5 @@
 /** Whether what runs inside the process is installed. */
-import type { Config } from '../../config.js';
+import type { Config } from '../../config/config.js';
 import { type Check, fail, ok } from './check.js';
 
 export function checkEmbedded(config: Pick<Config, 'redisUrl'> | undefined): Check {

@@ -1,6 +1,6 @@
 /** All checks, in the order in which a person would make them. */
 import type { Clock } from '../../clock.js';
-import { type Config, loadConfig } from '../../config.js';
+import { type Config, loadConfig } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { type Check, fail, ok, skip, warn } from './check.js';
 import { checkDatabase } from './database.js';

@@ -6,7 +6,7 @@ import type { Clock } from '../../clock.js';
 import { connectKubernetes, type KubeApi, KubeError } from '../../cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../cluster/kubernetes/source.js';
 import type { ClusterPod } from '../../cluster/pods.js';
-import type { Config } from '../../config.js';
+import type { Config } from '../../config/config.js';
 import { KubernetesLock } from '../../leadership/kubernetes-lock.js';
 import { silentLogger } from '../../observe/log.js';
 import { count } from '../ages.js';

@@ -1,7 +1,7 @@
 /** The router at --url: alive, ready, and open to our keys. Where none runs: whether one could. */
 import { createServer } from 'node:net';
 import type { Clock } from '../../clock.js';
-import { type Config, loadConfig } from '../../config.js';
+import { type Config, loadConfig } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { version } from '../../version.js';
 import type { Status } from '../answers.js';

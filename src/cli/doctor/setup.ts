@@ -1,7 +1,7 @@
 /** Values that are right by themselves and still not what somebody meant. */
 import type { Clock } from '../../clock.js';
-import { type Config, describeConfig } from '../../config.js';
-import { hidePassword, isLoopback } from '../../config-fields.js';
+import { type Config, describeConfig } from '../../config/config.js';
+import { hidePassword, isLoopback } from '../../config/fields.js';
 import { buildWsUrl, defaultCallTemplate } from '../../http/providers/ws-url.js';
 import { type Check, ok, warn } from './check.js';
 

@@ -2,7 +2,7 @@
 import type { PodInfo } from '../../calls/store/replies.js';
 import { showValue, tierNameOf } from '../../calls/tiers.js';
 import { untilNoCalls } from '../../calls/waiting.js';
-import { parseDuration } from '../../durations.js';
+import { parseDuration } from '../../config/durations.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../audit.js';
 import { type App, bodyLimitBytes, type HttpContext } from '../context.js';

@@ -4,9 +4,9 @@
  * table takes longer than a call may wait.
  */
 import { AppError, ConfigError } from '../../errors.js';
+import type { RecordsDesk } from '../../main/records-plane.js';
 import type { HandledCounts } from '../../records/by-hand.js';
 import { mostIds, showCounts, showRecord } from '../../records/by-hand-documents.js';
-import type { RecordsDesk } from '../../records-plane.js';
 import { bodyField, param } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';

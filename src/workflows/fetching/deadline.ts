@@ -3,7 +3,7 @@
  * whichever comes first. Afterwards `signal.reason` is the error to show.
  */
 import type { Clock } from '../../clock.js';
-import { formatDuration } from '../../durations.js';
+import { formatDuration } from '../../config/durations.js';
 import { FetchError, shown } from './fetch-error.js';
 
 export interface Limits {

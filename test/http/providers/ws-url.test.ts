@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { loadConfig } from '../../../src/config.js';
+import { loadConfig } from '../../../src/config/config.js';
 import { buildWsUrl, defaultCallTemplate, isPathSegment } from '../../../src/http/providers/ws-url.js';
 
 const base = {

@@ -8,8 +8,8 @@
 import { writeFile } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
-import { systemClock as clock } from './clock.js';
-import { createLogger } from './observe/log.js';
+import { systemClock as clock } from '../clock.js';
+import { createLogger } from '../observe/log.js';
 import { RecordsChannel } from './records-channel.js';
 import {
   type DeskCall,
@@ -19,8 +19,8 @@ import {
   type ToProcess,
 } from './records-messages.js';
 import { prepareRecords, type RecordsConfig, type RecordsPlane } from './records-plane.js';
-import { eventsTo } from './records-pulse.js';
 import { Reports } from './records-reports.js';
+import { eventsTo } from './records-status.js';
 
 const reportEveryMs = 250;
 const lastWordsMs = 1000;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Cluster } from '../../../src/demo/cluster/cluster.js';
+import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
 import { ask, freshCluster, podsPath } from './support.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: items of lists are looked into freely.

@@ -1,22 +1,22 @@
 /** Which pods there are and who leads, as the configuration says: the pool manager and what it stands on. */
-import type { Auditor } from './calls/audit/auditor.js';
-import type { Settings } from './calls/settings.js';
-import type { PoolStore } from './calls/store/pool-store.js';
-import type { CallStore } from './calls/store/store.js';
-import type { Clock } from './clock.js';
-import { connectKubernetes, type KubeApi } from './cluster/kubernetes/api.js';
-import { kubernetesSource } from './cluster/kubernetes/source.js';
-import type { PodSource } from './cluster/pods.js';
-import { registeredSource } from './cluster/registered.js';
-import { staticSource } from './cluster/static.js';
-import type { Config } from './config.js';
-import { Alone } from './leadership/alone.js';
-import { Election } from './leadership/election.js';
-import { KubernetesLock } from './leadership/kubernetes-lock.js';
-import { StoreLock } from './leadership/store-lock.js';
-import type { Logger } from './observe/log.js';
-import type { Metrics } from './observe/metrics.js';
-import { PoolManager } from './pool/manager.js';
+import type { Auditor } from '../calls/audit/auditor.js';
+import type { Settings } from '../calls/settings.js';
+import type { PoolStore } from '../calls/store/pool-store.js';
+import type { CallStore } from '../calls/store/store.js';
+import type { Clock } from '../clock.js';
+import { connectKubernetes, type KubeApi } from '../cluster/kubernetes/api.js';
+import { kubernetesSource } from '../cluster/kubernetes/source.js';
+import type { PodSource } from '../cluster/pods.js';
+import { registeredSource } from '../cluster/registered.js';
+import { staticSource } from '../cluster/static.js';
+import type { Config } from '../config/config.js';
+import { Alone } from '../leadership/alone.js';
+import { Election } from '../leadership/election.js';
+import { KubernetesLock } from '../leadership/kubernetes-lock.js';
+import { StoreLock } from '../leadership/store-lock.js';
+import type { Logger } from '../observe/log.js';
+import type { Metrics } from '../observe/metrics.js';
+import { PoolManager } from '../pool/manager.js';
 
 export interface LeadingParts {
   store: CallStore;

@@ -15,10 +15,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded/postgres.js';
-import { AppError, ConfigError, messageOf } from './errors.js';
-import type { RecordGauges } from './observe/record-metrics.js';
-import { defaultBounds } from './records/bounds.js';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
+import { AppError, ConfigError, messageOf } from '../errors.js';
+import { type LoopState, SupervisedLoop } from '../loop.js';
+import type { RecordGauges } from '../observe/record-metrics.js';
+import { defaultBounds } from '../records/bounds.js';
 import { RecordsChannel } from './records-channel.js';
 import {
   type DeskCall,
@@ -36,10 +37,9 @@ import type {
   RecordsPlane,
   RecordsStatus,
 } from './records-plane.js';
-import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
 /** Through `dist`, also from the sources: a process of its own cannot run TypeScript. */
-const entry = fileURLToPath(new URL('../dist/records-child.js', import.meta.url));
+const entry = fileURLToPath(new URL('../../dist/main/records-child.js', import.meta.url));
 /** How long a start waits for the workflows to be read. A module that hangs must not keep calls from being served. */
 const openPatienceMs = 30_000;
 const mostCalls = 64;

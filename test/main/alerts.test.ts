@@ -4,18 +4,18 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { describeConfig } from '../src/config.js';
-import { lookEveryMs } from '../src/observe/history.js';
-import { prepareRecords } from '../src/records-plane.js';
-import { migrateRecords } from '../src/records-workflows.js';
-import { type Received, type Receiver, startReceiver } from './observe/alerts-receiver.js';
-import { type Engine, embeddedValkey } from './support/engines.js';
-import { holdGhosts } from './support/held-removals.js';
-import { describeOnePostgres } from './support/postgres.js';
-import { jobsTable, recordsModule } from './support/records-module.js';
-import { startTestRouter, type TestRouter } from './support/router.js';
-import { SkippingClock } from './support/skipping-clock.js';
-import { until } from './support/until.js';
+import { describeConfig } from '../../src/config/config.js';
+import { prepareRecords } from '../../src/main/records-plane.js';
+import { migrateRecords } from '../../src/main/workflows.js';
+import { lookEveryMs } from '../../src/observe/history.js';
+import { type Received, type Receiver, startReceiver } from '../observe/alerts-receiver.js';
+import { type Engine, embeddedValkey } from '../support/engines.js';
+import { holdGhosts } from '../support/held-removals.js';
+import { describeOnePostgres } from '../support/postgres.js';
+import { jobsTable, recordsModule } from '../support/records-module.js';
+import { startTestRouter, type TestRouter } from '../support/router.js';
+import { SkippingClock } from '../support/skipping-clock.js';
+import { until } from '../support/until.js';
 
 let engine: Engine;
 beforeAll(async () => {

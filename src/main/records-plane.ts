@@ -8,24 +8,24 @@
  * to the recovery of the others, a minute after this process has ended.
  */
 import pg from 'pg';
-import { prepareReporter } from './alerting.js';
-import { StoreConnection, type StoreOutcome } from './calls/store/connection.js';
-import type { Clock } from './clock.js';
-import { type Config, hidePassword } from './config.js';
-import { AppError, ConfigError, messageOf } from './errors.js';
-import type { Logger } from './observe/log.js';
-import type { RecordGauges } from './observe/record-metrics.js';
-import { Desk } from './records/by-hand.js';
-import { adviseTimes } from './records/by-hand-advice.js';
-import { showNumbers } from './records/by-hand-documents.js';
-import { createRecordLoop, createRecovery, type RecordLoop, type Recovery } from './records/index.js';
-import type { RecordObserver } from './records/observer.js';
-import { isSessionFault } from './records/sessions.js';
-import type { SpoolRedis } from './records/spool.js';
-import type { Workflow } from './records/workflow.js';
-import { RecordsPulse, tellAll } from './records-pulse.js';
-import { loadWorkflows, migrateRecords, shippedProblem } from './records-workflows.js';
-import { type LoopState, SupervisedLoop } from './supervised-loop.js';
+import { StoreConnection, type StoreOutcome } from '../calls/store/connection.js';
+import type { Clock } from '../clock.js';
+import { type Config, hidePassword } from '../config/config.js';
+import { AppError, ConfigError, messageOf } from '../errors.js';
+import { type LoopState, SupervisedLoop } from '../loop.js';
+import type { Logger } from '../observe/log.js';
+import type { RecordGauges } from '../observe/record-metrics.js';
+import { Desk } from '../records/by-hand.js';
+import { adviseTimes } from '../records/by-hand-advice.js';
+import { showNumbers } from '../records/by-hand-documents.js';
+import { createRecordLoop, createRecovery, type RecordLoop, type Recovery } from '../records/index.js';
+import type { RecordObserver } from '../records/observer.js';
+import { isSessionFault } from '../records/sessions.js';
+import type { SpoolRedis } from '../records/spool.js';
+import type { Workflow } from '../records/workflow.js';
+import { prepareReporter } from './alerts.js';
+import { RecordsPulse, tellAll } from './records-status.js';
+import { loadWorkflows, migrateRecords, shippedProblem } from './workflows.js';
 
 /** What the plane needs of the configuration; both addresses are those of running servers. */
 export type RecordsConfig = Config & {

@@ -1,6 +1,6 @@
 /** How a line of the table of environment variables is written. */
-import type { Clock } from './clock.js';
-import type { Kind } from './config-fields.js';
+import type { Clock } from '../clock.js';
+import type { Kind } from './fields.js';
 
 export type Lookup = (name: string) => string;
 export type Default = string | { readonly note: string; compute(lookup: Lookup, clock: Clock): string };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { durationMaxMs, formatDuration, parseDuration } from '../src/durations.js';
+import { durationMaxMs, formatDuration, parseDuration } from '../../src/config/durations.js';
 
 describe('parsing a duration', () => {
   it.each([

@@ -1,7 +1,7 @@
 /** The store is taken into use: at once, or as soon as it can be. */
-import type { Clock } from './clock.js';
-import { ConfigError } from './errors.js';
-import type { Logger } from './observe/log.js';
+import type { Clock } from '../clock.js';
+import { ConfigError } from '../errors.js';
+import type { Logger } from '../observe/log.js';
 
 /** Tries for ever; only a ConfigError, which no waiting mends, comes out of the first try. */
 export function prepareUntilDone(

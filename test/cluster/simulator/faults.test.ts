@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Cluster } from '../../../src/demo/cluster/cluster.js';
+import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
 import { until } from '../../support/until.js';
 import { ask, freshCluster, lease, leasesPath, podsPath, sees, watch } from './support.js';
 

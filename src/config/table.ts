@@ -5,9 +5,9 @@
  * A default is text, as it would stand in the environment, and goes through the same checks.
  */
 import { hostname } from 'node:os';
-import { type Default, type Field, field, optional, section } from './config-entries.js';
-import * as kinds from './config-fields.js';
-import { recordFields, tracingFields } from './config-table-records.js';
+import { type Default, type Field, field, optional, section } from './entries.js';
+import * as kinds from './fields.js';
+import { recordFields, tracingFields } from './records-table.js';
 
 const { boolean, choice, duration, line, orOff, secret, wholeNumber } = kinds;
 const interval = duration('100ms', '1h');

@@ -1,10 +1,10 @@
 /** Every ZOMBIE_* variable of `serve`, from the outside: a real process with the variable, and its effect on a table. */
 import type { Pool } from 'pg';
 import { expect, it, onTestFinished } from 'vitest';
-import { routerEnv, start, useBinary } from './cli/support.js';
-import { describeOnePostgres } from './support/postgres.js';
-import { addJob, jobOf, jobsTable, recordsModule } from './support/records-module.js';
-import { until } from './support/until.js';
+import { routerEnv, start, useBinary } from '../cli/support.js';
+import { describeOnePostgres } from '../support/postgres.js';
+import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
+import { until } from '../support/until.js';
 
 const binary = useBinary();
 

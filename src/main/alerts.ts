@@ -7,16 +7,16 @@
  * calls they take what the history has seen; the rest they look up, at least once a minute. A store that does not answer is no news about the brake: then nothing begins
  * and nothing ends. Without a receiver there are no alerts at all.
  */
-import type { CallStore } from './calls/store/store.js';
-import type { Clock } from './clock.js';
-import type { Config } from './config.js';
-import { AppError } from './errors.js';
-import { type AlertSink, Alerts, pagerDutySink, webhookSink } from './observe/alerts.js';
-import type { Condition } from './observe/alerts-rules.js';
-import type { Logger } from './observe/log.js';
-import type { RecordObserver } from './records/observer.js';
+import type { CallStore } from '../calls/store/store.js';
+import type { Clock } from '../clock.js';
+import type { Config } from '../config/config.js';
+import { AppError } from '../errors.js';
+import { type LoopState, SupervisedLoop } from '../loop.js';
+import { type AlertSink, Alerts, pagerDutySink, webhookSink } from '../observe/alerts.js';
+import type { Condition } from '../observe/alerts-rules.js';
+import type { Logger } from '../observe/log.js';
+import type { RecordObserver } from '../records/observer.js';
 import type { RecordsAdmin, RecordsCompanion } from './records-plane.js';
-import { type LoopState, SupervisedLoop } from './supervised-loop.js';
 
 export interface AlertingParts {
   store: Pick<CallStore, 'snapshot'>;
@@ -124,7 +124,7 @@ export async function prepareReporter(
   { clock, log, onCrash }: Pick<AlertingParts, 'clock' | 'log' | 'onCrash'>,
 ): Promise<RecordsCompanion | undefined> {
   if (!config.recordsReportEnabled) return undefined;
-  const { Reporter } = await import('./records/report-schedule.js');
+  const { Reporter } = await import('../records/report-schedule.js');
   const { recordsReportWebhookUrl: url, recordsReportWebhookSecret: secret } = config;
   return new Reporter({
     clock,

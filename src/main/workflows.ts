@@ -9,18 +9,18 @@
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Pool } from 'pg';
-import { type Clock, systemClock } from './clock.js';
-import type { Config } from './config.js';
-import { ConfigError } from './errors.js';
-import { openTables } from './records/loop.js';
-import { applyMigrations, type Migration, migrate } from './records/migrate.js';
-import { migrations as ownMigrations } from './records/migrations.generated.js';
-import { type Queryable, Sessions } from './records/sessions.js';
-import { defineWorkflow, type Workflow, type WorkflowDefinition } from './records/workflow.js';
-import { migrations as shippedMigrations } from './workflows/migrations.generated.js';
-import { pageCuration } from './workflows/page-curation.js';
-import { queries } from './workflows/queries.generated.js';
-import { sitemapImport } from './workflows/sitemap-import.js';
+import { type Clock, systemClock } from '../clock.js';
+import type { Config } from '../config/config.js';
+import { ConfigError } from '../errors.js';
+import { openTables } from '../records/loop.js';
+import { applyMigrations, type Migration, migrate } from '../records/migrate.js';
+import { migrations as ownMigrations } from '../records/migrations.generated.js';
+import { type Queryable, Sessions } from '../records/sessions.js';
+import { defineWorkflow, type Workflow, type WorkflowDefinition } from '../records/workflow.js';
+import { migrations as shippedMigrations } from '../workflows/migrations.generated.js';
+import { pageCuration } from '../workflows/page-curation.js';
+import { queries } from '../workflows/queries.generated.js';
+import { sitemapImport } from '../workflows/sitemap-import.js';
 
 export type WorkflowSettings = Pick<
   Config,

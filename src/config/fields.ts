@@ -1,10 +1,10 @@
 /**
  * The kinds of values an environment variable can have. A kind says what it expects, in words that follow
  * "must be", and turns text into a value or into problems. Kinds know nothing of variable names or defaults:
- * those are in config-table.ts.
+ * those are in table.ts.
  */
 import { isIP, isIPv6 } from 'node:net';
-import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from './calls/tiers.js';
+import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from '../calls/tiers.js';
 import { formatDuration, parseDuration } from './durations.js';
 
 export type Reading<T> =

@@ -5,20 +5,20 @@
  * or throws one ConfigError with all problems, one line each: the variable, what would be right, what was
  * there. Secrets and passwords never appear in a message. An empty variable counts as unset.
  *
- * A variable that is unknown and close to one of ours is a warning with the right name (config-typos.ts). Other
+ * A variable that is unknown and close to one of ours is a warning with the right name (typos.ts). Other
  * unknown variables are ignored, because the environment is shared with other programs.
  */
-import { showValue } from './calls/tiers.js';
-import { type Clock, systemClock } from './clock.js';
-import type { Field, Lookup } from './config-entries.js';
-import { hasHashTag, hidePassword, isLoopback } from './config-fields.js';
-import { configFields, configTable } from './config-table.js';
-import { misspelt } from './config-typos.js';
+import { showValue } from '../calls/tiers.js';
+import { type Clock, systemClock } from '../clock.js';
+import { ConfigError } from '../errors.js';
 import { formatDuration } from './durations.js';
-import { ConfigError } from './errors.js';
+import type { Field, Lookup } from './entries.js';
+import { hasHashTag, hidePassword, isLoopback } from './fields.js';
+import { configFields, configTable } from './table.js';
+import { misspelt } from './typos.js';
 
-export { hidePassword, type StaticPod } from './config-fields.js';
-export { configTable } from './config-table.js';
+export { hidePassword, type StaticPod } from './fields.js';
+export { configTable } from './table.js';
 
 /** Commands that only look (`config`, `doctor`) use the mode they look at. */
 export type Mode = 'serve' | 'demo';

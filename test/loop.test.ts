@@ -1,7 +1,7 @@
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
+import { Interruption, type LoopOptions, SupervisedLoop } from '../src/loop.js';
 import { silentLogger } from '../src/observe/log.js';
-import { Interruption, type LoopOptions, SupervisedLoop } from '../src/supervised-loop.js';
 import { ManualClock } from './support/manual-clock.js';
 
 const intervalMs = 10_000;

@@ -1,6 +1,6 @@
-/** The variables of the record plane, of alerts and of traces; see config-table.ts. */
-import { type Default, field, optional, section } from './config-entries.js';
-import * as kinds from './config-fields.js';
+/** The variables of the record plane, of alerts and of traces; see table.ts. */
+import { type Default, field, optional, section } from './entries.js';
+import * as kinds from './fields.js';
 
 const { boolean, choice, duration, line, minutes, secret, webhookUrl, wholeNumber } = kinds;
 const hidden = { secret: true } as const;

@@ -3,11 +3,11 @@
  * arrive as such, functions do not cross, and errors cross in a form of their own, so that a typed error stays one.
  */
 
-import { AppError, ConfigError, type ErrorCode, errorCodes } from './errors.js';
-import type { RecordGauges } from './observe/record-metrics.js';
+import { AppError, ConfigError, type ErrorCode, errorCodes } from '../errors.js';
+import type { LoopState } from '../loop.js';
+import type { RecordGauges } from '../observe/record-metrics.js';
 import type { RecordsConfig, RecordsDesk, RecordsListener, RecordsStatus } from './records-plane.js';
-import { eventNames } from './records-pulse.js';
-import type { LoopState } from './supervised-loop.js';
+import { eventNames } from './records-status.js';
 
 export type DeskCall = keyof RecordsDesk;
 
