@@ -1,13 +1,16 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { filesOf, testSet } from './test/support/sets.js';
 
 export default defineConfig({
   test: {
     environment: 'node',
-    include: ['test/**/*.test.ts'],
+    include: filesOf(testSet),
     globalSetup: ['test/support/global-setup.ts'],
     // A process per test file: engines belong to one file, and a file that hangs can be ended.
     pool: 'forks',
+    // Unit tests share their modules: loading them again for each file would take most of the time.
+    isolate: testSet !== 'unit',
     // Each file may run two engines beside itself, and waits more than it computes.
     maxWorkers: Math.min(4, availableParallelism() + 2),
     // Above the patience of `until`, so that a test that waits says what for.

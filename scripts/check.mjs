@@ -1,5 +1,8 @@
-// `npm test`: everything a change has to pass, step by step, up to the first failure.
-// Arguments go to vitest: `npm test -- test/client` runs only these tests (the steps before them all the same).
+// Runs the checks step by step, up to the first failure.
+//   npm test              set-up, build, types, lint, then the quick tests: every folder and every promise once
+//   npm test -- PATH ...  only the tests of these paths, all of them
+//   npm run test:deep     everything else: second engine, long models, fuzzing, chaos
+//   npm run test:unit     the tests that start no engine and no process
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -41,6 +44,18 @@ function node(script, ...args) {
   });
 }
 
+const [first = '', ...rest] = process.argv.slice(2);
+const set = first === '--deep' || first === '--unit' ? first.slice(2) : first === '' ? 'quick' : 'all';
+const vitestArgs = set === 'all' ? [first, ...rest] : rest;
+
+/** @type {Record<string, string[]>} */
+const stepsOf = {
+  quick: ['set-up', 'build', 'types', 'lint and format', 'tests'],
+  deep: ['set-up', 'build', 'tests'],
+  unit: ['tests'],
+  all: ['tests'],
+};
+
 /** @type {[string, () => Promise<boolean>][]} */
 const steps = [
   [
@@ -65,7 +80,13 @@ const steps = [
     'lint and format',
     () => node(tool('@biomejs/biome', 'bin/biome'), 'ci', ...(colours ? [] : ['--colors=off']), '.'),
   ],
-  ['tests', () => node(tool('vitest', 'vitest.mjs'), 'run', ...process.argv.slice(2))],
+  [
+    'tests',
+    () => {
+      env.SMART_ROUTER_TESTS = set;
+      return node(tool('vitest', 'vitest.mjs'), 'run', ...vitestArgs);
+    },
+  ],
 ];
 
 // Ctrl-C reaches the child too: its end ends the step, and the step ends the run.
@@ -75,6 +96,7 @@ process.on('SIGINT', () => {
 });
 
 for (const [name, step] of steps) {
+  if (!stepsOf[set]?.includes(name)) continue;
   console.log(`\n== ${name} ==`);
   const started = performance.now();
   const passed = await step();

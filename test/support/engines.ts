@@ -12,6 +12,7 @@ import { delimiter, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe } from 'vitest';
 import { startEmbeddedValkey } from '../../src/embedded/valkey.js';
+import { testSet } from './sets.js';
 
 export interface Engine {
   readonly url: string;
@@ -303,17 +304,28 @@ export interface SuiteEngine extends Engine {
 const running = new Map<string, Promise<{ engine: Engine; redis: Redis }>>();
 
 /**
- * Runs the suite on the embedded and on the native engine: one engine per test file, emptied before each test.
- * `engine` may be used inside hooks and tests, not while the suite is being declared.
+ * Runs the suite on the native engine in the quick set and on the embedded one in the deep set (if native Redis is not
+ * installed: embedded in the quick set). One engine per test file, emptied before each test. `engine` may be used inside
+ * hooks and tests, not while the suite is being declared.
  */
 export function describeEngines(title: string, suite: (engine: SuiteEngine) => void): void {
-  describeOn(engines, title, suite);
+  const chosen = {
+    quick: engines.filter((kind) => kind === preferred()),
+    deep: engines.filter((kind) => kind !== preferred()),
+    unit: [],
+    all: engines,
+  }[testSet];
+  describeOn(chosen, title, suite);
 }
 
-/** Runs it on the native engine, else on the embedded one: for what is about processes or HTTP, not about the store. */
+/** Runs it on the native engine, else on the embedded one: for processes and HTTP, where the store does not matter. */
 export function describeOneEngine(title: string, suite: (engine: SuiteEngine) => void): void {
-  const best = engines.findLast((kind) => kind.available() === true);
-  describeOn(best ? [best] : [], title, suite);
+  const kind = preferred();
+  describeOn(kind ? [kind] : [], title, suite);
+}
+
+function preferred(): EngineKind | undefined {
+  return engines.findLast((kind) => kind.available() === true);
 }
 
 function describeOn(kinds: readonly EngineKind[], title: string, suite: (engine: SuiteEngine) => void): void {
