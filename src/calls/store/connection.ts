@@ -41,10 +41,18 @@ const shas = Object.fromEntries(
 const outOfMemory = /(?:^|: )-?OOM\b/;
 /** Replies that mean "not now" rather than "you are wrong". */
 const notNow =
-  /(?:^|: )-?(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b/;
+  /(?:^|: )-?(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b|The user executing the script can't run this command/;
 
 /** Between the end of a client that nobody has closed and its next life. */
 const revivalMs = 250;
+
+/**
+ * The keys that a script declares: the prefix, and on a Cluster a second name. Neither key exists. While a slot migrates,
+ * a node answers TRYAGAIN to a command with two missing keys, so a script never runs against half of the keys.
+ */
+function declaredKeys(client: Client, keyPrefix: string): readonly string[] {
+  return client instanceof Cluster ? [keyPrefix, `${keyPrefix}slot`] : [keyPrefix];
+}
 
 export class StoreConnection {
   readonly keyPrefix: string;
@@ -54,12 +62,14 @@ export class StoreConnection {
   #offsetMs: number | undefined;
   #up = false;
   #closed = false;
+  readonly #keys: readonly string[];
   #second: readonly [number, string] = [0, ''];
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
     this.keyPrefix = options.keyPrefix;
     this.#client = createClient(options, options.commandTimeoutMs);
+    this.#keys = declaredKeys(this.#client, options.keyPrefix);
     // Every request that meets a lost connection waits for `ready`.
     this.#client.setMaxListeners(0);
     this.#client.on('error', (error: Error) => {
@@ -106,10 +116,22 @@ export class StoreConnection {
       if (this.#client.status !== 'ready') await this.#untilReady();
       let reply: Reply;
       try {
-        reply = (await this.#client.evalsha(shas[name], 1, this.keyPrefix, now, ...args)) as Reply;
+        reply = (await this.#client.evalsha(
+          shas[name],
+          this.#keys.length,
+          ...this.#keys,
+          now,
+          ...args,
+        )) as Reply;
       } catch (error) {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
-        reply = (await this.#client.eval(scripts[name], 1, this.keyPrefix, now, ...args)) as Reply;
+        reply = (await this.#client.eval(
+          scripts[name],
+          this.#keys.length,
+          ...this.#keys,
+          now,
+          ...args,
+        )) as Reply;
       }
       this.#observe(operation, 'ok', start);
       return reply;

@@ -163,6 +163,42 @@ describe('topologies', () => {
     expect(sizes.filter((size) => size > 0)).toHaveLength(1);
   }, 60_000);
 
+  it('Cluster: while the slot migrates, scripts are refused and change nothing; afterwards calls continue', async (test) => {
+    if (nativeAvailable() !== true) return test.skip('redis-server is not installed');
+    const cluster = await redisCluster(3);
+    cleanups.push(cluster.stop);
+    const store = await open(cluster.url, '{voice}:');
+    await store.register(['g1', 'g2'], 'pool:gold');
+    const live = await store.allocate('1', ['pool:gold']);
+    const clients = cluster.nodes.map((node) => new Redis(node.port, '127.0.0.1'));
+    cleanups.push(() => clients.forEach((client) => void client.disconnect()));
+    const slot = Number(await clients[0]?.cluster('KEYSLOT', '{voice}:'));
+    const keysOf = (client: Redis) =>
+      client.call('CLUSTER', 'GETKEYSINSLOT', slot, 10_000) as Promise<string[]>;
+    const counts = await Promise.all(clients.map(async (client) => (await keysOf(client)).length));
+    const source = clients[counts.findIndex((count) => count > 0)] as Redis;
+    const target = clients[counts.indexOf(0)] as Redis;
+    const [sourceId, targetId] = [await source.cluster('MYID'), await target.cluster('MYID')] as string[];
+    await target.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', sourceId as string);
+    await source.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', targetId as string);
+    const unavailable = { code: 'store_unavailable' };
+    await expect(store.allocate('2', ['pool:gold'])).rejects.toMatchObject(unavailable);
+    await expect(store.calls.renew('1', live?.fence)).rejects.toMatchObject(unavailable);
+    const keys = await keysOf(source);
+    const { port } = target.options;
+    for (const [index, key] of keys.entries()) {
+      await source.call('MIGRATE', '127.0.0.1', port as number, key, 0, 5000);
+      // Half of the keys are there, the others not yet.
+      if (index === Math.floor(keys.length / 2))
+        await expect(store.calls.renew('1', live?.fence)).rejects.toMatchObject(unavailable);
+    }
+    await expect(store.calls.release('1', live?.fence)).rejects.toMatchObject(unavailable);
+    expect((await keysOf(target)).sort()).toEqual(keys.sort());
+    for (const client of clients) await client.call('CLUSTER', 'SETSLOT', slot, 'NODE', targetId as string);
+    expect(await store.calls.renew('1', live?.fence)).toMatchObject({ podName: live?.podName });
+    expect(await store.allocate('2', ['pool:gold'])).toMatchObject({ wasExisting: false });
+  });
+
   it('Cluster: the node that has the calls is gone: store_unavailable, not "not found"', async (test) => {
     if (native !== true) return test.skip(native);
     const cluster = await redisCluster(3);
