@@ -40,4 +40,27 @@ describeEngines('pods that announce themselves', (engine) => {
     expect((await report('idle', { tier: 'gold' })).status).toBe(200);
     expect((await router.get('/pod/idle')).body.blocked_by).toBeNull();
   });
+
+  it('keep their call when a late report of a predecessor with the same name arrives', async () => {
+    router = await startTestRouter(engine.url, { ...env, TIER_CONFIG: '{"gold":2}' });
+    const report = (uid: string, calls: string[] = []) => router.post('/pod/agent-0/report', { uid, calls });
+    await report('first');
+    await report('second');
+    await report('third');
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).body.pod_name).toBe('agent-0');
+    for (const late of ['second', 'first']) {
+      expect((await report(late)).body.code).toBe('pod_not_found');
+    }
+    expect((await router.post('/allocate', { call_sid: 'CA2' })).body.code).toBe('no_pods');
+    expect((await report('third', ['CA1'])).body.renewed).toEqual(['CA1']);
+  });
+
+  it('may return with an earlier uid when the pod that replaced them has stopped reporting', async () => {
+    router = await startTestRouter(engine.url, env);
+    await report('agent-0', { uid: 'first' });
+    await report('agent-0', { uid: 'second' });
+    expect((await report('agent-0', { uid: 'first' })).status).toBe(404);
+    await engine.redis.zadd('voice:reported', Date.now() - 61_000, 'agent-0');
+    expect((await report('agent-0', { uid: 'first' })).status).toBe(200);
+  });
 });

@@ -13,6 +13,7 @@
 --#include settle
 --#include aside
 --#include silence
+--#include predecessor
 if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
@@ -32,9 +33,10 @@ local function register(pod)
   local suspension = P .. 'pod:suspended:' .. name
   if wrong and current and pod.suspended ~= '' then call('SET', suspension, pod.suspended) end
   if wrong then return answer(name, 'unreadable', wrong, lost) end
-  local uid, restarts = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts'))
+  local uid, restarts, older = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts', 'predecessors'))
   local ended = pod.ended or restarts and pod.restarts and pod.restarts > tonumber(restarts)
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
+    if ARGV[2] == '' and is_predecessor(name, pod.uid, older) then return answer(name, 'skipped', current or '', lost) end
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
     restarts, outcome, replaced = false, 'replaced', true
   elseif ended then
@@ -52,11 +54,9 @@ local function register(pod)
   if not kind_of(pool) and string.sub(pool, 1, 9) ~= 'merchant:' then pool = current end
   if not pool and replaced then forget(name, grace, '') end -- with the drain that was to be its own
   if not pool then return answer(name, 'skipped', '', lost) end
-  if not current then
-    outcome = 'new'
-  elseif pool ~= current then
-    -- A merchant pool that does not exist yet will be exclusive.
-    local kind, max = kind_of(pool)
+  if not current then outcome = 'new' end
+  if current and pool ~= current then
+    local kind, max = kind_of(pool) -- a merchant pool that does not exist yet will be exclusive
     if load_of(name) > (kind and max or 1) then
       pool, outcome = current, 'waiting'
     else
@@ -90,11 +90,11 @@ local function register(pod)
   end
   if pod.restarts and tostring(pod.restarts) ~= restarts then call('HSET', P .. 'pod:' .. name, 'restarts', pod.restarts) end
   if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
+  if replaced and ARGV[2] == '' then note_predecessor(name, uid, older) end
   if read_or_nil('HGET', P .. 'pod:metadata', name) ~= pod.metadata then write_or_skip('HSET', P .. 'pod:metadata', name, pod.metadata) end
   settle(name)
   return answer(name, outcome, pool, lost)
 end
-
 local results = { 'ok' }
-for _, pod in ipairs(request.pods) do table.insert(results, register(pod)) end
+for i, pod in ipairs(request.pods) do results[i + 1] = register(pod) end
 return results
