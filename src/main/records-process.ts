@@ -297,7 +297,9 @@ class RecordsProcess implements RecordsPlane {
   }
 
   #hearReport({ state, events, lines, dropped }: Report): void {
-    const { log, listener } = this.#parts;
+    const { listener } = this.#parts;
+    // Its own log has described errors already: once more, and only "[object Object]" is left of them.
+    const log = this.#parts.log.child({}, { serializers: { err: (described: unknown) => described } });
     this.#state = state ?? this.#state;
     if (state) this.#settleFirst();
     for (const [name, args] of events)

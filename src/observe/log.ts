@@ -53,14 +53,15 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
 
 export const silentLogger: Logger = pino({ level: 'silent' });
 
+const expectedErrors = new Set(['AppError', 'ConfigError', 'EpochRefused', 'SessionError']);
+
 /** One line for an error that we expect, with its stack only if it is a surprise. */
 function describeError(error: unknown): unknown {
   const message = messageOf(error);
   try {
     if (!(error instanceof Error)) return { message };
     const { name, code, stack } = error as NodeJS.ErrnoException;
-    const expected = name === 'AppError' || name === 'EpochRefused';
-    return { name, message, code, ...(expected ? {} : { stack }) };
+    return { name, message, code, ...(expectedErrors.has(name) ? {} : { stack }) };
   } catch {
     // A Proxy or a getter that throws.
     return { message };

@@ -194,6 +194,21 @@ describeOnePostgres('the records process of a router', (postgres) => {
     await done(await addJob(pool, 'ok'));
   });
 
+  it('logs why the database cannot be used, with the reason the database gave', async () => {
+    const url = new URL(postgres.url);
+    url.pathname = '/missing';
+    const router = await inProcess({ DATABASE_URL: url.href });
+    const line = await until(
+      () => /^.*records are not processed.*$/m.exec(router.logText())?.[0],
+      'the log says that records are not processed',
+      patienceMs,
+    );
+    expect(JSON.parse(line).err).toEqual({
+      name: 'SessionError',
+      message: 'the database cannot be used: database "missing" does not exist',
+    });
+  });
+
   it('that runs out of memory ends alone, and is started again', async () => {
     const { url, output, shows } = await serve({ ...env, RECORDS_HEAP_MB: '64' });
     await addJob(pool, 'eat');
