@@ -233,12 +233,19 @@ function canDecode(text: string): boolean {
   }
 }
 
+const notEncoded = {
+  problems: ['has a user or password with characters that must be percent-encoded (@ as %40, / as %2F)'],
+};
+/** A `/`, `?` or `#` before the `@` that ends user and password. */
+const cutShort = /^[a-z+]+:\/\/[^/?#@]*[/?#].*@/i;
+
 export const redisUrl: Kind<string> = {
   expects:
     'embedded, redis://host:port, rediss://host:port, redis+sentinel://host:port,host:port/name or redis+cluster://host:port,host:port',
   read(text) {
     if (text.toLowerCase() === 'embedded') return { value: 'embedded' };
     if (hasBlank(text) || text.length > 2_048) return wrong;
+    if (cutShort.test(text)) return notEncoded;
     const match = /^(rediss?|redis\+sentinel|redis\+cluster):\/\/([^/?#]*)(?:\/([^?#]*))?(?:\?[^#]*)?$/.exec(
       text,
     );
@@ -246,7 +253,7 @@ export const redisUrl: Kind<string> = {
     const [, scheme, authority = '', path = ''] = match;
     const at = authority.lastIndexOf('@');
     if (at >= 0 && (authority.slice(0, at).includes('@') || !canDecode(authority.slice(0, at)))) {
-      return { problems: ['has a user or password with characters that must be percent-encoded'] };
+      return notEncoded;
     }
     const servers = authority.slice(at + 1).split(',');
     if (!servers.every(isServer)) return wrong;
@@ -260,6 +267,7 @@ export const databaseUrl: Kind<string> = {
   expects: 'embedded, or a URL like postgres://user:password@host:5432/database',
   read(text) {
     if (text.toLowerCase() === 'embedded') return { value: 'embedded' };
+    if (cutShort.test(text)) return notEncoded;
     return check(text, /^postgres(?:ql)?:$/.test(parseUrl(text)?.protocol ?? ''));
   },
 };

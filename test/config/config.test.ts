@@ -269,6 +269,8 @@ describe('refusals', () => {
     [{ REDIS_URL: 'redis://a/x' }, 'redis://host:port'],
     [{ REDIS_URL: 'redis+sentinel://a:1,b:2' }, 'host:port/name'],
     [{ REDIS_URL: 'redis://u:%zz@a' }, 'percent-encoded'],
+    [{ REDIS_URL: 'redis://:a/b@host:6379' }, 'percent-encoded (@ as %40, / as %2F)'],
+    [{ DATABASE_URL: 'postgres://u:a/b@host/db' }, 'percent-encoded (@ as %40, / as %2F)'],
     [{ REDIS_KEY_PREFIX: 'a b' }, 'visible ASCII'],
     [{ REDIS_KEY_PREFIX: 'voice*' }, 'without * ?'],
     [{ REDIS_KEY_PREFIX: 'x'.repeat(65) }, '1 to 64'],

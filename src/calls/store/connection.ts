@@ -58,7 +58,7 @@ export class StoreConnection {
   readonly keyPrefix: string;
   readonly #client: Client;
   readonly #options: ConnectionOptions;
-  #lastError = 'not connected yet';
+  #lastError: string;
   #offsetMs: number | undefined;
   #up = false;
   #closed = false;
@@ -67,6 +67,10 @@ export class StoreConnection {
 
   constructor(options: ConnectionOptions) {
     this.#options = options;
+    // A server without TLS does not answer the handshake, so there is no error to show.
+    this.#lastError = options.url.startsWith('rediss:')
+      ? 'no TLS connection yet (for a server without TLS, REDIS_URL begins with redis://)'
+      : 'not connected yet';
     this.keyPrefix = options.keyPrefix;
     this.#client = createClient(options, options.commandTimeoutMs);
     this.#keys = declaredKeys(this.#client, options.keyPrefix);
@@ -271,7 +275,7 @@ function accessProblem(message: string): string | undefined {
     return 'the store requires a password (NOAUTH): set it in REDIS_URL, like redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT (characters such as @ : / must be percent-encoded)';
   }
   if (/\bWRONGPASS\b|invalid password/.test(message)) {
-    return 'the store rejected the user or password in REDIS_URL (WRONGPASS): correct it (characters such as @ : / must be percent-encoded)';
+    return 'the store rejected the user or password in REDIS_URL (WRONGPASS): correct it (a password alone is written redis://:PASSWORD@HOST:PORT; characters such as @ : / must be percent-encoded)';
   }
   return undefined;
 }
