@@ -131,9 +131,10 @@ describe('doctor', () => {
 
   it('is one line for each check, without colours in a pipe', async () => {
     const { code, stdout, stderr } = await run(`doctor --url ${router.url}`, {
-      env: { ...pods, ...keys, REDIS_URL: engine.url },
+      env: { ...pods, ...keys, REDIS_URL: engine.url, LEASE_TLL: '15s' },
     });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain('did you mean LEASE_TTL? See docs/configuration.md.\n');
     for (const line of stdout.trimEnd().split('\n')) expect(line).toMatch(/^(ok|warn|fail|skip) {2,4}\S/);
   });
 
@@ -205,6 +206,9 @@ describe('doctor', () => {
       });
       const wrong = await examine({ REDIS_URL: other.url.replace('//', '//:nope@') });
       expect(wrong.of('store')?.message).toContain('rejected the user or password in REDIS_URL');
+      expect(wrong.of('store')?.message).toContain('a password alone is written redis://:PASSWORD@HOST:PORT');
+      const tls = await examine({ REDIS_URL: other.url.replace('redis:', 'rediss:') });
+      expect(tls.of('store')?.message).toContain('for a server without TLS, REDIS_URL begins with redis://');
       const right = await examine({ REDIS_URL: other.url.replace('//', '//:s3cret@') });
       expect(right.of('store')?.message).toMatch(/answers in/);
       expect(JSON.stringify(right.checks)).not.toContain('s3cret');

@@ -46,7 +46,8 @@ function show(checks: readonly Check[], paint: Paint): string {
   const width = Math.max(...checks.map(({ name }) => name.length));
   return checks
     .map(({ name, status, message, hint }) => {
-      const text = clean(hint === undefined ? message : `${message}. ${hint}`);
+      const end = /[.?!]$/.test(message) ? '' : '.';
+      const text = clean(hint === undefined ? message : `${message}${end} ${hint}`);
       return `${paint(colours[status], status.padEnd(4))}  ${name.padEnd(width)}  ${text}\n`;
     })
     .join('');
