@@ -290,12 +290,10 @@ export class Plane implements RecordsPlane {
     for (const workflow of this.#workflows) {
       const problem = await shippedProblem(this.#pool, config, workflow);
       if (problem === undefined) workflows.push(workflow);
-      else off.push(problem);
-    }
-    for (const problem of off) {
-      log.error(
-        `shipped workflow is off: ${problem}; create its tables with \`smart-router records migrate --with-workflows\`, or take it out of RECORDS_WORKFLOWS, then restart`,
-      );
+      else {
+        log.error(`shipped workflow is off: ${problem.text}. ${problem.advice} Then restart the router.`);
+        off.push(problem.text);
+      }
     }
     this.#off.push(...off);
     this.#workflows = workflows;

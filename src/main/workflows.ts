@@ -52,7 +52,9 @@ async function loadModule(path: string): Promise<Workflow[]> {
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     const isMissing = code === 'ERR_MODULE_NOT_FOUND' && message.includes(resolve(path));
-    throw problem(isMissing ? 'there is no such file' : `it cannot be loaded: ${message}`);
+    // A SyntaxError of an import does not say where it is.
+    const where = error instanceof SyntaxError ? `; \`node ${path}\` shows where` : '';
+    throw problem(isMissing ? 'there is no such file' : `it cannot be loaded: ${message}${where}`);
   }
   const given = found.workflows ?? found.default;
   const list: unknown[] = Array.isArray(given) ? given : given === undefined ? [] : [given];
@@ -99,31 +101,74 @@ export async function pendingMigrations(pool: Pool): Promise<string[]> {
   return ownMigrations.filter(({ name }) => !done.has(name)).map(({ name }) => name);
 }
 
+/** Why a shipped workflow is off, and what to do about it. */
+export interface ShippedProblem {
+  text: string;
+  advice: string;
+}
+
 /** Why a shipped workflow cannot run on these tables; undefined: it can, or it is the team's own. */
 export async function shippedProblem(
   pool: Pool,
-  { recordsWorkflows }: WorkflowSettings,
+  settings: WorkflowSettings,
   workflow: Workflow,
-): Promise<string | undefined> {
-  const name = recordsWorkflows.find((each) => each === workflow.name);
-  if (name === undefined) return undefined;
+): Promise<ShippedProblem | undefined> {
+  if (shippedName(settings, workflow) === undefined) return undefined;
   const sessions = new Sessions({ pool, clock: systemClock });
   try {
-    await sessions.transaction(async (client) => {
-      await openTables(client, [workflow]);
-      // The database reads the statements of the workflow as they are: every column that they name must exist.
-      for (const [i, text] of shipped[name].statements.entries())
-        await client.query(`PREPARE smart_router_${i} AS ${text}`);
-      for (const i of shipped[name].statements.keys()) await client.query(`DEALLOCATE smart_router_${i}`);
-    });
+    await sessions.transaction((client) => openWorkflow(client, settings, workflow));
     return undefined;
   } catch (error) {
-    if (error instanceof ConfigError) return error.problems.join('; ');
-    const { code = '', message } = error as Error & { code?: string };
-    // Class 42: a table or column that does not exist, another type, no rights.
-    if (code.startsWith('42')) return `workflow ${name}: ${message}`;
+    if (error instanceof ConfigError) return describeProblem(workflow.name, error);
     throw error;
   }
+}
+
+/** The name of a shipped workflow that is wanted; one of the team's own may have the same name. */
+export function shippedName({ recordsWorkflows }: WorkflowSettings, { name }: Workflow) {
+  return recordsWorkflows.find((each) => each === name);
+}
+
+/** Every shipped workflow that cannot run on the tables of this database, whether it is wanted or not. */
+export async function shippedProblems(pool: Pool): Promise<ShippedProblem[]> {
+  const recordsWorkflows = Object.keys(shipped) as (keyof typeof shipped)[];
+  const settings = { recordsWorkflows, recordsModule: undefined, recordsAllowPrivateAddresses: false };
+  const problems: ShippedProblem[] = [];
+  for (const workflow of await loadWorkflows(settings, systemClock)) {
+    const problem = await shippedProblem(pool, settings, workflow);
+    if (problem !== undefined) problems.push(problem);
+  }
+  return problems;
+}
+
+/** Looks at the table of a workflow; of a shipped one, also at the tables that it writes. Throws a ConfigError. */
+export async function openWorkflow(client: Queryable, settings: WorkflowSettings, workflow: Workflow) {
+  const [table] = await openTables(client, [workflow]);
+  const name = shippedName(settings, workflow);
+  const statements = name === undefined ? [] : shipped[name].statements;
+  try {
+    // The database reads the statements of the workflow as they are: every column that they name must exist.
+    for (const [i, text] of statements.entries()) await client.query(`PREPARE smart_router_${i} AS ${text}`);
+    for (const i of statements.keys()) await client.query(`DEALLOCATE smart_router_${i}`);
+  } catch (error) {
+    const { code = '', message } = error as Error & { code?: string };
+    // Class 42: a table or column that does not exist, another type, no rights.
+    if (code.startsWith('42')) throw new ConfigError([`workflow ${workflow.name}: ${message}`]);
+    throw error;
+  }
+  return table;
+}
+
+export function describeProblem(name: string, { problems }: ConfigError): ShippedProblem {
+  const prefix = `workflow ${name}: `;
+  const found = problems.map((text) => text.replace(prefix, ''));
+  const takeOut = `take ${name} out of RECORDS_WORKFLOWS`;
+  const advice = found.some((text) => /^(?:table|relation) \S+ does not exist/.test(text))
+    ? `Create its tables with \`smart-router records migrate --with-workflows\`, or ${takeOut}.`
+    : found.some((text) => /^column .* does not exist/.test(text))
+      ? `This is another table of the same name, and it is never changed: rename it, or ${takeOut}.`
+      : `Correct that, or ${takeOut}.`;
+  return { text: prefix + found.join('; '), advice };
 }
 
 async function shippedState(db: Queryable): Promise<{ missing: Migration[]; kept: string[] }> {

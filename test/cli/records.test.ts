@@ -1,6 +1,9 @@
 /** `smart-router records ...` on a real database, without any router. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Pool } from 'pg';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
 import { pgBouncer, pgBouncerAvailable } from '../support/postgres-bouncer.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
@@ -43,9 +46,19 @@ describeOnePostgres('records', (postgres) => {
     await run('records migrate', { RECORDS_WORKFLOWS: 'wf6,wf7' });
     const found = await pool.query("SELECT to_regclass('sitemap_files') AS found");
     expect(found.rows).toEqual([{ found: null }]);
-    const { stdout } = await run('records migrate --with-workflows');
+    const { stdout, stderr } = await run('records migrate --with-workflows');
     expect(stdout).toMatch(/^applied 001_sitemap_files$/m);
     expect(stdout).toContain('kept    pages: it was there before\n');
+    // Both shipped workflows write to that table, so neither can run on it.
+    const isOther = 'This is another table of the same name, and it is never changed: rename it, or take';
+    expect(stderr.match(/^warning: workflow .*$/gm)).toEqual([
+      expect.stringMatching(
+        `^warning: workflow sitemap-import: column .* does not exist. ${isOther} sitemap-import out of RECORDS_WORKFLOWS.$`,
+      ),
+      expect.stringMatching(
+        `^warning: workflow page-curation: column .*; column .* does not exist in "pages". ${isOther} page-curation out`,
+      ),
+    ]);
     expect((await pool.query('SELECT * FROM pages')).fields.map(({ name }) => name)).toEqual(['id']);
   });
 
@@ -355,6 +368,17 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
+  it('names the command that shows where a module has a syntax error', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'records-module-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const path = join(folder, 'broken.mjs');
+    writeFileSync(path, 'export const workflows = [{');
+    expect(await run('records status', { RECORDS_MODULE: path })).toMatchObject({
+      code: 2,
+      stderr: `smart-router: RECORDS_MODULE ${path}: it cannot be loaded: Unexpected end of input; \`node ${path}\` shows where\n`,
+    });
+  });
+
   it('exits 4 for a workflow that is not there, and 2 for an id that cannot be', async () => {
     await run('records migrate');
     for (const command of ['stuck', 'reset', 'inspect'])
@@ -397,6 +421,38 @@ describeOnePostgres('records', (postgres) => {
       for (const name of ['database version', 'database schema', 'workflow jobs', 'database wake-up'])
         expect([name, after.get(name)?.status]).toEqual([name, 'ok']);
       // It only looked.
+      expect((await pool.query('SELECT FROM smart_router.workflows')).rowCount).toBe(0);
+    });
+
+    it('says that nothing is created where no workflow is set', async () => {
+      const found = await doctor({ RECORDS_MODULE: '' });
+      expect(found.get('workflows')).toMatchObject({
+        status: 'warn',
+        message: 'none is set: the router creates nothing in this database',
+        hint: expect.stringContaining('RECORDS_MODULE'),
+      });
+      expect(found.has('database schema')).toBe(false);
+    });
+
+    it('fails a shipped workflow that serve turns off, in one line with what to do', async () => {
+      await run('records migrate');
+      const shipped = { RECORDS_MODULE: '', RECORDS_WORKFLOWS: 'wf6,wf7' };
+      expect((await doctor(shipped)).get('workflow sitemap-import')).toMatchObject({
+        message: 'table "sitemap_files" does not exist',
+        hint: expect.stringContaining('records migrate --with-workflows'),
+      });
+      await pool.query('CREATE TABLE pages (id uuid PRIMARY KEY)');
+      await run('records migrate --with-workflows');
+      const found = await doctor(shipped);
+      // Its own table fits, but it also writes the pages that it finds.
+      expect(found.get('workflow sitemap-import')).toMatchObject({
+        status: 'fail',
+        message: expect.stringMatching(/^column .* of relation "pages" does not exist$/),
+        hint: expect.stringContaining('another table of the same name'),
+      });
+      expect(found.get('workflow page-curation')?.message.match(/does not exist in "pages"/g)).toHaveLength(
+        3,
+      );
       expect((await pool.query('SELECT FROM smart_router.workflows')).rowCount).toBe(0);
     });
 

@@ -19,7 +19,7 @@ import { until } from '../support/until.js';
 const binary = useBinary();
 
 /** `smart-router serve` with everything it writes; ended with the test. */
-async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string }> {
+async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string; output(): string }> {
   const started = start(binary, ['serve'], { env: { ...routerEnv, ...env } });
   onTestFinished(async () => {
     started.child.kill('SIGKILL');
@@ -34,7 +34,7 @@ async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string }>
     'it listens',
     20_000,
   );
-  return { ...started, url };
+  return { ...started, url, output: () => output };
 }
 
 const recordsOf = async (url: string) => {
@@ -147,6 +147,15 @@ describeOnePostgres('serve with a database', (postgres) => {
       );
       expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
       expect(await rows("SELECT to_regclass('sitemap_files') AS found")).toEqual([{ found: null }]);
+      const off = [...other.output().matchAll(/"msg":"shipped workflow is off: (.*?)"}/g)].map(
+        ([, text]) => text,
+      );
+      expect(off).toEqual([
+        expect.stringMatching(
+          /^workflow sitemap-import: .* Create its tables with .* Then restart the router\.$/,
+        ),
+        expect.stringMatching(/^workflow page-curation: column .* This is another table of the same name/),
+      ]);
     });
 
     it('on a table of that name that a team had before, which stays as it is', async () => {

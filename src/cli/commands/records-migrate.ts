@@ -16,13 +16,15 @@ export function recordsMigrate(parent: Command, cli: Cli): void {
   });
   command.option('--with-workflows', 'create the tables of the shipped workflows too');
   answerRecords(command, cli, async ({ pool }) => {
-    const { migrateRecords } = await import('../../main/workflows.js');
+    const { migrateRecords, shippedProblems } = await import('../../main/workflows.js');
     const { applied, kept } = await migrateRecords(pool, {
       withWorkflows: command.opts<{ withWorkflows?: boolean }>().withWorkflows ?? false,
     });
     const done = applied.length > 0 ? applied.map((name) => `applied ${name}\n`).join('') : 'up to date\n';
+    const problems = kept.length > 0 ? await shippedProblems(pool) : [];
     return {
       document: { applied, kept },
+      warnings: problems.map(({ text, advice }) => `${text}. ${advice}`),
       text: done + kept.map((table) => `kept    ${table}: it was there before\n`).join(''),
     };
   });

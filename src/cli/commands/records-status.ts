@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { ConfigError } from '../../errors.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
 import { span } from '../ages.js';
-import type { RecordNumbers, RecordWorkflows } from '../answers.js';
+import type { RecordNumbers, RecordWorkflows, Status } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import type { Cli, Outcome } from '../cli.js';
 import { Failure } from '../failure.js';
@@ -14,7 +14,7 @@ import { type Cell, table } from '../table.js';
 
 /** The usual cause: the module with the team's workflows was given to the router and not to this command. */
 const whatToDo =
-  'For tables of your own set RECORDS_MODULE to the file that exports their workflows, as for the router; for the shipped workflows run `smart-router records migrate --with-workflows`, which creates their tables (docs/records.md).';
+  'For tables of your own set RECORDS_MODULE to the file that exports their workflows, as for the router; for the shipped workflows set RECORDS_WORKFLOWS, and run `smart-router records migrate --with-workflows` once, which creates their tables (docs/records.md).';
 
 export function recordsStatus(parent: Command, cli: Cli): void {
   const command = describeLook(parent.command('status'), {
@@ -29,10 +29,12 @@ export function recordsStatus(parent: Command, cli: Cli): void {
   });
   const onRouter = async (api: RouterApi): Promise<Outcome> => {
     const { body } = await api.send<RecordWorkflows>('/records', { has: 'workflows' });
-    const none = `no workflows: the router at ${api.baseUrl} has no database or no workflow. ${whatToDo}\n`;
+    if (body.workflows.length > 0) return { document: body, text: show(body.workflows, cli.screen.paint) };
+    const status = await api.send<Status>('/status', { has: 'records' });
+    const reason = status.body.records?.error ?? 'it has no database or no workflow';
     return {
       document: body,
-      text: body.workflows.length === 0 ? none : show(body.workflows, cli.screen.paint),
+      text: `no workflows run on the router at ${api.baseUrl}: ${reason}. ${whatToDo}\n`,
     };
   };
   const onDatabase = async ({ config, workflows, desk }: RecordsTools): Promise<Outcome> => {

@@ -4,8 +4,13 @@ import type { Clock } from '../../clock.js';
 import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
 import { ConfigError, messageOf } from '../../errors.js';
-import { loadWorkflows, pendingMigrations } from '../../main/workflows.js';
-import { openTables } from '../../records/loop.js';
+import {
+  describeProblem,
+  loadWorkflows,
+  openWorkflow,
+  pendingMigrations,
+  shippedName,
+} from '../../main/workflows.js';
 import type { Workflow } from '../../records/workflow.js';
 import { oneLine } from '../failure.js';
 import { withDatabase } from '../records-desk.js';
@@ -61,24 +66,29 @@ async function look(pool: Pool, config: Config, workflows: readonly Workflow[]):
     "SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number, current_user AS user",
   );
   const { version = '', number = '0', user = '' } = rows[0] ?? {};
-  const checks = [
-    ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`),
-    ok(
-      'records process',
-      `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`,
-    ),
-  ];
+  const checks = [ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`)];
   checks.push(
     Number(number) >= oldestVersion * 10_000
       ? ok('database version', `PostgreSQL ${version}`)
       : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${oldestVersion} or newer.`),
+  );
+  if (workflows.length === 0) {
+    const hint = 'Set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones).';
+    checks.push(warn('workflows', 'none is set: the router creates nothing in this database', hint));
+    return checks;
+  }
+  checks.push(
+    ok(
+      'records process',
+      `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`,
+    ),
   );
   const pending = await pendingMigrations(pool);
   checks.push(await checkSchema(pool, pending, user));
   checks.push(
     ...(pending.length > 0
       ? [skip('workflows', 'not looked at: the schema comes first')]
-      : await checkWorkflows(pool, workflows)),
+      : await checkWorkflows(pool, config, workflows)),
   );
   checks.push(await checkWakeUp(pool));
   return checks;
@@ -96,36 +106,38 @@ async function checkSchema(pool: Pool, pending: readonly string[], user: string)
     : fail(name, missing, `Run \`smart-router records migrate\` as a user with more rights than ${user}.`);
 }
 
-/** Looked at as the router would, in a transaction that is given up: it would note the names of new workflows. */
-async function checkWorkflows(pool: Pool, workflows: readonly Workflow[]): Promise<Check[]> {
+async function checkWorkflows(pool: Pool, config: Config, workflows: readonly Workflow[]): Promise<Check[]> {
   const client = await pool.connect();
   try {
-    await client.query('BEGIN');
     const checks: Check[] = [];
-    for (const workflow of workflows) checks.push(...(await checkTable(client, workflow)));
-    return checks.length > 0
-      ? checks
-      : [warn('workflows', 'none runs', 'Set RECORDS_WORKFLOWS or RECORDS_MODULE.')];
+    for (const workflow of workflows) checks.push(...(await checkWorkflow(client, config, workflow)));
+    return checks;
   } finally {
-    await client.query('ROLLBACK');
     client.release();
   }
 }
 
-async function checkTable(client: PoolClient, workflow: Workflow): Promise<Check[]> {
+/** Looks as the router would, in a transaction that is rolled back: the router notes the names of new workflows. */
+async function checkWorkflow(client: PoolClient, config: Config, workflow: Workflow): Promise<Check[]> {
   const name = `workflow ${workflow.name}`;
+  await client.query('BEGIN');
   try {
-    // It only asks: a client of a pool answers as the pool does.
-    const [table] = await openTables(client as unknown as Pool, [workflow]);
+    const table = await openWorkflow(client, config, workflow);
     const advice = table?.advice ?? [];
     return advice.length > 0
       ? advice.map((text) => warn(name, text, 'Nothing is added to your table by us.'))
       : [ok(name, `${table?.name} fits`)];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
+    if (shippedName(config, workflow) !== undefined) {
+      const { text, advice } = describeProblem(workflow.name, error);
+      return [fail(name, text.replace(`${name}: `, ''), advice)];
+    }
     return error.problems.map((text) =>
       fail(name, text.replace(`${name}: `, ''), 'Change the table or the workflow.'),
     );
+  } finally {
+    await client.query('ROLLBACK');
   }
 }
 
