@@ -31,11 +31,8 @@ export function recordsStatus(parent: Command, cli: Cli): void {
     const { body } = await api.send<RecordWorkflows>('/records', { has: 'workflows' });
     if (body.workflows.length > 0) return { document: body, text: show(body.workflows, cli.screen.paint) };
     const status = await api.send<Status>('/status', { has: 'records' });
-    const reason = status.body.records?.error ?? 'it has no database or no workflow';
-    return {
-      document: body,
-      text: `no workflows run on the router at ${api.baseUrl}: ${reason}. ${whatToDo}\n`,
-    };
+    const reason = status.body.records?.error ?? `it has no database or no workflow. ${whatToDo}`;
+    return { document: body, text: `no workflows run on the router at ${api.baseUrl}: ${reason}\n` };
   };
   const onDatabase = async ({ config, workflows, desk }: RecordsTools): Promise<Outcome> => {
     const found: RecordNumbers[] = [];
