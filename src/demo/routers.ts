@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../clock.js';
+import { ConfigError, messageOf } from '../errors.js';
 import { lifeOf } from './lives.js';
 import type { Endpoint } from './service.js';
 
@@ -151,16 +152,14 @@ export class Routers {
     const { env, envFor, kubeconfigFor } = this.#options;
     replica.lives += 1;
     replica.life = lifeOf(replica.name, replica.lives);
-    const folder = mkdtempSync(join(tmpdir(), 'smart-router-demo-'));
-    const kubeconfig = join(folder, 'kubeconfig');
-    writeFileSync(kubeconfig, kubeconfigFor(replica.name), { mode: 0o600 });
+    const folder = folderWith('kubeconfig', kubeconfigFor(replica.name));
     // Node says nothing on the screen of the demo that is not meant for it.
     const child = spawn(process.execPath, ['--no-warnings', '--import', leash, binary, 'serve'], {
       env: {
         ...env,
         ...envFor(replica.life),
         POD_NAME: replica.name,
-        KUBECONFIG: kubeconfig,
+        KUBECONFIG: join(folder, 'kubeconfig'),
         HTTP_HOST: '127.0.0.1',
         HTTP_PORT: '0',
       },
@@ -226,5 +225,20 @@ function parse(line: string): LogLine {
     return JSON.parse(line) as LogLine;
   } catch {
     return {};
+  }
+}
+
+/** A new folder with one file that only this user can read. */
+function folderWith(name: string, content: string): string {
+  let folder: string | undefined;
+  try {
+    folder = mkdtempSync(join(tmpdir(), 'smart-router-demo-'));
+    writeFileSync(join(folder, name), content, { mode: 0o600 });
+    return folder;
+  } catch (error) {
+    discard(folder);
+    throw new ConfigError([
+      `cannot write to ${tmpdir()}: ${messageOf(error)}; free some space, or set TMPDIR to another folder`,
+    ]);
   }
 }

@@ -136,6 +136,16 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
   });
 });
 
+describe('smart-router demo without room for temporary files', () => {
+  test('says which folder it cannot write to', { timeout: 2 * waitMs }, async () => {
+    const demo = start({ DATABASE_URL: 'off', TMPDIR: '/nowhere' }, '--no-story');
+    expect(await demo.exited).toBe(2);
+    expect(demo.errors).toMatch(
+      /^smart-router: cannot write to \/nowhere: ENOENT.*; free some space, or set TMPDIR to another folder\n$/,
+    );
+  });
+});
+
 describeTerminal('smart-router demo on a terminal', () => {
   test('says that its port is in use, in the picture and after it, and ? shows help', {
     timeout: 2 * waitMs,
