@@ -65,6 +65,8 @@ describe('merchants export and import', () => {
       unchanged: 3,
       not_in_file: ['zeta'],
     });
+    const again = await run(`merchants import ${file}`);
+    expect(again.stdout).toMatch(/^acme +unchanged +(\{.*\}) +\1$/m);
     await run('merchants delete zeta');
     expect(JSON.parse((await run('merchants export')).stdout)).toEqual(backup);
     expect(documentOf(await run('merchants export --json'))).toEqual({ success: true, ...backup });

@@ -70,7 +70,7 @@ function outcomeOf(
   const rows = changes.map(({ merchant_id, change, before, after }): Cell[] => [
     merchant_id,
     { text: change, colour: colours[change] },
-    before === null || change === 'unchanged' ? '-' : JSON.stringify(before),
+    before === null ? '-' : JSON.stringify(before),
     JSON.stringify(after),
   ]);
   const columns = ['MERCHANT', 'CHANGE', 'BEFORE', 'AFTER'].map((head) => ({ head }));
