@@ -8,7 +8,7 @@ import { postgresKinds } from '../support/postgres.js';
 
 export const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
 /** Three routers start in a second or two each, on a busy machine in ten. */
-export const waitMs = 60_000;
+export const waitMs = 120_000;
 /** Without it the demo leaves records out. */
 export const hasPostgres = postgresKinds.some(
   ({ name, available }) => name === 'embedded' && available() === true,
