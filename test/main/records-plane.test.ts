@@ -147,9 +147,11 @@ describeOnePostgres('serve with a database', (postgres) => {
       );
       expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
       expect(await rows("SELECT to_regclass('sitemap_files') AS found")).toEqual([{ found: null }]);
-      const off = [...other.output().matchAll(/"msg":"shipped workflow is off: (.*?)"}/g)].map(
-        ([, text]) => text,
-      );
+      // What the router has written may reach us after its answer.
+      const off = await until(() => {
+        const found = [...other.output().matchAll(/"msg":"shipped workflow is off: (.*?)"}/g)];
+        return found.length === 2 && found.map(([, text]) => text);
+      }, 'the log says what is off');
       expect(off).toEqual([
         expect.stringMatching(
           /^workflow sitemap-import: .* Create its tables with .* Then restart the router\.$/,
