@@ -1,8 +1,8 @@
 /** What a team reads before it moves here or asks a question: complete, and the same in every document. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { loadConfig } from '../../src/config.js';
-import { configTable } from '../../src/config-table.js';
+import { loadConfig } from '../../src/config/config.js';
+import { configTable } from '../../src/config/table.js';
 
 const read = (path: string) => readFileSync(path, 'utf8');
 const helm = read('deploy/helm/smart-router/README.md');
