@@ -48,7 +48,19 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  return destination ? pino(json, destination) : pino(json);
+  return pino(json, destination ?? standardOutput());
+}
+
+const maxUnwrittenBytes = 1024 ** 2;
+
+/**
+ * Writes lines to standard output at once and drops what cannot be written: a full disk must not stop a router. Without
+ * `flushSync`, because pino calls it for a fatal line, and there it would retry for as long as the disk is full.
+ */
+function standardOutput(): DestinationStream {
+  const output = pino.destination({ fd: 1, sync: true, maxLength: maxUnwrittenBytes });
+  output.on('error', () => {});
+  return { write: (line) => output.write(line) };
 }
 
 export const silentLogger: Logger = pino({ level: 'silent' });

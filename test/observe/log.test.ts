@@ -1,0 +1,27 @@
+import { spawn } from 'node:child_process';
+import { openSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { expect, it } from 'vitest';
+
+const log = fileURLToPath(new URL('../../dist/observe/log.js', import.meta.url));
+
+it.each(['json', 'pretty'])(
+  'drops %s lines that a full disk does not take, and the process continues',
+  async (format) => {
+    const script = `
+    const { createLogger } = await import(${JSON.stringify(log)});
+    const log = createLogger({ level: 'info', format: '${format}' });
+    for (let i = 0; i < 100; i++) log.info({ i }, 'x'.repeat(20_000));
+    log.fatal('last line');
+    process.stderr.write('continues');`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
+    });
+    let stderr = '';
+    child.stderr?.on('data', (chunk) => {
+      stderr += chunk;
+    });
+    const code = await new Promise((resolve) => child.once('close', resolve));
+    expect([code, stderr]).toEqual([0, 'continues']);
+  },
+);
