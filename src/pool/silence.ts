@@ -2,8 +2,8 @@
  * Blocks pods that have stopped reporting: a node that lost power attracts calls until Kubernetes notices, because every
  * call that fails there frees its pod for the next one. The store decides in one step per batch which pods are silent and
  * how many of a pool may be blocked (block_silent.lua); their next report unblocks them (report.lua). A round that fails
- * has blocked some of them, and the next one goes on. The same round ends the blocks of pods that have cooled off after
- * failed connections (lib/flapping.lua).
+ * has blocked some of them, and the next one goes on. The same round ends the time of pods that were set back
+ * because calls failed on them (lib/flapping.lua).
  *
  * Weakness: a pod that never says at which interval it reports is never silent.
  */

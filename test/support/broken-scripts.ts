@@ -170,10 +170,34 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: 'if not cooling then',
   },
   {
-    broken: 'failed connections leave a pool without a free pod',
+    broken: 'short calls set a pod back whose pool has short calls too',
     script: 'release',
-    line: 'if not has_other_free(pod, pool, kind, max) then return false end',
-    becomes: '',
+    line: 'return good > bad',
+    becomes: 'return true',
+  },
+  {
+    broken: 'a call that lasts leaves its pod set back',
+    script: 'release',
+    line: "elseif truth[3] == 'flapping' then",
+    becomes: 'elseif false then',
+  },
+  {
+    broken: 'a call that its pod has reported counts as short',
+    script: 'release',
+    line: 'age < 5000 and not record[3]) then',
+    becomes: 'age < 5000) then',
+  },
+  {
+    broken: 'a call is refused while a pod that was set back is free',
+    script: 'allocate',
+    line: 'if is_free then return',
+    becomes: 'if false then return',
+  },
+  {
+    broken: 'a pod that was set back is given while it drains',
+    script: 'allocate',
+    line: "block == 'flapping' and not block_of(draining, false) and load < max",
+    becomes: "block == 'flapping' and load < max",
   },
   {
     broken: 'silence counts while the store accepted no reports',

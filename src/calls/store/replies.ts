@@ -25,6 +25,8 @@ export interface Snapshot {
   epoch: string;
   /** Pods that the removal brake holds. */
   removalsHeld: number;
+  /** Pods on which calls failed several times in a row, at most 100: the first to take calls again comes first. */
+  setBack: string[];
   pools: PoolCounts[];
   activeCalls: number;
 }
@@ -58,13 +60,14 @@ export interface CallInfo {
 }
 
 export function parseSnapshot(reply: Reply[]): Snapshot {
-  const [now, version, epoch, removalsHeld, ...rows] = reply;
+  const [now, version, epoch, removalsHeld, setBack, ...rows] = reply;
   const pools = rows.map(parsePool).sort((a, b) => (a.pool < b.pool ? -1 : 1));
   return {
     nowMs: Number(now),
     tierVersion: Number(version),
     epoch: String(epoch),
     removalsHeld: Number(removalsHeld),
+    setBack: strings(setBack ?? null),
     pools,
     activeCalls: pools.reduce((sum, pool) => sum + pool.activeCalls, 0),
   };

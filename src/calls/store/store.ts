@@ -48,7 +48,7 @@ export interface Allocation {
 }
 
 export interface ReleaseDetails {
-  /** The caller could not connect to the pod. A pod on which that happens again and again is set back. */
+  /** The caller could not connect to the pod. A pod on which calls fail again and again is set back. */
   reason?: 'connect_failed' | undefined;
   /** The operator who ends it; its own agent is not named. */
   by?: string | undefined;
@@ -61,7 +61,7 @@ export interface Released {
   pool: PoolId | '';
   wasDraining: boolean;
   activeCalls: number;
-  /** The pod gets no calls for a while: callers could not connect to it several times in a row. */
+  /** The pod is now set back behind the others: several calls in a row failed on it. */
   isSetBack: boolean;
 }
 

@@ -36,6 +36,7 @@ describeEngines('reading', (engine) => {
       tierVersion: 1,
       epoch: store.epoch,
       removalsHeld: 0,
+      setBack: [],
       activeCalls: 0,
       pools: [
         { pool: 'merchant:vip', kind: 'exclusive', maxConcurrent: 1, ...empty },

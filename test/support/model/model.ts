@@ -61,6 +61,9 @@ export class Model extends ModelState {
         pod = this.take(pool, given(), problems);
       }
     }
+    const setBack = pod ? undefined : known.map((pool) => this.takeSetBack(pool)).find(Boolean);
+    pod ??= setBack;
+    if (setBack && !answer) problems.push(`gave nothing, not ${setBack.name}, which was set back`);
     if (!answer || !pod) {
       if (answer) problems.push(`gave ${answer.podName}, which cannot take a call`);
       return problems;
@@ -75,9 +78,11 @@ export class Model extends ModelState {
       fence: answer.fence,
       allocatedAt,
       claimed: false,
+      renewed: false,
       missingSince: undefined,
     });
-    pod.listed = parseKind(this.pools.get(pod.pool)).kind === 'shared' ? 'yes' : 'no';
+    const isListed = parseKind(this.pools.get(pod.pool)).kind === 'shared' && pod.suspended === '';
+    pod.listed = isListed ? 'yes' : 'no';
     const expected = {
       podName: pod.name,
       sourcePool: pod.pool,
@@ -90,18 +95,13 @@ export class Model extends ModelState {
     return [...problems, ...same(answer, expected)];
   }
 
-  release(
-    sid: string,
-    fence: number | undefined,
-    failed = false,
-    answer: Released | string = '',
-  ): Released | string {
+  release(sid: string, fence: number | undefined, how: 'ended' | 'refused' | 'unclaimed'): Released | string {
     const record = this.records.get(sid);
     if (!record) return 'call_not_found';
     if (fence !== undefined && fence !== record.fence) return 'stale_fence';
     const pod = this.pod(record.pod);
     this.endCall(sid, pod);
-    const isSetBack = this.setBack(pod, failed, typeof answer !== 'string' && answer.isSetBack);
+    const isSetBack = this.judgeCall(pod, record, how);
     this.settle(pod);
     const block = this.blockOf(pod);
     return {
@@ -116,7 +116,7 @@ export class Model extends ModelState {
 
   releaseUnclaimed(sid: string, fence: number): boolean {
     if (this.records.get(sid)?.claimed) return false;
-    return typeof this.release(sid, fence) !== 'string';
+    return typeof this.release(sid, fence, 'unclaimed') !== 'string';
   }
 
   renew(sid: string, fence: number | undefined): { leaseExpiresAtMs: number; podName: string } | string {
@@ -126,6 +126,7 @@ export class Model extends ModelState {
     const deadline = this.now + this.times.leaseTtlMs;
     this.moveLease(sid, record.pod, deadline);
     record.claimed = true;
+    record.renewed = true;
     return { leaseExpiresAtMs: deadline, podName: record.pod };
   }
 
@@ -153,6 +154,7 @@ export class Model extends ModelState {
       if (live && record.pod === name) {
         this.moveLease(sid, name, this.now + leaseTtlMs);
         record.claimed = true;
+        record.renewed = true;
         record.missingSince = undefined;
         expected.renewed.push(sid);
         expected.fences[sid] = record.fence;
@@ -187,6 +189,7 @@ export class Model extends ModelState {
         fence,
         allocatedAt,
         claimed: true,
+        renewed: true,
         missingSince: undefined,
       });
       this.hold(sid, pod, this.now + leaseTtlMs);
@@ -242,7 +245,8 @@ export class Model extends ModelState {
           ...drain,
           mustReport: request.mustReport,
           restarts: undefined,
-          failures: 0,
+          failures: undefined,
+          setBacks: 0,
         });
         this.reports.delete(name);
         this.flapping.delete(name);
@@ -276,7 +280,8 @@ export class Model extends ModelState {
         suspended: '',
         mustReport,
         restarts: undefined,
-        failures: 0,
+        failures: undefined,
+        setBacks: 0,
         calls: new Map(),
         listed: 'no',
       };

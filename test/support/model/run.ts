@@ -117,13 +117,15 @@ class Run {
         const value = this.#fence(step.sid, step.fence);
         const reason = step.failed ? 'connect_failed' : undefined;
         const answer = await code(calls.release(step.sid, value, { reason }));
-        return same(answer, model.release(step.sid, value, step.failed, answer));
+        return same(answer, model.release(step.sid, value, step.failed ? 'refused' : 'ended'));
       }
       case 'failures': {
         const problems: string[] = [];
         for (let i = 0; i < step.calls; i++) {
           problems.push(...(await this.#do({ op: 'allocate', sid: 'C7', chain: step.chain })));
-          problems.push(...(await this.#do({ op: 'release', sid: 'C7', fence: 'none', failed: true })));
+          problems.push(
+            ...(await this.#do({ op: 'release', sid: 'C7', fence: 'none', failed: step.refused })),
+          );
         }
         return problems;
       }

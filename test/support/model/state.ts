@@ -20,8 +20,10 @@ export interface ModelPod {
   suspended: string;
   mustReport: boolean;
   restarts: number | undefined;
-  /** Calls in a row whose callers could not connect. */
-  failures: number;
+  /** Failed calls in a row; undefined: no call of it has ended. */
+  failures: number | undefined;
+  /** How often it was set back in that row. */
+  setBacks: number;
   calls: Map<string, number>;
   listed: 'yes' | 'no' | 'maybe';
 }
@@ -32,6 +34,8 @@ export interface ModelRecord {
   fence: number;
   allocatedAt: string;
   claimed: boolean;
+  /** Its pod renewed or reported it. */
+  renewed: boolean;
   missingSince: number | undefined;
 }
 
@@ -175,23 +179,50 @@ export class ModelState {
     pod.listed = can ? 'yes' : 'no';
   }
 
-  /** Whether another pod is free depends on what was written into `available` by hand: where that is so, as answered. */
-  protected setBack(pod: ModelPod, failed: boolean, answered: boolean): boolean {
-    const { kind, max } = parseKind(this.pools.get(pod.pool));
-    pod.failures = failed ? pod.failures + 1 : 0;
-    if (!kind || pod.suspended !== '') return false;
+  /** A call of the pod has ended; true if the pod is set back now. */
+  protected judgeCall(pod: ModelPod, record: ModelRecord, how: 'ended' | 'refused' | 'unclaimed'): boolean {
+    const ageMs = this.now - Math.floor(record.fence / 1000);
+    const isShort = ageMs >= 0 && ageMs < 5000 && !record.renewed;
+    if (how === 'unclaimed') return false;
+    if (how === 'ended' && !isShort) {
+      pod.failures = 0;
+      pod.setBacks = 0;
+      if (pod.suspended === 'flapping') {
+        pod.suspended = '';
+        this.flapping.delete(pod.name);
+      }
+      return false;
+    }
+    const failures = (pod.failures ?? 0) + 1;
+    pod.failures = failures;
+    if (failures < 3 || pod.suspended !== '' || !parseKind(this.pools.get(pod.pool)).kind) return false;
+    const isLookedAt = pod.setBacks > 0 || failures === 3 || failures % 10 === 0;
+    if (how === 'ended' && !(isLookedAt && this.#differs(pod))) return false;
     const all = this.podsOf(pod.pool);
     const cooling = all.filter(({ name }) => this.flapping.has(name)).length;
-    if (pod.failures < 3 || cooling >= Math.floor(all.length / 2)) return false;
-    const isFree = (other: ModelPod) => kind === 'exclusive' || other.calls.size < max;
-    const isSure = all.some((other) => other !== pod && other.listed === 'yes' && isFree(other));
-    // The ghost that is put there by hand.
-    const isPossible =
-      pod.pool === 'pool:basic' || all.some((other) => other !== pod && other.listed === 'maybe');
-    if (!isSure && !(isPossible && answered)) return false;
+    if (cooling >= Math.floor(all.length / 2)) return false;
     pod.suspended = 'flapping';
-    this.flapping.set(pod.name, this.now + Math.min(300_000, 10_000 * 2 ** (pod.failures - 3)));
+    this.flapping.set(pod.name, this.now + Math.min(300_000, 10_000 * 2 ** pod.setBacks));
+    pod.setBacks += 1;
     return true;
+  }
+
+  #differs(pod: ModelPod): boolean {
+    const others = this.podsOf(pod.pool).filter((other) => other !== pod);
+    const isGood = ({ failures, calls }: ModelPod) =>
+      failures === 0 || (failures === undefined && calls.size > 0);
+    return others.filter(isGood).length > others.filter(({ failures }) => (failures ?? 0) > 0).length;
+  }
+
+  /** A pod that was set back, for a call that would get none. */
+  protected takeSetBack(pool: PoolId): ModelPod | undefined {
+    const { max } = parseKind(this.pools.get(pool));
+    return inOrder(this.flapping)
+      .flatMap(([name]) => this.podsOf(pool).filter((pod) => pod.name === name))
+      .find((pod) => {
+        const isDraining = pod.drain !== undefined && pod.drain > this.now;
+        return pod.suspended === 'flapping' && !isDraining && pod.calls.size < max;
+      });
   }
 
   endFlapping(): number {

@@ -1,5 +1,5 @@
 -- Counts of every pool, read at one moment.
--- Result: {now, tier version, leader epoch, pods held by the removal brake,
+-- Result: {now, tier version, leader epoch, pods held by the removal brake, {pod that is set back...} (at most 100),
 --         {pool, kind, assigned, can take a call, live calls, pods that have no call and cannot get one, the key
 --         `assigned` where it is of a wrong type ('' = it can be read)}...}
 -- What cannot be read counts as 0, so that one pool does not hide the others. Without `pools` it is an error.
@@ -28,7 +28,7 @@ local function stranded(pool, kind, assigned, outside, live)
 end
 
 local result = { now, tier_version(), text_at(P .. 'leader:epoch') or '',
-  count('SCARD', P .. 'removals:held') }
+  count('SCARD', P .. 'removals:held'), read_or_nil('ZRANGE', P .. 'flapping', 0, 99) or {} }
 local flat = call('HGETALL', P .. 'pools')
 for i = 1, #flat, 2 do
   local pool, value = flat[i], flat[i + 1]

@@ -1,37 +1,30 @@
 --#include base
 --#include pods
--- Sets a pod back to which callers cannot connect: from the third failed call in a row it cools off for 10 s, and for twice
--- as long with each further one, up to 5 min. Not beyond half of the pool's pods, nor if no other pod of the pool is free.
+-- Sets back a pod on which calls fail: it is used only when its chain has no other free pod (take_set_back in lib/take.lua),
+-- for 10 s, and for twice as long each further time, up to 5 min. A call that lasts ends it. Never more than half of a pool.
 
--- The time of a failed release is written as +00:00, of any other as Z: so the last release says whether it failed, and an
--- ordinary one needs no command to end the row.
-local function failed_at(released_at)
-  return (string.gsub(released_at, 'Z$', '+00:00'))
+-- Whether calls last on most of the other pods, of which up to 10 are looked at: where all calls of a pool are short, its
+-- callers hang up. A pod counts by its last call, or by the one that it has if none has ended.
+local function differs(pod, pool)
+  local good, bad = 0, 0
+  for _, other in ipairs(read_or_nil('SRANDMEMBER', P .. pool .. ':assigned', 10) or {}) do
+    local failures = (read_or_nil('HMGET', P .. 'pod:' .. other, 'failures') or {})[1] or ''
+    local has_only_begun = failures == '' and (read_or_nil('ZCARD', pod_calls_key(other)) or 0) > 0
+    if other ~= pod and (failures == '0' or has_only_begun) then good = good + 1 end
+    if other ~= pod and failures ~= '0' and failures ~= '' then bad = bad + 1 end
+  end
+  return good > bad
 end
 
-local function has_other_free(pod, pool, kind, max)
-  local key = available_key(pool)
-  if kind == 'exclusive' then return call('SCARD', key) > call('SISMEMBER', key, pod) end
-  local own = tonumber(call('ZSCORE', key, pod) or max)
-  return call('ZCOUNT', key, '-inf', '(' .. max) > (own < max and 1 or 0)
-end
-
--- `value`: the pool's kind as stored; `suspended`: why it is blocked already, or false. True if the pod cools off now; the
--- caller takes it out of the available ones, and writes `released_at` as `failed_at` has it.
-local function cool_off(pod, pool, value, load, suspended)
-  local kind, max = parse_kind(value)
-  local known = read_or_nil('HMGET', P .. 'pod:' .. pod, 'released_at', 'failures')
-  if not known then return false end
-  local in_a_row = string.sub(known[1] or '', -6) == '+00:00'
-  local failures = (in_a_row and tonumber(known[2] or 0) or 0) + 1
-  call('HSET', P .. 'pod:' .. pod, 'failures', failures)
-  if failures < 3 or suspended or not kind then return false end
-  local cooling = read_or_nil('ZINTER', 2, P .. 'flapping', P .. pool .. ':assigned')
+-- `failures`: failed calls in a row; `before`: how often it was set back since the last one that did not fail. True if the
+-- pod is set back now; the caller takes it out of the available ones.
+local function set_back(pod, pool, value, load, failures, before)
+  local cooling = parse_kind(value) and read_or_nil('ZINTER', 2, P .. 'flapping', P .. pool .. ':assigned')
   if not cooling or #cooling >= math.floor(call('SCARD', P .. pool .. ':assigned') / 2) then return false end
-  if not has_other_free(pod, pool, kind, max) then return false end
-  local untl = digits(now + math.min(300000, 10000 * 2 ^ (failures - 3)))
+  local untl = digits(now + math.min(300000, 10000 * 2 ^ before))
   call('ZADD', P .. 'flapping', untl, pod)
   call('SET', P .. 'pod:suspended:' .. pod, 'flapping')
+  redis.pcall('HSET', P .. 'pod:' .. pod, 'set_backs', before + 1)
   event('pod_suspended', 'pod', pod, 'pool', pool, 'calls', load, 'reason', 'flapping', 'failures', failures, 'until', untl)
   return true
 end

@@ -22,7 +22,7 @@ local function release_hold(pod)
   write_or_skip('SREM', P .. 'removals:confirmed', pod)
 end
 
--- True while it does not take calls because callers could not connect to it (lib/flapping.lua).
+-- True while it is set back because calls failed on it (lib/flapping.lua).
 local function cools_off(pod)
   return read_or_nil('ZSCORE', P .. 'flapping', pod)
 end

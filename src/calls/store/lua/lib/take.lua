@@ -21,3 +21,18 @@ local function take(pool, value)
     if kind == 'shared' and home ~= pool then call('ZREM', key, pod) end
   end
 end
+
+-- A pod that was set back (lib/flapping.lua) and that nothing else blocks, its pool, and the status of a blocked pod: for
+-- a call that would get none. The pod stays out of `available`. At most 100 of a pool are looked at.
+local function take_set_back(pools, kinds)
+  for i, pool in ipairs(pools) do
+    local kind, max = parse_kind(kinds[i])
+    local found = kind and read_or_nil('ZINTER', 2, P .. 'flapping', P .. pool .. ':assigned') or {}
+    for k = 1, math.min(100, #found) do
+      local home, block, _, draining = read_pod(found[k])
+      local load = read_or_nil('ZCARD', pod_calls_key(found[k])) or max
+      local is_free = home == pool and block == 'flapping' and not block_of(draining, false) and load < max
+      if is_free then return found[k], pool, 'draining' end
+    end
+  end
+end
