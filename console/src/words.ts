@@ -56,7 +56,7 @@ export function stateText(pod: Pod): string {
 const reasons: Record<string, string> = {
   not_ready: 'Not ready',
   awaiting_report: 'Awaiting its report',
-  flapping: 'Refuses connections',
+  flapping: 'Set back: calls fail',
   unconfirmed: 'Missing, unconfirmed',
   unreadable: 'A key of it cannot be read',
 };

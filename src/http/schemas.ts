@@ -82,7 +82,7 @@ export const ReleaseBody = Type.Object(
     reason: Type.Optional(
       Type.Literal('connect_failed', {
         description:
-          'connect_failed, if the caller could not connect to the pod: from the third such call in a row the pod is set back',
+          'connect_failed, if the caller could not connect to the pod: after three failed calls in a row the pod is set back',
       }),
     ),
   },
@@ -177,7 +177,7 @@ export const Pod = Type.Object({
   draining_until: orNull(text('when the drain ends by itself')),
   blocked_by: orNull(
     text(
-      'why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping` (callers could not connect to it), `unconfirmed`, `unreadable` (a key of it is of a wrong type); null if it does',
+      'why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping` (set back because calls failed on it; used only when no other pod is free), `unconfirmed`, `unreadable` (a key of it is of a wrong type); null if it does',
     ),
   ),
   has_active_lease: flag('whether it has a live call'),

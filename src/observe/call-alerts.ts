@@ -25,6 +25,8 @@ export interface CallLook {
   everywhere?: Refused | undefined;
   /** Keys of pools that are of a wrong type; undefined while that is not known. */
   unreadable?: readonly string[] | undefined;
+  /** Pods that are set back because calls failed on them; undefined while that is not known. */
+  setBack?: readonly string[] | undefined;
   leader: string | null;
   loops: readonly LoopState[];
 }
@@ -208,6 +210,15 @@ export class CallWatch {
         runbook: 'smartrouterpoolunreadable',
       }),
       condition({
+        name: 'calls.pods_set_back',
+        scope: 'shared',
+        severity: 'warning',
+        holds: () => last.setBack && last.setBack.length > 0,
+        summary: `calls fail again and again on ${named(last.setBack ?? [])}: set back behind the other pods`,
+        details: { pods: named(last.setBack ?? []) },
+        runbook: 'smartrouterpodsetback',
+      }),
+      condition({
         name: 'records.sweeps_stalled',
         scope: 'local',
         severity: 'critical',
@@ -227,6 +238,15 @@ export class CallWatch {
       }),
     ];
   }
+}
+
+const mostNamed = 10;
+
+/** The first ten by name, and how many there are beside them. */
+function named(pods: readonly string[]): string {
+  const names = [...pods].sort();
+  const more = names.length - mostNamed;
+  return names.slice(0, mostNamed).join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
 /** Their sweeps need the database, not the store. */

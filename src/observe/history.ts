@@ -305,8 +305,8 @@ export class History {
       : isStoreUp
         ? [pools]
         : undefined;
-    const look = { isStoreUp, noPods, shed, full, everywhere, unreadable, leader, loops: loops() };
-    this.#watch.look(look, nowMs);
+    const known = { everywhere, unreadable, setBack: snapshot?.setBack };
+    this.#watch.look({ isStoreUp, noPods, shed, full, ...known, leader, loops: loops() }, nowMs);
     if (snapshot) this.#alerts.observe({ kind: 'removals', held: snapshot.removalsHeld });
     const gauges = records();
     if (gauges) this.#alerts.observe({ kind: 'breaker', isOpen: gauges.isPaused || !gauges.isUp });

@@ -12,6 +12,9 @@ import { type RecordGauges, RecordMetrics } from './record-metrics.js';
 
 const seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
+/** Pods that are named by a series: those that are set back, at most half of each pool, could be hundreds. */
+const mostPodsNamed = 20;
+
 /** The methods of our routes; another one, which a stranger may send, is counted as `other`. */
 const methods = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS'];
 type RequestLabels = Record<'method' | 'endpoint' | 'status', string>;
@@ -89,7 +92,7 @@ export class Metrics {
   );
   readonly podsBlocked = this.#counter(
     'smart_router_pods_blocked_total',
-    'Pods that were blocked because they no longer report (awaiting_report) or refuse connections (flapping)',
+    'Pods that were blocked because they no longer report (awaiting_report), or set back because calls failed (flapping)',
     ['reason'],
   );
   readonly reportedCalls = this.#counter(
@@ -140,6 +143,12 @@ export class Metrics {
     'smart_router_removals_held',
     'Pods that the removal brake holds: missing from the cluster, and not believed yet',
     [],
+  );
+
+  readonly #podSetBack = this.#gauge(
+    'smart_router_pod_set_back',
+    '1 for a pod that is set back because calls failed on it; at most 20 pods, the first by name',
+    ['pod_name'],
   );
 
   readonly #poolsUnreadable = this.#gauge(
@@ -211,9 +220,12 @@ export class Metrics {
     this.#activeCalls.remove();
     this.#removalsHeld.remove();
     this.#poolsUnreadable.remove();
+    this.#podSetBack.reset();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
       this.#removalsHeld.set(snapshot.removalsHeld);
+      for (const pod_name of [...snapshot.setBack].sort().slice(0, mostPodsNamed))
+        this.#podSetBack.set({ pod_name }, 1);
       this.#poolsUnreadable.set(snapshot.pools.filter((pool) => pool.unreadableKey !== '').length);
     }
     return this.registry.metrics();

@@ -187,6 +187,52 @@ describeOneEngine('alerts', (engine) => {
     expect(await names(router)).toContain('calls.pool_unreadable');
   });
 
+  it('name the pods that are set back, on every replica, until calls last on them', async () => {
+    const STATIC_PODS = Array.from({ length: 24 }, (_, i) => `pod-${String(i + 10)}=gold`).join(',');
+    const router = await start({ STATIC_PODS });
+    const other = await start({ STATIC_PODS, POD_NAME: 'other' });
+    const pods: string[] = [];
+    for (let i = 0; i < 12; i += 1) {
+      const call_sid = `CA${i}`;
+      const { pod_name } = (await router.post('/allocate', { call_sid })).body;
+      pods.push(pod_name);
+      // As if two calls on it had failed already, and it had been set back so often that it lasts five minutes.
+      await engine.redis.hset(`voice:pod:${pod_name}`, { failures: 2, set_backs: 5 });
+    }
+    const [first = '', ...rest] = pods;
+    await router.post('/release', { call_sid: 'CA0', reason: 'connect_failed' });
+    await looked(router);
+    const told = {
+      name: 'calls.pods_set_back',
+      severity: 'warning',
+      summary: `calls fail again and again on ${first}: set back behind the other pods`,
+      since: expect.stringMatching(/^\d{4}-.*Z$/),
+      workflow: null,
+      runbook: 'docs/runbook.md#smartrouterpodsetback',
+    };
+    expect(await alerts(router)).toEqual([told]);
+    await looked(router);
+    expect(await alerts(other)).toEqual([told]);
+    for (const [i] of rest.entries())
+      await router.post('/release', { call_sid: `CA${i + 1}`, reason: 'connect_failed' });
+    await looked(router);
+    const [{ summary = '' } = {}] = await alerts(router);
+    expect((await router.get('/metrics')).text).toContain(`smart_router_pod_set_back{pod_name="${first}"} 1`);
+    expect(summary).toContain(`${pods.sort().slice(0, 10).join(', ')} and 2 more`);
+
+    // The set-back is over.
+    for (const pod of pods) await engine.redis.zadd('voice:flapping', 1, pod);
+    await until(async () => {
+      clock.skip(5000);
+      return (await engine.redis.exists('voice:flapping')) === 0;
+    }, 'they take calls again');
+    await looked(router);
+    await looked(other);
+    for (const replica of [router, other]) await lasted(replica, 121_000);
+    await looked(router);
+    expect(await names(router)).toEqual([]);
+  });
+
   it('tell that a loop keeps crashing, and that nothing is swept; the worst first', async () => {
     const router = await start({ CLEANUP_INTERVAL: '200ms' });
     // What only the sweep does, as long as there are pods.

@@ -37,6 +37,7 @@ const ours = {
   smart_router_store_duration_seconds: ['operation'],
   smart_router_store_errors_total: ['operation'],
   smart_router_store_full_total: [],
+  smart_router_pod_set_back: ['pod_name'],
   smart_router_pools_unreadable: [],
   smart_router_store_up: [],
   smart_router_loop_restarts_total: ['loop'],

@@ -1,5 +1,5 @@
 /** Drain without waiting, undrain, one pod, lists and status: exact bodies over real HTTP. */
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createClient } from '../../src/client/index.js';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -101,6 +101,36 @@ describeOneEngine('pods over HTTP', (engine) => {
     });
     expect((await router.get(`/pod/${body.pod_name}`)).body.blocked_by).toBe('flapping');
     client.close();
+  });
+
+  it('calls that end within seconds stop going to the pods of a dead node', async () => {
+    const nodes = await startTestRouter(engine.url, {
+      REDIS_KEY_PREFIX: 'nodes:',
+      STATIC_PODS: ['a-1', 'a-2', 'b-1', 'b-2', 'dead-1', 'dead-2'].map((pod) => `${pod}=gold`).join(','),
+    });
+    onTestFinished(() => nodes.stop());
+    const end = (CallSid: string) => nodes.form('/twilio/status', { CallSid, CallStatus: 'completed' });
+    const failed: string[] = [];
+    const live: string[] = [];
+    for (let i = 0; i < 60; i++) {
+      const CallSid = `CA${i}`;
+      const { text } = await nodes.form('/twilio/allocate', { CallSid });
+      const pod = /\/ws\/pod\/([^/]+)\//.exec(text)?.[1] ?? '';
+      if (pod.startsWith('dead')) {
+        failed.push(pod);
+        await end(CallSid);
+        continue;
+      }
+      const oldest = live.push(CallSid) > 2 && live.shift();
+      if (!oldest) continue;
+      // As if it had begun a minute ago.
+      await engine.redis.hincrby(`nodes:call:${oldest}`, 'fence', -60_000_000);
+      await end(oldest);
+    }
+    // Without the guard about 30. Three on each of the two, and one more if the loop takes 10 s, 30 s, 70 s.
+    expect(failed.length).toBeLessThanOrEqual(10);
+    const metrics = (await nodes.get('/metrics')).text;
+    expect(metrics).toMatch(/smart_router_pods_blocked_total\{reason="flapping"\} [2-9]/);
   });
 
   it('GET /pod shows its calls, its lease and why it takes none', async () => {
