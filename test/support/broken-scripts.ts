@@ -176,12 +176,6 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: 'return true',
   },
   {
-    broken: 'a call that lasts leaves its pod set back',
-    script: 'release',
-    line: "elseif truth[3] == 'flapping' then",
-    becomes: 'elseif false then',
-  },
-  {
     broken: 'a call that its pod has reported counts as short',
     script: 'release',
     line: 'age < 5000 and not record[3]) then',
@@ -192,12 +186,6 @@ export const brokenScripts: readonly BrokenScript[] = [
     script: 'allocate',
     line: 'if is_free then return',
     becomes: 'if false then return',
-  },
-  {
-    broken: 'a pod that was set back is given while it drains',
-    script: 'allocate',
-    line: "block == 'flapping' and not block_of(draining, false) and load < max",
-    becomes: "block == 'flapping' and load < max",
   },
   {
     broken: 'silence counts while the store accepted no reports',

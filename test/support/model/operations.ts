@@ -117,13 +117,12 @@ const anyOp = fc.oneof(
   },
   // This pod reports, and again after a while; then the leader looks for pods that did not.
   { weight: 2, arbitrary: op('silence', { pod: one(...podNames), ms: one(14_999, 15_000, 40_000) }) },
-  // Some calls one after the other that end at once, or whose callers cannot connect; then the leader ends what is over.
+  // Five calls one after the other that fail; then the leader ends what is over.
   {
     weight: 1,
     arbitrary: op('failures', {
       chain: fc.nat(chains.length - 1),
-      calls: one(3, 5, 7),
-      refused: fc.boolean(),
+      how: one('short', 'refused', 'some refused'),
     }),
   },
   { weight: 1, arbitrary: op('cool', {}) },
