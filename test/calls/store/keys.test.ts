@@ -48,6 +48,8 @@ const known: Row[] = [
         'source_pool',
         'uid',
         'must_report',
+        'failures',
+        'set_backs',
         'drained_at',
         'restarts',
       ],
