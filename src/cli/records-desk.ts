@@ -8,7 +8,7 @@ import type { Clock } from '../clock.js';
 import { type Config, hidePassword, loadConfig } from '../config/config.js';
 import { loadWorkflows } from '../main/workflows.js';
 import { silentLogger } from '../observe/log.js';
-import { Desk, toldError } from '../records/by-hand.js';
+import { Desk, toldError } from '../records/operations.js';
 import type { Workflow } from '../records/workflow.js';
 import { Failure } from './failure.js';
 

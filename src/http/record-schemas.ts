@@ -1,6 +1,6 @@
 /** The shapes of what is said and asked about records; see schemas.ts. */
 import Type from 'typebox';
-import { mostIds } from '../records/by-hand-documents.js';
+import { mostIds } from '../records/documents.js';
 import { orNull, text, texts, whole } from './fields.js';
 
 const seconds = (description: string) => orNull(Type.Number({ description }));

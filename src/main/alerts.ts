@@ -124,7 +124,7 @@ export async function prepareReporter(
   { clock, log, onCrash }: Pick<AlertingParts, 'clock' | 'log' | 'onCrash'>,
 ): Promise<RecordsCompanion | undefined> {
   if (!config.recordsReportEnabled) return undefined;
-  const { Reporter } = await import('../records/report-schedule.js');
+  const { Reporter } = await import('../records/reporter.js');
   const { recordsReportWebhookUrl: url, recordsReportWebhookSecret: secret } = config;
   return new Reporter({
     clock,

@@ -5,7 +5,7 @@
 
 import { AppError, ConfigError, type ErrorCode, errorCodes } from '../errors.js';
 import type { LoopState } from '../loop.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
+import type { RecordGauges } from '../records/metrics.js';
 import type { RecordsConfig, RecordsDesk, RecordsListener, RecordsStatus } from './records-plane.js';
 import { eventNames } from './records-status.js';
 

@@ -18,8 +18,8 @@ import { fileURLToPath } from 'node:url';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
 import { defaultBounds } from '../records/bounds.js';
+import type { RecordGauges } from '../records/metrics.js';
 import { RecordsChannel } from './records-channel.js';
 import {
   type DeskCall,

@@ -1,6 +1,6 @@
 /** What is known of the record plane at this moment, without asking the database: for `/status` and the gauges. */
 import type { Clock } from '../clock.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
+import type { RecordGauges } from '../records/metrics.js';
 import type { RecordObserver } from '../records/observer.js';
 
 /** The sweeps tell every 20 s (or every minute, if they only look): what is older was told by a database that is gone. */

@@ -5,11 +5,11 @@ export { notify } from './listener.js';
 export { createRecordLoop, type RecordLoop, type RecordLoopOptions } from './loop.js';
 export { migrate } from './migrate.js';
 export type { RecordObserver } from './observer.js';
+export { ClaimLost } from './record-run.js';
 export { createRecovery, type Recovery, type RecoveryCounts, type RecoveryOptions } from './recovery.js';
 export { type ReportOptions, type WeeklyReport, type WorkflowReport, weeklyReport } from './report.js';
 export { reportMarkdown } from './report-markdown.js';
-export { Reporter, type ReporterCounts, type ReporterOptions } from './report-schedule.js';
-export { ClaimLost } from './running.js';
+export { Reporter, type ReporterCounts, type ReporterOptions } from './reporter.js';
 export type { Recovered } from './store.js';
 export {
   defineWorkflow,

@@ -20,7 +20,7 @@ import { Listener } from './listener.js';
 import { missingMigrations } from './migrate.js';
 import { migrations } from './migrations.generated.js';
 import type { RecordObserver } from './observer.js';
-import { opening } from './opening.js';
+import { opening } from './permissions.js';
 import { type BatchCounts, WorkflowRunner } from './runner.js';
 import { isSessionFault, type Queryable, Sessions } from './sessions.js';
 import { DiskSpool, FirstSpool, RedisSpool, type SpoolRedis } from './spool.js';

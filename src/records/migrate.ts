@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
 import { ConfigError, messageOf } from '../errors.js';
 import { migrations } from './migrations.generated.js';
-import { opening } from './opening.js';
+import { opening } from './permissions.js';
 import { type Queryable, Sessions } from './sessions.js';
 
 /** Any number, the same everywhere: the one lock of all who migrate. */

@@ -22,7 +22,7 @@ import { defaultBounds, stuckAfterOf } from './bounds.js';
 import { notify } from './listener.js';
 import { assertMigrated, ms, openTables } from './loop.js';
 import type { RecordObserver } from './observer.js';
-import { opening } from './opening.js';
+import { opening } from './permissions.js';
 import { Sessions } from './sessions.js';
 import { type Bounds, RecordStore, type Recovered } from './store.js';
 import { Sweeps } from './sweeps.js';

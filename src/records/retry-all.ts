@@ -4,8 +4,8 @@
  * and stays Failed, so that it ends.
  */
 import type { Clock } from '../clock.js';
-import type { Desk, HandledCounts } from './by-hand.js';
-import { mostIds } from './by-hand-documents.js';
+import { mostIds } from './documents.js';
+import type { Desk, HandledCounts } from './operations.js';
 
 export async function retryAll(
   desk: Desk,

@@ -8,17 +8,17 @@ import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
+import { type Suspicion, Waiting } from './claim-queue.js';
 import { Claimer, ClaimRefused } from './claimer.js';
 import type { FinishCounts, Finisher } from './finisher.js';
 import { notify } from './listener.js';
 import { Notes } from './notes.js';
 import type { RecordObserver } from './observer.js';
-import { ClaimLost, Running } from './running.js';
+import { ClaimLost, Running } from './record-run.js';
 import { SessionError, type Sessions } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import { cut } from './table.js';
-import { type Suspicion, Waiting } from './waiting.js';
 import type { Workflow } from './workflow.js';
 
 export interface RunnerOptions {

@@ -7,8 +7,8 @@
 import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
-import { resetSession } from './lent-client.js';
 import { guardPool } from './pool-guard.js';
+import { resetSession } from './transaction-client.js';
 
 /** Says all that is known of its reason, and so has no `cause`: a log would say the same twice. */
 export class SessionError extends Error {

@@ -4,7 +4,7 @@
  */
 import { ConfigError, plainText } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
-import { missingRights, writeObstacles } from './opening.js';
+import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
 import type { Workflow } from './workflow.js';

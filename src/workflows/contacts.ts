@@ -8,7 +8,7 @@
  * form (with `+`): without it, dates, prices and order numbers look the same. Of the ways to hide an address only
  * `name [at] example [dot] com` is undone, in brackets of any kind.
  */
-import { readUrl } from './fetching/urls.js';
+import { readUrl } from './fetch/urls.js';
 import type { Page } from './page-reader.js';
 import { type SocialProfile, socialProfile } from './social-profiles.js';
 import type { Work } from './work.js';

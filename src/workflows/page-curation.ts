@@ -6,8 +6,8 @@
 import type { Clock } from '../clock.js';
 import type { RecordContext, Row, WorkflowDefinition } from '../records/workflow.js';
 import { type Contacts, findContacts } from './contacts.js';
-import { charsetOf } from './fetching/charset.js';
-import { type Answer, Fetcher, type FetcherOptions } from './fetching/fetcher.js';
+import { charsetOf } from './fetch/charset.js';
+import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { readPage } from './page-reader.js';
 import { queries } from './queries.generated.js';
 import { Work } from './work.js';

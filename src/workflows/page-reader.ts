@@ -7,7 +7,7 @@
  * depth, and 5 MB of `<div>` would hold up the process for minutes.
  */
 import { Parser } from 'htmlparser2';
-import { longestUrl } from './fetching/urls.js';
+import { longestUrl } from './fetch/urls.js';
 import type { Work } from './work.js';
 
 export interface Page {

@@ -8,7 +8,7 @@
  * elements, entries that are no URL (counted, and left out).
  */
 import { Parser } from 'htmlparser2';
-import { longestUrl, readUrl } from './fetching/urls.js';
+import { longestUrl, readUrl } from './fetch/urls.js';
 
 export const mostUrls = 50_000;
 

@@ -1,6 +1,6 @@
 /** Fifteen ways in which others lost records, doubled them, or never got them back. Each is a test. */
 import { expect, it } from 'vitest';
-import { Desk } from '../../src/records/by-hand.js';
+import { Desk } from '../../src/records/operations.js';
 import { describePostgres } from '../support/postgres.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';

@@ -9,7 +9,7 @@ import { createLogger, silentLogger } from '../../src/observe/log.js';
 import { createRecordLoop, createRecovery, migrate } from '../../src/records/index.js';
 import { weeklyReport } from '../../src/records/report.js';
 import { reportMarkdown } from '../../src/records/report-markdown.js';
-import { Reporter, type ReporterOptions } from '../../src/records/report-schedule.js';
+import { Reporter, type ReporterOptions } from '../../src/records/reporter.js';
 import { startReceiver } from '../observe/alerts-receiver.js';
 import { describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';

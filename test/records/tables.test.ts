@@ -2,8 +2,8 @@
 import type { Pool } from 'pg';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
-import { Desk } from '../../src/records/by-hand.js';
 import { inspect, migrate } from '../../src/records/index.js';
+import { Desk } from '../../src/records/operations.js';
 import { defineWorkflow, type WorkflowDefinition } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
 import { deadWorker, pagesWorkflow, recovers, startable, teamTable } from './fixture.js';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { notPublic } from '../../src/workflows/fetching/addresses.js';
+import { notPublic } from '../../src/workflows/fetch/addresses.js';
 import { propertyRuns } from '../support/property-runs.js';
 
 describe('addresses', () => {

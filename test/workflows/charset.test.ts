@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { charsetOf, decodedText } from '../../src/workflows/fetching/charset.js';
+import { charsetOf, decodedText } from '../../src/workflows/fetch/charset.js';
 
 async function decode(bytes: Buffer, contentType?: string, pieceLength = bytes.length || 1): Promise<string> {
   async function* pieces() {

@@ -6,14 +6,14 @@ import { type AddressInfo, createServer } from 'node:net';
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
-import { FetchError } from '../../src/workflows/fetching/fetch-error.js';
+import { FetchError } from '../../src/workflows/fetch/fetch-error.js';
 import {
   type Answer,
   Fetcher,
   type FetcherOptions,
   type FetchRequest,
-} from '../../src/workflows/fetching/fetcher.js';
-import { guardedLookup, systemResolve } from '../../src/workflows/fetching/lookup.js';
+} from '../../src/workflows/fetch/fetcher.js';
+import { guardedLookup, systemResolve } from '../../src/workflows/fetch/lookup.js';
 import { findOnPath } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';

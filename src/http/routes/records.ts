@@ -5,8 +5,8 @@
  */
 import { AppError, ConfigError } from '../../errors.js';
 import type { RecordsDesk } from '../../main/records-plane.js';
-import type { HandledCounts } from '../../records/by-hand.js';
-import { mostIds, showCounts, showRecord } from '../../records/by-hand-documents.js';
+import { mostIds, showCounts, showRecord } from '../../records/documents.js';
+import type { HandledCounts } from '../../records/operations.js';
 import { bodyField, param } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';

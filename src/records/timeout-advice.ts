@@ -4,7 +4,7 @@
  */
 import { formatDuration } from '../config/durations.js';
 import { stuckAfterOf } from './bounds.js';
-import type { History } from './by-hand.js';
+import type { History } from './operations.js';
 import type { Workflow } from './workflow.js';
 
 /** A timeout should leave room above the slowest: three times what all but one in a hundred need. */

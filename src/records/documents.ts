@@ -1,6 +1,7 @@
 /** How records are written in answers of the API and in documents of the command line. */
-import type { Handled, HandledCounts } from './by-hand.js';
+
 import type { Inspection } from './inspect.js';
+import type { Handled, HandledCounts } from './operations.js';
 
 /** That a person may name at once. */
 export const mostIds = 1000;

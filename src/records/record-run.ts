@@ -1,9 +1,9 @@
 /** One record while it is processed: what its handler sees, and how it is told to stop. */
 import type { PoolClient } from 'pg';
 import { isInstance, messageOf, plainText } from '../errors.js';
-import { LentClient, resetSession } from './lent-client.js';
 import { isConflict, SessionError, type Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
+import { LentClient, resetSession } from './transaction-client.js';
 import type { RecordContext } from './workflow.js';
 
 export class ClaimLost extends Error {

@@ -4,7 +4,7 @@
  * records are never there.
  */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import type { RecordObserver } from '../records/observer.js';
+import type { RecordObserver } from './observer.js';
 
 /** What holds at the moment of a scrape. */
 export interface RecordGauges {

@@ -2,9 +2,9 @@
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { migrateRecords } from '../../src/main/workflows.js';
-import { Desk } from '../../src/records/by-hand.js';
 import { migrate, weeklyReport } from '../../src/records/index.js';
-import { Reporter } from '../../src/records/report-schedule.js';
+import { Desk } from '../../src/records/operations.js';
+import { Reporter } from '../../src/records/reporter.js';
 import { Sessions } from '../../src/records/sessions.js';
 import { openTable } from '../../src/records/table.js';
 import type { Workflow } from '../../src/records/workflow.js';

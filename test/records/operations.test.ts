@@ -2,9 +2,9 @@
 import type { Pool } from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
-import { Desk } from '../../src/records/by-hand.js';
-import { adviseTimes } from '../../src/records/by-hand-advice.js';
+import { Desk } from '../../src/records/operations.js';
 import { weeklyReport } from '../../src/records/report.js';
+import { adviseTimes } from '../../src/records/timeout-advice.js';
 import type { WorkflowDefinition } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
