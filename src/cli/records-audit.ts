@@ -39,8 +39,8 @@ export async function audited(
     tell('done', { requeued, failed, held, skipped });
     return counts;
   } catch (error) {
-    const { toldError } = await import('../records/operations.js');
-    const told = toldError(error) as { code?: ErrorCode };
+    const { toAppError } = await import('../records/permissions.js');
+    const told = toAppError(error) as { code?: ErrorCode };
     const status = told instanceof ConfigError ? 400 : (errorCodes[told.code ?? 'internal'] ?? 500);
     const code = told instanceof ConfigError ? 'configuration' : (told.code ?? 'internal');
     tell(status >= 500 ? 'failed' : 'refused', { code });

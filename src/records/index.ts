@@ -1,4 +1,4 @@
-/** `smart-router/records`: rows of a team's own tables, claimed, processed, finished, and brought back. */
+/** `smart-router/records`: claims, processes, finishes and recovers rows of a team's own tables. */
 export { type Clock, systemClock } from '../clock.js';
 export { type Inspection, type InspectOptions, inspect } from './inspect.js';
 export { notify } from './listener.js';

@@ -1,17 +1,17 @@
 /**
- * The numbers of the record plane. Counters and the histogram are this process's own. The gauges of stuck records are
- * the database's, the same on every replica, and absent, not 0, while it does not answer; those of a router without
- * records are never there.
+ * Prometheus metrics of the record plane. Counters and the histogram belong to this process. The gauges of stuck records
+ * come from the database: the same on every replica, absent (not 0) while it does not answer. A router without records
+ * has no gauges.
  */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import type { RecordObserver } from './observer.js';
 
-/** What holds at the moment of a scrape. */
+/** The state at a scrape. */
 export interface RecordGauges {
   isUp: boolean;
   isPaused: boolean;
   isBraked: boolean;
-  /** Undefined: the database does not answer, or has not been asked yet. */
+  /** Undefined: the database does not answer, or was not queried yet. */
   stuck: ReadonlyMap<string, { records: number; oldestSeconds: number }> | undefined;
 }
 
@@ -23,7 +23,7 @@ export class RecordMetrics {
   readonly #claimed: Counter<'workflow'>;
   readonly #finished: Counter<'workflow' | 'outcome'>;
   readonly #late: Counter<'workflow'>;
-  readonly #givenBack: Counter<'workflow'>;
+  readonly #released: Counter<'workflow'>;
   readonly #resets: Counter<'workflow' | 'reason' | 'outcome'>;
   readonly #attempts: Counter;
   readonly #failures: Counter;
@@ -33,7 +33,7 @@ export class RecordMetrics {
   readonly #processing: Histogram<'workflow'>;
   readonly #up: Gauge;
   readonly #breaker: Gauge;
-  readonly #brake: Gauge;
+  readonly #massStall: Gauge;
   readonly #stuck: Gauge<'workflow'>;
   readonly #oldest: Gauge<'workflow'>;
 
@@ -44,34 +44,36 @@ export class RecordMetrics {
       'workflow',
       'outcome',
     ]);
-    this.#late = this.#counter(
-      'late_finishes_total',
-      'Finishes rejected because the record belonged to somebody else by then',
-      ['workflow'],
-    );
-    this.#givenBack = this.#counter('given_back_total', 'Records claimed and given back unbegun', [
+    this.#late = this.#counter('late_finishes_total', 'Finishes rejected because the claim was lost', [
       'workflow',
     ]);
-    this.#resets = this.#counter('resets_total', 'Stuck records by reason and by what became of them', [
+    this.#released = this.#counter(
+      'given_back_total',
+      'Records claimed and released before their handler started',
+      ['workflow'],
+    );
+    this.#resets = this.#counter('resets_total', 'Stuck records by reason and outcome', [
       'workflow',
       'reason',
       'outcome',
     ]);
-    this.#attempts = this.#counter('session_attempts_total', 'Sessions of the database asked for', []);
+    this.#attempts = this.#counter('session_attempts_total', 'Database sessions requested', []);
     this.#failures = this.#counter(
       'session_failures_total',
-      'Sessions of the database that could not be had, or broke',
+      'Database sessions that were not obtained, or broke',
       [],
     );
     this.#zombies = this.#counter(
       'zombie_alerts_total',
-      'Records left in Processing because not even their failure could be written',
+      'Records left in Processing because their failure could not be written',
       ['workflow'],
     );
-    this.#spooled = this.#counter('spooled_total', 'Outcomes kept aside while the database was away', [
-      'workflow',
-    ]);
-    this.#replayed = this.#counter('replayed_total', 'Outcomes kept aside and written since', ['workflow']);
+    this.#spooled = this.#counter(
+      'spooled_total',
+      'Outcomes stored in the spool while the database was unreachable',
+      ['workflow'],
+    );
+    this.#replayed = this.#counter('replayed_total', 'Outcomes written from the spool', ['workflow']);
     this.#processing = new Histogram({
       name: 'smart_router_records_processing_seconds',
       help: 'Time to process one record',
@@ -80,26 +82,24 @@ export class RecordMetrics {
       registers: [registry],
     });
     this.#up = this.#gauge('database_up', '1 while the database gives sessions', []);
-    this.#breaker = this.#gauge('breaker_open', '1 while nothing is claimed because sessions fail', []);
-    this.#brake = this.#gauge(
+    this.#breaker = this.#gauge('breaker_open', '1 while claiming is paused because sessions fail', []);
+    this.#massStall = this.#gauge(
       'brake_holding',
-      '1 while the fast sweep waits because most workers fell silent at once',
+      '1 while the fast sweep waits because most workers missed their heartbeats at once',
       [],
     );
-    this.#stuck = this.#gauge('stuck', 'Records that are stuck', ['workflow']);
-    this.#oldest = this.#gauge('oldest_stuck_seconds', 'For how long the oldest of them has been', [
-      'workflow',
-    ]);
+    this.#stuck = this.#gauge('stuck', 'Stuck records', ['workflow']);
+    this.#oldest = this.#gauge('oldest_stuck_seconds', 'Age of the oldest stuck record', ['workflow']);
     this.render(undefined);
   }
 
-  /** Series that are there before anything has happened, so that the first event counts as an increase. */
+  /** Creates the series at 0, so that the first event is an increase. */
   expect(workflows: readonly string[]): void {
     for (const workflow of workflows) {
       for (const counter of [
         this.#claimed,
         this.#late,
-        this.#givenBack,
+        this.#released,
         this.#zombies,
         this.#spooled,
         this.#replayed,
@@ -112,14 +112,14 @@ export class RecordMetrics {
     }
   }
 
-  /** Called before every scrape; undefined: no records here. */
+  /** Called before every scrape; undefined: this router has no records. */
   render(gauges: RecordGauges | undefined): void {
-    for (const gauge of [this.#up, this.#breaker, this.#brake]) gauge.remove();
+    for (const gauge of [this.#up, this.#breaker, this.#massStall]) gauge.remove();
     for (const gauge of [this.#stuck, this.#oldest]) gauge.reset();
     if (!gauges) return;
     this.#up.set(gauges.isUp ? 1 : 0);
     this.#breaker.set(gauges.isPaused ? 1 : 0);
-    this.#brake.set(gauges.isBraked ? 1 : 0);
+    this.#massStall.set(gauges.isBraked ? 1 : 0);
     for (const [workflow, { records, oldestSeconds }] of gauges.stuck ?? []) {
       this.#stuck.set({ workflow }, records);
       this.#oldest.set({ workflow }, oldestSeconds);
@@ -130,7 +130,7 @@ export class RecordMetrics {
     claimed: (workflow, records) => this.#claimed.inc({ workflow }, records),
     finished: (workflow, outcome, records) => this.#finished.inc({ workflow, outcome }, records),
     rejected: (workflow, records) => this.#late.inc({ workflow }, records),
-    gaveBack: (workflow, records) => this.#givenBack.inc({ workflow }, records),
+    released: (workflow, records) => this.#released.inc({ workflow }, records),
     recovered: (workflow, reason, outcome, records) =>
       this.#resets.inc({ workflow, reason, outcome }, records),
     session: (outcome) => {

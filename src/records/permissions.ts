@@ -1,62 +1,73 @@
 /**
- * A database that cannot be used as it is, told in one line: it is away, or its role lacks a right. Then the line has
- * the GRANT that is missing, to be run by the owner of the table or of the schema.
+ * Explains, in one line, why a database cannot be used: it is unreachable, or the role lacks a right. Then the line has
+ * the GRANT, to be run by the owner of the table or of the schema.
  */
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { isSessionFault, type Queryable, SessionError } from './sessions.js';
 import type { Workflow } from './workflow.js';
 
-/** All that a role needs in our schema. */
-const ours = {
+/** Every right that a role needs in the schema smart_router. */
+export const schemaGrants = {
   schema: 'GRANT USAGE ON SCHEMA smart_router TO <role>',
   table: 'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA smart_router TO <role>',
   sequence: 'GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO <role>',
 };
-const ourTables = /^(claims|installation|late_finishes|migrations|reports|resets|touches|workers|workflows)$/;
+const schemaTables =
+  /^(claims|installation|late_finishes|migrations|reports|resets|touches|workers|workflows)$/;
 
-/** Runs what opens a database: the first thing that a program hears of one that does not answer, or that refuses it. */
-export async function opening<T>(work: () => Promise<T>): Promise<T> {
+/** Runs what opens a database, and turns its refusals into a ConfigError and its outages into a SessionError. */
+export async function explainDatabaseErrors<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (error instanceof ConfigError || error instanceof AppError) throw error;
     const grant = grantFor(error);
     if (grant !== undefined) throw new ConfigError([`${messageOf(error)}: ${grant}`]);
-    if (!isSessionFault(error)) throw error;
-    const reason = messageOf(error).replace(/^(the database cannot be used|no session): /, '');
-    throw new SessionError(`the database cannot be used: ${reason}`);
+    throw isSessionFault(error) ? new SessionError(unusable(error)) : error;
   }
 }
 
-/** The GRANT that an error of the database asks for; undefined if it is another error. */
-export function grantFor(error: unknown): string | undefined {
+/** An unusable database becomes `database_unavailable`, an invalid id `invalid_request`; other errors stay as they are. */
+export function toAppError(error: unknown): unknown {
+  if (error instanceof AppError || error instanceof ConfigError) return error;
+  const { code } = error as { code?: unknown };
+  const text = typeof code === 'string' ? code : '';
+  if (/^22/.test(text))
+    return new AppError('invalid_request', `not an id of this table: ${messageOf(error)}`);
+  // 28: wrong password, 3D: no such database, 42501: no right to it.
+  if (!isSessionFault(error) && !/^(28|3D)|^42501$/.test(text)) return error;
+  const grant = grantFor(error);
+  const message = `${unusable(error)}${grant === undefined ? '' : `: ${grant}`}`;
+  return new AppError('database_unavailable', message, { retryAfterSeconds: 5, cause: error });
+}
+
+const unusable = (error: unknown) =>
+  `cannot use the database: ${messageOf(error).replace(/^(cannot use the database|no session): /, '')}`;
+
+/** Returns the GRANT for an error 42501; undefined for any other error. */
+function grantFor(error: unknown): string | undefined {
   const { code } = (error ?? {}) as { code?: unknown };
   if (code !== '42501') return undefined;
   const [, kind, name = ''] =
     /permission denied for (schema|table|sequence) (\S+)/.exec(messageOf(error)) ?? [];
   if (kind === 'schema')
-    return name === 'smart_router' ? ours.schema : `GRANT USAGE ON SCHEMA ${name} TO <role>`;
-  if (kind === 'sequence') return ours.sequence;
+    return name === 'smart_router' ? schemaGrants.schema : `GRANT USAGE ON SCHEMA ${name} TO <role>`;
+  if (kind === 'sequence') return schemaGrants.sequence;
   if (kind === 'table')
-    return ourTables.test(name) ? ours.table : `GRANT SELECT, UPDATE ON ${name} TO <role>`;
+    return schemaTables.test(name) ? schemaGrants.table : `GRANT SELECT, UPDATE ON ${name} TO <role>`;
   return 'see "Rights" in docs/records.md';
 }
 
 /**
- * What the role that asks may not do with a team's table, or with the tokens of claims, as the lines that let it:
- * `columns` are those we write.
+ * Returns a line with its GRANT for every right on a team's table, or on the tokens of claims, that this role lacks.
+ * `columns` are the columns that we write.
  */
 export async function missingRights(
   db: Queryable,
   table: { oid: string; name: string },
   columns: readonly string[],
 ): Promise<string[]> {
-  const { rows } = await db.query<{
-    role: string;
-    may_read: boolean;
-    may_write: boolean;
-    may_claim: boolean;
-  }>(
+  const { rows } = await db.query<Record<'may_read' | 'may_write' | 'may_claim', boolean> & { role: string }>(
     `SELECT quote_ident(current_user) AS role,
        NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped
          AND NOT has_column_privilege($1::oid, attnum, 'SELECT')) AS may_read,
@@ -75,15 +86,15 @@ export async function missingRights(
     );
   if (!found.may_claim)
     problems.push(
-      `role ${role} may not use the sequence smart_router.tokens: ${ours.sequence.replace('<role>', role)}`,
+      `role ${role} may not use the sequence smart_router.tokens: ${schemaGrants.sequence.replace('<role>', role)}`,
     );
   return problems;
 }
 
 /**
- * What would keep us from changing the status of a row, as far as the catalogue shows it: columns that the database
- * computes, rules for UPDATE, and row-level security that lets this role update nothing, or that depends on a column
- * which we change: a record that was claimed could then not be finished.
+ * Returns what keeps us from changing the status of a row, as far as the catalogue shows it: generated columns, rules for
+ * UPDATE, and row-level security that lets this role update no row or depends on a column that we change (a claimed
+ * record could then not be finished).
  */
 export async function writeObstacles(
   db: Queryable,
@@ -114,8 +125,9 @@ export async function writeObstacles(
     [oid, [status.column, touchedAt, ...(error === undefined ? [] : [error])]],
   );
   const lines = rows.map(({ kind, what, columns }) => {
-    if (kind === 'generated') return `column ${what} of ${name} is generated: it cannot be written`;
-    if (kind === 'rule') return `${name} has the rule ${what} for UPDATE: drop it, or make it a trigger`;
+    if (kind === 'generated') return `column ${what} of ${name} is a generated column: it cannot be written`;
+    if (kind === 'rule')
+      return `${name} has the rule ${what} for UPDATE: drop it, or replace it with a trigger`;
     if (kind === 'no policy')
       return `row-level security of ${name} lets role ${what} update no row: add a policy, or ALTER ROLE ${what} BYPASSRLS`;
     return `the policy ${what} of ${name} depends on ${columns}, which processing changes: a claimed record could not be finished; use a policy without it, or a role with BYPASSRLS`;

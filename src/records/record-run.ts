@@ -1,46 +1,47 @@
-/** One record while it is processed: what its handler sees, and how it is told to stop. */
+/** One record while its handler runs: the handler's context, its transactions, and how it is stopped. */
 import type { PoolClient } from 'pg';
+import type { Clock } from '../clock.js';
 import { isInstance, messageOf, plainText } from '../errors.js';
+import type { Logger } from '../observe/log.js';
 import { isConflict, SessionError, type Sessions } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
-import { LentClient, resetSession } from './transaction-client.js';
-import type { RecordContext } from './workflow.js';
+import { resetSession, TransactionClient } from './transaction-client.js';
+import type { RecordContext, Workflow } from './workflow.js';
 
 export class ClaimLost extends Error {
   override readonly name = 'ClaimLost';
 }
 
-const longestNote = 1000;
-/** So many sessions may break under one transaction. */
-const mostBroken = 5;
+const maxNoteLength = 1000;
+/** Sessions that may break under one `ctx.tx` before it fails. */
+const maxBrokenSessions = 5;
 
-export interface RunningParts {
+export interface RecordRunOptions {
   store: RecordStore;
   sessions: Sessions;
   onTrace(note: string): void;
-  /** Until the database itself ends a transaction in which nothing happens. */
+  /** Until the database itself ends an idle transaction. */
   endsInMs(): number;
-  /** After a session that failed: resolves to true when the database may answer, to false when the signal aborts first. */
+  /** After a failed session: resolves to true when the database may answer, to false if the signal aborts first. */
   databaseReady(signal: AbortSignal): Promise<boolean>;
 }
 
-export class Running implements RecordContext {
+export class RecordRun implements RecordContext {
   readonly claim: Claim;
   readonly startedMs: number;
-  readonly #parts: RunningParts;
-  /** Made when somebody looks: most handlers are done before anything could happen to them. */
+  readonly #options: RecordRunOptions;
+  /** Created on first use: most handlers end before anything could stop them. */
   #controller: AbortController | undefined;
   #reason: Error | undefined;
-
   #hasNoDatabase = false;
 
-  constructor(claim: Claim, startedMs: number, parts: RunningParts) {
+  constructor(claim: Claim, startedMs: number, options: RecordRunOptions) {
     this.claim = claim;
     this.startedMs = startedMs;
-    this.#parts = parts;
+    this.#options = options;
   }
 
-  /** Its time was over, or the loop stopped, before the database could take its transaction. */
+  /** The record timed out, or the loop stopped, before the database could take its transaction. */
   get hasNoDatabase(): boolean {
     return this.#hasNoDatabase;
   }
@@ -51,7 +52,7 @@ export class Running implements RecordContext {
     return this.#controller.signal;
   }
 
-  /** Why it was told to stop, if it was. */
+  /** Why the handler was stopped, if it was. */
   get stopped(): Error | undefined {
     return this.#reason;
   }
@@ -62,10 +63,12 @@ export class Running implements RecordContext {
     this.#controller?.abort(reason);
   }
 
-  // Getters, so that a handler may take them out of the context, and so that one that does not costs nothing.
+  // Getters, so that a handler may destructure the context; unused ones cost nothing.
   get trace(): RecordContext['trace'] {
     return (note) =>
-      this.#parts.onTrace(typeof note === 'string' ? plainText(note.slice(0, longestNote)) : messageOf(note));
+      this.#options.onTrace(
+        typeof note === 'string' ? plainText(note.slice(0, maxNoteLength)) : messageOf(note),
+      );
   }
 
   get tx(): RecordContext['tx'] {
@@ -73,15 +76,14 @@ export class Running implements RecordContext {
   }
 
   /**
-   * A transaction that the database could not take is run again when it answers, for as long as the claim has time: a
-   * restart of the database costs no finished work.
+   * Runs a transaction again, until the claim times out, if the database could not take it: a restart of the database
+   * loses no finished work.
    *
-   * The reply to a COMMIT may be lost, and then the transaction may or may not have been applied. Running it again
-   * without knowing would apply it twice. So its number is read together with the last look at the claim, and
-   * `pg_xact_status` decides: PostgreSQL keeps that across restarts and crashes. While the old session is still at it
-   * ("in progress": it never got the COMMIT, or waits in it), we wait; it ends at the latest with the claim's time,
-   * because `hold` has bounded it. Limit: a failover to a replica that has lost the transaction may have given its
-   * number to another one.
+   * If the reply to COMMIT is lost, the transaction may have been applied, and running it again would apply it twice. So
+   * the last check of the claim also reads the transaction id, and `pg_xact_status` decides: PostgreSQL keeps it across
+   * restarts and crashes. While it is "in progress" (the old session never got the COMMIT, or waits in it), we wait; it
+   * ends with the claim's time at the latest, because `hold` limits it. Limit: after a failover to a replica that lost
+   * the transaction, its id may belong to another one.
    */
   async #tx<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
     for (let broken = 0; ; ) {
@@ -95,10 +97,10 @@ export class Running implements RecordContext {
           this.#hasNoDatabase ||= !running;
           throw error;
         }
-        // A transaction that ends its own session again and again is not the database's fault.
+        // A transaction that breaks its own session repeatedly is not the database's fault.
         if (running && !commit) broken += 1;
-        if (broken >= mostBroken) throw error;
-        // The callback that lost its session may still be at something else: never two at once.
+        if (broken >= maxBrokenSessions) throw error;
+        // The callback that lost its session may still be running: never two at once.
         await Promise.race([running?.catch(() => {}), aborted(this.signal)]);
         await this.#untilReady(error);
         if (commit && (await this.#isApplied(commit.xact, error))) return commit.result;
@@ -107,7 +109,7 @@ export class Running implements RecordContext {
   }
 
   async #untilReady(error: unknown): Promise<void> {
-    if (await this.#parts.databaseReady(this.signal)) return;
+    if (await this.#options.databaseReady(this.signal)) return;
     this.#hasNoDatabase = true;
     throw error;
   }
@@ -115,10 +117,10 @@ export class Running implements RecordContext {
   async #isApplied(xact: string, error: unknown): Promise<boolean> {
     for (;;) {
       try {
-        const isCommitted = await this.#parts.store.isCommitted(xact);
+        const isCommitted = await this.#options.store.isCommitted(xact);
         if (isCommitted !== undefined) return isCommitted;
       } catch (failure) {
-        // A number that this server has not reached: a replica that has lost the transaction.
+        // An id that this server has not reached: a replica that lost the transaction.
         if (!isInstance(failure, SessionError)) return false;
       }
       await this.#untilReady(error);
@@ -126,41 +128,41 @@ export class Running implements RecordContext {
   }
 
   #attempt<T>(work: (client: PoolClient) => Promise<T>, attempt: Attempt<T>): Promise<T> {
-    const { sessions } = this.#parts;
+    const { sessions } = this.#options;
     return sessions.transaction(async (client) => {
       attempt.commit = undefined;
       if (this.#reason) throw this.#reason;
-      // First, because everybody locks the claim before the row: the other way round two could wait for each other.
-      // The lock keeps the recovery away until the end; a person who resets the record by hand is noticed there.
+      // Locks the claim before the row, as every statement does: the other order could deadlock. The lock keeps the
+      // recovery out until the end; a reset by an operator is noticed by the last check.
       await this.#assertHeld(client, false);
       let conflict: unknown;
-      const lent = new LentClient(client, {
+      const guarded = new TransactionClient(client, {
         onState: () => sessions.spoil(client),
         onError: (error) => {
           if (isConflict(error)) conflict = error;
         },
       });
       try {
-        attempt.running = Promise.resolve(work(lent.client));
+        attempt.running = Promise.resolve(work(guarded.client));
         const result = await attempt.running;
-        // First, because the role that the handler has taken may not be allowed to look at the claim.
+        // Before the check: the role that the handler has set may lack the right to read the claim.
         if (sessions.isSpoiled(client)) await sessions.queryOn(client, resetSession, []);
         attempt.commit = { xact: await this.#assertHeld(client, true), result };
         return result;
       } catch (error) {
-        // Whatever the handler made of it: the transaction runs again.
+        // Even if the handler caught the conflict, the transaction must run again.
         throw conflict ?? error;
       } finally {
-        lent.end();
+        guarded.end();
       }
     });
   }
 
-  async #assertHeld(client: PoolClient, last: boolean): Promise<string> {
-    const { store, endsInMs } = this.#parts;
-    const xact = await store.hold(client, this.claim, endsInMs(), last);
+  async #assertHeld(client: PoolClient, isLast: boolean): Promise<string> {
+    const { store, endsInMs } = this.#options;
+    const xact = await store.hold(client, this.claim, endsInMs(), isLast);
     if (xact !== undefined) return xact;
-    const lost = new ClaimLost('the claim was lost: nothing of this transaction is kept');
+    const lost = new ClaimLost('claim lost: the transaction was rolled back');
     this.abort(lost);
     throw lost;
   }
@@ -168,9 +170,9 @@ export class Running implements RecordContext {
 
 /** One run of a transaction. */
 interface Attempt<T> {
-  /** The handler's callback, once it has begun. */
+  /** The handler's callback, once it has started. */
   running?: Promise<T>;
-  /** Set when nothing but the COMMIT is left. */
+  /** Set when only the COMMIT is left. */
   commit?: { xact: string; result: T } | undefined;
 }
 
@@ -179,4 +181,43 @@ function aborted(signal: AbortSignal): Promise<void> {
     if (signal.aborted) resolve();
     else signal.addEventListener('abort', () => resolve(), { once: true });
   });
+}
+
+const gatherMs = 20;
+
+/**
+ * Stores the notes of handlers with their claims, within milliseconds, so that a record that kills its process is found
+ * with its last note. Notes that arrive during a write go together; notes of finished records are dropped.
+ */
+export class TraceWriter {
+  readonly #options: { store: RecordStore; workflow: Workflow; clock: Clock; log: Logger };
+  readonly #notes = new Map<Claim, string>();
+  #isWriting = false;
+
+  constructor(options: { store: RecordStore; workflow: Workflow; clock: Clock; log: Logger }) {
+    this.#options = options;
+  }
+
+  add(claim: Claim, note: string): void {
+    this.#notes.set(claim, note);
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    this.#options.clock.after(gatherMs, () => void this.#write(), { unref: true });
+  }
+
+  drop(claim: Claim): void {
+    this.#notes.delete(claim);
+  }
+
+  async #write(): Promise<void> {
+    const { store, log, workflow } = this.#options;
+    while (this.#notes.size > 0) {
+      const notes = [...this.#notes].map(([{ id, token }, note]) => ({ id, token, note }));
+      this.#notes.clear();
+      await store.trace(notes).catch((error: unknown) => {
+        log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'trace not stored');
+      });
+    }
+    this.#isWriting = false;
+  }
 }

@@ -1,9 +1,9 @@
 /**
- * The report of the last full week (Monday to Monday, UTC), once, from one replica: a row in our schema says who has
- * taken it. One that could not be delivered is free for anybody a quarter of an hour later, so a report may come twice
- * and is never lost for longer than that. Weeks in which nobody ran are not made up for: `weeklyReport` shows them.
+ * Delivers the report of the last full week (Monday to Monday, UTC) once, from one replica: a row in our schema records
+ * which replica has taken it. After a failed delivery any replica may take it 15 minutes later, so a report may come
+ * twice. Weeks in which no replica ran are not delivered later; `weeklyReport` shows them.
  *
- * It also keeps count of late finishes, which nobody but the process itself sees.
+ * Also counts late finishes, which only the process itself sees.
  */
 import { mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -19,19 +19,19 @@ import { reportMarkdown } from './report-markdown.js';
 import { Sessions } from './sessions.js';
 
 export interface ReporterOptions {
-  /** May also come with `start`. */
+  /** May also be given to `start`. */
   pool?: Pool;
   clock: Clock;
   log: Logger;
-  /** Who makes it: the name of this replica. */
+  /** The name of this replica. */
   source: string;
-  /** It is always logged; these come on top. */
+  /** In addition to the log. */
   to?: {
     /** `stuck-records-<last day>.md` and `.json` are written here. */
     folder?: string | undefined;
     webhook?: { url: string; secret?: string | undefined } | undefined;
   };
-  /** How often it looks whether a week is over. Default: 5 min. */
+  /** How often it checks whether a week is over. Default: 5 min. */
   intervalMs?: number;
   onCrash?: () => void;
 }
@@ -63,7 +63,7 @@ export class Reporter {
     });
   }
 
-  /** For the record loop: a workflow that is worked on here counts, with zero if nothing was late. */
+  /** For the record loop: a workflow that runs here is counted, with zero if nothing was late. */
   readonly observer: RecordObserver = {
     claimed: (workflow) => this.#count(workflow, 0),
     rejected: (workflow, records) => this.#count(workflow, records),
@@ -81,7 +81,7 @@ export class Reporter {
   async stop(): Promise<void> {
     await this.#loop.stop();
     await this.#writeLate().catch((error: unknown) =>
-      this.#options.log.warn({ err: error }, 'late finishes could not be counted'),
+      this.#options.log.warn({ err: error }, 'late finishes not counted'),
     );
   }
 
@@ -104,7 +104,7 @@ export class Reporter {
   }
 
   #database(): Pool {
-    if (!this.#pool) throw new Error('a reporter needs a pool, in its options or at its start');
+    if (!this.#pool) throw new Error('a Reporter needs a pool: pass it to the constructor or to start()');
     return this.#pool;
   }
 
@@ -124,7 +124,7 @@ export class Reporter {
     try {
       await this.#sessions().query(queries.reportCountLate, [[...late.keys()], records]);
     } catch (error) {
-      // Kept for the next round; one whose answer was lost may be counted twice.
+      // Kept for the next round; after a lost reply they may be counted twice.
       for (const [workflow, count] of late) this.#count(workflow, count);
       throw error;
     }
@@ -135,9 +135,9 @@ export class Reporter {
     const { log, to, clock } = this.#options;
     const markdown = reportMarkdown(report);
     const { since, until, records, before, byHand } = report;
-    // First: whoever cannot be delivered to keeps nobody from reading it here.
+    // Before the deliveries, which may fail.
     log.info({ since, until, records, before, by_hand: byHand, markdown }, 'weekly report of stuck records');
-    if (to?.folder !== undefined) await keep(to.folder, report, markdown);
+    if (to?.folder !== undefined) await writeFiles(to.folder, report, markdown);
     if (this.#webhook) {
       const body = JSON.stringify({ event: 'weekly_report', text: markdown, report });
       const secret = to?.webhook?.secret;
@@ -147,8 +147,8 @@ export class Reporter {
   }
 }
 
-/** Whole or not at all: whoever reads the folder never sees half a file. */
-async function keep(folder: string, report: WeeklyReport, markdown: string): Promise<void> {
+/** Renames complete files, so that a reader of the folder never sees half a file. */
+async function writeFiles(folder: string, report: WeeklyReport, markdown: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   const name = join(folder, `stuck-records-${report.until.slice(0, 10)}`);
   const files = { md: markdown, json: `${JSON.stringify(report, null, 2)}\n` };

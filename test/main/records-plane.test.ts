@@ -4,11 +4,11 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { loadConfig } from '../../src/config/config.js';
-import { prepareRecords, type RecordsCompanion } from '../../src/main/records-plane.js';
-import { RecordsPulse, tellAll } from '../../src/main/records-status.js';
+import { Plane } from '../../src/main/records-plane.js';
+import { RecordsStatusTracker } from '../../src/main/records-status.js';
 import { startRouter } from '../../src/main/router.js';
 import { silentLogger } from '../../src/observe/log.js';
-import type { Workflow } from '../../src/records/workflow.js';
+import { combineObservers } from '../../src/records/observer.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
 import { embeddedValkey } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -238,7 +238,7 @@ describeOnePostgres('serve with a database', (postgres) => {
 });
 
 describeOnePostgres('the record plane', (postgres) => {
-  it('starts what runs beside it once the database is open', async () => {
+  it('serves operations and runs the weekly report once the database is open', async () => {
     const engine = await embeddedValkey();
     onTestFinished(() => engine.stop());
     const env = {
@@ -248,30 +248,24 @@ describeOnePostgres('the record plane', (postgres) => {
       RECORDS_WORKFLOWS: 'wf6,wf7',
     };
     const config = { ...loadConfig(env), databaseUrl: postgres.url, isOwnDatabase: true };
-    const heard: string[] = [];
-    let database: { pool: Pool; workflows: readonly Workflow[] } | undefined;
-    const companion: RecordsCompanion = {
-      observer: { stuck: (workflow) => heard.push(workflow) },
-      start: (given) => {
-        database = given;
-      },
-      stop: async () => void heard.push('stopped'),
-    };
-    const plane = await prepareRecords(config, {
+    const counted: string[] = [];
+    const plane = await Plane.create(config, {
       clock: systemClock,
       log: silentLogger,
-      listener: {},
-      companions: [companion],
+      listener: { stuck: (workflow) => counted.push(workflow) },
     });
-    expect(() => plane.desk()).toThrow('the database has not been opened yet');
+    const reporter = () => plane.loops.find(({ name }) => name === 'records-report');
+    expect(() => plane.operations()).toThrow('the database has not been opened yet');
+    expect(reporter()).toMatchObject({ running: false });
     plane.start();
-    const { pool, workflows } = await until(() => database, 'it is started', 20_000);
-    expect(workflows.map(({ name }) => name)).toEqual(['sitemap-import', 'page-curation']);
-    await pool.query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
-    expect((await plane.desk().look('page-curation')).failed).toBe(1);
-    await until(() => heard.includes('page-curation'), 'it hears of the sweeps');
+    await until(() => reporter()?.running, 'the report loop runs', 20_000);
+    await postgres
+      .pool()
+      .query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
+    expect((await plane.operations().look('page-curation')).failed).toBe(1);
+    await until(() => counted.includes('page-curation'), 'a sweep has counted stuck records');
     await plane.stop();
-    expect(heard).toContain('stopped');
+    expect(reporter()).toMatchObject({ running: false });
   });
 });
 
@@ -307,36 +301,36 @@ describe('what is wrong with RECORDS_MODULE stops the start', () => {
 describe('what is known without asking the database', () => {
   it('is absent once it is older than any sweep would leave it, and while there are no sessions', () => {
     const clock = new ManualClock();
-    const pulse = new RecordsPulse(clock);
-    expect(pulse.gauges()).toMatchObject({ isUp: false, stuck: undefined });
-    pulse.observer.session?.('ok');
-    pulse.observer.stuck?.('pages', 3, 70);
-    expect(pulse.gauges().stuck?.get('pages')).toMatchObject({ records: 3, oldestSeconds: 70 });
-    pulse.observer.session?.('failed');
-    expect(pulse.gauges()).toMatchObject({ isUp: false, stuck: undefined });
-    pulse.observer.session?.('ok');
-    pulse.observer.breaker?.(true);
-    expect(pulse.gauges()).toMatchObject({ isUp: false, isPaused: true, stuck: undefined });
-    pulse.observer.breaker?.(false);
-    expect(pulse.gauges().stuck?.size).toBe(1);
+    const tracker = new RecordsStatusTracker(clock);
+    expect(tracker.gauges()).toMatchObject({ isUp: false, stuck: undefined });
+    tracker.observer.session?.('ok');
+    tracker.observer.stuck?.('pages', 3, 70);
+    expect(tracker.gauges().stuck?.get('pages')).toMatchObject({ records: 3, oldestSeconds: 70 });
+    tracker.observer.session?.('failed');
+    expect(tracker.gauges()).toMatchObject({ isUp: false, stuck: undefined });
+    tracker.observer.session?.('ok');
+    tracker.observer.breaker?.(true);
+    expect(tracker.gauges()).toMatchObject({ isUp: false, isPaused: true, stuck: undefined });
+    tracker.observer.breaker?.(false);
+    expect(tracker.gauges().stuck?.size).toBe(1);
     clock.advance(151_000);
-    expect(pulse.gauges().stuck?.size).toBe(0);
+    expect(tracker.gauges().stuck?.size).toBe(0);
   });
 
   it('has a p99 after a hundred records, of the latest thousand', () => {
-    const pulse = new RecordsPulse(new ManualClock());
-    for (let i = 1; i < 100; i += 1) pulse.observer.processed?.('pages', i);
-    expect(pulse.p99('pages')).toBeNull();
-    pulse.observer.processed?.('pages', 100);
-    expect(pulse.p99('pages')).toBe(99);
-    for (let i = 0; i < 1000; i += 1) pulse.observer.processed?.('pages', 2);
-    expect(pulse.p99('pages')).toBe(2);
+    const tracker = new RecordsStatusTracker(new ManualClock());
+    for (let i = 1; i < 100; i += 1) tracker.observer.processed?.('pages', i);
+    expect(tracker.p99('pages')).toBeNull();
+    tracker.observer.processed?.('pages', 100);
+    expect(tracker.p99('pages')).toBe(99);
+    for (let i = 0; i < 1000; i += 1) tracker.observer.processed?.('pages', 2);
+    expect(tracker.p99('pages')).toBe(2);
   });
 
-  it('everybody who listens is told everything', () => {
+  it('combined observers all receive every event', () => {
     const heard: string[] = [];
     const listener = (name: string) => ({ claimed: (...args: unknown[]) => heard.push(`${name} ${args}`) });
-    tellAll([listener('a'), {}, listener('b')]).claimed?.('pages', 2);
+    combineObservers([listener('a'), {}, listener('b')]).claimed?.('pages', 2);
     expect(heard).toEqual(['a pages,2', 'b pages,2']);
   });
 });

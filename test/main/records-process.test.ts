@@ -6,8 +6,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AppError, ConfigError } from '../../src/errors.js';
 import { RecordsChannel } from '../../src/main/records-channel.js';
-import { readMessage, receivedError, sentError } from '../../src/main/records-messages.js';
-import { Reports } from '../../src/main/records-reports.js';
+import { ReportBuffer, readMessage, receivedError, sentError } from '../../src/main/records-messages.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -301,7 +300,7 @@ describe('between a router and its records process', () => {
   it('one report is on its way at a time, and what does not fit into the next one is counted', async () => {
     const sent: { events: number; lines: number; dropped: number }[] = [];
     let written = () => {};
-    const reports = new Reports(({ events, lines, dropped }) => {
+    const reports = new ReportBuffer(({ events, lines, dropped }) => {
       sent.push({ events: events.length, lines: lines.length, dropped });
       return new Promise((resolve) => {
         written = resolve;
@@ -309,8 +308,8 @@ describe('between a router and its records process', () => {
     });
     const flushed = [reports.flush(() => undefined), reports.flush(() => undefined)];
     await until(() => sent.length === 1, 'the first is sent');
-    for (let i = 0; i < 25_000; i += 1) reports.event('session', ['ok']);
-    for (let i = 0; i < 1500; i += 1) reports.line('{}');
+    for (let i = 0; i < 25_000; i += 1) reports.addEvent('session', ['ok']);
+    for (let i = 0; i < 1500; i += 1) reports.addLine('{}');
     expect(sent).toEqual([{ events: 0, lines: 0, dropped: 0 }]);
     written();
     await until(() => sent.length === 2, 'the second is sent');

@@ -121,7 +121,7 @@ describePostgres('finishing', (postgres) => {
     await teamTable(pool, 1);
     const [claim] = await deadWorker(pool);
     const store = await storeOf(pool);
-    await store.recoverClaims(10, 1000, 1000);
+    await store.recoverClaims(10, { deadAfterMs: 1000, timeoutGraceMs: 1000 });
     await deadWorker(pool);
     await pool.query("DELETE FROM smart_router.claims; UPDATE pages SET status = 'Completed'");
     if (!claim) throw new Error('it was claimed');

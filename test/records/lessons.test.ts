@@ -1,6 +1,6 @@
 /** Fifteen ways in which others lost records, doubled them, or never got them back. Each is a test. */
 import { expect, it } from 'vitest';
-import { Desk } from '../../src/records/operations.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { describePostgres } from '../support/postgres.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
@@ -321,9 +321,14 @@ describePostgres('lessons', (postgres) => {
     expect([await die(), await die()]).toEqual(['requeued', 'failed']);
     await pool.query("UPDATE pages SET status = 'Queued'");
     expect([await die(), await die()]).toEqual(['requeued', 'failed']);
-    const desk = new Desk({ pool, workflows: [workflow], stuckAfterMs: 3_600_000, log: memoryLog().log });
+    const operations = new RecordOperations({
+      pool,
+      workflows: [workflow],
+      stuckAfterMs: 3_600_000,
+      log: memoryLog().log,
+    });
     const { id } = await page(pool);
-    expect(await desk.retry('pages', { ids: [id], dryRun: false })).toMatchObject({ requeued: 1 });
+    expect(await operations.retry('pages', { ids: [id], dryRun: false })).toMatchObject({ requeued: 1 });
     expect([await die(), await die()]).toEqual(['requeued', 'failed']);
   });
 

@@ -13,16 +13,16 @@ import type { Table } from '../../src/records/table.js';
 import { memoryLog, type Page } from './fixture.js';
 
 export const stepS = 20;
-export const bounds = { deadMs: 45_000, graceMs: 30_000, afterMs: 610_000 };
+export const bounds = { deadAfterMs: 45_000, timeoutGraceMs: 30_000, stuckAfterMs: 610_000 };
 export const timeoutMs = 300_000;
 export const maxResets = 2;
 const states = ['Queued', 'Processing', 'Completed', 'Failed'] as const;
 type State = (typeof states)[number];
 
 /** Numbers pick one of what there is at that moment. */
-export type Deed =
+export type Step =
   | { do: 'claim'; worker: number; most: number; begins: boolean }
-  | { do: 'finish' | 'giveBack' | 'renew'; worker: number; which: number; fails: boolean }
+  | { do: 'finish' | 'release' | 'renew'; worker: number; which: number; fails: boolean }
   | { do: 'beat' | 'kill' | 'signOff'; worker: number }
   | { do: 'pass'; steps: number }
   | { do: 'fast'; judges: boolean }
@@ -88,32 +88,32 @@ export class Model {
     return model;
   }
 
-  async play(deed: Deed): Promise<void> {
-    switch (deed.do) {
+  async play(step: Step): Promise<void> {
+    switch (step.do) {
       case 'claim':
-        await this.#claim(this.#worker(deed.worker), deed.most, deed.begins);
+        await this.#claim(this.#worker(step.worker), step.most, step.begins);
         break;
       case 'finish':
-      case 'giveBack':
+      case 'release':
       case 'renew':
-        await this.#answer(deed.do, this.#worker(deed.worker), deed.which, deed.fails);
+        await this.#answer(step.do, this.#worker(step.worker), step.which, step.fails);
         break;
       case 'beat':
       case 'kill':
       case 'signOff':
-        await this.#live(deed.do, this.#worker(deed.worker));
+        await this.#live(step.do, this.#worker(step.worker));
         break;
       case 'pass':
-        await this.#pass(deed.steps);
+        await this.#pass(step.steps);
         break;
       case 'fast':
-        await this.#fast(deed.judges);
+        await this.#fast(step.judges);
         break;
       case 'slow':
         await this.#slow();
         break;
       default:
-        await this.#byHand(deed);
+        await this.#byHand(step);
     }
     await this.#compare();
   }
@@ -165,7 +165,7 @@ export class Model {
 
   /** Whether it lives or not, whether it still holds it or not: processes come back from the dead. */
   async #answer(
-    what: 'finish' | 'giveBack' | 'renew',
+    what: 'finish' | 'release' | 'renew',
     worker: ModelWorker,
     which: number,
     fails: boolean,
@@ -190,7 +190,7 @@ export class Model {
       if (holds) this.#claims.delete(id);
       if (moves) this.#records.set(id, { state: fails ? 'Failed' : 'Completed', touchedAt: this.#now });
     } else {
-      expect(await this.#store.giveBack([mine])).toBe(moves ? 1 : 0);
+      expect(await this.#store.release([mine])).toBe(moves ? 1 : 0);
       if (holds) claim.token = null;
       if (moves) record.state = 'Queued';
     }
@@ -241,7 +241,7 @@ export class Model {
       const claim = this.#claims.get(id);
       const since = touchedAt ?? claim?.seenAt;
       if (state !== 'Processing' || claim?.token || since === undefined || since === null) return [];
-      return (this.#now - since) * 1000 > bounds.afterMs ? [this.#reset(id, 'unclaimed')] : [];
+      return (this.#now - since) * 1000 > bounds.stuckAfterMs ? [this.#reset(id, 'unclaimed')] : [];
     });
     await this.#sweep(expected, (sweeps) => sweeps.unclaimed(new AbortController().signal));
   }
@@ -289,18 +289,18 @@ export class Model {
     }
   }
 
-  async #byHand(deed: Extract<Deed, { record: number }>): Promise<void> {
+  async #byHand(step: Extract<Step, { record: number }>): Promise<void> {
     const ids = [...this.#records.keys()].sort();
-    const id = ids[deed.record % Math.max(1, ids.length)];
+    const id = ids[step.record % Math.max(1, ids.length)];
     if (id === undefined) return;
-    if (deed.do === 'remove') {
+    if (step.do === 'remove') {
       this.#records.delete(id);
       await this.#pool.query('DELETE FROM pages WHERE id = $1', [id]);
       return;
     }
-    const state = deed.do === 'take' ? 'Processing' : states[deed.state % states.length];
-    const isTimed = deed.do === 'edit' || deed.timed;
-    if (state === undefined || (deed.do === 'take' && this.#records.get(id)?.state !== 'Queued')) return;
+    const state = step.do === 'take' ? 'Processing' : states[step.state % states.length];
+    const isTimed = step.do === 'edit' || step.timed;
+    if (state === undefined || (step.do === 'take' && this.#records.get(id)?.state !== 'Queued')) return;
     this.#records.set(id, { state, touchedAt: isTimed ? this.#now : null });
     await this.#pool.query(
       'UPDATE pages SET status = $2, updated_at = CASE WHEN $3::boolean THEN now() END WHERE id = $1',
@@ -327,13 +327,13 @@ export class Model {
   }
 
   #isTimedOut({ claimedAt }: ModelClaim): boolean {
-    return (this.#now - claimedAt) * 1000 > timeoutMs + bounds.graceMs;
+    return (this.#now - claimedAt) * 1000 > timeoutMs + bounds.timeoutGraceMs;
   }
 
   #isLost(claim: ModelClaim, judges: boolean): boolean {
     if (claim.token === null) return false;
     const owner = this.#workers.find(({ id }) => id === claim.worker);
-    const isDead = !owner?.isKnown || (this.#now - owner.beatAt) * 1000 > bounds.deadMs;
+    const isDead = !owner?.isKnown || (this.#now - owner.beatAt) * 1000 > bounds.deadAfterMs;
     return this.#isTimedOut(claim) || (judges && isDead);
   }
 }

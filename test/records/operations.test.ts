@@ -2,7 +2,7 @@
 import type { Pool } from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
-import { Desk } from '../../src/records/operations.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { weeklyReport } from '../../src/records/report.js';
 import { adviseTimes } from '../../src/records/timeout-advice.js';
 import type { WorkflowDefinition } from '../../src/records/workflow.js';
@@ -16,7 +16,12 @@ describePostgres('records by hand', (postgres) => {
   let pool: Pool;
   let ids: string[];
   const deskOf = (more: Partial<WorkflowDefinition<Page>> = {}) =>
-    new Desk({ pool, workflows: [pagesWorkflow(more)], stuckAfterMs: 3_600_000, log: silentLogger });
+    new RecordOperations({
+      pool,
+      workflows: [pagesWorkflow(more)],
+      stuckAfterMs: 3_600_000,
+      log: silentLogger,
+    });
   const page = async (id: string | undefined): Promise<Page> =>
     (await pool.query<Page>('SELECT * FROM pages WHERE id = $1', [id])).rows[0] as Page;
   const resets = async () =>
@@ -34,7 +39,7 @@ describePostgres('records by hand', (postgres) => {
     ]);
   /** A claim of a worker whose last heartbeat was so long ago. */
   const claim = async (id: string | undefined, heartbeatAgo: string, more: { claimedAgo?: string } = {}) => {
-    // The desk has made the workflow known.
+    // The operations has made the workflow known.
     await pool.query(
       `WITH w AS (INSERT INTO smart_router.workers (process, host, pid, heartbeat_at)
          VALUES (gen_random_uuid(), 'host', 7, now() - $2::interval) RETURNING id)
@@ -115,9 +120,9 @@ describePostgres('records by hand', (postgres) => {
 
     it('brings back what the policy hold keeps, and what is past its resets', async () => {
       await set(ids[0], 'Processing', '2 h');
-      const desk = deskOf({ stuck: { policy: 'hold' } });
-      expect(await desk.reset('pages', { dryRun: false })).toMatchObject({ held: 1, requeued: 0 });
-      expect(await desk.reset('pages', { ids: [ids[0] ?? ''], dryRun: false })).toMatchObject({
+      const operations = deskOf({ stuck: { policy: 'hold' } });
+      expect(await operations.reset('pages', { dryRun: false })).toMatchObject({ held: 1, requeued: 0 });
+      expect(await operations.reset('pages', { ids: [ids[0] ?? ''], dryRun: false })).toMatchObject({
         requeued: 1,
       });
       await claim(ids[1], '1 min');
@@ -167,11 +172,11 @@ describePostgres('records by hand', (postgres) => {
       await set(ids[1], 'Processing', '2 h');
       await claim(ids[2], '1 s');
       await set(ids[3], 'Processing', '59 min');
-      const desk = deskOf();
-      const dry = await desk.reset('pages', { dryRun: true });
+      const operations = deskOf();
+      const dry = await operations.reset('pages', { dryRun: true });
       expect(dry).toMatchObject({ dryRun: true, requeued: 2, failed: 0 });
       expect(await resets()).toEqual([]);
-      const done = await desk.reset('pages', { dryRun: false });
+      const done = await operations.reset('pages', { dryRun: false });
       expect(done).toMatchObject({ dryRun: false, requeued: 2, failed: 0, skipped: 0 });
       const listed = (counts: typeof done) => counts.records.map(({ id }) => id).sort();
       expect(listed(done)).toEqual(listed(dry));
@@ -187,12 +192,12 @@ describePostgres('records by hand', (postgres) => {
       await pool.query(
         "INSERT INTO pages (url, status, updated_at) SELECT i::text, 'Processing', now() - interval '2 h' FROM generate_series(1, 5000) AS i",
       );
-      const desk = deskOf();
-      const dry = await desk.reset('pages', { dryRun: true });
+      const operations = deskOf();
+      const dry = await operations.reset('pages', { dryRun: true });
       expect(dry).toMatchObject({ requeued: 5000, failed: 0, held: 0, skipped: 0, total: 5000 });
       expect(dry.records).toHaveLength(1000);
       const { dryRun: _, records: listed, ...would } = dry;
-      const done = await desk.reset('pages', { dryRun: false });
+      const done = await operations.reset('pages', { dryRun: false });
       expect(done).toMatchObject(would);
       expect(done.records).toHaveLength(listed.length);
     });
@@ -200,9 +205,9 @@ describePostgres('records by hand', (postgres) => {
     it('takes nothing from a worker that lives, also past its timeout, and says so', async () => {
       await claim(ids[0], '1 s', { claimedAgo: '1 h' });
       await claim(ids[1], '1 min', { claimedAgo: '1 h' });
-      const desk = deskOf();
+      const operations = deskOf();
       for (const dryRun of [true, false]) {
-        const counts = await desk.reset('pages', { dryRun });
+        const counts = await operations.reset('pages', { dryRun });
         expect(counts).toMatchObject({ requeued: 1, skipped: 1, total: 2 });
         expect(counts.records.map(({ id, outcome, reason }) => [id, outcome, reason])).toEqual([
           [ids[1], 'requeued', dryRun ? 'dead_worker' : 'by_hand'],
@@ -241,13 +246,13 @@ describePostgres('records by hand', (postgres) => {
       await pool.query('ALTER TABLE pages DROP COLUMN error');
       await pool.query("UPDATE pages SET status = 'Failed' WHERE id = $1", [ids[0]]);
       const { error: _, ...definition } = { ...pagesWorkflow(), error: undefined };
-      const desk = new Desk({
+      const operations = new RecordOperations({
         pool,
         workflows: [definition as never],
         stuckAfterMs: 1000,
         log: silentLogger,
       });
-      expect(await desk.retry('pages', { ids: [ids[0] ?? ''], dryRun: false })).toMatchObject({
+      expect(await operations.retry('pages', { ids: [ids[0] ?? ''], dryRun: false })).toMatchObject({
         requeued: 1,
       });
     });
@@ -282,16 +287,26 @@ describeOnePostgres('records by hand, on a database', (postgres) => {
   it('that is away, say so as 503', async () => {
     const pool = postgres.pool({ connectionTimeoutMillis: 1000 });
     await postgres.stop();
-    const desk = new Desk({ pool, workflows: [pagesWorkflow()], stuckAfterMs: 1000, log: silentLogger });
-    await expect(desk.list()).rejects.toMatchObject({ code: 'database_unavailable', status: 503 });
+    const operations = new RecordOperations({
+      pool,
+      workflows: [pagesWorkflow()],
+      stuckAfterMs: 1000,
+      log: silentLogger,
+    });
+    await expect(operations.list()).rejects.toMatchObject({ code: 'database_unavailable', status: 503 });
   });
 
   it('that refuses the password, say so too', async () => {
     const url = new URL(postgres.url);
     url.password = 'wrong';
     const pool = postgres.pool({ connectionString: url.href });
-    const desk = new Desk({ pool, workflows: [pagesWorkflow()], stuckAfterMs: 1000, log: silentLogger });
-    await expect(desk.list()).rejects.toMatchObject({
+    const operations = new RecordOperations({
+      pool,
+      workflows: [pagesWorkflow()],
+      stuckAfterMs: 1000,
+      log: silentLogger,
+    });
+    await expect(operations.list()).rejects.toMatchObject({
       code: 'database_unavailable',
       message: expect.stringMatching(/password authentication failed/),
     });

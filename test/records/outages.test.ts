@@ -5,7 +5,7 @@ import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import type { RecordObserver } from '../../src/records/index.js';
-import { DiskSpool, FirstSpool, RedisSpool } from '../../src/records/spool.js';
+import { DiskSpool, RedisSpool, SpoolChain } from '../../src/records/spool.js';
 import type { Outcome } from '../../src/records/store.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { describeOnePostgres, type SuitePostgres } from '../support/postgres.js';
@@ -307,7 +307,7 @@ describe('a spool', () => {
     { id: 'a', token: '1', error: null },
     { id: 'b "\n', token: '2', error: 'no\n' },
   ];
-  const content = async (spool: FirstSpool | DiskSpool | RedisSpool, place: string) => {
+  const content = async (spool: SpoolChain | DiskSpool | RedisSpool, place: string) => {
     const found: Outcome[] = [];
     await spool.replay(place, async (batch) => void found.push(...batch));
     return found;
@@ -342,14 +342,14 @@ describe('a spool', () => {
       redis.disconnect();
       await engine.stop();
     });
-    const spool = new RedisSpool(redis, systemClock, { most: 3, prefix: 'p:' });
+    const spool = new RedisSpool(redis, systemClock, { max: 3, prefix: 'p:' });
     await spool.add('x', outcomes);
     await expect(spool.add('x', outcomes)).rejects.toThrow('is full');
     await redis.rpush('p:x', 'nonsense');
     expect(await content(spool, 'x')).toEqual(outcomes);
     expect(await redis.llen('p:x')).toBe(0);
     const disk = new DiskSpool(temporaryFolder());
-    const both = new FirstSpool([spool, disk]);
+    const both = new SpoolChain([spool, disk]);
     await both.add('x', outcomes);
     await both.add('x', [{ id: 'c', token: '3', error: null }, ...outcomes]);
     expect((await content(both, 'x')).map(({ id }) => id)).toEqual(['a', 'b "\n', 'c', 'a', 'b "\n']);
@@ -358,7 +358,7 @@ describe('a spool', () => {
   it('that cannot be used says so, and says that it may hold something', async () => {
     const folder = join(temporaryFolder(), 'file');
     writeFileSync(folder, '');
-    const spool = new FirstSpool([new DiskSpool(folder)]);
+    const spool = new SpoolChain([new DiskSpool(folder)]);
     await expect(spool.add('x', outcomes)).rejects.toThrow();
     expect(await spool.replay('x', async () => {})).toBe(false);
   });

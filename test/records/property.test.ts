@@ -10,11 +10,11 @@ import type { Workflow } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { propertyRuns } from '../support/property-runs.js';
 import { pagesWorkflow, teamTable } from './fixture.js';
-import { type Deed, Model, maxResets } from './model.js';
+import { Model, maxResets, type Step } from './model.js';
 
 const number = fc.nat(7);
 const worker = fc.nat(2);
-const deed: fc.Arbitrary<Deed> = fc.oneof(
+const step: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({
@@ -25,7 +25,7 @@ const deed: fc.Arbitrary<Deed> = fc.oneof(
   {
     weight: 7,
     arbitrary: fc.record({
-      do: fc.constantFrom('finish' as const, 'finish' as const, 'giveBack' as const, 'renew' as const),
+      do: fc.constantFrom('finish' as const, 'finish' as const, 'release' as const, 'renew' as const),
       ...{ worker, which: number, fails: fc.boolean() },
     }),
   },
@@ -47,9 +47,9 @@ const deed: fc.Arbitrary<Deed> = fc.oneof(
 
 const workflow = pagesWorkflow({ timeout: '5m', stuck: { maxResets, after: '610s' } }) as Workflow;
 const property = (pool: Pool, table: Table) =>
-  fc.asyncProperty(fc.array(deed, { minLength: 20, maxLength: 60, size: 'max' }), async (deeds) => {
+  fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60, size: 'max' }), async (steps) => {
     const model = await Model.start(pool, table, 6, 3);
-    for (const one of deeds) await model.play(one);
+    for (const one of steps) await model.play(one);
     await model.end();
   });
 
@@ -89,7 +89,7 @@ const broken: [name: string, ...Edit[]][] = [
   ['a claim of more than was asked for', ['claim', 'LIMIT $2', 'LIMIT $2 + 1']],
   ['a claim of what still waits', ['claim', 'not_before > now()', "not_before > now() + interval '1 h'"]],
   ['a claim of any state', ['claim', /WHERE "status" = 'Queued'::[\w.]+/, 'WHERE "status" <> \'Completed\'']],
-  ['a give-back that does not look at the token', ['giveBack', tokenOfFinish, 'AND $3::jsonb IS NOT NULL']],
+  ['a give-back that does not look at the token', ['release', tokenOfFinish, 'AND $3::jsonb IS NOT NULL']],
   [
     'a reset that leaves the token valid',
     ['recoverClaims', 'SET token = NULL, worker', 'SET token = token, worker'],
@@ -119,7 +119,7 @@ const broken: [name: string, ...Edit[]][] = [
   ],
   [
     'a slow sweep that passes over rows without a time',
-    ['sightUntimed', 'IS NULL\n', 'IS NOT NULL AND false\n'],
+    ['markUntimed', 'IS NULL\n', 'IS NOT NULL AND false\n'],
   ],
   ['a renewal of what is lost', ['renew', ' AND c.token = given.token', '']],
 ];

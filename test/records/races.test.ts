@@ -2,9 +2,11 @@
  * What happens between the moment at which a statement looks and the one at which it locks. For that the statement waits
  * at a gate, a lock of the database, right after its picture of the database has been taken.
  */
+
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import type { Claim, RecordStore } from '../../src/records/store.js';
+import { defaultBounds } from '../../src/records/workflow.js';
 import { describePostgres, type SuitePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import { deadWorker, pagesWorkflow, statuses, storeOf, teamTable } from './fixture.js';
@@ -65,7 +67,7 @@ describePostgres('between look and lock', (postgres) => {
       'came back and has a new owner',
       60_000,
       async (store, pool) => {
-        expect((await store.recoverClaims(10, 45_000, 30_000))?.recovered).toHaveLength(1);
+        expect((await store.recoverClaims(10, defaultBounds))?.recovered).toHaveLength(1);
         expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(1);
       },
       'Processing',
@@ -94,7 +96,7 @@ describePostgres('between look and lock', (postgres) => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const store = await storeOf(pool);
-    await store.giveBack(await deadWorker(pool));
+    await store.release(await deadWorker(pool));
     const args = [store.table.workflowId, 10, 45_000, 30_000];
     await raced(postgres, pool, store.table.queries.forget, args, async () => {
       expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(1);

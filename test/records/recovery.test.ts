@@ -289,7 +289,7 @@ describePostgres('a recovery that runs', (postgres) => {
       pool,
       workflows: [pagesWorkflow(more)],
       clock,
-      observer: { brake: (isHolding) => brakes.push(isHolding) },
+      observer: { massStall: (isHolding) => brakes.push(isHolding) },
     });
     await recovery.start();
     let rounds = 0;

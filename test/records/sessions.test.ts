@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { migrateRecords } from '../../src/main/workflows.js';
 import { migrate, weeklyReport } from '../../src/records/index.js';
-import { Desk } from '../../src/records/operations.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { Reporter } from '../../src/records/reporter.js';
 import { Sessions } from '../../src/records/sessions.js';
 import { openTable } from '../../src/records/table.js';
@@ -20,13 +20,13 @@ describeOnePostgres('a database that gives no session', (postgres) => {
     const hog = await pool.connect();
     const { log } = memoryLog();
     const workflows = [pagesWorkflow()];
-    const desk = new Desk({ pool, workflows, stuckAfterMs: 3_600_000, log });
+    const operations = new RecordOperations({ pool, workflows, stuckAfterMs: 3_600_000, log });
     const reporter = new Reporter({ pool, clock: systemClock, log, source: 'test' });
     const asked = await Promise.allSettled([
-      desk.look('pages'),
-      desk.history('pages'),
-      desk.reset('pages', { dryRun: true }),
-      desk.reset('pages', { dryRun: true, ids: ['x'] }),
+      operations.look('pages'),
+      operations.history('pages'),
+      operations.reset('pages', { dryRun: true }),
+      operations.reset('pages', { dryRun: true, ids: ['x'] }),
       migrate(pool),
       migrateRecords(pool, { withWorkflows: true }),
       weeklyReport(pool),

@@ -1,7 +1,9 @@
 /** Rounds of the recovery: what one of them must not do to another, to a neighbour, or to what is told. Spec 4, recovery. */
+
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import type { RecoveryOptions } from '../../src/records/index.js';
+import { defaultBounds } from '../../src/records/workflow.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
@@ -123,7 +125,7 @@ describeOnePostgres('rounds', (postgres) => {
     const { next } = await started({
       pool,
       workflows: [pagesWorkflow()],
-      observer: { brake: (isHolding) => brakes.push(isHolding) },
+      observer: { massStall: (isHolding) => brakes.push(isHolding) },
     });
     await next(4);
     expect(brakes).toEqual([false]);
@@ -168,9 +170,9 @@ describeOnePostgres('rounds', (postgres) => {
     await wideStuck(pool, 24_000);
     await foreign(pool, 300);
     const store = await storeOf(pool);
-    const bounds = { deadMs: 45_000, graceMs: 30_000, afterMs: 3_600_000 };
+    const bounds = defaultBounds;
     const whole = await store.stuck(1, bounds);
-    const pieces = await store.stuckByPieces(bounds, {});
+    const pieces = await store.stuckByBlocks(bounds);
     expect(pieces.total).toBe(24_003);
     expect(whole.total).toBe(24_003);
     expect(Math.abs(pieces.oldestSeconds - whole.oldestSeconds)).toBeLessThan(60);

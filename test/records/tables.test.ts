@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
 import { inspect, migrate } from '../../src/records/index.js';
-import { Desk } from '../../src/records/operations.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { defineWorkflow, type WorkflowDefinition } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
 import { deadWorker, pagesWorkflow, recovers, startable, teamTable } from './fixture.js';
@@ -365,8 +365,13 @@ describePostgres('a table with', (postgres) => {
       { name: 'orphan', status: completed, error: noError },
       { name: 'young', status: processing, error: noError },
     ]);
-    const desk = new Desk({ pool, workflows: [workflow], stuckAfterMs: 3_600_000, log: silentLogger });
-    expect(await desk.failed(workflow.name, 10)).toMatchObject([
+    const operations = new RecordOperations({
+      pool,
+      workflows: [workflow],
+      stuckAfterMs: 3_600_000,
+      log: silentLogger,
+    });
+    expect(await operations.failed(workflow.name, 10)).toMatchObject([
       { error: workflow.error === undefined ? null : cut('this message is rather long') },
     ]);
   });

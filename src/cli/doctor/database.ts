@@ -4,8 +4,9 @@ import type { Clock } from '../../clock.js';
 import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
 import { ConfigError, messageOf } from '../../errors.js';
-import { loadWorkflows, pendingMigrations } from '../../main/workflows.js';
-import { openTables } from '../../records/loop.js';
+import { loadWorkflows } from '../../main/workflows.js';
+import { missingMigrations } from '../../records/migrate.js';
+import { openTables } from '../../records/table.js';
 import type { Workflow } from '../../records/workflow.js';
 import { oneLine } from '../failure.js';
 import { withDatabase } from '../records-desk.js';
@@ -73,7 +74,7 @@ async function look(pool: Pool, config: Config, workflows: readonly Workflow[]):
       ? ok('database version', `PostgreSQL ${version}`)
       : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${oldestVersion} or newer.`),
   );
-  const pending = await pendingMigrations(pool);
+  const pending = await missingMigrations(pool);
   checks.push(await checkSchema(pool, pending, user));
   checks.push(
     ...(pending.length > 0

@@ -1,9 +1,10 @@
--- Gives back claims that were never started. A record keeps its count of resets, and the time of the claim as that of its
--- last change: in an order by that time it goes to the back.
+-- Returns claims that were never started to the queue. A record keeps its count of resets. It also keeps the time of the
+-- claim as its last change, so it moves to the back of an order by that time.
 -- $1 workflow, $2 ids, $3 the token of each id (JSON)
+-- After a claim whose reply was lost instead: $2 worker, $3 its latest known token, $4 tokens it received since.
 WITH held AS MATERIALIZED (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL
-  WHERE c.workflow = $1 AND c.record_id = ANY($2::text[]) AND c.token = ($3::jsonb ->> c.record_id)::bigint
+  WHERE c.workflow = $1 AND {released}
   RETURNING c.record_id
 )
 UPDATE {table} AS t SET {status} = {queued}

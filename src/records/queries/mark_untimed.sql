@@ -1,5 +1,5 @@
--- Rows in Processing without a time age from when they are first seen.
--- $1 workflow, $2 how many; over a range of blocks also $3 from, $4 up to
+-- Notes when a row in Processing without a timestamp was first seen: it ages from then.
+-- $1 workflow, $2 how many; for a range of blocks also $3 from, $4 to
 INSERT INTO smart_router.claims AS c (workflow, record_id, seen_at)
 SELECT $1, t.{id}::text COLLATE "default", now()
 FROM {table} AS t
