@@ -51,7 +51,7 @@ describeOnePostgres('records advise', (postgres) => {
     expect(first.stdout).toMatch(
       /^seen by +the database only: cannot reach the router at http:\/\/127\.0\.0\.1:1: /m,
     );
-    expect(first.stdout).toMatch(/^timeout +5m, keep it: nothing that was seen speaks against it$/m);
+    expect(first.stdout).toMatch(/^timeout +5m, keep it: no observation speaks against it$/m);
     await pool.query(`
       INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets)
       SELECT f.id, i::text, CASE WHEN i < 3 THEN 'timed_out' ELSE 'unclaimed' END, 'requeued', 0

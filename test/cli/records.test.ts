@@ -457,9 +457,7 @@ describeOnePostgres('records', (postgres) => {
     await postgres.stop();
     const { code, stderr } = await run('records status');
     expect(code).toBe(6);
-    expect(stderr).toMatch(
-      /^smart-router: the database cannot be used: .* It is at postgres:\/\/postgres:\*+@/,
-    );
+    expect(stderr).toMatch(/^smart-router: cannot use the database: .* It is at postgres:\/\/postgres:\*+@/);
     expect(documentOf(await run('records status --json'))).toMatchObject({
       success: false,
       code: 'database_unavailable',

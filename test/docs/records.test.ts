@@ -187,7 +187,7 @@ describe('the reference', () => {
       message = String(error);
     }
     const known = (at: string) =>
-      new RegExp(`${at}nonsense is no option; there are (.*)`).exec(message)?.[1]?.split(', ');
+      new RegExp(`${at}nonsense is not an option; the options are (.*)`).exec(message)?.[1]?.split(', ');
     const fields = (known('workflow: ') ?? []).filter((name) => name !== 'stuck');
     const stuck = (known('stuck\\.') ?? []).map((name) => `stuck.${name}`);
     expect(fields.length).toBeGreaterThan(10);

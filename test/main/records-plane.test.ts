@@ -107,7 +107,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(status.stdout).toMatch(/^records-fast-sweep +running/m);
     });
 
-    it('but fetches nothing from a private address unless it is allowed to', async () => {
+    it('but fetches nothing from private addresses unless allowed', async () => {
       await createTables();
       await serve({ DATABASE_URL: postgres.url, RECORDS_WORKFLOWS: 'wf7' });
       await pool.query('INSERT INTO pages (url) VALUES ($1)', [`${site}/a`]);
@@ -119,7 +119,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(failed.page_processing_error).toMatch(/private|not public|address/i);
     });
 
-    it('only where they are named, and creates no table in the database of a team', async () => {
+    it('only where they are named, and creates no table in the team’s database', async () => {
       const { url, child } = await serve({ DATABASE_URL: postgres.url });
       expect(await recordsOf(url)).toBeNull();
       child.kill('SIGKILL');
@@ -142,14 +142,14 @@ describeOnePostgres('serve with a database', (postgres) => {
           const found = (await recordsOf(other.url)).error ?? '';
           return found.includes('workflow sitemap-import: table "sitemap_files" does not exist') && found;
         },
-        'the status says what is off',
+        'the status names the disabled workflow',
         20_000,
       );
       expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
       expect(await rows("SELECT to_regclass('sitemap_files') AS found")).toEqual([{ found: null }]);
     });
 
-    it('on a table of that name that a team had before, which stays as it is', async () => {
+    it('on an existing table of that name, which stays unchanged', async () => {
       await pool.query(`CREATE TABLE pages (
         id uuid PRIMARY KEY DEFAULT gen_random_uuid(), url text NOT NULL, title text, description text,
         contacts jsonb, page_processing_status text, page_processing_error text, updated_at timestamp)`);
@@ -172,8 +172,8 @@ describeOnePostgres('serve with a database', (postgres) => {
     });
   });
 
-  describe('told to stop', () => {
-    it('finishes what runs, gives back what was claimed and not begun, and signs off', async () => {
+  describe('on stop', () => {
+    it('finishes running records, releases claims that were not started, and signs off', async () => {
       await jobsTable(pool);
       for (let i = 0; i < 8; i += 1) await addJob(pool, 'wait');
       const { child, ended } = await serve({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
@@ -192,7 +192,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(await rows('SELECT * FROM smart_router.workers')).toEqual([]);
     });
 
-    it('ends within SHUTDOWN_TIMEOUT, although a handler never does', async () => {
+    it('ends within SHUTDOWN_TIMEOUT although a handler never ends', async () => {
       await jobsTable(pool);
       await addJob(pool, 'hold');
       const { child, ended, shows } = await serve({
@@ -202,7 +202,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       });
       await until(async () => (await count("status = 'Processing'")) === 1, 'it is claimed', 20_000);
       child.kill('SIGTERM');
-      await shows('some records did not finish in time: the recovery brings them back');
+      await shows('records still running at the shutdown timeout: the recovery requeues them');
       expect((await ended).code).toBe(0);
     });
   });
@@ -269,7 +269,7 @@ describeOnePostgres('the record plane', (postgres) => {
   });
 });
 
-describe('what is wrong with RECORDS_MODULE stops the start', () => {
+describe('a wrong RECORDS_MODULE stops the start', () => {
   const start = (text: string | undefined) =>
     startRouter(
       loadConfig({
@@ -283,13 +283,13 @@ describe('what is wrong with RECORDS_MODULE stops the start', () => {
     "{ name: 'a', table: 't', status: { column: 's', queued: 'q', processing: 'p', completed: 'c', failed: 'f' }, touchedAt: 'at', process() {} }";
 
   it.each([
-    ['no such file', undefined, /nowhere\.mjs: there is no such file$/],
-    ['a module that throws', "throw new Error('boom')", /it cannot be loaded: boom$/],
-    ['nothing exported', 'export const x = 1', /it must export `workflows`/],
-    ['an empty list', 'export default []', /it must export `workflows`/],
+    ['no such file', undefined, /nowhere\.mjs: no such file$/],
+    ['a module that throws', "throw new Error('boom')", /cannot be loaded: boom$/],
+    ['nothing exported', 'export const x = 1', /must export `workflows`/],
+    ['an empty list', 'export default []', /must export `workflows`/],
     ['something else', 'export default [1]', /a workflow must be an object, got 1$/],
-    ['a wrong definition', "export default { name: 'a', tabel: 'x' }", /workflow a: tabel is no option/],
-    ['the same name twice', `export default [${definition}, ${definition}]`, /there are two workflows a$/],
+    ['a wrong definition', "export default { name: 'a', tabel: 'x' }", /workflow a: tabel is not an option/],
+    ['the same name twice', `export default [${definition}, ${definition}]`, /duplicate workflow a$/],
   ])('%s', async (_, text, message) => {
     await expect(start(text)).rejects.toMatchObject({
       name: 'ConfigError',
@@ -298,8 +298,8 @@ describe('what is wrong with RECORDS_MODULE stops the start', () => {
   });
 });
 
-describe('what is known without asking the database', () => {
-  it('is absent once it is older than any sweep would leave it, and while there are no sessions', () => {
+describe('the status without a query', () => {
+  it('has no stuck counts once they are stale, and while sessions fail', () => {
     const clock = new ManualClock();
     const tracker = new RecordsStatusTracker(clock);
     expect(tracker.gauges()).toMatchObject({ isUp: false, stuck: undefined });
@@ -317,7 +317,7 @@ describe('what is known without asking the database', () => {
     expect(tracker.gauges().stuck?.size).toBe(0);
   });
 
-  it('has a p99 after a hundred records, of the latest thousand', () => {
+  it('has a p99 of the latest thousand records after a hundred', () => {
     const tracker = new RecordsStatusTracker(new ManualClock());
     for (let i = 1; i < 100; i += 1) tracker.observer.processed?.('pages', i);
     expect(tracker.p99('pages')).toBeNull();

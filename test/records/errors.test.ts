@@ -1,4 +1,4 @@
-/** What a program and its log are told: of handlers that fail, of a database that is away, of rights that are missing. */
+/** Errors and log lines: failed handlers, an unreachable database, missing rights. */
 import pg, { type Pool } from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type Clock, systemClock } from '../../src/clock.js';
@@ -17,7 +17,7 @@ import {
   temporaryFolder,
 } from './fixture.js';
 
-describePostgres('what a handler throws', (postgres) => {
+describePostgres('an error of a handler', (postgres) => {
   const withoutColumn = (process: (page: Page) => void) =>
     defineWorkflow<Page>({
       name: 'pages',
@@ -33,7 +33,7 @@ describePostgres('what a handler throws', (postgres) => {
       process,
     });
 
-  it('is a warning for each record where there is no column for it', async () => {
+  it('is a warning for each record without an error column', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     const workflow = withoutColumn(({ url }) => {
@@ -41,7 +41,7 @@ describePostgres('what a handler throws', (postgres) => {
     });
     const loop = startable(postgres, { pool, workflows: [workflow] });
     expect(await loop.runOnce()).toMatchObject({ completed: 1, failed: 2 });
-    const lines = loop.log.said('a record failed');
+    const lines = loop.log.said('record failed');
     expect(lines).toHaveLength(2);
     const { rows } = await pool.query("SELECT id FROM pages WHERE status = 'Failed'");
     expect(lines.map(({ record }) => record).sort()).toEqual(rows.map(({ id }) => id).sort());
@@ -52,18 +52,18 @@ describePostgres('what a handler throws', (postgres) => {
     }
   });
 
-  it('is for debugging where the column has it', async () => {
+  it('is a debug line with an error column', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const process = () => Promise.reject(new Error('no luck'));
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow({ process })] });
     expect(await loop.runOnce()).toMatchObject({ failed: 1 });
-    expect(loop.log.said('a record failed')).toMatchObject([{ level: 20, reason: 'no luck' }]);
+    expect(loop.log.said('record failed')).toMatchObject([{ level: 20, reason: 'no luck' }]);
   });
 });
 
-describeOnePostgres('a database that goes away', (postgres) => {
-  it('leaves no listeners behind, however many slots wait for it', async () => {
+describeOnePostgres('a database that becomes unreachable', (postgres) => {
+  it('leaks no listeners for any number of slots', async () => {
     const warnings: string[] = [];
     const onWarning = ({ name }: Error) => warnings.push(name);
     process.on('warning', onWarning);
@@ -87,7 +87,7 @@ describeOnePostgres('a database that goes away', (postgres) => {
     await loop.start();
     await until(async () => (await statuses(admin)).Processing === 90, 'all are claimed, thirty run');
     await proxy.down();
-    // What waits was confirmed too long ago: every slot must ask before it goes on.
+    // Waiting claims were confirmed too long ago: every slot must renew first.
     aheadMs = 15_000;
     hold.open();
     await until(() => loop.isPaused, 'it pauses', 20_000);
@@ -96,7 +96,7 @@ describeOnePostgres('a database that goes away', (postgres) => {
     expect(warnings).toEqual([]);
   });
 
-  it('is named once, in the log and to a program that starts', async () => {
+  it('is reported once, in the log and to a program that starts', async () => {
     await teamTable(postgres.pool(), 0);
     const proxy = await tcpProxy(postgres.port);
     const connectionString = postgres.url.replace(`:${postgres.port}/`, `:${proxy.port}/`);
@@ -105,33 +105,30 @@ describeOnePostgres('a database that goes away', (postgres) => {
     await loop.start();
     await proxy.down();
     await loop.stop();
-    const [line] = loop.log.said('could not sign off') as unknown as { err: { message: string } }[];
+    const [line] = loop.log.said('worker not signed off') as unknown as { err: { message: string } }[];
     expect(line?.err.message).toMatch(/^no session: |^Connection terminated/);
     expect(line?.err.message).not.toMatch(/(.{10,}): \1/);
   });
 });
 
-describe('a database that is not there', () => {
-  it.each(['127.0.0.1', 'localhost'])(
-    'is one clear error of whatever is started first (%s)',
-    async (host) => {
-      const pool = new pg.Pool({ host, port: 1, user: 'nobody', database: 'none' });
-      onTestFinished(() => pool.end());
-      const ended: (() => unknown)[] = [];
-      onTestFinished(async () => {
-        for (const end of ended) await end();
-      });
-      const suite = { onEnd: (end: () => unknown) => void ended.push(end) } as never;
-      const workflows = [pagesWorkflow()];
-      const clear = /^the database cannot be used: connect ECONNREFUSED [\d.:]+:1$/;
-      await expect(migrate(pool)).rejects.toThrow(clear);
-      await expect(startable(suite, { pool, workflows }).start()).rejects.toThrow(clear);
-      await expect(recovers(suite, { pool, workflows }).start()).rejects.toThrow(clear);
-    },
-  );
+describe('a missing database', () => {
+  it.each(['127.0.0.1', 'localhost'])('is one clear error of the first start (%s)', async (host) => {
+    const pool = new pg.Pool({ host, port: 1, user: 'nobody', database: 'none' });
+    onTestFinished(() => pool.end());
+    const ended: (() => unknown)[] = [];
+    onTestFinished(async () => {
+      for (const end of ended) await end();
+    });
+    const suite = { onEnd: (end: () => unknown) => void ended.push(end) } as never;
+    const workflows = [pagesWorkflow()];
+    const clear = /^cannot use the database: connect ECONNREFUSED [\d.:]+:1$/;
+    await expect(migrate(pool)).rejects.toThrow(clear);
+    await expect(startable(suite, { pool, workflows }).start()).rejects.toThrow(clear);
+    await expect(recovers(suite, { pool, workflows }).start()).rejects.toThrow(clear);
+  });
 });
 
-describePostgres('a role with too few rights', (postgres) => {
+describePostgres('a role without the needed rights', (postgres) => {
   const role = `few_${process.pid}`;
 
   async function few(): Promise<{ admin: Pool; pool: Pool }> {
@@ -145,7 +142,7 @@ describePostgres('a role with too few rights', (postgres) => {
     return { admin, pool: postgres.pool({ connectionString: url.href }) };
   }
 
-  it('is refused at the start with the GRANT that is missing, one after the other', async () => {
+  it('is rejected at the start with each missing GRANT in turn', async () => {
     const { admin, pool } = await few();
     const starting = () => startable(postgres, { pool, workflows: [pagesWorkflow()] }).start();
     const inOurs = [

@@ -1,4 +1,4 @@
-/** Outcomes: written once, with a valid token, and never lost for what is wrong with another row. Spec 4. */
+/** Outcomes are written once, with a valid token, and never lost because of another row. Spec 4. */
 import { expect, it } from 'vitest';
 import type { RecordObserver } from '../../src/records/index.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
@@ -20,7 +20,7 @@ import {
 } from './fixture.js';
 
 describePostgres('finishing', (postgres) => {
-  it('a finish counts only with the token of the present claim', async () => {
+  it('a finish counts only with the token of the current claim', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const store = await storeOf(pool);
@@ -39,7 +39,7 @@ describePostgres('finishing', (postgres) => {
     expect(await page(pool)).toMatchObject({ status: 'Failed', error: 'no' });
   });
 
-  it('a row that was changed or deleted by hand meanwhile is left as it is, and the finish is counted as late', async () => {
+  it('a row changed or deleted by hand during processing stays as it is, and the finish counts as late', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     const busy = gate();
@@ -65,7 +65,7 @@ describePostgres('finishing', (postgres) => {
     expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
   });
 
-  it('one bad row does not take its batch along', async () => {
+  it('one refused row does not fail its batch', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 20);
     await pool.query(`
@@ -87,7 +87,7 @@ describePostgres('finishing', (postgres) => {
     expect(zombies).toHaveLength(1);
   });
 
-  it('an answer that was lost is no late finish: what was written is known as ours', async () => {
+  it('an outcome written before its reply was lost is not a late finish', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 5);
     await keepHistory(pool);
@@ -116,7 +116,7 @@ describePostgres('finishing', (postgres) => {
     expect(await mostOften(pool, 'Processing', 'Completed')).toBe(1);
   });
 
-  it('a lost answer whose record went to another is still late', async () => {
+  it('an outcome whose reply was lost is late if another worker got the record', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const [claim] = await deadWorker(pool);
@@ -128,7 +128,7 @@ describePostgres('finishing', (postgres) => {
     expect(await store.settled([{ ...claim, error: null }])).toEqual([]);
   });
 
-  it('messages that no column would take are made to fit', async () => {
+  it('messages that do not fit the error column are truncated', async () => {
     const pool = postgres.pool();
     const itself = new AggregateError([], 'contains itself');
     itself.errors.push(itself);
@@ -177,7 +177,7 @@ describeOnePostgres('a session that breaks between two rows', (postgres) => {
     await admin.query(`
       CREATE FUNCTION breaks() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF NOT EXISTS (SELECT FROM n WHERE status = 'Completed') THEN RETURN NULL; END IF;
-        IF (SELECT count(*) FROM n) > 1 THEN RAISE EXCEPTION 'one by one'; END IF;
+        IF (SELECT count(*) FROM n) > 1 THEN RAISE EXCEPTION 'singly'; END IF;
         IF EXISTS (SELECT FROM n WHERE url LIKE '%/3') THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
         RETURN NULL;
       END $$;
@@ -188,17 +188,15 @@ describeOnePostgres('a session that breaks between two rows', (postgres) => {
       spoolFolder: temporaryFolder(),
     });
     expect(await loop.runOnce()).toMatchObject({ completed: 2, spooled: 2 });
-    expect(loop.log.said('no session to finish records with').map(({ attempt }) => attempt)).toEqual([
-      1, 2, 3,
-    ]);
+    expect(loop.log.said('no session to finish records').map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
     expect(loop.isPaused).toBe(true);
     await admin.query('DROP TRIGGER breaks ON pages');
     await until(async () => (await statuses(admin)).Completed === 4, 'all are written');
   });
 });
 
-describeOnePostgres('finishing with patience', (postgres) => {
-  it('a row that somebody keeps locked is written when it is free, the others at once', {
+describeOnePostgres('finishing against locks and timeouts', (postgres) => {
+  it('a locked row is written once it is unlocked, the others at once', {
     timeout: 40_000,
   }, async () => {
     const pool = postgres.pool();
@@ -217,13 +215,13 @@ describeOnePostgres('finishing with patience', (postgres) => {
     await other.query("SELECT FROM pages WHERE url LIKE '%/7' FOR UPDATE");
     busy.open();
     await until(async () => (await statuses(pool)).Completed === 19, 'the others are done');
-    await until(() => loop.log.said('kept aside').length > 0, 'the last one is kept aside', 20_000);
+    await until(() => loop.log.said('outcomes spooled').length > 0, 'the last one is kept aside', 20_000);
     await other.query('COMMIT');
     await until(async () => (await statuses(pool)).Completed === 20, 'it is written too', 15_000);
     expect(loop.log.said('late finishes')).toEqual([]);
   });
 
-  it('timeouts that the team has set for its database cost no finished work', {
+  it('short timeouts of the database lose no finished work', {
     timeout: 40_000,
   }, async () => {
     const pool = postgres.pool();
@@ -243,16 +241,20 @@ describeOnePostgres('finishing with patience', (postgres) => {
       spoolFolder: temporaryFolder(),
     });
     await loop.start();
-    await until(() => loop.log.said('kept aside').length === 1, 'it is kept aside');
+    await until(() => loop.log.said('outcomes spooled').length === 1, 'it is kept aside');
     expect(await statuses(pool)).toEqual({ Processing: 3 });
-    // What cannot be finished is not begun; sessions are not to blame, so nobody else is paused.
+    // No new work starts; sessions work, so other workflows are not paused.
     await pool.query("INSERT INTO pages (url) VALUES ('later')");
     loop.wake();
-    await until(() => loop.log.said('records could not be claimed').length > 0, 'nothing new is begun');
+    await until(() => loop.log.said('claim failed').length > 0, 'nothing new is begun');
     expect(await statuses(pool)).toEqual({ Processing: 3, Queued: 1 });
     expect(loop.isPaused).toBe(false);
     await pool.query('DROP TRIGGER slow ON pages');
-    await until(async () => (await statuses(pool)).Completed === 4, 'it is written, and goes on', 20_000);
+    await until(
+      async () => (await statuses(pool)).Completed === 4,
+      'it is written, and claiming resumes',
+      20_000,
+    );
     expect(await mostOften(pool, 'Processing', 'Failed')).toBe(0);
   });
 });

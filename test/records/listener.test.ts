@@ -1,4 +1,4 @@
-/** New records are found at once where LISTEN works, and by polling everywhere; PgBouncer is no obstacle. Spec 4. */
+/** New records are found at once where LISTEN works, and by polling everywhere, also through PgBouncer. Spec 4. */
 import { describe, expect, it } from 'vitest';
 import { notify } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -21,8 +21,8 @@ import {
 const listening =
   "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND (query LIKE 'LISTEN%' ) AND pid <> pg_backend_pid()";
 
-describePostgres('waking up', (postgres) => {
-  it('comes by notify, by a reset and by what another loop gives back, though nobody polls for an hour', async () => {
+describePostgres('wake-ups', (postgres) => {
+  it('come from notify, a reset and a release, without a poll for an hour', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()], poll: '1h' });
@@ -50,13 +50,13 @@ describePostgres('waking up', (postgres) => {
     await startable(postgres, { pool, workflows: [pagesWorkflow()], poll: '1h' }).start();
     await until(async () => (await listeners()) > before, 'it listens, too');
     const stopped = other.stop();
-    await until(async () => (await statuses(pool)).Completed === 3, 'what was given back woke it');
+    await until(async () => (await statuses(pool)).Completed === 3, 'the release woke it');
     busy.open();
     await stopped;
     expect(await statuses(pool)).toEqual({ Completed: 4 });
   });
 
-  it('takes no connection from the pool, and listens again after a break', async () => {
+  it('use their own connection, and reconnect after a break', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     const clock = new ManualClock();
@@ -80,7 +80,7 @@ describePostgres('waking up', (postgres) => {
     };
     await works('x');
     await admin.query(`SELECT pg_terminate_backend(pid) FROM (${listening}) AS all_of_them`);
-    await until(async () => ((await admin.query(listening)).rowCount ?? 0) === 0, 'the connection is gone');
+    await until(async () => ((await admin.query(listening)).rowCount ?? 0) === 0, 'the connection is closed');
     await until(() => {
       clock.advance(1000);
       return admin.query(listening).then(({ rowCount }) => (rowCount ?? 0) > 0);
@@ -95,7 +95,7 @@ const through = available === true ? describeOnePostgres : describe.skip;
 through(`through PgBouncer in transaction mode${available === true ? '' : ` [${available}]`}`, ((
   postgres: Parameters<Parameters<typeof describeOnePostgres>[1]>[0],
 ) => {
-  it('everything works but LISTEN, which is said; new records are found by polling', async () => {
+  it('everything works but LISTEN, which is logged; new records are found by polling', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 300);
     await keepHistory(admin);

@@ -1,4 +1,4 @@
-/** What may happen around the job loop, and nobody loses a record or waits for ever for it. Spec 4, job loop. */
+/** Faults around the job loop: no record is lost or stuck. Spec 4, job loop. */
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -17,8 +17,8 @@ import {
   temporaryFolder,
 } from './fixture.js';
 
-describeOnePostgres('a worker that lives', (postgres) => {
-  it('says so before it claims, after it was held still or cut off', async () => {
+describeOnePostgres('a live worker', (postgres) => {
+  it('sends a heartbeat before it claims, after it was suspended or cut off', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const clock = new SkippingClock();
@@ -42,7 +42,7 @@ describeOnePostgres('a worker that lives', (postgres) => {
     expect(taken).toMatchObject({ requeued: 0 });
   });
 
-  it('is heard of also when there is no connection for its heartbeats', async () => {
+  it('sends heartbeats through the pool when the thread gets no connection', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const loop = startable(postgres, {
@@ -65,8 +65,8 @@ describeOnePostgres('a worker that lives', (postgres) => {
   });
 });
 
-describeOnePostgres('what cannot be written', (postgres) => {
-  it('in one workflow keeps no other from its work, and is written once it can be', {
+describeOnePostgres('an outcome that cannot be written', (postgres) => {
+  it('blocks only its own workflow, and is written once it can be', {
     timeout: 60_000,
   }, async () => {
     const pool = postgres.pool();
@@ -86,10 +86,10 @@ describeOnePostgres('what cannot be written', (postgres) => {
     await until(async () => (await statuses(pool)).Processing === 3, 'they are claimed');
     await pool.query('ALTER TABLE pages RENAME error TO message');
     busy.open();
-    await until(() => loop.log.said('kept aside until').length > 0, 'it is kept aside');
+    await until(() => loop.log.said('outcomes spooled').length > 0, 'it is kept aside');
     await until(() => loop.log.said('cannot be written').length > 0, 'writing fails', 20_000);
     // From then on no claim is under way that began before.
-    await until(() => loop.log.said('records could not be claimed').length > 0, 'claiming stops');
+    await until(() => loop.log.said('claim failed').length > 0, 'claiming stops');
     await pool.query("INSERT INTO pages (url) VALUES ('later')");
     await pool.query("INSERT INTO others (url) VALUES ('x')");
     await until(
@@ -97,7 +97,7 @@ describeOnePostgres('what cannot be written', (postgres) => {
       'the other workflow works',
       20_000,
     );
-    // What cannot be finished is not begun.
+    // Work that could not be finished does not start.
     expect(await statuses(pool)).toEqual({ Processing: 3, Queued: 1 });
     expect(loop.isPaused).toBe(false);
     expect(loop.log.said('sessions fail')).toEqual([]);
@@ -106,7 +106,7 @@ describeOnePostgres('what cannot be written', (postgres) => {
     expect(loop.log.said('late finishes')).toEqual([]);
   });
 
-  it('because many rows are locked holds up the others only once', { timeout: 60_000 }, async () => {
+  it('because many rows are locked delays the others only once', { timeout: 60_000 }, async () => {
     const pool = postgres.pool();
     await teamTable(pool, 200);
     const busy = gate();
@@ -122,13 +122,13 @@ describeOnePostgres('what cannot be written', (postgres) => {
     await other.query("SELECT FROM pages WHERE substring(url FROM '[0-9]+$')::integer <= 100 FOR UPDATE");
     busy.open();
     await until(async () => (await statuses(pool)).Completed === 100, 'those that are free are done');
-    await until(() => loop.log.said('kept aside until').length > 0, 'the others are kept aside', 20_000);
+    await until(() => loop.log.said('outcomes spooled').length > 0, 'the others are kept aside', 20_000);
     await other.query('COMMIT');
     await until(async () => (await statuses(pool)).Completed === 200, 'they are written too', 20_000);
     expect(loop.log.said('late finishes')).toEqual([]);
   });
 
-  it('to the disk leaves nothing behind, and what cannot be removed is written once', async () => {
+  it('to disk leaves no partial file, and a file that cannot be deleted is replayed once', async () => {
     const folder = temporaryFolder();
     const spool = new DiskSpool(folder);
     const place = 'x/pages';

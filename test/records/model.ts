@@ -1,5 +1,5 @@
 /**
- * The record plane as a model: what every statement must answer, whatever happened before. It is played beside the real
+ * The record plane as a model of the expected results of every statement. It runs beside the real
  * statements on a real database; the first difference is a failure. Time passes by moving every time that the database
  * has written into the past, in steps that stay clear of all bounds.
  */
@@ -47,7 +47,7 @@ interface ModelWorker {
   isKnown: boolean;
   isAlive: boolean;
   beatAt: number;
-  /** Everything that it ever claimed and has not finished: also what it has lost meanwhile. */
+  /** Everything that it claimed and has not finished, including lost claims. */
   claims: { id: string; token: string }[];
 }
 
@@ -118,10 +118,10 @@ export class Model {
     await this.#compare();
   }
 
-  /** Everybody is dead, an hour passes, the sweeps run: nothing is stuck, and no record was reset too often. */
+  /** All workers are dead, an hour passes, the sweeps run: nothing is stuck, and no record was reset too often. */
   async end(): Promise<void> {
     for (const worker of this.#workers) worker.isAlive = false;
-    // The slow sweep first sees what has no time; then that has aged.
+    // The slow sweep first marks rows without a timestamp; then they have aged.
     await this.#slow();
     await this.#pass(60);
     await this.#fast(true);
@@ -163,7 +163,7 @@ export class Model {
     for (const { token } of claims) this.#lastToken = Math.max(this.#lastToken, Number(token));
   }
 
-  /** Whether it lives or not, whether it still holds it or not: processes come back from the dead. */
+  /** Also for dead workers and lost claims: a suspended process may resume. */
   async #answer(
     what: 'finish' | 'release' | 'renew',
     worker: ModelWorker,
@@ -235,7 +235,7 @@ export class Model {
       const claim = this.#claims.get(id);
       if (state !== 'Processing' || touchedAt !== null || claim?.token) continue;
       if (claim) claim.seenAt ??= this.#now;
-      else this.#claims.set(id, { ...nobody, seenAt: this.#now });
+      else this.#claims.set(id, { ...unclaimed, seenAt: this.#now });
     }
     const expected = [...this.#records].flatMap(([id, { state, touchedAt }]) => {
       const claim = this.#claims.get(id);
@@ -259,9 +259,9 @@ export class Model {
   }
 
   #reset(id: string, reason: string): string {
-    const claim = this.#claims.get(id) ?? { ...nobody };
+    const claim = this.#claims.get(id) ?? { ...unclaimed };
     const { resets } = claim;
-    // Nothing is held against a record that came back before and was not even begun.
+    // A reset does not count for a record that was reset before and had not started.
     const counts = reason === 'unclaimed' || resets === 0 || claim.begun === claim.token;
     const isOver = counts && resets >= maxResets;
     this.#records.set(id, { state: isOver ? 'Failed' : 'Queued', touchedAt: this.#now });
@@ -338,7 +338,7 @@ export class Model {
   }
 }
 
-const nobody: ModelClaim = {
+const unclaimed: ModelClaim = {
   token: null,
   worker: 0,
   claimedAt: 0,

@@ -1,4 +1,4 @@
-/** What a person does with records: nothing that is alive is touched, and everything that is done is noted. */
+/** Operations of people: live claims are never touched, and every change is noted. */
 import type { Pool } from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
@@ -10,9 +10,9 @@ import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import { type Page, pagesWorkflow, storeOf, teamTable } from './fixture.js';
 
-const nobody = '00000000-0000-0000-0000-000000000000';
+const missingId = '00000000-0000-0000-0000-000000000000';
 
-describePostgres('records by hand', (postgres) => {
+describePostgres('record operations', (postgres) => {
   let pool: Pool;
   let ids: string[];
   const deskOf = (more: Partial<WorkflowDefinition<Page>> = {}) =>
@@ -57,8 +57,8 @@ describePostgres('records by hand', (postgres) => {
     await deskOf().list();
   });
 
-  describe('reset of records that are named', () => {
-    it('brings back what nobody holds, whatever its age, and says so in smart_router.resets', async () => {
+  describe('reset by id', () => {
+    it('requeues unclaimed records of any age, and notes it in smart_router.resets', async () => {
       await set(ids[0], 'Processing', '5 s');
       const counts = await deskOf().reset('pages', { ids: [ids[0] ?? ''], dryRun: false });
       expect(counts).toMatchObject({ dryRun: false, requeued: 1, skipped: 0 });
@@ -72,7 +72,7 @@ describePostgres('records by hand', (postgres) => {
       ]);
     });
 
-    it('makes what its worker says later come too late, though another has finished it', async () => {
+    it('makes the finish of the old worker late, although another worker has finished the record', async () => {
       const store = await storeOf(pool);
       await claim(ids[0], '1 min');
       const { rows } = await pool.query('SELECT token FROM smart_router.claims');
@@ -83,7 +83,7 @@ describePostgres('records by hand', (postgres) => {
       expect(await store.settled([{ id: ids[0] ?? '', token: rows[0].token, error: null }])).toEqual([]);
     });
 
-    it('brings back the claim of a dead worker with its count at 0, and what it was doing is kept', async () => {
+    it('requeues a record of a dead worker with its count at 0, and keeps its trace', async () => {
       await claim(ids[0], '1 min');
       await deskOf().reset('pages', { ids: [ids[0] ?? ''], dryRun: false });
       expect((await page(ids[0])).status).toBe('Queued');
@@ -93,32 +93,32 @@ describePostgres('records by hand', (postgres) => {
       ]);
     });
 
-    it('brings back a claim that is past its timeout and the grace, although its worker lives', async () => {
+    it('requeues a claim past its timeout and grace although its worker is alive', async () => {
       await claim(ids[0], '1 s', { claimedAgo: '91 s' });
       await claim(ids[1], '1 s', { claimedAgo: '89 s' });
       const counts = await deskOf().reset('pages', { ids: ids.slice(0, 2), dryRun: false });
       expect(counts.records.map(({ outcome }) => outcome)).toEqual(['requeued', 'skipped']);
     });
 
-    it('leaves a live claim, a record that is not in Processing, and one that is not there, and says why', async () => {
+    it('skips live claims, records not in Processing and missing records, with the reason', async () => {
       await claim(ids[0], '1 s');
       await set(ids[1], 'Completed');
       await set(ids[2], 'Processing');
-      const given = [ids[0] ?? '', ids[1] ?? '', nobody, ids[2] ?? ''];
+      const given = [ids[0] ?? '', ids[1] ?? '', missingId, ids[2] ?? ''];
       const before = await page(ids[0]);
       const counts = await deskOf().reset('pages', { ids: given, dryRun: false });
       expect(counts).toMatchObject({ requeued: 1, skipped: 3 });
       expect(counts.records.map(({ id, reason }) => [id, reason])).toEqual([
         [ids[0], 'live_claim'],
         [ids[1], 'not_processing'],
-        [nobody, 'not_found'],
+        [missingId, 'not_found'],
         [ids[2], 'by_hand'],
       ]);
       expect(await page(ids[0])).toEqual(before);
       expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(1);
     });
 
-    it('brings back what the policy hold keeps, and what is past its resets', async () => {
+    it('requeues records held by policy, and records past their maximum of resets', async () => {
       await set(ids[0], 'Processing', '2 h');
       const operations = deskOf({ stuck: { policy: 'hold' } });
       expect(await operations.reset('pages', { dryRun: false })).toMatchObject({ held: 1, requeued: 0 });
@@ -134,7 +134,7 @@ describePostgres('records by hand', (postgres) => {
       expect((await page(ids[1])).status).toBe('Queued');
     });
 
-    it('tells in a dry run what it would do, and changes nothing', async () => {
+    it('lists in a dry run what it would do, and changes nothing', async () => {
       await claim(ids[0], '1 min');
       await claim(ids[1], '1 s');
       const before = (await pool.query('SELECT * FROM pages ORDER BY url')).rows;
@@ -144,9 +144,9 @@ describePostgres('records by hand', (postgres) => {
       expect(await resets()).toEqual([]);
     });
 
-    it('never takes a record that is claimed between its look and its hand', async () => {
+    it('never takes a record that is claimed between its check and its update', async () => {
       await set(ids[0], 'Processing');
-      // Holds the row, so that the reset has to wait for what is being done to it.
+      // Locks the row, so that the reset has to wait.
       const other = await pool.connect();
       await other.query('BEGIN');
       await other.query('UPDATE pages SET updated_at = now() WHERE id = $1', [ids[0]]);
@@ -166,8 +166,8 @@ describePostgres('records by hand', (postgres) => {
     });
   });
 
-  describe('reset of everything that is stuck', () => {
-    it('shows in a dry run what one round of the recovery then does', async () => {
+  describe('reset of all stuck records', () => {
+    it('lists in a dry run what one round of the recovery then does', async () => {
       await claim(ids[0], '1 min');
       await set(ids[1], 'Processing', '2 h');
       await claim(ids[2], '1 s');
@@ -188,7 +188,7 @@ describePostgres('records by hand', (postgres) => {
       expect((await page(ids[3])).status).toBe('Processing');
     });
 
-    it('counts in a dry run all that would be done, and lists a thousand', async () => {
+    it('counts all records in a dry run, and lists a thousand', async () => {
       await pool.query(
         "INSERT INTO pages (url, status, updated_at) SELECT i::text, 'Processing', now() - interval '2 h' FROM generate_series(1, 5000) AS i",
       );
@@ -202,7 +202,7 @@ describePostgres('records by hand', (postgres) => {
       expect(done.records).toHaveLength(listed.length);
     });
 
-    it('takes nothing from a worker that lives, also past its timeout, and says so', async () => {
+    it('takes nothing from a live worker, also past its timeout, and reports it', async () => {
       await claim(ids[0], '1 s', { claimedAgo: '1 h' });
       await claim(ids[1], '1 min', { claimedAgo: '1 h' });
       const operations = deskOf();
@@ -220,7 +220,7 @@ describePostgres('records by hand', (postgres) => {
   });
 
   describe('retry', () => {
-    it('queues failed records again, without their error, with their count of resets at 0', async () => {
+    it('requeues failed records without their error, with their count of resets at 0', async () => {
       await claim(ids[0], '1 min');
       await pool.query('UPDATE smart_router.claims SET token = NULL, worker = NULL');
       await set(ids[0], 'Failed');
@@ -258,7 +258,7 @@ describePostgres('records by hand', (postgres) => {
     });
   });
 
-  it('tells who listens that there is work', async () => {
+  it('wakes the loops by NOTIFY', async () => {
     const client = await postgres.client();
     const heard = new Promise((resolve) => client.once('notification', ({ payload }) => resolve(payload)));
     await client.query('LISTEN smart_router_records');
@@ -283,8 +283,8 @@ describePostgres('records by hand', (postgres) => {
   });
 });
 
-describeOnePostgres('records by hand, on a database', (postgres) => {
-  it('that is away, say so as 503', async () => {
+describeOnePostgres('record operations on a database', (postgres) => {
+  it('that is unreachable fail with 503', async () => {
     const pool = postgres.pool({ connectionTimeoutMillis: 1000 });
     await postgres.stop();
     const operations = new RecordOperations({
@@ -296,7 +296,7 @@ describeOnePostgres('records by hand, on a database', (postgres) => {
     await expect(operations.list()).rejects.toMatchObject({ code: 'database_unavailable', status: 503 });
   });
 
-  it('that refuses the password, say so too', async () => {
+  it('that refuses the password fail with 503', async () => {
     const url = new URL(postgres.url);
     url.password = 'wrong';
     const pool = postgres.pool({ connectionString: url.href });
@@ -313,36 +313,36 @@ describeOnePostgres('records by hand, on a database', (postgres) => {
   });
 });
 
-describe('advice about times', () => {
+describe('advice about timeouts', () => {
   const quiet = { timedOut: 0, deadWorker: 0, unclaimed: 0, longestSeconds: null };
   const workflow = pagesWorkflow({ timeout: '5m' });
 
-  it('is silent where everything fits', () => {
+  it('is empty where everything fits', () => {
     expect(adviseTimes(workflow, quiet, 3_600_000)).toEqual([]);
     expect(adviseTimes(workflow, quiet, 3_600_000, 60)).toEqual([]);
   });
 
-  it('names a timeout that takes work away from the living', () => {
+  it('names a timeout shorter than the work', () => {
     expect(adviseTimes(workflow, { ...quiet, timedOut: 3 }, 3_600_000)).toEqual([
-      expect.stringMatching(/^3 of its records were taken away after the timeout of 5m /),
+      expect.stringMatching(/^3 records exceeded the timeout of 5m /),
     ]);
     expect(adviseTimes(workflow, { ...quiet, longestSeconds: 290 }, 3_600_000)).toEqual([
-      expect.stringMatching(/worked on for 4m50s, and the timeout is 5m$/),
+      expect.stringMatching(/processed for 4m50s; the timeout is 5m$/),
     ]);
     expect(adviseTimes(workflow, quiet, 3_600_000, 240)).toEqual([
       expect.stringMatching(/a `timeout` of 12m would be safer than 5m$/),
     ]);
   });
 
-  it('names a timeout that is far longer than the work', () => {
+  it('names a timeout much longer than the work', () => {
     expect(adviseTimes(workflow, quiet, 3_600_000, 0.2)).toEqual([
       expect.stringMatching(/^99 of 100 records take up to 1s: a `timeout` of 30s instead of 5m /),
     ]);
   });
 
-  it('says how long rows wait that somebody else put into Processing', () => {
+  it('says how long rows of other programs in Processing wait', () => {
     expect(adviseTimes(workflow, { ...quiet, unclaimed: 2 }, 3_600_000)).toEqual([
-      expect.stringMatching(/^2 rows in Processing that nobody had claimed .* they wait 1h each$/),
+      expect.stringMatching(/^2 rows in Processing without a claim .* each waits 1h$/),
     ]);
   });
 });

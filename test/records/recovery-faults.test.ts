@@ -1,4 +1,4 @@
-/** What a table, a database or a neighbour may do to the recovery, and nobody is stuck for it. Spec 4, recovery. */
+/** Faults of tables, databases and other programs that must not stop the recovery. Spec 4, recovery. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { inspect, migrate } from '../../src/records/index.js';
@@ -26,7 +26,7 @@ const stuckPages = (pool: Pool, rows: number) =>
   );
 
 describePostgres('the recovery is not stopped by', (postgres) => {
-  it('a row whose time is endless', async () => {
+  it('a row with an infinite timestamp', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     await foreign(pool, 120);
@@ -40,7 +40,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
     expect(await statuses(pool)).toEqual({ Queued: 3 });
   });
 
-  it('claims of a table that had other ids under the same name', async () => {
+  it('claims of an earlier table of the same name with other ids', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const claims = await deadWorker(pool);
@@ -58,7 +58,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
     expect(await inspect(pool, pagesWorkflow())).toMatchObject({ stuck: 0 });
   });
 
-  it('a table whose rows are in its children', async () => {
+  it('a table with rows in child tables', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0, { index: false });
     await pool.query(`
@@ -70,7 +70,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
     expect(await recovery.runOnce()).toMatchObject({ requeued: 18 });
   });
 
-  it.each([true, false])('ten thousand rows that somebody keeps locked (index: %s)', async (index) => {
+  it.each([true, false])('10,000 rows locked by another transaction (index: %s)', async (index) => {
     const pool = postgres.pool();
     await teamTable(pool, 0, { index });
     await stuckPages(pool, 10_200);
@@ -83,7 +83,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
     expect(await recovery.runOnce()).toMatchObject({ requeued: 10_100 });
   });
 
-  it('five thousand claims of the dead that somebody keeps locked', async () => {
+  it('5,000 locked claims of dead workers', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 120);
     const claims = await deadWorker(pool);
@@ -102,7 +102,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
     expect(await recovery.runOnce()).toMatchObject({ requeued: 100 });
   });
 
-  it('a trigger that quietly keeps rows as they are', async () => {
+  it('a trigger that keeps rows unchanged without an error', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     await deadWorker(pool, { most: 1 });
@@ -117,7 +117,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
     expect(await statuses(pool)).toEqual({ Queued: 2, Processing: 10_001 });
   });
 
-  it('ids of a collation of their own, however many', async () => {
+  it('ids with their own collation', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     await pool.query(`
@@ -147,7 +147,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
 });
 
 describePostgres('a claim', (postgres) => {
-  it('passes over any number of records that wait after a reset', async () => {
+  it('skips records that pause after a reset', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 60_000);
     const store = await storeOf(pool);
@@ -164,7 +164,7 @@ describePostgres('a claim', (postgres) => {
     expect(await loop.runOnce()).toMatchObject({ claimed: 3, completed: 3 });
   });
 
-  it('finds an id that is named like a column of ours', async () => {
+  it('accepts an id column with the name of our own column', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     await pool.query(`
@@ -193,7 +193,7 @@ describePostgres('a claim', (postgres) => {
 });
 
 describeOnePostgres('the order', (postgres) => {
-  it('by a column that is called id, and is not the id, is kept', async () => {
+  it('by a column named id that is not the id column is kept', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     await pool.query(`
@@ -218,14 +218,14 @@ describeOnePostgres('the order', (postgres) => {
   });
 });
 
-describePostgres('a database that isolates more than usual', (postgres) => {
-  it('is migrated by ten at once', async () => {
+describePostgres('a database with serializable isolation', (postgres) => {
+  it('is migrated by ten processes at once', async () => {
     const pool = postgres.pool({ max: 10, options: '-c default_transaction_isolation=serializable' });
     const all = await Promise.all(Array.from({ length: 10 }, () => migrate(pool)));
     expect(all.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
   });
 
-  it('processes every record once, in spite of conflicts in our statements and in ctx.tx', {
+  it('processes every record once despite conflicts in our statements and in ctx.tx', {
     timeout: 70_000,
   }, async () => {
     const pool = postgres.pool();

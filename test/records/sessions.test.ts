@@ -1,4 +1,4 @@
-/** Whoever asks the database gets an answer, or is told that there is none: nobody waits for ever. Spec 4, sessions. */
+/** Every request to the database ends with a reply or an error within its deadline. Spec 4, sessions. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { migrateRecords } from '../../src/main/workflows.js';
@@ -13,8 +13,8 @@ import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { memoryLog, pagesWorkflow, teamTable } from './fixture.js';
 
-describeOnePostgres('a database that gives no session', (postgres) => {
-  it('is told as such by everything that asks it', { timeout: 40_000 }, async () => {
+describeOnePostgres('a database without a free session', (postgres) => {
+  it('fails every operation with that reason', { timeout: 40_000 }, async () => {
     await teamTable(postgres.pool(), 0);
     const pool = postgres.pool({ max: 1 });
     const hog = await pool.connect();
@@ -35,10 +35,12 @@ describeOnePostgres('a database that gives no session', (postgres) => {
     hog.release();
     for (const answer of asked) expect(answer).toMatchObject({ status: 'rejected' });
     for (const answer of asked)
-      expect(String((answer as PromiseRejectedResult).reason)).toContain('none was free within 5000 ms');
+      expect(String((answer as PromiseRejectedResult).reason)).toContain(
+        'no connection was free within 5000 ms',
+      );
   });
 
-  it('is never taken for one that knows no such time zone or value', async () => {
+  it('is not mistaken for one that rejects a time zone or value', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     await admin.query('ALTER TABLE pages ALTER status DROP DEFAULT, ALTER status TYPE text');
@@ -61,8 +63,8 @@ describeOnePostgres('a database that gives no session', (postgres) => {
   });
 });
 
-describeOnePostgres('a statement that nobody waits for any more', (postgres) => {
-  it('is ended in the database too', async () => {
+describeOnePostgres('a statement that timed out', (postgres) => {
+  it('is cancelled in the database', async () => {
     const pool = postgres.pool();
     const sessions = new Sessions({ pool, clock: systemClock, queryTimeoutMs: 300 });
     await expect(sessions.query('SELECT pg_sleep(3600)', [])).rejects.toThrow('Query read timeout');

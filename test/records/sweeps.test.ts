@@ -1,4 +1,4 @@
-/** Rounds of the recovery: what one of them must not do to another, to a neighbour, or to what is told. Spec 4, recovery. */
+/** Rounds of the recovery: side effects on other rounds, other workflows and the counts. Spec 4, recovery. */
 
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
@@ -26,7 +26,7 @@ const wideStuck = (pool: Pool, rows: number) =>
   );
 
 describePostgres('two recoveries at once', (postgres) => {
-  it('without an index leave nothing to nobody', async () => {
+  it('without an index recover everything together', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0, { index: false });
     await wideStuck(pool, 24_000);
@@ -37,7 +37,7 @@ describePostgres('two recoveries at once', (postgres) => {
   });
 });
 
-describeOnePostgres('rounds', (postgres) => {
+describeOnePostgres('recovery rounds', (postgres) => {
   /** The database's clock stands, as good as still; the recovery's own is moved by the test. */
   const started = async (options: RecoveryOptions) => {
     const clock = new ManualClock();
@@ -60,7 +60,7 @@ describeOnePostgres('rounds', (postgres) => {
     return { recovery, next };
   };
 
-  it('a statement that breaks its session keeps no heartbeat from being judged', async () => {
+  it('a statement that breaks its session does not delay the judging of heartbeats', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await pool.query('CREATE TABLE broken (LIKE pages INCLUDING ALL)');
@@ -72,12 +72,12 @@ describeOnePostgres('rounds', (postgres) => {
       CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION USING ERRCODE = ''57P05''; END';
       CREATE TRIGGER cut BEFORE UPDATE ON broken FOR EACH ROW EXECUTE FUNCTION cut()`);
     const { next } = await started({ pool, workflows: [broken, pagesWorkflow()] });
-    // After a crash it comes back a little later than after a round.
+    // After a crash the pause is a little longer than after a round.
     for (let i = 0; i < 8 && (await statuses(pool)).Queued !== 1; i += 1) await next();
     expect(await statuses(pool)).toEqual({ Queued: 1 });
   });
 
-  it('nobody is told of what may not be judged yet', async () => {
+  it('claims that may not be judged yet are not counted as stuck', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const [timedOut] = await deadWorker(pool);
@@ -96,7 +96,7 @@ describeOnePostgres('rounds', (postgres) => {
     expect(await statuses(pool)).toEqual({ Queued: 2 });
   });
 
-  it('what takes long to count is told again in between, as of then', async () => {
+  it('a slow count is repeated between counts with its age', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0, { index: false });
     await pool.query(`INSERT INTO pages (url, status)
@@ -118,7 +118,7 @@ describeOnePostgres('rounds', (postgres) => {
     expect(Math.round(after - before)).toBe(60);
   });
 
-  it('the brake is told from the first look on', async () => {
+  it('the mass-stall state is reported from the first round', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const brakes: boolean[] = [];
@@ -131,7 +131,7 @@ describeOnePostgres('rounds', (postgres) => {
     expect(brakes).toEqual([false]);
   });
 
-  it('a workflow that cannot be swept keeps nothing old alive', async () => {
+  it('a workflow that cannot be swept does not keep old rows', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     await pool.query('CREATE TABLE broken (LIKE pages INCLUDING ALL)');
@@ -146,7 +146,7 @@ describeOnePostgres('rounds', (postgres) => {
     expect(await resetsOf(pool)).toEqual([]);
   });
 
-  it('each line of the log has the ids that it speaks of', async () => {
+  it('each log line has the ids of its group', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const claims = await deadWorker(pool);
@@ -156,14 +156,14 @@ describeOnePostgres('rounds', (postgres) => {
     );
     const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
     await recovery.runOnce();
-    const said = recovery.log.said('stuck records were found');
+    const said = recovery.log.said('stuck records recovered');
     expect(said.map(({ reason, ids }) => [reason, ids]).sort()).toEqual([
       ['dead_worker', [claims[1]?.id]],
       ['timed_out', [claims[0]?.id]],
     ]);
   });
 
-  it('a table that is read piece by piece is counted piece by piece', async () => {
+  it('a table without an index is counted by ranges of blocks', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3, { index: false });
     await deadWorker(pool, { most: 2 });

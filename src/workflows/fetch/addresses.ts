@@ -1,12 +1,18 @@
 /**
- * Which addresses are not of the public internet. A sitemap or a page may name any host, and whoever writes one could
- * make this process ask its own neighbours: a cloud's metadata service, a database, the router itself.
+ * Keeps the fetcher away from addresses that are not public. A sitemap or a page may name any host, and could make this
+ * process reach its neighbours: a cloud's metadata service, a database, the router itself.
  *
- * IPv4 is public unless a special-purpose block (IANA's registry) holds the address. IPv6 is public only inside
- * 2000::/3, which is all that was ever given out, so that a block unknown here is refused. Addresses that carry an
- * IPv4 address in them are judged by that one: on a network with DNS64 every IPv4 site looks like 64:ff9b::/96.
+ * IPv4 is public unless the address is in a special-purpose block (IANA's registry). IPv6 is public only inside
+ * 2000::/3, the only range ever assigned, so that an unknown block is refused. Addresses that embed an IPv4 address are
+ * judged by it: on a network with DNS64 every IPv4 site looks like 64:ff9b::/96.
+ *
+ * The check is the last step before a connection: `guardedLookup` resolves a name and drops addresses that are not
+ * public. Node connects to exactly what it returns, so a name that resolves differently a moment later (DNS rebinding)
+ * gains nothing. Addresses written in a URL do not pass it; `refuseLiteral` checks those.
  */
-import { isIPv4, isIPv6 } from 'node:net';
+import { type LookupAddress, lookup as systemLookup } from 'node:dns';
+import { isIP, isIPv4, isIPv6, type LookupFunction } from 'node:net';
+import { FetchError } from './fetch-error.js';
 
 interface Block {
   readonly first: bigint;
@@ -24,7 +30,7 @@ const ipv4Blocks = [
   block('10.0.0.0/8', 'a private'),
   block('100.64.0.0/10', 'a carrier-grade NAT'),
   block('127.0.0.0/8', 'a loopback'),
-  // Public by its number, but on Azure it is the host that a machine runs on.
+  // A public number, but on Azure the host of the machine.
   block('168.63.129.16/32', 'a cloud host'),
   block('169.254.0.0/16', 'a link-local'),
   block('172.16.0.0/12', 'a private'),
@@ -48,11 +54,11 @@ const ipv6Blocks = [
   block('ff00::/8', 'a multicast'),
   block('2001:db8::/32', 'a documentation'),
   block('3fff::/20', 'a documentation'),
-  // Teredo and the other protocol assignments: tunnels and anycast services, no web server among them.
+  // Teredo and the other protocol assignments: tunnels and anycast services, not web servers.
   block('2001::/23', 'a reserved'),
 ];
 
-/** Where the IPv4 address stands: so many bits from the end. */
+/** `bitsAfter`: how many bits follow the embedded IPv4 address. */
 const carriers = [
   { ...block('::ffff:0:0/96', ''), bitsAfter: 0n },
   { ...block('::ffff:0:0:0/96', ''), bitsAfter: 0n },
@@ -61,10 +67,10 @@ const carriers = [
 ];
 const globalUnicast = block('2000::/3', '');
 
-/** `a private`, `a loopback` ...: what makes this address not public; undefined for a public one. */
+/** Returns `a private`, `a loopback` ...; undefined for a public address. */
 export function notPublic(address: string): string | undefined {
   if (isIPv4(address)) return kindOfIpv4(ipv4(address));
-  // A zone (`fe80::1%eth0`) says through which interface, not where to.
+  // A zone (`fe80::1%eth0`) names the interface, not the target.
   const [bare = ''] = address.split('%');
   if (!isIPv6(bare)) return 'an unreadable';
   const value = ipv6(bare);
@@ -88,7 +94,7 @@ function ipv4(address: string): bigint {
   return address.split('.').reduce((sum, part) => sum * 256n + BigInt(part), 0n);
 }
 
-/** `address` is valid. Its dotted end, if it has one, counts as two groups; `::` stands for the groups that lack. */
+/** `address` is valid. A dotted end counts as two groups; `::` stands for the missing groups. */
 function ipv6(address: string): bigint {
   const hex = address.replace(/[^:]*\.[^:]*$/, (dotted) => {
     const value = ipv4(dotted);
@@ -100,4 +106,53 @@ function ipv6(address: string): bigint {
   const after = groups(tail ?? '');
   const zeros = Array<string>(8 - before.length - after.length).fill('0');
   return [...before, ...zeros, ...after].reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
+}
+
+const remedy = 'set RECORDS_ALLOW_PRIVATE_ADDRESSES=true to allow';
+
+/** Resolves a name to all its addresses, like `dns.lookup`. */
+export type Resolve = (
+  hostname: string,
+  options: { family?: number; hints?: number; all: true },
+  callback: (error: Error | null, addresses: LookupAddress[]) => void,
+) => void;
+
+/** All private addresses, none, or only these. */
+export type AllowedPrivate = boolean | readonly string[];
+
+export const systemResolve: Resolve = (hostname, options, callback) =>
+  systemLookup(hostname, options, callback);
+
+export function guardedLookup(resolve: Resolve, allowed: AllowedPrivate): LookupFunction {
+  return (hostname, { family, hints, all }, callback) => {
+    const options = { ...(typeof family === 'number' && { family }), ...(hints !== undefined && { hints }) };
+    resolve(hostname, { ...options, all: true }, (error, addresses) => {
+      if (error) return callback(error, []);
+      const usable = addresses.filter(({ address }) => refusal(address, allowed) === undefined);
+      const [first] = usable;
+      if (first) return all ? callback(null, usable) : callback(null, first.address, first.family);
+      const [refused] = addresses;
+      callback(
+        refused
+          ? new FetchError(
+              `refused: ${hostname} is ${refused.address}, ${notPublic(refused.address)} address (${remedy})`,
+            )
+          : new FetchError(`the host ${hostname} has no address`),
+        [],
+      );
+    });
+  };
+}
+
+/** Throws if the host of the URL is an address that is not public. */
+export function refuseLiteral(url: URL, allowed: AllowedPrivate): void {
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const kind = isIP(host) ? refusal(host, allowed) : undefined;
+  if (kind) throw new FetchError(`refused: ${host} is ${kind} address (${remedy})`);
+}
+
+function refusal(address: string, allowed: AllowedPrivate): string | undefined {
+  return allowed === true || (allowed !== false && allowed.includes(address))
+    ? undefined
+    : notPublic(address);
 }

@@ -1,33 +1,33 @@
-/** Why something could not be fetched, in one line, as it is written beside the record. */
+/** Why a fetch failed, in one line: it goes to the error column of the record. */
 export class FetchError extends Error {
   override readonly name = 'FetchError';
 }
 
-const longestShown = 300;
+const maxShown = 300;
 
-/** A URL as a message shows it: whole, or its beginning if it is very long. */
+/** A URL for a message, truncated if it is very long. */
 export function shown(url: string): string {
-  return url.length <= longestShown ? url : `${url.slice(0, longestShown)}…`;
+  return url.length <= maxShown ? url : `${url.slice(0, maxShown)}…`;
 }
 
-/** What a failed connection, name lookup or TLS handshake means, for somebody who knows no error codes. */
+/** Explains a failed connection, name lookup or TLS handshake without error codes. */
 export function reasonOf(error: unknown): string {
-  // Tried several addresses at once: each failure is inside, and the first tells enough.
+  // Several addresses were tried: the first failure is enough.
   const first = error instanceof AggregateError ? error.errors[0] : error;
   const { code = '', message = String(first) } = first as { code?: string; message?: string };
-  if (code === 'ENOTFOUND' || code === 'EAI_NODATA') return 'there is no such host';
-  if (code === 'EAI_AGAIN') return 'the name of the host could not be looked up (no answer)';
+  if (code === 'ENOTFOUND' || code === 'EAI_NODATA') return 'no such host';
+  if (code === 'EAI_AGAIN') return 'the name of the host could not be resolved (no reply)';
   if (code === 'ECONNREFUSED') return 'the connection was refused';
-  if (code === 'ECONNRESET' || code === 'EPIPE') return 'the connection broke off';
-  if (['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH'].includes(code)) return 'the host cannot be reached';
-  if (code === 'HPE_HEADER_OVERFLOW') return 'the headers of the answer are too long';
+  if (code === 'ECONNRESET' || code === 'EPIPE') return 'the connection was reset';
+  if (['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH'].includes(code)) return 'the host is unreachable';
+  if (code === 'HPE_HEADER_OVERFLOW') return 'the headers of the response are too long';
   if (code === 'EPROTO') return 'the server does not speak TLS';
-  if (code.startsWith('HPE_')) return 'the answer is not HTTP';
+  if (code.startsWith('HPE_')) return 'the response is not HTTP';
   if (/CERT|SELF_SIGNED|UNABLE_TO_VERIFY|TLS|SSL/.test(code))
     return `the TLS connection failed (${oneLine(message)})`;
   return oneLine(message) || code || 'unknown';
 }
 
 function oneLine(text: string): string {
-  return text.split('\n')[0]?.trim().slice(0, longestShown) ?? '';
+  return text.split('\n')[0]?.trim().slice(0, maxShown) ?? '';
 }

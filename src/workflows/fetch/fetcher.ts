@@ -1,30 +1,37 @@
 /**
- * Fetches what strangers publish, without trusting them. Promise: `get` ends within its total time whatever the server
- * does, holds at most one chunk of the body at a time, connects only to public addresses (see `lookup.ts`; on every
- * redirect anew) unless told otherwise, and fails with a FetchError that says in one line what happened.
+ * Fetches untrusted pages. Guarantees: `get` ends within its total time, holds at most one chunk of the body at a time,
+ * connects only to public addresses (`addresses.ts`, checked on every redirect) unless private ones are allowed, and
+ * fails with a FetchError of one line.
  *
- * Every request has a connection of its own: it was checked when it was opened, it carries nothing from one site to
- * the next, and nothing has to be closed in the end. The price is a TLS handshake per page.
+ * Every request has its own connection: it was checked when it was opened, it carries nothing from one site to the next,
+ * and nothing must be closed at the end. The price is a TLS handshake per page.
  *
- * Weakness: no cookies and no scripts, so a site that needs them redirects in a loop or shows an empty page; and
- * robots.txt is not asked, because who puts a URL into the table has decided already.
+ * Weakness: without cookies and scripts, a site that needs them redirects in a loop or shows an empty page. robots.txt
+ * is not read: the URLs in the table were chosen by the team.
  */
 import * as http from 'node:http';
 import * as https from 'node:https';
 import type { LookupFunction } from 'node:net';
 import type { Clock } from '../../clock.js';
+import { formatDuration } from '../../config/durations.js';
+import { messageOf } from '../../errors.js';
 import { userAgent } from '../../version.js';
+import {
+  type AllowedPrivate,
+  guardedLookup,
+  type Resolve,
+  refuseLiteral,
+  systemResolve,
+} from './addresses.js';
 import { type Chunks, decoded, type SizeLimit, tooLarge } from './body.js';
-import { Deadline, type Limits } from './deadline.js';
 import { FetchError, reasonOf, shown } from './fetch-error.js';
-import { type AllowedPrivate, guardedLookup, type Resolve, refuseLiteral, systemResolve } from './lookup.js';
 import { readUrl } from './urls.js';
 
 export interface FetcherOptions {
   clock: Clock;
-  /** For teams whose sites are on their own network: all addresses, or just these. Default: false. */
+  /** For sites on the team's own network: all private addresses, or only these. Default: false. */
   allowPrivateAddresses?: AllowedPrivate;
-  /** For everything: redirects, headers, body. Default: 30 seconds. */
+  /** For redirects, headers and body together. Default: 30 seconds. */
   totalMs?: number;
   /** Default: 10 seconds. */
   silenceMs?: number;
@@ -45,9 +52,9 @@ export interface Answer {
   /** Where the redirects ended. */
   readonly url: string;
   readonly contentType: string | undefined;
-  /** Unpacked as `Content-Encoding` says. */
+  /** Without its `Content-Encoding`. */
   readonly body: Chunks;
-  /** Aborts when the total time is over, also while `consume` works on what has arrived. */
+  /** Aborts when the total time is over, also while `consume` processes the body. */
   readonly signal: AbortSignal;
 }
 
@@ -70,7 +77,7 @@ export class Fetcher {
     this.#lookup = guardedLookup(options.resolve ?? systemResolve, this.#allowed);
   }
 
-  /** `consume` reads the body; the connection is closed when it returns, however far it read. */
+  /** `consume` reads the body; the connection is closed when it returns, even if it did not read everything. */
   async get<T>(address: string, request: FetchRequest, consume: (answer: Answer) => Promise<T>): Promise<T> {
     const deadline = new Deadline(this.#clock, this.#limits, request.signal, address);
     try {
@@ -112,7 +119,7 @@ export class Fetcher {
       if (!redirects.has(status)) throw new FetchError(`${what} answered ${status}`);
       if (headers.location === undefined)
         throw new FetchError(`${what} answered ${status} without a Location`);
-      // Node reads headers as Latin-1; servers that do not escape mean UTF-8.
+      // Node reads headers as Latin-1; unescaped ones are UTF-8.
       const location = Buffer.from(headers.location, 'latin1').toString();
       const next = readUrl(location, url);
       if ('problem' in next) throw new FetchError(`${what} redirects to ${shown(location)}: ${next.problem}`);
@@ -135,15 +142,15 @@ export class Fetcher {
       const request = client.get(url, { agent: false, lookup: this.#lookup, headers });
       const end = () => request.destroy(signal.reason);
       signal.addEventListener('abort', end, { once: true });
-      deadline.listen();
+      deadline.expectData();
       request.on('response', (response) => {
-        deadline.heard();
-        // An error before anybody reads would end the process; who reads later gets it all the same.
+        deadline.received();
+        // An error without a listener would end the process; a reader gets it later.
         response.on('error', () => {});
         resolve(response);
       });
       request.on('error', (error) => reject(failure(url, error)));
-      // Also without an answer and without an error: a server that switches protocols unasked.
+      // For example a server that switches protocols without a request.
       request.on('close', () => {
         signal.removeEventListener('abort', end);
         reject(failure(url, new Error('the connection was closed without an answer')));
@@ -158,14 +165,14 @@ async function* received(
   deadline: Deadline,
 ): AsyncGenerator<Buffer> {
   try {
-    deadline.listen();
+    deadline.expectData();
     for await (const chunk of response) {
-      deadline.heard();
+      deadline.received();
       yield chunk as Buffer;
-      deadline.listen();
+      deadline.expectData();
     }
-    deadline.heard();
-    // Closing the connection at the deadline looks like the end of a body that has no length.
+    deadline.received();
+    // The connection closed at the deadline looks like the end of a body without a length.
     deadline.signal.throwIfAborted();
   } catch (error) {
     throw deadline.signal.aborted ? deadline.signal.reason : failure(url, error);
@@ -175,4 +182,63 @@ async function* received(
 function failure(url: URL, error: unknown): FetchError {
   if (error instanceof FetchError) return error;
   return new FetchError(`GET ${shown(url.href)} failed: ${reasonOf(error)}`);
+}
+
+interface Limits {
+  readonly totalMs: number;
+  readonly silenceMs: number;
+}
+
+/**
+ * Ends one fetch, with redirects and body, at its total time, after the maximum silence, or by the caller's signal. Then
+ * `signal.reason` is the error to show.
+ */
+class Deadline {
+  readonly #ending = new AbortController();
+  readonly #clock: Clock;
+  readonly #limits: Limits;
+  readonly #caller: AbortSignal;
+  readonly #what: string;
+  readonly #cancelTotal: () => void;
+  #cancelSilence = () => {};
+  readonly #callerEnds = () => this.#end(`was aborted: ${messageOf(this.#caller.reason)}`);
+
+  constructor(clock: Clock, limits: Limits, caller: AbortSignal, url: string) {
+    this.#clock = clock;
+    this.#limits = limits;
+    this.#caller = caller;
+    this.#what = `GET ${shown(url)}`;
+    this.#cancelTotal = clock.after(limits.totalMs, () =>
+      this.#end(`took longer than ${formatDuration(limits.totalMs)}`),
+    );
+    if (caller.aborted) this.#callerEnds();
+    else caller.addEventListener('abort', this.#callerEnds, { once: true });
+  }
+
+  get signal(): AbortSignal {
+    return this.#ending.signal;
+  }
+
+  /** Starts the timer for silence of the server. */
+  expectData(): void {
+    this.#cancelSilence();
+    this.#cancelSilence = this.#clock.after(this.#limits.silenceMs, () =>
+      this.#end(`sent nothing for ${formatDuration(this.#limits.silenceMs)}`),
+    );
+  }
+
+  /** Stops that timer while we process what arrived. */
+  received(): void {
+    this.#cancelSilence();
+  }
+
+  close(): void {
+    this.#cancelTotal();
+    this.#cancelSilence();
+    this.#caller.removeEventListener('abort', this.#callerEnds);
+  }
+
+  #end(how: string): void {
+    this.#ending.abort(new FetchError(`${this.#what} ${how}`));
+  }
 }
