@@ -52,7 +52,7 @@ const maxLines = 1000;
 
 /**
  * Collects events and log lines for the next report. A report is sent only after the previous one has been written;
- * what does not fit into the next one is dropped and counted.
+ * events and lines beyond the next one's limits are dropped and counted.
  */
 export class ReportBuffer {
   readonly #send: (report: Report) => Promise<void>;

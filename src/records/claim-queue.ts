@@ -117,7 +117,7 @@ export class ClaimQueue {
     const held = new Set((await store.renew(sent)).map(({ id, token }) => `${token} ${id}`));
     const lost = new Set(sent.filter(({ id, token }) => !held.has(`${token} ${id}`)));
     for (const claim of sent) if (!lost.has(claim)) claim.confirmedMs = nowMs;
-    // Claims started in the meantime are checked where they run.
+    // Claims that have started since are checked where they run.
     const lostHere = this.#all().filter((claim) => lost.has(claim));
     this.#claims = this.#claims.filter((claim) => !lost.has(claim));
     this.#suspects = this.#suspects.filter((claim) => !lost.has(claim));

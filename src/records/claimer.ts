@@ -3,7 +3,7 @@
  * the database refuses a row (a constraint added after the row, a trigger), rows are claimed one at a time, and a
  * refused one is skipped for an hour: it would otherwise block the head of the queue.
  *
- * The reply to a claim may be lost after the claim was made. Then this worker holds records that it does not know of,
+ * The reply to a claim may be lost after the claim was made. Then this worker holds records without knowing it,
  * and while it lives, no other worker takes them before their timeout. So before the next claim it releases those of its
  * claims that are newer than the last one it knew and that it has not received since. It does so for a minute, because
  * the database may still be executing the claim. Claims run one at a time for this reason.
@@ -113,7 +113,7 @@ export class Claimer {
       } catch (error) {
         if (!isRowFault(error)) {
           if (claims.length === 0) throw error;
-          // Process what was claimed; the next batch meets the same error.
+          // Process the claimed ones; the next batch meets the same error.
           if (isSessionFault(error)) this.#mayHoldUnknown();
           break;
         }

@@ -1,7 +1,7 @@
 /**
  * Writes outcomes in batches: while one batch is written the next one gathers, so batches grow with the load.
  *
- * What cannot be written is tried three times, a second apart. Then finished work is spooled and written when the
+ * A failed write is retried three times, a second apart. Then finished work is spooled and written when the
  * database is back; until then no new work starts. A record that was never processed for lack of a session
  * (`unprocessed`) is not spooled: a ZOMBIE RECORD ALERT is logged, and its claim is given up as soon as the database
  * answers, because the recovery would wait for its timeout while this worker lives. A row that the database refuses, or
@@ -59,7 +59,7 @@ export interface FinishCounts {
   abandoned: number;
 }
 
-/** `left`: locked, or not tried after the `failure`, which does not concern a single row. */
+/** `left`: locked, or not tried after the `failure`, an error not caused by a row. */
 interface Attempt {
   left: PendingOutcome[];
   failure?: unknown;

@@ -1,6 +1,6 @@
 /**
  * Wakes the loops by LISTEN, on its own connection with the options of the pool (one of the pool would be missing there
- * permanently). It tests the connection with a message sent over another one: a message to itself would arrive even
+ * permanently). It tests the connection with a message sent over another one: its own message would arrive even
  * through a pooler in transaction mode, where others do not. Where LISTEN does not work, records are found by polling,
  * and the test is repeated every 5 minutes.
  */

@@ -158,7 +158,7 @@ export class RecordOperations {
     });
   }
 
-  /** What a reset without ids takes, what is `held` already, and what it leaves: `late`, but their worker lives. */
+  /** `would`: taken by a reset without ids; `held`: already held; `late`: past their timeout with a live worker, left. */
   async #stuck(store: RecordStore, workflow: Workflow) {
     const stuckAfterMs = stuckAfterOf(workflow, this.#bounds.stuckAfterMs);
     const all = await store.stuck(maxShown, { ...this.#bounds, stuckAfterMs });

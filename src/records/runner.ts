@@ -43,7 +43,7 @@ export interface BatchCounts extends FinishCounts {
 
 /** How often running records are checked for their timeout. */
 const checkEveryMs = 500;
-/** How often the database is asked for lost claims, and the spool is replayed. */
+/** How often claims are verified and the spool is replayed. */
 const askEveryMs = 5000;
 /** How long a handler that ignores its signal keeps its slot. */
 const abandonAfterMs = 5000;
@@ -104,7 +104,7 @@ export class WorkflowRunner {
     await this.#checking;
   }
 
-  /** Every claim of this process is void: aborts what runs, drops what waits. */
+  /** Every claim of this process is void: aborts running records, drops waiting claims. */
   loseAll(): void {
     for (const queue of this.#queues)
       for (const claim of queue.takeAll()) this.#options.finisher.reject(claim.id);

@@ -208,7 +208,7 @@ const ignore = () => {};
 
 /**
  * Keeps a broken connection from ending the process: an 'error' without a listener does. The pool listens while a
- * connection is idle, its user while it works; in between, when it is handed over, no one does. A server that stops
+ * connection is idle, its user while it works; in between, when it is acquired, neither does. A server that stops
  * sends its notice with its last reply, which is exactly then.
  */
 export function guardPool(pool: Pool): void {

@@ -1,7 +1,7 @@
 /**
  * Stores outcomes of finished work while the database cannot take them: in a Redis list, else in files. Nothing is lost
  * while that Redis or disk survives. Writing an outcome twice does no harm: its token is valid for one finish. The size is
- * limited; what does not fit is rejected, and its record is left to the recovery.
+ * limited; outcomes beyond it are rejected, and their records left to the recovery.
  *
  * A place (`installation/workflow`) belongs to one workflow of one database.
  */
@@ -62,7 +62,7 @@ export class RedisSpool implements Spool {
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
     const key = this.#prefix + place;
     try {
-      // Only what is stored now: what `write` adds is for the next replay.
+      // Outcomes that `write` adds are for the next replay.
       for (let left = await this.#timed(this.#redis.llen(key)); left > 0; ) {
         const values = await this.#timed(this.#redis.lrange(key, 0, Math.min(batchSize, left) - 1));
         if (values.length === 0) return true;

@@ -1,7 +1,7 @@
 /**
  * Detects a table that does not keep the status we write. A trigger, rule or policy may undo a claim or a finish without
  * an error; then the same records would be claimed and processed thousands of times a second. There is one guard per
- * workflow: while its table refuses, it claims only after 1, 2, 4 ... 60 s and logs that once. Other workflows go on.
+ * workflow: while its table refuses, it claims only after 1, 2, 4 ... 60 s and logs that once. Other workflows are not affected.
  *
  * A trigger that fires after the statement is seen only by a second look. That costs a round trip, so it is done for
  * the first claim of a process, and after a finish that found an unexpected status.

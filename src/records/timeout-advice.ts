@@ -1,5 +1,5 @@
 /**
- * Compares a workflow's durations with what was observed. A timeout shorter than the work turns live records into
+ * Compares a workflow's durations with its observed processing times. A timeout shorter than the work turns live records into
  * zombies; one that is much too long delays the recovery of dead ones. Only advice: nothing is changed.
  */
 import { formatDuration } from '../config/durations.js';

@@ -73,8 +73,8 @@ export class RecordWorker {
   }
 
   /**
-   * With `signOff` the worker's row is deleted, and other workers may take its claims at once. Without it they wait for
-   * the dead heartbeat: time to replay spooled outcomes.
+   * With `signOff` the worker's row is deleted, and other workers may take its claims at once. Without it they wait until
+   * the heartbeat is dead: time to replay spooled outcomes.
    */
   async stop({ signOff = true } = {}): Promise<void> {
     this.#stopping.abort();

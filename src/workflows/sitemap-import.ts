@@ -3,7 +3,7 @@
  * `pages`, and the files of a sitemap index into `sitemap_files`.
  *
  * All rows of a file are written in one transaction that commits only if the claim still holds: a file is imported as a
- * whole or not at all, and importing it again adds what is new. Rows are written in the order of a hash of their URLs, so
+ * whole or not at all, and importing it again adds only new rows. Rows are written in the order of a hash of their URLs, so
  * that two imports of the same pages cannot deadlock. An index that contains itself ends because a URL is stored once;
  * one that grows without end stops at `maxDepth`.
  */

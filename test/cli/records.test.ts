@@ -360,7 +360,7 @@ describeOnePostgres('records', (postgres) => {
     for (const command of ['stuck', 'reset', 'inspect'])
       expect(await run(`records ${command} nothing`)).toMatchObject({
         code: 4,
-        stderr: 'smart-router: there is no workflow "nothing": known are jobs\n',
+        stderr: 'smart-router: there is no workflow "nothing": the workflows are jobs\n',
       });
     expect(await run('records reset jobs --ids x')).toMatchObject({ code: 2 });
   });

@@ -87,7 +87,7 @@ describeOnePostgres('the programs of the guide', (postgres) => {
       process: { env: { DATABASE_URL: postgres.url } },
     });
     expect(printed).toEqual([
-      '1 records are stuck and would be brought back',
+      '1 stuck records would be recovered',
       expect.stringMatching(/^21, for 72\d\d s$/),
     ]);
     expect((await pool.query('SELECT * FROM invoices ORDER BY id')).rows).toEqual(before);

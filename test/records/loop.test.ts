@@ -314,7 +314,7 @@ describePostgres('the record loop', (postgres) => {
     expect(await loop.runOnce()).toMatchObject({ claimed: 4, completed: 4 });
     expect(await loop.runOnce()).toMatchObject({ claimed: 2, completed: 2 });
     expect(await statuses(pool)).toEqual({ Completed: 10 });
-    expect(loop.log.said('whose answer was lost')).toMatchObject([{ records: 4 }]);
+    expect(loop.log.said('its reply was lost')).toMatchObject([{ records: 4 }]);
   });
 
   it('stop waits for a runOnce in progress', async () => {

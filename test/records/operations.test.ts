@@ -268,7 +268,7 @@ describePostgres('record operations', (postgres) => {
   });
 
   it.each([
-    ['a workflow that is not there', 'nothing', ['1'], 'workflow_not_found', /known are pages/],
+    ['an unknown workflow', 'nothing', ['1'], 'workflow_not_found', /the workflows are pages/],
     ['no ids', 'pages', [], 'invalid_request', /1 to 1000 records, got 0/],
     [
       'an id that the column cannot have',

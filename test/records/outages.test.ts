@@ -124,7 +124,7 @@ describeOnePostgres('without a session', (postgres) => {
     await proxy.up();
     await until(async () => (await statuses(admin)).Completed === 3, 'it resumes');
     expect(told).toMatchObject({ opened: 1, closed: 1 });
-    expect(loop.log.said('no records are claimed')).toMatchObject([{ level: 50 }]);
+    expect(loop.log.said('claiming paused')).toMatchObject([{ level: 50 }]);
   });
 
   it('stop does not wait for the database, and does not report that it answers', async () => {
