@@ -15,144 +15,109 @@ export interface RecordGauges {
   stuck: ReadonlyMap<string, { records: number; oldestSeconds: number }> | undefined;
 }
 
-/** A page takes parts of a second, a large sitemap minutes. */
-const seconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
+/** A page takes fractions of a second, a large sitemap minutes. */
+const buckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
+
+/** Counters with the label `workflow` only. */
+const workflowCounters = {
+  claimed_total: 'Records claimed',
+  late_finishes_total: 'Finishes rejected because the claim was lost',
+  given_back_total: 'Records claimed and released before their handler started',
+  zombie_alerts_total: 'Records left in Processing because their failure could not be written',
+  spooled_total: 'Outcomes stored in the spool while the database was unreachable',
+  replayed_total: 'Outcomes written from the spool',
+};
+const otherCounters = {
+  finished_total: ['Records finished by outcome (completed, failed)', ['workflow', 'outcome']],
+  resets_total: ['Stuck records by reason and outcome', ['workflow', 'reason', 'outcome']],
+  session_attempts_total: ['Database sessions requested', []],
+  session_failures_total: ['Database sessions that were not obtained, or broke', []],
+} as const;
+const stateGauges = {
+  database_up: '1 while the database gives sessions',
+  breaker_open: '1 while claiming is paused because sessions fail',
+  brake_holding: '1 while the fast sweep waits because most workers missed their heartbeats at once',
+};
+const stuckGauges = {
+  stuck: 'Stuck records',
+  oldest_stuck_seconds: 'Age of the oldest stuck record',
+};
+
+type CounterName = keyof typeof workflowCounters | keyof typeof otherCounters;
+type GaugeName = keyof typeof stateGauges | keyof typeof stuckGauges;
 
 export class RecordMetrics {
-  readonly #registry: Registry;
-  readonly #claimed: Counter<'workflow'>;
-  readonly #finished: Counter<'workflow' | 'outcome'>;
-  readonly #late: Counter<'workflow'>;
-  readonly #released: Counter<'workflow'>;
-  readonly #resets: Counter<'workflow' | 'reason' | 'outcome'>;
-  readonly #attempts: Counter;
-  readonly #failures: Counter;
-  readonly #zombies: Counter<'workflow'>;
-  readonly #spooled: Counter<'workflow'>;
-  readonly #replayed: Counter<'workflow'>;
+  readonly #counters = new Map<CounterName, Counter>();
+  readonly #gauges = new Map<GaugeName, Gauge>();
   readonly #processing: Histogram<'workflow'>;
-  readonly #up: Gauge;
-  readonly #breaker: Gauge;
-  readonly #massStall: Gauge;
-  readonly #stuck: Gauge<'workflow'>;
-  readonly #oldest: Gauge<'workflow'>;
 
   constructor(registry: Registry) {
-    this.#registry = registry;
-    this.#claimed = this.#counter('claimed_total', 'Records claimed', ['workflow']);
-    this.#finished = this.#counter('finished_total', 'Records finished by outcome (completed, failed)', [
-      'workflow',
-      'outcome',
-    ]);
-    this.#late = this.#counter('late_finishes_total', 'Finishes rejected because the claim was lost', [
-      'workflow',
-    ]);
-    this.#released = this.#counter(
-      'given_back_total',
-      'Records claimed and released before their handler started',
-      ['workflow'],
-    );
-    this.#resets = this.#counter('resets_total', 'Stuck records by reason and outcome', [
-      'workflow',
-      'reason',
-      'outcome',
-    ]);
-    this.#attempts = this.#counter('session_attempts_total', 'Database sessions requested', []);
-    this.#failures = this.#counter(
-      'session_failures_total',
-      'Database sessions that were not obtained, or broke',
-      [],
-    );
-    this.#zombies = this.#counter(
-      'zombie_alerts_total',
-      'Records left in Processing because their failure could not be written',
-      ['workflow'],
-    );
-    this.#spooled = this.#counter(
-      'spooled_total',
-      'Outcomes stored in the spool while the database was unreachable',
-      ['workflow'],
-    );
-    this.#replayed = this.#counter('replayed_total', 'Outcomes written from the spool', ['workflow']);
+    const registers = [registry];
+    const name = (suffix: string) => `smart_router_records_${suffix}`;
+    const addCounter = (key: string, help: string, labelNames: readonly string[]) =>
+      this.#counters.set(
+        key as CounterName,
+        new Counter({ name: name(key), help, labelNames: [...labelNames], registers }),
+      );
+    const addGauge = (key: string, help: string, labelNames: string[]) =>
+      this.#gauges.set(key as GaugeName, new Gauge({ name: name(key), help, labelNames, registers }));
+    for (const [key, help] of Object.entries(workflowCounters)) addCounter(key, help, ['workflow']);
+    for (const [key, [help, labels]] of Object.entries(otherCounters)) addCounter(key, help, labels);
+    for (const [key, help] of Object.entries(stateGauges)) addGauge(key, help, []);
+    for (const [key, help] of Object.entries(stuckGauges)) addGauge(key, help, ['workflow']);
     this.#processing = new Histogram({
-      name: 'smart_router_records_processing_seconds',
+      name: name('processing_seconds'),
       help: 'Time to process one record',
       labelNames: ['workflow'],
-      buckets: seconds,
-      registers: [registry],
+      buckets,
+      registers,
     });
-    this.#up = this.#gauge('database_up', '1 while the database gives sessions', []);
-    this.#breaker = this.#gauge('breaker_open', '1 while claiming is paused because sessions fail', []);
-    this.#massStall = this.#gauge(
-      'brake_holding',
-      '1 while the fast sweep waits because most workers missed their heartbeats at once',
-      [],
-    );
-    this.#stuck = this.#gauge('stuck', 'Stuck records', ['workflow']);
-    this.#oldest = this.#gauge('oldest_stuck_seconds', 'Age of the oldest stuck record', ['workflow']);
     this.render(undefined);
   }
 
   /** Creates the series at 0, so that the first event is an increase. */
   expect(workflows: readonly string[]): void {
     for (const workflow of workflows) {
-      for (const counter of [
-        this.#claimed,
-        this.#late,
-        this.#released,
-        this.#zombies,
-        this.#spooled,
-        this.#replayed,
-      ])
-        counter.inc({ workflow }, 0);
-      for (const outcome of ['completed', 'failed']) this.#finished.inc({ workflow, outcome }, 0);
+      for (const key of Object.keys(workflowCounters)) this.#add(key as CounterName, { workflow }, 0);
+      for (const outcome of ['completed', 'failed']) this.#add('finished_total', { workflow, outcome }, 0);
       for (const reason of ['dead_worker', 'timed_out', 'given_up', 'unclaimed', 'by_hand'])
         for (const outcome of ['requeued', 'failed', 'held'])
-          this.#resets.inc({ workflow, reason, outcome }, 0);
+          this.#add('resets_total', { workflow, reason, outcome }, 0);
     }
   }
 
   /** Called before every scrape; undefined: this router has no records. */
   render(gauges: RecordGauges | undefined): void {
-    for (const gauge of [this.#up, this.#breaker, this.#massStall]) gauge.remove();
-    for (const gauge of [this.#stuck, this.#oldest]) gauge.reset();
+    for (const key of Object.keys(stateGauges)) this.#gauges.get(key as GaugeName)?.remove();
+    for (const key of Object.keys(stuckGauges)) this.#gauges.get(key as GaugeName)?.reset();
     if (!gauges) return;
-    this.#up.set(gauges.isUp ? 1 : 0);
-    this.#breaker.set(gauges.isPaused ? 1 : 0);
-    this.#massStall.set(gauges.isBraked ? 1 : 0);
+    this.#gauges.get('database_up')?.set(gauges.isUp ? 1 : 0);
+    this.#gauges.get('breaker_open')?.set(gauges.isPaused ? 1 : 0);
+    this.#gauges.get('brake_holding')?.set(gauges.isBraked ? 1 : 0);
     for (const [workflow, { records, oldestSeconds }] of gauges.stuck ?? []) {
-      this.#stuck.set({ workflow }, records);
-      this.#oldest.set({ workflow }, oldestSeconds);
+      this.#gauges.get('stuck')?.set({ workflow }, records);
+      this.#gauges.get('oldest_stuck_seconds')?.set({ workflow }, oldestSeconds);
     }
   }
 
   readonly observer: RecordObserver = {
-    claimed: (workflow, records) => this.#claimed.inc({ workflow }, records),
-    finished: (workflow, outcome, records) => this.#finished.inc({ workflow, outcome }, records),
-    rejected: (workflow, records) => this.#late.inc({ workflow }, records),
-    released: (workflow, records) => this.#released.inc({ workflow }, records),
+    claimed: (workflow, records) => this.#add('claimed_total', { workflow }, records),
+    finished: (workflow, outcome, records) => this.#add('finished_total', { workflow, outcome }, records),
+    rejected: (workflow, records) => this.#add('late_finishes_total', { workflow }, records),
+    released: (workflow, records) => this.#add('given_back_total', { workflow }, records),
     recovered: (workflow, reason, outcome, records) =>
-      this.#resets.inc({ workflow, reason, outcome }, records),
+      this.#add('resets_total', { workflow, reason, outcome }, records),
     session: (outcome) => {
-      this.#attempts.inc();
-      if (outcome === 'failed') this.#failures.inc();
+      this.#add('session_attempts_total', {}, 1);
+      if (outcome === 'failed') this.#add('session_failures_total', {}, 1);
     },
-    spooled: (workflow, records) => this.#spooled.inc({ workflow }, records),
-    replayed: (workflow, records) => this.#replayed.inc({ workflow }, records),
-    zombie: (workflow) => this.#zombies.inc({ workflow }),
-    processed: (workflow, time) => this.#processing.observe({ workflow }, time),
+    spooled: (workflow, records) => this.#add('spooled_total', { workflow }, records),
+    replayed: (workflow, records) => this.#add('replayed_total', { workflow }, records),
+    zombie: (workflow) => this.#add('zombie_alerts_total', { workflow }, 1),
+    processed: (workflow, seconds) => this.#processing.observe({ workflow }, seconds),
   };
 
-  #counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {
-    return new Counter({
-      name: `smart_router_records_${name}`,
-      help,
-      labelNames,
-      registers: [this.#registry],
-    });
-  }
-
-  #gauge<L extends string>(name: string, help: string, labelNames: L[]): Gauge<L> {
-    return new Gauge({ name: `smart_router_records_${name}`, help, labelNames, registers: [this.#registry] });
+  #add(name: CounterName, labels: Record<string, string>, records: number): void {
+    this.#counters.get(name)?.inc(labels, records);
   }
 }

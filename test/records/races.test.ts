@@ -86,7 +86,7 @@ describePostgres('between check and lock', (postgres) => {
     const { workflowId, queries } = store.table;
     const args = [workflowId, 10, 45_000, 30_000, null, 0, null];
     const rows = await raced(postgres, pool, queries.recoverClaims, args, () => during(store, pool, claim));
-    expect(rows.filter(({ record_id }) => record_id !== null)).toEqual([]);
+    expect(rows.filter(({ id }) => id !== null)).toEqual([]);
     expect(await statuses(pool)).toEqual({ [then]: 1 });
   });
 
