@@ -170,7 +170,9 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
     await stuckRows(pool, 1, 1);
     for (const named of ['', ", processing => 'Processing'", ", queued => 'Queued'"])
       await expect(reset(pool, '', named)).rejects.toThrow('column status of pages is not an enum');
-    await expect(reset(pool, ", processing => 'x', queued => 'x'", '')).rejects.toThrow('must be two values');
+    await expect(reset(pool, ", processing => 'x', queued => 'x'", '')).rejects.toThrow(
+      'processing and queued must differ',
+    );
     expect(await statuses(pool)).toEqual({ Processing: 1 });
     const client = await postgres.client();
     const told: string[] = [];
