@@ -6,7 +6,7 @@
 import { hostname, userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { ConfigError, type ErrorCode, errorCodes } from '../errors.js';
-import type { HandledCounts } from '../records/by-hand.js';
+import type { HandledCounts } from '../records/operations.js';
 import type { Cli } from './cli.js';
 
 export interface RecordsAction {
@@ -39,8 +39,8 @@ export async function audited(
     tell('done', { requeued, failed, held, skipped });
     return counts;
   } catch (error) {
-    const { toldError } = await import('../records/by-hand.js');
-    const told = toldError(error) as { code?: ErrorCode };
+    const { toAppError } = await import('../records/permissions.js');
+    const told = toAppError(error) as { code?: ErrorCode };
     const status = told instanceof ConfigError ? 400 : (errorCodes[told.code ?? 'internal'] ?? 500);
     const code = told instanceof ConfigError ? 'configuration' : (told.code ?? 'internal');
     tell(status >= 500 ? 'failed' : 'refused', { code });

@@ -8,7 +8,8 @@ import type { Clock } from '../clock.js';
 import { type Config, hidePassword, loadConfig } from '../config/config.js';
 import { loadWorkflows } from '../main/workflows.js';
 import { silentLogger } from '../observe/log.js';
-import { Desk, toldError } from '../records/by-hand.js';
+import { RecordOperations } from '../records/operations.js';
+import { toAppError } from '../records/permissions.js';
 import type { Workflow } from '../records/workflow.js';
 import { Failure } from './failure.js';
 
@@ -17,7 +18,7 @@ export interface RecordsTools {
   pool: pg.Pool;
   /** The one that was named, or all. */
   workflows: readonly Workflow[];
-  desk: Desk;
+  desk: RecordOperations;
 }
 
 const connectMs = 5000;
@@ -39,12 +40,12 @@ export async function withRecords<T>(
   const workflows = named.length > 0 ? named : all;
   const { zombieStuckThresholdMs: stuckAfterMs } = config;
   return withDatabase(url, async (pool) => {
-    const desk = new Desk({ pool, workflows, stuckAfterMs, log: silentLogger, clock });
+    const desk = new RecordOperations({ pool, workflows, stuckAfterMs, log: silentLogger, clock });
     try {
       if (name !== undefined) desk.workflow(name);
       return await work({ config, pool, workflows, desk });
     } catch (error) {
-      throw namingAddress(toldError(error), url);
+      throw namingAddress(toAppError(error), url);
     }
   });
 }

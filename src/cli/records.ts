@@ -4,8 +4,8 @@
  * is a dry run until --apply says otherwise.
  */
 import { type Command, Option } from 'commander';
-import type { HandledCounts } from '../records/by-hand.js';
-import { showCounts, showRecord } from '../records/by-hand-documents.js';
+import { showCounts, showRecord } from '../records/documents.js';
+import type { HandledCounts } from '../records/operations.js';
 import { count, shownOf, span } from './ages.js';
 import type { RecordDocument } from './answers.js';
 import type { RouterApi } from './api.js';

@@ -177,7 +177,7 @@ export class Routers {
 
   #hear(replica: Running, line: string): void {
     const { level, msg, url, err, pid } = parse(line);
-    if (msg === 'records run in a process of their own') replica.recordsPid = pid;
+    if (msg === 'records process started') replica.recordsPid = pid;
     if (level === undefined) replica.lastWords = line.trim() || replica.lastWords;
     if (level === 'error' || level === 'fatal') replica.lastWords = err?.message ?? msg;
     if (msg !== 'smart-router is listening' || url === undefined || replica.state !== 'starting') return;

@@ -1,6 +1,6 @@
 /** The shapes of what is said and asked about records; see schemas.ts. */
 import Type from 'typebox';
-import { mostIds } from '../records/by-hand-documents.js';
+import { maxIds } from '../records/documents.js';
 import { orNull, text, texts, whole } from './fields.js';
 
 const seconds = (description: string) => orNull(Type.Number({ description }));
@@ -98,7 +98,7 @@ export const FailedRecords = Type.Object({
 
 const ids = Type.Array(
   Type.String({ minLength: 1, maxLength: 256, description: 'the id of a record: 1 to 256 characters' }),
-  { minItems: 1, maxItems: mostIds, description: `a list of 1 to ${mostIds} ids of records` },
+  { minItems: 1, maxItems: maxIds, description: `a list of 1 to ${maxIds} ids of records` },
 );
 const dryRun = (usual: boolean) =>
   Type.Boolean({ default: usual, description: 'true (only say what would be done) or false' });

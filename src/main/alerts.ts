@@ -15,8 +15,8 @@ import { type LoopState, SupervisedLoop } from '../loop.js';
 import { type AlertSink, Alerts, pagerDutySink, webhookSink } from '../observe/alerts.js';
 import type { Condition } from '../observe/alerts-rules.js';
 import type { Logger } from '../observe/log.js';
+import type { RecordsAdmin } from '../records/admin.js';
 import type { RecordObserver } from '../records/observer.js';
-import type { RecordsAdmin, RecordsCompanion } from './records-plane.js';
 
 export interface AlertingParts {
   store: Pick<CallStore, 'snapshot'>;
@@ -116,21 +116,4 @@ function sinksOf(config: Config, clock: Clock): AlertSink[] {
       }),
     );
   return sinks;
-}
-
-/** Loaded only where there are records; undefined: nobody wants the report. */
-export async function prepareReporter(
-  config: Config,
-  { clock, log, onCrash }: Pick<AlertingParts, 'clock' | 'log' | 'onCrash'>,
-): Promise<RecordsCompanion | undefined> {
-  if (!config.recordsReportEnabled) return undefined;
-  const { Reporter } = await import('../records/report-schedule.js');
-  const { recordsReportWebhookUrl: url, recordsReportWebhookSecret: secret } = config;
-  return new Reporter({
-    clock,
-    log,
-    source: config.podName,
-    to: { folder: config.recordsReportFolder, webhook: url === undefined ? undefined : { url, secret } },
-    onCrash: () => onCrash('records-report'),
-  });
 }

@@ -25,11 +25,11 @@ import { createLogger, type Logger } from '../observe/log.js';
 import { Metrics } from '../observe/metrics.js';
 import { startTracing, type Tracing } from '../observe/tracing.js';
 import { announce } from '../pool/announce.js';
+import { combineObservers } from '../records/observer.js';
 import { prepareAlerting } from './alerts.js';
 import { prepareLeading } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
-import { tellAll } from './records-status.js';
 import { prepareUntilDone } from './startup.js';
 
 /** How long a start waits for the first sync of its pods. */
@@ -150,7 +150,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         log,
         open: options.openRecords,
         listener: {
-          ...tellAll([
+          ...combineObservers([
             metrics.records.observer,
             history.observer,
             ...(alerting ? [alerting.observer] : []),

@@ -117,7 +117,7 @@ export class Alerts {
       this.observe({ kind: 'sessions', ok: outcome === 'ok' ? 1 : 0, failed: outcome === 'ok' ? 0 : 1 }),
     zombie: (workflow) => this.observe({ kind: 'zombie', workflow }),
     breaker: (isOpen) => this.observe({ kind: 'breaker', isOpen }),
-    brake: (isHolding) => this.observe({ kind: 'brake', isHolding }),
+    massStall: (isHolding) => this.observe({ kind: 'brake', isHolding }),
   };
 
   observe(sample: AlertSample): void {

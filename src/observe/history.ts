@@ -17,6 +17,7 @@ import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import { AppError, isStoreDown } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
+import type { RecordGauges } from '../records/metrics.js';
 import type { RecordObserver } from '../records/observer.js';
 import { version } from '../version.js';
 import { Alerts } from './alerts.js';
@@ -34,7 +35,6 @@ import {
 } from './history-rows.js';
 import { type Logger, silentLogger } from './log.js';
 import type { Metrics } from './metrics.js';
-import type { RecordGauges } from './record-metrics.js';
 
 export interface HistoryOptions {
   connection: StoreConnection;

@@ -7,8 +7,8 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { StoreOutcome } from '../calls/store/connection.js';
 import type { Snapshot } from '../calls/store/replies.js';
 import type { LoopState } from '../loop.js';
+import { type RecordGauges, RecordMetrics } from '../records/metrics.js';
 import { PoolMetrics } from './pool-metrics.js';
-import { type RecordGauges, RecordMetrics } from './record-metrics.js';
 
 const seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 

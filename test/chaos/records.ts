@@ -5,7 +5,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
-import { guardPool } from '../../src/records/pool-guard.js';
+import { guardPool } from '../../src/records/sessions.js';
 import { keepHistory, statuses, teamTable } from '../records/fixture.js';
 import { type PostgresServer, postgresKinds } from '../support/postgres.js';
 import { openTcpProxy } from '../support/tcp-proxy.js';

@@ -384,7 +384,7 @@ describeOnePostgres('records', (postgres) => {
     for (const command of ['stuck', 'reset', 'inspect'])
       expect(await run(`records ${command} nothing`)).toMatchObject({
         code: 4,
-        stderr: 'smart-router: there is no workflow "nothing": known are jobs\n',
+        stderr: 'smart-router: there is no workflow "nothing": the workflows are jobs\n',
       });
     expect(await run('records reset jobs --ids x')).toMatchObject({ code: 2 });
   });
@@ -513,9 +513,7 @@ describeOnePostgres('records', (postgres) => {
     await postgres.stop();
     const { code, stderr } = await run('records status');
     expect(code).toBe(6);
-    expect(stderr).toMatch(
-      /^smart-router: the database cannot be used: .* It is at postgres:\/\/postgres:\*+@/,
-    );
+    expect(stderr).toMatch(/^smart-router: cannot use the database: .* It is at postgres:\/\/postgres:\*+@/);
     expect(documentOf(await run('records status --json'))).toMatchObject({
       success: false,
       code: 'database_unavailable',

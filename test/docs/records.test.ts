@@ -87,7 +87,7 @@ describeOnePostgres('the programs of the guide', (postgres) => {
       process: { env: { DATABASE_URL: postgres.url } },
     });
     expect(printed).toEqual([
-      '1 records are stuck and would be brought back',
+      '1 stuck records would be recovered',
       expect.stringMatching(/^21, for 72\d\d s$/),
     ]);
     expect((await pool.query('SELECT * FROM invoices ORDER BY id')).rows).toEqual(before);
@@ -187,7 +187,7 @@ describe('the reference', () => {
       message = String(error);
     }
     const known = (at: string) =>
-      new RegExp(`${at}nonsense is no option; there are (.*)`).exec(message)?.[1]?.split(', ');
+      new RegExp(`${at}nonsense is not an option; the options are (.*)`).exec(message)?.[1]?.split(', ');
     const fields = (known('workflow: ') ?? []).filter((name) => name !== 'stuck');
     const stuck = (known('stuck\\.') ?? []).map((name) => `stuck.${name}`);
     expect(fields.length).toBeGreaterThan(10);

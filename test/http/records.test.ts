@@ -205,7 +205,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     }
     expect((await router.get('/records/nothing/stuck')).body).toMatchObject({
       code: 'workflow_not_found',
-      error: 'there is no workflow "nothing": known are jobs',
+      error: 'there is no workflow "nothing": the workflows are jobs',
     });
   });
 

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeConfig } from '../../src/config/config.js';
-import { prepareRecords } from '../../src/main/records-plane.js';
+import { Plane } from '../../src/main/records-plane.js';
 import { migrateRecords } from '../../src/main/workflows.js';
 import { lookEveryMs } from '../../src/observe/history.js';
 import { type Received, type Receiver, startReceiver } from '../observe/alerts-receiver.js';
@@ -41,7 +41,7 @@ async function serve(env: Record<string, string> = {}): Promise<TestRouter> {
       ALERT_INTERVAL: '100ms',
       ...env,
     },
-    { clock, openRecords: prepareRecords },
+    { clock, openRecords: Plane.create },
   );
   onTestFinished(() => router.stop());
   return router;

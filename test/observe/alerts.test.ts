@@ -299,14 +299,14 @@ describe('sessions, zombies, brakes', () => {
   });
 
   it('the mass-stall brake and held removals are told and ended', async () => {
-    alerts.observer.brake?.(true);
+    alerts.observer.massStall?.(true);
     alerts.observe({ kind: 'removals', held: 7 });
     await round();
     expect(told().sort()).toEqual(['trigger pool.removals_held', 'trigger records.mass_stall']);
     const held = receiver.received.find(({ body }) => body.condition === 'pool.removals_held');
     expect(held?.body.runbook).toBe('docs/operations.md#the-removal-brake');
     for (let i = 0; i < 3; i += 1) {
-      alerts.observer.brake?.(false);
+      alerts.observer.massStall?.(false);
       alerts.observe({ kind: 'removals', held: 0 });
       await round();
       clock.advance(minute);

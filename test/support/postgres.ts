@@ -29,7 +29,7 @@ import {
   startServer,
 } from '../../src/embedded/postgres-process.js';
 import { reachable, type ServerUser, serverUser, temporaryRoot } from '../../src/embedded/postgres-user.js';
-import { guardPool } from '../../src/records/pool-guard.js';
+import { guardPool } from '../../src/records/sessions.js';
 import { findOnPath, setupReason } from './engines.js';
 import { type Paused, pauseProcesses } from './postgres-pause.js';
 

@@ -44,7 +44,7 @@ it.each([
   expect(() => embedSql(root)).toThrow(/the name must begin with 00[12]_, the next number/);
 });
 
-it('queries are known by name and lose their comments', () => {
+it('queries are keyed by name and lose their comments', () => {
   write('src/a/queries/find_all.sql', "-- All.\n-- $1 name\nSELECT '--'\n  -- why\nFROM t\n\n");
   embedSql(root);
   expect(readFileSync(join(root, 'src/a/queries.generated.ts'), 'utf8')).toBe(

@@ -1,7 +1,7 @@
 /** `smart-router records advise`: which times a workflow should have, by what was seen of it, and why. */
 import type { Command } from 'commander';
 import { formatDuration } from '../../config/durations.js';
-import { adviseTimes, suggestTimes } from '../../records/by-hand-advice.js';
+import { adviseTimes, suggestTimes } from '../../records/timeout-advice.js';
 import { type Cli, withAccess, withRouter } from '../cli.js';
 import { Failure } from '../failure.js';
 import { answerRecords, describeRecords } from '../records.js';

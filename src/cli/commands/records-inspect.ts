@@ -1,9 +1,9 @@
 /** `smart-router records inspect`: one workflow, and what would make it faster or safer. */
 import type { Command } from 'commander';
 import { formatDuration } from '../../config/durations.js';
-import { adviseTimes } from '../../records/by-hand-advice.js';
-import { showNumbers } from '../../records/by-hand-documents.js';
+import { showNumbers } from '../../records/documents.js';
 import { quoteName } from '../../records/identifiers.js';
+import { adviseTimes } from '../../records/timeout-advice.js';
 import { count, span } from '../ages.js';
 import type { RecordNumbers, RecordWorkflows } from '../answers.js';
 import type { RouterApi } from '../api.js';

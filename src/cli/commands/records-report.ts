@@ -20,7 +20,7 @@ export function recordsReport(parent: Command, cli: Cli): void {
   answerRecords(command, cli, async ({ pool }) => {
     const { since, until } = command.opts<{ since?: Date; until?: Date }>();
     if (since && until && since >= until) throw new Failure('usage', '--since must be before --until');
-    const { assertMigrated } = await import('../../records/loop.js');
+    const { assertMigrated } = await import('../../records/migrate.js');
     const { weeklyReport } = await import('../../records/report.js');
     const { reportMarkdown } = await import('../../records/report-markdown.js');
     await assertMigrated(pool);

@@ -34,9 +34,7 @@ export function recordsRetry(parent: Command, cli: Cli): void {
       { action: 'records.retry', workflow, isApplied: apply === true },
       async () => {
         if (ids) return desk.retry(workflow, { ids, dryRun: !apply });
-        // Loaded only here: the modules of the database take longer than everything else.
-        const { retryAll } = await import('../../records/retry-all.js');
-        return retryAll(desk, workflow, { dryRun: !apply, clock: cli.clock });
+        return desk.retryAll(workflow, { dryRun: !apply });
       },
     );
     return handledOutcome(counts, cli.screen.paint, { byId: ids !== undefined, isRetry: true });

@@ -1,7 +1,7 @@
 /** `smart-router records status`: how much waits, is worked on, is stuck, has failed. */
 import type { Command } from 'commander';
 import { ConfigError } from '../../errors.js';
-import { showNumbers } from '../../records/by-hand-documents.js';
+import { showNumbers } from '../../records/documents.js';
 import { span } from '../ages.js';
 import type { RecordNumbers, RecordWorkflows, Status } from '../answers.js';
 import type { RouterApi } from '../api.js';

@@ -1,6 +1,6 @@
 /** `smart-router records stuck`: which records are stuck, since when, why, and what they were doing. */
 import type { Command } from 'commander';
-import { showRecord } from '../../records/by-hand-documents.js';
+import { showRecord } from '../../records/documents.js';
 import { shownOf } from '../ages.js';
 import type { RecordWorkflows, StuckRecords } from '../answers.js';
 import type { RouterApi } from '../api.js';

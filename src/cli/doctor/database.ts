@@ -4,13 +4,8 @@ import type { Clock } from '../../clock.js';
 import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
 import { ConfigError, messageOf } from '../../errors.js';
-import {
-  describeProblem,
-  loadWorkflows,
-  openWorkflow,
-  pendingMigrations,
-  shippedName,
-} from '../../main/workflows.js';
+import { describeProblem, loadWorkflows, openWorkflow, shippedName } from '../../main/workflows.js';
+import { missingMigrations } from '../../records/migrate.js';
 import type { Workflow } from '../../records/workflow.js';
 import { oneLine } from '../failure.js';
 import { withDatabase } from '../records-desk.js';
@@ -83,7 +78,7 @@ async function look(pool: Pool, config: Config, workflows: readonly Workflow[]):
       `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`,
     ),
   );
-  const pending = await pendingMigrations(pool);
+  const pending = await missingMigrations(pool);
   checks.push(await checkSchema(pool, pending, user));
   checks.push(
     ...(pending.length > 0

@@ -9,7 +9,7 @@ import pg from 'pg';
 import type { Clock } from '../../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
 import { migrateRecords } from '../../main/workflows.js';
-import { guardPool } from '../../records/pool-guard.js';
+import { guardPool } from '../../records/sessions.js';
 import { type Move, stranger } from './book.js';
 
 /** Nobody reads a row twice: reading removes it, so that none is missed however transactions overtake each other. */

@@ -4,9 +4,9 @@
  * table takes longer than a call may wait.
  */
 import { AppError, ConfigError } from '../../errors.js';
-import type { RecordsDesk } from '../../main/records-plane.js';
-import type { HandledCounts } from '../../records/by-hand.js';
-import { mostIds, showCounts, showRecord } from '../../records/by-hand-documents.js';
+import type { RemoteOperations } from '../../records/admin.js';
+import { maxIds, showCounts, showRecord } from '../../records/documents.js';
+import type { HandledCounts } from '../../records/operations.js';
 import { bodyField, param } from '../audit.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
@@ -22,14 +22,14 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
   const errors = { 400: ErrorAnswer, 404: errorOf('workflow_not_found'), ...away };
   const workflow = shapes.WorkflowParams;
 
-  const at = async <T>(work: (desk: RecordsDesk) => Promise<T>): Promise<T> => {
+  const at = async <T>(work: (operations: RemoteOperations) => Promise<T>): Promise<T> => {
     if (!records)
       throw new AppError(
         'workflow_not_found',
         'this router processes no records: DATABASE_URL is not set, or no workflow is named',
       );
     try {
-      return await withDeadline(clock, patienceMs, work(records.desk()));
+      return await withDeadline(clock, patienceMs, work(records.operations()));
     } catch (error) {
       // A table that was changed under the router's feet.
       if (!(error instanceof ConfigError)) throw error;
@@ -51,7 +51,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     },
     async () => {
       if (!records) return { workflows: [] };
-      return { workflows: await at((desk) => desk.numbers()) };
+      return { workflows: await at((operations) => operations.numbers()) };
     },
   );
 
@@ -67,7 +67,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       },
     },
     async ({ params, query }) => {
-      const found = await at((desk) => desk.look(params.workflow, Number(query.limit ?? 100)));
+      const found = await at((operations) => operations.look(params.workflow, Number(query.limit ?? 100)));
       return { workflow: found.workflow, total: found.stuck, records: found.stuckRecords.map(showRecord) };
     },
   );
@@ -84,7 +84,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       },
     },
     async ({ params, query }) => {
-      const failed = await at((desk) => desk.failed(params.workflow, Number(query.limit ?? 100)));
+      const failed = await at((operations) => operations.failed(params.workflow, Number(query.limit ?? 100)));
       return {
         workflow: params.workflow,
         records: failed.map(({ id, error, failedSeconds }) => ({ id, error, failed_seconds: failedSeconds })),
@@ -116,7 +116,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     },
     async (request) => {
       const { dry_run: dryRun = true, ids } = request.body;
-      const counts = await at((desk) => desk.reset(request.params.workflow, { ids, dryRun }));
+      const counts = await at((operations) => operations.reset(request.params.workflow, { ids, dryRun }));
       if (!dryRun) request.log.warn({ by: request.actor, ...said(counts) }, 'records were reset');
       return { success: true as const, ...showCounts(counts) };
     },
@@ -134,7 +134,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       },
       schema: {
         tags,
-        summary: `Queue failed records again, at most ${mostIds} by id; their resets count from 0`,
+        summary: `Queue failed records again, at most ${maxIds} by id; their resets count from 0`,
         params: workflow,
         body: shapes.RetryBody,
         response: { 200: shapes.HandledRecords, ...errors },
@@ -142,7 +142,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     },
     async (request) => {
       const { dry_run: dryRun = false, ids } = request.body;
-      const counts = await at((desk) => desk.retry(request.params.workflow, { ids, dryRun }));
+      const counts = await at((operations) => operations.retry(request.params.workflow, { ids, dryRun }));
       if (!dryRun) request.log.warn({ by: request.actor, ...said(counts) }, 'records were queued again');
       return { success: true as const, ...showCounts(counts) };
     },

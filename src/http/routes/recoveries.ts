@@ -75,8 +75,8 @@ async function lookAtRecords({ records, clock }: HttpContext, lastMs: number) {
     const { counts, resets } = await withDeadline(
       clock,
       patienceMs,
-      // In its own turn, because a desk that is not open yet throws at once.
-      Promise.resolve().then(() => records.desk().recent(lastMs, mostItems)),
+      // Deferred, because `operations` throws while the database is not open.
+      Promise.resolve().then(() => records.operations().recent(lastMs, mostItems)),
     );
     const items = resets.map(
       ({ at, workflow, id, reason, outcome, stuckSeconds, trace, worker }): Item => ({
