@@ -1,9 +1,10 @@
 /** What is wrong now, as the router tells it: for `alerts`, `status` and `top`. */
+
+import type { Colour, Paint } from '../terminal/text.js';
+import { clean } from '../terminal/text.js';
 import { age, count } from './ages.js';
 import type { RouterApi } from './api.js';
 import { ifTold } from './lists.js';
-import type { Colour, Paint } from './screen.js';
-import { clean } from './table.js';
 
 export interface Alert {
   name: string;

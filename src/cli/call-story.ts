@@ -1,11 +1,13 @@
 /** A call that is not live any more, told from the events that the router keeps: which pod, when, and why it ended. */
+
+import { type Cell, facts } from '../terminal/table.js';
+import { clean } from '../terminal/text.js';
 import { age, span } from './ages.js';
 import type { RouterApi } from './api.js';
 import type { Cli, Outcome } from './cli.js';
 import type { RouterEvent } from './event-feed.js';
 import { eventLine } from './event-line.js';
 import { Failure } from './failure.js';
-import { type Cell, clean, facts } from './table.js';
 
 interface Timeline {
   call_sid: string;

@@ -6,8 +6,9 @@
  */
 import { systemClock } from '../clock.js';
 import { startDemo } from '../demo/demo.js';
-import { readKeys, readLines } from '../demo/keyboard.js';
 import { speedOf } from '../demo/scenery.js';
+import { readKeys, readLines } from '../terminal/keys.js';
+import { isTerminal, paintFor } from '../terminal/text.js';
 
 export interface DemoCommandOptions {
   /** Where to listen; the next free port if it is taken. Default: HTTP_PORT or 8080. */
@@ -34,8 +35,7 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
   const { seconds, plain = false, ...given } = options;
   const { stdin, stdout } = process;
   const speed = speedOf(env);
-  // A terminal that knows no cursor gets lines, as `top` prints there.
-  const isPicture = stdout.isTTY === true && env.TERM !== 'dumb' && !plain;
+  const isPicture = isTerminal(stdout, env) && !plain;
   const stop = new AbortController();
   const quit = () => {
     if (stop.signal.aborted) process.exit(1);
@@ -47,15 +47,15 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
   // A program that has started us with a channel, and is gone, will not stop us any more.
   if (given.headless) process.once('disconnect', () => stop.abort());
   stdout.on('error', onOutputError);
-  let giveBackInput = () => {};
+  let restoreInput = () => {};
   try {
     const starting = startDemo({
       ...given,
       env,
       speed,
-      write: (text) => stdout.write(text),
-      colours: stdout.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb',
-      terminal: isPicture ? () => ({ columns: stdout.columns || 80, rows: stdout.rows || 24 }) : undefined,
+      out: stdout,
+      paint: paintFor(stdout, env),
+      isPicture,
       onQuit: quit,
       signal: stop.signal,
     });
@@ -66,15 +66,17 @@ export async function demo(env: NodeJS.ProcessEnv, options: DemoCommandOptions =
         () => {},
       );
     if (stdin.isTTY && isPicture && !given.quiet && !given.headless)
-      giveBackInput = readKeys(stdin, command, quit);
-    else giveBackInput = readLines(stdin, command);
+      restoreInput = readKeys(stdin, systemClock, (key) =>
+        key === 'interrupt' ? quit() : command(key.toLowerCase()),
+      );
+    else restoreInput = readLines(stdin, command);
     const running = await starting;
     if (seconds === undefined) await untilAborted(stop.signal);
     else await systemClock.sleep(seconds * 1000, stop.signal);
     await running.stop();
     return 0;
   } finally {
-    giveBackInput();
+    restoreInput();
     for (const name of signals) process.off(name, quit);
     // All is stopped by now: an open input or a connection that is slow to close keeps nobody from the prompt.
     systemClock.after(lingerMs, () => process.exit(), { unref: true });

@@ -8,13 +8,13 @@
  */
 
 import { formatDuration } from '../config/durations.js';
+import { clean } from '../terminal/text.js';
 import { count, countdown, span } from './ages.js';
 import type { Drained, Pod } from './answers.js';
 import type { RouterApi } from './api.js';
 import { type Cli, type Outcome, ownUid } from './cli.js';
 import { exitCodes } from './exit-codes.js';
 import { Failure, toFailure } from './failure.js';
-import { clean } from './table.js';
 
 const lookEveryMs = 1000;
 

@@ -1,7 +1,8 @@
 /** One event as a line for people. The fields differ by type, and a newer router may have more: all are shown. */
+
+import type { Colour, Paint } from '../terminal/text.js';
+import { clean } from '../terminal/text.js';
 import type { RouterEvent } from './event-feed.js';
-import type { Colour, Paint } from './screen.js';
-import { clean } from './table.js';
 
 /** Bad news red, what came back by itself magenta, what people or the leader changed blue and cyan. */
 const colours: Readonly<Record<string, Colour | undefined>> = {

@@ -1,7 +1,8 @@
 /** How a lease is shown, in every list: past its deadline a call lives until a sweep or an allocate ends it. */
+
+import type { Cell } from '../terminal/table.js';
+import type { Colour } from '../terminal/text.js';
 import { countdown } from './ages.js';
-import type { Colour } from './screen.js';
-import type { Cell } from './table.js';
 
 const soonMs = 60_000;
 

@@ -2,9 +2,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type MerchantConfig, parseMerchantConfig } from '../calls/chain.js';
 import { isName, isPlainObject, showValue } from '../calls/tiers.js';
+import { clean } from '../terminal/text.js';
 import type { Merchant } from './answers.js';
 import { Failure } from './failure.js';
-import { clean } from './table.js';
 
 export type Configurations = Record<string, MerchantConfig>;
 

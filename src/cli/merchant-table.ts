@@ -1,7 +1,9 @@
 /** How merchants are shown. */
+
+import { type Cell, facts, table } from '../terminal/table.js';
+import type { Paint } from '../terminal/text.js';
+import { clean } from '../terminal/text.js';
 import type { Merchant } from './answers.js';
-import type { Paint } from './screen.js';
-import { type Cell, clean, facts, table } from './table.js';
 
 export function showMerchants(merchants: readonly Merchant[], paint: Paint): string {
   const rows = merchants.map(({ merchant_id, tier, pool, fallback, chain }): Cell[] => [

@@ -6,6 +6,8 @@
 import { type Command, Option } from 'commander';
 import type { HandledCounts } from '../records/by-hand.js';
 import { showCounts, showRecord } from '../records/by-hand-documents.js';
+import { type Cell, table } from '../terminal/table.js';
+import type { Colour, Paint } from '../terminal/text.js';
 import { count, shownOf, span } from './ages.js';
 import type { RecordDocument } from './answers.js';
 import type { RouterApi } from './api.js';
@@ -21,8 +23,6 @@ import {
 } from './cli.js';
 import { Failure } from './failure.js';
 import type { RecordsTools } from './records-desk.js';
-import type { Colour, Paint } from './screen.js';
-import { type Cell, table } from './table.js';
 
 /** Commander wraps descriptions, but not what stands after the options: these lines fit 80 columns. */
 const access = `

@@ -3,39 +3,12 @@
  * NO_COLOR, no TERM=dumb), decided for each of the two streams.
  */
 import { visible } from '../calls/tiers.js';
-
-export interface OutStream {
-  readonly isTTY?: boolean;
-  readonly columns?: number;
-  readonly rows?: number;
-  write(text: string): boolean;
-  on?(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
-}
+import { isTerminal, type OutStream, type Paint, paintFor } from '../terminal/text.js';
 
 export interface Streams {
   stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean };
   stdout: OutStream;
   stderr: OutStream;
-}
-
-const sequences = {
-  bold: 1,
-  dim: 2,
-  inverse: 7,
-  red: 31,
-  green: 32,
-  yellow: 33,
-  blue: 34,
-  magenta: 35,
-  cyan: 36,
-} as const;
-export type Colour = keyof typeof sequences;
-export type Paint = (colour: Colour | undefined, text: string) => string;
-
-export function paintFor(stream: OutStream, env: NodeJS.ProcessEnv): Paint {
-  const coloured = stream.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
-  return (colour, text) =>
-    coloured && colour !== undefined && text !== '' ? `\u001b[${sequences[colour]}m${text}\u001b[0m` : text;
 }
 
 /** Lines, tabs, and the colours above; in JSON what is escaped here means the same. */
@@ -53,12 +26,13 @@ export class Screen {
   readonly paint: Paint;
   readonly paintError: Paint;
   readonly #streams: Streams;
-  readonly #isDumb: boolean;
+  /** Whether a person watches stderr: progress is shown. */
+  readonly watched: boolean;
   #progress = '';
 
   constructor(streams: Streams, env: NodeJS.ProcessEnv) {
     this.#streams = streams;
-    this.#isDumb = env.TERM === 'dumb';
+    this.watched = isTerminal(streams.stderr, env);
     this.paint = paintFor(streams.stdout, env);
     this.paintError = paintFor(streams.stderr, env);
   }
@@ -69,10 +43,6 @@ export class Screen {
 
   get stdout(): OutStream {
     return this.#streams.stdout;
-  }
-
-  get watched(): boolean {
-    return this.#streams.stderr.isTTY === true && !this.#isDumb;
   }
 
   out(text: string): void {

@@ -3,7 +3,6 @@ import { age, countdown, span } from '../../src/cli/ages.js';
 import { checkNode } from '../../src/cli/doctor/examine.js';
 import { toFailure } from '../../src/cli/failure.js';
 import { run } from '../../src/cli/index.js';
-import { table, usageBar } from '../../src/cli/table.js';
 import type { RunningRouter } from '../../src/main/router.js';
 import { capture } from './capture.js';
 import { startTestRouter } from './support.js';
@@ -54,29 +53,6 @@ describe('what people read', () => {
     expect(age(null, now)).toBe('-');
     expect(countdown('2026-01-01T00:15:00Z', now)).toBe('15m 0s left');
     expect(countdown('2025-12-31T23:59:57Z', now)).toBe('over since 3s');
-  });
-
-  it('a bar is empty only without use and full only without room', () => {
-    expect([
-      usageBar(0, 1000),
-      usageBar(1, 1000),
-      usageBar(999, 1000),
-      usageBar(1000, 1000),
-      usageBar(5, 0),
-    ]).toEqual(['----------', '#---------', '#########-', '##########', '##########']);
-  });
-
-  it('a very long cell does not push the other rows apart', () => {
-    const plain = (_: unknown, text: string) => text;
-    const text = table(
-      [{ head: 'A' }, { head: 'B' }],
-      [
-        ['x'.repeat(200), 'y'],
-        ['short', 'y'],
-      ],
-      plain,
-    );
-    expect(text.split('\n')[2]).toBe(`short${' '.repeat(59)}  y`);
   });
 
   it('an unexpected error is one line, whatever is in it', () => {

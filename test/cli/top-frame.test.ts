@@ -2,14 +2,11 @@ import { describe, expect, it } from 'vitest';
 import type { Alert } from '../../src/cli/alerts.js';
 import type { Call, Pod, Status } from '../../src/cli/answers.js';
 import type { RouterEvent } from '../../src/cli/event-feed.js';
-import type { Paint } from '../../src/cli/screen.js';
 import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
 import { type Frame, frame, poolBar, type Sight } from '../../src/cli/top/frame.js';
-import { decodeKeys } from '../../src/cli/top/keys.js';
 import { type Look, paceOfEvents } from '../../src/cli/top/look.js';
 import { poolUses } from '../../src/cli/top/pool-use.js';
-import { changes } from '../../src/cli/top/stage.js';
-import { drawn } from './pty.js';
+import type { Paint } from '../../src/terminal/text.js';
 
 const now = Date.parse('2026-11-15T12:00:00Z');
 const at = (agoMs: number) => new Date(now - agoMs).toISOString();
@@ -320,32 +317,6 @@ describe('keys of top', () => {
     expect(drawAfter(['/', 'interrupt']).wish).toEqual({ do: 'quit' });
     expect(drawAfter(['?', 'q']).wish).toEqual({ do: 'quit' });
     expect(drawAfter(['?']).frame.lines.join('\n')).toContain('Ctrl-L');
-  });
-
-  it('are read from what a terminal sends, in whatever pieces', () => {
-    expect(decodeKeys('a\u001b[A\u001bOB\u001b[6~\t\r\u007f\u0003é').keys).toEqual([
-      'a',
-      'up',
-      'down',
-      'pgdn',
-      'tab',
-      'enter',
-      'backspace',
-      'interrupt',
-      'é',
-    ]);
-    expect(decodeKeys('\u001b')).toEqual({ keys: [], rest: '\u001b' });
-    expect(decodeKeys('x\u001b[5')).toEqual({ keys: ['x'], rest: '\u001b[5' });
-    expect(decodeKeys('\u001bx').keys).toEqual(['escape', 'x']);
-    expect(decodeKeys('\u001b[1;5C\u001b[200~').keys).toEqual([]);
-  });
-});
-
-describe('what top writes', () => {
-  it('is nothing when nothing changed, and only the lines that did', () => {
-    expect(changes(['a', 'b'], ['a', 'b'])).toBe('');
-    expect(changes(['a', 'b'], ['a', 'c'])).toBe('\u001b[2;1Hc\u001b[K');
-    expect(drawn(changes([], ['long line', 'b']) + changes(['long line', 'b'], ['x']))).toEqual(['x', '']);
   });
 });
 

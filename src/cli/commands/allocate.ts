@@ -1,9 +1,9 @@
 /** `smart-router allocate`: a pod for a call, by hand. */
 import type { Command } from 'commander';
+import { facts } from '../../terminal/table.js';
 import { countdown } from '../ages.js';
 import type { Allocated } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
-import { facts } from '../table.js';
 
 export function allocate(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('allocate').argument('<sid>', "the provider's call id"), {

@@ -1,5 +1,6 @@
 /** `smart-router calls`: all live calls, or one, live or not. */
 import type { Command } from 'commander';
+import { type Cell, facts, table } from '../../terminal/table.js';
 import { age, shownOf } from '../ages.js';
 import type { Call } from '../answers.js';
 import type { Answer, RouterApi } from '../api.js';
@@ -8,7 +9,6 @@ import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } fro
 import { Failure } from '../failure.js';
 import { leaseCell } from '../lease-cell.js';
 import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
-import { type Cell, facts, table } from '../table.js';
 
 export function calls(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('calls').argument('[sid]', 'show only this one'), {

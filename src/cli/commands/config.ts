@@ -2,11 +2,11 @@
 import { type Command, Option } from 'commander';
 import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
 import { count } from '../ages.js';
 import { answer, type Cli, describe } from '../cli.js';
 import { Failure } from '../failure.js';
-import type { Paint } from '../screen.js';
-import { type Cell, table } from '../table.js';
 
 export function config(parent: Command, cli: Cli): void {
   const command = describe(parent.command('config'), {

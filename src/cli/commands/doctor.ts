@@ -1,11 +1,11 @@
 /** `smart-router doctor`: looks at everything it can reach and says what to do. */
 import type { Command } from 'commander';
+import type { Colour, Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { count } from '../ages.js';
 import { answer, type Cli, describe, readUrl, withAccess } from '../cli.js';
 import type { Check } from '../doctor/check.js';
 import { Failure } from '../failure.js';
-import type { Colour, Paint } from '../screen.js';
-import { clean } from '../table.js';
 
 export function doctor(parent: Command, cli: Cli): void {
   // Not describeOperator: a router or store that does not answer is a check, never exit code 6.

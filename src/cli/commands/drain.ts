@@ -1,9 +1,9 @@
 /** `smart-router drain`: no new calls for a pod, and perhaps a wait for its last one. */
 import { type Command, InvalidArgumentError } from 'commander';
+import { clean } from '../../terminal/text.js';
 import type { Drained } from '../answers.js';
 import { answerWith, type Cli, describeOperator, duration, ownUid } from '../cli.js';
 import { endsByItself, waitForDrain } from '../drain-wait.js';
-import { clean } from '../table.js';
 
 const defaultWaitMs = 5 * 60_000;
 const longestWaitMs = 24 * 3_600_000;

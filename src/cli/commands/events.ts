@@ -1,6 +1,7 @@
 /** `smart-router events`: what happened, and what happens. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { parseDuration } from '../../config/durations.js';
+import { clean } from '../../terminal/text.js';
 import { count } from '../ages.js';
 import type { RouterApi } from '../api.js';
 import { type Cli, describeOperator, type Outcome, printOutcome, wholeNumber, withRouter } from '../cli.js';
@@ -8,7 +9,6 @@ import { type EventFilter, follow, matches, newestId, type RouterEvent, readKept
 import { eventLine, knownTypes } from '../event-line.js';
 import { readStatus } from '../lists.js';
 import { unlessAborted, untilSignal } from '../signals.js';
-import { clean } from '../table.js';
 
 type Since = { agoMs: number } | { id: string };
 

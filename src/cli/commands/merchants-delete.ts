@@ -1,7 +1,7 @@
 /** `smart-router merchants delete`. */
 import type { Command } from 'commander';
+import { clean } from '../../terminal/text.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
-import { clean } from '../table.js';
 
 export function merchantsDelete(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('delete').argument('<id>', 'id of the merchant'), {

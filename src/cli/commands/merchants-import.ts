@@ -1,5 +1,7 @@
 /** `smart-router merchants import`: restores what `merchants export` wrote. */
 import type { Command } from 'commander';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Colour, Paint } from '../../terminal/text.js';
 import { count } from '../ages.js';
 import type { Merchant } from '../answers.js';
 import { answerWith, type Cli, describeOperator, type Outcome } from '../cli.js';
@@ -7,8 +9,6 @@ import { Failure, toFailure } from '../failure.js';
 import { readJson } from '../input.js';
 import { type Change, changesOf, configurations, readConfigurations } from '../merchant-backup.js';
 import { withApply } from '../records.js';
-import type { Colour, Paint } from '../screen.js';
-import { type Cell, table } from '../table.js';
 
 /** A hundred thousand merchants. */
 const mostBytes = 16 * 1024 * 1024;

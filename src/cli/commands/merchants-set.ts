@@ -1,12 +1,12 @@
 /** `smart-router merchants set`: which pods the calls of a merchant get. */
 import type { Command } from 'commander';
 import { parseMerchantConfig } from '../../calls/chain.js';
+import { clean } from '../../terminal/text.js';
 import type { Merchant } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
 import { readJson } from '../input.js';
 import { showMerchant, skippedSteps } from '../merchant-table.js';
-import { clean } from '../table.js';
 
 interface Options {
   tier?: string;

@@ -1,13 +1,13 @@
 /** `smart-router pods`: all pods, or one. */
 import { type Command, Option } from 'commander';
+import { type Cell, facts, table } from '../../terminal/table.js';
+import type { Colour } from '../../terminal/text.js';
 import { age, countdown, shownOf } from '../ages.js';
 import type { Pod, Pool } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
 import { leaseCell, leaseColour } from '../lease-cell.js';
 import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
-import type { Colour } from '../screen.js';
-import { type Cell, facts, table } from '../table.js';
 
 export const states = ['free', 'busy', 'draining', 'blocked'] as const;
 export type State = (typeof states)[number];

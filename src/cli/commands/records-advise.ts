@@ -2,10 +2,10 @@
 import type { Command } from 'commander';
 import { formatDuration } from '../../config/durations.js';
 import { adviseTimes, suggestTimes } from '../../records/by-hand-advice.js';
+import { type Cell, facts } from '../../terminal/table.js';
 import { type Cli, withAccess, withRouter } from '../cli.js';
 import { Failure } from '../failure.js';
 import { answerRecords, describeRecords } from '../records.js';
-import { type Cell, facts } from '../table.js';
 
 /** As long as a person waits for a router that may not be there. */
 const patienceMs = 2000;

@@ -1,5 +1,7 @@
 /** `smart-router records failed`: which records have failed, when, and with which error. */
 import type { Command } from 'commander';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
 import { shownOf, span } from '../ages.js';
 import type { FailedRecords, RecordWorkflows } from '../answers.js';
 import type { RouterApi } from '../api.js';
@@ -7,8 +9,6 @@ import { type Cli, type Outcome, wholeNumber } from '../cli.js';
 import { oneLine } from '../failure.js';
 import { answerLook, describeLook } from '../records.js';
 import type { RecordsTools } from '../records-desk.js';
-import type { Paint } from '../screen.js';
-import { type Cell, table } from '../table.js';
 
 type Found = FailedRecords & { total: number };
 

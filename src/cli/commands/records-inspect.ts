@@ -4,6 +4,7 @@ import { formatDuration } from '../../config/durations.js';
 import { adviseTimes } from '../../records/by-hand-advice.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
 import { quoteName } from '../../records/identifiers.js';
+import { type Cell, facts } from '../../terminal/table.js';
 import { count, span } from '../ages.js';
 import type { RecordNumbers, RecordWorkflows } from '../answers.js';
 import type { RouterApi } from '../api.js';
@@ -11,7 +12,6 @@ import type { Cli, Outcome } from '../cli.js';
 import { Failure } from '../failure.js';
 import { answerLook, describeLook, stuckColour } from '../records.js';
 import type { RecordsTools } from '../records-desk.js';
-import { type Cell, facts } from '../table.js';
 
 export function recordsInspect(parent: Command, cli: Cli): void {
   const command = describeLook(parent.command('inspect').argument('<workflow>', 'name of the workflow'), {

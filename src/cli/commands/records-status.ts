@@ -2,6 +2,8 @@
 import type { Command } from 'commander';
 import { ConfigError } from '../../errors.js';
 import { showNumbers } from '../../records/by-hand-documents.js';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
 import { span } from '../ages.js';
 import type { RecordNumbers, RecordWorkflows } from '../answers.js';
 import type { RouterApi } from '../api.js';
@@ -9,8 +11,6 @@ import type { Cli, Outcome } from '../cli.js';
 import { Failure } from '../failure.js';
 import { answerLook, describeLook, stuckColour } from '../records.js';
 import type { RecordsTools } from '../records-desk.js';
-import type { Paint } from '../screen.js';
-import { type Cell, table } from '../table.js';
 
 /** The usual cause: the module with the team's workflows was given to the router and not to this command. */
 const whatToDo =

@@ -1,13 +1,13 @@
 /** `smart-router records stuck`: which records are stuck, since when, why, and what they were doing. */
 import type { Command } from 'commander';
 import { showRecord } from '../../records/by-hand-documents.js';
+import type { Paint } from '../../terminal/text.js';
 import { shownOf } from '../ages.js';
 import type { RecordWorkflows, StuckRecords } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import { type Cli, type Outcome, wholeNumber } from '../cli.js';
 import { answerLook, describeLook, recordTable } from '../records.js';
 import type { RecordsTools } from '../records-desk.js';
-import type { Paint } from '../screen.js';
 
 export function recordsStuck(parent: Command, cli: Cli): void {
   const command = describeLook(

@@ -1,8 +1,8 @@
 /** `smart-router release`: ends a call. */
 import type { Command } from 'commander';
+import { clean } from '../../terminal/text.js';
 import type { Released } from '../answers.js';
 import { answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';
-import { clean } from '../table.js';
 
 export function release(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('release').argument('<sid>', "the provider's call id"), {

@@ -1,10 +1,10 @@
 /** `smart-router removals list`: pods that the removal brake holds. */
 import type { Command } from 'commander';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
 import { count } from '../ages.js';
 import type { Removals } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
-import type { Paint } from '../screen.js';
-import { type Cell, table } from '../table.js';
 
 export function removalsList(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('list'), {

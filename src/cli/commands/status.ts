@@ -1,13 +1,14 @@
 /** `smart-router status`: what is wrong first; then pools, leader, loops, store. */
 import type { Command } from 'commander';
+import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { age, count } from '../ages.js';
 import { type Alert, alertLines, alertsIfTold } from '../alerts.js';
 import type { Status } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
 import { byText, readStatus } from '../lists.js';
-import type { Paint } from '../screen.js';
-import { type Cell, clean, facts, table, usageBar } from '../table.js';
 
 export function status(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('status'), {

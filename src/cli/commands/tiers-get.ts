@@ -1,9 +1,10 @@
 /** `smart-router tiers get`: the tier configuration that holds. */
 import type { Command } from 'commander';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import type { Tiers } from '../answers.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
-import type { Paint } from '../screen.js';
-import { type Cell, clean, table } from '../table.js';
 
 export function tiersGet(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('get'), {

@@ -1,11 +1,11 @@
 /** `smart-router tiers set`: replaces the tier configuration. */
 import type { Command } from 'commander';
 import { isPlainObject, parseTierConfig } from '../../calls/tiers.js';
+import { clean } from '../../terminal/text.js';
 import type { Tiers } from '../answers.js';
 import { answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';
 import { Failure, toFailure } from '../failure.js';
 import { readJson } from '../input.js';
-import { clean } from '../table.js';
 import { showTiers } from './tiers-get.js';
 
 export function tiersSet(parent: Command, cli: Cli): void {

@@ -1,8 +1,8 @@
 /** `smart-router undrain`: ends a drain. */
 import type { Command } from 'commander';
+import { clean } from '../../terminal/text.js';
 import type { Undrained } from '../answers.js';
 import { answerWith, type Cli, describeOperator, ownUid } from '../cli.js';
-import { clean } from '../table.js';
 
 export function undrain(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('undrain').argument('<pod>', 'name of the pod'), {

@@ -2,7 +2,7 @@
  * What keys do. The state is plain data and `press` only changes it; what has to be done outside (a drain, the end) it
  * gives back as a wish.
  */
-import type { Key } from './keys.js';
+import type { Key } from '../../terminal/keys.js';
 import { type Arrangement, type Row, type View, views } from './panels.js';
 
 interface PanelState extends Arrangement {

@@ -2,14 +2,15 @@
  * One picture of `top` as lines. At 80 columns and 24 rows everything has its place; with less, what matters least goes
  * first: the last events, then columns on the right, then the pools.
  */
-import { clip } from '../../demo/frame.js';
+
+import { columnWidths, headLine, tableLine } from '../../terminal/table.js';
+import { type Colour, clean, clip, type Paint, plain } from '../../terminal/text.js';
 import { span } from '../ages.js';
 import { severityColour, severityWord } from '../alerts.js';
 import type { State } from '../commands/pods.js';
 import type { RouterEvent } from '../event-feed.js';
 import { eventLine } from '../event-line.js';
-import type { Colour, Paint } from '../screen.js';
-import { clean, columnWidths, headLine, tableLine } from '../table.js';
+
 import { type Controls, scrolled, selectedIndex } from './controls.js';
 import { helpLines } from './help.js';
 import type { Look, Pace } from './look.js';
@@ -225,7 +226,6 @@ function listLines(
   // Of all rows, not of those in sight: columns that jump while one scrolls are hard to read.
   const widths = columnWidths(shownColumns, rows.map(cellsOf));
   const selected = hasKeys ? selectedIndex(panel, rows) : -1;
-  const plain: Paint = (_, text) => text;
   const lines = rows.slice(top, top + page).map((row, i) => {
     if (top + i !== selected) return `  ${tableLine(shownColumns, widths, cellsOf(row), paint)}`;
     const line = `> ${tableLine(shownColumns, widths, cellsOf(row), plain)}`;

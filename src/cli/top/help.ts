@@ -1,5 +1,5 @@
 /** The page behind `?`. */
-import type { Paint } from '../screen.js';
+import type { Paint } from '../../terminal/text.js';
 
 const keys: readonly (readonly [string, string])[] = [
   ['1 2 3 4', 'pods, calls, events, alerts; Tab and Shift-Tab go through them'],

@@ -1,5 +1,7 @@
 /** `top` on a terminal: draws what the watch sees, does what keys wish for, and gives the terminal back. */
 import { ReadStream } from 'node:tty';
+import { FullScreen } from '../../terminal/full-screen.js';
+import { readKeys } from '../../terminal/keys.js';
 import type { Drained, Undrained } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import type { Cli } from '../cli.js';
@@ -7,8 +9,6 @@ import { toFailure } from '../failure.js';
 import { unlessAborted, untilSignal } from '../signals.js';
 import { type Deed, newControls, press, type Wish } from './controls.js';
 import { type Frame, frame } from './frame.js';
-import { readKeys } from './keys.js';
-import { Stage } from './stage.js';
 import { Watch } from './watch.js';
 
 /** Ages and countdowns move once a second. */
@@ -23,7 +23,7 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const quit = new AbortController();
   const over = AbortSignal.any([stop.signal, quit.signal]);
   const controls = newControls();
-  const stage = new Stage(screen.stdout);
+  const fullScreen = new FullScreen(screen.stdout, () => draw());
   const input = screen.stdin instanceof ReadStream ? screen.stdin : undefined;
   let shown: Frame | undefined;
   let cancel = () => {};
@@ -32,10 +32,10 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const draw = () => {
     cancel();
     planned = false;
-    const { columns, rows } = stage.size;
+    const { columns, rows } = fullScreen.size;
     const options = { sight: watch.sight(), controls, columns, rows, paint: screen.paint };
     shown = frame({ ...options, hasKeys: input !== undefined });
-    stage.draw(shown.lines);
+    fullScreen.draw(shown.lines);
     cancel = clock.after(tickMs, draw);
   };
   const drawSoon = () => {
@@ -48,7 +48,7 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
 
   const fulfil = async (wish: Wish) => {
     if (wish.do === 'quit') return quit.abort();
-    if (wish.do === 'redraw') return stage.forget();
+    if (wish.do === 'redraw') return fullScreen.reset();
     controls.message = { text: `asking the router to ${wish.do} ${wish.pod}`, isBad: false };
     controls.message = await carryOut(api, wish.do, wish.pod);
     watch.refresh();
@@ -59,30 +59,19 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
     if (wish) void fulfil(wish);
     if (!over.aborted) draw();
   };
-  const onResize = () => draw();
-  /** After Ctrl-Z and fg the terminal is as the shell left it. */
-  const onContinue = () => {
-    input?.setRawMode(true);
-    stage.forget();
-    draw();
-  };
 
-  let giveBackInput = () => {};
+  let restoreInput = () => {};
   try {
     await unlessAborted(over, watch.begin());
     if (over.aborted) return;
-    stage.open();
-    if (input) giveBackInput = readKeys(input, clock, onKey);
-    process.on('SIGWINCH', onResize);
-    process.on('SIGCONT', onContinue);
+    fullScreen.open();
+    if (input) restoreInput = readKeys(input, clock, onKey);
     draw();
     await unlessAborted(over, watch.run(over));
   } finally {
     cancel();
-    process.off('SIGWINCH', onResize);
-    process.off('SIGCONT', onContinue);
-    giveBackInput();
-    stage.close();
+    restoreInput();
+    fullScreen.close();
     stop.release();
   }
 }

@@ -1,4 +1,6 @@
 /** The lists of `top`: pods, calls, events, alerts. Each has rows, ways to sort them, and text that a filter finds. */
+
+import type { Cell, Column } from '../../terminal/table.js';
 import { age } from '../ages.js';
 import { type Alert, severityColour, severityWord } from '../alerts.js';
 import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
@@ -6,7 +8,6 @@ import type { RouterEvent } from '../event-feed.js';
 import { eventColour, eventText, shorten } from '../event-line.js';
 import { leaseCell } from '../lease-cell.js';
 import { byText } from '../lists.js';
-import type { Cell, Column } from '../table.js';
 import type { Look } from './look.js';
 
 export const views = ['pods', 'calls', 'events', 'alerts'] as const;

@@ -1,9 +1,11 @@
 /** `top` for whoever is no terminal: everything once, one below the other, or one JSON document. */
+
+import { table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { shownOf } from '../ages.js';
 import { stateOf } from '../commands/pods.js';
 import { eventLine } from '../event-line.js';
-import type { Paint } from '../screen.js';
-import { clean, table } from '../table.js';
 import { paceParts, poolLines, type Sight, troubles } from './frame.js';
 import { arrange, panelOf, type View } from './panels.js';
 import { poolUses } from './pool-use.js';

@@ -1,5 +1,5 @@
-/** Aligned columns without lines around them: good to read, and good for awk and sort. */
-import type { Colour, Paint } from './screen.js';
+/** Tables as aligned columns without borders: readable, and usable with awk and sort. */
+import { type Colour, clean, type Paint, widthOf } from './text.js';
 
 export type Cell = string | number | { readonly text: string; readonly colour: Colour | undefined };
 
@@ -8,33 +8,26 @@ export interface Column {
   readonly align?: 'right';
 }
 
-/** One very long cell (a call SID has up to 256 characters) must not push every other row apart. */
-const widestColumn = 64;
+/** A call SID has up to 256 characters; one long cell must not widen its column for every row. */
+const maxColumnWidth = 64;
 
 const textOf = (cell: Cell) =>
   clean(typeof cell === 'object' ? cell.text : typeof cell === 'number' ? String(cell) : cell);
 
-/** Names come from other machines: nothing in them may move the cursor or turn the text around. */
-export function clean(text: string): string {
-  return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, '?');
-}
-
-const widthOf = (text: string) => [...text].length;
-
-/** What is not there steps back, in every table; a cell may say otherwise. */
+/** Missing values are dim unless the cell has a colour. */
 const colourOf = (cell: Cell): Colour | undefined =>
   typeof cell === 'object' ? cell.colour : cell === '-' ? 'dim' : undefined;
 
 export function columnWidths(columns: readonly Column[], rows: readonly (readonly Cell[])[]): number[] {
   const widths = columns.map(({ head }) => widthOf(head));
-  // No Math.max(...rows): a hundred thousand arguments are too many for a call.
+  // Not Math.max(...rows): 100,000 arguments overflow the stack.
   for (const row of rows) {
     for (const [i, width] of widths.entries()) widths[i] = Math.max(width, widthOf(textOf(row[i] ?? '')));
   }
-  return widths.map((width) => Math.min(widestColumn, width));
+  return widths.map((width) => Math.min(maxColumnWidth, width));
 }
 
-/** One line of a table without its end; `colour` is for cells that have none of their own. */
+/** One line of a table, without a line break; `colour` applies to cells without their own. */
 export function tableLine(
   columns: readonly Column[],
   widths: readonly number[],
@@ -69,7 +62,7 @@ export function table(columns: readonly Column[], rows: readonly (readonly Cell[
   return lines.map((line) => `${line}\n`).join('');
 }
 
-/** `name  value` lines, for one thing. */
+/** `name  value` lines that describe one object. */
 export function facts(entries: readonly (readonly [string, Cell])[], paint: Paint): string {
   const width = Math.max(...entries.map(([name]) => name.length));
   return entries
@@ -82,7 +75,7 @@ export function facts(entries: readonly (readonly [string, Cell])[], paint: Pain
 
 const barCells = 10;
 
-/** `####------`: at least one mark for any use at all, and never full before it is. */
+/** `####------`: empty only without use, full only at capacity. */
 export function usageBar(used: number, capacity: number): string {
   if (capacity <= 0) return used > 0 ? '#'.repeat(barCells) : '-'.repeat(barCells);
   const share = Math.min(1, used / capacity);

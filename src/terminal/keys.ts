@@ -1,11 +1,12 @@
 /**
- * Keys of a terminal in raw mode. A special key comes as an escape and more, perhaps in two pieces; an escape after
- * which nothing comes for a moment is the key Escape.
+ * Input from a terminal. In raw mode a special key arrives as a sequence that starts with an escape, possibly in two
+ * reads; an escape that nothing follows within 50 ms is the Escape key.
  */
+import { createInterface } from 'node:readline';
 import type { ReadStream } from 'node:tty';
-import type { Clock } from '../../clock.js';
+import type { Clock } from '../clock.js';
 
-/** A character as it is, or the name of a special key. */
+/** A character, or the name of a special key. */
 export type Key = string;
 
 const special: Readonly<Record<string, Key>> = {
@@ -42,14 +43,14 @@ const control: Readonly<Record<string, Key>> = {
 const sequence = /^\u001b(\[[0-?]*[ -/]*[@-~]|O[A-Za-z])/;
 const unfinished = /^\u001b(\[[0-?]*[ -/]*|O)?$/;
 
-/** The keys in `text`, and what may be the beginning of another one. */
+/** Splits `text` into keys; `rest` may be the start of another one. */
 export function decodeKeys(text: string): { keys: Key[]; rest: string } {
   const keys: Key[] = [];
   let left = text;
   while (left !== '') {
     const [whole, code = ''] = sequence.exec(left) ?? [];
     if (whole !== undefined) {
-      // One that we do not know is none of ours.
+      // Unknown sequences are ignored.
       if (Object.hasOwn(special, code)) keys.push(special[code] as Key);
       left = left.slice(whole.length);
     } else if (unfinished.test(left)) {
@@ -67,11 +68,11 @@ export function decodeKeys(text: string): { keys: Key[]; rest: string } {
 
 const escapeMs = 50;
 
-/** The result gives the input back as it was. */
+/** Puts the input into raw mode and reads keys; the result restores the input. */
 export function readKeys(input: ReadStream, clock: Clock, onKey: (key: Key) => void): () => void {
   let rest = '';
   let cancel = () => {};
-  const hear = (text: string) => {
+  const read = (text: string) => {
     cancel();
     const decoded = decodeKeys(rest + text);
     rest = decoded.rest;
@@ -82,13 +83,29 @@ export function readKeys(input: ReadStream, clock: Clock, onKey: (key: Key) => v
       onKey('escape');
     });
   };
-  input.setRawMode(true);
-  input.setEncoding('utf8').on('data', hear);
+  // After Ctrl-Z and fg the shell has left raw mode.
+  const setRaw = () => void input.setRawMode(true);
+  setRaw();
+  process.on('SIGCONT', setRaw);
+  input.setEncoding('utf8').on('data', read);
   input.resume();
   return () => {
     cancel();
-    input.off('data', hear);
+    process.off('SIGCONT', setRaw);
+    input.off('data', read);
     input.setRawMode(false);
     input.pause();
   };
+}
+
+/** Reads lines from a pipe or a terminal; blank lines are ignored, and so is the end of the input. */
+export function readLines(input: NodeJS.ReadableStream, onLine: (line: string) => void): () => void {
+  const lines = createInterface({ input });
+  lines.on('line', (line) => {
+    const text = line.trim();
+    if (text !== '') onLine(text);
+  });
+  // A read error is the end of the input.
+  input.on('error', () => lines.close());
+  return () => lines.close();
 }
