@@ -7,8 +7,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Clock } from '../clock.js';
 import { durationMaxMs, parseDuration } from '../config/durations.js';
 import { RouterApi } from './api.js';
-import { type ExitCode, exitCodeMeanings } from './exit-codes.js';
-import { Failure, oneLine } from './failure.js';
+import { type ExitCode, exitCodeMeanings, Failure, oneLine } from './failure.js';
 import type { Screen } from './screen.js';
 
 export interface Cli {
@@ -56,6 +55,24 @@ export function describe(command: Command, help: CommandHelp): Command {
     .addHelpText('after', `\nExamples:\n${lines.join('\n')}\n\nExit codes:\n${meanings.join('\n')}`);
 }
 
+/** A command that has commands of its own: `smart-router tiers`. */
+export function addGroup(
+  program: Command,
+  cli: Cli,
+  name: string,
+  summary: string,
+  commands: readonly ((parent: Command, cli: Cli) => void)[],
+): void {
+  const group = program
+    .command(name)
+    .summary(summary)
+    .description(`${summary[0]?.toUpperCase()}${summary.slice(1)}.`)
+    .usage('<command> [options]')
+    .helpCommand(false)
+    .addHelpText('after', `\nRun \`smart-router ${name} <command> --help\` for examples.`);
+  for (const add of commands) add(group, cli);
+}
+
 /** The same, for a command that talks to a router. */
 export function describeOperator(command: Command, help: CommandHelp): Command {
   return withAccess(describe(command, { ...help, exits: [...(help.exits ?? []), 6] }));
@@ -78,6 +95,10 @@ export function withAccess(command: Command): Command {
         .default(10_000, '10s'),
     )
     .addHelpText('after', access);
+}
+
+export function withApply(command: Command): Command {
+  return command.option('--apply', 'do it; without this it is only shown what would be done');
 }
 
 /** Runs `work`, prints its outcome, keeps its exit code. */

@@ -7,8 +7,7 @@ import { CommanderError } from 'commander';
 import { type Clock, systemClock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
 import { type Cli, printFailure, toJson } from './cli.js';
-import { exitCodes } from './exit-codes.js';
-import { type Failure, toFailure } from './failure.js';
+import { exitCodes, type Failure, toFailure } from './failure.js';
 import { createProgram, helpOf } from './program.js';
 import { Screen, type Streams } from './screen.js';
 

@@ -1,44 +1,24 @@
-/** All commands. Each is a file in commands/; docs/cli.md has a section for each, and a test compares the two. */
+/** All commands, one file per noun in commands/. A test compares them with docs/cli.md. */
 import { Command } from 'commander';
 import { version } from '../version.js';
 import type { Cli } from './cli.js';
 import { alerts } from './commands/alerts.js';
-import { allocate } from './commands/allocate.js';
 import { audit } from './commands/audit.js';
-import { calls } from './commands/calls.js';
+import { allocate, calls, release } from './commands/calls.js';
 import { completion } from './commands/completion.js';
 import { config } from './commands/config.js';
 import { demo } from './commands/demo.js';
 import { doctor } from './commands/doctor.js';
-import { drain } from './commands/drain.js';
 import { events } from './commands/events.js';
-import { merchantsDelete } from './commands/merchants-delete.js';
-import { merchantsExport } from './commands/merchants-export.js';
-import { merchantsGet } from './commands/merchants-get.js';
-import { merchantsImport } from './commands/merchants-import.js';
-import { merchantsList } from './commands/merchants-list.js';
-import { merchantsSet } from './commands/merchants-set.js';
-import { pods } from './commands/pods.js';
-import { recordsAdvise } from './commands/records-advise.js';
-import { recordsFailed } from './commands/records-failed.js';
-import { recordsInspect } from './commands/records-inspect.js';
-import { recordsMigrate } from './commands/records-migrate.js';
-import { recordsReport } from './commands/records-report.js';
-import { recordsReset } from './commands/records-reset.js';
-import { recordsRetry } from './commands/records-retry.js';
-import { recordsSql } from './commands/records-sql.js';
-import { recordsStatus } from './commands/records-status.js';
-import { recordsStuck } from './commands/records-stuck.js';
-import { release } from './commands/release.js';
-import { removalsConfirm } from './commands/removals-confirm.js';
-import { removalsList } from './commands/removals-list.js';
+import { merchants } from './commands/merchants.js';
+import { drain, pods, undrain } from './commands/pods.js';
+import { records } from './commands/records.js';
+import { removals } from './commands/removals.js';
 import { serve } from './commands/serve.js';
 import { status } from './commands/status.js';
-import { tiersGet } from './commands/tiers-get.js';
-import { tiersSet } from './commands/tiers-set.js';
+import { tiers } from './commands/tiers.js';
 import { top } from './commands/top.js';
-import { undrain } from './commands/undrain.js';
-import { exitCodeMeanings } from './exit-codes.js';
+import { exitCodeMeanings } from './failure.js';
 
 export function createProgram(
   cli: Cli,
@@ -56,43 +36,17 @@ export function createProgram(
     .configureOutput({ writeOut: write.out, writeErr: write.err, outputError: () => undefined })
     .addHelpText('after', () => footer());
 
-  program.commandsGroup('Run:');
-  for (const add of [serve, demo, config, doctor]) add(program, cli);
-  program.commandsGroup('Look:');
-  for (const add of [status, alerts, pods, calls, events, top, audit]) add(program, cli);
-  program.commandsGroup('Act:');
-  for (const add of [allocate, release, drain, undrain]) add(program, cli);
-  const removals = group(program, 'removals', 'show or confirm removals that the brake holds');
-  for (const add of [removalsList, removalsConfirm]) add(removals, cli);
-  const records = group(program, 'records', 'look at the records in the database, and bring stuck ones back');
-  for (const add of [
-    recordsStatus,
-    recordsStuck,
-    recordsFailed,
-    recordsInspect,
-    recordsAdvise,
-    recordsReset,
-    recordsRetry,
-    recordsReport,
-    recordsMigrate,
-    recordsSql,
-  ])
-    add(records, cli);
-  program.commandsGroup('Configure a running router:');
-  const tiers = group(program, 'tiers', 'show or replace the tier configuration');
-  for (const add of [tiersGet, tiersSet]) add(tiers, cli);
-  const merchants = group(program, 'merchants', 'show or change merchants');
-  for (const add of [
-    merchantsList,
-    merchantsGet,
-    merchantsSet,
-    merchantsDelete,
-    merchantsExport,
-    merchantsImport,
-  ])
-    add(merchants, cli);
-  program.commandsGroup('Help:');
-  completion(program, cli);
+  const groups = {
+    'Run:': [serve, demo, config, doctor],
+    'Look:': [status, alerts, pods, calls, events, top, audit],
+    'Act:': [allocate, release, drain, undrain, removals, records],
+    'Configure a running router:': [tiers, merchants],
+    'Help:': [completion],
+  };
+  for (const [title, commands] of Object.entries(groups)) {
+    program.commandsGroup(title);
+    for (const add of commands) add(program, cli);
+  }
   return program;
 }
 
@@ -115,16 +69,6 @@ export function helpOf(program: Command, args: readonly string[]): string {
     path.push(next.name());
   }
   return `${path.join(' ')} --help`;
-}
-
-function group(program: Command, name: string, summary: string): Command {
-  return program
-    .command(name)
-    .summary(summary)
-    .description(`${summary[0]?.toUpperCase()}${summary.slice(1)}.`)
-    .usage('<command> [options]')
-    .helpCommand(false)
-    .addHelpText('after', `\nRun \`smart-router ${name} <command> --help\` for examples.`);
 }
 
 function footer(): string {

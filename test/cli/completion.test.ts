@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type CommandFacts, commandTree } from '../../src/cli/command-tree.js';
-import { completionScript, type Shell, shells } from '../../src/cli/completion-scripts.js';
+import { completionScript, type Shell, shells } from '../../src/cli/commands/completion.js';
 import { run } from '../../src/cli/index.js';
 import { createProgram } from '../../src/cli/program.js';
 import { Screen } from '../../src/cli/screen.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { createProgram } from '../../src/cli/program.js';
 import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';

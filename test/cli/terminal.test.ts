@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { age, countdown, span } from '../../src/cli/ages.js';
 import { checkNode } from '../../src/cli/doctor/examine.js';
 import { toFailure } from '../../src/cli/failure.js';
+import { age, countdown, span } from '../../src/cli/format.js';
 import { run } from '../../src/cli/index.js';
 import type { RunningRouter } from '../../src/main/router.js';
 import { capture } from './capture.js';

@@ -1,11 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import type { Alert } from '../../src/cli/alerts.js';
-import type { Call, Pod, Status } from '../../src/cli/answers.js';
-import type { RouterEvent } from '../../src/cli/event-feed.js';
+import type { Alert } from '../../src/cli/commands/alerts.js';
+import type { RouterEvent } from '../../src/cli/event-stream.js';
+import type { Call, Pod, Status } from '../../src/cli/replies.js';
 import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
 import { type Frame, frame, poolBar, type Sight } from '../../src/cli/top/frame.js';
-import { type Look, paceOfEvents } from '../../src/cli/top/look.js';
-import { poolUses } from '../../src/cli/top/pool-use.js';
+import { type Look, paceOfEvents, poolUses } from '../../src/cli/top/look.js';
 import type { Paint } from '../../src/terminal/text.js';
 
 const now = Date.parse('2026-11-15T12:00:00Z');

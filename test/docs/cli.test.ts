@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { commandsTable, optionsTable, withReference } from '../../scripts/cli-reference.mjs';
 import { commandTree } from '../../src/cli/command-tree.js';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { createProgram } from '../../src/cli/program.js';
 import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';

@@ -1,4 +1,5 @@
 /** Any arguments, before a router that answers anything: an exit code from the list, and a line that says why. */
+
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Command } from 'commander';
@@ -6,8 +7,8 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RouterApi } from '../../src/cli/api.js';
 import type { Cli } from '../../src/cli/cli.js';
-import { follow, isAfter, type RouterEvent } from '../../src/cli/event-feed.js';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { follow, isAfter, type RouterEvent } from '../../src/cli/event-stream.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { run } from '../../src/cli/index.js';
 import { createProgram } from '../../src/cli/program.js';
 import { Screen } from '../../src/cli/screen.js';

@@ -1,12 +1,11 @@
 /** `smart-router audit`: do the calls and pods in the store contradict each other? */
 import type { Command } from 'commander';
 import { type Cell, facts } from '../../terminal/table.js';
-import type { Colour, Paint } from '../../terminal/text.js';
-import { clean } from '../../terminal/text.js';
-import { count } from '../ages.js';
-import type { Audit } from '../answers.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
+import { count } from '../format.js';
+import type { Audit } from '../replies.js';
 
 /** The router itself gives up earlier. */
 const longestAuditMs = 60_000;

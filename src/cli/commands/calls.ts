@@ -1,14 +1,22 @@
-/** `smart-router calls`: all live calls, or one, live or not. */
+/** `smart-router calls`, `allocate` and `release`. */
 import type { Command } from 'commander';
 import { type Cell, facts, table } from '../../terminal/table.js';
-import { age, shownOf } from '../ages.js';
-import type { Call } from '../answers.js';
+import { clean } from '../../terminal/text.js';
 import type { Answer, RouterApi } from '../api.js';
-import { endedCall } from '../call-story.js';
 import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
+import type { RouterEvent } from '../event-stream.js';
 import { Failure } from '../failure.js';
-import { leaseCell } from '../lease-cell.js';
-import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
+import { age, countdown, leaseCell, shownOf, span } from '../format.js';
+import {
+  type Allocated,
+  byText,
+  type Call,
+  poolIdOf,
+  type Released,
+  readAll,
+  readStatus,
+} from '../replies.js';
+import { eventLine } from './events.js';
 
 export function calls(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('calls').argument('[sid]', 'show only this one'), {
@@ -88,4 +96,140 @@ async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome>
     cli.screen.paint,
   );
   return { document: body, text };
+}
+
+interface Timeline {
+  call_sid: string;
+  live: object | null;
+  events: RouterEvent[];
+  is_complete: boolean;
+}
+
+const endings: Readonly<Record<string, string | undefined>> = {
+  call_released: 'released',
+  call_recovered: 'ended by the router',
+  call_lost: 'lost with its pod',
+  no_pods: 'refused: no pod was free',
+};
+
+/** `notLive` is what the router said; it stays the failure, so that a script sees exit code 4 as before. */
+export async function endedCall(
+  api: RouterApi,
+  { screen: { paint } }: Cli,
+  sid: string,
+  notLive: Failure,
+): Promise<Outcome> {
+  const { body, nowMs } = await api
+    .send<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, { has: 'events' })
+    .catch((error: unknown) => {
+      // Nothing is kept of it: the router says so itself.
+      if (error instanceof Failure && error.code === 'call_not_found') throw error;
+      // Too busy to look back, or a router of before.
+      throw withSearch(notLive, sid);
+    });
+  const { events, is_complete: isComplete } = body;
+  const last = events.findLast(({ type }) => Object.hasOwn(endings, type));
+  const pod = events.findLast((event) => event.pod);
+  const ended = last && `${endings[last.type]} ${age(last.at, nowMs)} ago`;
+  const text = facts(
+    [
+      ['call', sid],
+      ['pod', String(pod?.pod ?? '-')],
+      ['pool', String(pod?.pool || '-')],
+      ['began', isComplete ? (events[0]?.at ?? '-') : 'before what is kept'],
+      ['ended', ended ? endCell(last, ended, isComplete ? events[0] : undefined) : '-'],
+    ],
+    paint,
+  );
+  return {
+    document: body,
+    text: `${text}\n${events.map((event) => `${eventLine(event, event.at, paint)}\n`).join('')}`,
+    failure: new Failure(
+      notLive.code,
+      `call ${JSON.stringify(clean(sid))} is not live: ${ended ? `it was ${ended}` : 'this is what is kept of it'}`,
+    ),
+  };
+}
+
+function endCell(last: RouterEvent, ended: string, first: RouterEvent | undefined): Cell {
+  const lastedMs = first && first !== last ? Date.parse(last.at) - Date.parse(first.at) : Number.NaN;
+  const after = Number.isNaN(lastedMs) ? '' : `, after ${span(lastedMs)}`;
+  const why = typeof last.reason === 'string' && last.reason !== '' ? `: ${last.reason}` : '';
+  return { text: `${ended}${after}${why}`, colour: last.type === 'call_released' ? undefined : 'red' };
+}
+
+function withSearch(notLive: Failure, sid: string): Failure {
+  // Quotes only where a shell needs them: most SIDs are letters and digits.
+  const name = /^[\w.:-]+$/.test(sid) ? sid : `'${clean(sid).replaceAll("'", `'\\''`)}'`;
+  return new Failure(
+    notLive.code,
+    `${notLive.message}; what is kept of it: \`smart-router events --call ${name}\``,
+    notLive.problems,
+  );
+}
+
+export function allocate(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('allocate').argument('<sid>', "the provider's call id"), {
+    summary: 'give a call a pod, or show the one it has',
+    about:
+      'The call keeps the pod until it is released or its lease runs out: release what you allocate for a try.',
+    examples: [
+      ['allocate CA1234', ''],
+      ['allocate CA1234 --merchant acme', "by this merchant's chain"],
+      ['allocate CA1234 --json | jq -r .ws_url', 'only the address of the audio'],
+    ],
+    exits: [3],
+  })
+    .option('--merchant <id>', 'merchant of the call')
+    .option('--provider <name>', 'telephony provider (default: twilio)')
+    .option('--flow <name>', 'flow of the conversation (default: v2)')
+    .option('--template <name>', 'template of the conversation');
+  answerWith(command, cli, async (api) => {
+    const { merchant, provider, flow, template } = command.opts<Record<string, string | undefined>>();
+    const { body, nowMs } = await api.send<Allocated>('/allocate', {
+      method: 'POST',
+      body: { call_sid: command.args[0], merchant_id: merchant, provider, flow, template },
+      has: 'pod_name',
+    });
+    const text = facts(
+      [
+        ['pod', `${body.pod_name}${body.was_existing ? ' (it had it already)' : ''}`],
+        ['pool', body.source_pool],
+        ['ws_url', body.ws_url],
+        ['lease', countdown(body.lease_expires_at, nowMs)],
+        ['fence', body.fence],
+      ],
+      cli.screen.paint,
+    );
+    return { document: body, text };
+  });
+}
+
+export function release(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('release').argument('<sid>', "the provider's call id"), {
+    summary: 'end a call; its pod is available again',
+    examples: [
+      ['release CA1234', ''],
+      ['release CA1234 --fence 1763193600000001', 'only if it is still that allocation'],
+    ],
+    exits: [4, 5],
+  }).option(
+    '--fence <n>',
+    'the fence that allocate gave: a later allocation is then left alone',
+    wholeNumber(1, Number.MAX_SAFE_INTEGER),
+  );
+  answerWith(command, cli, async (api) => {
+    const [call_sid = ''] = command.args;
+    const { fence } = command.opts<{ fence?: number }>();
+    const { body } = await api.send<Released>('/release', {
+      method: 'POST',
+      body: { call_sid, fence },
+      has: 'pod_name',
+    });
+    const { pod_name, released_to_pool, was_draining } = body;
+    const where = released_to_pool
+      ? `pod ${pod_name} is available again in ${released_to_pool}`
+      : `pod ${pod_name} takes no new calls: it is ${was_draining ? 'draining' : 'terminating or not ready'}`;
+    return { document: body, text: `call ${clean(call_sid)} ended; ${clean(where)}\n` };
+  });
 }

@@ -4,9 +4,9 @@ import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../con
 import { ConfigError } from '../../errors.js';
 import { type Cell, table } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
-import { count } from '../ages.js';
 import { answer, type Cli, describe } from '../cli.js';
 import { Failure } from '../failure.js';
+import { count } from '../format.js';
 
 export function config(parent: Command, cli: Cli): void {
   const command = describe(parent.command('config'), {

@@ -1,11 +1,8 @@
-/** `smart-router doctor`: looks at everything it can reach and says what to do. */
 import type { Command } from 'commander';
-import type { Colour, Paint } from '../../terminal/text.js';
-import { clean } from '../../terminal/text.js';
-import { count } from '../ages.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { answer, type Cli, describe, readUrl, withAccess } from '../cli.js';
-import type { Check } from '../doctor/check.js';
 import { Failure } from '../failure.js';
+import { count } from '../format.js';
 
 export function doctor(parent: Command, cli: Cli): void {
   // Not describeOperator: a router or store that does not answer is a check, never exit code 6.
@@ -51,3 +48,28 @@ function show(checks: readonly Check[], paint: Paint): string {
     })
     .join('');
 }
+
+/** One line of `smart-router doctor`. */
+export interface Check {
+  readonly name: string;
+  readonly status: 'ok' | 'warn' | 'fail' | 'skip';
+  /** What was found; no full stop at the end. */
+  readonly message: string;
+  /** What to do about it: a sentence. */
+  readonly hint?: string;
+}
+
+export const ok = (name: string, message: string): Check => ({ name, status: 'ok', message });
+export const skip = (name: string, message: string): Check => ({ name, status: 'skip', message });
+export const warn = (name: string, message: string, hint: string): Check => ({
+  name,
+  status: 'warn',
+  message,
+  hint,
+});
+export const fail = (name: string, message: string, hint: string): Check => ({
+  name,
+  status: 'fail',
+  message,
+  hint,
+});

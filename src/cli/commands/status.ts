@@ -1,14 +1,12 @@
 /** `smart-router status`: what is wrong first; then pools, leader, loops, store. */
 import type { Command } from 'commander';
 import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
-import type { Paint } from '../../terminal/text.js';
-import { clean } from '../../terminal/text.js';
-import { age, count } from '../ages.js';
-import { type Alert, alertLines, alertsIfTold } from '../alerts.js';
-import type { Status } from '../answers.js';
+import { clean, type Paint } from '../../terminal/text.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
-import { byText, readStatus } from '../lists.js';
+import { age, count } from '../format.js';
+import { byText, readStatus, type Status } from '../replies.js';
+import { type Alert, alertLines, alertsIfTold } from './alerts.js';
 
 export function status(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('status'), {

@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander';
 import type { RouterApi } from '../api.js';
 import { type Cli, describeOperator, duration, printOutcome, withRouter } from '../cli.js';
-import { readKept } from '../event-feed.js';
+import { readKept } from '../event-stream.js';
 import { Failure } from '../failure.js';
 import { unlessAborted, untilSignal } from '../signals.js';
 import type { Sight } from '../top/frame.js';

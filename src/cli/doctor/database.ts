@@ -7,9 +7,9 @@ import { ConfigError, messageOf } from '../../errors.js';
 import { loadWorkflows, pendingMigrations } from '../../main/workflows.js';
 import { openTables } from '../../records/loop.js';
 import type { Workflow } from '../../records/workflow.js';
+import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
 import { oneLine } from '../failure.js';
-import { withDatabase } from '../records-desk.js';
-import { type Check, fail, ok, skip, warn } from './check.js';
+import { withDatabase } from '../records-database.js';
 
 const oldestVersion = 14;
 

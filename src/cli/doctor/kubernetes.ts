@@ -2,6 +2,7 @@
  * The Kubernetes API: reachable, and open to what the router asks of it. Everything here only reads: what the router may
  * write is asked with a SelfSubjectAccessReview, which every authenticated client may send.
  */
+
 import type { Clock } from '../../clock.js';
 import { connectKubernetes, type KubeApi, KubeError } from '../../cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../cluster/kubernetes/source.js';
@@ -9,9 +10,9 @@ import type { ClusterPod } from '../../cluster/pods.js';
 import type { Config } from '../../config/config.js';
 import { KubernetesLock } from '../../leadership/kubernetes-lock.js';
 import { silentLogger } from '../../observe/log.js';
-import { count } from '../ages.js';
+import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
 import { oneLine, toFailure } from '../failure.js';
-import { type Check, fail, ok, skip, warn } from './check.js';
+import { count } from '../format.js';
 
 /** The API server ends the trial watch after this long; what it refuses, it refuses at once. */
 const trialWatchSeconds = 1;

@@ -4,11 +4,11 @@ import type { Clock } from '../../clock.js';
 import { type Config, loadConfig } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { version } from '../../version.js';
-import type { Status } from '../answers.js';
 import { RouterApi } from '../api.js';
+import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
 import { replicasDiffer } from '../commands/status.js';
 import { toFailure } from '../failure.js';
-import { type Check, fail, ok, skip, warn } from './check.js';
+import type { Status } from '../replies.js';
 
 export interface Examined {
   env: NodeJS.ProcessEnv;

@@ -9,8 +9,8 @@ import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
 import { startEmbeddedValkey } from '../../embedded/valkey.js';
 import { ConfigError } from '../../errors.js';
+import { type Check, fail, ok, warn } from '../commands/doctor.js';
 import { oneLine, toFailure } from '../failure.js';
-import { type Check, fail, ok, warn } from './check.js';
 
 const rounds = 5;
 /** One round trip inside a data centre is below 1 ms; ten times that is felt in every call. */

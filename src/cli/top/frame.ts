@@ -1,21 +1,13 @@
-/**
- * One picture of `top` as lines. At 80 columns and 24 rows everything has its place; with less, what matters least goes
- * first: the last events, then columns on the right, then the pools.
- */
-
 import { columnWidths, headLine, tableLine } from '../../terminal/table.js';
 import { type Colour, clean, clip, type Paint, plain } from '../../terminal/text.js';
-import { span } from '../ages.js';
-import { severityColour, severityWord } from '../alerts.js';
+import { severityColour, severityWord } from '../commands/alerts.js';
+import { eventLine } from '../commands/events.js';
 import type { State } from '../commands/pods.js';
-import type { RouterEvent } from '../event-feed.js';
-import { eventLine } from '../event-line.js';
-
+import type { RouterEvent } from '../event-stream.js';
+import { span } from '../format.js';
 import { type Controls, scrolled, selectedIndex } from './controls.js';
-import { helpLines } from './help.js';
-import type { Look, Pace } from './look.js';
+import { type Look, type Pace, type PoolUse, poolUses } from './look.js';
 import { arrange, panelOf, type Row, timeOfDay, views } from './panels.js';
-import { type PoolUse, poolUses } from './pool-use.js';
 
 export interface Stale {
   sinceMs: number;
@@ -264,4 +256,23 @@ function footer({ controls, paint, hasKeys }: FrameOptions): string {
     ['?', 'help'],
   ] as const;
   return ` ${keys.map(([key, what]) => `${paint('bold', key)} ${paint('dim', what)}`).join('  ')}`;
+}
+
+const keys: readonly (readonly [string, string])[] = [
+  ['1 2 3 4', 'pods, calls, events, alerts; Tab and Shift-Tab go through them'],
+  ['up down, j k', 'select; PgUp, PgDn, Home, End go further'],
+  ['/', 'filter: every word must be in the row; Esc ends it'],
+  ['s, S', 'sort by the next column; turn the order around'],
+  ['d, u', 'drain the selected pod, or end its drain; asks first'],
+  ['Ctrl-L', 'draw everything again'],
+  ['q, Ctrl-C', 'quit'],
+];
+
+export function helpLines(paint: Paint): string[] {
+  const width = Math.max(...keys.map(([key]) => key.length));
+  return [
+    ...keys.map(([key, what]) => `  ${paint('bold', key.padEnd(width))}  ${what}`),
+    '',
+    `  Places in a bar: # a call, ~ draining, x blocked, - free. Any key goes back.`,
+  ];
 }

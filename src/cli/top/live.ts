@@ -2,10 +2,10 @@
 import { ReadStream } from 'node:tty';
 import { FullScreen } from '../../terminal/full-screen.js';
 import { readKeys } from '../../terminal/keys.js';
-import type { Drained, Undrained } from '../answers.js';
 import type { RouterApi } from '../api.js';
 import type { Cli } from '../cli.js';
 import { toFailure } from '../failure.js';
+import type { Drained, Undrained } from '../replies.js';
 import { unlessAborted, untilSignal } from '../signals.js';
 import { type Deed, newControls, press, type Wish } from './controls.js';
 import { type Frame, frame } from './frame.js';

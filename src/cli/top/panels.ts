@@ -1,13 +1,12 @@
 /** The lists of `top`: pods, calls, events, alerts. Each has rows, ways to sort them, and text that a filter finds. */
 
 import type { Cell, Column } from '../../terminal/table.js';
-import { age } from '../ages.js';
-import { type Alert, severityColour, severityWord } from '../alerts.js';
+import { type Alert, severityColour, severityWord } from '../commands/alerts.js';
+import { eventColour, eventText, shorten } from '../commands/events.js';
 import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
-import type { RouterEvent } from '../event-feed.js';
-import { eventColour, eventText, shorten } from '../event-line.js';
-import { leaseCell } from '../lease-cell.js';
-import { byText } from '../lists.js';
+import type { RouterEvent } from '../event-stream.js';
+import { age, leaseCell } from '../format.js';
+import { byText } from '../replies.js';
 import type { Look } from './look.js';
 
 export const views = ['pods', 'calls', 'events', 'alerts'] as const;

@@ -1,14 +1,13 @@
 /** `top` for whoever is no terminal: everything once, one below the other, or one JSON document. */
 
 import { table } from '../../terminal/table.js';
-import type { Paint } from '../../terminal/text.js';
-import { clean } from '../../terminal/text.js';
-import { shownOf } from '../ages.js';
+import { clean, type Paint } from '../../terminal/text.js';
+import { eventLine } from '../commands/events.js';
 import { stateOf } from '../commands/pods.js';
-import { eventLine } from '../event-line.js';
+import { shownOf } from '../format.js';
 import { paceParts, poolLines, type Sight, troubles } from './frame.js';
+import { poolUses } from './look.js';
 import { arrange, panelOf, type View } from './panels.js';
-import { poolUses } from './pool-use.js';
 
 const listed = 20;
 const eventsShown = 10;

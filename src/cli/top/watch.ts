@@ -2,9 +2,10 @@
  * Keeps looking at a router. What it shows is never older than it says: as soon as a look fails, or takes too long, the
  * last one is stale, and it goes on trying. The events come by a stream of their own, which resumes by itself.
  */
+
 import type { Clock } from '../../clock.js';
 import type { RouterApi } from '../api.js';
-import { follow, type RouterEvent, search } from '../event-feed.js';
+import { follow, type RouterEvent, search } from '../event-stream.js';
 import { toFailure } from '../failure.js';
 import type { Sight, Stale } from './frame.js';
 import { type Look, look, paceOfEvents } from './look.js';

@@ -1,4 +1,6 @@
-/** Times as people say them. `now` is the router's clock where it is known, so that a wrong one here does no harm. */
+/** Times, counts and leases as text. `nowMs` is the clock of the router where it is known. */
+import type { Cell } from '../terminal/table.js';
+import type { Colour } from '../terminal/text.js';
 
 /** `0s`, `42s`, `3m 5s`, `2h 14m`, `3d 4h`: two units are enough. */
 export function span(ms: number): string {
@@ -31,4 +33,16 @@ export function count(number: number, noun: string): string {
 /** `20 of 300 pods shown`: the last line of a list. */
 export function shownOf(shown: number, total: number, noun: string): string {
   return shown === total ? count(total, noun) : `${shown} of ${count(total, noun)} shown`;
+}
+
+const soonMs = 60_000;
+
+export function leaseColour(expiresAt: string | undefined, nowMs: number): Colour | undefined {
+  const leftMs = Date.parse(expiresAt ?? '') - nowMs;
+  return leftMs < 0 ? 'red' : leftMs < soonMs ? 'yellow' : undefined;
+}
+
+export function leaseCell(expiresAt: string | undefined, nowMs: number): Cell {
+  const text = countdown(expiresAt, nowMs);
+  return text === '-' ? text : { text, colour: leaseColour(expiresAt, nowMs) };
 }

@@ -1,12 +1,19 @@
-/** `smart-router removals list`: pods that the removal brake holds. */
+/** `smart-router removals`: pods whose removal the brake holds. */
 import type { Command } from 'commander';
 import { type Cell, table } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
-import { count } from '../ages.js';
-import type { Removals } from '../answers.js';
-import { answerWith, type Cli, describeOperator } from '../cli.js';
+import { addGroup, answerWith, type Cli, describeOperator } from '../cli.js';
+import { count } from '../format.js';
+import type { Removals, RemovalsConfirmed } from '../replies.js';
 
-export function removalsList(parent: Command, cli: Cli): void {
+export function removals(program: Command, cli: Cli): void {
+  addGroup(program, cli, 'removals', 'show or confirm removals that the brake holds', [
+    removalsList,
+    removalsConfirm,
+  ]);
+}
+
+function removalsList(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('list'), {
     summary: 'list the pods that the removal brake holds',
     about:
@@ -30,4 +37,24 @@ function show({ held, confirmed }: Removals, paint: Paint): string {
     isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' },
   ]);
   return `${table([{ head: 'POD' }, { head: 'REMOVAL' }], rows, paint)}\n${count(held.length, 'pod')} held. Are they really gone? \`smart-router removals confirm\` removes them and ends their calls.\nOtherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.\n`;
+}
+
+function removalsConfirm(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('confirm'), {
+    summary: 'remove the pods that the removal brake holds, and end their calls',
+    about:
+      'Asks nothing: look at `removals list` first. Holds for the pods that are held now; one that comes back before the leader has acted stays.',
+    examples: [['removals confirm', '']],
+    exits: [4],
+  });
+  answerWith(command, cli, async (api) => {
+    const { body } = await api.send<RemovalsConfirmed>('/removals/confirm', {
+      method: 'POST',
+      has: 'confirmed',
+    });
+    return {
+      document: body,
+      text: `${count(body.confirmed, 'removal')} confirmed: the leader removes the pods in its next round\n`,
+    };
+  });
 }

@@ -1,7 +1,6 @@
 /**
- * The database behind the commands on records; loaded only by them, because its modules take longer than everything
- * else here. Of the environment only DATABASE_*, RECORDS_* and ZOMBIE_* are read: what is wrong elsewhere does not
- * matter for records.
+ * The database of the commands on records. Only these commands load this module: it takes longer to load than all
+ * others. Only DATABASE_*, RECORDS_* and ZOMBIE_* are read, so that other wrong variables do not block records.
  */
 import pg from 'pg';
 import type { Clock } from '../clock.js';
@@ -15,15 +14,16 @@ import { Failure } from './failure.js';
 export interface RecordsTools {
   config: Config;
   pool: pg.Pool;
-  /** The one that was named, or all. */
+  /** The named workflow, or all. */
   workflows: readonly Workflow[];
   desk: Desk;
 }
 
-const connectMs = 5000;
-/** Counting a large table without an index. */
-const queryMs = 120_000;
+const connectTimeoutMs = 5000;
+/** Enough to count a large table without an index. */
+const queryTimeoutMs = 120_000;
 
+/** `env` must name a database; records.ts checks that. */
 export async function withRecords<T>(
   env: NodeJS.ProcessEnv,
   clock: Clock,
@@ -32,30 +32,29 @@ export async function withRecords<T>(
 ): Promise<T> {
   const ours = Object.entries(env).filter(([key]) => /^(DATABASE|RECORDS|ZOMBIE)_/.test(key));
   const config = loadConfig(Object.fromEntries(ours), 'serve', clock);
-  const url = addressOf(config);
+  const { databaseUrl: url = '', zombieStuckThresholdMs: stuckAfterMs } = config;
   const all = await loadWorkflows(config, clock);
-  // Only the one that is asked for: another one's table that does not fit must not stand in its way.
+  // Only the named one: an unusable table of another workflow must not block it.
   const named = all.filter((workflow) => workflow.name === name);
   const workflows = named.length > 0 ? named : all;
-  const { zombieStuckThresholdMs: stuckAfterMs } = config;
   return withDatabase(url, async (pool) => {
     const desk = new Desk({ pool, workflows, stuckAfterMs, log: silentLogger, clock });
     try {
       if (name !== undefined) desk.workflow(name);
       return await work({ config, pool, workflows, desk });
     } catch (error) {
-      throw namingAddress(toldError(error), url);
+      throw withAddress(toldError(error), url);
     }
   });
 }
 
-/** A pool that is closed when `work` has ended. */
+/** Runs `work` with a pool and closes the pool. */
 export async function withDatabase<T>(url: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
   const pool = new pg.Pool({
     connectionString: url,
     max: 2,
-    connectionTimeoutMillis: connectMs,
-    query_timeout: queryMs,
+    connectionTimeoutMillis: connectTimeoutMs,
+    query_timeout: queryTimeoutMs,
     application_name: 'smart-router-cli',
   });
   pool.on('error', () => undefined);
@@ -66,18 +65,7 @@ export async function withDatabase<T>(url: string, work: (pool: pg.Pool) => Prom
   }
 }
 
-function addressOf({ databaseUrl }: Config): string {
-  if (databaseUrl === undefined)
-    throw new Failure('configuration', 'DATABASE_URL is not set: it says where the records are');
-  if (databaseUrl === 'embedded')
-    throw new Failure(
-      'configuration',
-      'DATABASE_URL=embedded is a database beside a router: ask that router, at GET /api/v1/records',
-    );
-  return databaseUrl;
-}
-
-function namingAddress(error: unknown, url: string): unknown {
+function withAddress(error: unknown, url: string): unknown {
   const { code, message } = error as { code?: unknown; message: string };
   if (code !== 'database_unavailable') return error;
   return new Failure(code, `${message}. It is at ${hidePassword(url)} (DATABASE_URL).`, [], { cause: error });

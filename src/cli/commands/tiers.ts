@@ -1,14 +1,52 @@
-/** `smart-router tiers set`: replaces the tier configuration. */
+/** `smart-router tiers`: shows and replaces the tier configuration. */
 import type { Command } from 'commander';
 import { isPlainObject, parseTierConfig } from '../../calls/tiers.js';
-import { clean } from '../../terminal/text.js';
-import type { Tiers } from '../answers.js';
-import { answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';
+import { type Cell, table } from '../../terminal/table.js';
+import { clean, type Paint } from '../../terminal/text.js';
+import { addGroup, answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';
 import { Failure, toFailure } from '../failure.js';
 import { readJson } from '../input.js';
-import { showTiers } from './tiers-get.js';
+import type { Tiers } from '../replies.js';
 
-export function tiersSet(parent: Command, cli: Cli): void {
+export function tiers(program: Command, cli: Cli): void {
+  addGroup(program, cli, 'tiers', 'show or replace the tier configuration', [tiersGet, tiersSet]);
+}
+
+function tiersGet(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('get'), {
+    summary: 'show the tier configuration',
+    examples: [
+      ['tiers get', ''],
+      ['tiers get --json > tiers.json', 'edit it, then: smart-router tiers set tiers.json'],
+    ],
+  });
+  answerWith(command, cli, async (api) => {
+    const { body } = await api.send<Tiers>('/tiers', { has: 'tiers' });
+    return { document: body, text: showTiers(body, cli.screen.paint) };
+  });
+}
+
+export function showTiers({ tiers, default_chain, version }: Tiers, paint: Paint): string {
+  const names = [...default_chain, ...Object.keys(tiers).filter((name) => !default_chain.includes(name))];
+  const rows = names.flatMap((name): Cell[][] => {
+    const tier = tiers[name];
+    if (!tier) return [];
+    const place = default_chain.indexOf(name);
+    const pool = place >= 0 || tier.type === 'shared' ? `pool:${name}` : `merchant:${name}`;
+    return [[name, tier.type, tier.target, tier.max_concurrent ?? 1, place >= 0 ? place + 1 : '-', pool]];
+  });
+  const columns = [
+    { head: 'TIER' },
+    { head: 'TYPE' },
+    { head: 'TARGET', align: 'right' },
+    { head: 'CALLS PER POD', align: 'right' },
+    { head: 'IN CHAIN', align: 'right' },
+    { head: 'POOL' },
+  ] as const;
+  return `${table(columns, rows, paint)}\nchain    ${clean(default_chain.join(' > '))}\nversion  ${version}\n`;
+}
+
+function tiersSet(parent: Command, cli: Cli): void {
   const argument = 'a file, - for standard input, or the JSON itself';
   const command = describeOperator(parent.command('set').argument('<file|-|json>', argument), {
     summary: 'replace the tier configuration',
