@@ -1,9 +1,9 @@
 /**
- * The router's events as the command line reads them: what is kept (`readKept`), and what comes (`follow`).
+ * Reads the router's events: kept ones (`searchEvents`) and new ones (`follow`).
  *
- * `follow` promises every event after its start exactly once, in order, for as long as the router keeps it: it resumes
- * from the last id it has seen, of whichever replica answers, and leaves out what is not newer than that. If the router
- * kept too few for the time it was away, `onGap` says so.
+ * `follow` delivers every event after its start exactly once and in order: after a disconnect it resumes from the last
+ * id, on any replica, and drops events that are not newer. If the router no longer keeps some of them, `onGap` reports
+ * it.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../clock.js';
@@ -29,16 +29,14 @@ interface SearchPage {
   kept_since: string | null;
 }
 
-/** The router sends something every 15 s: three times that is a connection nobody serves any more. */
-const silentMs = 45_000;
-const firstRetryMs = 250;
-const longestRetryMs = 5000;
+/** The router sends data every 15 s; after three times that the connection is dead. */
+const silenceTimeoutMs = 45_000;
+const minRetryMs = 250;
+const maxRetryMs = 5000;
 const pageSize = 500;
-/** About 50,000 are kept; a router that never ends its list is not followed for ever. */
-const mostPages = 1000;
-/** A router without a search sends what it keeps at once: after so long a silence there is no more. */
-const replayQuietMs = 1000;
-const longestBlock = 1024 * 1024;
+/** About 50,000 events are kept; a broken router must not keep us reading. */
+const maxPages = 1000;
+const maxBlockLength = 1024 * 1024;
 
 export function matches(event: RouterEvent, { types, call, pod }: EventFilter): boolean {
   if (types !== undefined && !types.includes(event.type)) return false;
@@ -46,7 +44,7 @@ export function matches(event: RouterEvent, { types, call, pod }: EventFilter): 
   return pod === undefined || event.pod === pod;
 }
 
-/** By number: `9-0` is before `10-0`. A bare number of milliseconds is the beginning of that millisecond. */
+/** Compares numbers: `9-0` is before `10-0`. Bare milliseconds mean the start of that millisecond. */
 export function isAfter(id: string, other: string): boolean {
   const [ms = '0', sequence = '0'] = id.split('-');
   const [otherMs = '0', otherSequence = '0'] = other.split('-');
@@ -55,97 +53,54 @@ export function isAfter(id: string, other: string): boolean {
 }
 
 /** The newest `limit` events after `since` that match, oldest first. */
-export async function readKept(
+export async function searchEvents(
   api: RouterApi,
-  clock: Clock,
-  filter: EventFilter,
+  { types, call, pod }: EventFilter,
   { since, limit }: { since: string; limit: number },
 ): Promise<RouterEvent[]> {
-  const found = await search(api, filter, since, limit);
-  if (found) return found;
-  const all: RouterEvent[] = [];
-  await replay(api, clock, since, (event) => {
-    if (matches(event, filter)) all.push(event);
-    if (all.length > limit) all.shift();
-  });
-  return all;
-}
-
-/** The same; undefined if this router has no search. */
-export async function search(
-  api: RouterApi,
-  filter: EventFilter,
-  since: string,
-  limit: number,
-): Promise<RouterEvent[] | undefined> {
   const found: RouterEvent[] = [];
   let before: string | null = null;
-  for (let page = 0; page < mostPages; page++) {
+  for (let page = 0; page < maxPages; page++) {
     const query = new URLSearchParams({ limit: String(Math.min(pageSize, limit - found.length)) });
-    if (filter.types) query.set('type', filter.types.join(','));
-    if (filter.call !== undefined) query.set('call', filter.call);
-    if (filter.pod !== undefined) query.set('pod', filter.pod);
+    if (types) query.set('type', types.join(','));
+    if (call !== undefined) query.set('call', call);
+    if (pod !== undefined) query.set('pod', pod);
     if (before !== null) query.set('before', before);
     const body = await searchPage(api, query);
-    if (!body) return undefined;
     const newer = body.events.filter(({ id }) => isAfter(id, since));
-    found.push(...newer.filter((event) => matches(event, filter)));
+    found.push(...newer);
     before = newer.length < body.events.length ? null : body.before;
     if (before === null || !isAfter(before, since) || found.length >= limit) break;
   }
   return found.slice(0, limit).reverse();
 }
 
-async function searchPage(api: RouterApi, query: URLSearchParams): Promise<SearchPage | undefined> {
-  try {
-    return (await api.send<SearchPage>(`/events/search?${query}`, { has: 'events' })).body;
-  } catch (error) {
-    if (error instanceof Failure && error.code === 'not_found') return undefined;
-    throw error;
-  }
+async function searchPage(api: RouterApi, query: URLSearchParams): Promise<SearchPage> {
+  return (await api.send<SearchPage>(`/events/search?${query}`, { has: 'events' })).body;
 }
 
-async function replay(
-  api: RouterApi,
-  clock: Clock,
-  since: string,
-  onEvent: (event: RouterEvent) => void,
-): Promise<void> {
-  const over = new AbortController();
-  const stream = await api.open(`/events?since=${since}`, over.signal);
-  try {
-    await readBlocks(stream, clock, replayQuietMs, onEvent);
-  } finally {
-    over.abort();
-  }
-}
-
-/** Where "from now on" begins: behind the newest event, so that a connection that breaks at once loses nothing. */
-export async function newestId(api: RouterApi, routerNowMs: number): Promise<string> {
-  const page = await searchPage(api, new URLSearchParams({ limit: '1' }));
-  // Without a search the router's clock has to do; its header has whole seconds, so it begins with the one before.
-  return page
-    ? (page.events[0]?.id ?? '0-0')
-    : String(Math.max(0, Math.floor(routerNowMs / 1000) * 1000 - 1));
+/** The start of "from now on": an id, so that a connection that breaks at once loses nothing. */
+export async function newestId(api: RouterApi): Promise<string> {
+  return (await searchPage(api, new URLSearchParams({ limit: '1' }))).events[0]?.id ?? '0-0';
 }
 
 export interface Following {
   since: string;
   signal: AbortSignal;
   onEvent(event: RouterEvent): void;
-  /** Undefined: it is there again. */
+  /** Undefined after a reconnect. */
   onLost?(failure: Failure | undefined): void;
-  /** Events after the last seen were there and are kept no longer; this is when the kept ones begin. */
+  /** Events after the last one are no longer kept; the kept ones start at this time. */
   onGap?(keptSince: string): void;
 }
 
-/** Resolves when `signal` aborts. Rejects if it cannot begin, and later only when the key is refused. */
+/** Resolves when `signal` aborts. Rejects if the first connection fails, and later only if the key is rejected. */
 export async function follow(api: RouterApi, clock: Clock, following: Following): Promise<void> {
   const { signal, onEvent, onLost, onGap } = following;
   let last = following.since;
   let begun = false;
   let lost = false;
-  let retryMs = firstRetryMs;
+  let retryMs = minRetryMs;
   while (!signal.aborted) {
     const connection = new AbortController();
     try {
@@ -157,61 +112,60 @@ export async function follow(api: RouterApi, clock: Clock, following: Following)
         if (keptSince !== undefined) onGap?.(keptSince);
       }
       [begun, lost] = [true, false];
-      await readBlocks(stream, clock, silentMs, (event) => {
-        retryMs = firstRetryMs;
+      await readBlocks(stream, clock, (event) => {
+        retryMs = minRetryMs;
         if (!isAfter(event.id, last)) return;
         last = event.id;
         onEvent(event);
       });
-      throw new Failure('unreachable', `the stream of events of ${api.baseUrl} ended.`);
+      throw new Failure('unreachable', `the event stream of ${api.baseUrl} ended.`);
     } catch (error) {
       if (signal.aborted) return;
       const failure = toFailure(error);
-      if (!begun || failure.code === 'failed' || isRefusal(failure)) throw failure;
+      if (!begun || failure.code === 'failed' || isRejected(failure)) throw failure;
       if (!lost) onLost?.(failure);
       lost = true;
       await clock.sleep(retryMs, signal);
-      retryMs = Math.min(longestRetryMs, retryMs * 2);
+      retryMs = Math.min(maxRetryMs, retryMs * 2);
     } finally {
       connection.abort();
     }
   }
 }
 
-const isRefusal = ({ code }: Failure) => ['unauthorized', 'forbidden', 'invalid_request'].includes(code);
+const isRejected = ({ code }: Failure) => ['unauthorized', 'forbidden', 'invalid_request'].includes(code);
 
 async function keptOnlySince(api: RouterApi, last: string): Promise<string | undefined> {
   try {
-    const keptSince = (await searchPage(api, new URLSearchParams({ limit: '1' })))?.kept_since;
+    const keptSince = (await searchPage(api, new URLSearchParams({ limit: '1' }))).kept_since;
     if (!keptSince) return undefined;
     return Date.parse(keptSince) > Number(last.split('-')[0]) ? keptSince : undefined;
   } catch {
-    // The stream itself is there; whether something is missing cannot be known now.
+    // Best effort: the stream itself works.
     return undefined;
   }
 }
 
-/** Resolves at the end of the stream, when it breaks, and after `quietMs` without a byte. */
+/** Resolves when the stream ends or breaks, or after 45 s without a byte. */
 async function readBlocks(
   stream: IncomingMessage,
   clock: Clock,
-  quietMs: number,
   onEvent: (event: RouterEvent) => void,
 ): Promise<void> {
   let rest = '';
   let problem: unknown;
   let cancel = () => {};
-  const listenOn = () => {
+  const restartTimer = () => {
     cancel();
-    cancel = clock.after(quietMs, () => stream.destroy());
+    cancel = clock.after(silenceTimeoutMs, () => stream.destroy());
   };
-  listenOn();
+  restartTimer();
   stream.setEncoding('utf8').on('data', (text: string) => {
-    listenOn();
+    restartTimer();
     try {
       const blocks = (rest + text).split('\n\n');
       rest = blocks.pop() ?? '';
-      if (rest.length > longestBlock) throw new Failure('not_a_router', 'an event has no end');
+      if (rest.length > maxBlockLength) throw new Failure('not_a_router', 'an event is longer than 1 MiB');
       for (const block of blocks) {
         const event = toEvent(block);
         if (event) onEvent(event);
@@ -229,7 +183,7 @@ async function readBlocks(
   if (problem) throw problem;
 }
 
-/** Undefined for comments and for what is no event. */
+/** Undefined for comments and malformed events. */
 function toEvent(block: string): RouterEvent | undefined {
   const data = block
     .split('\n')

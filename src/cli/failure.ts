@@ -1,3 +1,7 @@
+/**
+ * Failures and exit codes. Every error becomes one Failure: a line for people, a code and an exit code for scripts.
+ * Exit codes are stable, like the error codes; docs/cli.md and `smart-router --help` list them.
+ */
 import { CommanderError } from 'commander';
 import { AppError, ConfigError, type ErrorCode, isInstance, messageOf } from '../errors.js';
 
@@ -18,18 +22,18 @@ export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes];
 
 export const exitCodeMeanings: Readonly<Record<ExitCode, string>> = {
   0: 'done',
-  1: 'failed or refused (wrong key, a check of doctor, an error inside the router)',
+  1: 'failed or rejected (wrong key, a check of doctor, an error inside the router)',
   2: 'wrong usage, input or configuration',
   3: 'no pod is free',
   4: 'no such call, pod, pool, merchant or workflow, or nothing to confirm',
-  5: 'conflict: stale fence, replaced pod, newer version, a tier that cannot change now, or records left alone',
-  6: 'the router, its store or the database cannot be reached',
+  5: 'conflict: stale fence, replaced pod, newer version, a tier that cannot change now, or records skipped',
+  6: 'the router, its store or the database is unreachable',
   7: 'drain --wait ended with calls still live',
-  8: 'audit found violations of what must always hold',
+  8: 'audit found violated invariants',
   130: 'interrupted with Ctrl-C',
 };
 
-/** Codes that only the command line gives; the others are the router's (src/errors.ts). */
+/** Codes of the command line; the others are the router's (src/errors.ts). */
 export type CliCode =
   | 'usage'
   | 'configuration'
@@ -73,7 +77,7 @@ const exits: Readonly<Partial<Record<ErrorCode | CliCode, ExitCode>>> = {
   interrupted: exitCodes.interrupted,
 };
 
-/** A code that a newer router gives and we do not know is a plain failure. */
+/** An unknown code, of a newer router, is a plain failure. */
 export function exitCodeOf(code: string): ExitCode {
   return (Object.hasOwn(exits, code) ? exits[code as ErrorCode | CliCode] : undefined) ?? exitCodes.failed;
 }
@@ -85,7 +89,7 @@ export class Failure extends Error {
   constructor(
     readonly code: CliCode | (string & {}),
     message: string,
-    /** Each on a line of its own; the message then only introduces them. */
+    /** Printed one per line after the message. */
     readonly problems: readonly string[] = [],
     options: { cause?: unknown } = {},
   ) {
@@ -115,13 +119,13 @@ export function toFailure(error: unknown): Failure {
   if (isInstance(error, AppError)) return new Failure(error.code, error.message, error.details.problems);
   return new Failure(
     'failed',
-    `something unexpected went wrong: ${oneLine(messageOf(error))} (DEBUG=smart-router shows where)`,
+    `unexpected error: ${oneLine(messageOf(error))} (DEBUG=smart-router shows the stack)`,
     [],
     { cause: error },
   );
 }
 
-/** Commander's "error: unknown command 'x'" and "(Did you mean y?)", two lines, as one sentence. */
+/** Joins commander's two lines "error: unknown command 'x'" and "(Did you mean y?)". */
 function usageLine(message: string): string {
   const [first = '', ...rest] = message.replace(/^error: /, '').split('\n');
   const suggestion = /\(?Did you mean (.*?)\?\)?$/.exec(rest.join(' '))?.[1];

@@ -29,7 +29,7 @@ export function createProgram(
     .version(version, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .addHelpCommand(helpCommand())
-    // A subcommand may have a --version of its own.
+    // `tiers set` has its own --version.
     .enablePositionalOptions()
     .exitOverride()
     // Errors are printed in index.ts, as text or as JSON.
@@ -58,7 +58,7 @@ function helpCommand(): Command {
     .helpGroup('Help:');
 }
 
-/** `smart-router tiers set` for the arguments of one: where the help of what was meant is. */
+/** The help command for `args`: `smart-router tiers set --help`. */
 export function helpOf(program: Command, args: readonly string[]): string {
   let command = program;
   const path = [program.name()];
@@ -75,18 +75,18 @@ function footer(): string {
   const codes = Object.entries(exitCodeMeanings).map(([code, what]) => `  ${code.padEnd(3)}  ${what}`);
   return `
 Examples:
-  $ smart-router demo                      three routers, a small cluster, and calls to watch
-  $ smart-router status                    what the router at http://127.0.0.1:8080 does
-  $ smart-router alerts                    what is wrong now, and where the runbook helps
-  $ smart-router drain POD --wait 10m      empty a pod before it is stopped
+  $ smart-router demo                      three routers, a small cluster, and calls
+  $ smart-router status                    the state of the router at http://127.0.0.1:8080
+  $ smart-router alerts                    current problems and their runbook pages
+  $ smart-router drain POD --wait 10m      wait until a pod has no calls
   $ smart-router COMMAND --help            options and examples of one command
 
 Environment:
-  SMART_ROUTER_URL        address of the router, if not http://127.0.0.1:8080; --url wins
-  SMART_ROUTER_ADMIN_KEY  key for operators; SMART_ROUTER_API_KEY opens less
+  SMART_ROUTER_URL        address of the router (default: http://127.0.0.1:8080)
+  SMART_ROUTER_ADMIN_KEY  key for operators; SMART_ROUTER_API_KEY allows less
   DATABASE_URL            the database of \`records\` commands
   NO_COLOR                no colours on a terminal
-  DEBUG=smart-router      where an unexpected error came from
+  DEBUG=smart-router      stack traces of unexpected errors
 
 Exit codes:
 ${codes.join('\n')}`;

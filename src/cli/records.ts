@@ -118,15 +118,7 @@ const outcomes: Readonly<Record<string, string | undefined>> = {
 };
 
 export function recordTable(records: readonly RecordDocument[], paint: Paint): string {
-  const columns = [
-    { head: 'RECORD' },
-    { head: 'STUCK FOR', align: 'right' },
-    { head: 'WHY' },
-    { head: 'BECOMES' },
-    { head: 'RESETS', align: 'right' },
-    { head: 'WORKER' },
-    { head: 'LAST NOTE' },
-  ] as const;
+  const columns = ['RECORD', '>STUCK FOR', 'WHY', 'BECOMES', '>RESETS', 'WORKER', 'LAST NOTE'];
   const rows = records.map((record): Cell[] => [
     record.id,
     record.stuck_seconds === null ? '-' : span(record.stuck_seconds * 1000),

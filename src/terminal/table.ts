@@ -53,7 +53,16 @@ export function headLine(columns: readonly Column[], widths: readonly number[], 
   return tableLine(columns, widths, heads, paint, 'bold');
 }
 
-export function table(columns: readonly Column[], rows: readonly (readonly Cell[])[], paint: Paint): string {
+/** A column may be given by its head; a leading `>` aligns it to the right. */
+export function table(
+  heads: readonly (Column | string)[],
+  rows: readonly (readonly Cell[])[],
+  paint: Paint,
+): string {
+  const columns = heads.map((head): Column => {
+    if (typeof head !== 'string') return head;
+    return head.startsWith('>') ? { head: head.slice(1), align: 'right' } : { head };
+  });
   const widths = columnWidths(columns, rows);
   const lines = [
     headLine(columns, widths, paint),

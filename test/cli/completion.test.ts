@@ -8,13 +8,13 @@ import { type CommandFacts, commandTree } from '../../src/cli/command-tree.js';
 import { completionScript, type Shell, shells } from '../../src/cli/commands/completion.js';
 import { run } from '../../src/cli/index.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
+import { Output } from '../../src/cli/output.js';
 import { systemClock } from '../../src/clock.js';
 import { findOnPath } from '../support/engines.js';
 import { capture } from './capture.js';
 
 const program = createProgram(
-  { env: {}, clock: systemClock, screen: new Screen(capture().streams, {}), exitCode: 0, resident: false },
+  { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
   { out: () => undefined, err: () => undefined },
 );
 const tree = commandTree(program);

@@ -3,16 +3,16 @@ import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
+import { Output } from '../../src/cli/output.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from './capture.js';
 
 const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8');
 const sections = new Map(page.split(/^## /m).map((part) => [part.split('\n', 1)[0] ?? '', part]));
 
-const screen = new Screen(capture().streams, {});
+const output = new Output(capture().streams, {});
 const program = createProgram(
-  { env: {}, clock: systemClock, screen, exitCode: 0, resident: false },
+  { env: {}, clock: systemClock, output, exitCode: 0, resident: false },
   { out: () => undefined, err: () => undefined },
 );
 const leaves = (command: Command, path: string[] = []): [string, Command][] =>

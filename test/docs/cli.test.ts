@@ -5,14 +5,14 @@ import { commandsTable, optionsTable, withReference } from '../../scripts/cli-re
 import { commandTree } from '../../src/cli/command-tree.js';
 import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
+import { Output } from '../../src/cli/output.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 
 const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8');
 const tree = commandTree(
   createProgram(
-    { env: {}, clock: systemClock, screen: new Screen(capture().streams, {}), exitCode: 0, resident: false },
+    { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
     { out: () => undefined, err: () => undefined },
   ),
 );

@@ -11,7 +11,7 @@ import { follow, isAfter, type RouterEvent } from '../../src/cli/event-stream.js
 import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { run } from '../../src/cli/index.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
+import { Output } from '../../src/cli/output.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 import { secrets } from './answers.js';
@@ -60,7 +60,7 @@ function allLeaves(): Leaf[] {
   const cli: Cli = {
     env: {},
     clock: systemClock,
-    screen: new Screen(streams, {}),
+    output: new Output(streams, {}),
     exitCode: 0,
     resident: false,
   };

@@ -30,7 +30,7 @@ export function audit(parent: Command, cli: Cli): void {
     const { violation_count: found, complete } = body;
     return {
       document: body,
-      text: show(body, cli.screen.paint),
+      text: show(body, cli.output.paint),
       failure:
         found > 0
           ? new Failure('violations_found', `${count(found, 'violation')} of what must always hold`)

@@ -25,7 +25,7 @@ export function config(parent: Command, cli: Cli): void {
     const message = problems.length === 1 ? (problems[0] ?? '') : `${count(problems.length, 'problem')}:`;
     return {
       document: { mode, values, warnings, problems },
-      text: show(values, cli.screen.paint),
+      text: show(values, cli.output.paint),
       warnings,
       failure:
         problems.length > 0
@@ -83,5 +83,5 @@ function show(values: readonly Row[], paint: Paint): string {
     const value: Cell = row.value === '' ? { text: '-', colour: 'dim' } : row.value;
     rows.push([`  ${row.name}`, { text: row.source, colour: isSet ? 'green' : 'dim' }, value]);
   }
-  return table([{ head: 'VARIABLE' }, { head: 'SOURCE' }, { head: 'VALUE' }], rows, paint);
+  return table(['VARIABLE', 'SOURCE', 'VALUE'], rows, paint);
 }

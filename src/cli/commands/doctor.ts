@@ -26,7 +26,7 @@ export function doctor(parent: Command, cli: Cli): void {
     const failed = checks.filter(({ status }) => status === 'fail').length;
     return {
       document: { checks },
-      text: show(checks, cli.screen.paint),
+      text: show(checks, cli.output.paint),
       failure: failed > 0 ? new Failure('checks_failed', `${count(failed, 'check')} failed`) : undefined,
     };
   });

@@ -39,8 +39,8 @@ function merchantsList(parent: Command, cli: Cli): void {
       document: body,
       text:
         merchants.length === 0
-          ? 'no merchants are configured: all calls take the default chain\n'
-          : showMerchants(merchants, cli.screen.paint),
+          ? 'no merchants are configured; all calls use the default chain\n'
+          : showMerchants(merchants, cli.output.paint),
       warnings: merchants.flatMap(skippedSteps),
     };
   });
@@ -55,7 +55,7 @@ function merchantsGet(parent: Command, cli: Cli): void {
   answerWith(command, cli, async (api) => {
     const path = `/merchants/${encodeURIComponent(command.args[0] ?? '')}`;
     const { body } = await api.send<Merchant>(path, { has: 'merchant_id' });
-    return { document: body, text: showMerchant(body, cli.screen.paint), warnings: skippedSteps(body) };
+    return { document: body, text: showMerchant(body, cli.output.paint), warnings: skippedSteps(body) };
   });
 }
 
@@ -70,32 +70,32 @@ function merchantsSet(parent: Command, cli: Cli): void {
     parent
       .command('set')
       .argument('<id>', 'id of the merchant')
-      .argument('[file|-|json]', 'all of it at once, instead of the options'),
+      .argument('[file|-|json]', 'the whole entry, instead of the options'),
     {
       summary: 'write the configuration of a merchant',
-      about: 'What is not named is not kept: this replaces the whole entry.',
+      about: 'Replaces the whole entry: fields that are not given are cleared.',
       examples: [
         ['merchants set acme --pool acme', "acme's own pods first, then the default chain"],
-        ['merchants set acme --tier standard', 'the default chain from standard on'],
+        ['merchants set acme --tier standard', 'the default chain, starting at standard'],
         ['merchants set acme --fallback merchant:acme,overflow', 'these pools and no others'],
         ['merchants set acme \'{"tier":"gold"}\'', ''],
       ],
     },
   )
-    .option('--tier <tier>', 'start the default chain here')
+    .option('--tier <tier>', 'the tier at which the default chain starts')
     .option('--pool <id>', 'try the merchant pool of this name first')
     .option('--fallback <steps>', 'tiers or merchant:ID, separated by commas, instead of the default chain');
   answerWith(command, cli, async (api) => {
     const [id = '', json] = command.args;
     const input = await readInput(cli, json, command.opts<Options>());
     const { config, problems } = parseMerchantConfig(input, id);
-    if (!config) throw new Failure('usage', 'the merchant configuration is wrong:', problems.map(clean));
+    if (!config) throw new Failure('usage', 'invalid merchant configuration:', problems.map(clean));
     const { body } = await api.send<Merchant>(`/merchants/${encodeURIComponent(id)}`, {
       method: 'PUT',
       body: config,
       has: 'merchant_id',
     });
-    return { document: body, text: showMerchant(body, cli.screen.paint), warnings: skippedSteps(body) };
+    return { document: body, text: showMerchant(body, cli.output.paint), warnings: skippedSteps(body) };
   });
 }
 
@@ -122,7 +122,7 @@ async function readInput(
 
 function merchantsDelete(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('delete').argument('<id>', 'id of the merchant'), {
-    summary: 'delete the configuration of a merchant: its calls take the default chain',
+    summary: 'delete the configuration of a merchant: its calls use the default chain',
     examples: [['merchants delete acme', '']],
     exits: [4],
   });
@@ -134,18 +134,18 @@ function merchantsDelete(parent: Command, cli: Cli): void {
     });
     return {
       document: body,
-      text: `merchant ${clean(body.merchant_id)} deleted: its calls take the default chain\n`,
+      text: `merchant ${clean(body.merchant_id)} deleted; its calls use the default chain\n`,
     };
   });
 }
 
 function merchantsExport(parent: Command, cli: Cli): void {
   const command = describeOperator(
-    parent.command('export').argument('[file]', 'where to write; standard output if left out'),
+    parent.command('export').argument('[file]', 'target file (default: standard output)'),
     {
       summary: 'write the configuration of all merchants as JSON, for a backup',
       about:
-        '`merchants import` reads it. Tiers are not in it: `tiers get --json` and `tiers set` do the same for them.',
+        '`merchants import` reads it. It does not contain tiers: use `tiers get --json` and `tiers set`.',
       examples: [
         ['merchants export merchants.json', ''],
         ['merchants export | gzip > merchants.json.gz', ''],
@@ -157,13 +157,13 @@ function merchantsExport(parent: Command, cli: Cli): void {
     const document = { merchants: configurations(body.merchants) };
     const [file] = command.args;
     if (file === undefined) return { document, text: `${toJson(document)}\n` };
-    await writeWhole(file, `${toJson(document)}\n`);
+    await writeAtomically(file, `${toJson(document)}\n`);
     return { document, text: `${count(body.merchants.length, 'merchant')} written to ${file}\n` };
   });
 }
 
-/** Complete before it gets its name: a full disk leaves the backup of yesterday. */
-async function writeWhole(file: string, text: string): Promise<void> {
+/** Renames a complete file: a full disk keeps the previous backup. */
+async function writeAtomically(file: string, text: string): Promise<void> {
   const draft = `${file}.${process.pid}.tmp`;
   try {
     await writeFile(draft, text);
@@ -174,7 +174,7 @@ async function writeWhole(file: string, text: string): Promise<void> {
   }
 }
 
-/** A hundred thousand merchants. */
+/** Enough for 100,000 merchants. */
 const maxBackupBytes = 16 * 1024 * 1024;
 
 function merchantsImport(parent: Command, cli: Cli): void {
@@ -182,9 +182,9 @@ function merchantsImport(parent: Command, cli: Cli): void {
   const described = describeOperator(parent.command('import').argument('<file|-|json>', argument), {
     summary: 'write merchants from a backup; a dry run unless --apply is given',
     about:
-      'Everything is checked first, with all problems at once. Then each merchant that differs is written, atomically, one after the other; a failure in between says how many were written, and the same command does the rest. Merchants that are not in the file stay as they are.',
+      'Everything is checked first, and all problems are reported together. Then each merchant that differs is written atomically, in sequence. A failure says how many were written; the same command writes the rest. Merchants that are not in the file do not change.',
     examples: [
-      ['merchants import merchants.json', 'what would change'],
+      ['merchants import merchants.json', 'show what would change'],
       ['merchants import merchants.json --apply', 'do it'],
       ['gunzip -c merchants.json.gz | smart-router merchants import - --apply', ''],
     ],
@@ -210,9 +210,9 @@ function merchantsImport(parent: Command, cli: Cli): void {
       const { code, message } = toFailure(error);
       const failed = toWrite[written]?.merchant_id;
       const done = `${written} of ${count(toWrite.length, 'merchant')} written; ${failed} failed: ${message}`;
-      return outcomeOf(changes, kept, !apply, cli.screen.paint, new Failure(code, `${done} Run it again.`));
+      return outcomeOf(changes, kept, !apply, cli.output.paint, new Failure(code, `${done} Run it again.`));
     }
-    return outcomeOf(changes, kept, !apply, cli.screen.paint);
+    return outcomeOf(changes, kept, !apply, cli.output.paint);
   });
 }
 
@@ -237,13 +237,13 @@ function outcomeOf(
     before === null || change === 'unchanged' ? '-' : JSON.stringify(before),
     JSON.stringify(after),
   ]);
-  const columns = ['MERCHANT', 'CHANGE', 'BEFORE', 'AFTER'].map((head) => ({ head }));
+  const columns = ['MERCHANT', 'CHANGE', 'BEFORE', 'AFTER'];
   const total = `${counts.added} added, ${counts.changed} changed, ${counts.unchanged} unchanged`;
-  const rest = kept.length > 0 ? ` ${count(kept.length, 'merchant')} not in the file: left as before.` : '';
-  const said = dryRun ? `A dry run: ${total}. Nothing was changed; --apply does it.` : `Done: ${total}.`;
+  const rest = kept.length > 0 ? ` ${count(kept.length, 'merchant')} not in the file: unchanged.` : '';
+  const result = dryRun ? `Dry run: ${total}. Nothing was changed; --apply does it.` : `Done: ${total}.`;
   return {
     document: { dry_run: dryRun, ...counts, not_in_file: kept, merchants: changes },
-    text: `${rows.length > 0 ? `${table(columns, rows, paint)}\n` : ''}${failure ? '' : `${said}${rest}\n`}`,
+    text: `${rows.length > 0 ? `${table(columns, rows, paint)}\n` : ''}${failure ? '' : `${result}${rest}\n`}`,
     failure,
   };
 }
@@ -253,30 +253,30 @@ export type Configurations = Record<string, MerchantConfig>;
 export interface Change {
   readonly merchant_id: string;
   readonly change: 'added' | 'changed' | 'unchanged';
-  /** Null for one that is added. */
+  /** Null for an added merchant. */
   readonly before: MerchantConfig | null;
   readonly after: MerchantConfig;
 }
 
-/** What was configured, without what the router computes from it. */
+/** The configuration without the fields that the router computes. */
 export function configurations(merchants: readonly Merchant[]): Configurations {
   const entries = merchants.map(({ merchant_id, chain: _, skipped: __, ...config }) => [merchant_id, config]);
   return Object.fromEntries(entries) as Configurations;
 }
 
-/** Checks everything, and throws with all problems at once. */
+/** Throws with all problems together. */
 export function readConfigurations(value: unknown, from: string): Configurations {
   const merchants = isPlainObject(value) ? value.merchants : undefined;
   if (!isPlainObject(merchants)) {
     throw new Failure(
       'usage',
-      `${from} must be what \`merchants export\` writes: {"merchants": {"ID": {"tier": ..., "pool": ..., "fallback": ...}}}`,
+      `${from} must be the output of \`merchants export\`: {"merchants": {"ID": {"tier": ..., "pool": ..., "fallback": ...}}}`,
     );
   }
   const problems: string[] = [];
   const read = Object.entries(merchants).flatMap(([id, input]) => {
     if (!isName(id)) {
-      problems.push(`${showValue(id)}: an id has 1 to 64 of A-Z a-z 0-9 _ . -`);
+      problems.push(`${showValue(id)}: an id has 1 to 64 characters of A-Z a-z 0-9 _ . -`);
       return [];
     }
     const { config, problems: found } = parseMerchantConfig(input, id);
@@ -284,7 +284,7 @@ export function readConfigurations(value: unknown, from: string): Configurations
     return config ? [[id, config] as const] : [];
   });
   if (problems.length > 0) {
-    throw new Failure('usage', `${from} is wrong, and nothing was changed:`, problems.map(clean));
+    throw new Failure('usage', `${from} is invalid; nothing was changed:`, problems.map(clean));
   }
   return Object.fromEntries(read);
 }
@@ -306,7 +306,7 @@ export function showMerchants(merchants: readonly Merchant[], paint: Paint): str
     fallback?.join(',') || '-',
     chain.join(' > '),
   ]);
-  const columns = ['MERCHANT', 'TIER', 'POOL', 'FALLBACK', 'CHAIN OF ITS CALLS'].map((head) => ({ head }));
+  const columns = ['MERCHANT', 'TIER', 'POOL', 'FALLBACK', 'CHAIN'];
   return table(columns, rows, paint);
 }
 
@@ -323,7 +323,7 @@ export function showMerchant({ merchant_id, tier, pool, fallback, chain }: Merch
   );
 }
 
-/** Steps that name nothing known: the call still gets a pod, but not by them. */
+/** Steps that name an unknown tier or pool: calls skip them. */
 export function skippedSteps({ merchant_id, skipped }: Merchant): string[] {
   return skipped.map(({ step, reason }) => clean(`${merchant_id}: ${step} is skipped: ${reason}`));
 }

@@ -31,7 +31,7 @@ function recordsReset(parent: Command, cli: Cli): void {
     const [workflow = ''] = command.args;
     const reset = () => desk.reset(workflow, { ids, dryRun: !apply });
     const counts = await audited(cli, command, 'records.reset', reset);
-    return handledOutcome(counts, cli.screen.paint, { byId: ids !== undefined });
+    return handledOutcome(counts, cli.output.paint, { byId: ids !== undefined });
   });
 }
 
@@ -64,7 +64,7 @@ function recordsRetry(parent: Command, cli: Cli): void {
       const { retryAll } = await import('../../records/retry-all.js');
       return retryAll(desk, workflow, { dryRun: !apply, clock: cli.clock });
     });
-    return handledOutcome(counts, cli.screen.paint, { byId: ids !== undefined, isRetry: true });
+    return handledOutcome(counts, cli.output.paint, { byId: ids !== undefined, isRetry: true });
   });
 }
 
@@ -108,7 +108,7 @@ function handledOutcome(
  * (http/audit.ts), so that one collector reads both. The actor is the user of this machine.
  */
 async function audited(
-  { screen }: Cli,
+  { output }: Cli,
   command: Command,
   action: 'records.reset' | 'records.retry',
   work: () => Promise<HandledCounts>,
@@ -117,7 +117,7 @@ async function audited(
   if (!apply || !json) return work();
   // Loaded here: the logger takes longer to load than most commands run.
   const { createLogger } = await import('../../observe/log.js');
-  const destination = { write: (line: string) => screen.err(line.trimEnd()) };
+  const destination = { write: (line: string) => output.err(line.trimEnd()) };
   const log = createLogger({ level: 'info', format: 'json', destination });
   const entry = { audit: true, action, what: command.args[0] };
   const logOutcome = (outcome: string, more: object) =>

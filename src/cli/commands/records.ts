@@ -74,7 +74,7 @@ function recordsStatus(parent: Command, cli: Cli): void {
     const none = `no workflows: the router at ${api.baseUrl} has no database or no workflow. ${noWorkflowHint}\n`;
     return {
       document: { workflows },
-      text: workflows.length === 0 ? none : showWorkflows(workflows, cli.screen.paint),
+      text: workflows.length === 0 ? none : showWorkflows(workflows, cli.output.paint),
     };
   };
   const onDatabase = async ({ config, workflows, desk }: RecordsTools): Promise<Outcome> => {
@@ -94,7 +94,7 @@ function recordsStatus(parent: Command, cli: Cli): void {
       throw new Failure('configuration', 'no workflow can be read:', [...new Set(warnings)]);
     return {
       document: { workflows: found, warnings },
-      text: found.length === 0 ? `no workflows. ${noWorkflowHint}\n` : showWorkflows(found, cli.screen.paint),
+      text: found.length === 0 ? `no workflows. ${noWorkflowHint}\n` : showWorkflows(found, cli.output.paint),
       warnings,
     };
   };
@@ -112,9 +112,8 @@ function showWorkflows(found: readonly RecordNumbers[], paint: Paint): string {
     spanOf(one.oldest_queued_seconds),
     spanOf(one.oldest_stuck_seconds),
   ]);
-  const counts = ['QUEUED', 'PROCESSING', 'STUCK', 'HELD', 'FAILED', 'OLDEST QUEUED', 'OLDEST STUCK'];
-  const columns = counts.map((head) => ({ head, align: 'right' as const }));
-  return table([{ head: 'WORKFLOW' }, ...columns], rows, paint);
+  const counts = ['>QUEUED', '>PROCESSING', '>STUCK', '>HELD', '>FAILED', '>OLDEST QUEUED', '>OLDEST STUCK'];
+  return table(['WORKFLOW', ...counts], rows, paint);
 }
 
 interface WorkflowRecords<T> {
@@ -133,7 +132,7 @@ interface Listing<T> extends CommandHelp {
 }
 
 function addListing<T>(parent: Command, cli: Cli, name: string, listing: Listing<T>): void {
-  const { paint } = cli.screen;
+  const { paint } = cli.output;
   const command = describeReading(
     parent.command(name).argument('[workflow]', 'only this workflow (default: all)'),
     listing,
@@ -220,7 +219,7 @@ function recordsFailed(parent: Command, cli: Cli): void {
       return { ...body, total: Math.max(numbers?.failed ?? 0, body.records.length) };
     },
     showTable: (records, paint) => {
-      const columns = [{ head: 'RECORD' }, { head: 'FAILED', align: 'right' }, { head: 'ERROR' }] as const;
+      const columns = ['RECORD', '>FAILED', 'ERROR'];
       const rows = records.map(({ id, error, failed_seconds }): Cell[] => [
         id,
         failed_seconds === null ? '-' : `${spanOf(failed_seconds)} ago`,
@@ -260,7 +259,7 @@ function recordsInspect(parent: Command, cli: Cli): void {
         ...adviceFacts(found.advice),
         ['source', `the router at ${api.baseUrl}; set DATABASE_URL for table and times`],
       ],
-      cli.screen.paint,
+      cli.output.paint,
     );
     return { document: found, text };
   };
@@ -288,7 +287,7 @@ function recordsInspect(parent: Command, cli: Cli): void {
         ['last 7 days', `${deadWorker} dead worker, ${timedOut} timed out, ${unclaimed} unclaimed`],
         ...adviceFacts(numbers.advice),
       ],
-      cli.screen.paint,
+      cli.output.paint,
     );
     const document = {
       ...numbers,
@@ -357,7 +356,7 @@ function recordsAdvise(parent: Command, cli: Cli): void {
         ['stuck.after', change(now.stuckAfterMs, suggested.stuckAfterMs, suggested.whyStuckAfter)],
         ...adviceFacts(advice),
       ],
-      cli.screen.paint,
+      cli.output.paint,
     );
     const document = {
       name,

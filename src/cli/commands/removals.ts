@@ -17,7 +17,7 @@ function removalsList(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('list'), {
     summary: 'list the pods that the removal brake holds',
     about:
-      'A list of the cluster that misses more than half of the pods, and more than three, is not believed at once: these pods take no new calls, keep the ones they have, and are removed after three such lists in a row or `removals confirm`.',
+      'If a pod list of the cluster misses more than half of the pods, and more than three, the missing pods are held: they get no new calls, keep their calls, and are removed after three such lists in a row or `removals confirm`.',
     examples: [
       ['removals list', ''],
       ['removals list --json | jq -r .held[]', 'for a script'],
@@ -25,25 +25,28 @@ function removalsList(parent: Command, cli: Cli): void {
   });
   answerWith(command, cli, async (api) => {
     const { body } = await api.send<Removals>('/removals', { has: 'held' });
-    return { document: body, text: show(body, cli.screen.paint) };
+    return { document: body, text: showRemovals(body, cli.output.paint) };
   });
 }
 
-function show({ held, confirmed }: Removals, paint: Paint): string {
-  if (held.length === 0) return 'the removal brake holds nothing\n';
+function showRemovals({ held, confirmed }: Removals, paint: Paint): string {
+  if (held.length === 0) return 'the removal brake holds no pods\n';
   const isConfirmed = new Set(confirmed);
   const rows = held.map((pod): Cell[] => [
     pod,
     isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' },
   ]);
-  return `${table([{ head: 'POD' }, { head: 'REMOVAL' }], rows, paint)}\n${count(held.length, 'pod')} held. Are they really gone? \`smart-router removals confirm\` removes them and ends their calls.\nOtherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.\n`;
+  return `${table(['POD', 'REMOVAL'], rows, paint)}
+${count(held.length, 'pod')} held. If the pods are deleted, run \`smart-router removals confirm\`: it removes them and ends their calls.
+Otherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.
+`;
 }
 
 function removalsConfirm(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('confirm'), {
     summary: 'remove the pods that the removal brake holds, and end their calls',
     about:
-      'Asks nothing: look at `removals list` first. Holds for the pods that are held now; one that comes back before the leader has acted stays.',
+      'Does not ask: check `removals list` first. Applies to the pods held now; a pod that reappears before the leader acts stays.',
     examples: [['removals confirm', '']],
     exits: [4],
   });
@@ -54,7 +57,7 @@ function removalsConfirm(parent: Command, cli: Cli): void {
     });
     return {
       document: body,
-      text: `${count(body.confirmed, 'removal')} confirmed: the leader removes the pods in its next round\n`,
+      text: `${count(body.confirmed, 'removal')} confirmed; the leader removes the pods in its next round\n`,
     };
   });
 }

@@ -22,7 +22,7 @@ function tiersGet(parent: Command, cli: Cli): void {
   });
   answerWith(command, cli, async (api) => {
     const { body } = await api.send<Tiers>('/tiers', { has: 'tiers' });
-    return { document: body, text: showTiers(body, cli.screen.paint) };
+    return { document: body, text: showTiers(body, cli.output.paint) };
   });
 }
 
@@ -35,14 +35,7 @@ export function showTiers({ tiers, default_chain, version }: Tiers, paint: Paint
     const pool = place >= 0 || tier.type === 'shared' ? `pool:${name}` : `merchant:${name}`;
     return [[name, tier.type, tier.target, tier.max_concurrent ?? 1, place >= 0 ? place + 1 : '-', pool]];
   });
-  const columns = [
-    { head: 'TIER' },
-    { head: 'TYPE' },
-    { head: 'TARGET', align: 'right' },
-    { head: 'CALLS PER POD', align: 'right' },
-    { head: 'IN CHAIN', align: 'right' },
-    { head: 'POOL' },
-  ] as const;
+  const columns = ['TIER', 'TYPE', '>TARGET', '>CALLS PER POD', '>IN CHAIN', 'POOL'];
   return `${table(columns, rows, paint)}\nchain    ${clean(default_chain.join(' > '))}\nversion  ${version}\n`;
 }
 
@@ -51,23 +44,23 @@ function tiersSet(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('set').argument('<file|-|json>', argument), {
     summary: 'replace the tier configuration',
     about:
-      'Takes any of the three forms of TIER_CONFIG, and what `tiers get --json` prints: its version is then the one that may be replaced. Everything is checked here first, with all problems at once.',
+      'Accepts the three forms of TIER_CONFIG, and the output of `tiers get --json`, whose version must then match. Everything is checked first, and all problems are reported together.',
     examples: [
       ['tiers set tiers.json', ''],
       ['tiers set \'{"gold":10,"standard":20}\'', ''],
-      ['tiers set tiers.json --version 3', 'only if nobody has changed it since version 3'],
+      ['tiers set tiers.json --version 3', 'only if version 3 is current'],
       ['tiers get --json | jq .tiers.gold.target=12 | smart-router tiers set -', ''],
     ],
     exits: [5],
   })
-    .option('--version <n>', 'refuse if the router has another version', wholeNumber(0, 1e15))
-    .option('--force', 'replace whatever version the router has, also when the file names one');
+    .option('--version <n>', 'fail if the router has another version', wholeNumber(0, 1e15))
+    .option('--force', 'replace any version, also if the file names one');
   answerWith(command, cli, async (api) => {
     const { version, force } = command.opts<{ version?: number; force?: true }>();
     const { value, from } = await readJson(cli, command.args[0] ?? '');
     const { tiers, version: read } = unwrap(value);
     const { config, problems, warnings } = parseTierConfig(tiers, from);
-    if (!config) throw new Failure('usage', 'the tier configuration is wrong:', problems.map(clean));
+    if (!config) throw new Failure('usage', 'invalid tier configuration:', problems.map(clean));
     const expected = force ? undefined : (version ?? read);
     const headers = expected === undefined ? {} : { 'if-match': `"${expected}"` };
     const { body } = await api
@@ -77,14 +70,14 @@ function tiersSet(parent: Command, cli: Cli): void {
         if (code !== 'version_conflict') throw error;
         throw new Failure(
           code,
-          `${message}. Not replaced: yours is for version ${expected}; --force replaces it anyway.`,
+          `${message}. Not replaced: yours is based on version ${expected}; --force replaces it anyway.`,
         );
       });
-    return { document: body, text: showTiers(body, cli.screen.paint), warnings: warnings.map(clean) };
+    return { document: body, text: showTiers(body, cli.output.paint), warnings: warnings.map(clean) };
   });
 }
 
-/** What `tiers get --json` printed has fields beside the configuration. */
+/** The output of `tiers get --json` has more fields than the configuration. */
 function unwrap(value: unknown): { tiers: unknown; version: number | undefined } {
   if (!isPlainObject(value) || !isPlainObject(value.tiers) || !Array.isArray(value.default_chain)) {
     return { tiers: value, version: undefined };
