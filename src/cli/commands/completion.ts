@@ -8,9 +8,9 @@ export function completion(parent: Command, cli: Cli): void {
   const command = describe(parent.command('completion').addArgument(shell), {
     summary: 'print a script that completes commands and options in bash, zsh or fish',
     about:
-      'Made from the commands of this version, so load it with each new shell. It completes commands, options and the values that are known without a router.',
+      'Generated from the commands of this version, so load it in each new shell. It completes commands, options and fixed values, without calling a router.',
     examples: [
-      ['completion bash', 'look at it'],
+      ['completion bash', 'show it'],
       ['completion bash >> ~/.bash_completion', 'for every new bash'],
       ['completion fish > ~/.config/fish/completions/smart-router.fish', 'for every new fish'],
     ],
@@ -30,14 +30,14 @@ export function completionScript(shell: Shell, tree: readonly CommandFacts[]): s
   return shell === 'zsh' ? zsh(tree) : fish(tree);
 }
 
-/** Inside single quotes of any of the three. */
+/** Single quotes, for bash and zsh. */
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
-/** fish reads \' inside single quotes, and takes '\'' as well, but not a lone backslash before the end. */
+/** Single quotes, for fish, which unescapes \\ and \' inside them. */
 const quotedForFish = (text: string) => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`;
 
 const optionNames = ({ options }: CommandFacts) => options.flatMap(({ names }) => names);
 
-/** `path=--option` of every option that takes a value: what follows it is no command. */
+/** Options that take a value: the next word is not a command. */
 function valueOptions(tree: readonly CommandFacts[]): string[] {
   const names = tree.flatMap(({ options }) =>
     options.filter(({ takesValue }) => takesValue).flatMap((option) => option.names),
@@ -45,7 +45,6 @@ function valueOptions(tree: readonly CommandFacts[]): string[] {
   return [...new Set(names)].sort();
 }
 
-/** The words after `path`, option or value, by case: shared by bash and zsh, which differ in how they show them. */
 function bash(tree: readonly CommandFacts[]): string {
   const groups = tree.filter(({ commands }) => commands.length > 0).map(({ path }) => path);
   const words = tree.map((command) => {
@@ -103,11 +102,11 @@ ${words.join('\n')}
   fi
 }
 complete -o bashdefault -F _smart_router smart-router
-# Commands with commands of their own: ${groups.filter((path) => path !== '').join(', ')}.
+# Commands with subcommands: ${groups.filter((path) => path !== '').join(', ')}.
 `;
 }
 
-/** For _describe: \`name:what it is\`, in which a colon of the name would end it. */
+/** An entry of _describe: `name:description`. */
 const described = (name: string, what: string) => quoted(`${name.replaceAll(':', '\\:')}:${what}`);
 
 function zsh(tree: readonly CommandFacts[]): string {
@@ -174,7 +173,7 @@ fi
 `;
 }
 
-/** fish asks for each line whether its condition holds; the words before the cursor say which command it is. */
+/** Each line has a condition on the command before the cursor. */
 function fish(tree: readonly CommandFacts[]): string {
   const lines = tree.flatMap(({ path, commands, options, arguments: given }) => {
     const when = `-n ${quotedForFish(`test (__smart_router_path) = ${quotedForFish(path)}`)}`;

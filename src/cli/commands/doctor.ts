@@ -1,3 +1,4 @@
+/** `smart-router doctor`: checks everything it can reach and says what to do. */
 import type { Command } from 'commander';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { answer, type Cli, describe, readUrl, withAccess } from '../cli.js';
@@ -5,14 +6,14 @@ import { Failure } from '../failure.js';
 import { count } from '../format.js';
 
 export function doctor(parent: Command, cli: Cli): void {
-  // Not describeOperator: a router or store that does not answer is a check, never exit code 6.
+  // Not describeOperator: an unreachable router or store is a failed check, not exit code 6.
   const described = describe(parent.command('doctor'), {
     summary: 'check the configuration, the store and the router, and say what to do',
     about:
-      'Changes nothing. Reads the same environment as `serve`; a check that cannot be made is skipped, and only "fail" makes the exit code 1.',
+      'Changes nothing. Reads the same environment as `serve`. Checks that cannot run are skipped; only "fail" makes the exit code 1.',
     examples: [
       ['doctor', ''],
-      ['doctor --url https://router.example.com', 'with the router that runs there'],
+      ['doctor --url https://router.example.com', 'with this router'],
       ['doctor --json | jq ".checks[] | select(.status!=\\"ok\\")"', ''],
     ],
   });
@@ -53,9 +54,9 @@ function show(checks: readonly Check[], paint: Paint): string {
 export interface Check {
   readonly name: string;
   readonly status: 'ok' | 'warn' | 'fail' | 'skip';
-  /** What was found; no full stop at the end. */
+  /** The finding, without a full stop. */
   readonly message: string;
-  /** What to do about it: a sentence. */
+  /** What to do: a sentence. */
   readonly hint?: string;
 }
 

@@ -1,3 +1,4 @@
+/** All checks of `doctor`, in the order in which a person would make them; the local ones are here. */
 import type { Clock } from '../../clock.js';
 import { type Config, describeConfig, loadConfig } from '../../config/config.js';
 import { hidePassword, isLoopback } from '../../config/fields.js';
@@ -12,26 +13,25 @@ import { checkStoreAt } from './store.js';
 export async function examine(
   env: NodeJS.ProcessEnv,
   clock: Clock,
-  /** Undefined: where the router of this environment would listen. */
+  /** Default: the address of `serve` in this environment. */
   given: string | undefined,
   timeoutMs: number,
 ): Promise<Check[]> {
   const url = given ?? ownAddress(env, clock);
   const { config, isWhole, checks } = readConfiguration(env, clock);
   const [foundStore, database, foundKubernetes, router] = await Promise.all([
-    config ? checkStoreAt(config, clock) : [skip('store', 'not looked at: its settings cannot be read')],
+    config ? checkStoreAt(config, clock) : [skip('store', 'not checked: its settings are invalid')],
     config ? checkDatabase(config, clock) : [],
     isWhole && config?.podSource === 'kubernetes' ? checkKubernetes(config, clock, timeoutMs) : [],
     checkRouter({ env, clock, url, timeoutMs, config }),
   ]);
   const isServed = router.some(({ name, status }) => name === 'router ready' && status === 'ok');
-  const store =
-    isServed && !env.REDIS_URL?.trim() ? unlessNeededHere(foundStore, 'REDIS_URL', url) : foundStore;
-  // Inside a cluster the service account is what a router here would use, whatever is set.
+  const store = isServed && !env.REDIS_URL?.trim() ? skipUnused(foundStore, 'REDIS_URL', url) : foundStore;
+  // Inside a cluster a router here would use the service account.
   const isOutside = !env.KUBERNETES_SERVICE_HOST;
   const kubernetes =
     isServed && isOutside && !env.KUBECONFIG?.trim() && !env.POD_SOURCE?.trim()
-      ? unlessNeededHere(foundKubernetes, 'KUBECONFIG', url)
+      ? skipUnused(foundKubernetes, 'KUBECONFIG', url)
       : foundKubernetes;
   return [
     checkNode(process.versions.node),
@@ -45,30 +45,27 @@ export async function examine(
   ];
 }
 
-/**
- * Whoever looks at a router that runs well, from a shell where none is set up, has nothing to mend: that this machine
- * could not start another one is no failure. What was set here, or answers here, is judged as ever.
- */
-function unlessNeededHere(checks: readonly Check[], variable: string, url: string): readonly Check[] {
+/** Skips the check if the router at `url` works and this shell is not set up to start another one. */
+function skipUnused(checks: readonly Check[], variable: string, url: string): readonly Check[] {
   const [only, ...more] = checks;
   if (only?.status !== 'fail' || more.length > 0) return checks;
   return [
     skip(
       only.name,
-      `${variable} is not set here, and the router at ${url} has its own; to start another one here: ${only.message}`,
+      `${variable} is not set here, and the router at ${url} has its own; to start another router here: ${only.message}`,
     ),
   ];
 }
 
-const oldestNode = 20;
+const minNodeVersion = 20;
 
 export function checkNode(version: string): Check {
-  return Number(version.split('.')[0]) >= oldestNode
+  return Number(version.split('.')[0]) >= minNodeVersion
     ? ok('node', `v${version}`)
-    : fail('node', `v${version} is too old`, `Install Node.js ${oldestNode} or newer.`);
+    : fail('node', `v${version} is too old`, `Install Node.js ${minNodeVersion} or newer.`);
 }
 
-/** With problems elsewhere store and database are still looked at, as long as their own variables can be read. */
+/** If other variables are invalid, store and database are still checked. */
 function readConfiguration(
   env: NodeJS.ProcessEnv,
   clock: Clock,
@@ -77,15 +74,15 @@ function readConfiguration(
   try {
     const config = loadConfig(env, 'serve', clock);
     const checks = [...config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.'))];
-    const found = checks.length > 0 ? checks : [ok(name, 'every value and relation holds')];
+    const found = checks.length > 0 ? checks : [ok(name, 'all values are valid')];
     return { config, isWhole: true, checks: found };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const checks = error.problems.map((text) => fail(name, text, 'See `smart-router config`.'));
-    const theirs = /^(REDIS|DATABASE|RECORDS|ZOMBIE)_/;
-    const ofEngines = Object.fromEntries(Object.entries(env).filter(([key]) => theirs.test(key)));
+    const isEngine = /^(REDIS|DATABASE|RECORDS|ZOMBIE)_/;
+    const engineEnv = Object.fromEntries(Object.entries(env).filter(([key]) => isEngine.test(key)));
     try {
-      return { config: loadConfig(ofEngines, 'serve', clock), isWhole: false, checks };
+      return { config: loadConfig(engineEnv, 'serve', clock), isWhole: false, checks };
     } catch {
       return { config: undefined, isWhole: false, checks };
     }
@@ -103,7 +100,7 @@ function checkVoiceAgents(env: NodeJS.ProcessEnv, config: Config, clock: Clock):
     rows.some((row) => row.name === variable && row.source === 'default');
   const sample = `a Twilio call on pod ${samplePod(config)} gets the ws_url ${sampleWsUrl(config)}`;
   const path = isDefault('WS_URL_TEMPLATE')
-    ? ' (the default path, that of the Go router; WS_URL_TEMPLATE sets another)'
+    ? ' (the default path, as in the Go router; WS_URL_TEMPLATE sets another)'
     : ' (WS_URL_TEMPLATE)';
   if (!isDefault('VOICE_AGENT_BASE_URL') || !config.wsUrlTemplate.includes('{base}')) {
     return ok(name, `${sample}${path}`);
@@ -134,14 +131,18 @@ function checkAccess({ apiKey, adminKey, authDisabled, httpHost }: Config): Chec
   const name = 'access';
   const set = (variable: string) => `Set ${variable} to at least 16 characters.`;
   if (authDisabled && !isLoopback(httpHost)) {
-    return warn(name, `anybody who reaches ${httpHost} may do everything`, set('SMART_ROUTER_ADMIN_KEY'));
+    return warn(
+      name,
+      `no key is required, and ${httpHost} is not a loopback address`,
+      set('SMART_ROUTER_ADMIN_KEY'),
+    );
   }
   if (apiKey && adminKey) return ok(name, 'both keys are set');
-  if (adminKey) return ok(name, 'the admin key opens everything; voice agents would have to hold it too');
+  if (adminKey) return ok(name, 'only the admin key is set; voice agents need it too');
   if (apiKey) {
-    return warn(name, 'only the API key is set: operators are refused', set('SMART_ROUTER_ADMIN_KEY'));
+    return warn(name, 'only the API key is set: operators have no access', set('SMART_ROUTER_ADMIN_KEY'));
   }
-  return ok(name, `no key is needed; only this machine can reach ${httpHost}`);
+  return ok(name, `no key is required; only this machine can reach ${httpHost}`);
 }
 
 function checkWebhooks(config: Config): Check {
@@ -156,7 +157,7 @@ function checkWebhooks(config: Config): Check {
   if (signed.length > 0 && config.publicUrl === undefined) {
     return warn(
       name,
-      `PUBLIC_URL is not set: signatures of ${signed.join(' and ')} are checked over the address a request came to, which differs behind a proxy`,
+      `PUBLIC_URL is not set: signatures of ${signed.join(' and ')} are checked with the address of the request, which differs behind a proxy`,
       'Set PUBLIC_URL to the address that the provider calls.',
     );
   }
@@ -164,16 +165,16 @@ function checkWebhooks(config: Config): Check {
     return warn(
       name,
       `PUBLIC_URL is ${config.publicUrl}`,
-      'Providers call https:// addresses: set it to that one.',
+      'Set it to the https:// address that the provider calls.',
     );
   }
   const guarded = config.apiKey !== undefined || config.adminKey !== undefined;
   if (given.length > 0)
-    return ok(name, `checked for ${given.join(', ')}${guarded ? '; the others are off' : ''}`);
+    return ok(name, `enabled for ${given.join(', ')}${guarded ? '; the others are off' : ''}`);
   if (guarded) {
     return warn(
       name,
-      'all are off: a key is set and no provider token is',
+      'all are off: a key is set, but no provider token',
       'Set TWILIO_AUTH_TOKEN, PLIVO_AUTH_TOKEN or EXOTEL_WEBHOOK_TOKEN if a provider calls this router.',
     );
   }
