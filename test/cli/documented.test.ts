@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { exitCodeMeanings } from '../../src/cli/failure.js';
-import { createProgram } from '../../src/cli/program.js';
 import { Output } from '../../src/cli/output.js';
+import { createProgram } from '../../src/cli/program.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from './capture.js';
 
@@ -64,7 +64,7 @@ describe('--help', () => {
     expect(text).toContain('\nExit codes:\n  0    done\n');
     expect(text).toContain('--json');
     if (command.options.some(({ long }) => long === '--url'))
-      expect(text).toContain('environment. It is never an argument');
+      expect(text).toContain('It is never an argument');
   });
 
   it.each(commands)('of %s leaves the line breaks of its paragraphs to the terminal', (_, command) => {

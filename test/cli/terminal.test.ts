@@ -52,14 +52,12 @@ describe('what people read', () => {
     expect(age('2025-12-31T23:59:00Z', now)).toBe('1m 0s');
     expect(age(null, now)).toBe('-');
     expect(countdown('2026-01-01T00:15:00Z', now)).toBe('15m 0s left');
-    expect(countdown('2025-12-31T23:59:57Z', now)).toBe('over since 3s');
+    expect(countdown('2025-12-31T23:59:57Z', now)).toBe('expired 3s ago');
   });
 
   it('an unexpected error is one line, whatever is in it', () => {
     const failure = toFailure(new Error('first\nsecond\u0000'));
-    expect(failure.message).toBe(
-      'something unexpected went wrong: first second (DEBUG=smart-router shows where)',
-    );
+    expect(failure.message).toBe('unexpected error: first second (DEBUG=smart-router shows the stack)');
     expect(failure.exitCode).toBe(1);
     expect(toFailure('text').exitCode).toBe(1);
   });

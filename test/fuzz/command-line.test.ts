@@ -157,7 +157,7 @@ describe('the command line', () => {
         expect(Object.keys(exitCodeMeanings)).toContain(String(code));
         expect(shown).not.toMatch(/^\s+at .*[:(]\d+/m);
         expect(shown).not.toContain(secrets.SMART_ROUTER_ADMIN_KEY);
-        expect(shown).not.toContain('something unexpected went wrong');
+        expect(shown).not.toContain('unexpected error');
         // Nothing that moves the cursor of a terminal or renames its window.
         expect(shown).not.toContain('\u001b');
         if (code !== 0) expect(shown.trim()).not.toBe('');
