@@ -45,7 +45,7 @@ describeOnePostgres('records', (postgres) => {
     expect(found.rows).toEqual([{ found: null }]);
     const { stdout } = await run('records migrate --with-workflows');
     expect(stdout).toMatch(/^applied 001_sitemap_files$/m);
-    expect(stdout).toContain('kept    pages: it was there before\n');
+    expect(stdout).toContain('kept    pages: it existed already\n');
     expect((await pool.query('SELECT * FROM pages')).fields.map(({ name }) => name)).toEqual(['id']);
   });
 
@@ -174,7 +174,7 @@ describeOnePostgres('records', (postgres) => {
     const dry = documentOf(await run('records reset jobs --json')) as { records: unknown[] };
     expect(dry).toMatchObject({ ...counts, dry_run: true });
     expect(dry.records).toHaveLength(1000);
-    const said = '2497 requeued, 2 failed for good, 1 held for a person (name them with --ids)';
+    const said = '2497 requeued, 2 failed, 1 held for a person (name them with --ids)';
     const { stdout } = await run('records reset jobs');
     expect(stdout).toContain('1000 of 2500 records shown\n');
     expect(stdout).toContain(`Dry run: ${said}. Nothing was changed; --apply does it.\n`);

@@ -182,14 +182,14 @@ describe('the picture of top', () => {
     expect(text).toContain('- calls/s   - no-pods/s   p99 -');
     expect(text).toContain('replicas -');
     expect(drawAfter(['4'], stateOf({}, snapshotOf({ alerts: null }))).frame.lines.join('\n')).toContain(
-      'this router tells no alerts',
+      'alerts cannot be read',
     );
   });
 
   it('says since when it is stale, and why', () => {
     const stale = { sinceMs: now - 65_000, reason: 'connection refused' };
     const text = draw(newControls(), stateOf({ stale })).lines.join('\n');
-    expect(text).toMatch(/stale since \d\d:\d\d:\d\d \(1m 5s\), trying again: connection refused/);
+    expect(text).toMatch(/stale since \d\d:\d\d:\d\d \(1m 5s\), retrying: connection refused/);
   });
 
   it('has the worst alert in state in every view, and all of them in the fourth', () => {

@@ -132,7 +132,7 @@ describeTerminal('top on a terminal', () => {
     const top = await startOnTerminal(binary, args);
     await top.shows('[1 pods 4]');
     proxy.blackHole();
-    await top.shows('the router takes long to answer');
+    await top.shows('the router is slow to answer');
     top.type('q');
     expect(await top.ended).toBe(0);
   });
