@@ -119,7 +119,10 @@ describe('events', () => {
     expect([since.code, since.stderr]).toEqual([2, expect.stringContaining('It must be a duration like')]);
     expect((await run('events --type A;B')).code).toBe(2);
     const unknown = await run('events --type cal_lost');
-    expect([unknown.code, unknown.stderr]).toEqual([0, expect.stringContaining('unknown event type cal_lost')]);
+    expect([unknown.code, unknown.stderr]).toEqual([
+      0,
+      expect.stringContaining('unknown event type cal_lost'),
+    ]);
     for (const args of ['events', 'events --follow'])
       expect((await run(`${args} --url http://127.0.0.1:1`)).code).toBe(6);
   });

@@ -132,7 +132,6 @@ interface Listing<T> extends CommandHelp {
 }
 
 function addListing<T>(parent: Command, cli: Cli, name: string, listing: Listing<T>): void {
-  const { paint } = cli.output;
   const command = describeReading(
     parent.command(name).argument('[workflow]', 'only this workflow (default: all)'),
     listing,
@@ -141,6 +140,7 @@ function addListing<T>(parent: Command, cli: Cli, name: string, listing: Listing
     names: readonly string[],
     read: (name: string, limit: number) => Promise<WorkflowRecords<T>>,
   ): Promise<Outcome> => {
+    const { paint } = cli.output;
     const workflows: WorkflowRecords<T>[] = [];
     for (const one of names) workflows.push(await read(one, command.opts<{ limit: number }>().limit));
     const texts = workflows
