@@ -22,7 +22,7 @@ function rewrite(name, change) {
 }
 
 const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise.all(
-  ['cli/program.js', 'cli/command-tree.js', 'cli/exit-codes.js'].map(load),
+  ['cli/program.js', 'cli/command-tree.js', 'cli/failure.js'].map(load),
 );
 // The commands are only looked at, never run: they need nothing of what they are made with.
 const program = createProgram({}, { out: () => undefined, err: () => undefined });

@@ -166,6 +166,12 @@ describe('folders', () => {
       expect(offences(folder, (target) => !within(target, ...strangers))).toEqual([]);
   });
 
+  it('the terminal code imports only the clock and Node', () => {
+    const allowed = (target: string) =>
+      within(target, 'terminal') || target === 'src/clock.js' || target.startsWith('node:');
+    expect(offences('src/terminal', allowed)).toEqual([]);
+  });
+
   it('only the command line starts the demo', () => {
     const outside = sources.filter(({ path }) => !/^src\/(cli|demo)\//.test(path));
     const found = outside.flatMap((file) =>

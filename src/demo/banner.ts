@@ -2,10 +2,10 @@
  * What is printed where there is no stage. First what this is, while everything starts; only when it answers, what can
  * be done with it: an address that somebody tries too early is a bad beginning.
  */
+import { type Paint, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
-import { legend } from './cells.js';
 import type { Command } from './commands.js';
-import type { Paint } from './lines.js';
+import { legend } from './frame.js';
 
 export interface Invitation {
   url: string;
@@ -46,8 +46,8 @@ export function invitation({ url, takenPort, keyVariable, commands }: Invitation
     `  Open    ${paint('cyan', `${url}/`)}`,
     ...(takenPort === undefined ? [] : [`          ${movedText(takenPort, url)}`]),
     '  Do      a word and Enter; Ctrl-C stops it:',
-    ...wrapped(
-      commands.map(({ word }) => word),
+    ...wrap(
+      commands.map(({ word }, i) => (i === commands.length - 1 ? word : `${word},`)),
       68,
     ).map((line) => `          ${line}`),
     '  Try     in another terminal:',
@@ -61,16 +61,4 @@ export function invitation({ url, takenPort, keyVariable, commands }: Invitation
     `    npx smart-router top --url ${url}`,
     '',
   ];
-}
-
-/** Words with commas between them, in lines of at most `width`. */
-function wrapped(words: readonly string[], width: number): string[] {
-  const lines: string[] = [];
-  for (const [i, word] of words.entries()) {
-    const item = i === words.length - 1 ? word : `${word},`;
-    const last = lines.at(-1);
-    if (last !== undefined && last.length + 1 + item.length <= width) lines[lines.length - 1] += ` ${item}`;
-    else lines.push(item);
-  }
-  return lines;
 }

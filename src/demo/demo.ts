@@ -239,8 +239,8 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       if (show.help(text)) return;
       const known = findCommand(commands, text);
       if (known) later(0, async () => known.run());
-      // A key that means nothing is no question; a word is.
-      else if (!show.isStage) say(`no command is called ${text}; there are: ${words()}`);
+      // Unknown keys are ignored, unknown words are reported.
+      else if (!show.isPicture) say(`no command is called ${text}; there are: ${words()}`);
     };
     return { url, command, stop: stopAll };
   } catch (error) {

@@ -1,21 +1,5 @@
 /** One line of what happened, and how it looks. */
-export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'blue' | 'magenta' | 'cyan';
-export type Paint = (style: Style, text: string) => string;
-
-const codes: Record<Style, number> = {
-  bold: 1,
-  dim: 2,
-  red: 31,
-  green: 32,
-  yellow: 33,
-  blue: 34,
-  magenta: 35,
-  cyan: 36,
-};
-
-export function painter(colours: boolean): Paint {
-  return (style, text) => (colours ? `\u001b[${codes[style]}m${text}\u001b[0m` : text);
-}
+import type { Colour, Paint } from '../terminal/text.js';
 
 /** What a line is about. Those about one call come so often that the stage shows only the latest. */
 const looks = {
@@ -45,7 +29,7 @@ const looks = {
   ready: { style: 'green' },
   /** What the demo does by itself or was told to do, so that nobody takes it for the router's work. */
   do: { style: 'bold' },
-} as const satisfies Record<string, { style: Style; arrow?: string; isCall?: true }>;
+} as const satisfies Record<string, { style: Colour; arrow?: string; isCall?: true }>;
 
 export type LineKind = keyof typeof looks;
 

@@ -1,34 +1,29 @@
 /**
- * Where the demo is seen: on a terminal a picture that is drawn again and again (the stage), anywhere else one line
- * after the other (the journal). Both end with a summary. Headless, there is one line of JSON when it can be used.
+ * The output of the demo: a full-screen picture on a terminal, lines (the journal) elsewhere. Both end with a summary.
+ * With `headless` the only output is one line of JSON when the demo is ready.
  *
- * The journal's lines are stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence. The
- * words and the sentences that scripts wait for are in docs/cli.md.
+ * The format of the journal is stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence.
+ * docs/cli.md lists the words and the sentences that scripts may wait for.
  */
 import type { Clock } from '../clock.js';
+import { FullScreen } from '../terminal/full-screen.js';
+import type { OutStream, Paint } from '../terminal/text.js';
 import { type Invitation, introduction, invitation, movedText } from './banner.js';
-import { drawCell } from './cells.js';
 import type { Chronicle } from './chronicle.js';
-import { clip, frame } from './frame.js';
-import { helpLines } from './help.js';
+import { drawCell, frame, helpPage } from './frame.js';
 import type { Ledger } from './ledger.js';
-import { count, format, isAboutOneCall, type Line, type Paint, painter } from './lines.js';
+import { count, format, isAboutOneCall, type Line } from './lines.js';
 import type { RecordsView } from './records/plane.js';
 import type { View } from './view.js';
 
-interface Size {
-  columns: number;
-  rows: number;
-}
-
 export interface ShowOptions {
-  write: (text: string) => void;
-  colours: boolean;
-  /** Set: a terminal of this size, looked at before every picture. */
-  terminal: (() => Size) | undefined;
+  out: OutStream;
+  paint: Paint;
+  /** A full-screen picture instead of lines. */
+  isPicture: boolean;
   /** Only the banner and the summary. */
   quiet: boolean;
-  /** Not even these: one line of JSON with the address, for programs. */
+  /** Only one line of JSON with the address, for programs. */
   headless: boolean;
   clock: Clock;
 }
@@ -39,82 +34,65 @@ export interface Opening extends Invitation {
 }
 
 const pictureEveryMs = 200;
-const mostLines = 200;
-
-const enter = '\u001b[?1049h\u001b[?25l\u001b[2J';
-const leave = '\u001b[?1049l\u001b[?25h';
-/** Everything that can end the process. */
-const endings = ['exit', 'uncaughtException', 'unhandledRejection'] as const;
+const maxLines = 200;
 
 export class Show {
   readonly #options: ShowOptions;
-  readonly #paint: Paint;
+  readonly #screen: FullScreen;
   readonly #lines: Line[] = [];
   readonly #sinceMs: number;
   #latestCall: Line | undefined;
   #opening: Opening | undefined;
   #isReady = false;
   #isHelpShown = false;
-  #isStageOpen = false;
   #cancelPicture = () => {};
-  /** Before the error handler of the process prints: what it prints must be on the screen that stays. */
-  readonly #leaveStage = () => {
-    if (!this.#isStageOpen) return;
-    this.#isStageOpen = false;
-    this.#cancelPicture();
-    for (const event of endings) process.off(event, this.#leaveStage);
-    this.#options.write(leave);
-  };
 
   constructor(options: ShowOptions) {
     this.#options = options;
-    this.#paint = painter(options.colours);
+    this.#screen = new FullScreen(options.out, () => this.#draw());
     this.#sinceMs = options.clock.monotonic();
   }
 
-  /** A stage needs somebody who watches. */
-  get isStage(): boolean {
-    const { terminal, quiet, headless } = this.#options;
-    return terminal !== undefined && !quiet && !headless;
+  get isPicture(): boolean {
+    const { isPicture, quiet, headless } = this.#options;
+    return isPicture && !quiet && !headless;
   }
 
   open(opening: Opening): void {
     this.#opening = opening;
-    if (this.isStage) {
-      this.#isStageOpen = true;
-      this.#options.write(enter);
-      for (const event of endings) process.prependListener(event as 'exit', this.#leaveStage);
+    if (this.isPicture) {
+      this.#screen.open();
       this.#draw();
-    } else if (!this.#options.headless) this.#print(...introduction(this.#paint));
+    } else if (!this.#options.headless) this.#print(...introduction(this.#options.paint));
   }
 
-  /** It answers: from here on its address is shown. */
+  /** Shows the address: the demo now answers there. */
   ready(): void {
     this.#isReady = true;
     const opening = this.#opening;
-    if (this.isStage || !opening) return;
+    if (this.isPicture || !opening) return;
     if (this.#options.headless)
       this.#print(JSON.stringify({ ready: true, url: opening.url, pid: process.pid }));
-    else this.#print(...invitation(opening, this.#paint));
+    else this.#print(...invitation(opening, this.#options.paint));
   }
 
   line(line: Line): void {
     if (this.#options.quiet || this.#options.headless) return;
-    if (!this.isStage) this.#print(format(line, this.#paint));
+    if (!this.isPicture) this.#print(format(line, this.#options.paint));
     else if (isAboutOneCall(line)) this.#latestCall = line;
-    // The stage has them in a place of their own.
+    // The picture shows sites elsewhere.
     else if (line.kind !== 'site') this.#lines.push(line);
-    if (this.#lines.length > mostLines) this.#lines.shift();
+    if (this.#lines.length > maxLines) this.#lines.shift();
   }
 
-  /** The pools as the routers have them at this moment, and how far the records are; the stage shows them always. */
+  /** Prints pools and records; the picture always shows them. */
   numbers(at: string, { pools, ledger, records }: View): void {
-    if (this.isStage) return;
+    if (this.isPicture) return;
     const shown = pools.map(({ set, cells, numbers }) => {
-      const name = this.#paint('bold', set.name);
+      const name = this.#options.paint('bold', set.name);
       if (!numbers) return `${name} ?`;
       if (numbers.type === 'shared') return `${name} ${numbers.active_calls}/${numbers.capacity}`;
-      return `${name} ${cells.map((cell) => drawCell(cell, false, this.#paint)).join('')}`;
+      return `${name} ${cells.map((cell) => drawCell(cell, false, this.#options.paint)).join('')}`;
     });
     const text = `${shown.join('  ')}  (${count(ledger.live, 'call')})`;
     this.line({ at, kind: 'other', label: 'pools', text });
@@ -125,7 +103,7 @@ export class Show {
   close(ledger: Ledger, counts: Chronicle['counts'], records: RecordsView): void {
     this.#cancelPicture();
     if (!this.#opening || this.#options.headless) return;
-    this.#leaveStage();
+    this.#screen.close();
     const { takenPort, url } = this.#opening;
     const parts = [
       `${count(ledger.began, 'call')}`,
@@ -139,14 +117,14 @@ export class Show {
       ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
-    // On the stage the only word about it that outlives the picture.
-    const moved = this.isStage && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
+    // The picture is gone after the end; the journal has printed it already.
+    const moved = this.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
     this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
   }
 
-  /** `?` opens the page, any key closes it. True if the key did that and no more. */
+  /** `?` opens the help page, any key closes it. True if the key has no other effect. */
   help(key: string): boolean {
-    if (!this.isStage) return false;
+    if (!this.isPicture) return false;
     const wasShown = this.#isHelpShown;
     this.#isHelpShown = !wasShown && key === '?';
     if (wasShown !== this.#isHelpShown) this.#draw();
@@ -155,41 +133,29 @@ export class Show {
 
   #draw(): void {
     this.#cancelPicture();
-    const { terminal, clock, write } = this.#options;
+    const { clock, paint } = this.#options;
     const opening = this.#opening;
-    if (!terminal || !opening || !this.#isStageOpen) return;
-    const picture = this.#isHelpShown
-      ? this.#helpPage(opening, terminal())
-      : this.#picture(opening, terminal());
-    // Over the old picture, line by line: clearing it first would flicker.
-    write(`\u001b[H${picture.map((line) => `${line}\u001b[K`).join('\n')}\u001b[J`);
+    if (!opening) return;
+    const { url, takenPort, commands: keys } = opening;
+    const page = { ...this.#screen.size, keys, paint };
+    const lines = this.#isHelpShown
+      ? helpPage({ ...page, url })
+      : frame({
+          ...page,
+          view: opening.view(),
+          url: this.#isReady ? url : undefined,
+          takenPort,
+          elapsedMs: clock.monotonic() - this.#sinceMs,
+          storyTells: opening.storyTells(),
+          lines: this.#lines,
+          latestCall: this.#latestCall,
+        });
+    this.#screen.draw(lines);
     this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw(), { unref: true });
   }
 
-  #helpPage({ url, commands }: Opening, { columns, rows }: Size): string[] {
-    return helpLines({ keys: commands, url, columns, paint: this.#paint })
-      .slice(0, rows)
-      .map((line) => clip(line, columns - 1));
-  }
-
-  #picture(opening: Opening, size: Size): string[] {
-    const { clock } = this.#options;
-    return frame({
-      ...size,
-      view: opening.view(),
-      url: this.#isReady ? opening.url : undefined,
-      takenPort: opening.takenPort,
-      elapsedMs: clock.monotonic() - this.#sinceMs,
-      storyTells: opening.storyTells(),
-      lines: this.#lines,
-      latestCall: this.#latestCall,
-      keys: opening.commands,
-      paint: this.#paint,
-    });
-  }
-
   #print(...lines: string[]): void {
-    this.#options.write(`${lines.join('\n')}\n`);
+    this.#options.out.write(`${lines.join('\n')}\n`);
   }
 }
 

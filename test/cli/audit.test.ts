@@ -41,7 +41,7 @@ it('with violations shows each in one sentence and exits 8', async () => {
   const { code, stdout, stderr } = await run('audit');
   expect({ code, stderr }).toEqual({
     code: 8,
-    stderr: 'smart-router: 1 violation of what must always hold\n',
+    stderr: 'smart-router: 1 violation found\n',
   });
   expect(stdout).toMatch(/^VIOLATIONS\npool:gold has the pod ghost assigned, which is not registered: .+$/m);
   expect(stdout).toMatch(/^PENDING\nkey voice:notes \(string\) is in no list of keys: .+$/m);

@@ -49,7 +49,7 @@ describeOnePostgres('records advise', (postgres) => {
     const first = await advise();
     expect(first.code).toBe(0);
     expect(first.stdout).toMatch(
-      /^seen by +the database only: cannot reach the router at http:\/\/127\.0\.0\.1:1: /m,
+      /^source +the database only: cannot reach the router at http:\/\/127\.0\.0\.1:1: /m,
     );
     expect(first.stdout).toMatch(/^timeout +5m, keep it: no observation speaks against it$/m);
     await pool.query(`

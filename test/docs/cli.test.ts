@@ -3,16 +3,16 @@ import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { commandsTable, optionsTable, withReference } from '../../scripts/cli-reference.mjs';
 import { commandTree } from '../../src/cli/command-tree.js';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
+import { Output } from '../../src/cli/output.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 
 const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8');
 const tree = commandTree(
   createProgram(
-    { env: {}, clock: systemClock, screen: new Screen(capture().streams, {}), exitCode: 0, resident: false },
+    { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
     { out: () => undefined, err: () => undefined },
   ),
 );
