@@ -6,7 +6,7 @@
  */
 import { systemClock } from '../clock.js';
 import { startDemo } from '../demo/demo.js';
-import { speedOf } from '../demo/scenery.js';
+import { speedOf } from '../demo/setup.js';
 import { readKeys, readLines } from '../terminal/keys.js';
 import { isTerminal, paintFor } from '../terminal/text.js';
 

@@ -9,9 +9,9 @@ import type { Client, Reporter } from '../client/index.js';
 import { ApiError } from '../client/index.js';
 import type { Clock } from '../clock.js';
 import type { Pod } from '../cluster/simulator/objects.js';
-import type { AgentHooks } from '../cluster/simulator/pod-life.js';
+import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
 import type { Ledger } from './ledger.js';
-import { setOf } from './scenery.js';
+import { setOf } from './setup.js';
 
 /** How a call ended that its caller had not ended. */
 export type Gone = 'lost' | 'cut';

@@ -1,6 +1,6 @@
 /** What a visitor can do, by a key on a terminal or by a word on a line of its own elsewhere. */
-import type { Deeds } from './deeds.js';
-import type { Story } from './story.js';
+import type { Deeds } from './actions.js';
+import type { Story } from './scenario.js';
 
 export interface Command {
   key: string;

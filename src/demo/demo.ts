@@ -18,13 +18,15 @@ import { EventFeed, type StoreEvent } from '../calls/events.js';
 import { createClient } from '../client/index.js';
 import { type Clock, systemClock } from '../clock.js';
 import { startCluster } from '../cluster/simulator/cluster.js';
+import { Deeds } from './actions.js';
 import { Agents } from './agents.js';
 import { Callers } from './callers.js';
-import { Chronicle } from './chronicle.js';
+import { Roster } from './cluster-monitor.js';
 import { commandsOf, findCommand } from './commands.js';
-import { Deeds } from './deeds.js';
 import { Dice } from './dice.js';
+import { Show, type ShowOptions } from './display.js';
 import { openEngine } from './engine.js';
+import { Chronicle } from './event-log.js';
 import { Fleet } from './fleet.js';
 import { Ledger } from './ledger.js';
 import type { LineKind } from './lines.js';
@@ -32,20 +34,10 @@ import { Narrator } from './narrator.js';
 import { Operator, type RouterStatus } from './operator.js';
 import { freePort } from './port.js';
 import { RecordPlane } from './records/plane.js';
-import { Roster } from './roster.js';
 import { Routers } from './routers.js';
-import {
-  agentCount,
-  chainOf,
-  keyVariable,
-  recordsLeftOut,
-  routerNames,
-  seconds,
-  setScene,
-} from './scenery.js';
+import { Story } from './scenario.js';
 import { Service } from './service.js';
-import { Show, type ShowOptions } from './show.js';
-import { Story } from './story.js';
+import { agentCount, chainOf, keyVariable, recordsLeftOut, routerNames, seconds, setScene } from './setup.js';
 import { look } from './view.js';
 
 export interface DemoOptions extends Omit<ShowOptions, 'quiet' | 'headless' | 'clock'> {

@@ -1,10 +1,10 @@
 /** The voice agents as their StatefulSets run them: how far a roll is, and what can be done to one of them. */
 
 import type { Cluster } from '../cluster/simulator/cluster.js';
-import type { AgentHooks } from '../cluster/simulator/pod-life.js';
+import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
 import { runStatefulSet, type StatefulSet } from '../cluster/simulator/stateful-set.js';
-import type { Roster } from './roster.js';
-import { agentCount, annotationsOf, seconds, setOf, sets } from './scenery.js';
+import type { Roster } from './cluster-monitor.js';
+import { agentCount, annotationsOf, seconds, setOf, sets } from './setup.js';
 
 export class Fleet {
   readonly #roster: Roster;

@@ -5,7 +5,7 @@
 import { type Colour, clip, type Paint, plain, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
 import { count, format, type Line } from './lines.js';
-import type { KindCounts } from './records/book.js';
+import type { KindCounts } from './records/tracker.js';
 import type { Cell, CellState, View } from './view.js';
 
 export interface FrameOptions {

@@ -3,9 +3,9 @@
  * holder that has ended leads nobody, whatever the Lease still says.
  */
 import type { Clock } from '../clock.js';
+import type { RosterEntry } from './cluster-monitor.js';
 import type { Ledger } from './ledger.js';
 import { count, inSeconds, type LineKind } from './lines.js';
-import type { RosterEntry } from './roster.js';
 import type { Ending, Replica } from './routers.js';
 
 interface NarratorOptions {

@@ -1,7 +1,7 @@
 /** What the demo asks the routers for as an operator would, through the address in front of them. */
 import type { Clock } from '../clock.js';
-import { merchants } from './scenery.js';
 import type { Endpoint } from './service.js';
+import { merchants } from './setup.js';
 
 export interface PoolNumbers {
   type: string;

@@ -66,7 +66,7 @@ interface Running extends Replica {
 }
 
 const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
-const leash = new URL('leash.js', import.meta.url).href;
+const leash = new URL('parent-watch.js', import.meta.url).href;
 /** Longer than SHUTDOWN_TIMEOUT: a clean end is not cut short. */
 const patienceMs = 2000;
 

@@ -1,14 +1,15 @@
 /** What there is to see at this moment, gathered from those who know. */
+
+import type { Deeds } from './actions.js';
 import type { Agents } from './agents.js';
-import type { Deeds } from './deeds.js';
+import type { Roster } from './cluster-monitor.js';
 import type { Fleet } from './fleet.js';
 import type { Ledger } from './ledger.js';
 import type { Narrator } from './narrator.js';
 import type { PoolNumbers, RouterStatus } from './operator.js';
 import type { RecordPlane, RecordsView } from './records/plane.js';
-import type { Roster } from './roster.js';
 import type { ReplicaState, Routers } from './routers.js';
-import { type AgentSet, agentCount, sets } from './scenery.js';
+import { type AgentSet, agentCount, sets } from './setup.js';
 
 /** `draining`: asked to end, with or without calls. `gone`: no pod of that name at the moment. */
 export type CellState = 'free' | 'busy' | 'draining' | 'starting' | 'crashed' | 'gone';

@@ -5,7 +5,7 @@ import { drawCell, type FrameOptions, frame, helpPage, legend } from '../../src/
 import { Ledger } from '../../src/demo/ledger.js';
 import type { Line } from '../../src/demo/lines.js';
 import type { RecordsView } from '../../src/demo/records/plane.js';
-import { agentCount, sets } from '../../src/demo/scenery.js';
+import { agentCount, sets } from '../../src/demo/setup.js';
 import type { View } from '../../src/demo/view.js';
 import { paintColours, plain } from '../../src/terminal/text.js';
 

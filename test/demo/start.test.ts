@@ -114,7 +114,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(children.filter(isRunning)).toEqual([]);
   });
 
-  test.each(['demo/leash.js', 'demo/records/record-worker.js'])(
+  test.each(['demo/parent-watch.js', 'demo/records/record-worker.js'])(
     'a process of it whose demo is gone before %s is loaded ends all the same',
     async (file) => {
       const program = new URL(`../../dist/${file}`, import.meta.url).href;

@@ -16,7 +16,7 @@ import { type PolicyRule, RequestLog } from './requests.js';
 import { ApiServer } from './server.js';
 import { Store } from './store.js';
 import { Terminations } from './terminations.js';
-import { Watches } from './watching.js';
+import { Watches } from './watches.js';
 
 export interface ClusterOptions {
   clock: Clock;

@@ -6,7 +6,7 @@ import type { Clock } from '../../clock.js';
 import { expired } from './api-error.js';
 import { fits, type RequestFilter, type SeenRequest } from './requests.js';
 import type { Store } from './store.js';
-import type { Watches } from './watching.js';
+import type { Watches } from './watches.js';
 
 /** One of `status`, `reset`, `hang`, `lost`, or only a delay. */
 export interface RequestFault extends RequestFilter {

@@ -8,7 +8,7 @@ import type { Clock } from '../../clock.js';
 import { ApiError, badRequest, invalid, refusalOf } from './api-error.js';
 import { discoveryOf } from './discovery.js';
 import type { Faults, RequestFault } from './faults.js';
-import { countOf, listOf } from './listing.js';
+import { countOf, listOf } from './lists.js';
 import { type Draft, isRecord } from './objects.js';
 import type { DeleteOptions, Registry } from './registry.js';
 import {
@@ -24,7 +24,7 @@ import {
 import { resources } from './resources.js';
 import { selectorOf } from './selectors.js';
 import type { Store } from './store.js';
-import type { Watches } from './watching.js';
+import type { Watches } from './watches.js';
 
 export interface ServerParts {
   clock: Clock;

@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto';
 import type { Cluster } from './cluster.js';
 import type { Change } from './history.js';
 import type { KubeObject, Labels, Pod } from './objects.js';
-import { type LifeOptions, PodLife } from './pod-life.js';
+import { type LifeOptions, PodLife } from './pod-lifecycle.js';
 import { pods, type Resource, statefulSets } from './resources.js';
 
 export interface StatefulSetOptions extends LifeOptions {

@@ -10,7 +10,7 @@ import type { Clock } from '../../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
 import { migrateRecords } from '../../main/workflows.js';
 import { guardPool } from '../../records/pool-guard.js';
-import { type Move, stranger } from './book.js';
+import { type Move, stranger } from './tracker.js';
 
 /** Nobody reads a row twice: reading removes it, so that none is missed however transactions overtake each other. */
 const takeMoves = `WITH taken AS (DELETE FROM demo.moves RETURNING *)

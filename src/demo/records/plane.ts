@@ -14,10 +14,10 @@ import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../clock.js';
 import { messageOf } from '../../errors.js';
 import { count, type LineKind } from '../lines.js';
-import { seconds } from '../scenery.js';
-import { type KindCounts, RecordBook, stranger } from './book.js';
+import { seconds } from '../setup.js';
 import { Database } from './database.js';
 import { Front } from './front.js';
+import { type KindCounts, RecordBook, stranger } from './tracker.js';
 import { Web } from './web.js';
 import { type WorkerProcess, Workers } from './workers.js';
 

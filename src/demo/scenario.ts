@@ -3,8 +3,9 @@
  * idea in a fixed order, afterwards they come in random order. When a visitor does something, the story gives way for
  * a while, so that what is seen is what was asked for. Seconds are the demo's own: see `speed`.
  */
+
+import type { Deeds } from './actions.js';
 import type { Callers } from './callers.js';
-import type { Deeds } from './deeds.js';
 import type { Dice } from './dice.js';
 
 interface StoryOptions {

@@ -6,18 +6,18 @@ import type { Clock } from '../clock.js';
 import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
 import type { Callers } from './callers.js';
-import type { Chronicle } from './chronicle.js';
+import type { Roster, RosterEntry } from './cluster-monitor.js';
 import type { Dice } from './dice.js';
 import type { Engine } from './engine.js';
+import type { Chronicle } from './event-log.js';
 import type { Fleet } from './fleet.js';
 import type { Ledger } from './ledger.js';
 import { count, inSeconds, type LineKind } from './lines.js';
 import type { Narrator } from './narrator.js';
 import type { Operator } from './operator.js';
 import type { RecordPlane } from './records/plane.js';
-import type { Roster, RosterEntry } from './roster.js';
 import type { Routers } from './routers.js';
-import { agentCount, seconds, setOf } from './scenery.js';
+import { agentCount, seconds, setOf } from './setup.js';
 
 export interface DeedsOptions {
   clock: Clock;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { StoreEvent } from '../../src/calls/events.js';
-import { Chronicle } from '../../src/demo/chronicle.js';
 import { Dice } from '../../src/demo/dice.js';
+import { Chronicle } from '../../src/demo/event-log.js';
 
 let sequence = 0;
 function event(type: string, fields: Record<string, string>, atMs = 1000): StoreEvent {

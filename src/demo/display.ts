@@ -9,7 +9,7 @@ import type { Clock } from '../clock.js';
 import { FullScreen } from '../terminal/full-screen.js';
 import type { OutStream, Paint } from '../terminal/text.js';
 import { type Invitation, introduction, invitation, movedText } from './banner.js';
-import type { Chronicle } from './chronicle.js';
+import type { Chronicle } from './event-log.js';
 import { drawCell, frame, helpPage } from './frame.js';
 import type { Ledger } from './ledger.js';
 import { count, format, isAboutOneCall, type Line } from './lines.js';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { lifeOf } from '../../src/demo/lives.js';
-import { type Move, RecordBook, stranger } from '../../src/demo/records/book.js';
+import { type Move, RecordBook, stranger } from '../../src/demo/records/tracker.js';
 import { ManualClock } from '../support/manual-clock.js';
 
 const first = lifeOf('worker-1', 1);
