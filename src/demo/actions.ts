@@ -1,221 +1,196 @@
 /**
- * What can be done to the system while calls run: by a visitor's key, by the story. Each deed says what it does, and
- * those whose end is worth knowing say it when it has come. None of them waits for another but a roll for a roll.
+ * What a visitor's key or the scenario can do to the running system. Each action logs what it does; those with an
+ * outcome log that too when it is there. Actions run concurrently, except that a roll waits for the last one.
  */
-import type { Clock } from '../clock.js';
 import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
-import type { Callers } from './callers.js';
-import type { Roster, RosterEntry } from './cluster-monitor.js';
+import type { CallCounts, Callers } from './callers.js';
+import type { AgentPod, ClusterMonitor } from './cluster-monitor.js';
+import type { DemoContext } from './context.js';
 import type { Dice } from './dice.js';
 import type { Engine } from './engine.js';
-import type { Chronicle } from './event-log.js';
+import type { EventLog } from './event-log.js';
 import type { Fleet } from './fleet.js';
-import type { Ledger } from './ledger.js';
-import { count, inSeconds, type LineKind } from './lines.js';
-import type { Narrator } from './narrator.js';
+import { count, inSeconds } from './lines.js';
 import type { Operator } from './operator.js';
 import type { RecordPlane } from './records/plane.js';
 import type { Routers } from './routers.js';
 import { agentCount, seconds, setOf } from './setup.js';
 
-export interface DeedsOptions {
-  clock: Clock;
+export interface ActionsOptions extends DemoContext {
   dice: Dice;
   cluster: Cluster;
   engine: Engine;
   routers: Routers;
-  narrator: Narrator;
+  monitor: ClusterMonitor;
   fleet: Fleet;
-  roster: Roster;
   agents: Agents;
   callers: Callers;
-  chronicle: Chronicle;
-  ledger: Ledger;
+  eventLog: EventLog;
+  counts: CallCounts;
   operator: Operator;
   records: RecordPlane;
-  tell: (kind: LineKind, text: string) => void;
-  sleep: (seconds: number) => Promise<void>;
-  later: (afterSeconds: number, work: () => Promise<unknown>) => void;
-  signal: AbortSignal;
 }
 
-const lookMs = 50;
+const pollMs = 50;
 
-export class Deeds {
-  readonly #options: DeedsOptions;
-  #isApiDown = false;
-  #isStorePaused = false;
-  #losses = 0;
+export class Actions {
+  readonly #options: ActionsOptions;
   readonly #drained = new Set<string>();
+  isApiDown = false;
+  isStorePaused = false;
+  #flushes = 0;
 
-  constructor(options: DeedsOptions) {
+  constructor(options: ActionsOptions) {
     this.#options = options;
   }
 
-  get isApiDown(): boolean {
-    return this.#isApiDown;
-  }
-
-  get isStorePaused(): boolean {
-    return this.#isStorePaused;
-  }
-
-  /** Whether this agent was drained here, by hand, and still is. */
+  /** Whether the action `drain` has drained this agent. */
   isDrained(pod: string): boolean {
     return this.#drained.has(pod);
   }
 
   async endLeader(how: 'kill' | 'stop'): Promise<void> {
-    const { narrator, routers } = this.#options;
-    const { leader } = narrator;
-    if (leader === undefined) return this.#say('nobody leads at the moment');
-    this.#say(
-      how === 'kill' ? `kill ${leader}, the leader (SIGKILL)` : `stop ${leader}, the leader (SIGTERM)`,
-    );
+    const { monitor, routers } = this.#options;
+    const { leader } = monitor;
+    if (leader === undefined) return this.#say('no router leads at the moment');
+    this.#say(`${how} ${leader}, the leader (${how === 'kill' ? 'SIGKILL' : 'SIGTERM'})`);
     routers.end(leader, how);
   }
 
   async roll(): Promise<void> {
-    const { fleet, ledger, clock, tell } = this.#options;
-    if (!fleet.isComplete) return this.#say('no roll now: not every agent is ready and of the same version');
-    const before = { ...ledger };
-    const sinceMs = clock.monotonic();
+    const { fleet, counts, clock, log } = this.#options;
+    if (!fleet.isComplete)
+      return this.#say('cannot roll now: not all agents are ready on the current version');
+    const before = { ...counts };
+    const startedMs = clock.monotonic();
     fleet.roll();
-    const version = fleet.version;
-    this.#say(`roll all ${agentCount} agents to version ${version}: each lets its calls end before it goes`);
+    const { version } = fleet;
+    this.#say(`roll all ${agentCount} agents to version ${version}: each finishes its calls first`);
     if (!(await this.#until(() => fleet.isComplete))) return;
-    const took = inSeconds(clock.monotonic() - sinceMs);
-    const served = count(ledger.served - before.served, 'call');
-    tell(
+    const took = inSeconds(clock.monotonic() - startedMs);
+    const served = count(counts.served - before.served, 'call');
+    log(
       'roll',
-      `all ${agentCount} agents run version ${version} after ${took}; meanwhile ${served} served, ${ledger.cut - before.cut} cut`,
+      `all ${agentCount} agents run version ${version} after ${took}; during the roll ${served} served, ${counts.cut - before.cut} cut`,
     );
   }
 
   async crash(): Promise<void> {
-    const { fleet, agents, tell } = this.#options;
-    const pod = this.#pick()?.name;
-    if (pod === undefined) return this.#say('no agent is ready');
-    const calls = agents.callsOn(pod);
-    this.#say(`crash ${pod}${calls > 0 ? `, in the middle of ${count(calls, 'call')}` : ''}`);
-    if (fleet.crash(pod))
-      tell('agent', `${pod} crashed${calls > 0 ? ` and took ${count(calls, 'call')} with it` : ''}`);
+    const { fleet, log } = this.#options;
+    const target = this.#target();
+    if (!target) return;
+    const { pod, calls } = target;
+    this.#say(`crash ${pod}${calls > 0 ? ` during ${count(calls, 'call')}` : ''}`);
+    if (fleet.crash(pod)) log('agent', `${pod} crashed${calls > 0 ? `; ${count(calls, 'call')} lost` : ''}`);
   }
 
-  async remove(): Promise<void> {
-    const { fleet, agents } = this.#options;
-    const pod = this.#pick()?.name;
-    if (pod === undefined) return this.#say('no agent is ready');
-    const calls = agents.callsOn(pod);
-    this.#say(`delete the pod ${pod}${calls > 0 ? `; it may let ${count(calls, 'call')} end` : ''}`);
-    fleet.remove(pod);
+  async delete(): Promise<void> {
+    const target = this.#target();
+    if (!target) return;
+    const { pod, calls } = target;
+    this.#say(`delete pod ${pod}${calls > 0 ? `; ${count(calls, 'call')} may finish first` : ''}`);
+    this.#options.fleet.delete(pod);
   }
 
-  /** As an operator does who wants to look at an agent: no new calls, until it is told otherwise. */
+  /** Drains an agent as an operator would, and undrains it some time after its last call. */
   async drain(): Promise<void> {
-    const { agents, operator, sleep, signal, tell } = this.#options;
-    const pod = this.#pick()?.name;
-    if (pod === undefined) return this.#say('no agent is ready');
-    const calls = agents.callsOn(pod);
-    this.#say(`drain ${pod}: no new calls${calls > 0 ? `; it may let ${count(calls, 'call')} end` : ''}`);
-    if (!(await operator.drain(pod, 'drain'))) return tell('agent', `no router could drain ${pod}`);
+    const { operator, sleep, signal, log } = this.#options;
+    const target = this.#target();
+    if (!target) return;
+    const { pod, calls } = target;
+    this.#say(`drain ${pod}: no new calls${calls > 0 ? `; ${count(calls, 'call')} may finish` : ''}`);
+    if (!(await operator.drain(pod, 'drain'))) return log('agent', `cannot drain ${pod}: no router did it`);
     this.#drained.add(pod);
-    const isIdle = await this.#until(() => this.#isIdle(pod));
-    if (isIdle) tell('agent', `${pod} has no call any more: safe to stop`);
+    if (await this.#until(() => this.#isIdle(pod))) log('agent', `${pod} has no calls left: safe to stop`);
     await sleep(seconds.drained);
     this.#drained.delete(pod);
-    if (!signal.aborted && (await operator.drain(pod, 'undrain'))) tell('agent', `${pod} takes calls again`);
+    if (!signal.aborted && (await operator.drain(pod, 'undrain'))) log('agent', `${pod} accepts calls again`);
   }
 
-  async loseStore(): Promise<void> {
-    const { engine, clock, roster, agents, chronicle, operator, tell } = this.#options;
-    if (this.#isStorePaused) return this.#say('Redis does not answer now: it cannot be told to forget');
-    this.#losses += 1;
-    const loss = this.#losses;
-    const adoptedBefore = chronicle.counts.adopted;
-    this.#say(
-      `Redis loses everything: pools, leases, calls (${engine.pause ? 'FLUSHALL' : 'the demo’s own keys'})`,
-    );
-    const sinceMs = clock.monotonic();
-    await engine.lose();
-    chronicle.forget();
-    const ready = () => roster.agents.filter(({ state }) => state === 'ready').length;
-    const isBack = async () => {
-      // Lost once more meanwhile: that loss has its own end.
-      if (loss !== this.#losses) return true;
+  async flushStore(): Promise<void> {
+    const { engine, clock, monitor, agents, eventLog, operator, log } = this.#options;
+    if (this.isStorePaused) return this.#say('cannot flush Redis now: it is paused');
+    this.#flushes += 1;
+    const flush = this.#flushes;
+    const adoptedBefore = eventLog.counts.adopted;
+    this.#say(`flush Redis: pools, leases and calls (${engine.pause ? 'FLUSHALL' : 'the demo’s own keys'})`);
+    const startedMs = clock.monotonic();
+    await engine.flush();
+    eventLog.storeFlushed();
+    const isRebuilt = async () => {
+      // Flushed again: the later flush waits for the end.
+      if (flush !== this.#flushes) return true;
       const status = await operator.status();
       if (!status) return false;
-      const known = Object.values(status.pools).reduce((sum, { assigned }) => sum + assigned, 0);
-      return known >= ready() && agents.liveCalls.every((call) => chronicle.knows(call));
+      const assigned = Object.values(status.pools).reduce((sum, pool) => sum + pool.assigned, 0);
+      return (
+        assigned >= monitor.readyAgents.length && agents.liveCalls.every((call) => eventLog.isInStore(call))
+      );
     };
-    if (!(await this.#until(isBack)) || loss !== this.#losses) return;
-    const took = inSeconds(clock.monotonic() - sinceMs);
+    if (!(await this.#until(isRebuilt)) || flush !== this.#flushes) return;
+    const took = inSeconds(clock.monotonic() - startedMs);
     await this.#until(() => operator.deployMerchants());
-    const adopted = chronicle.counts.adopted - adoptedBefore;
-    tell(
+    const adopted = eventLog.counts.adopted - adoptedBefore;
+    log(
       'redis',
-      `everything is back after ${took}: ${count(ready(), 'agent')} registered, ${count(adopted, 'live call')} adopted`,
+      `rebuilt after ${took}: ${count(monitor.readyAgents.length, 'agent')} registered, ${count(adopted, 'live call')} adopted`,
     );
   }
 
   async pauseStore(): Promise<void> {
-    const { engine, sleep, tell, signal } = this.#options;
-    if (!engine.pause) return this.#say('this Redis is yours: the demo does not make it hold still');
-    if (this.#isStorePaused) return this.#say('Redis does not answer already');
-    this.#say(`Redis stops answering for ${seconds.storePause} s; calls that have their agent go on`);
-    this.#isStorePaused = true;
+    const { engine, sleep, log, signal } = this.#options;
+    if (!engine.pause) return this.#say('cannot pause Redis: it is not the demo’s own');
+    if (this.isStorePaused) return this.#say('Redis is paused already');
+    this.#say(`pause Redis for ${seconds.storePause} s; calls that have an agent continue`);
+    this.isStorePaused = true;
     await engine.pause();
     await sleep(seconds.storePause);
     engine.resume();
-    this.#isStorePaused = false;
-    if (!signal.aborted) tell('redis', 'answers again');
+    this.isStorePaused = false;
+    if (!signal.aborted) log('redis', 'answers again');
   }
 
-  /** What becomes of its records is told by their book: see records/book.ts. */
+  /** records/tracker.ts logs what happens to its records. */
   async killWorker(): Promise<void> {
     const { records } = this.#options;
-    const { leftOut } = records.view();
-    if (leftOut !== undefined) return this.#say(`there are no records: ${leftOut}`);
-    const killed = records.kill();
+    const { disabledReason } = records.view();
+    if (disabledReason !== undefined) return this.#say(`records are disabled: ${disabledReason}`);
+    const killed = records.killWorker();
     if (!killed) return this.#say('no worker runs at the moment');
     this.#say(`kill ${killed.name}, which holds ${count(killed.records, 'record')} (SIGKILL)`);
   }
 
-  async switchApi(): Promise<void> {
-    const { cluster, tell } = this.#options;
-    this.#isApiDown = !this.#isApiDown;
-    if (this.#isApiDown) {
-      this.#say('the Kubernetes API server goes down: nobody can lead, calls are served all the same');
+  async toggleApi(): Promise<void> {
+    const { cluster, log } = this.#options;
+    this.isApiDown = !this.isApiDown;
+    if (this.isApiDown) {
+      this.#say('stop the Kubernetes API server: no router can lead, calls are still served');
       await cluster.faults.down();
     } else {
-      this.#say('the Kubernetes API server comes back');
+      this.#say('start the Kubernetes API server');
       await cluster.faults.up();
-      tell('api', 'answers again');
+      log('api', 'answers again');
     }
   }
 
   async rush(): Promise<void> {
-    const free = this.#options.roster.agents.filter(
-      ({ name, state }) => state === 'ready' && /^(gold|standard)-/.test(name) && this.#isIdle(name),
-    ).length;
-    this.#say(`rush hour: ${free + 3} callers at once, more than gold and standard can take`);
-    await this.#ring(free + 3);
+    const callers = this.#idleAgents(/^(gold|standard)-/) + 3;
+    this.#say(`rush hour: ${callers} callers at once, more than gold and standard can serve`);
+    await this.#placeCalls(callers);
   }
 
   async merchantRush(): Promise<void> {
-    const { roster } = this.#options;
-    const free = roster.agents.filter(({ name }) => name.startsWith('acme-') && this.#isIdle(name)).length;
-    this.#say(`${free + 2} callers for acme: its own pool first, then what it may fall back to`);
-    await this.#ring(free + 2, 'acme');
+    const callers = this.#idleAgents(/^acme-/) + 2;
+    this.#say(`${callers} callers for acme: its own pool first, then its fallback`);
+    await this.#placeCalls(callers, 'acme');
   }
 
-  /** nova has no fallback: who finds both of its agents busy gets none. */
+  /** nova has no fallback: callers get a busy tone when both of its agents are busy. */
   async exhaust(): Promise<void> {
-    const { roster } = this.#options;
-    const free = roster.agents.filter(({ name }) => name.startsWith('nova-') && this.#isIdle(name)).length;
-    this.#say(`${free + 2} callers for nova, which takes its own agents only: some hear a busy tone`);
-    await this.#ring(free + 2, 'nova');
+    const callers = this.#idleAgents(/^nova-/) + 2;
+    this.#say(`${callers} callers for nova, which has no fallback: some get a busy tone`);
+    await this.#placeCalls(callers, 'nova');
   }
 
   async loseRelease(): Promise<void> {
@@ -223,43 +198,51 @@ export class Deeds {
     const call = await callers.place(30);
     if (!call) return;
     await sleep(2);
-    this.#say(`${call.callSid} hangs up, but its release gets lost: ${call.podName} reports without it`);
-    call.hangUpUnheard();
+    this.#say(`${call.callSid} hangs up but its release is lost: ${call.podName} reports without the call`);
+    call.hangUpWithoutRelease();
   }
 
   #say(text: string): void {
-    this.#options.tell('do', text);
+    this.#options.log('do', text);
   }
 
-  /** A ready agent, one with calls if there is any: that is where something can be seen. */
-  #pick(): RosterEntry | undefined {
-    const { roster, dice } = this.#options;
-    const ready = roster.agents.filter(
-      ({ state, name }) => state === 'ready' && setOf(name) && !this.#drained.has(name),
-    );
+  /** Picks a ready agent, one with calls if there is any. */
+  #target(): { pod: string; calls: number } | undefined {
+    const { monitor, agents, dice } = this.#options;
+    const ready = monitor.readyAgents.filter(({ name }) => setOf(name) && !this.#drained.has(name));
     const busy = ready.filter(({ name }) => !this.#isIdle(name));
-    const candidates = busy.length > 0 ? busy : ready;
-    return candidates.length > 0 ? dice.pick(candidates) : undefined;
+    const candidates: AgentPod[] = busy.length > 0 ? busy : ready;
+    if (candidates.length > 0) {
+      const pod = dice.pick(candidates).name;
+      return { pod, calls: agents.callsOn(pod) };
+    }
+    this.#say('no agent is ready');
+    return undefined;
   }
 
   #isIdle(pod: string): boolean {
     return this.#options.agents.callsOn(pod) === 0;
   }
 
-  async #ring(callers: number, merchant?: string): Promise<void> {
-    const { dice, callers: phones, sleep, later, signal } = this.#options;
-    for (let i = 0; i < callers && !signal.aborted; i++) {
-      later(0, () => phones.place(dice.between(6, 9), merchant));
+  #idleAgents(names: RegExp): number {
+    const ready = this.#options.monitor.readyAgents;
+    return ready.filter(({ name }) => names.test(name) && this.#isIdle(name)).length;
+  }
+
+  async #placeCalls(number: number, merchant?: string): Promise<void> {
+    const { dice, callers, sleep, later, signal } = this.#options;
+    for (let i = 0; i < number && !signal.aborted; i++) {
+      later(0, () => callers.place(dice.between(6, 9), merchant));
       await sleep(0.25);
     }
   }
 
-  /** False when the demo ends first. */
+  /** Resolves to false when the demo stops first. */
   async #until(isDone: () => boolean | Promise<boolean>): Promise<boolean> {
     const { clock, signal } = this.#options;
     while (!signal.aborted) {
       if (await isDone()) return true;
-      await clock.sleep(lookMs, signal);
+      await clock.sleep(pollMs, signal);
     }
     return false;
   }

@@ -1,16 +1,22 @@
 /**
- * Who is there: the agents and the holder of the leader's Lease as the simulated cluster has them, and what has just
- * changed about them. It reads what the API server stores, so it knows before any router does.
+ * The agents and the leader, read from the store of the simulated API server, so before any router sees a change. Writes
+ * one line when a router starts or exits, when the leader changes, and when an agent is replaced or restarted.
+ *
+ * The leader is the holder of the Lease, unless that router has exited: the Lease names it until another takes over.
  */
+import type { Clock } from '../clock.js';
 import type { Cluster } from '../cluster/simulator/cluster.js';
-import type { Change } from '../cluster/simulator/history.js';
 import type { Pod } from '../cluster/simulator/objects.js';
-import { leases, pods, type Resource } from '../cluster/simulator/resources.js';
+import { leases, pods } from '../cluster/simulator/resources.js';
+import type { CallCounts } from './callers.js';
+import type { DemoContext } from './context.js';
+import { count, inSeconds } from './lines.js';
+import type { Exit, ManagedProcess } from './processes.js';
 
-/** `starting`: it runs, or will soon, and is not ready. `crashed`: its container ended and waits for its next start. */
+/** `starting`: not ready yet. `crashed`: its container exited and waits for its next start. */
 export type AgentState = 'ready' | 'starting' | 'crashed' | 'terminating';
 
-export interface RosterEntry {
+export interface AgentPod {
   name: string;
   uid: string;
   version: string;
@@ -18,71 +24,127 @@ export interface RosterEntry {
   restarts: number;
 }
 
-export interface RosterEvents {
-  onReady: (agent: RosterEntry) => void;
-  /** Empty: nobody holds it. */
-  onHolder: (holder: string) => void;
+interface MonitorOptions {
+  cluster: Cluster;
+  clock: Clock;
+  counts: CallCounts;
+  log: DemoContext['log'];
 }
 
-export class Roster {
-  readonly #events: RosterEvents;
-  readonly #agents = new Map<string, RosterEntry>();
+export class ClusterMonitor {
+  readonly #options: MonitorOptions;
+  readonly #agents = new Map<string, AgentPod>();
   readonly #stop: () => void;
+  /** By pod: what its drain did, for the line about its replacement. */
+  readonly #drains = new Map<string, string>();
   #holder = '';
+  #leader: string | undefined;
+  /** Since when there is no leader, and how many calls had started by then. */
+  #leaderless: { after: string | undefined; sinceMs: number; calls: number } | undefined;
 
-  constructor(cluster: Cluster, events: RosterEvents) {
-    this.#events = events;
-    this.#stop = cluster.internals.store.onChange((resource, change) => this.#hear(resource, change));
+  constructor(options: MonitorOptions) {
+    this.#options = options;
+    this.#leaderless = { after: undefined, sinceMs: options.clock.monotonic(), calls: 0 };
+    this.#stop = options.cluster.internals.store.onChange((resource, { type, now }) => {
+      if (resource === leases) this.#leaseChanged(type === 'DELETED' ? '{}' : now.json);
+      if (resource !== pods) return;
+      if (type !== 'DELETED') this.#podChanged(JSON.parse(now.json) as Pod);
+      else if (this.#agents.get(now.name)?.uid === now.uid) this.#agents.delete(now.name);
+    });
+  }
+
+  get leader(): string | undefined {
+    return this.#leader;
   }
 
   /** Undefined while there is no pod of that name. */
-  agent(name: string): RosterEntry | undefined {
+  agent(name: string): AgentPod | undefined {
     return this.#agents.get(name);
   }
 
-  get agents(): RosterEntry[] {
-    return [...this.#agents.values()];
-  }
-
-  /** Whom the Lease names; it may be dead. */
-  get holder(): string {
-    return this.#holder;
+  get readyAgents(): AgentPod[] {
+    return [...this.#agents.values()].filter(({ state }) => state === 'ready');
   }
 
   stop(): void {
     this.#stop();
   }
 
-  #hear(resource: Resource, { type, now }: Change): void {
-    if (resource === leases) this.#hearLease(type === 'DELETED' ? '{}' : now.json);
-    if (resource !== pods) return;
-    const before = this.#agents.get(now.name);
-    if (type === 'DELETED') {
-      if (before?.uid === now.uid) this.#agents.delete(now.name);
-      return;
-    }
-    const agent = entryOf(JSON.parse(now.json) as Pod);
-    this.#agents.set(now.name, agent);
-    if (agent.state === before?.state && agent.uid === before.uid) return;
-    if (agent.state === 'ready') this.#events.onReady(agent);
+  routerUp({ upText }: ManagedProcess): void {
+    this.#options.log('router', upText);
   }
 
-  #hearLease(json: string): void {
+  routerExited({ name }: ManagedProcess, { requested, code, lastError }: Exit): void {
+    const wasLeader = this.#leader === name;
+    const how = {
+      kill: `was killed${wasLeader ? ' while leading' : ''}`,
+      stop: 'stopped cleanly',
+      none:
+        code === 0
+          ? 'exited: it could not renew the leader lease'
+          : `exited with code ${code}: ${lastError ?? 'no error message'}`,
+    }[requested ?? 'none'];
+    this.#options.log('router', `${name} ${how}`);
+    if (wasLeader) this.#leaderEnded(name);
+  }
+
+  agentDrained(pod: string, calls: number, ms: number): void {
+    this.#drains.set(pod, calls === 0 ? '' : `finished ${count(calls, 'call')} in ${inSeconds(ms)} and `);
+  }
+
+  #podChanged(pod: Pod): void {
+    const agent = agentPodOf(pod);
+    const { name, uid, version, state, restarts } = agent;
+    const before = this.#agents.get(name);
+    this.#agents.set(name, agent);
+    if (state !== 'ready' || (before?.state === 'ready' && before.uid === uid)) return;
+    const drain = this.#drains.get(name);
+    this.#drains.delete(name);
+    if (drain !== undefined) this.#options.log('agent', `${name} ${drain}was replaced by version ${version}`);
+    else if (restarts > 0) this.#options.log('agent', `${name} restarted`);
+  }
+
+  #leaseChanged(json: string): void {
     const { spec } = JSON.parse(json) as { spec?: { holderIdentity?: string | null } };
     const holder = spec?.holderIdentity ?? '';
     if (holder === this.#holder) return;
     this.#holder = holder;
-    this.#events.onHolder(holder);
+    if (holder !== '') this.#leaderStarted(holder);
+    else if (this.#leader !== undefined) {
+      this.#options.log('leader', `${this.#leader} released the leader lease`);
+      this.#leaderEnded(this.#leader);
+    }
+  }
+
+  #leaderStarted(leader: string): void {
+    const { clock, counts, log } = this.#options;
+    const gap = this.#leaderless;
+    this.#leader = leader;
+    this.#leaderless = undefined;
+    if (!gap) {
+      log('leader', `${leader} leads`);
+      return;
+    }
+    const after = inSeconds(clock.monotonic() - gap.sinceMs);
+    const calls = count(counts.started - gap.calls, 'call');
+    if (gap.after === undefined) log('leader', `${leader} leads, ${after} after the start`);
+    else log('leader', `${leader} leads, ${after} after ${gap.after}; ${calls} started in between`);
+  }
+
+  #leaderEnded(name: string): void {
+    const { clock, counts } = this.#options;
+    this.#leader = undefined;
+    this.#leaderless ??= { after: name, sinceMs: clock.monotonic(), calls: counts.started };
   }
 }
 
-function entryOf({ metadata, spec, status }: Pod): RosterEntry {
+function agentPodOf({ metadata, spec, status }: Pod): AgentPod {
   const [container] = status.containerStatuses ?? [];
   const isReady = status.conditions?.some(({ type, status: is }) => type === 'Ready' && is === 'True');
   const state = () => {
     if (metadata.deletionTimestamp !== undefined) return 'terminating';
     if (isReady) return 'ready';
-    return (container?.restartCount ?? 0) > 0 && container?.state.waiting ? 'crashed' : 'starting';
+    return container?.state.waiting?.reason === 'CrashLoopBackOff' ? 'crashed' : 'starting';
   };
   return {
     name: metadata.name,

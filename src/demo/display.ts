@@ -1,22 +1,22 @@
 /**
- * The output of the demo: a full-screen picture on a terminal, lines (the journal) elsewhere. Both end with a summary.
+ * The output of the demo: a full-screen picture on a terminal, lines elsewhere. Both end with a summary.
  * With `headless` the only output is one line of JSON when the demo is ready.
  *
- * The format of the journal is stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence.
+ * The format of the lines is stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence.
  * docs/cli.md lists the words and the sentences that scripts may wait for.
  */
 import type { Clock } from '../clock.js';
 import { FullScreen } from '../terminal/full-screen.js';
 import type { OutStream, Paint } from '../terminal/text.js';
-import { type Invitation, introduction, invitation, movedText } from './banner.js';
-import type { Chronicle } from './event-log.js';
+import { introduction, movedText, type Usage, usage } from './banner.js';
+import type { CallCounts } from './callers.js';
+import type { EventLog } from './event-log.js';
 import { drawCell, frame, helpPage } from './frame.js';
-import type { Ledger } from './ledger.js';
 import { count, format, isAboutOneCall, type Line } from './lines.js';
 import type { RecordsView } from './records/plane.js';
 import type { View } from './view.js';
 
-export interface ShowOptions {
+export interface DisplayOptions {
   out: OutStream;
   paint: Paint;
   /** A full-screen picture instead of lines. */
@@ -28,26 +28,26 @@ export interface ShowOptions {
   clock: Clock;
 }
 
-export interface Opening extends Invitation {
+export interface Content extends Usage {
   view: () => View;
-  storyTells: () => boolean;
+  isStoryOn: () => boolean;
 }
 
-const pictureEveryMs = 200;
+const pictureIntervalMs = 200;
 const maxLines = 200;
 
-export class Show {
-  readonly #options: ShowOptions;
+export class Display {
+  readonly #options: DisplayOptions;
   readonly #screen: FullScreen;
   readonly #lines: Line[] = [];
   readonly #sinceMs: number;
   #latestCall: Line | undefined;
-  #opening: Opening | undefined;
+  #content: Content | undefined;
   #isReady = false;
   #isHelpShown = false;
   #cancelPicture = () => {};
 
-  constructor(options: ShowOptions) {
+  constructor(options: DisplayOptions) {
     this.#options = options;
     this.#screen = new FullScreen(options.out, () => this.#draw());
     this.#sinceMs = options.clock.monotonic();
@@ -58,8 +58,8 @@ export class Show {
     return isPicture && !quiet && !headless;
   }
 
-  open(opening: Opening): void {
-    this.#opening = opening;
+  open(content: Content): void {
+    this.#content = content;
     if (this.isPicture) {
       this.#screen.open();
       this.#draw();
@@ -69,11 +69,11 @@ export class Show {
   /** Shows the address: the demo now answers there. */
   ready(): void {
     this.#isReady = true;
-    const opening = this.#opening;
-    if (this.isPicture || !opening) return;
+    const content = this.#content;
+    if (this.isPicture || !content) return;
     if (this.#options.headless)
-      this.#print(JSON.stringify({ ready: true, url: opening.url, pid: process.pid }));
-    else this.#print(...invitation(opening, this.#options.paint));
+      this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
+    else this.#print(...usage(content, this.#options.paint));
   }
 
   line(line: Line): void {
@@ -86,7 +86,7 @@ export class Show {
   }
 
   /** Prints pools and records; the picture always shows them. */
-  numbers(at: string, { pools, ledger, records }: View): void {
+  numbers(at: string, { pools, calls, records }: View): void {
     if (this.isPicture) return;
     const shown = pools.map(({ set, cells, numbers }) => {
       const name = this.#options.paint('bold', set.name);
@@ -94,30 +94,30 @@ export class Show {
       if (numbers.type === 'shared') return `${name} ${numbers.active_calls}/${numbers.capacity}`;
       return `${name} ${cells.map((cell) => drawCell(cell, false, this.#options.paint)).join('')}`;
     });
-    const text = `${shown.join('  ')}  (${count(ledger.live, 'call')})`;
+    const text = `${shown.join('  ')}  (${count(calls.live, 'call')})`;
     this.line({ at, kind: 'other', label: 'pools', text });
-    if (records.isOpen && records.leftOut === undefined)
+    if (records.isOpen && records.disabledReason === undefined)
       this.line({ at, kind: 'records', text: recordsText(records) });
   }
 
-  close(ledger: Ledger, counts: Chronicle['counts'], records: RecordsView): void {
+  close(calls: CallCounts, counts: EventLog['counts'], records: RecordsView): void {
     this.#cancelPicture();
-    if (!this.#opening || this.#options.headless) return;
+    if (!this.#content || this.#options.headless) return;
     this.#screen.close();
-    const { takenPort, url } = this.#opening;
+    const { takenPort, url } = this.#content;
     const parts = [
-      `${count(ledger.began, 'call')}`,
-      `${ledger.served} served`,
-      `${ledger.cut} cut`,
-      `${ledger.doubled} given twice`,
-      ...(ledger.live > 0 ? [`${ledger.live} live at the end`] : []),
-      ...(ledger.lost > 0 ? [`${ledger.lost} lost with a crashed agent`] : []),
-      ...(ledger.busy > 0 ? [`${ledger.busy} without a free agent`] : []),
-      ...(ledger.unanswered > 0 ? [`${ledger.unanswered} unanswered`] : []),
+      count(calls.started, 'call'),
+      `${calls.served} served`,
+      `${calls.cut} cut`,
+      `${calls.doubled} given twice`,
+      ...(calls.live > 0 ? [`${calls.live} live at the end`] : []),
+      ...(calls.lost > 0 ? [`${calls.lost} lost with a crashed agent`] : []),
+      ...(calls.busy > 0 ? [`${calls.busy} without a free agent`] : []),
+      ...(calls.unanswered > 0 ? [`${calls.unanswered} unanswered`] : []),
       ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
-    // The picture is gone after the end; the journal has printed it already.
+    // Lines have printed it at the start.
     const moved = this.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
     this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
   }
@@ -134,24 +134,24 @@ export class Show {
   #draw(): void {
     this.#cancelPicture();
     const { clock, paint } = this.#options;
-    const opening = this.#opening;
-    if (!opening) return;
-    const { url, takenPort, commands: keys } = opening;
+    const content = this.#content;
+    if (!content) return;
+    const { url, takenPort, commands: keys } = content;
     const page = { ...this.#screen.size, keys, paint };
     const lines = this.#isHelpShown
       ? helpPage({ ...page, url })
       : frame({
           ...page,
-          view: opening.view(),
+          view: content.view(),
           url: this.#isReady ? url : undefined,
           takenPort,
           elapsedMs: clock.monotonic() - this.#sinceMs,
-          storyTells: opening.storyTells(),
+          isStoryOn: content.isStoryOn(),
           lines: this.#lines,
           latestCall: this.#latestCall,
         });
     this.#screen.draw(lines);
-    this.#cancelPicture = clock.after(pictureEveryMs, () => this.#draw(), { unref: true });
+    this.#cancelPicture = clock.after(pictureIntervalMs, () => this.#draw(), { unref: true });
   }
 
   #print(...lines: string[]): void {
@@ -167,7 +167,7 @@ function recordsText({ sitemaps, pages, stuck, twice }: RecordsView): string {
   return [...parts, `${stuck} stuck`, `${twice} finished twice`].join(' · ');
 }
 
-function recordsSummary({ sitemaps, pages, twice, returned, kills }: RecordsView): string[] {
+function recordsSummary({ sitemaps, pages, twice, requeued, kills }: RecordsView): string[] {
   const done = sitemaps.done + pages.done;
   const failed = sitemaps.failed + pages.failed;
   if (done + failed === 0) return [];
@@ -176,7 +176,7 @@ function recordsSummary({ sitemaps, pages, twice, returned, kills }: RecordsView
     `${count(pages.done, 'page')} curated`,
     `${failed} failed`,
     `${twice} finished twice`,
-    ...(kills > 0 ? [`${returned} came back from ${count(kills, 'killed worker')}`] : []),
+    ...(kills > 0 ? [`${requeued} requeued from ${count(kills, 'killed worker')}`] : []),
   ];
   return [`  Records: ${parts.join(', ')}.`];
 }

@@ -1,15 +1,14 @@
 /**
- * Loaded into every router that the demo starts: it ends with the demo, also when the demo is killed and can tell
- * nobody. What ties them is the channel between parent and child, which breaks with either of them.
+ * Ends this process with the demo that started it, also when the demo is killed: the IPC channel between parent and
+ * child closes with either of them.
  */
 import { isMainThread } from 'node:worker_threads';
 
 const end = () => process.kill(process.pid, 'SIGKILL');
-// A thread of the router loads this as well, and has no channel of its own.
+// Threads of a router load this too and have no channel.
 if (isMainThread) {
   process.once('disconnect', end);
-  // On a busy machine it may have broken before this was loaded, and nobody will say so again.
+  // On a busy machine the channel may have closed before this was loaded; no event follows then.
   if (!process.connected) end();
-  // It watches; it is no reason to stay alive.
   process.channel?.unref();
 }

@@ -1,125 +1,110 @@
 /**
- * What happens by itself. Calls come and go all the time; above that, chapters: the first minute and a half shows the
- * idea in a fixed order, afterwards they come in random order. When a visitor does something, the story gives way for
- * a while, so that what is seen is what was asked for. Seconds are the demo's own: see `speed`.
+ * What happens without a visitor (`--no-story` leaves out all but the calls). Calls start all the time. Beside them,
+ * actions run: for the first minute and a half in a fixed order that shows the idea, then in random order. After a
+ * command of the visitor the scenario pauses, so that its effects can be seen alone.
  */
-
-import type { Deeds } from './actions.js';
+import type { Actions } from './actions.js';
 import type { Callers } from './callers.js';
+import type { DemoContext } from './context.js';
 import type { Dice } from './dice.js';
 
-interface StoryOptions {
+interface ScenarioOptions extends DemoContext {
   dice: Dice;
   callers: Callers;
-  deeds: Deeds;
-  /** Whether chapters come at all; calls do in any case. */
-  tells: boolean;
-  sleep: (seconds: number) => Promise<void>;
-  later: (afterSeconds: number, work: () => Promise<unknown>) => void;
-  signal: AbortSignal;
+  actions: Actions;
+  /** Whether actions run; calls do in any case. */
+  isOn: boolean;
 }
 
-type Chapter =
-  | 'rush'
-  | 'crash'
-  | 'killLeader'
-  | 'roll'
-  | 'killWorker'
-  | 'loseStore'
-  | 'merchantRush'
-  | 'exhaust'
-  | 'drain'
-  | 'loseRelease'
-  | 'remove';
+const steps = {
+  rush: (actions) => actions.rush(),
+  crash: (actions) => actions.crash(),
+  killLeader: (actions) => actions.endLeader('kill'),
+  roll: (actions) => actions.roll(),
+  killWorker: (actions) => actions.killWorker(),
+  flushStore: (actions) => actions.flushStore(),
+  merchantRush: (actions) => actions.merchantRush(),
+  exhaust: (actions) => actions.exhaust(),
+  drain: (actions) => actions.drain(),
+  loseRelease: (actions) => actions.loseRelease(),
+  delete: (actions) => actions.delete(),
+} as const satisfies Record<string, (actions: Actions) => Promise<void>>;
+type Step = keyof typeof steps;
 
-const opening: readonly (readonly [pauseSeconds: number, Chapter])[] = [
+const opening: readonly (readonly [pauseSeconds: number, Step])[] = [
   [6, 'rush'],
   [9, 'crash'],
   [8, 'killLeader'],
   [10, 'roll'],
   [16, 'killWorker'],
-  [16, 'loseStore'],
+  [16, 'flushStore'],
   [10, 'loseRelease'],
   [8, 'exhaust'],
   [8, 'drain'],
 ];
 const pauseSeconds = [10, 15] as const;
-const giveWaySeconds = 30;
-/** Whose calls come on an ordinary day; nova's seldom, as two agents are soon busy. */
-const everyday: readonly (string | undefined)[] = [
+const commandPauseSeconds = 30;
+/** The merchants of ordinary calls; few for nova, which has two agents only. */
+const merchantMix: readonly (string | undefined)[] = [
   ...['acme', 'acme', 'thrifty', 'thrifty', 'nova'],
   ...[undefined, undefined, undefined, undefined, undefined, undefined],
 ];
 
-export class Story {
-  readonly #options: StoryOptions;
-  readonly #chapters: Record<Chapter, () => Promise<void>>;
-  #tells: boolean;
-  #givesWay = 0;
+export class Scenario {
+  readonly #options: ScenarioOptions;
+  #isOn: boolean;
+  #pauseLeft = 0;
 
-  constructor(options: StoryOptions) {
+  constructor(options: ScenarioOptions) {
     this.#options = options;
-    this.#tells = options.tells;
-    const { deeds } = options;
-    this.#chapters = {
-      rush: () => deeds.rush(),
-      crash: () => deeds.crash(),
-      killLeader: () => deeds.endLeader('kill'),
-      roll: () => deeds.roll(),
-      killWorker: () => deeds.killWorker(),
-      loseStore: () => deeds.loseStore(),
-      merchantRush: () => deeds.merchantRush(),
-      exhaust: () => deeds.exhaust(),
-      drain: () => deeds.drain(),
-      loseRelease: () => deeds.loseRelease(),
-      remove: () => deeds.remove(),
-    };
+    this.#isOn = options.isOn;
   }
 
-  get tells(): boolean {
-    return this.#tells;
+  get isOn(): boolean {
+    return this.#isOn;
   }
 
   start(): void {
     const { later } = this.#options;
-    later(0, () => this.#traffic());
-    later(0, () => this.#tell());
+    later(0, () => this.#placeCalls());
+    later(0, () => this.#runSteps());
   }
 
   toggle(): void {
-    this.#tells = !this.#tells;
-    this.#givesWay = 0;
+    this.#isOn = !this.#isOn;
+    this.#pauseLeft = 0;
   }
 
-  giveWay(): void {
-    this.#givesWay = giveWaySeconds;
+  /** After a command of the visitor. */
+  pause(): void {
+    this.#pauseLeft = commandPauseSeconds;
   }
 
-  async #tell(): Promise<void> {
+  async #runSteps(): Promise<void> {
     const { dice, signal } = this.#options;
-    for (const [pause, chapter] of opening) await this.#after(pause, chapter);
+    for (const [pause, step] of opening) await this.#runAfter(pause, step);
     while (!signal.aborted) {
-      for (const chapter of dice.shuffled(Object.keys(this.#chapters) as Chapter[]))
-        await this.#after(dice.between(...pauseSeconds), chapter);
+      for (const step of dice.shuffled(Object.keys(steps) as Step[]))
+        await this.#runAfter(dice.between(...pauseSeconds), step);
     }
   }
 
-  async #after(pause: number, chapter: Chapter): Promise<void> {
-    const { sleep, later, signal } = this.#options;
+  async #runAfter(pause: number, step: Step): Promise<void> {
+    const { actions, sleep, later, signal } = this.#options;
     await sleep(pause);
-    while (!signal.aborted && (!this.#tells || this.#givesWay > 0)) {
+    while (!signal.aborted && (!this.#isOn || this.#pauseLeft > 0)) {
       await sleep(1);
-      this.#givesWay = Math.max(0, this.#givesWay - 1);
+      this.#pauseLeft = Math.max(0, this.#pauseLeft - 1);
     }
-    if (!signal.aborted) later(0, this.#chapters[chapter]);
+    if (!signal.aborted) later(0, () => steps[step](actions));
   }
 
-  /** About six calls at a time: gold is full now and then, and a fallback can be seen. */
-  async #traffic(): Promise<void> {
+  /** Keeps about six calls live: gold is full from time to time, so that calls fall back. */
+  async #placeCalls(): Promise<void> {
     const { dice, callers, sleep, later, signal } = this.#options;
     const first = [undefined, 'acme', undefined, 'thrifty'];
     while (!signal.aborted) {
-      const merchant = first.length > 0 ? first.shift() : dice.pick(everyday);
+      const merchant = first.length > 0 ? first.shift() : dice.pick(merchantMix);
       later(0, () => callers.place(dice.between(4, 10), merchant));
       await sleep(dice.between(0.7, 1.5));
     }

@@ -1,6 +1,6 @@
 /**
- * What the demo plays with: twenty agents in five StatefulSets, three tiers and two merchants' own pools, three
- * routers, and times short enough to watch. Everything else of the configuration is the router's own.
+ * The configuration of the demo: twenty agents in five StatefulSets, three tiers and two merchant pools, three routers,
+ * and times short enough to watch. All other settings are the router's defaults.
  */
 import type { PoolId } from '../calls/tiers.js';
 import { type Config, loadConfig } from '../config/config.js';
@@ -8,15 +8,15 @@ import { formatDuration } from '../config/durations.js';
 import { ConfigError } from '../errors.js';
 
 export interface AgentSet {
-  /** Of the StatefulSet and, with a number behind it, of its pods. */
+  /** The name of the StatefulSet; its pods are `{name}-0` and so on. */
   name: string;
   pool: PoolId;
   replicas: number;
-  /** What one agent can serve at once. */
+  /** How many calls one agent can serve at once. */
   calls: number;
 }
 
-/** One StatefulSet per pool, as in production: an agent and its successor then belong to the same pool. */
+/** One StatefulSet per pool, as in production: a pod and its replacement then belong to the same pool. */
 export const sets: readonly AgentSet[] = [
   { name: 'gold', pool: 'pool:gold', replicas: 6, calls: 1 },
   { name: 'standard', pool: 'pool:standard', replicas: 4, calls: 1 },
@@ -31,9 +31,9 @@ export const routerNames = ['router-1', 'router-2', 'router-3'] as const;
 export const setOf = (pod: string) => sets.find(({ name }) => pod.replace(/-\d+$/, '') === name);
 
 export function annotationsOf({ name, pool }: AgentSet): Record<string, string> {
-  const where = pool.startsWith('merchant:') ? 'smart-router/merchant' : 'smart-router/tier';
-  // Should Redis lose its content, an agent gets no call before it has said which ones it has.
-  return { [where]: name, 'smart-router/report': 'required' };
+  const key = pool.startsWith('merchant:') ? 'smart-router/merchant' : 'smart-router/tier';
+  // After Redis has lost its data, an agent gets no call before it has reported the ones it has.
+  return { [key]: name, 'smart-router/report': 'required' };
 }
 
 const inChain = sets.filter(({ pool }) => pool.startsWith('pool:'));
@@ -50,8 +50,8 @@ const tiers = {
 };
 
 /**
- * `acme` has a pool of its own and falls back to standard; `thrifty` never takes gold; `nova` wants its own two agents
- * and nobody else, so its callers are the first to hear a busy tone.
+ * `acme` has its own pool and falls back to standard; `thrifty` never uses gold; `nova` has two agents and no fallback,
+ * so its callers are the first to get a busy tone.
  */
 export const merchants: Readonly<Record<string, { config: object; chain: readonly PoolId[] }>> = {
   acme: {
@@ -62,94 +62,94 @@ export const merchants: Readonly<Record<string, { config: object; chain: readonl
   thrifty: { config: { fallback: ['basic', 'standard'] }, chain: ['pool:basic', 'pool:standard'] },
 };
 
-/** Where a call of this merchant looks for an agent, in order. */
+/** The pools that a call of this merchant tries, in order. */
 export const chainOf = (merchant: string): readonly PoolId[] =>
   merchants[merchant]?.chain ?? inChain.map(({ pool }) => pool);
 
-/** Seconds of the demo's time. `grace` is what Kubernetes gives an agent to let its calls end. */
+/** In seconds of the demo, which pass faster with DEMO_SPEED. */
 export const seconds = {
   report: 1,
-  /** How long a visitor's call is held; a caller of the demo talks for ten at most. */
-  guest: 120,
+  /** How long a visitor's call lasts without a release; simulated callers talk for at most 10 s. */
+  visitorCall: 120,
+  /** The termination grace period of agents. */
   grace: 180,
-  agentStarts: 0.4,
-  agentBecomesReady: 0.8,
-  agentRestarts: 1.5,
-  routerRestarts: 5,
+  agentStart: 0.4,
+  agentReady: 0.8,
+  agentRestart: 1.5,
+  routerRestart: 5,
   storePause: 5,
-  /** How long an agent that was drained by hand stays so after its last call. */
+  /** How long a drained agent stays drained after its last call. */
   drained: 8,
-  /** Between two sites that appear, and how long one may be silent. */
+  /** The interval between new sites, and the timeout of a site that does not answer. */
   site: 4,
-  siteSilence: 4,
-  /** Of the workers on records; in production 10, 45 and 20. */
+  siteTimeout: 4,
+  /** Of the record workers; in production 10, 45 and 20. */
   heartbeat: 1,
-  workerIsDead: 5,
+  deadWorker: 5,
   sweep: 2,
-  /** Later than its records come back: they go to the other one. */
-  workerRestarts: 10,
+  /** Longer than it takes to requeue its records: the other worker gets them. */
+  workerRestart: 10,
 } as const;
 
 /**
- * The routers' times, and how short they may become when the demo runs fast: no busy machine alone may cost a leader
- * its Lease or a call its agent.
+ * The routers' times, with a minimum for a demo that runs fast: a busy machine alone must not cost a leader its Lease
+ * or a call its agent.
  */
 const times = {
-  LEASE_TTL: { ms: 15_000, least: 8000 },
-  REPORT_GRACE: { ms: 5000, least: 4000 },
-  CLEANUP_INTERVAL: { ms: 3000, least: 500 },
-  DRAINING_TTL: { ms: 60_000, least: 10_000 },
-  RECONCILE_INTERVAL: { ms: 2000, least: 500 },
-  TIER_CONFIG_REFRESH_INTERVAL: { ms: 2000, least: 500 },
-  KUBERNETES_WATCH_TIMEOUT: { ms: 5000, least: 2000 },
-  LEADER_ELECTION_DURATION: { ms: 3000, least: 2500 },
-  LEADER_ELECTION_RENEW_DEADLINE: { ms: 2000, least: 1800 },
-  LEADER_ELECTION_RETRY_PERIOD: { ms: 500, least: 300 },
+  LEASE_TTL: { ms: 15_000, minMs: 8000 },
+  REPORT_GRACE: { ms: 5000, minMs: 4000 },
+  CLEANUP_INTERVAL: { ms: 3000, minMs: 500 },
+  DRAINING_TTL: { ms: 60_000, minMs: 10_000 },
+  RECONCILE_INTERVAL: { ms: 2000, minMs: 500 },
+  TIER_CONFIG_REFRESH_INTERVAL: { ms: 2000, minMs: 500 },
+  KUBERNETES_WATCH_TIMEOUT: { ms: 5000, minMs: 2000 },
+  LEADER_ELECTION_DURATION: { ms: 3000, minMs: 2500 },
+  LEADER_ELECTION_RENEW_DEADLINE: { ms: 2000, minMs: 1800 },
+  LEADER_ELECTION_RETRY_PERIOD: { ms: 500, minMs: 300 },
 } as const;
 
-/** Which variable holds the key that opens everything here, if the caller has set one. */
+/** The variable that holds the API key of the demo, if the user has set one. */
 export function keyVariable(env: NodeJS.ProcessEnv): string | undefined {
   return ['SMART_ROUTER_ADMIN_KEY', 'SMART_ROUTER_API_KEY'].find((name) => env[name]);
 }
 
-/** Why there are no records, if the caller wants none. Another database than the demo's own is never used. */
-export function recordsLeftOut(env: NodeJS.ProcessEnv): string | undefined {
+/** Why records are disabled, if the user wants none. The demo never uses another database than its own. */
+export function recordsDisabledReason(env: NodeJS.ProcessEnv): string | undefined {
   return env.DATABASE_URL === 'off' ? 'DATABASE_URL is off' : undefined;
 }
 
-/** Databases, workflows and receivers of alerts that the caller has, for something else than this. */
-const ofRealRecords = /^(PG[A-Z]+|DATABASE_\w+|RECORDS_\w+|ZOMBIE_\w+|ALERT_\w+|PAGERDUTY_\w+)$/;
+/** The user's own databases, workflows and alert receivers: none of them may be used here. */
+const productionVariables = /^(PG[A-Z]+|DATABASE_\w+|RECORDS_\w+|ZOMBIE_\w+|ALERT_\w+|PAGERDUTY_\w+)$/;
 
-export interface Scene {
-  /** What the demo itself listens to: address, key, store. */
+export interface Setup {
+  /** For the demo itself: address, key, store. */
   config: Config;
-  /** The environment of each router, but for its name, its port and where the store and the cluster are. */
+  /** The environment of each router, without its name, its port and the addresses of store and cluster. */
   routerEnv: NodeJS.ProcessEnv;
 }
 
 /**
- * The caller's environment with what the demo must decide itself. A `REDIS_URL` is honoured, but under a prefix
- * of the demo's own: its pods must never replace real ones, whatever shell it is started from. A `KUBECONFIG` is
- * not: the only cluster here is the simulated one. Nor is a `DATABASE_URL`: records are made up, and belong in no
- * database but the demo's own. And nobody is woken by what happens here: receivers of alerts are left out.
+ * Combines the user's environment with the settings of the demo. `REDIS_URL` is used with the demo's own key prefix, so
+ * that its pods never replace real ones. `KUBECONFIG`, `DATABASE_URL` and alert receivers are ignored: the demo must
+ * not reach a real cluster, a real database or a person on call.
  */
-export function setScene(env: NodeJS.ProcessEnv, speed: number, port?: number): Scene {
+export function loadSetup(env: NodeJS.ProcessEnv, speed: number, port?: number): Setup {
   const routerEnv = routerEnvOf(env, speed);
   const own = port === undefined ? {} : { HTTP_PORT: String(port) };
   return { config: loadConfig({ ...routerEnv, ...own }, 'demo'), routerEnv };
 }
 
-/** The environment alone, judged by nobody: `smart-router config --mode demo` shows what is wrong with it too. */
+/** The environment without validation: `smart-router config --mode demo` shows invalid values too. */
 export function routerEnvOf(env: NodeJS.ProcessEnv, speed: number): NodeJS.ProcessEnv {
   const key = keyVariable(env);
-  const shell = Object.entries(env).filter(([name]) => !ofRealRecords.test(name));
+  const shell = Object.entries(env).filter(([name]) => !productionVariables.test(name));
   const routerEnv: NodeJS.ProcessEnv = {
     ...Object.fromEntries(shell),
     METRICS_PORT: 'off',
     SHUTDOWN_TIMEOUT: '1s',
     LOG_LEVEL: 'info',
     LOG_FORMAT: 'json',
-    // One key opens everything: there is nothing here to keep from whoever started it.
+    // One key for everything: the user may do all of it.
     SMART_ROUTER_API_KEY: '',
     SMART_ROUTER_ADMIN_KEY: key === undefined ? '' : env[key],
     ...(env.REDIS_URL ? { REDIS_KEY_PREFIX: '{smart-router-demo}:' } : {}),
@@ -165,12 +165,12 @@ export function routerEnvOf(env: NodeJS.ProcessEnv, speed: number): NodeJS.Proce
     CALL_INFO_TTL: '1h',
     NO_SHOW_TIMEOUT: 'off',
   };
-  for (const [name, { ms, least }] of Object.entries(times))
-    routerEnv[name] = formatDuration(Math.max(least, Math.round(ms / speed)));
+  for (const [name, { ms, minMs }] of Object.entries(times))
+    routerEnv[name] = formatDuration(Math.max(minMs, Math.round(ms / speed)));
   return routerEnv;
 }
 
-/** `DEMO_SPEED`, for tests: 10 plays a minute in six seconds. */
+/** `DEMO_SPEED`, for tests: 10 makes a minute last six seconds. */
 export function speedOf(env: NodeJS.ProcessEnv): number {
   const text = env.DEMO_SPEED?.trim() || '1';
   const speed = Number(text);

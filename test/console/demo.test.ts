@@ -138,7 +138,7 @@ describeBrowser('the console of the demo', (browser) => {
   it.skipIf(!hasPostgres)(
     'shows a dry run of a reset of forgotten records, and then brings them back',
     async () => {
-      await demo.until(/records +another-program has left \d pages? in Processing/);
+      await demo.until(/records +another-program left \d pages? in Processing/);
       const page = await open('records?workflow=page-curation');
       await page.getByRole('region', { name: 'Workflow sitemap-import' }).waitFor();
       await page.getByRole('table', { name: 'Stuck records of page-curation' }).waitFor();
@@ -147,7 +147,7 @@ describeBrowser('the console of the demo', (browser) => {
       await dialog.getByText('Dry run, nothing has changed.').waitFor();
       await dialog.getByRole('button', { name: /^Reset \d+ records?$/ }).click();
       await dialog.waitFor({ state: 'detached' });
-      await demo.until(/records +\d forgotten records? came back from another-program$/m);
+      await demo.until(/records +\d abandoned records? of another-program requeued$/m);
     },
   );
 
@@ -155,7 +155,7 @@ describeBrowser('the console of the demo', (browser) => {
     const page = await open('recovery');
     await page.getByRole('button', { name: '1 hour' }).waitFor();
     const sinceMs = Date.now();
-    await after('crash', /agent +\S+ crashed and took \d calls? with it/);
+    await after('crash', /agent +\S+ crashed; \d calls? lost/);
     let lost: string | undefined;
     await until(
       async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { StoreEvent } from '../../src/calls/events.js';
 import { Dice } from '../../src/demo/dice.js';
-import { Chronicle } from '../../src/demo/event-log.js';
+import { EventLog } from '../../src/demo/event-log.js';
 
 let sequence = 0;
 function event(type: string, fields: Record<string, string>, atMs = 1000): StoreEvent {
@@ -9,95 +9,95 @@ function event(type: string, fields: Record<string, string>, atMs = 1000): Store
   return { id: `${atMs}-${sequence}`, type, at: new Date(atMs).toISOString(), fields };
 }
 
-function chronicle(): Chronicle {
-  return new Chronicle((merchant) =>
+function eventLog(): EventLog {
+  return new EventLog((merchant) =>
     merchant === 'acme' ? ['merchant:acme', 'pool:standard'] : ['pool:gold', 'pool:standard', 'pool:basic'],
   );
 }
 
 const kinds = (lines: { kind: string }[]) => lines.map(({ kind }) => kind);
 
-describe('the chronicle', () => {
-  test('tells an allocation from a fallback by the chain of the merchant', () => {
-    const story = chronicle();
+describe('the event log of the demo', () => {
+  test('distinguishes an allocation from a fallback by the chain of the merchant', () => {
+    const log = eventLog();
     const place = (pool: string, merchant: string) =>
-      story.tell(event('call_allocated', { call: 'c', pod: 'p', pool, merchant }))[0];
+      log.linesOf(event('call_allocated', { call: 'c', pod: 'p', pool, merchant }))[0];
     expect(place('pool:gold', '')).toMatchObject({ kind: 'allocated', text: 'gold' });
     expect(place('pool:basic', '')).toMatchObject({
       kind: 'fallback',
-      text: 'nothing free in gold, standard',
+      text: 'no free pod in gold, standard',
     });
     expect(place('merchant:acme', 'acme')).toMatchObject({ kind: 'merchant', text: 'acme’s own pool' });
     expect(place('pool:standard', 'acme')).toMatchObject({
       kind: 'fallback',
-      text: 'nothing free in acme’s own pool',
+      text: 'no free pod in acme’s own pool',
     });
-    expect(story.counts).toMatchObject({ fallbacks: 2 });
+    expect(log.counts).toMatchObject({ fallbacks: 2 });
   });
 
-  test('a drain is complete with the last call of its pod, not before', () => {
-    const story = chronicle();
+  test('logs a drain as complete with the last call of its pod, not before', () => {
+    const log = eventLog();
     for (const call of ['a', 'b'])
-      story.tell(event('call_allocated', { call, pod: 'p', pool: 'pool:gold', merchant: '' }));
-    expect(kinds(story.tell(event('pod_draining', { pod: 'p', calls: '2' })))).toEqual(['draining']);
-    const end = (call: string) => story.tell(event('call_released', { call, pod: 'p', pool: '' }));
+      log.linesOf(event('call_allocated', { call, pod: 'p', pool: 'pool:gold', merchant: '' }));
+    expect(kinds(log.linesOf(event('pod_draining', { pod: 'p', calls: '2' })))).toEqual(['draining']);
+    const end = (call: string) => log.linesOf(event('call_released', { call, pod: 'p', pool: '' }));
     expect(kinds(end('a'))).toEqual(['released']);
     expect(kinds(end('b'))).toEqual(['released', 'drained']);
-    expect(story.counts.drained).toBe(1);
+    expect(log.counts.drained).toBe(1);
   });
 
-  test('the drain of an idle pod is complete at once', () => {
-    expect(kinds(chronicle().tell(event('pod_draining', { pod: 'p', calls: '0' })))).toEqual([
+  test('logs the drain of an idle pod as complete at once', () => {
+    expect(kinds(eventLog().linesOf(event('pod_draining', { pod: 'p', calls: '0' })))).toEqual([
       'draining',
       'drained',
     ]);
   });
 
-  test('a recovered call says why and how old it was', () => {
-    const story = chronicle();
-    story.tell(event('call_allocated', { call: 'c', pod: 'p', pool: 'pool:gold', merchant: '' }, 1000));
-    const [line] = story.tell(
+  test('logs the reason and the age of a recovered call', () => {
+    const log = eventLog();
+    log.linesOf(event('call_allocated', { call: 'c', pod: 'p', pool: 'pool:gold', merchant: '' }, 1000));
+    const [line] = log.linesOf(
       event('call_recovered', { call: 'c', pod: 'p', pool: 'pool:gold', reason: 'lease expired' }, 13_500),
     );
     expect(line).toMatchObject({ kind: 'recovered', text: expect.stringContaining('lease expired') });
     expect(line?.text).toContain('12.5 s');
   });
 
-  test('a drain that is asked for again is one drain, and a new pod of the same name starts without it', () => {
-    const story = chronicle();
-    story.tell(event('call_allocated', { call: 'a', pod: 'p', pool: 'pool:gold', merchant: '' }));
-    const drain = () => kinds(story.tell(event('pod_draining', { pod: 'p', calls: '1' })));
+  test('ignores a repeated drain request, and forgets the drain when the pod is removed', () => {
+    const log = eventLog();
+    log.linesOf(event('call_allocated', { call: 'a', pod: 'p', pool: 'pool:gold', merchant: '' }));
+    const drain = () => kinds(log.linesOf(event('pod_draining', { pod: 'p', calls: '1' })));
     expect(drain()).toEqual(['draining']);
     expect(drain()).toEqual([]);
-    story.tell(event('pod_removed', { pod: 'p', pool: 'pool:gold', lost: '0', reason: '' }));
+    log.linesOf(event('pod_removed', { pod: 'p', pool: 'pool:gold', lost: '0', reason: '' }));
     expect(drain()).toEqual(['draining']);
   });
 
-  test('after a loss of the store it knows the calls that were adopted or allocated since', () => {
-    const story = chronicle();
+  test('after a flush only adopted and new calls count as stored', () => {
+    const log = eventLog();
     for (const call of ['a', 'b'])
-      story.tell(event('call_allocated', { call, pod: 'p', pool: 'pool:basic', merchant: '' }));
-    story.forget();
-    expect(['a', 'b'].map((call) => story.knows(call))).toEqual([false, false]);
-    story.tell(event('call_adopted', { call: 'a', pod: 'p', pool: 'pool:basic' }));
-    expect(['a', 'b'].map((call) => story.knows(call))).toEqual([true, false]);
-    expect(story.counts.adopted).toBe(1);
+      log.linesOf(event('call_allocated', { call, pod: 'p', pool: 'pool:basic', merchant: '' }));
+    log.storeFlushed();
+    expect(['a', 'b'].map((call) => log.isInStore(call))).toEqual([false, false]);
+    log.linesOf(event('call_adopted', { call: 'a', pod: 'p', pool: 'pool:basic' }));
+    expect(['a', 'b'].map((call) => log.isInStore(call))).toEqual([true, false]);
+    expect(log.counts.adopted).toBe(1);
   });
 
-  test('an event that it does not know is a line, not a crash', () => {
-    expect(chronicle().tell(event('pod_painted', { pod: 'p' }))).toMatchObject([{ label: 'painted' }]);
+  test('logs an unknown event under its type', () => {
+    expect(eventLog().linesOf(event('pod_painted', { pod: 'p' }))).toMatchObject([{ label: 'painted' }]);
   });
 });
 
-describe('the dice', () => {
-  test('give the same choices for the same seed, and use the whole range', () => {
+describe('Dice', () => {
+  test('makes the same choices for the same seed, over the whole range', () => {
     const draw = (seed: number) => {
       const dice = new Dice(seed);
       return Array.from({ length: 1000 }, () => dice.pick(['a', undefined, 'c']));
     };
     expect(draw(7)).toEqual(draw(7));
     expect(draw(7)).not.toEqual(draw(8));
-    for (const face of ['a', undefined, 'c'])
-      expect(draw(7).filter((one) => one === face).length).toBeGreaterThan(250);
+    for (const choice of ['a', undefined, 'c'])
+      expect(draw(7).filter((one) => one === choice).length).toBeGreaterThan(250);
   });
 });

@@ -1,117 +1,122 @@
 import { describe, expect, test } from 'vitest';
-import { lifeOf } from '../../src/demo/lives.js';
-import { type Move, RecordBook, stranger } from '../../src/demo/records/tracker.js';
+import { instanceOf } from '../../src/demo/processes.js';
+import { externalProgram, RecordTracker, type StatusChange } from '../../src/demo/records/tracker.js';
 import { ManualClock } from '../support/manual-clock.js';
 
-const first = lifeOf('worker-1', 1);
-const second = lifeOf('worker-2', 1);
+const first = instanceOf('worker-1', 1);
+const second = instanceOf('worker-2', 1);
 
 function open() {
   const clock = new ManualClock();
-  const told: string[] = [];
-  const book = new RecordBook({ clock, tell: (text) => told.push(text) });
-  const move = (record: string, status: Move['status'], by = 'demo', more: Partial<Move> = {}) =>
-    book.hear({
+  const logged: string[] = [];
+  const tracker = new RecordTracker({ clock, log: (text) => logged.push(text) });
+  const change = (
+    record: string,
+    status: StatusChange['status'],
+    by = 'demo',
+    more: Partial<StatusChange> = {},
+  ) =>
+    tracker.apply({
       kind: 'pages',
       record,
       status,
       by,
       url: `http://linden-bakery.example:8080/${record}`,
-      found: null,
+      title: null,
       error: null,
       ...more,
     });
-  return { clock, told, book, move };
+  return { clock, logged, tracker, change };
 }
 
-describe('the book of records', () => {
-  test('counts what waits, runs and is finished, and keeps the latest in words', () => {
-    const { book, move } = open();
-    for (const record of ['a', 'b', 'c', 'd']) move(record, 'Queued');
-    for (const record of ['a', 'b', 'c']) move(record, 'Processing', first);
-    move('a', 'Completed', first, { found: 'Team' });
-    expect(book.counts('pages')).toEqual({
+describe('the record tracker of the demo', () => {
+  test('counts queued, running and finished records, and describes the latest', () => {
+    const { tracker, change } = open();
+    for (const record of ['a', 'b', 'c', 'd']) change(record, 'Queued');
+    for (const record of ['a', 'b', 'c']) change(record, 'Processing', first);
+    change('a', 'Completed', first, { title: 'Team' });
+    expect(tracker.counts('pages')).toEqual({
       queued: 1,
       running: 2,
       done: 1,
       failed: 0,
       latest: 'linden-bakery.example/a: Team',
     });
-    move('b', 'Failed', first, { error: 'GET http://linden-bakery.example:8080/b answered 404' });
-    expect(book.counts('pages')).toMatchObject({
+    change('b', 'Failed', first, { error: 'GET http://linden-bakery.example:8080/b answered 404' });
+    expect(tracker.counts('pages')).toMatchObject({
       failed: 1,
       latest: 'linden-bakery.example/b: answered 404',
     });
-    expect(book.counts('sitemaps')).toMatchObject({ queued: 0, running: 0, done: 0 });
-    expect(book.heldBy(first)).toBe(1);
+    expect(tracker.counts('sitemaps')).toMatchObject({ queued: 0, running: 0, done: 0 });
+    expect(tracker.heldBy(first)).toBe(1);
   });
 
-  test('tells when the records of a killed worker are back, and who has finished them', () => {
-    const { book, move, told, clock } = open();
-    for (const record of ['a', 'b']) move(record, 'Queued');
-    for (const record of ['a', 'b']) move(record, 'Processing', first);
-    expect(book.died(first, clock.monotonic())).toBe(2);
-    expect(book.stuck).toBe(2);
+  test('logs when the records of a killed worker are requeued, and who finished them', () => {
+    const { tracker, change, logged, clock } = open();
+    for (const record of ['a', 'b']) change(record, 'Queued');
+    for (const record of ['a', 'b']) change(record, 'Processing', first);
+    expect(tracker.exited(first, clock.monotonic())).toBe(2);
+    expect(tracker.stuck).toBe(2);
     clock.advance(5200);
-    move('a', 'Queued', second);
-    expect(told).toEqual([]);
-    move('b', 'Queued', second);
-    expect(book.stuck).toBe(0);
-    expect(book.returned).toBe(2);
-    expect(told.splice(0)).toEqual(['2 records of worker-1 came back after 5.2 s']);
-    move('a', 'Processing', second);
-    move('b', 'Processing', lifeOf('worker-1', 2));
-    move('a', 'Completed', second);
-    expect(told).toEqual([]);
-    move('b', 'Failed', lifeOf('worker-1', 2));
-    expect(told).toEqual([
-      'all 2 records of worker-1 are finished by worker-1 (started again) and worker-2; finished twice since the start: 0',
+    change('a', 'Queued', second);
+    expect(logged).toEqual([]);
+    change('b', 'Queued', second);
+    expect(tracker.stuck).toBe(0);
+    expect(tracker.requeued).toBe(2);
+    expect(logged.splice(0)).toEqual(['2 records of worker-1 requeued after 5.2 s']);
+    change('a', 'Processing', second);
+    change('b', 'Processing', instanceOf('worker-1', 2));
+    change('a', 'Completed', second);
+    expect(logged).toEqual([]);
+    change('b', 'Failed', instanceOf('worker-1', 2));
+    expect(logged).toEqual([
+      'all 2 records of worker-1 finished by worker-1 (restarted) and worker-2; finished twice so far: 0',
     ]);
   });
 
-  test('a record that a killed worker had just finished is no record that came back', () => {
-    const { book, move, told, clock } = open();
-    move('a', 'Queued');
-    move('a', 'Processing', first);
-    book.died(first, clock.monotonic());
-    move('a', 'Completed', first);
-    expect(book.returned).toBe(0);
-    expect(told).toEqual(['the record of worker-1 is finished by itself; finished twice since the start: 0']);
-    expect(book.died(second, clock.monotonic())).toBe(0);
+  test('does not count a record that a killed worker had just finished as requeued', () => {
+    const { tracker, change, logged, clock } = open();
+    change('a', 'Queued');
+    change('a', 'Processing', first);
+    tracker.exited(first, clock.monotonic());
+    change('a', 'Completed', first);
+    expect(tracker.requeued).toBe(0);
+    expect(logged).toEqual(['the record of worker-1 finished by itself; finished twice so far: 0']);
+    expect(tracker.exited(second, clock.monotonic())).toBe(0);
   });
 
-  test('what a stranger has left is stuck until it is queued again', () => {
-    const { book, move, told } = open();
-    for (const record of ['a', 'b']) move(record, 'Processing', stranger);
-    expect(book.stuck).toBe(2);
-    move('a', 'Queued', lifeOf('router-1', 1));
-    expect(book.stuck).toBe(1);
-    expect([book.takeReclaimed(), book.takeReclaimed()]).toEqual([1, 0]);
-    expect(book.returned).toBe(0);
-    expect(told).toEqual([]);
+  test('counts the records of an external program as stuck until they are requeued', () => {
+    const { tracker, change, logged } = open();
+    for (const record of ['a', 'b']) change(record, 'Processing', externalProgram);
+    expect(tracker.stuck).toBe(2);
+    change('a', 'Queued', instanceOf('router-1', 1));
+    expect(tracker.stuck).toBe(1);
+    expect([tracker.takeReclaimed(), tracker.takeReclaimed()]).toEqual([1, 0]);
+    expect(tracker.requeued).toBe(0);
+    expect(logged).toEqual([]);
   });
 
-  test('a failed record that is tried again is no failed one any more, and no second outcome', () => {
-    const { book, move } = open();
-    move('a', 'Queued');
-    move('a', 'Processing', first);
-    move('a', 'Failed', first);
-    move('a', 'Queued', lifeOf('router-2', 1), { isRetry: true });
-    expect(book.counts('pages')).toMatchObject({ queued: 1, failed: 0 });
-    move('a', 'Processing', second);
-    move('a', 'Completed', second);
-    expect(book.counts('pages')).toMatchObject({ queued: 0, done: 1, failed: 0 });
-    expect(book.twice).toBe(0);
+  test('a retried record counts neither as failed nor as finished twice', () => {
+    const { tracker, change } = open();
+    change('a', 'Queued');
+    change('a', 'Processing', first);
+    change('a', 'Failed', first);
+    change('a', 'Queued', instanceOf('router-2', 1), { isRetry: true });
+    expect(tracker.counts('pages')).toMatchObject({ queued: 1, failed: 0 });
+    change('a', 'Processing', second);
+    change('a', 'Completed', second);
+    expect(tracker.counts('pages')).toMatchObject({ queued: 0, done: 1, failed: 0 });
+    expect(tracker.twice).toBe(0);
   });
 
-  test('sees a second outcome of the same record', () => {
-    const { book, move } = open();
-    move('a', 'Queued');
-    move('a', 'Processing', first);
-    move('a', 'Completed', first);
-    expect(book.twice).toBe(0);
-    move('a', 'Completed', second);
-    expect(book.twice).toBe(1);
-    expect(book.counts('pages').done).toBe(1);
+  test('counts a second outcome of the same record', () => {
+    const { tracker, change } = open();
+    change('a', 'Queued');
+    change('a', 'Processing', first);
+    change('a', 'Completed', first);
+    expect(tracker.twice).toBe(0);
+    change('a', 'Completed', second);
+    expect(tracker.twice).toBe(1);
+    expect(tracker.counts('pages').done).toBe(1);
   });
 });

@@ -1,98 +1,91 @@
 /**
- * Keeps the book of all records from the moves that the database has logged: how many wait, run and are finished, who
- * holds which, and what becomes of those whose worker was killed. `twice` must stay 0, whoever is killed when: it
- * counts outcomes written for a record that had its outcome already.
+ * Tracks all records from the status changes that the database has logged: how many are queued, running and finished,
+ * who holds which, and what happens to those of a killed worker. `twice` must stay 0: it counts outcomes written for a
+ * record that was finished already.
  *
- * Only records that are not finished are kept in memory.
+ * Only unfinished records are kept in memory.
  */
 import type { Clock } from '../../clock.js';
 import { count, inSeconds } from '../lines.js';
-import { nameOf } from '../lives.js';
+import { nameOf } from '../processes.js';
 
 export type RecordKind = 'sitemaps' | 'pages';
 
-/** A row that has got a status. */
-export interface Move {
+/** A row was written with this status. */
+export interface StatusChange {
   kind: RecordKind;
   record: string;
   status: 'Queued' | 'Processing' | 'Completed' | 'Failed';
-  /** Whose connection it was: a life of a worker or a router, the demo, or a stranger. */
+  /** The application name of the connection: an instance of a worker or router, the demo, or `externalProgram`. */
   by: string;
   url: string;
-  /** The title, of a page that has been read. */
-  found: string | null;
+  /** The title of a page. */
+  title: string | null;
   error: string | null;
-  /** It had failed, and somebody has asked for another try. */
+  /** The record had failed and was requeued by hand. */
   isRetry?: boolean;
 }
 
-/** The name of those who take records and know nothing of claims. */
-export const stranger = 'another-program';
+/** A program that takes records without a claim. */
+export const externalProgram = 'another-program';
 
 export interface KindCounts {
   queued: number;
   running: number;
   done: number;
   failed: number;
-  /** The last one that was finished, in words. */
+  /** The record that was finished last, with its outcome. */
   latest: string;
 }
 
-/** What a killed worker has left behind. */
-interface Estate {
+/** The records of a worker that exited without finishing them. */
+interface LostRecords {
   worker: string;
   sinceMs: number;
-  records: number;
-  /** Still in Processing, in the name of the dead. */
+  total: number;
+  /** Still in Processing. */
   stuck: Set<string>;
-  returned: number;
-  /** Whether that was told. */
-  isTold: boolean;
+  requeued: number;
+  isRequeueLogged: boolean;
   unfinished: Set<string>;
-  /** In whose hands the others ended. */
+  /** Who finished the others. */
   finishers: Set<string>;
 }
 
 interface OpenRecord {
   kind: RecordKind;
-  /** Undefined: it waits. */
+  /** Undefined: queued. */
   holder: string | undefined;
 }
 
-export class RecordBook {
+export class RecordTracker {
   readonly #clock: Clock;
-  readonly #tell: (text: string) => void;
+  readonly #log: (text: string) => void;
   readonly #open = new Map<string, OpenRecord>();
   readonly #finished = {
     sitemaps: { done: 0, failed: 0, latest: '' },
     pages: { done: 0, failed: 0, latest: '' },
   };
-  readonly #estates = new Map<string, Estate>();
-  #twice = 0;
-  #returned = 0;
+  readonly #lost = new Map<string, LostRecords>();
+  /** Outcomes written for a finished record. */
+  twice = 0;
+  /** Records taken from an exited worker and queued again. */
+  requeued = 0;
   #reclaimed = 0;
 
-  constructor({ clock, tell }: { clock: Clock; tell: (text: string) => void }) {
+  constructor({ clock, log }: { clock: Clock; log: (text: string) => void }) {
     this.#clock = clock;
-    this.#tell = tell;
+    this.#log = log;
   }
 
-  get twice(): number {
-    return this.#twice;
-  }
-
-  /** Records that were taken from a dead worker and queued again. */
-  get returned(): number {
-    return this.#returned;
-  }
-
-  /** In Processing, held by nobody alive. */
+  /** Records in Processing without a running worker. */
   get stuck(): number {
-    const isStuck = ({ holder }: OpenRecord) => holder && (this.#estates.has(holder) || holder === stranger);
+    const isStuck = ({ holder }: OpenRecord) =>
+      holder && (this.#lost.has(holder) || holder === externalProgram);
     return [...this.#open.values()].filter(isStuck).length;
   }
 
-  /** How many that a stranger had left behind were queued again since this was last asked. */
+  /** How many records of the external program were queued again since the last call. */
   takeReclaimed(): number {
     const reclaimed = this.#reclaimed;
     this.#reclaimed = 0;
@@ -100,78 +93,83 @@ export class RecordBook {
   }
 
   counts(kind: RecordKind): KindCounts {
-    const some = [...this.#open.values()].filter((record) => record.kind === kind);
-    const running = some.filter(({ holder }) => holder !== undefined).length;
-    return { queued: some.length - running, running, ...this.#finished[kind] };
+    const open = [...this.#open.values()].filter((record) => record.kind === kind);
+    const running = open.filter(({ holder }) => holder !== undefined).length;
+    return { queued: open.length - running, running, ...this.#finished[kind] };
   }
 
-  heldBy(life: string): number {
-    return [...this.#open.values()].filter(({ holder }) => holder === life).length;
+  heldBy(instance: string): number {
+    return [...this.#open.values()].filter(({ holder }) => holder === instance).length;
   }
 
-  /** The worker of this life has ended without giving anything back. Returns how many records it held. */
-  died(life: string, sinceMs: number): number {
-    const held = [...this.#open].flatMap(([key, { holder }]) => (holder === life ? [key] : []));
-    if (held.length === 0) return 0;
-    this.#estates.set(life, {
-      worker: nameOf(life),
-      sinceMs,
-      records: held.length,
-      stuck: new Set(held),
-      returned: 0,
-      isTold: false,
-      unfinished: new Set(held),
-      finishers: new Set(),
-    });
+  /** An instance has exited. Returns how many records it held. */
+  exited(instance: string, sinceMs: number): number {
+    const held = [...this.#open].flatMap(([key, { holder }]) => (holder === instance ? [key] : []));
+    if (held.length > 0)
+      this.#lost.set(instance, {
+        worker: nameOf(instance),
+        sinceMs,
+        total: held.length,
+        stuck: new Set(held),
+        requeued: 0,
+        isRequeueLogged: false,
+        unfinished: new Set(held),
+        finishers: new Set(),
+      });
     return held.length;
   }
 
-  hear(move: Move): void {
-    const key = `${move.kind} ${move.record}`;
+  apply(change: StatusChange): void {
+    const key = `${change.kind} ${change.record}`;
     const before = this.#open.get(key);
-    if (move.status === 'Queued') this.#queued(key, move, before);
-    else if (move.status === 'Processing') this.#open.set(key, { kind: move.kind, holder: move.by });
-    else this.#ended(key, move, before);
-    for (const [life, estate] of this.#estates)
-      if (estate.unfinished.has(key)) this.#settle(life, estate, key, move);
+    if (change.status === 'Queued') this.#queued(key, change, before);
+    else if (change.status === 'Processing') this.#open.set(key, { kind: change.kind, holder: change.by });
+    else this.#ended(key, change, before);
+    for (const [instance, lost] of this.#lost)
+      if (lost.unfinished.has(key)) this.#settle(instance, lost, key, change);
   }
 
-  #queued(key: string, { kind, by, isRetry }: Move, before: OpenRecord | undefined): void {
+  #queued(key: string, { kind, by, isRetry }: StatusChange, before: OpenRecord | undefined): void {
     if (isRetry) this.#finished[kind].failed -= 1;
-    if (before?.holder === stranger) this.#reclaimed += 1;
-    // A worker that stops gives its own back.
-    else if (before?.holder !== undefined && before.holder !== by) this.#returned += 1;
+    if (before?.holder === externalProgram) this.#reclaimed += 1;
+    // A worker that stops cleanly requeues its own records.
+    else if (before?.holder !== undefined && before.holder !== by) this.requeued += 1;
     this.#open.set(key, { kind, holder: undefined });
   }
 
-  #ended(key: string, { kind, status, url, found, error }: Move, before: OpenRecord | undefined): void {
+  #ended(
+    key: string,
+    { kind, status, url, title, error }: StatusChange,
+    before: OpenRecord | undefined,
+  ): void {
     if (!before) {
-      this.#twice += 1;
+      this.twice += 1;
       return;
     }
     this.#open.delete(key);
-    const book = this.#finished[kind];
-    book[status === 'Completed' ? 'done' : 'failed'] += 1;
+    const finished = this.#finished[kind];
+    finished[status === 'Completed' ? 'done' : 'failed'] += 1;
     const { hostname, pathname } = new URL(url);
-    const what = status === 'Failed' ? error : found;
-    book.latest = `${hostname}${pathname}${what ? `: ${what.replace(/^GET \S+ /, '')}` : ''}`;
+    const outcome = status === 'Failed' ? error : title;
+    finished.latest = `${hostname}${pathname}${outcome ? `: ${outcome.replace(/^GET \S+ /, '')}` : ''}`;
   }
 
-  #settle(life: string, estate: Estate, key: string, { status, by }: Move): void {
-    const { worker, sinceMs, records, stuck, finishers, unfinished } = estate;
-    if (stuck.delete(key) && status === 'Queued') estate.returned += 1;
-    if (!estate.isTold && stuck.size === 0 && estate.returned > 0) {
-      estate.isTold = true;
-      const took = inSeconds(this.#clock.monotonic() - sinceMs);
-      this.#tell(`${count(estate.returned, 'record')} of ${worker} came back after ${took}`);
+  #settle(instance: string, lost: LostRecords, key: string, { status, by }: StatusChange): void {
+    const { worker, sinceMs, total, stuck, finishers, unfinished } = lost;
+    if (stuck.delete(key) && status === 'Queued') lost.requeued += 1;
+    if (!lost.isRequeueLogged && stuck.size === 0 && lost.requeued > 0) {
+      lost.isRequeueLogged = true;
+      const after = inSeconds(this.#clock.monotonic() - sinceMs);
+      this.#log(`${count(lost.requeued, 'record')} of ${worker} requeued after ${after}`);
     }
     if (status !== 'Completed' && status !== 'Failed') return;
     unfinished.delete(key);
-    finishers.add(by === life ? 'itself' : `${nameOf(by)}${nameOf(by) === worker ? ' (started again)' : ''}`);
+    const finisher = `${nameOf(by)}${nameOf(by) === worker ? ' (restarted)' : ''}`;
+    finishers.add(by === instance ? 'itself' : finisher);
     if (unfinished.size > 0) return;
-    this.#estates.delete(life);
-    const all = records === 1 ? `the record of ${worker} is` : `all ${records} records of ${worker} are`;
-    const whom = [...finishers].sort().join(' and ');
-    this.#tell(`${all} finished by ${whom}; finished twice since the start: ${this.#twice}`);
+    this.#lost.delete(instance);
+    const all = total === 1 ? `the record of ${worker}` : `all ${total} records of ${worker}`;
+    const names = [...finishers].sort().join(' and ');
+    this.#log(`${all} finished by ${names}; finished twice so far: ${this.twice}`);
   }
 }
