@@ -1,7 +1,7 @@
 /**
- * Lists, whole or in pages. All pages of one list show the same moment: a continue token carries the version of the
- * first page and the key after which to go on. When that version is expired the answer is 410 with another token,
- * for a client that would rather have the rest as it is now.
+ * Lists, whole or in pages. All pages of a list show the same version: the continue token contains the version of the
+ * first page and the last key. When that version is expired the answer is 410 with a token for the rest of the list at
+ * the latest version.
  */
 import { ApiError, badRequest, expired } from './api-error.js';
 import type { Resource } from './resources.js';
@@ -31,26 +31,26 @@ export function listOf(
   const snapshot = store.snapshot(resource, namespace, version || store.version);
   if (!snapshot) {
     if (!token) throw expired(version, store.history(resource).floor);
-    throw new ApiError(410, 'Expired', staleToken, { continue: encoded({ version: 0, after }) });
+    throw new ApiError(410, 'Expired', staleToken, { continue: encode({ version: 0, after }) });
   }
-  // "Any version" is served from the server's cache, which knows no pages.
+  // "Any version" comes from the cache of the server, which has no pages.
   const isAny = query.get('resourceVersion') === '0' && query.get('resourceVersionMatch') !== 'Exact';
-  const asked = countOf(query, 'limit');
-  const limit = asked === 0 || isAny ? Number.POSITIVE_INFINITY : Math.min(asked, maxPage);
+  const wanted = countOf(query, 'limit');
+  const limit = wanted === 0 || isAny ? Number.POSITIVE_INFINITY : Math.min(wanted, maxPage);
 
   const items: string[] = [];
   const metadata: Record<string, unknown> = { resourceVersion: String(version || store.version) };
   let last = '';
-  let place = after === '' ? 0 : firstAfter(snapshot, after);
-  for (; place < snapshot.length; place += 1) {
-    const one = snapshot[place];
+  const start = after === '' ? 0 : snapshot.findIndex((one) => keyOf(one) > after);
+  for (let i = start === -1 ? snapshot.length : start; i < snapshot.length; i += 1) {
+    const one = snapshot[i];
     if (!one || !selector.matches(one)) continue;
     if (items.length === limit) {
-      metadata.continue = encoded({ version: version || store.version, after: last });
-      if (selector.all) metadata.remainingItemCount = snapshot.length - place;
+      metadata.continue = encode({ version: version || store.version, after: last });
+      if (selector.all) metadata.remainingItemCount = snapshot.length - i;
       break;
     }
-    // An item of a list says neither its kind nor its version.
+    // Items of a list have no kind and no apiVersion.
     items.push(`{${one.json.slice(headOf(resource).length)}`);
     last = keyOf(one);
   }
@@ -58,10 +58,10 @@ export function listOf(
   return `{${head},"metadata":${JSON.stringify(metadata)},"items":[${items.join(',')}]}`;
 }
 
-/** How the text of every stored object begins. */
+/** The beginning of every stored object. */
 const headOf = ({ kind, apiVersion }: Resource) => `{"kind":"${kind}","apiVersion":"${apiVersion}",`;
 
-/** The exact version that is asked for, or zero for the latest. */
+/** Returns the exact version of the request, or zero for the latest. */
 function versionOf(store: Store, query: URLSearchParams): number {
   const version = countOf(query, 'resourceVersion');
   if (version > store.version) {
@@ -74,7 +74,7 @@ function versionOf(store: Store, query: URLSearchParams): number {
   if (match === 'Exact') return version;
   if (match !== '' && match !== 'NotOlderThan')
     throw badRequest(`resourceVersionMatch: unsupported value "${match}"`);
-  // Without a word about it, a limit makes the version an exact one; else it means "not older than".
+  // Without resourceVersionMatch the version is exact with a limit, and "not older than" otherwise.
   return match === '' && countOf(query, 'limit') > 0 ? version : 0;
 }
 
@@ -85,12 +85,7 @@ export function countOf(query: URLSearchParams, field: string): number {
   return Number(text);
 }
 
-function firstAfter(snapshot: readonly { namespace: string; name: string }[], key: string): number {
-  const place = snapshot.findIndex((one) => keyOf(one) > key);
-  return place === -1 ? snapshot.length : place;
-}
-
-const encoded = ({ version, after }: Token) =>
+const encode = ({ version, after }: Token) =>
   Buffer.from(JSON.stringify({ v: 'meta.k8s.io/v1', rv: version, start: after })).toString('base64url');
 
 function tokenOf(query: URLSearchParams): Token | undefined {
@@ -103,7 +98,7 @@ function tokenOf(query: URLSearchParams): Token | undefined {
     const { rv, start } = JSON.parse(Buffer.from(text, 'base64url').toString()) as Record<string, unknown>;
     if (Number.isInteger(rv) && typeof start === 'string') return { version: rv as number, after: start };
   } catch {
-    // Falls through: whatever it is, it is not one of ours.
+    // Falls through.
   }
   throw badRequest('continue key is not valid: encoded continue token could not be decoded');
 }

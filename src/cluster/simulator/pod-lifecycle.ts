@@ -1,28 +1,26 @@
 /**
- * The life of one pod on its node, as a kubelet leads it: Pending, then running and not ready, then ready; after a
- * crash the container starts anew under the same pod; asked to end, it runs preStop, then lets the container stop,
- * and removes the object. The grace period bounds all of that: when it is over the container is killed.
+ * The lifecycle of one pod on its node, as a kubelet runs it: Pending, running, ready; after a crash the container
+ * starts again in the same pod; after a deletion preStop runs, the container stops, and the object is removed. When the
+ * grace period is over the container is killed.
  *
- * The hooks are where the container's own work happens. One that throws is taken for a command that failed: the life
- * goes on.
+ * The hooks are the container's own work. A hook that throws counts as a command that failed.
  */
 import type { Cluster } from './cluster.js';
 import type { Pod } from './objects.js';
-import { pods } from './resources.js';
-import type { PodKeeper } from './terminations.js';
+import type { Kubelet } from './terminations.js';
 
 export interface AgentHooks {
-  /** A container starts; it becomes ready some time after this is done. If it throws, the container starts again. */
+  /** A container starts; it becomes ready some time after this resolves. If it throws, the container restarts. */
   onStart?(pod: Pod): void | Promise<void>;
-  /** The pod was asked to end, its container still works. The signal aborts when the grace period is over. */
+  /** The pod is terminating, its container still runs. The signal aborts when the grace period is over. */
   preStop?(pod: Pod, signal: AbortSignal): void | Promise<void>;
-  /** The container is asked to end (SIGTERM), and has ended when this is done. */
+  /** The container got SIGTERM; it has exited when this resolves. */
   onStop?(pod: Pod, signal: AbortSignal): void | Promise<void>;
-  /** The container ended without being asked: it crashed, or its time was up. */
+  /** The container crashed, or was killed at the end of the grace period. */
   onKill?(pod: Pod): void;
 }
 
-export interface LifeOptions {
+export interface LifecycleOptions {
   /** From Pending to running. Default: 0. */
   startAfterMs?: number;
   /** From running to ready. */
@@ -33,25 +31,25 @@ export interface LifeOptions {
   hooks?: AgentHooks;
 }
 
-/** A container whose start fails is not started again at once, for ever. */
+/** The minimum pause after a failed start. */
 const failedStartMs = 1000;
 
-export class PodLife implements PodKeeper {
+export class PodLifecycle implements Kubelet {
   readonly graceMs: number;
   readonly #cluster: Cluster;
   readonly #name: string;
   #pod: Pod;
   readonly #where: { namespace: string };
-  readonly #options: LifeOptions;
-  readonly #giveBack: () => void;
-  readonly #onOver: () => void;
+  readonly #options: LifecycleOptions;
+  readonly #unregister: () => void;
+  readonly #onEnd: () => void;
   readonly #grace = new AbortController();
-  #state: 'waiting' | 'running' | 'stopping' | 'over' = 'waiting';
+  #state: 'waiting' | 'running' | 'stopping' | 'ended' = 'waiting';
   /** The container that runs now; aborted when it ends. */
   #container: AbortController | undefined;
   #cancelTimer = () => {};
 
-  constructor(cluster: Cluster, pod: Pod, options: LifeOptions, onOver: () => void) {
+  constructor(cluster: Cluster, pod: Pod, options: LifecycleOptions, onEnd: () => void) {
     const { metadata } = pod;
     this.#pod = pod;
     this.graceMs = options.graceMs;
@@ -59,12 +57,12 @@ export class PodLife implements PodKeeper {
     this.#name = metadata.name;
     this.#where = { namespace: metadata.namespace };
     this.#options = options;
-    this.#onOver = onOver;
-    this.#giveBack = cluster.internals.terminations.keep(metadata.uid, this);
+    this.#onEnd = onEnd;
+    this.#unregister = cluster.internals.terminations.register(metadata.uid, this);
     this.#later(options.startAfterMs ?? 0, () => this.#start());
   }
 
-  /** False when no container runs that could crash. */
+  /** Returns false when no container runs. */
   crash(): boolean {
     if (this.#state !== 'running') return false;
     this.#restartAfter(this.#options.restartAfterMs ?? 0);
@@ -72,7 +70,7 @@ export class PodLife implements PodKeeper {
   }
 
   onTerminating(): void {
-    if (this.#state === 'stopping' || this.#state === 'over') return;
+    if (this.#state === 'stopping' || this.#state === 'ended') return;
     this.#state = 'stopping';
     this.#cancelTimer();
     void this.#stopGracefully();
@@ -81,19 +79,19 @@ export class PodLife implements PodKeeper {
   onDeadline(): void {
     this.#grace.abort();
     const isKilled = this.#kill();
-    this.#leave(isKilled ? 'Failed' : 'Succeeded');
+    this.#finish(isKilled ? 'Failed' : 'Succeeded');
   }
 
-  /** Removed by force: nothing waits for the container any more. */
+  /** The object was removed by force: the container is killed. */
   onRemoved(): void {
-    if (this.#state === 'over') return;
+    if (this.#state === 'ended') return;
     this.#end();
     this.#kill();
   }
 
-  /** The node goes away: nothing more happens to the pod. */
+  /** Leaves the pod as it is. */
   abandon(): void {
-    this.#giveBack();
+    this.#unregister();
     this.#end();
   }
 
@@ -133,50 +131,50 @@ export class PodLife implements PodKeeper {
     for (const step of ['preStop', 'onStop'] as const) {
       if (!this.#container || signal.aborted) break;
       try {
-        await hooks[step]?.(this.#look(), signal);
+        await hooks[step]?.(this.#current(), signal);
       } catch {
-        // A preStop that fails does not keep a container alive.
+        // A failed preStop does not keep the container alive.
       }
     }
     if (signal.aborted || this.#state !== 'stopping') return;
     this.#container?.abort();
     this.#container = undefined;
-    this.#leave('Succeeded');
+    this.#finish('Succeeded');
   }
 
-  /** The kubelet's last word on the pod, then its removal. */
-  #leave(phase: 'Succeeded' | 'Failed'): void {
+  /** Sets the final phase, then removes the object. */
+  #finish(phase: 'Succeeded' | 'Failed'): void {
     this.#end();
     this.#cluster.pods.finish(this.#name, phase, this.#where);
-    this.#cluster.internals.registry.delete(pods, this.#where.namespace, this.#name, { graceMs: 0 });
+    this.#cluster.pods.remove(this.#name, this.#where);
   }
 
-  /** The pod as it is now, or as it was last when it is gone already. */
-  #look(): Pod {
+  /** Returns the present pod, or its last state when it was removed. */
+  #current(): Pod {
     const found = this.#cluster.pods.get(this.#name, this.#where);
     if (found?.metadata.uid === this.#pod.metadata.uid) this.#pod = found;
     return this.#pod;
   }
 
-  /** True when there was a container to kill. */
+  /** Returns false when no container runs. */
   #kill(): boolean {
     const container = this.#container;
     if (!container) return false;
     this.#container = undefined;
     container.abort();
     try {
-      this.#options.hooks?.onKill?.(this.#look());
+      this.#options.hooks?.onKill?.(this.#current());
     } catch {
-      // The container is dead all the same.
+      // The container is killed anyway.
     }
     return true;
   }
 
   #end(): void {
-    this.#state = 'over';
+    this.#state = 'ended';
     this.#cancelTimer();
     this.#grace.abort();
-    this.#onOver();
+    this.#onEnd();
   }
 
   #later(ms: number, action: () => void): void {

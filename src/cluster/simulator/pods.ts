@@ -1,12 +1,11 @@
 /**
- * Pods by hand: a test or a controller makes them, changes them and takes them away, and every client sees it through
- * the API. What it makes looks like a pod that a StatefulSet made and a kubelet runs, about 3 KB each.
+ * Creates, changes and removes pods for tests and controllers. The pods look as if a StatefulSet had created them and a
+ * kubelet ran them, about 3 KB each.
  */
 import type { Clock } from '../../clock.js';
 import {
   type ContainerStatus,
   kubeTime,
-  type ObjectMeta,
   type OwnerReference,
   type Pod,
   type PodCondition,
@@ -23,15 +22,15 @@ export interface NewPod {
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
   image?: string;
-  /** False: it runs and has an address, and is not ready. Default: true. */
+  /** False: running with an address, but not ready. Default: true. */
   ready?: boolean;
-  /** `Pending`: no address, nothing runs yet. Default: `Running`. */
+  /** `Pending`: without an address and a running container. Default: `Running`. */
   phase?: 'Pending' | 'Running';
-  /** What a deletion without a word about it gives. Default: 30 s. */
+  /** The grace period of a deletion that names none. Default: 30 s. */
   graceSeconds?: number;
   generateName?: string;
   ownerReferences?: OwnerReference[];
-  /** About 13 KB, as pods of production have, instead of 3 KB. Default: false. */
+  /** About 12 KB, as in production, instead of 3 KB. Default: false. */
   productionSize?: boolean;
 }
 
@@ -57,61 +56,50 @@ export class Pods {
     const { name, namespace = this.#namespace, generateName, ownerReferences } = wanted;
     const { labels = { app: 'voice-agent' }, annotations, ready = true, phase = 'Running' } = wanted;
     const now = kubeTime(this.#clock.now());
-    const small = { spec: specOf(wanted), metadata: {} as Partial<ObjectMeta> };
-    const { spec, metadata } = wanted.productionSize ? productionSize(small.spec, now) : small;
+    const small = { spec: specOf(wanted), annotations: undefined };
+    const { spec, annotations: extra } = wanted.productionSize ? productionSize(small.spec) : small;
     const pending = statusOf(spec.containers[0]?.image ?? '', now);
     const started = phase === 'Running' ? this.#started(pending) : pending;
-    const { json } = this.#registry.create(
-      pods,
-      namespace,
-      {
-        metadata: {
-          name,
-          labels,
-          ...(generateName === undefined ? {} : { generateName }),
-          ...metadata,
-          ...(annotations ? { annotations: { ...metadata.annotations, ...annotations } } : {}),
-          ...(ownerReferences ? { ownerReferences } : {}),
-        },
-        spec,
-        status: phase === 'Running' && ready ? this.#withReady(started, true) : started,
+    const { json } = this.#registry.create(pods, namespace, {
+      metadata: {
+        name,
+        labels,
+        ...(generateName === undefined ? {} : { generateName }),
+        ...(annotations || extra ? { annotations: { ...extra, ...annotations } } : {}),
+        ...(ownerReferences ? { ownerReferences } : {}),
       },
-      'whole',
-    );
+      spec,
+      status: phase === 'Running' && ready ? this.#withReady(started, true) : started,
+    });
     return JSON.parse(json) as Pod;
   }
 
-  /** Undefined when there is none. */
   get(name: string, { namespace = this.#namespace }: Named = {}): Pod | undefined {
     const found = this.#store.find(pods, namespace, name);
     return found && (JSON.parse(found.json) as Pod);
   }
 
-  /** Of one namespace, by name. */
+  /** Sorted by name. */
   list({ namespace = this.#namespace }: Named = {}): Pod[] {
     const found = this.#store.snapshot(pods, namespace, this.#store.version) ?? [];
     return found.map(({ json }) => JSON.parse(json) as Pod);
   }
 
-  count({ namespace = this.#namespace }: Named = {}): number {
-    return [...this.#store.all(pods, namespace)].length;
-  }
-
-  /** A merge patch of anything, the status included. */
+  /** Applies a merge patch to any fields, the status included. */
   patch(name: string, patch: object, { namespace = this.#namespace }: Named = {}): Pod {
-    return JSON.parse(this.#registry.patch(pods, namespace, name, patch, 'whole').json) as Pod;
+    return JSON.parse(this.#registry.patch(pods, namespace, name, patch).json) as Pod;
   }
 
   setReady(name: string, ready: boolean, where: Named = {}): Pod {
     return this.#setStatus(name, where, (status) => this.#withReady(status, ready));
   }
 
-  /** From Pending to Running: it has an address and is not ready yet. */
+  /** Makes it Running, with an address and not ready. */
   start(name: string, where: Named = {}): Pod {
     return this.#setStatus(name, where, (status) => this.#started(status));
   }
 
-  /** Its containers ended: the phase that a pod has when it will never serve again. */
+  /** Ends the pod: it never serves again. */
   finish(name: string, phase: 'Succeeded' | 'Failed', where: Named = {}): Pod {
     return this.#setStatus(name, where, (status) =>
       this.#withContainer({ ...this.#withReady(status, false, 'PodCompleted'), phase }, (container) => ({
@@ -122,7 +110,7 @@ export class Pods {
     );
   }
 
-  /** The container ended: not ready. As with a kubelet, the restart count rises with its next start, not now. */
+  /** The container exits. As with a kubelet, the restart count grows with its next start. */
   stopContainer(name: string, where: Named = {}): Pod {
     return this.#setStatus(name, where, (status) =>
       this.#withContainer(this.#withReady(status, false, 'ContainersNotReady'), (container) => ({
@@ -133,7 +121,7 @@ export class Pods {
     );
   }
 
-  /** A container that ended waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
+  /** An exited container waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
   backOff(name: string, where: Named = {}): Pod {
     return this.#setStatus(name, where, (status) =>
       this.#withContainer(status, (container) => ({
@@ -144,19 +132,19 @@ export class Pods {
     );
   }
 
-  /** The container ended and runs again, all at once: one restart more, and ready unless told otherwise. */
+  /** The container exits and runs again at once: one more restart, and ready by default. */
   restartContainer(name: string, { ready = true, ...where }: Named & { ready?: boolean } = {}): Pod {
     this.stopContainer(name, where);
     this.start(name, where);
     return ready ? this.setReady(name, true, where) : (this.get(name, where) as Pod);
   }
 
-  /** Without a grace period it is gone at once; with one it is terminating until then. */
+  /** Without a grace period the pod is removed at once. */
   remove(
     name: string,
     { graceMs = 0, namespace = this.#namespace }: Named & { graceMs?: number } = {},
   ): void {
-    this.#registry.delete(pods, namespace, name, { graceMs });
+    this.#registry.delete(pods, namespace, name, graceMs);
   }
 
   #setStatus(
@@ -164,9 +152,8 @@ export class Pods {
     { namespace = this.#namespace }: Named,
     change: (status: PodStatus) => PodStatus,
   ): Pod {
-    const pod = JSON.parse(this.#registry.get(pods, namespace, name).json) as Pod;
-    pod.status = change(pod.status);
-    return JSON.parse(this.#registry.update(pods, namespace, name, pod, 'whole').json) as Pod;
+    const { status } = JSON.parse(this.#registry.get(pods, namespace, name).json) as Pod;
+    return JSON.parse(this.#registry.setStatus(pods, namespace, name, change(status)).json) as Pod;
   }
 
   #started(status: PodStatus): PodStatus {
@@ -198,7 +185,7 @@ export class Pods {
     );
   }
 
-  /** The time of a condition is that of its last change, not of its last write. */
+  /** lastTransitionTime is the time of the last change, not of the last write. */
   #withCondition(status: PodStatus, type: string, holds: boolean, reason = ''): PodStatus {
     const wanted = holds ? 'True' : 'False';
     const message = 'containers with unready status: [agent]';
@@ -224,7 +211,7 @@ export class Pods {
     };
   }
 
-  /** 10.0.0.1 and on: enough for sixteen million pods. */
+  /** 10.0.0.1 and so on. */
   #nextAddress(): string {
     this.#addresses += 1;
     const n = this.#addresses;

@@ -1,32 +1,30 @@
 /**
- * Open watches. Each one stands at a place in the history and sends what comes after it as fast as its client reads;
- * one that falls out of the history gets the ERROR event 410 and ends, as a client that sleeps too long does with the
- * real server.
+ * Open watches. Each has a position in the history and sends the changes after it as fast as its client reads. When the
+ * history no longer contains its position, it gets the ERROR event 410 and ends.
  *
- * What a change means depends on the selector: an object that begins to match is ADDED for this watch, one that stops
- * matching is DELETED, in its last matching state but with the version of the change.
+ * The type of an event depends on the selector: an object that starts to match is ADDED, one that stops matching is
+ * DELETED, in its last matching state but with the version of the change.
  */
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../clock.js';
 import { type ApiError, expired } from './api-error.js';
-import type { Change, Version } from './history.js';
 import type { KubeObject } from './objects.js';
 import type { SeenRequest } from './requests.js';
 import type { Resource } from './resources.js';
 import type { Selector } from './selectors.js';
-import type { Store } from './store.js';
+import type { Change, Store, Version } from './store.js';
 
 export interface WatchOptions {
   resource: Resource;
   namespace: string | undefined;
   selector: Selector;
-  /** Undefined: everything that is there first, as ADDED. */
+  /** Undefined: starts with all present objects as ADDED. */
   since: number | undefined;
   bookmarks: boolean;
   timeoutMs: number;
 }
 
-/** One write to the socket carries about this much, however many events that are. */
+/** One write to the socket has about this size, with as many events as fit. */
 const chunkLength = 64 * 1024;
 
 export class Watches {
@@ -40,7 +38,7 @@ export class Watches {
     this.#store = store;
     this.#clock = clock;
     this.#bookmarkMs = bookmarkMs;
-    // Once per turn, not once per change: five thousand new pods are one pass over each watch.
+    // Once per turn, not per change: 5,000 new pods are one pass over each watch.
     store.onChange(() => {
       if (this.#isScheduled) return;
       this.#isScheduled = true;
@@ -61,7 +59,7 @@ export class Watches {
     const stream = new WatchStream(this.#store, request, response, options);
     this.#open.add(stream);
     const cancelTimeout = this.#clock.after(options.timeoutMs, () => {
-      if (stream.isSilent) return;
+      if (stream.isPaused) return;
       stream.bookmark();
       stream.end();
     });
@@ -93,8 +91,8 @@ export class WatchStream {
   readonly #options: WatchOptions;
   readonly #initial: readonly Version[];
   #sentInitial = 0;
-  #place: number;
-  #isSilent = false;
+  #position: number;
+  #isPaused = false;
   #isBlocked = false;
 
   constructor(store: Store, request: SeenRequest, response: ServerResponse, options: WatchOptions) {
@@ -106,25 +104,25 @@ export class WatchStream {
     const history = store.history(resource);
     const present = since === undefined ? (store.snapshot(resource, namespace, store.version) ?? []) : [];
     this.#initial = present.filter((version) => selector.matches(version));
-    // A version that is expired is a place before the beginning of the history.
-    this.#place = since === undefined ? history.end : (history.after(since) ?? -1);
+    // An expired version is a position before the history.
+    this.#position = since === undefined ? history.end : (history.after(since) ?? -1);
     response.on('drain', () => {
       this.#isBlocked = false;
       this.pump();
     });
   }
 
-  get isSilent(): boolean {
-    return this.#isSilent;
+  get isPaused(): boolean {
+    return this.#isPaused;
   }
 
-  /** The connection stays open and nothing comes through it any more, until it speaks again. */
-  silence(): void {
-    this.#isSilent = true;
+  /** Sends nothing until `resume`; the connection stays open. */
+  pause(): void {
+    this.#isPaused = true;
   }
 
-  speak(): void {
-    this.#isSilent = false;
+  resume(): void {
+    this.#isPaused = false;
     this.pump();
   }
 
@@ -136,17 +134,17 @@ export class WatchStream {
     this.#response.end();
   }
 
-  /** The ERROR event, and the end, as the API server does it. */
+  /** Sends the ERROR event and ends. */
   fail(error: ApiError): void {
-    if (this.#isSilent || this.#response.writableEnded) return;
+    if (this.#isPaused || this.#response.writableEnded) return;
     this.#response.end(`{"type":"ERROR","object":${JSON.stringify(error.body)}}\n`);
   }
 
-  /** Only when everything before it was sent: it promises that nothing up to its version was missed. */
+  /** Only after everything before it: a bookmark means that the client has all changes up to its version. */
   bookmark(): void {
     const { resource, bookmarks } = this.#options;
     this.pump();
-    if (!bookmarks || !this.#canWrite() || this.#place < this.#store.history(resource).end) return;
+    if (!bookmarks || !this.#canWrite() || this.#position < this.#store.history(resource).end) return;
     const object = {
       kind: resource.kind,
       apiVersion: resource.apiVersion,
@@ -165,39 +163,39 @@ export class WatchStream {
         this.#sentInitial += 1;
       }
       if (this.#sentInitial === this.#initial.length) {
-        if (history.isLost(this.#place)) {
+        if (history.isExpired(this.#position)) {
           this.fail(expired(since, history.floor));
           return;
         }
-        while (this.#place < history.end && chunk.length < chunkLength) {
-          const change = history.at(this.#place);
-          this.#place += 1;
-          if (change && change.resourceVersion > since) chunk += this.#lineFor(change);
+        while (this.#position < history.end && chunk.length < chunkLength) {
+          const change = history.at(this.#position);
+          this.#position += 1;
+          if (change && change.now.resourceVersion > since) chunk += this.#lineFor(change);
         }
       }
-      if (chunk === '' && this.#place >= history.end) return;
+      if (chunk === '' && this.#position >= history.end) return;
       if (chunk !== '') this.#isBlocked = !this.#response.write(chunk);
     }
   }
 
   #canWrite(): boolean {
-    return !this.#isSilent && !this.#isBlocked && !this.#response.writableEnded && !this.#response.destroyed;
+    return !this.#isPaused && !this.#isBlocked && !this.#response.writableEnded && !this.#response.destroyed;
   }
 
-  #lineFor({ type, now, before, resourceVersion }: Change): string {
+  #lineFor({ type, now, before }: Change): string {
     const { namespace, selector } = this.#options;
     if (namespace !== undefined && now.namespace !== namespace) return '';
     const isMatch = type !== 'DELETED' && selector.matches(now);
     const wasMatch = before !== undefined && selector.matches(before);
     if (isMatch) return lineOf(wasMatch ? 'MODIFIED' : 'ADDED', now.json);
     if (!wasMatch) return '';
-    return lineOf('DELETED', type === 'DELETED' ? now.json : restamped(before.json, resourceVersion));
+    return lineOf('DELETED', type === 'DELETED' ? now.json : withVersion(before.json, now.resourceVersion));
   }
 }
 
 const lineOf = (type: Change['type'], json: string) => `{"type":"${type}","object":${json}}\n`;
 
-function restamped(json: string, version: number): string {
+function withVersion(json: string, version: number): string {
   const object = JSON.parse(json) as KubeObject;
   object.metadata.resourceVersion = String(version);
   return JSON.stringify(object);

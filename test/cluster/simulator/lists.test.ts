@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
 import { ask, freshCluster, podsPath } from './support.js';
 
-// biome-ignore lint/suspicious/noExplicitAny: items of lists are looked into freely.
+// biome-ignore lint/suspicious/noExplicitAny: items of any kind.
 const names = (items: any[]) => items.map((item) => item.metadata.name as string);
 
 async function pages(cluster: Cluster, limit: number, between: (page: number) => void = () => {}) {
@@ -21,7 +21,7 @@ async function pages(cluster: Cluster, limit: number, between: (page: number) =>
 }
 
 describe('a list', () => {
-  it('has every pod of its namespace by name, and the version of the moment', async () => {
+  it('contains the pods of its namespace, sorted by name, and the latest version', async () => {
     const cluster = await freshCluster();
     for (const name of ['b', 'c', 'a']) cluster.pods.create({ name });
     cluster.pods.create({ name: 'elsewhere', namespace: 'other' });
@@ -34,7 +34,7 @@ describe('a list', () => {
     expect(names(everywhere.body.items)).toEqual(['a', 'b', 'c', 'elsewhere']);
   });
 
-  it('shows pods that look like those of a cluster, of 2 to 4 KB', async () => {
+  it('contains realistic pods of 2 to 4 KB', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'agent-0', annotations: { 'smart-router/tier': 'gold' } });
     const { body } = await ask(cluster, 'GET', `${podsPath}/agent-0`);
@@ -64,7 +64,7 @@ describe('a list', () => {
     ['!app', ['none']],
     ['app=a,tier in (gold,silver),!spare', ['one']],
     ['example.com/zone=x-1.y_2', ['none']],
-  ])('with the selector %s has what matches', async (selector, expected) => {
+  ])('with the selector %s contains the matching pods', async (selector, expected) => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'one', labels: { app: 'a', tier: 'gold' } });
     cluster.pods.create({ name: 'two', labels: { app: 'a', tier: 'gold', spare: 'yes' } });
@@ -74,7 +74,7 @@ describe('a list', () => {
     expect(names(body.items).sort()).toEqual(expected);
   });
 
-  it('with a field selector has the one of that name; other fields are refused', async () => {
+  it('with a field selector contains the pod of that name; other fields are rejected', async () => {
     const cluster = await freshCluster();
     for (const name of ['a', 'b']) cluster.pods.create({ name });
     const { body } = await ask(cluster, 'GET', `${podsPath}?fieldSelector=metadata.name%3Db`);
@@ -84,8 +84,8 @@ describe('a list', () => {
   });
 });
 
-describe('pages', () => {
-  it('of five thousand pods show one moment, while pods come, change and go between them', async () => {
+describe('the pages of a list', () => {
+  it('show one version of 5,000 pods while pods are created, changed and removed', async () => {
     const cluster = await freshCluster();
     for (let n = 0; n < 5000; n += 1) cluster.pods.create({ name: `agent-${n}` });
     const before = names(cluster.pods.list());
@@ -102,7 +102,7 @@ describe('pages', () => {
     expect(now.body.items.some((item: (typeof items)[number]) => item.metadata.labels?.changed)).toBe(true);
   });
 
-  it('say how many items remain, except with a selector', async () => {
+  it('contain remainingItemCount, except with a selector', async () => {
     const cluster = await freshCluster();
     for (const name of ['a', 'b', 'c', 'd', 'e']) cluster.pods.create({ name });
     const { body } = await ask(cluster, 'GET', `${podsPath}?limit=2`);
@@ -114,13 +114,13 @@ describe('pages', () => {
     expect(last.body.metadata).toEqual({ resourceVersion: body.metadata.resourceVersion });
   });
 
-  it('are never longer than the server allows', async () => {
+  it('have at most maxPage items', async () => {
     const cluster = await freshCluster({ maxPage: 2 });
     for (const name of ['a', 'b', 'c']) cluster.pods.create({ name });
     expect((await pages(cluster, 100)).page).toBe(2);
   });
 
-  it('end with 410 when their version has expired, and a token to go on with what is there now', async () => {
+  it('end with 410 when their version is expired, with a token for the rest at the latest version', async () => {
     const cluster = await freshCluster();
     for (const name of ['a', 'b', 'c']) cluster.pods.create({ name });
     const first = await ask(cluster, 'GET', `${podsPath}?limit=1`);
@@ -133,7 +133,7 @@ describe('pages', () => {
     expect(names(rest.body.items)).toEqual(['c']);
   });
 
-  it('expire as well when more has happened than the history holds', async () => {
+  it('expire when their version leaves the history', async () => {
     const cluster = await freshCluster({ historyLimit: 3 });
     for (const name of ['a', 'b', 'c']) cluster.pods.create({ name });
     const { body } = await ask(cluster, 'GET', `${podsPath}?limit=1`);
@@ -144,7 +144,7 @@ describe('pages', () => {
     expect((await ask(cluster, 'GET', next)).status).toBe(410);
   });
 
-  it('cannot be had with a broken token or a version of their own', async () => {
+  it('are rejected with an invalid token or an explicit version', async () => {
     const cluster = await freshCluster();
     for (const name of ['a', 'b']) cluster.pods.create({ name });
     const { body } = await ask(cluster, 'GET', `${podsPath}?limit=1`);
@@ -155,7 +155,7 @@ describe('pages', () => {
 });
 
 describe('the version of a list', () => {
-  it('is any one for 0, which knows no pages; not older for a number; exact when asked for or with a limit', async () => {
+  it('is any for 0, without pages; not older for a number; exact with Exact or a limit', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a' });
     const version = cluster.resourceVersion;
@@ -172,7 +172,7 @@ describe('the version of a list', () => {
     ]);
   });
 
-  it('is refused when it is too old to be known exactly, or in the future', async () => {
+  it('is rejected when it is expired or in the future', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a' });
     const version = cluster.resourceVersion;

@@ -4,7 +4,7 @@ import { until } from '../../support/until.js';
 import { ask, freshCluster, lease, leasesPath, sees, watch } from './support.js';
 
 describe('a watch', () => {
-  it.each(['', 'resourceVersion=0'])('from nowhere (%s) begins with everything there is', async (query) => {
+  it.each(['', 'resourceVersion=0'])('without a version (%s) starts with all objects', async (query) => {
     const cluster = await freshCluster();
     for (const name of ['b', 'a']) cluster.pods.create({ name });
     const open = await watch(cluster, query);
@@ -13,7 +13,7 @@ describe('a watch', () => {
     await sees(open, 'ADDED a', 'ADDED b', 'MODIFIED a', 'DELETED b');
   });
 
-  it('from a version replays what came after it, in order, and goes on', async () => {
+  it('from a version replays the later changes in order, then follows', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a' });
     const version = cluster.resourceVersion;
@@ -27,7 +27,7 @@ describe('a watch', () => {
     expect(open.events[0]?.object).toMatchObject({ kind: 'Pod', apiVersion: 'v1' });
   });
 
-  it('with a selector sees a pod come and go with its labels', async () => {
+  it('with a selector sees a pod added and deleted as its labels change', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a', labels: { app: 'other' } });
     const open = await watch(cluster, 'labelSelector=app%3Dagent');
@@ -55,7 +55,7 @@ describe('a watch', () => {
     await sees(leases, 'ADDED leader');
   });
 
-  it('from a version that is too old gets the ERROR event 410 and ends', async () => {
+  it('from an expired version gets the ERROR event 410 and ends', async () => {
     const cluster = await freshCluster({ historyLimit: 2 });
     cluster.pods.create({ name: 'a' });
     const version = cluster.resourceVersion;
@@ -72,7 +72,7 @@ describe('a watch', () => {
     });
   });
 
-  it('gets bookmarks when it wants them, also shortly before its time is up', async () => {
+  it('gets bookmarks if requested, also at its timeout', async () => {
     const clock = new ManualClock();
     const cluster = await freshCluster({ clock, bookmarkIntervalMs: 2000 });
     const version = cluster.resourceVersion;
@@ -101,15 +101,15 @@ describe('a watch', () => {
     expect(other.events.map(({ type }) => type)).toEqual(['ADDED']);
   });
 
-  it('carries five thousand pods to three watchers', async () => {
+  it('delivers 5,000 pods to three watches', async () => {
     const cluster = await freshCluster();
     const open = await Promise.all(Array.from({ length: 3 }, () => watch(cluster)));
     for (let n = 0; n < 5000; n += 1) cluster.pods.create({ name: `agent-${n}` });
-    await until(() => open.every(({ events }) => events.length === 5000), 'everybody has seen every pod');
+    await until(() => open.every(({ events }) => events.length === 5000), 'every watch has seen every pod');
     expect(open[2]?.events.at(-1)?.object.metadata.name).toBe('agent-4999');
   });
 
-  it('that is closed by its client is forgotten', async () => {
+  it('is removed when its client disconnects', async () => {
     const cluster = await freshCluster();
     const open = await watch(cluster);
     expect(cluster.openWatches).toBe(1);
