@@ -5,7 +5,7 @@ import { sentenceOf, whenLocked } from './api';
 import { live } from './live/live';
 import { SignIn } from './pages/sign-in';
 import { readSession } from './session';
-import type { Session } from './shapes';
+import type { Session } from './types';
 import { Shell } from './ui/shell';
 import './styles/base.css';
 import './styles/shell.css';

@@ -1,6 +1,6 @@
 /** Whether this browser may look. The key goes to the router once and is kept nowhere; the cookie is not readable here. */
 import { ApiError, ask } from './api';
-import type { Session } from './shapes';
+import type { Session } from './types';
 
 export async function readSession(): Promise<Session> {
   try {

@@ -1,5 +1,5 @@
 /** Names and numbers as people read them. */
-import type { Pod } from './shapes.js';
+import type { Pod } from './types.js';
 
 export const collator = new Intl.Collator('en', { numeric: true });
 

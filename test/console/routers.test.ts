@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { lostBy, rememberLost } from '../../console/src/live/lost-pods.js';
 import { rememberRouters } from '../../console/src/live/routers.js';
-import type { Pod } from '../../console/src/shapes.js';
+import type { Pod } from '../../console/src/types.js';
 
 const nowMs = Date.parse('2026-01-01T12:00:00Z');
 const at = (ms: number) => new Date(ms).toISOString();
@@ -59,6 +59,7 @@ describe('pods', () => {
     draining_until: null,
     blocked_by: null,
     leases: [],
+    last_report_at: null,
     uid: '',
     started_at: null,
   });

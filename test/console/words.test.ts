@@ -1,6 +1,6 @@
 /** Codes of the router in the words of the console. */
 import { expect, it } from 'vitest';
-import type { Pod } from '../../console/src/shapes.js';
+import type { Pod } from '../../console/src/types.js';
 import { inChainOrder, stateOf, stateText } from '../../console/src/words.js';
 
 const podThatIs = (blocked_by: string | null): Pod => ({
@@ -9,6 +9,7 @@ const podThatIs = (blocked_by: string | null): Pod => ({
   draining_until: null,
   blocked_by,
   leases: [],
+  last_report_at: null,
   uid: '',
   started_at: null,
 });

@@ -2,7 +2,7 @@
  * One event applied to what is known of pods and calls. Doing it twice, or a little late, changes nothing: the next
  * event or the next read is right again.
  */
-import type { Call, Pod, RouterEvent } from '../shapes';
+import type { Call, Pod, RouterEvent } from '../types';
 import { tierOf } from '../words';
 
 export interface Fleet {
@@ -95,6 +95,7 @@ function changePod(fleet: Fleet, name: string, change: Partial<Pod>, mayBeNew = 
     draining_until: null,
     blocked_by: null,
     leases: [],
+    last_report_at: null,
     uid: '',
     started_at: null,
   };

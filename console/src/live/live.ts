@@ -10,8 +10,8 @@
  * While either fails the state keeps what it had and says since when it is stale.
  */
 import { ApiError, ask, patiently, readPages, request } from '../api';
-import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../shapes';
 import { learnRouterTime, routerNow } from '../time';
+import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../types';
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { pauseAfter } from './pauses';

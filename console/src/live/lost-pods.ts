@@ -2,7 +2,7 @@
  * Pods that left a moment ago. A pool of a merchant has no target that would say that one is missing: without this a
  * pod that crashed would leave no trace in its picture.
  */
-import type { Pod, RouterEvent } from '../shapes.js';
+import type { Pod, RouterEvent } from '../types.js';
 
 export interface LostPod {
   pod: string;

@@ -4,7 +4,7 @@
  * longer the counting takes; more often only while the page of the records is open.
  */
 import { ask, sentenceOf } from '../api';
-import type { WorkflowNumbers } from '../shapes';
+import type { WorkflowNumbers } from '../types';
 import { type Repeating, repeat } from './repeat';
 
 const leastMs = 1000;

@@ -3,7 +3,7 @@
  * listed until thirty after its last word: one that has died looks well for half a minute and is then gone without a
  * word. So the page judges by the last word itself, and remembers who left the list.
  */
-import type { Replica } from '../shapes.js';
+import type { Replica } from '../types.js';
 
 export interface KnownRouter extends Replica {
   /** `late`: its word is overdue. `gone`: no longer listed. */

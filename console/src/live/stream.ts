@@ -6,7 +6,7 @@
  * not come back in one moment. A line that is silent for longer than its heartbeat counts as broken.
  */
 import { request } from '../api';
-import type { RouterEvent } from '../shapes';
+import type { RouterEvent } from '../types';
 
 const firstPauseMs = 500;
 const longestPauseMs = 10_000;

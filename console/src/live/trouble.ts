@@ -1,6 +1,6 @@
 /** Why what is shown may be wrong: what is away, for the words of the banner, and what exactly was said, for whoever mends it. */
 import { ApiError, sentenceOf } from '../api';
-import type { Status } from '../shapes';
+import type { Status } from '../types';
 
 export interface Trouble {
   away: 'store' | 'router' | 'answer';

@@ -1,6 +1,6 @@
 /** Components that follow the live state: rendered again only when what they selected is another value. */
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { RouterEvent } from '../shapes';
+import type { RouterEvent } from '../types';
 import { type LiveState, live, type Topic } from './live';
 
 export function useLive<T>(select: (state: LiveState) => T): T {

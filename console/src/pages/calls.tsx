@@ -2,7 +2,7 @@
 import { useMemo } from 'preact/hooks';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, go, type Route, refine } from '../routes';
-import type { Call } from '../shapes';
+import type { Call } from '../types';
 import { CallPanel } from '../ui/call-panel';
 import { Age, Countdown, Empty, PodLink, PoolChip, Search } from '../ui/parts';
 import { type Column, Table } from '../ui/table';

@@ -4,7 +4,7 @@ import { ApiError, ask, sentenceOf } from '../api';
 import { eventTypes } from '../event-types';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
-import type { EventPage, RouterEvent } from '../shapes';
+import type { EventPage, RouterEvent } from '../types';
 import { EventText, EventType } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { Empty, Note, Search, Time } from '../ui/parts';

@@ -3,7 +3,7 @@ import { useMemo } from 'preact/hooks';
 import { useAsked } from '../live/use-asked';
 import { useEvents, useLive, useTopics } from '../live/use-live';
 import { addressOf, go, type Route, refine } from '../routes';
-import type { EventPage, Pod } from '../shapes';
+import type { EventPage, Pod } from '../types';
 import { DrainButton, DrainProgress } from '../ui/drain';
 import { EventText } from '../ui/event-line';
 import {

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { useAsked } from '../live/use-asked';
 import { useEvents, useLive, useTopics } from '../live/use-live';
-import type { EventPage, Merchant, Tiers } from '../shapes';
+import type { EventPage, Merchant, Tiers } from '../types';
 import { EventText } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { MerchantDialog } from '../ui/merchant-dialog';

@@ -2,8 +2,8 @@
 import { useEffect } from 'preact/hooks';
 import { useLive } from '../live/use-live';
 import { addressOf, runbookAddress } from '../routes';
-import type { Alert, WorkflowNumbers } from '../shapes';
 import { durationText } from '../time';
+import type { Alert, WorkflowNumbers } from '../types';
 import { plural } from '../words';
 import { Copyable } from './copyable';
 import { Age, Chip } from './parts';

@@ -1,6 +1,7 @@
 /** One event in words. */
-import type { RouterEvent } from '../shapes';
+
 import { clockText, durationText } from '../time';
+import type { RouterEvent } from '../types';
 import { eventName, plural, poolName, toneOf } from '../words';
 import { CallLink, PodLink } from './parts';
 

@@ -1,8 +1,8 @@
 /** Reset and retry: always a dry run first, whose result is what is then confirmed. */
 import { useEffect, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
-import type { FailedRecords, Handled } from '../shapes';
 import { durationText } from '../time';
+import type { FailedRecords, Handled } from '../types';
 import { count, plural, spaced } from '../words';
 import { Dialog, Note } from './parts';
 import { tell } from './telling';

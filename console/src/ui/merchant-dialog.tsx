@@ -4,7 +4,7 @@ import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
 import type { TierConfig } from '../../../src/calls/tiers.js';
 import { ApiError, ask, sentenceOf } from '../api';
 import { useLive } from '../live/use-live';
-import type { Merchant, Tiers } from '../shapes';
+import type { Merchant, Tiers } from '../types';
 import { inChainOrder, poolName } from '../words';
 import { ChainEditor } from './chain-editor';
 import { Chain, Dialog, Note } from './parts';

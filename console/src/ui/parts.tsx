@@ -2,8 +2,8 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { addressOf } from '../routes';
-import type { Pod, Skipped } from '../shapes';
 import { clockText, durationText, useSeconds } from '../time';
+import type { Pod, Skipped } from '../types';
 import { isMerchantPool, poolName, stateOf, stateText, type Tone } from '../words';
 import { Icon, type IconName } from './icons';
 

@@ -9,8 +9,8 @@ import type { LostPod } from '../live/lost-pods';
 import { useAsked } from '../live/use-asked';
 import { useEvents, useLive } from '../live/use-live';
 import { addressOf, go } from '../routes';
-import type { Pod, Pool, Tier, Tiers } from '../shapes';
 import { clockText } from '../time';
+import type { Pod, Pool, Tier, Tiers } from '../types';
 import {
   collator,
   count,

@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { live } from '../live/live';
-import type { Call } from '../shapes';
+import type { Call } from '../types';
 import { Countdown, Dialog, Note, PodLink, Time } from './parts';
 import { tell } from './telling';
 

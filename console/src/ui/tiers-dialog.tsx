@@ -4,7 +4,7 @@
  */
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, ask, sentenceOf } from '../api';
-import type { Preview, Tier, Tiers } from '../shapes';
+import type { Preview, Tier, Tiers } from '../types';
 import { inChainOrder } from '../words';
 import { ChainEditor } from './chain-editor';
 import { Icon } from './icons';
