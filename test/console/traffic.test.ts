@@ -41,18 +41,18 @@ function history(points: HistoryPoint[], seenSeconds: number[]): History {
   };
 }
 
-it('ten seconds after a start there are ten seconds of data, and no minute', () => {
+it('covers ten seconds after ten seconds', () => {
   const { seconds, allocated } = trafficOf(history([point(0, { allocated: 0.6 })], [10]));
   expect([allocated, spanText(seconds)]).toEqual([6, 'in 10 s']);
 });
 
-it('a step that is not over counts as far as every router has told of it', () => {
+it('counts an incomplete step up to the last report of every router', () => {
   const points = [point(0, { allocated: 2 }), point(10, { allocated: 2 })];
   const { seconds, allocated } = trafficOf(history(points, [14, 19]));
   expect([allocated, seconds]).toEqual([28, 14]);
 });
 
-it('an hour of points is the last hour, also when no router is left that tells', () => {
+it('covers the last hour, also when no router reports any more', () => {
   const points = Array.from({ length: 360 }, (_, i) => point(10 * i, { allocated: 1 }));
   for (const seen of [[3595], []]) {
     const { seconds } = trafficOf(history(points, seen));

@@ -1,26 +1,26 @@
-/** What is wrong now, above everything else on the overview: alerts, and records that are stuck before any alert tells. */
+/** Alerts, and workflows with stuck records that have no alert yet; at the top of the overview. */
 import { useEffect } from 'preact/hooks';
+import { plural } from '../labels';
 import { useLive } from '../live/use-live';
 import { addressOf, runbookAddress } from '../routes';
 import { durationText } from '../time';
 import type { Alert, WorkflowNumbers } from '../types';
-import { plural } from '../words';
 import { Copyable } from './copyable';
 import { Age, Chip } from './parts';
 
-export function Alarms() {
+export function Alerts() {
   const alerts = useLive((state) => state.alerts);
   const stuck = useLive((state) => state.records.stuck);
-  const isTold = ({ name }: WorkflowNumbers) =>
+  const hasAlert = ({ name }: WorkflowNumbers) =>
     alerts?.some((alert) => alert.name.startsWith('records.stuck') && alert.workflow === name);
-  const untold = stuck.filter((workflow) => !isTold(workflow));
-  if ((alerts ?? []).length + untold.length === 0) return null;
+  const others = stuck.filter((workflow) => !hasAlert(workflow));
+  if ((alerts ?? []).length + others.length === 0) return null;
   return (
     <section aria-label="Alerts" class="stack">
       {alerts?.map((alert) => (
         <AlertLine key={`${alert.name} ${alert.workflow}`} alert={alert} />
       ))}
-      {untold.map((workflow) => (
+      {others.map((workflow) => (
         <StuckLine key={workflow.name} workflow={workflow} />
       ))}
     </section>
@@ -30,7 +30,7 @@ export function Alarms() {
 const severities: Record<Alert['severity'], string> = {
   warning: 'Warning',
   critical: 'Critical',
-  // It goes to the person on call. "Page" would read like a page of the console.
+  // "Page" would read like a page of the console.
   page: 'Critical',
 };
 
@@ -56,12 +56,12 @@ function AlertLine({ alert }: { alert: Alert }) {
   );
 }
 
-/** What to do: here, if the page came with it, and to be taken along. */
+/** A link to the runbook in this console if the build contains it, and its path to copy. */
 function Runbook({ path }: { path: string }) {
   const isWeb = /^https?:\/\//.test(path);
   const address = isWeb ? path : runbookAddress(path);
   useEffect(() => {
-    // Already here when the router can no longer be reached. If it does not come, the page itself says so.
+    // Loaded early, in case the router becomes unreachable. The page shows an error if this fails.
     if (!isWeb) import('virtual:runbook').catch(() => {});
   }, [isWeb]);
   return (
@@ -84,10 +84,10 @@ function Runbook({ path }: { path: string }) {
   );
 }
 
-/** Where in the console somebody sees what the alert is about. */
+/** A link to the page of the console that shows the cause of the alert. */
 function AlertPlace({ alert: { name, workflow } }: { alert: Alert }) {
   if (name === 'calls.no_pods')
-    return <a href={addressOf('events', undefined, { type: 'no_pods' })}>Which calls</a>;
+    return <a href={addressOf('events', undefined, { type: 'no_pods' })}>Affected calls</a>;
   if (name.startsWith('records.'))
     return <a href={addressOf('records', undefined, { workflow: workflow ?? '' })}>Records</a>;
   return null;
@@ -97,7 +97,7 @@ function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
   const { name, stuck, held = 0, oldest_stuck_seconds: oldest } = workflow;
   const more = [
     oldest !== null && `the oldest for ${durationText(oldest)}`,
-    held > 0 && `${held === stuck ? 'all' : held} wait for a person`,
+    held > 0 && `${held === stuck ? 'all' : held} held`,
   ].filter(Boolean);
   return (
     <div class="alert" data-severity="warning">
@@ -112,7 +112,7 @@ function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
           <span class="small">{more.join(', ')}</span>
         </span>
         <span class="more small">
-          <a href={addressOf('records', undefined, { workflow: name })}>Show them</a>
+          <a href={addressOf('records', undefined, { workflow: name })}>Show records</a>
         </span>
       </div>
     </div>

@@ -1,28 +1,28 @@
-/** What happened just now: a note in the corner for who looks, a sentence for who listens. */
+/** Messages about completed actions: in the corner of the page, and for screen readers. */
 import { useLayoutEffect, useState } from 'preact/hooks';
 import { Icon } from './icons';
 
-interface Told {
+interface Message {
   id: number;
   text: string;
   tone: 'good' | 'bad';
 }
 
 let next = 0;
-let told: Told[] = [];
-let spoken = '';
+let messages: Message[] = [];
+let announcement = '';
 const listeners = new Set<() => void>();
 const render = () => {
   for (const listener of listeners) listener();
 };
 
-export function tell(text: string, tone: Told['tone'] = 'good'): void {
+export function notify(text: string, tone: Message['tone'] = 'good'): void {
   const id = ++next;
-  told = [...told.slice(-3), { id, text, tone }];
-  say(text);
+  messages = [...messages.slice(-3), { id, text, tone }];
+  announce(text);
   setTimeout(
     () => {
-      told = told.filter((one) => one.id !== id);
+      messages = messages.filter((one) => one.id !== id);
       render();
     },
     tone === 'bad' ? 9000 : 5000,
@@ -30,12 +30,12 @@ export function tell(text: string, tone: Told['tone'] = 'good'): void {
 }
 
 /** For screen readers only. */
-export function say(text: string): void {
-  spoken = text;
+export function announce(text: string): void {
+  announcement = text;
   render();
 }
 
-export function Telling() {
+export function Messages() {
   const [, setN] = useState(0);
   useLayoutEffect(() => {
     const listener = () => setN((n) => n + 1);
@@ -45,11 +45,11 @@ export function Telling() {
   return (
     <>
       <div class="hidden-visually" aria-live="polite">
-        {spoken}
+        {announcement}
       </div>
-      {told.length > 0 && (
+      {messages.length > 0 && (
         <section class="toasts" aria-label="Messages">
-          {told.map(({ id, text, tone }) => (
+          {messages.map(({ id, text, tone }) => (
             <div class="toast" key={id}>
               <span class={`tone-${tone}`}>
                 <Icon name={tone === 'good' ? 'check' : 'warning'} />

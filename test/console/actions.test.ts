@@ -1,4 +1,4 @@
-/** What somebody does to a call, a pod or a merchant from the console, and what is said before and afterwards. */
+/** Actions on calls, pods and merchants in the console. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { findings } from '../support/axe.js';
 import { describeBrowser, patientEnv } from '../support/browser.js';
@@ -17,7 +17,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
     });
     const open = (hash: string) => browser.open(`${router.url}/#/${hash}`);
 
-    it('releases a call after saying what that does and does not do, and then shows where it was', async () => {
+    it('releases a call after a dialog about the consequences, and then shows its pod', async () => {
       const { body } = await router.post('/allocate', { call_sid: 'CA1', merchant_id: 'acme' });
       const page = await open('calls/CA1');
       await page.getByRole('button', { name: 'Release CA1' }).click();
@@ -47,7 +47,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(await panel.getByRole('button', { name: 'Release CA1' }).count()).toBe(0);
     });
 
-    it('tells a full pool from one with room: 0 free is amber', async () => {
+    it('marks a full pool in amber', async () => {
       for (const call_sid of ['CA1', 'CA2', 'CA3']) await router.post('/allocate', { call_sid });
       const page = await open('overview');
       const gold = page.getByRole('region', { name: 'gold', exact: true });
@@ -75,7 +75,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(await alerts.locator('.chip').first().textContent()).toBe('Critical');
     });
 
-    it('cuts off no button of a table on 390 pixels', async () => {
+    it('shows every button of a table at 390 pixels', async () => {
       await router.post('/drain', { pod_name: 'gold-1' });
       const page = await browser.open(`${router.url}/#/pods`, { viewport: { width: 390, height: 844 } });
       await page.getByRole('cell').getByRole('button', { name: 'Undrain gold-1' }).waitFor();
@@ -87,7 +87,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(cut).toEqual([]);
     });
 
-    it('does not release a call that got another pod meanwhile', async () => {
+    it('does not release a newer call with the same id', async () => {
       await router.post('/allocate', { call_sid: 'CA1' });
       const page = await open('calls/CA1');
       await page.getByRole('button', { name: 'Release CA1' }).click();
@@ -102,26 +102,28 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(page.problems.splice(0).join()).toContain('409');
     });
 
-    it('says how long a drain lasts, what a drained pod may be used for, and draws no bar for one call', async () => {
+    it('shows how long a drain lasts and when the pod is safe to stop, without a bar for one call', async () => {
       const { pod_name } = (await router.post('/allocate', { call_sid: 'CA1' })).body;
       await router.post('/drain', { pod_name: 'basic-1' });
       const page = await open('pods');
       const drained = page.getByRole('listitem').filter({ hasText: 'basic-1' });
-      await drained.getByText(/^Drained, safe to stop; takes calls again in \d/).waitFor();
+      await drained.getByText(/^Drained, safe to stop; accepts calls again in \d/).waitFor();
       await page.getByRole('button', { name: `Drain ${pod_name}`, exact: true }).click();
       const dialog = page.getByRole('dialog', { name: `Drain ${pod_name}?` });
-      await dialog.getByText('by itself after 9 min 0 s, or when you undrain it').waitFor();
+      await dialog.getByText('after 9 min 0 s, or when you undrain it').waitFor();
       await dialog.getByRole('button', { name: 'Drain' }).click();
       await page
-        .getByText(`Pod ${pod_name} is draining: it gets no new call. Its call goes on; when it has ended`)
+        .getByText(
+          `Pod ${pod_name} is draining: it gets no new calls. It is safe to stop when its call has ended`,
+        )
         .last()
         .waitFor();
       const drains = page.getByRole('listitem').filter({ hasText: pod_name });
-      await drains.getByText(/^1 call left; takes calls again in \d/).waitFor();
+      await drains.getByText(/^1 call left; accepts calls again in \d/).waitFor();
       expect(await page.getByRole('progressbar').count()).toBe(0);
     });
 
-    it('says who drains a pod, where the router tells', async () => {
+    it('shows who drains a pod, if the event has it', async () => {
       await router.post('/drain', { pod_name: 'gold-1' });
       const page = await open('tiers');
       const by = 'console:47b769ec@127.0.0.1';
@@ -134,10 +136,10 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       await page.getByRole('region', { name: '1 pod draining' }).getByText(`by ${by}`).waitFor();
     });
 
-    it('marks the field that is wrong in the rules of a merchant, and goes there', async () => {
+    it('marks and focuses the invalid field in the rules of a merchant', async () => {
       const page = await open('tiers');
       await page.getByRole('button', { name: 'Add merchant' }).click();
-      const id = page.getByLabel('Id of the merchant');
+      const id = page.getByLabel('Merchant id');
       await id.fill('my shop!');
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByText(/^Only letters/).waitFor();
@@ -146,14 +148,14 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(await findings(page)).toEqual([]);
       await id.fill('my-shop');
       await page.getByText(/^Only letters/).waitFor({ state: 'detached' });
-      await page.getByLabel('Its own pool, tried first').fill('a pool');
+      await page.getByLabel('Own pool, tried first').fill('a pool');
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByText(/^Only letters/).waitFor();
       expect(await id.getAttribute('aria-invalid')).toBe('false');
       expect((await router.get('/merchants')).body.merchants).toEqual([]);
     });
 
-    it('lists tiers as calls try them, and says in words where they come from', async () => {
+    it('lists tiers in chain order, with their origin', async () => {
       const page = await open('tiers');
       const changes = page.getByRole('region', { name: 'Changes' });
       await changes.getByText('the first ones, from TIER_CONFIG · by a router at its start').waitFor();
@@ -164,10 +166,10 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect(inOrder).toEqual((await router.get('/tiers')).body.default_chain);
     });
 
-    it('claims no longer a past than is kept', async () => {
+    it('shows since when events are stored', async () => {
       const page = await open('recovery');
-      await page.getByText(/^kept only since \d\d:\d\d:\d\d$/).waitFor();
-      await page.getByText(/what was before is not known/).waitFor();
+      await page.getByText(/^stored only since \d\d:\d\d:\d\d$/).waitFor();
+      await page.getByText(/earlier events are not stored/).waitFor();
       // An event from before the period: nothing of it is missing.
       await page.route('**/api/v1/events/search?*before=*', (route) => {
         const at = new Date(0).toISOString();
@@ -179,7 +181,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       await page.getByText(/in the last 360 minutes/).waitFor();
     });
 
-    it('tells where records are found when no event matches, and offers only what can help', async () => {
+    it('links to recovered records and suggests filters when no event matches', async () => {
       const page = await open('events?q=nothing-like-this');
       const empty = page.getByText(/^Other words may find it\./);
       await empty.waitFor();
@@ -188,7 +190,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       await page.getByRole('button', { name: 'Records', exact: true, pressed: true }).waitFor();
     });
 
-    it('leaves nothing out on a phone: what has no column stands in a second line', async () => {
+    it('moves the content of hidden columns to a second line on a phone', async () => {
       await router.post('/allocate', { call_sid: 'CA1', merchant_id: 'acme' });
       const page = await browser.open(`${router.url}/#/calls`, { viewport: { width: 390, height: 844 } });
       const row = page.getByRole('table', { name: 'Live calls' }).getByRole('row').nth(1);

@@ -1,61 +1,61 @@
-/** Reset and retry: always a dry run first, whose result is what is then confirmed. */
+/** Reset and retry of records: always a dry run first, then a confirmation. */
 import { useEffect, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
+import { count, plural, spaced } from '../labels';
 import { durationText } from '../time';
 import type { FailedRecords, Handled } from '../types';
-import { count, plural, spaced } from '../words';
+import { notify } from './messages';
 import { Dialog, Note } from './parts';
-import { tell } from './telling';
 
-export interface Handling {
+export interface RecordsAction {
   what: 'reset' | 'retry';
   workflow: string;
-  /** Undefined: all that is stuck; a retry asks for them. */
+  /** Undefined: all stuck records; for a retry the dialog asks. */
   ids?: readonly string[];
 }
 
-const mostIds = 1000;
-const mostShown = 100;
+const maxIds = 1000;
+const maxShown = 100;
 
 interface HandleDialogProps {
-  handling: Handling;
+  handling: RecordsAction;
   /** Records may have changed. */
   onHandled: () => void;
   onClose: () => void;
 }
 
-export function HandleDialog({ handling, onHandled, onClose }: HandleDialogProps) {
+export function RecordsDialog({ handling, onHandled, onClose }: HandleDialogProps) {
   const { what, workflow } = handling;
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [failed, setFailed] = useState<FailedRecords['records']>();
   const [dryRun, setDryRun] = useState<Handled>();
-  const [trouble, setTrouble] = useState<string>();
+  const [problem, setProblem] = useState<string>();
   const [isBusy, setBusy] = useState(false);
   const asksForIds = what === 'retry' && handling.ids === undefined;
   const ids = asksForIds ? [...chosen] : handling.ids;
 
   const send = async (dry_run: boolean) => {
     setBusy(true);
-    setTrouble(undefined);
+    setProblem(undefined);
     try {
       const path = `/records/${encodeURIComponent(workflow)}/${what}`;
       const result = await ask<Handled>(path, { method: 'POST', body: { dry_run, ...(ids ? { ids } : {}) } });
       if (dry_run) setDryRun(result);
       else {
-        tell(`${workflow}: ${summaryOf(result)}.`);
+        notify(`${workflow}: ${summaryOf(result)}.`);
         onClose();
       }
     } catch (error) {
-      setTrouble(sentenceOf(error));
+      setProblem(sentenceOf(error));
     }
-    // Also without an answer: it may have been done.
+    // Also after an error: the request may have been executed.
     if (!dry_run) onHandled();
     setBusy(false);
   };
   const readFailed = () =>
-    ask<FailedRecords>(`/records/${encodeURIComponent(workflow)}/failed?limit=${mostIds}`).then(
+    ask<FailedRecords>(`/records/${encodeURIComponent(workflow)}/failed?limit=${maxIds}`).then(
       ({ records }) => setFailed(records),
-      (error: unknown) => setTrouble(sentenceOf(error)),
+      (error: unknown) => setProblem(sentenceOf(error)),
     );
   // Once, when it opens.
   useEffect(() => {
@@ -69,20 +69,20 @@ export function HandleDialog({ handling, onHandled, onClose }: HandleDialogProps
   return (
     <Dialog title={title} wide onClose={onClose}>
       <div class="stack">
-        {asksForIds && failed === undefined && !trouble && <p role="status">Reading what has failed…</p>}
+        {asksForIds && failed === undefined && !problem && <p role="status">Reading failed records…</p>}
         {asksForIds && failed && !dryRun && (
           <FailedTable failed={failed} chosen={chosen} onChoose={setChosen} />
         )}
-        {trouble && <Note tone="bad">{trouble}</Note>}
+        {problem && <Note tone="bad">{problem}</Note>}
         {dryRun && (
           <>
             <Note tone={changes > 0 ? 'good' : 'warn'}>
-              <b>Dry run, nothing has changed.</b> If you go on: {summaryOf(dryRun)}.
+              <b>Dry run, nothing has changed.</b> If you continue: {summaryOf(dryRun)}.
             </Note>
             <DryRunTable result={dryRun} />
           </>
         )}
-        {!dryRun && isBusy && <p role="status">Looking what would happen…</p>}
+        {!dryRun && isBusy && <p role="status">Dry run in progress…</p>}
         <div class="row end">
           <button type="button" class="btn" onClick={onClose}>
             Cancel
@@ -136,7 +136,7 @@ function FailedTable({
           checked={areAll}
           onChange={() => onChoose(areAll ? new Set() : new Set(failed.map(({ id }) => id)))}
         />
-        {failed.length < mostIds ? `All ${count(failed.length)}` : `The newest ${count(mostIds)}`}
+        {failed.length < maxIds ? `All ${count(failed.length)}` : `The newest ${count(maxIds)}`}
       </label>
       <div class="scroll-box" tabIndex={0} role="region" aria-label="Failed records">
         <table class="plain-table">
@@ -167,30 +167,30 @@ function FailedTable({
   );
 }
 
-/** What happens to a record, in the list as in the dry run. */
-export const outcomeWords: Record<string, string> = {
-  requeued: 'queued again',
+/** The outcome for a record, in the list and in the dry run. */
+export const outcomeLabels: Record<string, string> = {
+  requeued: 'requeued',
   failed: 'marked failed',
-  held: 'left for a person',
+  held: 'held',
 };
 
 function summaryOf({ requeued, failed, held, skipped }: Handled): string {
   const parts = [
-    requeued > 0 && `${plural(requeued, 'record')} queued again`,
+    requeued > 0 && `${plural(requeued, 'record')} requeued`,
     failed > 0 && `${failed} marked failed`,
-    held > 0 && `${held} left for a person`,
-    skipped > 0 && `${skipped} left alone`,
+    held > 0 && `${held} held`,
+    skipped > 0 && `${skipped} skipped`,
   ].filter(Boolean);
-  return parts.length > 0 ? parts.join(', ') : 'there is nothing to do';
+  return parts.length > 0 ? parts.join(', ') : 'nothing to do';
 }
 
 function DryRunTable({ result }: { result: Handled }) {
   if (result.records.length === 0) return null;
-  const shown = result.records.slice(0, mostShown);
-  // One outcome for all is what the sentence above says already.
+  const shown = result.records.slice(0, maxShown);
+  // A single outcome is in the summary above.
   const differ = new Set(result.records.map(({ outcome }) => outcome)).size > 1;
   return (
-    <div class="scroll-box" tabIndex={0} role="region" aria-label="What the dry run found">
+    <div class="scroll-box" tabIndex={0} role="region" aria-label="Result of the dry run">
       <table class="plain-table">
         <thead>
           <tr>
@@ -204,7 +204,7 @@ function DryRunTable({ result }: { result: Handled }) {
           {shown.map((record) => (
             <tr key={record.id}>
               <td class="mono long">{record.id}</td>
-              {differ && <td class="whole">{outcomeWords[record.outcome] ?? spaced(record.outcome)}</td>}
+              {differ && <td class="whole">{outcomeLabels[record.outcome] ?? spaced(record.outcome)}</td>}
               <td class="long">
                 <span class="whole">{spaced(record.reason)}</span>
                 {record.trace && <div class="soft small">{record.trace}</div>}

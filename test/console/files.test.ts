@@ -19,7 +19,7 @@ beforeAll(async () => {
 afterAll(() => app.close());
 
 describe('the page at /', () => {
-  it('is HTML that a browser may not embed, and must ask for again', async () => {
+  it('is HTML that cannot be embedded and must be revalidated', async () => {
     const { statusCode, headers, body } = await app.inject('/');
     expect(statusCode).toBe(200);
     expect(headers['content-type']).toBe('text/html; charset=utf-8');
@@ -50,7 +50,7 @@ describe('the page at /', () => {
       expect(readFileSync(new URL(`assets/${name}`, built), 'utf8')).not.toMatch(/@import|url\(/);
   });
 
-  it('keeps no key: the script knows neither stores for it nor cookies', () => {
+  it('stores no key: the script uses neither storage nor cookies for it', () => {
     const script = assets.filter((name) => name.endsWith('.js'));
     expect(script.length).toBeGreaterThan(0);
     const text = script.map((name) => readFileSync(new URL(`assets/${name}`, built), 'utf8')).join('\n');
@@ -65,7 +65,7 @@ describe('the page at /', () => {
 });
 
 describe('the files of the page', () => {
-  it.each(assets)('%s is kept for ever, because its name changes with it', async (name) => {
+  it.each(assets)('%s is cached as immutable, because its name has a hash', async (name) => {
     const { statusCode, headers, rawPayload } = await app.inject(`/assets/${name}`);
     expect(statusCode).toBe(200);
     expect(headers['cache-control']).toBe('public, max-age=31536000, immutable');
@@ -86,7 +86,7 @@ describe('the files of the page', () => {
     expect(gunzipSync(packed.rawPayload).equals(rawPayload)).toBe(true);
   });
 
-  it('are less than 300 KB together, packed', async () => {
+  it('are less than 300 KB together, compressed', async () => {
     const sizes = await Promise.all(
       ['/', ...assets.map((name) => `/assets/${name}`)].map(
         async (url) => (await app.inject({ url, headers: { 'accept-encoding': 'gzip' } })).rawPayload.length,
@@ -119,14 +119,14 @@ describe('on a router with keys', () => {
     await engine.stop();
   });
 
-  it('the page opens without one and holds no data', async () => {
+  it('serves the page without a key and without data', async () => {
     const { status, text } = await router.get('//');
     expect(status).toBe(200);
     expect(text).not.toMatch(/gold|router-under-test|admin-key/);
     expect((await router.get('/status')).status).toBe(401);
   });
 
-  it('a file that does not exist is one sentence in JSON', async () => {
+  it('answers a missing file with a JSON error', async () => {
     const { status, body } = await router.get('//assets/none.js');
     expect(status).toBe(404);
     expect(body).toEqual({

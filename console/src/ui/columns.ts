@@ -1,14 +1,13 @@
 /**
- * Which columns of a table there is room for. Measured, not guessed from the window: a panel beside the table takes room
- * as a small screen does. First go the spare ones, one by one; then all that is not essential at once, and what they say
- * moves to a second line of every row.
+ * Chooses the columns that fit a table, from its measured width: a panel beside it takes room too. Spare columns are
+ * dropped first, in order; then all columns that are not essential, whose content moves to a second line of each row.
  */
 export interface Track {
-  /** A CSS grid track; the first number of pixels in it is the least the column needs. */
+  /** A CSS grid track; its first number of pixels is the minimum width. */
   width: string;
-  /** Track of an essential column where there is little room; a column without one is not essential. */
+  /** The track of an essential column in a narrow table; columns without one are not essential. */
   narrow?: string | undefined;
-  /** The order in which it goes before the others do: 1 is the first. */
+  /** The order in which spare columns are dropped: 1 is the first. */
   spare?: number | undefined;
 }
 
@@ -16,11 +15,11 @@ export interface Fitted<T extends Track> {
   shown: readonly T[];
   /** For `grid-template-columns`. */
   tracks: string;
-  /** Only what is essential is left. */
+  /** Only essential columns are shown. */
   isNarrow: boolean;
 }
 
-/** As in the style sheet. */
+/** The same as in the style sheet. */
 const gap = 16;
 const padding = 18;
 

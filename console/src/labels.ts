@@ -1,4 +1,4 @@
-/** Names and numbers as people read them. */
+/** Names and numbers as the console shows them. */
 import type { Pod } from './types.js';
 
 export const collator = new Intl.Collator('en', { numeric: true });
@@ -9,7 +9,7 @@ export const count = (n: number | null | undefined) =>
 
 export const plural = (n: number, word: string) => `${count(n)} ${word}${n === 1 ? '' : 's'}`;
 
-/** Three figures that matter: 0, 0.42, 3.1, 128. */
+/** Three significant digits: 0, 0.42, 3.1, 128. */
 export function figure(n: number | null | undefined): string {
   if (n === null || n === undefined || Number.isNaN(n)) return '–';
   if (n === 0) return '0';
@@ -22,18 +22,18 @@ export function figure(n: number | null | undefined): string {
 export const percent = (share: number | null) =>
   share === null ? '–' : share === 1 ? '100 %' : `${(share * 100).toFixed(share > 0.99 ? 2 : 1)} %`;
 
-/** `pool:gold` and `merchant:acme` as they are in a sentence. */
+/** `gold` for `pool:gold`, `acme` for `merchant:acme`. */
 export const poolName = (pool: string) =>
   pool.startsWith('merchant:') ? pool.slice(9) : pool.replace(/^pool:/, '');
 export const isMerchantPool = (pool: string) => pool.startsWith('merchant:');
-/** `pool:gold` to `gold`, as pods and the status name it; `merchant:acme` stays. */
+/** `gold` for `pool:gold`, as in pods and the status; `merchant:acme` is unchanged. */
 export const tierOf = (pool: string) => pool.replace(/^pool:/, '');
 
 export const spaced = (code: string) => code.replaceAll('_', ' ');
 
 export type PodState = 'free' | 'busy' | 'draining' | 'blocked';
 export const podStates: readonly PodState[] = ['free', 'busy', 'draining', 'blocked'];
-export const stateWords: Record<PodState, string> = {
+export const stateLabels: Record<PodState, string> = {
   free: 'Free',
   busy: 'Busy',
   draining: 'Draining',
@@ -46,22 +46,22 @@ export function stateOf({ blocked_by, leases }: Pod): PodState {
   return leases.length > 0 ? 'busy' : 'free';
 }
 
-/** Says more than the state where there is more to say. */
+/** The state of a pod, or the reason why it is blocked. */
 export function stateText(pod: Pod): string {
   const state = stateOf(pod);
   if (state === 'blocked') return reasons[pod.blocked_by ?? ''] ?? spaced(pod.blocked_by ?? '');
-  return pod.blocked_by === 'terminating' ? 'Terminating' : stateWords[state];
+  return pod.blocked_by === 'terminating' ? 'Terminating' : stateLabels[state];
 }
 
 const reasons: Record<string, string> = {
   not_ready: 'Not ready',
-  awaiting_report: 'Awaiting its report',
+  awaiting_report: 'Awaiting report',
   flapping: 'Refuses connections',
   unconfirmed: 'Missing, unconfirmed',
-  unreadable: 'A key of it cannot be read',
+  unreadable: 'Unreadable key',
 };
 
-/** As calls try them; what no chain has comes last, by name. */
+/** In the order of the chain; other names follow, sorted. */
 export function inChainOrder(names: readonly string[], chain: readonly string[]): string[] {
   const steps = chain.map(tierOf);
   const placeOf = (name: string) => (steps.includes(name) ? steps.indexOf(name) : steps.length);

@@ -1,7 +1,7 @@
-/** Codes of the router in the words of the console. */
+/** Labels for the codes of the router. */
 import { expect, it } from 'vitest';
+import { inChainOrder, stateOf, stateText } from '../../console/src/labels.js';
 import type { Pod } from '../../console/src/types.js';
-import { inChainOrder, stateOf, stateText } from '../../console/src/words.js';
 
 const podThatIs = (blocked_by: string | null): Pod => ({
   pod_name: 'gold-1',
@@ -14,17 +14,17 @@ const podThatIs = (blocked_by: string | null): Pod => ({
   started_at: null,
 });
 
-it('a pod with a key of a wrong type takes no calls, and says why', () => {
+it('shows a pod with an unreadable key as blocked, with the reason', () => {
   const pod = podThatIs('unreadable');
   expect(stateOf(pod)).toBe('blocked');
-  expect(stateText(pod)).toBe('A key of it cannot be read');
+  expect(stateText(pod)).toBe('Unreadable key');
 });
 
-it('a reason that is newer than the console is shown as it is', () => {
+it('shows an unknown reason as it is', () => {
   expect(stateText(podThatIs('not_yet_known'))).toBe('not yet known');
 });
 
-it('tiers stand as calls try them, and those of no chain come last', () => {
+it('sorts tiers in chain order, the others last', () => {
   const names = ['basic', 'extra-10', 'extra-9', 'gold', 'standard'];
   expect(inChainOrder(names, ['gold', 'pool:standard', 'basic'])).toEqual([
     'gold',

@@ -1,6 +1,6 @@
 /** Which columns of a table are shown, by the room there is. */
 import { expect, it } from 'vitest';
-import { fitColumns } from '../../console/src/ui/fitting.js';
+import { fitColumns } from '../../console/src/ui/columns.js';
 
 const columns = [
   { head: 'name', width: 'minmax(100px, 2fr)', narrow: 'minmax(0, 1fr)' },
@@ -11,7 +11,7 @@ const columns = [
 ];
 const headsAt = (room: number) => fitColumns(columns, room).shown.map(({ head }) => head);
 
-it('all of them where there is room, each with its own track', () => {
+it('shows all columns when they fit, each with its own track', () => {
   // 330 of columns, four gaps of 16, 18 at either side.
   const { shown, tracks, isNarrow } = fitColumns(columns, 430);
   expect(shown).toEqual(columns);
@@ -20,14 +20,14 @@ it('all of them where there is room, each with its own track', () => {
   expect(fitColumns(columns, Number.POSITIVE_INFINITY).shown).toEqual(columns);
 });
 
-it('without the spare ones, in their order, where there is less', () => {
+it('drops spare columns in order when there is less room', () => {
   expect(headsAt(429)).toEqual(['name', 'place', 'reason', 'act']);
   expect(headsAt(364)).toEqual(['name', 'place', 'reason', 'act']);
   expect(headsAt(363)).toEqual(['name', 'reason', 'act']);
   expect(headsAt(288)).toEqual(['name', 'reason', 'act']);
 });
 
-it('only the essential ones, on tracks that can shrink, where there is little', () => {
+it('shows only essential columns, on flexible tracks, when there is little room', () => {
   const { shown, tracks, isNarrow } = fitColumns(columns, 287);
   expect(shown.map(({ head }) => head)).toEqual(['name', 'act']);
   expect(tracks).toBe('minmax(0, 1fr) 40px');
