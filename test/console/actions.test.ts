@@ -32,10 +32,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       const sent = page.waitForRequest('**/api/v1/release');
       await dialog.getByRole('button', { name: 'Release the call' }).click();
       expect((await sent).postDataJSON()).toEqual({ call_sid: 'CA1', fence: body.fence });
-      await page
-        .getByText(`Call CA1 is released. Pod ${body.pod_name} takes the next call.`)
-        .last()
-        .waitFor();
+      await page.getByText(`Call CA1 is released. Pod ${body.pod_name} is available.`).last().waitFor();
       expect((await router.get('/calls/CA1')).status).toBe(404);
 
       const panel = page.getByRole('complementary', { name: 'Call CA1' });
@@ -158,7 +155,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
     it('lists tiers in chain order, with their origin', async () => {
       const page = await open('tiers');
       const changes = page.getByRole('region', { name: 'Changes' });
-      await changes.getByText('the first ones, from TIER_CONFIG · by a router at its start').waitFor();
+      await changes.getByText('initial, from TIER_CONFIG · by a router at startup').waitFor();
       await page.getByRole('button', { name: 'Edit tiers' }).click();
       const names = page.getByLabel('Name of the tier');
       await names.first().waitFor();
@@ -183,7 +180,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
 
     it('links to recovered records and suggests filters when no event matches', async () => {
       const page = await open('events?q=nothing-like-this');
-      const empty = page.getByText(/^Other words may find it\./);
+      const empty = page.getByText(/^Try other words\./);
       await empty.waitFor();
       await empty.getByRole('link', { name: 'Recovery' }).click();
       await page.getByRole('heading', { name: 'Recovery', level: 1 }).waitFor();

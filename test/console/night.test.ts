@@ -137,7 +137,7 @@ describeBrowser('the console at night', (browser) => {
       await show(page, 'overview');
       const tile = page.getByRole('region', { name: 'Calls per second' });
       await tile.getByText('–').waitFor();
-      expect(await page.getByText('history begins now').count()).toBe(0);
+      expect(await page.getByText('history starts now').count()).toBe(0);
       answer();
       await page.getByRole('region', { name: 'Routers' }).getByText('router-under-test').waitFor();
     });

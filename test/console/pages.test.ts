@@ -199,7 +199,7 @@ describeBrowser('the console', (browser) => {
       await page.getByRole('button', { name: 'Edit tiers' }).click();
       const dialog = page.getByRole('dialog', { name: 'Edit tiers' });
       const preview = dialog.getByRole('region', { name: 'Preview of the chains' });
-      await preview.getByText('without a merchant').waitFor();
+      await preview.getByText('no merchant').waitFor();
       await dialog.getByLabel('Target of gold').fill('many');
       await dialog.getByText(/gold.*whole number/).waitFor();
       expect(await dialog.getByRole('button', { name: 'Save' }).isDisabled()).toBe(true);
@@ -216,8 +216,8 @@ describeBrowser('the console', (browser) => {
       await page.getByLabel('Merchant id').fill('acme');
       const chain = page.getByRole('region', { name: 'Preview of the chain' });
       await chain.getByText(/basic.*gold/).waitFor();
-      await page.getByLabel('Own pool, tried first').fill('nobody');
-      await chain.getByText('merchant:nobody skipped: no such merchant pool').waitFor();
+      await page.getByLabel('Own pool, tried first').fill('unknown');
+      await chain.getByText('merchant:unknown skipped: no such merchant pool').waitFor();
       await page.getByLabel('Own pool, tried first').fill('');
       await page.getByLabel('Start of the default chain').selectOption('gold');
       await chain.getByText('basic').waitFor({ state: 'detached' });
@@ -235,7 +235,7 @@ describeBrowser('the console', (browser) => {
         .waitFor();
       await page.getByRole('button', { name: 'Delete acme' }).click();
       await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
-      await page.getByText('No merchant has rules of its own').waitFor();
+      await page.getByText('No merchant has its own rules').waitFor();
     });
 
     it('does not overwrite a concurrent change of the tiers', async () => {
@@ -322,7 +322,7 @@ describeBrowser('the console', (browser) => {
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
       await page.keyboard.press('?');
       const dialog = page.getByRole('dialog', { name: 'Keys and colours' });
-      await dialog.getByLabel(/^Single keys work/).uncheck();
+      await dialog.getByLabel(/^Enable single keys/).uncheck();
       await page.keyboard.press('Escape');
       await dialog.waitFor({ state: 'detached' });
       expect(await page.evaluate('({ ...localStorage })')).toEqual({ 'smart-router-keys': 'off' });
@@ -337,7 +337,7 @@ describeBrowser('the console', (browser) => {
       await page.locator('body').press('Escape');
       await panel.waitFor({ state: 'detached' });
       await page.getByRole('button', { name: 'Keys' }).click();
-      await dialog.getByLabel(/^Single keys work/).check();
+      await dialog.getByLabel(/^Enable single keys/).check();
       await page.keyboard.press('Escape');
       await dialog.waitFor({ state: 'detached' });
       await page.keyboard.press('7');
