@@ -151,7 +151,7 @@ export class Actions {
     if (!signal.aborted) log('redis', 'answers again');
   }
 
-  /** records/tracker.ts logs what happens to its records. */
+  /** records/tracker.ts logs the recovery of its records. */
   async killWorker(): Promise<void> {
     const { records } = this.#options;
     const { disabledReason } = records.view();

@@ -5,7 +5,7 @@ import type { DemoContext } from './context.js';
 
 /**
  * What happened to every call, counted by its caller and its agent, not by the routers. `cut` and `doubled` must stay 0
- * whatever happens to routers, Redis and the API server, and however agents are replaced.
+ * during every failure of routers, Redis and the API server, and every replacement of agents.
  */
 export class CallCounts {
   /** Calls that got an agent. */

@@ -57,8 +57,7 @@ export interface DemoOptions extends Omit<DisplayOptions, 'quiet' | 'headless' |
   port?: number;
   seed?: number;
   /** For tests: 10 makes a minute of the demo last six seconds, leases included. */
-  speed?: number;
-  clock?: Clock;
+  speed: number;
 }
 
 export interface RunningDemo {
@@ -73,7 +72,8 @@ const statusIntervalMs = 500;
 const readyTimeoutMs = 60_000;
 
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
-  const { env, speed = 1, clock = systemClock, quiet = false, headless = false } = options;
+  const { env, speed, quiet = false, headless = false } = options;
+  const clock = systemClock;
   const { config, routerEnv } = loadSetup(env, speed, options.port);
   const display = new Display({ ...options, quiet, headless, clock });
   const stopping = new AbortController();
@@ -208,7 +208,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
         await clock.sleep(statusIntervalMs, signal);
       }
     });
-    await untilReady({ clock, signal, routers, operator });
+    await untilReady(context, routers, operator);
     if (!signal.aborted) {
       log('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
       display.ready();
@@ -241,17 +241,11 @@ function connectVisitors({ type, fields: { call = '', pod = '' } }: StoreEvent, 
 }
 
 /** Waits until a leader has put every agent into its pool and every agent has reported. */
-async function untilReady({
-  clock,
-  signal,
-  routers,
-  operator,
-}: {
-  clock: Clock;
-  signal: AbortSignal;
-  routers: Routers;
-  operator: Operator;
-}): Promise<void> {
+async function untilReady(
+  { clock, signal }: DemoContext,
+  routers: Routers,
+  operator: Operator,
+): Promise<void> {
   const deadlineMs = clock.monotonic() + readyTimeoutMs;
   let hasMerchants = false;
   while (!signal.aborted) {

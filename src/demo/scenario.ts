@@ -1,7 +1,7 @@
 /**
- * What happens without a visitor (`--no-story` leaves out all but the calls). Calls start all the time. Beside them,
- * actions run: for the first minute and a half in a fixed order that shows the idea, then in random order. After a
- * command of the visitor the scenario pauses, so that its effects can be seen alone.
+ * The automatic part of the demo (`--no-story` leaves only the calls). Calls start all the time. Besides, actions run: for
+ * the first minute and a half in a fixed order, then in random order. After a command of the visitor the scenario pauses,
+ * so that the effects of the command can be seen alone.
  */
 import type { Actions } from './actions.js';
 import type { Callers } from './callers.js';

@@ -1,13 +1,9 @@
 /** The state of the demo at one moment, as the display shows it. */
-import type { Actions } from './actions.js';
-import type { Agents } from './agents.js';
+import type { Actions, ActionsOptions } from './actions.js';
 import type { CallCounts } from './callers.js';
-import type { ClusterMonitor } from './cluster-monitor.js';
-import type { Fleet } from './fleet.js';
 import type { PoolNumbers, RouterStatus } from './operator.js';
 import type { ProcessState } from './processes.js';
-import type { RecordPlane, RecordsView } from './records/plane.js';
-import type { Routers } from './routers.js';
+import type { RecordsView } from './records/plane.js';
 import { type AgentSet, agentCount, sets } from './setup.js';
 
 /** `draining`: asked to stop, with or without calls. `gone`: no pod of that name at the moment. */
@@ -29,15 +25,10 @@ export interface View {
   records: RecordsView;
 }
 
-export interface ViewSources {
-  routers: Routers;
-  monitor: ClusterMonitor;
-  agents: Agents;
-  fleet: Fleet;
-  actions: Actions;
-  counts: CallCounts;
-  records: RecordPlane;
-}
+type ViewSources = { actions: Actions } & Pick<
+  ActionsOptions,
+  'routers' | 'monitor' | 'agents' | 'fleet' | 'counts' | 'records'
+>;
 
 export function viewOf(
   { routers, monitor, agents, fleet, actions, counts, records }: ViewSources,

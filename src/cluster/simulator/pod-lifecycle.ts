@@ -39,7 +39,6 @@ export class PodLifecycle implements Kubelet {
   readonly #cluster: Cluster;
   readonly #name: string;
   #pod: Pod;
-  readonly #where: { namespace: string };
   readonly #options: LifecycleOptions;
   readonly #unregister: () => void;
   readonly #onEnd: () => void;
@@ -55,7 +54,6 @@ export class PodLifecycle implements Kubelet {
     this.graceMs = options.graceMs;
     this.#cluster = cluster;
     this.#name = metadata.name;
-    this.#where = { namespace: metadata.namespace };
     this.#options = options;
     this.#onEnd = onEnd;
     this.#unregister = cluster.internals.terminations.register(metadata.uid, this);
@@ -97,7 +95,7 @@ export class PodLifecycle implements Kubelet {
 
   #start(): void {
     this.#state = 'running';
-    const pod = this.#cluster.pods.start(this.#name, this.#where);
+    const pod = this.#cluster.pods.start(this.#name);
     const container = new AbortController();
     this.#container = container;
     void this.#becomeReady(pod, container.signal);
@@ -113,15 +111,15 @@ export class PodLifecycle implements Kubelet {
       return;
     }
     if (ended.aborted || this.#state !== 'running') return;
-    this.#later(this.#options.readyAfterMs, () => this.#cluster.pods.setReady(this.#name, true, this.#where));
+    this.#later(this.#options.readyAfterMs, () => this.#cluster.pods.setReady(this.#name, true));
   }
 
   #restartAfter(ms: number): void {
     this.#cancelTimer();
     this.#kill();
     this.#state = 'waiting';
-    this.#cluster.pods.stopContainer(this.#name, this.#where);
-    if (ms > 0) this.#cluster.pods.backOff(this.#name, this.#where);
+    this.#cluster.pods.stopContainer(this.#name);
+    if (ms > 0) this.#cluster.pods.backOff(this.#name);
     this.#later(ms, () => this.#start());
   }
 
@@ -145,13 +143,13 @@ export class PodLifecycle implements Kubelet {
   /** Sets the final phase, then removes the object. */
   #finish(phase: 'Succeeded' | 'Failed'): void {
     this.#end();
-    this.#cluster.pods.finish(this.#name, phase, this.#where);
-    this.#cluster.pods.remove(this.#name, this.#where);
+    this.#cluster.pods.finish(this.#name, phase);
+    this.#cluster.pods.remove(this.#name);
   }
 
   /** Returns the present pod, or its last state when it was removed. */
   #current(): Pod {
-    const found = this.#cluster.pods.get(this.#name, this.#where);
+    const found = this.#cluster.pods.get(this.#name);
     if (found?.metadata.uid === this.#pod.metadata.uid) this.#pod = found;
     return this.#pod;
   }

@@ -34,10 +34,6 @@ export interface NewPod {
   productionSize?: boolean;
 }
 
-interface Named {
-  namespace?: string;
-}
-
 export class Pods {
   readonly #registry: Registry;
   readonly #store: Store;
@@ -74,34 +70,34 @@ export class Pods {
     return JSON.parse(json) as Pod;
   }
 
-  get(name: string, { namespace = this.#namespace }: Named = {}): Pod | undefined {
-    const found = this.#store.find(pods, namespace, name);
+  get(name: string): Pod | undefined {
+    const found = this.#store.find(pods, this.#namespace, name);
     return found && (JSON.parse(found.json) as Pod);
   }
 
   /** Sorted by name. */
-  list({ namespace = this.#namespace }: Named = {}): Pod[] {
-    const found = this.#store.snapshot(pods, namespace, this.#store.version) ?? [];
+  list(): Pod[] {
+    const found = this.#store.snapshot(pods, this.#namespace, this.#store.version) ?? [];
     return found.map(({ json }) => JSON.parse(json) as Pod);
   }
 
   /** Applies a merge patch to any fields, the status included. */
-  patch(name: string, patch: object, { namespace = this.#namespace }: Named = {}): Pod {
-    return JSON.parse(this.#registry.patch(pods, namespace, name, patch).json) as Pod;
+  patch(name: string, patch: object): Pod {
+    return JSON.parse(this.#registry.patch(pods, this.#namespace, name, patch).json) as Pod;
   }
 
-  setReady(name: string, ready: boolean, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) => this.#withReady(status, ready));
+  setReady(name: string, ready: boolean): Pod {
+    return this.#setStatus(name, (status) => this.#withReady(status, ready));
   }
 
   /** Makes it Running, with an address and not ready. */
-  start(name: string, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) => this.#started(status));
+  start(name: string): Pod {
+    return this.#setStatus(name, (status) => this.#started(status));
   }
 
   /** Ends the pod: it never serves again. */
-  finish(name: string, phase: 'Succeeded' | 'Failed', where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) =>
+  finish(name: string, phase: 'Succeeded' | 'Failed'): Pod {
+    return this.#setStatus(name, (status) =>
       this.#withContainer({ ...this.#withReady(status, false, 'PodCompleted'), phase }, (container) => ({
         ...container,
         started: false,
@@ -111,8 +107,8 @@ export class Pods {
   }
 
   /** The container exits. As with a kubelet, the restart count grows with its next start. */
-  stopContainer(name: string, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) =>
+  stopContainer(name: string): Pod {
+    return this.#setStatus(name, (status) =>
       this.#withContainer(this.#withReady(status, false, 'ContainersNotReady'), (container) => ({
         ...container,
         started: false,
@@ -122,8 +118,8 @@ export class Pods {
   }
 
   /** An exited container waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
-  backOff(name: string, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) =>
+  backOff(name: string): Pod {
+    return this.#setStatus(name, (status) =>
       this.#withContainer(status, (container) => ({
         ...container,
         state: { waiting: { reason: 'CrashLoopBackOff', message: 'back-off restarting failed container' } },
@@ -133,27 +129,20 @@ export class Pods {
   }
 
   /** The container exits and runs again at once: one more restart, and ready by default. */
-  restartContainer(name: string, { ready = true, ...where }: Named & { ready?: boolean } = {}): Pod {
-    this.stopContainer(name, where);
-    this.start(name, where);
-    return ready ? this.setReady(name, true, where) : (this.get(name, where) as Pod);
+  restartContainer(name: string, { ready = true }: { ready?: boolean } = {}): Pod {
+    this.stopContainer(name);
+    const pod = this.start(name);
+    return ready ? this.setReady(name, true) : pod;
   }
 
   /** Without a grace period the pod is removed at once. */
-  remove(
-    name: string,
-    { graceMs = 0, namespace = this.#namespace }: Named & { graceMs?: number } = {},
-  ): void {
-    this.#registry.delete(pods, namespace, name, graceMs);
+  remove(name: string, { graceMs = 0 }: { graceMs?: number } = {}): void {
+    this.#registry.delete(pods, this.#namespace, name, graceMs);
   }
 
-  #setStatus(
-    name: string,
-    { namespace = this.#namespace }: Named,
-    change: (status: PodStatus) => PodStatus,
-  ): Pod {
-    const { status } = JSON.parse(this.#registry.get(pods, namespace, name).json) as Pod;
-    return JSON.parse(this.#registry.setStatus(pods, namespace, name, change(status)).json) as Pod;
+  #setStatus(name: string, change: (status: PodStatus) => PodStatus): Pod {
+    const { status } = JSON.parse(this.#registry.get(pods, this.#namespace, name).json) as Pod;
+    return JSON.parse(this.#registry.setStatus(pods, this.#namespace, name, change(status)).json) as Pod;
   }
 
   #started(status: PodStatus): PodStatus {

@@ -1,6 +1,6 @@
 /**
  * Tracks all records from the status changes that the database has logged: how many are queued, running and finished,
- * who holds which, and what happens to those of a killed worker. `twice` must stay 0: it counts outcomes written for a
+ * who holds which, and the recovery of those of a killed worker. `twice` must stay 0: it counts outcomes written for a
  * record that was finished already.
  *
  * Only unfinished records are kept in memory.
