@@ -245,7 +245,7 @@ export function helpPage({
     '   lost: the agent crashed during the call. No router can prevent that.',
     '   rejected: every pod of the chain was busy.',
     ` ${paint('bold', 'Records')}`,
-    '   another-program takes pages and crashes. Its rows are dated back 1 to 3 hours,',
+    '   another-program takes pages and exits. Its rows are dated back 1 to 3 hours,',
     '   so that they count as stuck at once (the threshold is 60 minutes).',
     '   The next sweep requeues them, or you do: page Records of the console.',
     ` ${paint('bold', 'More')}`,
