@@ -1,6 +1,6 @@
 /**
  * What a newcomer sees: the demo with its three routers, its workers and its database on the same cores as the browser.
- * Its story rests; calls come and go.
+ * Its story is off; calls start and end.
  */
 import type { Browser } from 'playwright-core';
 import { launchChromium } from '../../scripts/chromium.mjs';

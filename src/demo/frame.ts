@@ -5,7 +5,7 @@
 import { type Colour, clip, type Paint, plain, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
 import { count, format, type Line } from './lines.js';
-import type { KindCounts } from './records/book.js';
+import type { KindCounts } from './records/tracker.js';
 import type { Cell, CellState, View } from './view.js';
 
 export interface FrameOptions {
@@ -15,7 +15,7 @@ export interface FrameOptions {
   /** The requested port, if it was in use. */
   takenPort?: number | undefined;
   elapsedMs: number;
-  storyTells: boolean;
+  isStoryOn: boolean;
   /** Newest last. */
   lines: readonly Line[];
   latestCall: Line | undefined;
@@ -37,7 +37,7 @@ export function frame(options: FrameOptions): string[] {
     ...header(options),
     '',
     labelled('routers', routersLine(view, paint), paint),
-    labelled('backed by', behindLine(view, paint), paint),
+    labelled('backed by', backendLine(view, paint), paint),
     '',
     ...poolLines(view, paint),
     labelled('', legend(paint), paint),
@@ -73,10 +73,10 @@ function eventLines(line: Line, columns: number, paint: Paint): string[] {
   ];
 }
 
-function header({ url, takenPort, elapsedMs, storyTells, rows, paint }: FrameOptions): string[] {
+function header({ url, takenPort, elapsedMs, isStoryOn, rows, paint }: FrameOptions): string[] {
   const minutes = Math.floor(elapsedMs / 60_000);
   const rest = String(Math.floor(elapsedMs / 1000) % 60).padStart(2, '0');
-  const story = storyTells ? 'story on' : 'story off';
+  const story = isStoryOn ? 'story on' : 'story off';
   const moved = takenPort === undefined ? '' : paint('yellow', ` (port ${takenPort} is in use)`);
   const where =
     url === undefined ? paint('yellow', 'starting, a few seconds') : `${paint('cyan', `${url}/`)}${moved}`;
@@ -102,7 +102,7 @@ function routersLine({ routers }: View, paint: Paint): string {
 
 const pad = (text: string) => text.padEnd(16);
 
-function behindLine({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
+function backendLine({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
   const part = (answers: boolean, name: string) =>
     answers
       ? `${paint('green', '■')} ${pad(name)}`
@@ -110,7 +110,7 @@ function behindLine({ storeAnswers, apiAnswers, records }: View, paint: Paint): 
   return [
     part(storeAnswers, 'Redis'),
     part(apiAnswers, 'Kubernetes API'),
-    ...(records.isOpen && records.leftOut === undefined ? [part(true, 'PostgreSQL')] : []),
+    ...(records.isOpen && records.disabledReason === undefined ? [part(true, 'PostgreSQL')] : []),
   ].join('  ');
 }
 
@@ -136,27 +136,29 @@ function rollLine({ roll: { version: wanted, done, total, isRolling } }: View, p
   return `${state.padEnd(12)} ${bar} ${paint('yellow', `rolling: ${done} of ${total}`)}`;
 }
 
-function callParts({ ledger }: View, paint: Paint): string[] {
-  const never = (n: number, text: string) => paint(n === 0 ? 'green' : 'red', `${n} ${text}`);
+function callParts({ calls }: View, paint: Paint): string[] {
+  const mustBeZero = (n: number, text: string) => paint(n === 0 ? 'green' : 'red', `${n} ${text}`);
   return [
-    paint('bold', `${ledger.live} live`),
-    `${ledger.served} served`,
-    never(ledger.cut, 'cut'),
-    never(ledger.doubled, 'given twice'),
-    ...(ledger.lost > 0 ? [`${ledger.lost} lost with a crashed agent`] : []),
-    ...(ledger.busy > 0 ? [`${ledger.busy} rejected, all busy`] : []),
-    ...(ledger.unanswered > 0 ? [`${ledger.unanswered} unanswered`] : []),
+    paint('bold', `${calls.live} live`),
+    `${calls.served} served`,
+    mustBeZero(calls.cut, 'cut'),
+    mustBeZero(calls.doubled, 'given twice'),
+    ...(calls.lost > 0 ? [`${calls.lost} lost with a crashed agent`] : []),
+    ...(calls.busy > 0 ? [`${calls.busy} rejected, all busy`] : []),
+    ...(calls.unanswered > 0 ? [`${calls.unanswered} unanswered`] : []),
   ];
 }
 
 function recordLines({ records }: View, options: FrameOptions): string[] {
   const { paint } = options;
-  const { leftOut, isOpen, sitemaps, pages, workers, stuck, twice } = records;
-  if (leftOut !== undefined) return [labelled('records', paint('dim', `left out: ${leftOut}`), paint)];
+  const { disabledReason, isOpen, sitemaps, pages, workers, stuck, twice } = records;
+  if (disabledReason !== undefined)
+    return [labelled('records', paint('dim', `disabled: ${disabledReason}`), paint)];
   if (!isOpen) return [labelled('records', paint('dim', 'PostgreSQL is starting'), paint)];
   const kind = ({ queued, running, done, failed, latest }: KindCounts) =>
     `${`${queued} queued  ${running} running  ${done} done  ${failed} failed`.padEnd(kindWidth)}  ${paint('dim', latest)}`;
-  const never = (n: number, text: string, style: Colour) => paint(n === 0 ? 'green' : style, `${n} ${text}`);
+  const zeroIsGreen = (n: number, text: string, style: Colour) =>
+    paint(n === 0 ? 'green' : style, `${n} ${text}`);
   const drawn = workers.map(({ name, state, records: held }) => {
     if (state === 'down') return `${paint('red', '✕')} ${paint('dim', padWorker(`${name} ended`))}`;
     if (state === 'starting') return `${paint('dim', '·')} ${paint('dim', padWorker(`${name} starting`))}`;
@@ -167,7 +169,7 @@ function recordLines({ records }: View, options: FrameOptions): string[] {
     labelled('pages', kind(pages), paint),
     ...labelledParts(
       'workers',
-      [...drawn, never(stuck, 'stuck', 'yellow'), never(twice, 'finished twice', 'red')],
+      [...drawn, zeroIsGreen(stuck, 'stuck', 'yellow'), zeroIsGreen(twice, 'finished twice', 'red')],
       options,
     ),
   ];
@@ -243,7 +245,7 @@ export function helpPage({
     '   lost: the agent crashed during the call. No router can prevent that.',
     '   rejected: every pod of the chain was busy.',
     ` ${paint('bold', 'Records')}`,
-    '   another-program takes pages and dies. Its rows are dated back 1 to 3 hours,',
+    '   another-program takes pages and exits. Its rows are dated back 1 to 3 hours,',
     '   so that they count as stuck at once (the threshold is 60 minutes).',
     '   The next sweep requeues them, or you do: page Records of the console.',
     ` ${paint('bold', 'More')}`,

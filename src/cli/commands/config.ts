@@ -52,7 +52,7 @@ function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
 
 /** Loaded here: the demo includes a cluster. */
 async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
-  const { routerEnvOf, speedOf } = await import('../../demo/scenery.js');
+  const { routerEnvOf, speedOf } = await import('../../demo/setup.js');
   return routerEnvOf(env, speedOf(env));
 }
 

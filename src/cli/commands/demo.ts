@@ -56,7 +56,7 @@ async function runDemo(env: NodeJS.ProcessEnv, options: DemoCommandOptions): Pro
   // Loaded here: the demo includes a cluster and its routers.
   const [{ startDemo }, { speedOf }] = await Promise.all([
     import('../../demo/demo.js'),
-    import('../../demo/scenery.js'),
+    import('../../demo/setup.js'),
   ]);
   const { seconds, plain = false, ...given } = options;
   const { stdin, stdout } = process;
