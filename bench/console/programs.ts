@@ -1,15 +1,15 @@
-/** The built program (`scripts/bench.mjs` builds it first), as a newcomer starts it. Ends with this process. */
+/** The built program (`scripts/bench.mjs` builds it first), as a user starts it. Ends with this process. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
 export interface Program {
-  /** Waits for a line that matches, from now on, and gives its groups. */
+  /** Waits for a matching line, from now on, and returns its groups. */
   line(pattern: RegExp): Promise<{ groups: string[] }>;
   type(word: string): void;
   stop(): Promise<void>;
 }
 
-/** `line` of something that has ended would wait for ever. */
+/** `line` of a program that has ended would wait without end. */
 const saysWithinMs = 120_000;
 const stopsWithinMs = 20_000;
 
