@@ -11,7 +11,7 @@ import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
  * As many as a proxy in front of a router keeps. They are opened before the first call and stay open: hundreds of new
  * ones at once overflow the queue of the listening socket, and the benchmark would measure TCP retries.
  */
-const mostConnections = 1000;
+const maxConnections = 1000;
 /** Timeout of a caller, the same as the router's. */
 const patienceMs = 2000;
 const windowMs = 50;
@@ -48,7 +48,7 @@ class Callers {
   static async open(url: string): Promise<Callers> {
     const { hostname, port } = new URL(url);
     const callers = new Callers(hostname, Number(port));
-    while (callers.#all.size < mostConnections) {
+    while (callers.#all.size < maxConnections) {
       const some = Array.from({ length: 50 }, () => callers.#connect());
       await Promise.all(some.map(({ opened }) => opened));
       callers.#free.push(...some);
@@ -88,7 +88,7 @@ class Callers {
       if (!free.isClosed) return free;
       this.#all.delete(free);
     }
-    return this.#all.size < mostConnections ? this.#connect() : undefined;
+    return this.#all.size < maxConnections ? this.#connect() : undefined;
   }
 
   #connect(): HttpConnection {

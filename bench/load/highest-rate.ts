@@ -9,7 +9,7 @@ import type { Phase, PhaseResult } from './messages.js';
 
 export const p99LimitMs = 50;
 const firstRate = 500;
-const leastRate = 30;
+const minRate = 30;
 
 export interface Search {
   phase: Omit<Phase, 'ratePerSecond'>;
@@ -45,7 +45,7 @@ export async function highestRate(
   let [low, high] = [firstRate, 2 * firstRate];
   while (!(await tried(low))) {
     [low, high] = [low / 2, low];
-    if (low < leastRate) throw new Error(`${what} does not even keep ${high} calls/s under ${p99LimitMs} ms`);
+    if (low < minRate) throw new Error(`${what} does not even keep ${high} calls/s under ${p99LimitMs} ms`);
   }
   while (high > firstRate && (await tried(high))) [low, high] = [high, 2 * high];
   while (high / low > precision) {

@@ -12,7 +12,7 @@ import type { RecordsBench } from './bench.js';
 import { type Contender, contenders } from './contenders.js';
 
 /** Limit for a lost or failed job, which would never finish. */
-const longestRunMs = 5 * 60_000;
+const maxRunMs = 5 * 60_000;
 
 interface Run {
   perSecond: number;
@@ -96,8 +96,8 @@ async function once(
   const counted = async () =>
     (await Promise.all(workers.map((worker) => worker.count()))).reduce((sum, done) => sum + done);
   const inTime = () => {
-    if (performance.now() - startMs < longestRunMs) return;
-    throw new Error(`${contender.label} did not finish ${jobs} jobs in ${longestRunMs / 60_000} minutes`);
+    if (performance.now() - startMs < maxRunMs) return;
+    throw new Error(`${contender.label} did not finish ${jobs} jobs in ${maxRunMs / 60_000} minutes`);
   };
   for (; (await counted()) < jobs; await pause(10)) inTime();
   for (; (await contender.left()) > 0; await pause(2)) inTime();
