@@ -1,12 +1,12 @@
-// `npm run docs`: writes the parts of docs/cli.md that follow from the commands, and those of docs/api.md that follow from
-// the OpenAPI document of a router. Tests compare them.
+// `npm run docs`: writes the generated parts of docs/cli.md (from the commands) and of docs/api.md (from the OpenAPI document of
+// a router). Tests compare them.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { withReference } from './cli-reference.mjs';
 import { withApiReference } from './docs-api.mjs';
 
 const built = new URL('../dist/', import.meta.url);
 if (!existsSync(built)) {
-  console.error('smart-router: dist/ is missing: run `npm run build` first.');
+  console.error('smart-router: dist/ is missing; run `npm run build` first.');
   process.exit(1);
 }
 /** @param {string} file */
@@ -24,7 +24,7 @@ function rewrite(name, change) {
 const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise.all(
   ['cli/program.js', 'cli/command-tree.js', 'cli/failure.js'].map(load),
 );
-// The commands are only looked at, never run: they need nothing of what they are made with.
+// The commands are only read, never run, so they need no environment.
 const program = createProgram({}, { out: () => undefined, err: () => undefined });
 rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCodeMeanings).trimEnd()}\n`);
 
@@ -32,10 +32,10 @@ rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCod
 const document = await openApi();
 rewrite('api.md', (page) => withApiReference(page, document));
 
-/** As a router tells it: one without pods, on a store inside this process. */
+/** Reads the OpenAPI document from a router without pods, on an embedded store. */
 async function openApi() {
   const [{ startRouter }, { loadConfig }, { silentLogger }, { systemClock }] = await Promise.all(
-    ['main.js', 'config.js', 'observe/log.js', 'clock.js'].map(load),
+    ['main/router.js', 'config/config.js', 'observe/log.js', 'clock.js'].map(load),
   );
   const env = { REDIS_URL: 'embedded', POD_SOURCE: 'registered', HTTP_PORT: '0', METRICS_PORT: 'off' };
   const router = await startRouter(loadConfig(env, 'serve'), { clock: systemClock, log: silentLogger });

@@ -1,6 +1,6 @@
 // Turns src/calls/store/lua/*.lua into one TypeScript module, so that nothing is read from disk at run time.
-// A line `--#include name` is replaced by lua/lib/name.lua, once per script; an indented one stands in a block, so
-// what it brings is known only there. Comments are dropped.
+// A line `--#include name` is replaced by lua/lib/name.lua, once per script; an indented one is local to its block.
+// Comments are dropped.
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 

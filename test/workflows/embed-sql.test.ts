@@ -41,7 +41,7 @@ it.each([
   ['no number', ['one.sql']],
 ])('%s in the numbers stops the build', (_, names) => {
   for (const name of names) write(`src/a/migrations/${name}`, 'SELECT 1;');
-  expect(() => embedSql(root)).toThrow(/the name must begin with 00[12]_, the next number/);
+  expect(() => embedSql(root)).toThrow(/the name must start with 00[12]_, the next number/);
 });
 
 it('queries are keyed by name and lose their comments', () => {

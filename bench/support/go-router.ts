@@ -1,8 +1,7 @@
 /**
- * Allocate and release as the seeds describe them: single commands, each awaited before the next, with the
- * exclusive pool's happy path (the call is new, the first pool has a pod, nothing drains). The seeds' text names
- * the steps, not every command; where it leaves a choice the cheaper one is taken, so that the comparison
- * flatters them rather than us:
+ * Allocate and release as the Go router does them: single commands, each awaited before the next, on the happy path
+ * of an exclusive pool (a new call, a free pod in the first pool, no drain). The description of the Go router names
+ * the steps, not every command. Where it leaves a choice, the cheaper command is used, in favour of the Go router:
  *
  * allocate, nine round trips          | release, seven
  *  1 EVALSHA check-and-lock (HGET,    |  1 HGETALL voice:call:{sid}
@@ -16,8 +15,8 @@
  *  8 EXPIRE voice:call:{sid} 3600     |
  *  9 GET voice:pod:tier:{pod}         |
  *
- * What it does not do, and ours does: fences, events, tombstones, the index of calls by deadline, the check
- * of the candidate against the truth, and being atomic.
+ * Only our scripts have fences, events, tombstones, the index of calls by deadline and the check of the candidate,
+ * and only they are atomic.
  */
 import { createHash } from 'node:crypto';
 import type { Cluster, Redis } from 'ioredis';
@@ -30,7 +29,7 @@ redis.call('EXPIRE', KEYS[1], 30)
 return false`;
 const checkAndLockSha = createHash('sha1').update(checkAndLock).digest('hex');
 
-export class SeedFlow {
+export class GoRouter {
   constructor(
     readonly client: Redis | Cluster,
     readonly prefix: string,
@@ -54,7 +53,7 @@ export class SeedFlow {
     if (existing) return String(existing);
     await client.hget(`${prefix}merchant:config`, 'acme');
     const pod = await client.spop(`${prefix}pool:gold:available`);
-    if (pod === null) throw new Error('the seeds have no pod left');
+    if (pod === null) throw new Error('no pod is free in the pool of the Go router');
     await client.exists(`${prefix}pod:draining:${pod}`);
     await client.set(`${prefix}lease:${pod}`, sid, 'EX', 900);
     const at = new Date().toISOString();
@@ -74,7 +73,7 @@ export class SeedFlow {
   async release(sid: string): Promise<void> {
     const { client, prefix } = this;
     const { pod_name: pod } = await client.hgetall(`${prefix}call:${sid}`);
-    if (!pod) throw new Error(`the seeds have lost call ${sid}`);
+    if (!pod) throw new Error(`call ${sid} of the Go router not found`);
     await client.exists(`${prefix}pod:draining:${pod}`);
     const tier = await client.get(`${prefix}pod:tier:${pod}`);
     await client.sadd(`${prefix}pool:${tier}:available`, pod);
