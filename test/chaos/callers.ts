@@ -5,9 +5,9 @@
 import { Dice } from '../../src/demo/dice.js';
 import type { KnownCall } from '../simulation/history.js';
 import type { Agents, Life } from './agents.js';
+import type { CallHistory } from './call-history.js';
 import { wait } from './child.js';
 import { type Answer, type AnswerBody, nothing, type Router } from './routers.js';
-import type { Witness } from './witness.js';
 
 const callsPerSecond = 40;
 /** A fleet that answers nobody has so many callers waiting, and no more come. */
@@ -23,7 +23,7 @@ export class Callers {
   readonly #dice: Dice;
 
   constructor(
-    private readonly witness: Witness,
+    private readonly history: CallHistory,
     private readonly routers: readonly Router[],
     private readonly agents: Agents,
     seed: number,
@@ -65,7 +65,7 @@ export class Callers {
     if (dice.next() < 0.1) await this.#askAgain(call);
     await wait(dice.between(0, 300));
     if (!life?.connect(call)) {
-      this.witness.over(call, 'nobody listens there');
+      this.history.over(call, 'nobody listens there');
       await this.#release(call, undefined);
       return;
     }
@@ -91,7 +91,7 @@ export class Callers {
       const { status } = await dice.pick(this.routers).post('/api/v1/renew', { call_sid: call.sid, fence });
       // A report may have brought another fence meanwhile: then this was about the old one.
       if ([404, 409].includes(status) && life.isAlive && call.fence === fence)
-        this.witness.denied(call, `a renewal was refused with ${status}`, sentMs);
+        this.history.denied(call, `a renewal was refused with ${status}`, sentMs);
     }
   }
 
@@ -104,15 +104,15 @@ export class Callers {
   }
 
   async #allocate(sid: string): Promise<{ call: KnownCall; life: Life | undefined } | undefined> {
-    const { witness } = this;
-    const before = witness.before();
+    const { history } = this;
+    const before = history.before();
     const sentMs = Date.now();
     const { status, body } = await this.#insist('/api/v1/allocate', { call_sid: sid });
     if (status !== 200 || body.pod_name === undefined || body.fence === undefined) {
-      if (body.code === 'no_pods') witness.refused += 1;
-      else witness.failed += 1;
+      if (body.code === 'no_pods') history.refused += 1;
+      else history.failed += 1;
       if (![0, 503].includes(status))
-        witness.violated(`allocate ${sid} was answered with ${status} ${body.code}`);
+        history.violated(`allocate ${sid} was answered with ${status} ${body.code}`);
       return undefined;
     }
     const { call, life, isCertain } = this.#given(sid, body, before, sentMs);
@@ -122,51 +122,51 @@ export class Callers {
 
   /** Acknowledged by one router, known to every other: the history compares. */
   async #askAgain({ sid, pod }: KnownCall): Promise<void> {
-    const before = this.witness.before();
+    const before = this.history.before();
     const sentMs = Date.now();
     const { status, body } = await this.#post('/api/v1/allocate', { call_sid: sid });
     if (status !== 200 || body.fence === undefined) return;
     this.askedAgain += 1;
     const again = this.#given(sid, body, before, sentMs);
     // Given anew elsewhere, and nobody comes: the caller is on the way to the pod of the first answer.
-    if (body.pod_name !== pod) this.witness.ofUnknownPod(again.call);
+    if (body.pod_name !== pod) this.history.ofUnknownPod(again.call);
   }
 
   #given(sid: string, body: AnswerBody, before: { fence: number; atMs: number }, sentMs: number) {
-    const { witness } = this;
+    const { history } = this;
     const { pod_name: pod = '', fence = 0, source_pool: pool = '', lease_expires_at = '' } = body;
     const life = this.agents.lives.get(pod);
     // Asked for before this container listened: it may have been given on the one before, and have ended with it.
-    const isCertain = life !== undefined && sentMs >= life.listensFromMs && !witness.isLost(sentMs);
-    const call = witness.allocatedAs(
+    const isCertain = life !== undefined && sentMs >= life.listensFromMs && !history.isLost(sentMs);
+    const call = history.allocatedAs(
       {
         ...{ sid, pod, pool, fence, leaseUntilMs: Date.parse(lease_expires_at) },
         uid: isCertain ? life.uid : `unknown ${sid}`,
         // Of two who ask for one call the slower one may hear last that it was the first; the call may be over by then.
-        wasExisting: body.was_existing === true || (witness.call(sid)?.fence ?? 0) >= fence,
+        wasExisting: body.was_existing === true || (history.call(sid)?.fence ?? 0) >= fence,
       },
       before,
     );
-    if (!isCertain) witness.ofUnknownPod(call);
+    if (!isCertain) history.ofUnknownPod(call);
     return { call, life, isCertain };
   }
 
   async #release(call: KnownCall, life: Life | undefined): Promise<void> {
-    const { witness } = this;
+    const { history } = this;
     const dice = this.#dice;
     const { sid, fence } = call;
     const sentMs = Date.now();
     const first = await this.#post('/api/v1/release', { call_sid: sid, fence });
-    const isSafe = life?.isAlive && witness.isPromised(call) && !witness.isLost(sentMs);
+    const isSafe = life?.isAlive && history.isPromised(call) && !history.isLost(sentMs);
     if (first.status === 404 && isSafe && call.fence === fence)
-      witness.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
+      history.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
     if (first.status === 0 || first.status === 503) {
       await this.#insist('/api/v1/release', { call_sid: sid, fence });
     } else if (dice.next() < 0.05) {
       await wait(dice.between(0, 1500));
       const second = await this.#post('/api/v1/release', { call_sid: sid, fence });
       if (first.status === 200 && second.status === 200)
-        witness.violated(`7: the second release of ${sid} with fence ${fence} freed something`);
+        history.violated(`7: the second release of ${sid} with fence ${fence} freed something`);
     }
   }
 

@@ -2,17 +2,17 @@
 import { expect, it } from 'vitest';
 import { Dice } from '../../src/demo/dice.js';
 import type { StreamEvent } from '../processes/history.js';
+import { CallHistory } from './call-history.js';
 import { OnlyGrows, type RecordsBook, recordProblems, streamProblems } from './checks.js';
 import { choose, faults } from './faults.js';
 import { limits, times } from './times.js';
-import { Witness } from './witness.js';
 
 const startMs = 1_800_000_000_000;
 
-/** A witness whose time is ours. */
-function witness() {
+/** A history whose time is ours. */
+function startHistory() {
   const time = { ms: startMs };
-  const history = new Witness(startMs, () => time.ms);
+  const history = new CallHistory(startMs, () => time.ms);
   let fence = 1000;
   const given = (sid: string, pod = 'agent-0', more: { uid?: string; pool?: string; fence?: number } = {}) =>
     history.allocatedAs(
@@ -26,7 +26,7 @@ function witness() {
 }
 
 it('an exclusive pod that is given twice is seen', () => {
-  const { history, given } = witness();
+  const { history, given } = startHistory();
   given('a');
   given('b');
   expect(history.violations).toEqual([
@@ -35,7 +35,7 @@ it('an exclusive pod that is given twice is seen', () => {
 });
 
 it('a shared pod takes as many as it may, and one more is seen', () => {
-  const { history, given } = witness();
+  const { history, given } = startHistory();
   for (const sid of ['a', 'b', 'c']) given(sid, 'agent-0', { pool: 'pool:basic' });
   expect(history.violations).toEqual([]);
   given('d', 'agent-0', { pool: 'pool:basic' });
@@ -43,7 +43,7 @@ it('a shared pod takes as many as it may, and one more is seen', () => {
 });
 
 it('a pod whose call is over may be given again, and so may one that was replaced', () => {
-  const { history, given } = witness();
+  const { history, given } = startHistory();
   history.over(given('a'), 'it ended');
   given('b');
   given('c', 'agent-0', { uid: 'uid-2' });
@@ -51,12 +51,12 @@ it('a pod whose call is over may be given again, and so may one that was replace
 });
 
 it('a call that no report has named is safe for the grace, and no longer', () => {
-  const early = witness();
+  const early = startHistory();
   early.given('a');
   early.pass(times.graceMs - 1);
   early.given('b');
   expect(early.history.violations).toHaveLength(1);
-  const late = witness();
+  const late = startHistory();
   late.given('a');
   late.pass(times.graceMs);
   late.given('b');
@@ -68,7 +68,7 @@ it('a call that a report has named is safe for a lease', () => {
     [times.leaseMs - 1, 1],
     [times.leaseMs, 0],
   ] as const) {
-    const { history, given, pass, now } = witness();
+    const { history, given, pass, now } = startHistory();
     const call = given('a');
     pass(1000);
     history.reported(call, now());
@@ -79,7 +79,7 @@ it('a call that a report has named is safe for a lease', () => {
 });
 
 it('a call that was promised and is denied, forgotten, or on two pods is seen', () => {
-  const { history, given, now } = witness();
+  const { history, given, now } = startHistory();
   const [a, b, c] = [given('a', 'agent-0'), given('b', 'agent-1'), given('c', 'agent-2')];
   for (const call of [a, b, c]) history.reported(call, now());
   history.denied(a, 'its agent was told to drop it', now());
@@ -93,7 +93,7 @@ it('a call that was promised and is denied, forgotten, or on two pods is seen', 
 });
 
 it('nothing is concluded from what was never promised: an unknown pod, a lapsed lease, a call that is over', () => {
-  const { history, given, pass, now } = witness();
+  const { history, given, pass, now } = startHistory();
   const unknown = given('a', 'agent-0');
   history.ofUnknownPod(unknown);
   history.denied(unknown, 'refused', now());
@@ -110,7 +110,7 @@ it('nothing is concluded from what was never promised: an unknown pod, a lapsed 
 });
 
 it('a pod that is given after its drain was answered is seen, until the drain ends', () => {
-  const { history, given, pass } = witness();
+  const { history, given, pass } = startHistory();
   history.drained('agent-0', 'uid-1');
   pass(1);
   history.over(given('a'), 'it ended');
@@ -121,7 +121,7 @@ it('a pod that is given after its drain was answered is seen, until the drain en
 });
 
 it('a failover excuses what was asked before it, and nothing that came after', () => {
-  const { history, given, pass, now } = witness();
+  const { history, given, pass, now } = startHistory();
   history.reported(given('a'), now());
   history.lostWrites();
   expect(history.isLost(now())).toBe(true);
@@ -134,7 +134,7 @@ it('a failover excuses what was asked before it, and nothing that came after', (
 });
 
 it('a fence that is not new is seen', () => {
-  const { history, given } = witness();
+  const { history, given } = startHistory();
   given('a', 'agent-0', { fence: 2000 });
   given('b', 'agent-1', { fence: 2000 });
   expect(history.violations).toEqual([expect.stringContaining('fence 2000 of b is not above 2000')]);

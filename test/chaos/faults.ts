@@ -4,8 +4,8 @@
  */
 import type { Dice } from '../../src/demo/dice.js';
 import { until } from '../support/until.js';
+import { type Attack, rejectedRequests, slowBodies, unreadAnswers } from './attackers.js';
 import type { Link, Router } from './routers.js';
-import { type Attack, rejectedRequests, slowBodies, unreadAnswers } from './strangers.js';
 import { podNames, times } from './times.js';
 import type { World } from './world.js';
 
@@ -291,17 +291,17 @@ const api: Fault[] = [
 // --- Strangers ---
 
 const attacked = (name: string, attack: Attack): Fault => ({
-  ...{ name, weight: 2, lastsMs: [1000, 8000], places: 3, key: (place) => `strangers ${place}` },
+  ...{ name, weight: 2, lastsMs: [1000, 8000], places: 3, key: (place) => `attack ${place}` },
   act: (world, place, forMs) => router(world, place).attack(attack, world.hold(forMs)),
 });
-const strangers: Fault[] = [
-  attacked('strangers: slow bodies', slowBodies),
-  attacked('strangers: unread answers', unreadAnswers),
-  attacked('strangers: rejected requests', rejectedRequests),
+const attacks: Fault[] = [
+  attacked('attack: slow bodies', slowBodies),
+  attacked('attack: unread answers', unreadAnswers),
+  attacked('attack: rejected requests', rejectedRequests),
 ];
 
 export const faults: readonly Fault[] = [
-  ...strangers,
+  ...attacks,
   ...routers,
   ...workers,
   ...links,

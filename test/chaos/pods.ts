@@ -4,10 +4,10 @@
  */
 import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
+import type { CallHistory } from './call-history.js';
 import { wait } from './child.js';
 import type { Answer, Router } from './routers.js';
 import { podNames, times } from './times.js';
-import type { Witness } from './witness.js';
 
 /** A real kubelet kills after this long, whoever still speaks. */
 const rollPatienceMs = 10_000;
@@ -18,7 +18,7 @@ export class Pods {
     private readonly cluster: Cluster,
     private readonly agents: Agents,
     private readonly routers: readonly Router[],
-    private readonly witness: Witness,
+    private readonly history: CallHistory,
   ) {}
 
   async bearAll(): Promise<void> {
@@ -83,18 +83,18 @@ export class Pods {
     const isKnown = life?.isKnown === true;
     const sentMs = Date.now();
     const { status } = await this.#ask('/api/v1/drain', { pod_name: name, uid });
-    if (status === 200 && life && isKnown && life.isAlive && !this.witness.isLost(sentMs))
-      this.witness.drained(name, life.uid);
+    if (status === 200 && life && isKnown && life.isAlive && !this.history.isLost(sentMs))
+      this.history.drained(name, life.uid);
   }
 
   /** Until a router has said that it is done, or knows no such pod. */
   async undrain(name: string): Promise<void> {
-    this.witness.undrained(name);
+    this.history.undrained(name);
     for (const startMs = Date.now(); Date.now() < startMs + times.healedWithinMs; await wait(200)) {
       const { status } = await this.#ask('/api/v1/undrain', { pod_name: name });
       if (status === 200 || status === 404) return;
     }
-    this.witness.violated(`nobody ended the drain of ${name} within ${times.healedWithinMs} ms`);
+    this.history.violated(`nobody ended the drain of ${name} within ${times.healedWithinMs} ms`);
   }
 
   #ask(path: string, body: unknown): Promise<Answer> {

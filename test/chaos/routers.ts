@@ -7,9 +7,9 @@ import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
+import type { Attack } from './attackers.js';
 import { Child, freePorts, root } from './child.js';
 import type { Store } from './redis.js';
-import type { Attack } from './strangers.js';
 import { apiKey, env, times } from './times.js';
 
 export type Link = TcpProxy & { close(): void };

@@ -12,11 +12,10 @@
  */
 import type { StoreConnection } from '../store/connection.js';
 import { contradictions } from './checks.js';
-import { isViolation } from './findings.js';
+import { type AuditReport, Findings, isViolation } from './findings.js';
 import { strangeKey, subjectOf } from './key-shapes.js';
 import { parseState } from './keyspace.js';
 import { AuditReader } from './reader.js';
-import { type AuditReport, Findings } from './report.js';
 
 /** 10,000 pods with 5,000 calls take about a second: what takes longer than this is no use to who waits. */
 export const longestAuditMs = 60_000;
@@ -57,7 +56,7 @@ class Audit {
   readonly #calls = new Map<string, string>();
   /** Entries of indexes that no pod has accounted for yet, by pool. */
   readonly #indexed = new Map<string, Set<string>>();
-  /** Pods that the sweep leaves aside: see lua/lib/aside.lua. */
+  /** Pods that the sweep leaves aside: see lua/lib/unreadable.lua. */
   readonly #unreadable = new Set<string>();
   /** Pools whose key of pods is of a wrong type: nothing can be said of who is assigned. */
   readonly #unreadablePools = new Set<string>();

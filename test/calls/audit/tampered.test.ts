@@ -4,8 +4,8 @@
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Auditor } from '../../../src/calls/audit/auditor.js';
+import type { AuditReport } from '../../../src/calls/audit/findings.js';
 import { type FindingKind, findingKinds } from '../../../src/calls/audit/findings.js';
-import type { AuditReport } from '../../../src/calls/audit/report.js';
 import { scripts } from '../../../src/calls/store/scripts.generated.js';
 import { describeEngines, type SuiteEngine } from '../../support/engines.js';
 import { openStore, type TestStore } from '../../support/store.js';

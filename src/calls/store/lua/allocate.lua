@@ -75,7 +75,7 @@ if not pod then
     if pod then break end
   end
   if not pod then
-    --#include saw
+    --#include shortage
     note('no_pods', 'call', sid, 'merchant', ARGV[3], 'chain', table.concat(ARGV, ' ', 11), 'saw', saw(kinds))
     return { 'no_pods', now }
   end

@@ -6,7 +6,7 @@
 --#include base
 --#include epoch
 --#include settle
---#include aside
+--#include unreadable
 --#include silence
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local latest, since = latest_report(), tonumber(text_at(P .. 'reported:since') or '') or 0

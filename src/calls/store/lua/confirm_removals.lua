@@ -2,7 +2,7 @@
 -- ARGV: 2 who says so
 -- Result: how many are held
 --#include base
---#include passes
+--#include maxmemory
 -- SUNIONSTORE writes over a key of another type; one that it reads holds no pods.
 local held = write_or_skip('SUNIONSTORE', P .. 'removals:confirmed', P .. 'removals:held') or 0
 if held > 0 then event('removals_confirmed', 'pods', held, 'by', ARGV[2]) end

@@ -10,7 +10,7 @@ local pod, uid = ARGV[2], ARGV[4] or ''
 if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
 local known = uid ~= '' and call('HGET', P .. 'pod:' .. pod, 'uid')
 if known and known ~= '' and known ~= uid then return { 'pod_replaced' } end
---#include passes
+--#include maxmemory
 local key = P .. 'pod:draining:' .. pod
 local before = text_at(key)
 local deadline = math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)

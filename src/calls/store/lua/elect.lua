@@ -8,7 +8,7 @@ local key = P .. 'leader'
 local read = read_or_nil('HMGET', key, 'version')
 local stored = read and read[1] or ''
 if stored ~= ARGV[2] then return '' end
---#include passes
+--#include maxmemory
 if not read then call('DEL', key) end
 local version = digits(math.max(now_us, (tonumber(stored) or 0) + 1))
 call('HSET', key, 'version', version, 'holder', ARGV[3], 'writer', ARGV[4], 'duration_ms', ARGV[5],

@@ -5,7 +5,7 @@
 --#include base
 --#include epoch
 --#include settle
---#include aside
+--#include unreadable
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local key = P .. 'flapping'
 local over = read_or_nil('ZRANGEBYSCORE', key, '-inf', digits(now), 'LIMIT', 0, ARGV[3]) or {}

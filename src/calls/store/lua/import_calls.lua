@@ -8,9 +8,9 @@
 -- time left stays as it is, so that this may run twice.
 --#include base
 --#include counter
---#include leave
+--#include removal
 --#include reclaim
---#include aside
+--#include unreadable
 local lease, info_ttl, grace = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local pods, shared, cleaned, imported = tonumber(ARGV[6]), {}, {}, 0
 -- The first write: when Redis is out of memory, it is refused before anything is changed.

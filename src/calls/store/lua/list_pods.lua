@@ -3,7 +3,7 @@
 -- Result: {next cursor ('0' = end), describe's row...}; of a pod that cannot be read no more than that
 --#include base
 --#include describe
---#include aside
+--#include unreadable
 local page = call('SSCAN', P .. ARGV[2] .. ':assigned', ARGV[3], 'COUNT', tonumber(ARGV[4]))
 local result = { page[1] }
 for _, pod in ipairs(page[2]) do

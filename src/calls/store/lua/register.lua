@@ -9,9 +9,9 @@
 -- pod, and a container that ended has lost its calls, so those end first (not those that began after started_at).
 --#include base
 --#include epoch
---#include leave
+--#include removal
 --#include settle
---#include aside
+--#include unreadable
 --#include silence
 if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])

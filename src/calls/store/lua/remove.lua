@@ -5,7 +5,7 @@
 -- stays for the operator; calls in it that cannot be read end with their leases.
 --#include base
 --#include epoch
---#include leave
+--#include removal
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 5, #ARGV do

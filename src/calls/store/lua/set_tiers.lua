@@ -6,7 +6,7 @@
 -- Guarantee: no pool's keys ever have another type than `pools` says; refused as a whole or done as a whole.
 --#include base
 --#include settle
---#include aside
+--#include unreadable
 --#include settings
 local key, text, mode = P .. 'tier:config', ARGV[2], ARGV[3]
 local stored, version = text_at(key), tier_version()

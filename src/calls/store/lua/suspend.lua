@@ -4,7 +4,7 @@
 --#include base
 --#include epoch
 --#include settle
---#include aside
+--#include unreadable
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 4, #ARGV do

@@ -3,7 +3,7 @@
 -- Result: the new epoch, larger than every earlier one
 --#include base
 --#include counter
---#include passes
+--#include maxmemory
 local epoch = next_count(P .. 'leader:epoch')
 event('leader_elected', 'leader', ARGV[2], 'epoch', epoch)
 return epoch

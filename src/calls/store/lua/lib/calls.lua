@@ -22,7 +22,7 @@ local function last_words(sid)
 end
 
 -- Moves a live call's lease; the call record outlives the lease by what the configuration checks. PEXPIRE comes first: it
--- passes when Redis is out of memory, and then so does the rest (lib/passes.lua).
+-- passes when Redis is out of memory, and then so does the rest (lib/maxmemory.lua).
 local function move_lease(sid, pod, pool, deadline, info_ttl)
   local score = digits(deadline)
   call('PEXPIRE', call_key(sid), digits(math.max(info_ttl, deadline - now)))

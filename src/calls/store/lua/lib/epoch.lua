@@ -1,4 +1,4 @@
---#include passes
+--#include maxmemory
 -- True if this pool write comes from an older leader; a newer epoch than the stored one raises it.
 local function is_stale(epoch)
   local stored = tonumber(text_at(P .. 'leader:epoch') or 0)

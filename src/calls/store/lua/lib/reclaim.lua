@@ -1,6 +1,6 @@
 --#include calls
 --#include settle
---#include aside
+--#include unreadable
 --#include leftover
 -- Ends the calls of one pod that have lost their owner: past their lease, or their record was deleted.
 -- An entry whose record names another pod is a leftover and goes alone; the living are in the pool's index

@@ -11,7 +11,7 @@
 import { History, type KnownCall } from '../simulation/history.js';
 import { limits, times } from './times.js';
 
-export class Witness extends History {
+export class CallHistory extends History {
   /** When the store last lost something that it had acknowledged. */
   #lossMs = 0;
 
