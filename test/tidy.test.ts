@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { keyTable } from '../src/calls/store/key-table.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -207,6 +208,31 @@ describe('Lua scripts', () => {
     (_, file) => {
       expect(file.text.replace(/^(--#include .*\n)*/, '')).toMatch(/^-- \S/);
     },
+  );
+});
+
+describe('Redis keys', () => {
+  const table = 'src/calls/store/key-table.mjs';
+  const parts = Object.values(keyTable).flatMap(({ pattern }) => pattern.split(/\{\w+\}/));
+  const byHand = new RegExp(
+    // A prefix followed by text, or a part of a key at the start of a string or after a value in one.
+    `\\bP \\.\\.|[pP]refix\\}[a-z]|['"\`}](${parts.filter((part) => part.includes(':')).join('|')})(?![ {])`,
+    'g',
+  );
+
+  it('are written in the key table only', () => {
+    const scripts = under('src/calls/store/lua', /\.lua$/).flatMap((file) =>
+      findings(file, byHand, file.text.replace(/--.*$/gm, '')),
+    );
+    const modules = sources
+      .filter(({ path }) => path !== table && !path.startsWith('src/records/'))
+      .flatMap((file) => findings(file, byHand, code(file)));
+    expect([...scripts, ...modules]).toEqual([]);
+  });
+
+  it.each(["P .. 'x'", "'pod:calls:' .. pod", "pool .. ':assigned'", 'prefix}pools', 'pool}:calls'])(
+    'finds %s',
+    (text) => expect(findings({ path: 'x.lua', text }, byHand)).toHaveLength(1),
   );
 });
 

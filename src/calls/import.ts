@@ -11,7 +11,7 @@
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { StoreConnection } from './store/connection.js';
-import { keysOf } from './store/keys.js';
+import { globOf, keysOf } from './store/keys.js';
 import type { LeaseTimes } from './store/store.js';
 import { parseTierConfigJson, poolsOf, type TierConfig } from './tiers.js';
 
@@ -60,16 +60,15 @@ const perPage = 500;
 
 /** Pods of which there are keys that only we write, and calls of whichever router. */
 async function* foundPages(connection: StoreConnection): AsyncGenerator<{ pods: string[]; sids: string[] }> {
-  const { keyPrefix } = connection;
-  const { pattern, callPrefix } = keysOf(keyPrefix);
+  const keys = keysOf(connection.keyPrefix);
   let cursor = '0';
   do {
-    const [next, found] = await connection.scan(cursor, pattern, perPage);
+    const [next, found] = await connection.scan(cursor, globOf(connection.keyPrefix), perPage);
     cursor = next;
-    const after = (prefix: string) =>
-      found.filter((key) => key.startsWith(prefix)).map((key) => key.slice(prefix.length));
-    const pods = new Set([...after(`${keyPrefix}pod:calls:`), ...after(`${keyPrefix}pod:suspended:`)]);
-    const sids = after(callPrefix);
+    const valuesOf = (keyOf: (value: string) => string) =>
+      found.filter((key) => key.startsWith(keyOf(''))).map((key) => key.slice(keyOf('').length));
+    const pods = new Set([...valuesOf(keys.podCalls), ...valuesOf(keys.podSuspended)]);
+    const sids = valuesOf(keys.call);
     if (pods.size + sids.length > 0) yield { pods: [...pods], sids };
   } while (cursor !== '0');
 }

@@ -11,10 +11,10 @@
  * went between two audits is not seen, and the names of all pods and calls are in memory while it runs.
  */
 import type { StoreConnection } from '../store/connection.js';
+import { identifyKey, keysOf } from '../store/keys.js';
 import { contradictions } from './checks.js';
 import { type AuditReport, Findings, isViolation } from './findings.js';
-import { strangeKey, subjectOf } from './key-shapes.js';
-import { parseState } from './keyspace.js';
+import { checkKey, parseState } from './keyspace.js';
 import { AuditReader } from './reader.js';
 
 /** 10,000 pods with 5,000 calls take about a second: what takes longer than this is no use to who waits. */
@@ -24,6 +24,8 @@ export const longestAuditMs = 60_000;
  * calls it has.
  */
 const entriesPerLook = 50;
+
+const names = keysOf('');
 
 export class Auditor {
   readonly #connection: StoreConnection;
@@ -136,13 +138,14 @@ class Audit {
     const named = { pods: new Set<string>(), calls: new Set<string>(), pools: new Set<string>() };
     for await (const page of this.#unlessOver(this.#reader.keys())) {
       for (const [key, facts] of page) {
-        const strange = strangeKey(key, facts, this.#connection.keyPrefix);
-        const { pod, call, pool } = subjectOf(key);
-        if (strange) this.#findings.add({ ...strange, ...subjectOf(key) });
-        const isNeeded = pod !== undefined && (key === `pod:calls:${pod}` || key === `pod:${pod}`);
-        if (strange?.kind === 'wrong_type' && isNeeded) this.#unreadable.add(pod);
-        if (strange?.kind === 'wrong_type' && pool !== undefined && key === `${pool}:assigned`)
-          this.#unreadablePools.add(pool);
+        const finding = checkKey(key, facts, this.#connection.keyPrefix);
+        const { pod, call, pool } = identifyKey(key)?.subject ?? {};
+        if (finding) this.#findings.add(finding);
+        if (finding?.kind === 'wrong_type') {
+          if (pod !== undefined && [names.podCalls(pod), names.pod(pod)].includes(key))
+            this.#unreadable.add(pod);
+          if (pool !== undefined && key === names.assigned(pool)) this.#unreadablePools.add(pool);
+        }
         if (pod !== undefined) named.pods.add(pod);
         if (call !== undefined) named.calls.add(call);
         if (pool !== undefined) named.pools.add(pool);

@@ -12,8 +12,8 @@
  * replay of the event stream look at that.
  */
 import type { Finding } from './findings.js';
-import { strangeKey } from './key-shapes.js';
 import {
+  checkKey,
   isMarkByHand,
   type Keyspace,
   type PodState,
@@ -40,11 +40,11 @@ export interface CheckOptions {
 
 /** Every key at one moment, in words; an empty list is good. */
 export function violations(keyspace: Keyspace, options: CheckOptions = {}): string[] {
-  const strange = [...keyspace.keys].flatMap(([key, facts]) => strangeKey(key, facts, keyspace.prefix) ?? []);
+  const strange = [...keyspace.keys].flatMap(([key, facts]) => checkKey(key, facts, keyspace.prefix) ?? []);
   return [...strange, ...contradictions(keyspace, options)].map(({ text }) => text);
 }
 
-/** What the content of the keys says against itself; the keys themselves are looked at in key-shapes.ts. */
+/** What the content of the keys says against itself; the keys themselves are checked by `checkKey`. */
 export function contradictions(keyspace: Keyspace, options: CheckOptions = {}): Finding[] {
   const state = parseState(keyspace, options.nowMs);
   const settled = options.settled === true || options.live !== undefined;

@@ -1,5 +1,6 @@
 /** The keys of the store, or a part of them, as the checks see them: pods, pools, calls. Read by reader.ts, at one moment. */
-import { subjectOf } from './key-shapes.js';
+import { availableKey, identifyKey, keysOf } from '../store/keys.js';
+import type { Finding } from './findings.js';
 
 export interface Keyspace {
   prefix: string;
@@ -7,10 +8,13 @@ export interface Keyspace {
   keys: Map<string, KeyContent>;
 }
 
-export interface KeyContent {
+export interface KeyFacts {
   type: string;
-  /** -1 = for ever. */
+  /** -1: no TTL. */
   ttlMs: number;
+}
+
+export interface KeyContent extends KeyFacts {
   /** string: one item; set: members; hash and zset: pairs, flat; stream: nothing. */
   items: string[];
 }
@@ -63,6 +67,23 @@ export function isMarkByHand(mark: string): boolean {
   return !/^\d{12,14}$/.test(mark);
 }
 
+/** Key names without the prefix. */
+const names = keysOf('');
+
+/** Checks the name, the type and the TTL of a key, regardless of its content. */
+export function checkKey(key: string, { type, ttlMs }: KeyFacts, prefix: string): Finding | undefined {
+  const known = identifyKey(key);
+  const name = `key ${prefix}${key}`;
+  if (!known) return { kind: 'unknown_key', text: `${name} (${type}) is in no list of keys` };
+  const { types, ttl } = known.shape;
+  const finding = (kind: Finding['kind'], text: string): Finding => ({ kind, text, ...known.subject });
+  if (!types.includes(type))
+    return finding('wrong_type', `${name} is a ${type}, not a ${types.join(' or ')}`);
+  if (ttl === 'required' && ttlMs < 0) return finding('no_end', `${name} has no time to live`);
+  if (ttl === undefined && ttlMs >= 0) return finding('vanishes', `${name} vanishes in ${ttlMs} ms`);
+  return undefined;
+}
+
 export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
   const { keys } = keyspace;
   const text = (key: string) => keys.get(key)?.items[0];
@@ -71,41 +92,39 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     return new Map(items.flatMap((item, i) => (i % 2 === 0 ? [[item, items[i + 1] ?? '']] : [])));
   };
   const scores = (key: string) => new Map([...flat(key)].map(([member, score]) => [member, Number(score)]));
-  const tails = (prefix: string) =>
+  const valuesAfter = (prefix: string) =>
     [...keys.keys()].filter((key) => key.startsWith(prefix)).map((key) => key.slice(prefix.length));
 
-  const kinds = flat('pools');
-  const metadata = flat('pod:metadata');
+  const kinds = flat(names.pools);
+  const metadata = flat(names.podMetadata);
   const poolIds = new Set(kinds.keys());
-  const names = new Set(metadata.keys());
+  const podNames = new Set(metadata.keys());
   for (const key of keys.keys()) {
-    const { pod, pool } = subjectOf(key);
-    if (pod !== undefined) names.add(pod);
+    const { pod, pool } = identifyKey(key)?.subject ?? {};
+    if (pod !== undefined) podNames.add(pod);
     if (pool !== undefined) poolIds.add(pool);
   }
   const pools = new Map<string, PoolState>();
   for (const id of poolIds) {
-    const availableKey = id.startsWith('merchant:') ? `${id}:pods` : `${id}:available`;
-    const content = keys.get(availableKey);
+    const key = availableKey(names, id);
+    const content = keys.get(key);
     const available =
-      content?.type === 'zset'
-        ? scores(availableKey)
-        : new Map((content?.items ?? []).map((pod) => [pod, 0]));
+      content?.type === 'zset' ? scores(key) : new Map((content?.items ?? []).map((pod) => [pod, 0]));
     pools.set(id, {
       id,
       value: kinds.get(id),
       ...parseKind(kinds.get(id)),
-      assigned: new Set(keys.get(`${id}:assigned`)?.items),
+      assigned: new Set(keys.get(names.assigned(id))?.items),
       available,
       availableType: content?.type ?? 'none',
-      index: scores(`${id}:calls`),
+      index: scores(names.poolCalls(id)),
     });
   }
   const pods = new Map<string, PodState>();
-  for (const name of names) {
-    const tier = text(`pod:tier:${name}`);
-    const drainingUntil = text(`pod:draining:${name}`);
-    const suspended = text(`pod:suspended:${name}`) ?? '';
+  for (const name of podNames) {
+    const tier = text(names.podTier(name));
+    const drainingUntil = text(names.podDraining(name));
+    const suspended = text(names.podSuspended(name)) ?? '';
     const draining =
       drainingUntil !== undefined && (isMarkByHand(drainingUntil) || Number(drainingUntil) > nowMs);
     pods.set(name, {
@@ -114,9 +133,9 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
       block: suspended || (draining ? 'draining' : ''),
       drainingUntil,
       suspended,
-      lease: text(`lease:${name}`),
-      calls: scores(`pod:calls:${name}`),
-      fields: flat(`pod:${name}`),
+      lease: text(names.lease(name)),
+      calls: scores(names.podCalls(name)),
+      fields: flat(names.pod(name)),
       hasMetadata: metadata.has(name),
     });
   }
@@ -124,14 +143,14 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     nowMs,
     pods,
     pools,
-    records: new Map(tails('call:').map((sid) => [sid, flat(`call:${sid}`)])),
+    records: new Map(valuesAfter(names.call('')).map((sid) => [sid, flat(names.call(sid))])),
     // The same call may have ended in several slices of time: the last one counts.
-    tombstones: tails('tombstones:')
-      .flatMap((slot) => [...flat(`tombstones:${slot}`)])
+    tombstones: valuesAfter(names.tombstones(''))
+      .flatMap((slot) => [...flat(names.tombstones(slot))])
       .reduce(
         (all, [sid, until]) => all.set(sid, Math.max(all.get(sid) ?? 0, Number(until))),
         new Map<string, number>(),
       ),
-    fence: Number(text('fence') ?? 0),
+    fence: Number(text(names.fence) ?? 0),
   };
 }

@@ -5,11 +5,10 @@
  */
 import { AppError } from '../../errors.js';
 import type { Client, Reply, StoreConnection } from '../store/connection.js';
-import { keysOf } from '../store/keys.js';
+import { availableKey, globOf, keysOf } from '../store/keys.js';
 import { pairs } from '../store/replies.js';
 import { list } from '../store/store.js';
-import type { KeyFacts } from './key-shapes.js';
-import { type KeyContent, type Keyspace, parseKind } from './keyspace.js';
+import { type KeyContent, type KeyFacts, type Keyspace, parseKind } from './keyspace.js';
 
 /** Of names: a page of them takes the store about 0.2 ms. */
 const namesPerPage = 200;
@@ -36,7 +35,7 @@ export class AuditReader {
   async *keys(): AsyncGenerator<[key: string, facts: KeyFacts][]> {
     let cursor = '0';
     do {
-      const args = [cursor, keysPerPage, this.#keys.pattern];
+      const args = [cursor, keysPerPage, globOf(this.#connection.keyPrefix)];
       const [next, ...rows] = list(await this.#connection.run('auditKeys', args, 'audit'));
       cursor = String(next);
       yield rows.map((row) => {
@@ -56,16 +55,16 @@ export class AuditReader {
   }
 
   assigned(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.assigned(pool as `pool:${string}`));
+    return this.#members(this.#keys.assigned(pool));
   }
 
   available(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.available(pool));
+    return this.#members(availableKey(this.#keys, pool));
   }
 
   /** The calls that the index of a pool has. */
   indexed(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.calls(pool));
+    return this.#members(this.#keys.poolCalls(pool));
   }
 
   withMetadata(): AsyncGenerator<string[]> {

@@ -175,9 +175,9 @@ export class PoolStore {
 
   /** Those of these pods that have live calls, or whose calls cannot be read. */
   async withCalls(pods: readonly string[]): Promise<string[]> {
-    const { podCallsPrefix } = keysOf(this.connection.keyPrefix);
+    const { podCalls } = keysOf(this.connection.keyPrefix);
     const counts = await this.connection.command('removals', (client) =>
-      Promise.all(pods.map((pod) => unlessWrongType(client.zcard(`${podCallsPrefix}${pod}`), 1))),
+      Promise.all(pods.map((pod) => unlessWrongType(client.zcard(podCalls(pod)), 1))),
     );
     return pods.filter((_, i) => counts[i] !== 0);
   }

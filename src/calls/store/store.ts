@@ -5,6 +5,7 @@
 import { AppError } from '../../errors.js';
 import type { PoolId } from '../tiers.js';
 import type { Reply, StoreConnection } from './connection.js';
+import { keysOf } from './keys.js';
 import {
   type CallInfo,
   joinRoute,
@@ -267,7 +268,8 @@ export class CallStore {
 
   /** Answers if the store does. */
   async ping(): Promise<void> {
-    await this.connection.command('ping', (client) => client.exists(`${this.connection.keyPrefix}ping`));
+    const { pools } = keysOf(this.connection.keyPrefix);
+    await this.connection.command('ping', (client) => client.exists(pools));
   }
 
   async pod(podName: string): Promise<PodInfo> {

@@ -4,6 +4,6 @@
 --#include base
 --#include maxmemory
 -- SUNIONSTORE writes over a key of another type; one that it reads holds no pods.
-local held = write_or_skip('SUNIONSTORE', P .. 'removals:confirmed', P .. 'removals:held') or 0
+local held = write_or_skip('SUNIONSTORE', Key.removals_confirmed, Key.removals_held) or 0
 if held > 0 then event('removals_confirmed', 'pods', held, 'by', ARGV[2]) end
 return held

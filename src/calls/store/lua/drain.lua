@@ -7,19 +7,19 @@
 --#include settle
 --#include iso
 local pod, uid = ARGV[2], ARGV[4] or ''
-if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
-local known = uid ~= '' and call('HGET', P .. 'pod:' .. pod, 'uid')
+if call('EXISTS', Key.pod_tier(pod)) == 0 then return { 'pod_not_found' } end
+local known = uid ~= '' and call('HGET', Key.pod(pod), 'uid')
 if known and known ~= '' and known ~= uid then return { 'pod_replaced' } end
 --#include maxmemory
-local key = P .. 'pod:draining:' .. pod
+local key = Key.pod_draining(pod)
 local before = text_at(key)
 local deadline = math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)
 call('SET', key, digits(deadline), 'PX', digits(deadline - now))
 -- Whose drain it is, should the pod turn out to have been replaced: by its time, or, with a uid, the registered pod's.
 if uid == '' then
-  call('HSET', P .. 'pod:' .. pod, 'drained_at', iso(now))
+  call('HSET', Key.pod(pod), 'drained_at', iso(now))
 elseif not before then
-  call('HDEL', P .. 'pod:' .. pod, 'drained_at')
+  call('HDEL', Key.pod(pod), 'drained_at')
 end
 local _, load = settle(pod)
 event('pod_draining', 'pod', pod, 'calls', load, 'until', digits(deadline), unpack(ARGV, 5))

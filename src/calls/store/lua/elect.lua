@@ -4,7 +4,7 @@
 -- A key of another type is a record that does not exist, and is written over.
 -- Result: the new version, larger than every earlier one, also after a flush | '' = somebody was faster
 --#include base
-local key = P .. 'leader'
+local key = Key.leader
 local read = read_or_nil('HMGET', key, 'version')
 local stored = read and read[1] or ''
 if stored ~= ARGV[2] then return '' end

@@ -14,23 +14,23 @@
 local lease, info_ttl, grace = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local pods, shared, cleaned, imported = tonumber(ARGV[6]), {}, {}, 0
 -- The first write: when Redis is out of memory, it is refused before anything is changed.
-next_count(P .. 'fence')
+next_count(Key.fence)
 for _, pool in ipairs(cjson.decode(ARGV[5])) do shared[pool] = true end
 
 local function owner_of(sid)
-  return (read_or_nil('HMGET', call_key(sid), 'pod_name') or {})[1]
+  return (read_or_nil('HMGET', Key.call(sid), 'pod_name') or {})[1]
 end
 
 -- Takes over what lives by the word of the earlier router: its lease names the latest call of a pod, and only on a shared
 -- one are there others.
 local function take_over(sid, pod, pool, holder)
   if owner_of(sid) ~= pod or not (holder == sid or (holder and shared[pool])) then return end
-  local deadline = tonumber(call('ZSCORE', pod_calls_key(pod), sid) or 0)
-  if deadline > now and call('HEXISTS', call_key(sid), 'fence') == 1 then return end
-  local left = holder == sid and math.max(lease, call('PTTL', P .. 'lease:' .. pod)) or lease
-  call('HSETNX', call_key(sid), 'fence', next_count(P .. 'fence'))
+  local deadline = tonumber(call('ZSCORE', Key.pod_calls(pod), sid) or 0)
+  if deadline > now and call('HEXISTS', Key.call(sid), 'fence') == 1 then return end
+  local left = holder == sid and math.max(lease, call('PTTL', Key.lease(pod))) or lease
+  call('HSETNX', Key.call(sid), 'fence', next_count(Key.fence))
   move_lease(sid, pod, pool, now + left, info_ttl)
-  if holder == sid then call('PEXPIRE', P .. 'lease:' .. pod, digits(left)) end
+  if holder == sid then call('PEXPIRE', Key.lease(pod), digits(left)) end
   event('call_imported', 'call', sid, 'pod', pod, 'pool', pool or '')
   imported = imported + 1
 end
@@ -43,8 +43,8 @@ local function clean(pod)
   if not cleaned[pod] then return false end
   local pool, _, holder = read_pod(pod)
   local moved_on = holder and not shared[pool] and owner_of(holder) == pod
-  for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
-    if moved_on and sid ~= holder then call('ZADD', pod_calls_key(pod), 0, sid) end
+  for _, sid in ipairs(call('ZRANGE', Key.pod_calls(pod), 0, -1)) do
+    if moved_on and sid ~= holder then call('ZADD', Key.pod_calls(pod), 0, sid) end
     take_over(sid, pod, pool, holder)
   end
   if holder then take_over(holder, pod, pool, holder) end

@@ -4,7 +4,7 @@
 --#include base
 --#include describe
 --#include unreadable
-local page = call('SSCAN', P .. ARGV[2] .. ':assigned', ARGV[3], 'COUNT', tonumber(ARGV[4]))
+local page = call('SSCAN', Key.assigned(ARGV[2]), ARGV[3], 'COUNT', tonumber(ARGV[4]))
 local result = { page[1] }
 for _, pod in ipairs(page[2]) do
   local wrong = wrong_key(pod)

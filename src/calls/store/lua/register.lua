@@ -18,7 +18,7 @@ local grace, request = ARGV[3], cjson.decode(ARGV[4])
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
 local function choose()
   for _, candidate in ipairs(request.candidates) do
-    if (read_or_nil('SCARD', P .. candidate[1] .. ':assigned') or math.huge) < candidate[2] then return candidate[1] end
+    if (read_or_nil('SCARD', Key.assigned(candidate[1])) or math.huge) < candidate[2] then return candidate[1] end
   end
   return request.last
 end
@@ -29,10 +29,10 @@ end
 local function register(pod)
   local name, lost, outcome, replaced = pod.name, {}, 'known', false
   local current, wrong = home_of(name), set_aside(name)
-  local suspension = P .. 'pod:suspended:' .. name
+  local suspension = Key.pod_suspended(name)
   if wrong and current and pod.suspended ~= '' then call('SET', suspension, pod.suspended) end
   if wrong then return answer(name, 'unreadable', wrong, lost) end
-  local uid, restarts = unpack(call('HMGET', P .. 'pod:' .. name, 'uid', 'restarts'))
+  local uid, restarts = unpack(call('HMGET', Key.pod(name), 'uid', 'restarts'))
   local ended = pod.ended or restarts and pod.restarts and pod.restarts > tonumber(restarts)
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)
@@ -42,7 +42,7 @@ local function register(pod)
     lost = lose_calls(name, current, grace, 'its container ' .. how, pod.started_at)
   end
   local goes = pod.idle_goes and not (pod.idle_stays and current and not ended)
-  if goes and load_of(name) + call('EXISTS', P .. 'pod:draining:' .. name) == 0 then
+  if goes and load_of(name) + call('EXISTS', Key.pod_draining(name)) == 0 then
     if current then forget(name, grace, 'not ready') end
     return answer(name, current and 'removed' or 'skipped', current or '', lost)
   end
@@ -64,20 +64,20 @@ local function register(pod)
       outcome = 'moved'
     end
   end
-  write_or_skip('SADD', P .. pool .. ':assigned', name)
+  write_or_skip('SADD', Key.assigned(pool), name)
   if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
-    write_or_skip('HSET', P .. 'pools', pool, 'label')
+    write_or_skip('HSET', Key.pools, pool, 'label')
   end
   if pool ~= current or replaced then
-    call('SET', P .. 'pod:tier:' .. name, tier_of(pool))
-    local entries = call('ZRANGE', pod_calls_key(name), 0, -1, 'WITHSCORES')
-    for i = 1, #entries, 2 do write_or_skip('ZADD', pool_calls_key(pool), entries[i + 1], entries[i]) end
+    call('SET', Key.pod_tier(name), tier_of(pool))
+    local entries = call('ZRANGE', Key.pod_calls(name), 0, -1, 'WITHSCORES')
+    for i = 1, #entries, 2 do write_or_skip('ZADD', Key.pool_calls(pool), entries[i + 1], entries[i]) end
     event('pod_registered', 'pod', name, 'pool', pool, 'outcome', outcome)
   end
   -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
   if ARGV[2] == '' then note_report(name, '') end
-  if (not current or replaced) and pod.must_report then call('HSET', P .. 'pod:' .. name, 'must_report', 1) end
-  if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then
+  if (not current or replaced) and pod.must_report then call('HSET', Key.pod(name), 'must_report', 1) end
+  if pod.suspended == '' and call('HEXISTS', Key.pod(name), 'must_report') == 1 then
     pod.suspended = 'awaiting_report'
   end
   local before = text_at(suspension)
@@ -88,9 +88,9 @@ local function register(pod)
     call('DEL', suspension)
     event('pod_resumed', 'pod', name, 'pool', pool)
   end
-  if pod.restarts and tostring(pod.restarts) ~= restarts then call('HSET', P .. 'pod:' .. name, 'restarts', pod.restarts) end
-  if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', P .. 'pod:' .. name, 'uid', pod.uid) end
-  if read_or_nil('HGET', P .. 'pod:metadata', name) ~= pod.metadata then write_or_skip('HSET', P .. 'pod:metadata', name, pod.metadata) end
+  if pod.restarts and tostring(pod.restarts) ~= restarts then call('HSET', Key.pod(name), 'restarts', pod.restarts) end
+  if pod.uid ~= '' and (uid ~= pod.uid or not current) then call('HSET', Key.pod(name), 'uid', pod.uid) end
+  if read_or_nil('HGET', Key.pod_metadata, name) ~= pod.metadata then write_or_skip('HSET', Key.pod_metadata, name, pod.metadata) end
   settle(name)
   return answer(name, outcome, pool, lost)
 end

@@ -10,7 +10,7 @@
 -- The common way (an exclusive pod that nothing blocks) is written out, as in allocate.
 --#include start
 local sid, grace = ARGV[2], ARGV[4]
-local record_key = P .. 'call:' .. sid
+local record_key = Key.call(sid)
 local record = call('HMGET', record_key, 'pod_name', 'fence')
 local pod = record[1]
 if not pod then return { 'not_found' } end
@@ -19,22 +19,23 @@ if ARGV[5] == 'unclaimed' then
   local claims = call('HMGET', record_key, 'asked_again', 'renewed_at')
   if claims[1] or claims[2] then return { 'claimed' } end
 end
-local calls_key = P .. 'pod:calls:' .. pod
+local calls_key = Key.pod_calls(pod)
 if call('ZREM', calls_key, sid) == 0 then
   call('DEL', record_key)
   return { 'not_found' }
 end
 -- As leave_tombstone in lib/tombstones.lua.
-local stones = P .. 'tombstones:' .. math.floor(now / 4000)
+local stones = Key.tombstones(math.floor(now / 4000))
 redis.pcall('HSET', stones, sid, string.format('%.0f', now + grace))
 call('PEXPIRE', stones, grace)
 
-local truth = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod, P .. 'pod:suspended:' .. pod)
+local truth = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod), Key.pod_suspended(pod))
 local tier = truth[1]
 local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
-redis.pcall('ZREM', P .. (pool or call('HGET', record_key, 'source_pool') or '') .. ':calls', sid)
+local index = pool or call('HGET', record_key, 'source_pool') or ''
+redis.pcall('ZREM', Key.pool_calls(index), sid)
 local load = call('ZCARD', calls_key)
-local kind = pool and redis.pcall('HGET', P .. 'pools', pool)
+local kind = pool and redis.pcall('HGET', Key.pools, pool)
 if kind and kind.err then kind = nil end
 local released_to, draining, released_at, set_back = pool, 0, ARGV[6], 0
 if released_at == '' then
@@ -47,9 +48,9 @@ if ARGV[7] == 'reason' and pool then
   if cool_off(pod, pool, kind, load, truth[3]) then truth[3], set_back = 'flapping', 1 end
 end
 if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
-  redis.pcall('SADD', P .. pool .. ':available', pod)
-  call('DEL', record_key, P .. 'lease:' .. pod)
-  redis.pcall('HSET', P .. 'pod:' .. pod, 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
+  redis.pcall('SADD', Key.available(pool), pod)
+  call('DEL', record_key, Key.lease(pod))
+  redis.pcall('HSET', Key.pod(pod), 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
 else
   --#include base
   --#include settle
@@ -57,14 +58,14 @@ else
   call('DEL', record_key)
   kind = parse_kind(kind)
   if pool then place(pod, pool, kind, load, block) end
-  local named = mirror_lease(pod, load, text_at(P .. 'lease:' .. pod))
+  local named = mirror_lease(pod, load, text_at(Key.lease(pod)))
   if pool then
-    redis.pcall('HSET', P .. 'pod:' .. pod, 'status', status_of(load, block), 'released_at', released_at,
+    redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'released_at', released_at,
       'allocated_call_sid', named)
   end
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
 end
-redis.pcall('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
+redis.pcall('XADD', Key.events, 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
   'pool', released_to, unpack(ARGV, 7))
 return { 'ok', pod, released_to, draining, load, pool or '', set_back }

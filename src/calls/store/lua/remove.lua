@@ -9,7 +9,7 @@
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 5, #ARGV do
-  local known = call('EXISTS', P .. 'pod:tier:' .. ARGV[i])
+  local known = call('EXISTS', Key.pod_tier(ARGV[i]))
   local lost = forget(ARGV[i], ARGV[3], ARGV[4])
   table.insert(lost, 1, ARGV[i])
   table.insert(lost, 2, known)

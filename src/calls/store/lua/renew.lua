@@ -6,12 +6,12 @@
 --#include calls
 --#include pods
 local sid, lease = ARGV[2], ARGV[4]
-local record = call('HMGET', call_key(sid), 'pod_name', 'fence')
+local record = call('HMGET', Key.call(sid), 'pod_name', 'fence')
 local pod = record[1]
-if not pod or not call('ZSCORE', pod_calls_key(pod), sid) then return { 'not_found' } end
+if not pod or not call('ZSCORE', Key.pod_calls(pod), sid) then return { 'not_found' } end
 if ARGV[3] ~= '' and record[2] ~= ARGV[3] then return { 'stale_fence', record[2] or '' } end
 local pool, _, mirrored = read_pod(pod)
 move_lease(sid, pod, pool, now + lease, ARGV[5])
-call('HSET', call_key(sid), 'renewed_at', iso(now))
-call('SET', P .. 'lease:' .. pod, mirrored or sid, 'PX', lease)
+call('HSET', Key.call(sid), 'renewed_at', iso(now))
+call('SET', Key.lease(pod), mirrored or sid, 'PX', lease)
 return { 'ok', now + lease, pod }

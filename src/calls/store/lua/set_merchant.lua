@@ -2,7 +2,7 @@
 -- ARGV: 2 merchant id, 3 JSON ('' = delete), 4 who
 -- Result: {'ok'} | {'not_found'} (delete)
 --#include base
-local key, is_written = P .. 'merchant:config', ARGV[3] ~= ''
+local key, is_written = Key.merchant_config, ARGV[3] ~= ''
 local function tell()
   event('merchant_changed', 'merchant', ARGV[2], 'config', ARGV[3], 'by', ARGV[4])
 end

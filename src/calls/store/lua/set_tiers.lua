@@ -8,7 +8,7 @@
 --#include settle
 --#include unreadable
 --#include settings
-local key, text, mode = P .. 'tier:config', ARGV[2], ARGV[3]
+local key, text, mode = Key.tier_config, ARGV[2], ARGV[3]
 local stored, version = text_at(key), tier_version()
 if mode == 'init' and stored then return { 'exists' } end
 if mode == 'apply' and stored ~= text then return { 'changed', version } end
@@ -16,7 +16,7 @@ if mode == 'replace' and ARGV[4] ~= '' and tonumber(ARGV[4]) ~= version then ret
 
 local old, new = {}, {}
 -- Derived from the configuration: of another type it is deleted, and written anew below.
-local flat = read_or_nil('HGETALL', P .. 'pools')
+local flat = read_or_nil('HGETALL', Key.pools)
 local is_lost = not flat
 flat = flat or {}
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
@@ -39,10 +39,10 @@ for pool, kind in pairs(new) do
   local rebuild = from ~= pool or old[pool] == 'gone' or (type_now ~= 'none' and type_now ~= type_new)
     or (old[pool] and parse_kind(old[pool]) ~= parse_kind(kind))
   if rebuild then
-    local pods = read_or_nil('SCARD', P .. from .. ':assigned')
-    if not pods then return { 'conflict', from, P .. from .. ':assigned is of a wrong type; keep a copy (RENAME)' } end
+    local pods = read_or_nil('SCARD', Key.assigned(from))
+    if not pods then return { 'conflict', from, Key.assigned(from) .. ' is of a wrong type; keep a copy (RENAME)' } end
     if pods > 20000 then return { 'conflict', from, pods .. ' pods are more than the 20000 that one step converts' } end
-    local members = call('SMEMBERS', P .. from .. ':assigned')
+    local members = call('SMEMBERS', Key.assigned(from))
     if type_new == 'set' then
       local busy = 0
       for _, pod in ipairs(members) do
@@ -69,31 +69,31 @@ local changed = #written + #removed
 if stored == text and changed + #plan == 0 then return { 'ok', version, 0 } end
 -- The first write: when Redis is out of memory, it is refused before anything is changed.
 call('SET', key, text)
-if is_lost then call('DEL', P .. 'pools') end
-for _, pool in ipairs(written) do call('HSET', P .. 'pools', pool, new[pool]) end
+if is_lost then call('DEL', Key.pools) end
+for _, pool in ipairs(written) do call('HSET', Key.pools, pool, new[pool]) end
 for _, pool in ipairs(removed) do
   call('DEL', available_key(pool))
-  if call('EXISTS', P .. pool .. ':assigned', pool_calls_key(pool)) == 0 then
-    call('HDEL', P .. 'pools', pool)
+  if call('EXISTS', Key.assigned(pool), Key.pool_calls(pool)) == 0 then
+    call('HDEL', Key.pools, pool)
   else
-    call('HSET', P .. 'pools', pool, 'gone')
+    call('HSET', Key.pools, pool, 'gone')
   end
 end
 for _, step in ipairs(plan) do
   call('DEL', available_key(step.from), available_key(step.pool))
   if step.from ~= step.pool then
-    call('HDEL', P .. 'pools', step.from)
-    call('SUNIONSTORE', P .. step.pool .. ':assigned', P .. step.pool .. ':assigned', P .. step.from .. ':assigned')
-    call('ZUNIONSTORE', pool_calls_key(step.pool), 2, pool_calls_key(step.pool), pool_calls_key(step.from))
-    call('DEL', P .. step.from .. ':assigned', pool_calls_key(step.from))
-    for _, pod in ipairs(step.pods) do call('SET', P .. 'pod:tier:' .. pod, tier_of(step.pool)) end
+    call('HDEL', Key.pools, step.from)
+    call('SUNIONSTORE', Key.assigned(step.pool), Key.assigned(step.pool), Key.assigned(step.from))
+    call('ZUNIONSTORE', Key.pool_calls(step.pool), 2, Key.pool_calls(step.pool), Key.pool_calls(step.from))
+    call('DEL', Key.assigned(step.from), Key.pool_calls(step.from))
+    for _, pod in ipairs(step.pods) do call('SET', Key.pod_tier(pod), tier_of(step.pool)) end
   end
-  for _, pod in ipairs(call('SMEMBERS', P .. step.pool .. ':assigned')) do
+  for _, pod in ipairs(call('SMEMBERS', Key.assigned(step.pool))) do
     if not set_aside(pod) then settle(pod) end
   end
 end
 if stored == text and changed == 0 then return { 'ok', version, 0 } end
 version = version + 1
-call('SET', P .. 'tier:version', digits(version))
+call('SET', Key.tier_version, digits(version))
 event('tiers_changed', 'version', version, 'by', ARGV[5], 'mode', mode)
 return { 'ok', version, changed }

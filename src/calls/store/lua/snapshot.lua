@@ -21,20 +21,20 @@ local function stranded(pool, kind, assigned, outside, live)
     return math.max(0, outside - live)
   end
   local found = 0
-  for _, pod in ipairs(read_or_nil('ZDIFF', 2, P .. pool .. ':assigned', available_key(pool)) or {}) do
-    if count('ZCARD', pod_calls_key(pod)) == 0 then found = found + 1 end
+  for _, pod in ipairs(read_or_nil('ZDIFF', 2, Key.assigned(pool), available_key(pool)) or {}) do
+    if count('ZCARD', Key.pod_calls(pod)) == 0 then found = found + 1 end
   end
   return found
 end
 
-local result = { now, tier_version(), text_at(P .. 'leader:epoch') or '',
-  count('SCARD', P .. 'removals:held') }
-local flat = call('HGETALL', P .. 'pools')
+local result = { now, tier_version(), text_at(Key.leader_epoch) or '',
+  count('SCARD', Key.removals_held) }
+local flat = call('HGETALL', Key.pools)
 for i = 1, #flat, 2 do
   local pool, value = flat[i], flat[i + 1]
   local kind, max = parse_kind(value)
-  local assigned_key = P .. pool .. ':assigned'
-  local known, live = read_or_nil('SCARD', assigned_key), count('ZCARD', pool_calls_key(pool))
+  local assigned_key = Key.assigned(pool)
+  local known, live = read_or_nil('SCARD', assigned_key), count('ZCARD', Key.pool_calls(pool))
   local assigned = known or 0
   local inside, free = 0, 0
   if kind == 'exclusive' then

@@ -17,11 +17,11 @@ local function drop_unless(name, expected)
   local found = call('TYPE', name).ok
   if found ~= 'none' and found ~= expected then call('DEL', name) end
 end
-drop_unless(pool_calls_key(pool), 'zset')
+drop_unless(Key.pool_calls(pool), 'zset')
 if kind then drop_unless(key, kind == 'shared' and 'zset' or 'set') end
 
 if phase == 'calls' then
-  local expired = call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', now, 'LIMIT', 0, batch)
+  local expired = call('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', now, 'LIMIT', 0, batch)
   local done = #expired < batch
   for _, sid in ipairs(expired) do
     ended = ended + reclaim(sid, pool, grace)
@@ -35,7 +35,7 @@ if phase == 'calls' then
 end
 
 if phase == 'pods' then
-  local page = read_or_nil('SSCAN', P .. pool .. ':assigned', ARGV[6], 'COUNT', batch) or { '0', {} }
+  local page = read_or_nil('SSCAN', Key.assigned(pool), ARGV[6], 'COUNT', batch) or { '0', {} }
   local unreadable = {}
   for _, pod in ipairs(page[2]) do
     local home = home_of(pod)
@@ -56,7 +56,7 @@ if phase == 'pods' then
         event('pod_recovered', 'pod', pod, 'pool', pool, 'reason', reason)
       end
     elseif home then
-      call('SREM', P .. pool .. ':assigned', pod)
+      call('SREM', Key.assigned(pool), pod)
     end
   end
   return { 'ok', page[1], #page[2], ended, back, out, unpack(unreadable) }

@@ -4,6 +4,6 @@
 --#include base
 --#include counter
 --#include maxmemory
-local epoch = next_count(P .. 'leader:epoch')
+local epoch = next_count(Key.leader_epoch)
 event('leader_elected', 'leader', ARGV[2], 'epoch', epoch)
 return epoch

@@ -8,10 +8,10 @@
 --#include settle
 local pod, uid = ARGV[2], ARGV[4] or ''
 if ARGV[3] ~= '' and now > tonumber(ARGV[3]) then return { 'late', now } end
-if call('EXISTS', P .. 'pod:tier:' .. pod) == 0 then return { 'pod_not_found' } end
-local known = uid ~= '' and call('HGET', P .. 'pod:' .. pod, 'uid')
+if call('EXISTS', Key.pod_tier(pod)) == 0 then return { 'pod_not_found' } end
+local known = uid ~= '' and call('HGET', Key.pod(pod), 'uid')
 if known and known ~= '' and known ~= uid then return { 'pod_replaced' } end
-local was = call('DEL', P .. 'pod:draining:' .. pod)
+local was = call('DEL', Key.pod_draining(pod))
 local _, load, block = settle(pod)
 if was == 1 then event('pod_undrained', 'pod', pod, 'calls', load, unpack(ARGV, 5)) end
 return { 'ok', load, block or '' }

@@ -8,20 +8,6 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
-local function call_key(sid)
-  return P .. 'call:' .. sid
-end
-
--- Live calls of a pod with their lease deadlines: the load of a pod is the size of this set.
-local function pod_calls_key(pod)
-  return P .. 'pod:calls:' .. pod
-end
-
--- Live calls of a pool with their lease deadlines: the union over all pools is the index of all calls.
-local function pool_calls_key(pool)
-  return P .. pool .. ':calls'
-end
-
 -- People write keys by hand, and now and then as another type. A text of another type counts as not there, as MGET has it.
 local function text_at(key)
   return call('MGET', key)[1]
@@ -41,15 +27,15 @@ local write_or_skip = read_or_nil
 -- About 50,000 events are kept: at 100 calls a second some four minutes, at one more than six hours; 6 MB.
 -- Every operation may write as often as there are calls: what is worth keeping longer goes through `event`.
 local function note(kind, ...)
-  return write_or_skip('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', kind, ...)
+  return write_or_skip('XADD', Key.events, 'MAXLEN', '~', '50000', '*', 'type', kind, ...)
 end
 
 -- What is rare is kept a second time, under the same id, where calls that come and go do not push it out: about
 -- 10,000 entries. The id is refused only where `events` was deleted and the clock went back; then it gets its own.
 local function event(kind, ...)
   local id = note(kind, ...) or '*'
-  local kept = redis.pcall('XADD', P .. 'journal', 'MAXLEN', '~', '10000', id, 'type', kind, ...)
+  local kept = redis.pcall('XADD', Key.journal, 'MAXLEN', '~', '10000', id, 'type', kind, ...)
   if type(kept) == 'table' and kept.err then
-    write_or_skip('XADD', P .. 'journal', 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
+    write_or_skip('XADD', Key.journal, 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
   end
 end

@@ -20,18 +20,18 @@ end
 -- caller takes it out of the available ones, and writes `released_at` as `failed_at` has it.
 local function cool_off(pod, pool, value, load, suspended)
   local kind, max = parse_kind(value)
-  local known = read_or_nil('HMGET', P .. 'pod:' .. pod, 'released_at', 'failures')
+  local known = read_or_nil('HMGET', Key.pod(pod), 'released_at', 'failures')
   if not known then return false end
   local in_a_row = string.sub(known[1] or '', -6) == '+00:00'
   local failures = (in_a_row and tonumber(known[2] or 0) or 0) + 1
-  call('HSET', P .. 'pod:' .. pod, 'failures', failures)
+  call('HSET', Key.pod(pod), 'failures', failures)
   if failures < 3 or suspended or not kind then return false end
-  local cooling = read_or_nil('ZINTER', 2, P .. 'flapping', P .. pool .. ':assigned')
-  if not cooling or #cooling >= math.floor(call('SCARD', P .. pool .. ':assigned') / 2) then return false end
+  local cooling = read_or_nil('ZINTER', 2, Key.flapping, Key.assigned(pool))
+  if not cooling or #cooling >= math.floor(call('SCARD', Key.assigned(pool)) / 2) then return false end
   if not has_other_free(pod, pool, kind, max) then return false end
   local untl = digits(now + math.min(300000, 10000 * 2 ^ (failures - 3)))
-  call('ZADD', P .. 'flapping', untl, pod)
-  call('SET', P .. 'pod:suspended:' .. pod, 'flapping')
+  call('ZADD', Key.flapping, untl, pod)
+  call('SET', Key.pod_suspended(pod), 'flapping')
   event('pod_suspended', 'pod', pod, 'pool', pool, 'calls', load, 'reason', 'flapping', 'failures', failures, 'until', untl)
   return true
 end

@@ -16,17 +16,17 @@ local function block_of(draining, suspended)
 end
 
 local function read_pod(pod)
-  local found = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod,
-    P .. 'pod:suspended:' .. pod, P .. 'lease:' .. pod)
+  local found = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod),
+    Key.pod_suspended(pod), Key.lease(pod))
   return pool_of(found[1]), block_of(found[2], found[3]), found[4], found[2]
 end
 
 local function home_of(pod)
-  return pool_of(text_at(P .. 'pod:tier:' .. pod))
+  return pool_of(text_at(Key.pod_tier(pod)))
 end
 
 local function load_of(pod)
-  return call('ZCARD', pod_calls_key(pod))
+  return call('ZCARD', Key.pod_calls(pod))
 end
 
 -- The one place that decides whether a pod can take a call. 1: put in, -1: taken out, 0: as it was, or the key is of

@@ -9,12 +9,12 @@ local function parse_kind(value)
 end
 
 local function kind_of(pool)
-  return parse_kind(pool and read_or_nil('HGET', P .. 'pools', pool))
+  return parse_kind(pool and read_or_nil('HGET', Key.pools, pool))
 end
 
 local function available_key(pool)
-  if string.sub(pool, 1, 9) == 'merchant:' then return P .. pool .. ':pods' end
-  return P .. pool .. ':available'
+  if string.sub(pool, 1, 9) == 'merchant:' then return Key.merchant_pods(pool) end
+  return Key.available(pool)
 end
 
 -- The value of pod:tier ('gold', 'merchant:acme') as a pool id, and back.

@@ -4,34 +4,34 @@
 --#include silence
 -- Takes a pod out of its pool; its calls stay with it and leave the pool's index.
 local function leave(pod, pool)
-  write_or_skip('SREM', P .. pool .. ':assigned', pod)
+  write_or_skip('SREM', Key.assigned(pool), pod)
   local key = available_key(pool)
   write_or_skip(call('TYPE', key).ok == 'zset' and 'ZREM' or 'SREM', key, pod)
-  for _, sid in ipairs(read_or_nil('ZRANGE', pod_calls_key(pod), 0, -1) or {}) do
-    if not drop_leftover(sid, pod, pool) then write_or_skip('ZREM', pool_calls_key(pool), sid) end
+  for _, sid in ipairs(read_or_nil('ZRANGE', Key.pod_calls(pod), 0, -1) or {}) do
+    if not drop_leftover(sid, pod, pool) then write_or_skip('ZREM', Key.pool_calls(pool), sid) end
   end
-  local kind = read_or_nil('HGET', P .. 'pools', pool)
-  if (kind == 'gone' or kind == 'label') and call('EXISTS', P .. pool .. ':assigned', pool_calls_key(pool)) == 0 then
-    call('HDEL', P .. 'pools', pool)
+  local kind = read_or_nil('HGET', Key.pools, pool)
+  if (kind == 'gone' or kind == 'label') and call('EXISTS', Key.assigned(pool), Key.pool_calls(pool)) == 0 then
+    call('HDEL', Key.pools, pool)
   end
 end
 
 -- Pods that a list no longer had: held by the removal brake, and those whose removal an operator has confirmed.
 local function release_hold(pod)
-  write_or_skip('SREM', P .. 'removals:held', pod)
-  write_or_skip('SREM', P .. 'removals:confirmed', pod)
+  write_or_skip('SREM', Key.removals_held, pod)
+  write_or_skip('SREM', Key.removals_confirmed, pod)
 end
 
 -- True while it does not take calls because callers could not connect to it (lib/flapping.lua).
 local function cools_off(pod)
-  return read_or_nil('ZSCORE', P .. 'flapping', pod)
+  return read_or_nil('ZSCORE', Key.flapping, pod)
 end
 
 -- Ends a pod's calls, with `before` only those allocated before that time. Returns their SIDs.
 local function lose_calls(pod, pool, grace, reason, before)
   local lost = {}
-  for _, sid in ipairs(read_or_nil('ZRANGE', pod_calls_key(pod), 0, -1) or {}) do
-    local known = read_or_nil('HMGET', call_key(sid), 'source_pool', 'allocated_at') or {}
+  for _, sid in ipairs(read_or_nil('ZRANGE', Key.pod_calls(pod), 0, -1) or {}) do
+    local known = read_or_nil('HMGET', Key.call(sid), 'source_pool', 'allocated_at') or {}
     if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
       local words = last_words(sid)
@@ -48,25 +48,25 @@ end
 local function forget(pod, grace, reason, since)
   local pool = home_of(pod)
   since = pool and since
-  local drained_at = since and call('EXISTS', P .. 'pod:draining:' .. pod) == 1
-    and read_or_nil('HGET', P .. 'pod:' .. pod, 'drained_at')
+  local drained_at = since and call('EXISTS', Key.pod_draining(pod)) == 1
+    and read_or_nil('HGET', Key.pod(pod), 'drained_at')
   local lost = lose_calls(pod, pool, grace, reason, since)
-  call('DEL', P .. 'pod:suspended:' .. pod)
-  if read_or_nil('HLEN', P .. 'pod:' .. pod) then call('DEL', P .. 'pod:' .. pod) end
+  call('DEL', Key.pod_suspended(pod))
+  if read_or_nil('HLEN', Key.pod(pod)) then call('DEL', Key.pod(pod)) end
   if drained_at and drained_at >= since then
-    call('HSET', P .. 'pod:' .. pod, 'drained_at', drained_at)
+    call('HSET', Key.pod(pod), 'drained_at', drained_at)
   else
-    call('DEL', P .. 'pod:draining:' .. pod)
+    call('DEL', Key.pod_draining(pod))
   end
-  write_or_skip('HDEL', P .. 'pod:metadata', pod)
-  write_or_skip('ZREM', P .. 'reported', pod)
+  write_or_skip('HDEL', Key.pod_metadata, pod)
+  write_or_skip('ZREM', Key.reported, pod)
   forget_silence(pod)
-  redis.pcall('ZREM', P .. 'flapping', pod)
+  redis.pcall('ZREM', Key.flapping, pod)
   release_hold(pod)
   if since and load_of(pod) > 0 then return lost, pool end
   if pool then leave(pod, pool) end
-  call('DEL', P .. 'pod:tier:' .. pod, P .. 'lease:' .. pod)
-  if read_or_nil('ZCARD', pod_calls_key(pod)) then call('DEL', pod_calls_key(pod)) end
+  call('DEL', Key.pod_tier(pod), Key.lease(pod))
+  if read_or_nil('ZCARD', Key.pod_calls(pod)) then call('DEL', Key.pod_calls(pod)) end
   if pool then event('pod_removed', 'pod', pod, 'pool', pool, 'lost', #lost, 'reason', reason) end
   return lost
 end

@@ -14,7 +14,7 @@ local function take(pool, value)
     end
     if not pod then return nil end
     local home, block = read_pod(pod)
-    local load = read_or_nil('ZCARD', pod_calls_key(pod))
+    local load = read_or_nil('ZCARD', Key.pod_calls(pod))
     block = block or not load
     if home == pool and not block and load < max then return pod, load, kind == 'shared' and key end
     if kind == 'shared' and home == pool then place(pod, pool, kind, load, block) end

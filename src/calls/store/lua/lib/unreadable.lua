@@ -4,7 +4,7 @@
 
 -- The key that cannot be read, or nil.
 local function wrong_key(pod)
-  local calls, known = pod_calls_key(pod), P .. 'pod:' .. pod
+  local calls, known = Key.pod_calls(pod), Key.pod(pod)
   if not read_or_nil('ZCARD', calls) then return calls end
   if not read_or_nil('HLEN', known) then return known end
 end
