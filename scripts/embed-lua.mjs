@@ -60,12 +60,12 @@ export function embedLua(root) {
     .filter((name) => name.endsWith('.lua'))
     .sort();
   const entries = names.map((name) => {
-    const source = expandKeys(includeParts(folder, name, new Set()), name)
+    const code = includeParts(folder, name, new Set())
       .split('\n')
       .map((line) => line.replace(/^\s*--.*$/, '').trimEnd())
       .filter((line) => line !== '')
       .join('\n');
-    return `  ${camelCase(basename(name, '.lua'))}: ${JSON.stringify(source)},`;
+    return `  ${camelCase(basename(name, '.lua'))}: ${JSON.stringify(expandKeys(code, name))},`;
   });
   const target = join(root, 'src', 'calls', 'store', 'scripts.generated.ts');
   const text = `export const scripts = {\n${entries.join('\n')}\n} as const;\n`;

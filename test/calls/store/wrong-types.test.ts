@@ -236,7 +236,7 @@ describeEngines('a key of a wrong type', (engine) => {
     it.each(needed)('do not become exclusive while nobody can count the calls of a pod: %s', async (key) => {
       await store.register(['a', 'b'], 'pool:basic');
       await spoil(key);
-      const reason = `a pod of it cannot be read: ${key} is of a wrong type`;
+      const reason = `key ${key} of one of its pods has a wrong type; rename it`;
       expect(await change('exclusive', 'exclusive')).toEqual(['conflict', 'pool:basic', reason]);
       expect(await engine.redis.type('voice:pool:basic:available')).toBe('zset');
     });

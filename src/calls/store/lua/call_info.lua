@@ -1,4 +1,4 @@
--- One live call.
+-- Reads one live call.
 -- ARGV: 2 sid
 -- Result: {'ok', {sid, deadline, field, value...}} | {'not_found'}
 --#include base

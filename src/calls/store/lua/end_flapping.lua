@@ -1,15 +1,12 @@
--- Gives pods calls again whose time to cool off is over (lib/flapping.lua).
+-- Unblocks pods that have cooled off (lib/flapping.lua).
 -- ARGV: 2 epoch, 3 batch size
 -- Result: {'ok', pods looked at} | {'stale_epoch'}
--- Guarantee: a pod that is suspended for another reason by now stays so.
---#include base
---#include epoch
---#include settle
---#include unreadable
+-- Guarantee: a pod that is suspended for another reason stays suspended.
+--#include base epoch settle unreadable
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local key = Key.flapping
 local over = read_or_nil('ZRANGEBYSCORE', key, '-inf', digits(now), 'LIMIT', 0, ARGV[3]) or {}
--- None cools off for longer than 5 min: the store's clock was set back.
+-- A block lasts at most 5 min: an end further ahead means that the store's clock was set back.
 if #over == 0 then over = read_or_nil('ZRANGEBYSCORE', key, digits(now + 300001), '+inf', 'LIMIT', 0, ARGV[3]) or {} end
 for _, pod in ipairs(over) do
   call('ZREM', key, pod)

@@ -1,9 +1,8 @@
--- One page of the index of a pool: calls that are on none of its pods leave it. An earlier router removes pods and moves
--- them to other pools without knowing of the index.
+-- Cleans one page of a pool's index: removes calls that no pod of the pool has. An earlier router removes and moves pods
+-- without updating the index.
 -- ARGV: 2 pool, 3 cursor, 4 page size
 -- Result: next cursor ('0' = done)
---#include base
---#include pods
+--#include base pods
 local pool = ARGV[2]
 local page = read_or_nil('ZSCAN', Key.pool_calls(pool), ARGV[3], 'COUNT', ARGV[4]) or { '0', {} }
 for i = 1, #page[2], 2 do

@@ -1,19 +1,18 @@
--- Makes a batch of pods known: assigns pools, applies suspensions, makes the rest available.
--- ARGV: 2 epoch ('' = the pod's own word), 3 tombstone ms, 4 JSON {candidates: [[pool, target]...], last: pool,
---       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (not kept without a call or a
---       drain), idle_stays (unless its container ended), must_report, restarts?, ended, started_at?, metadata}...]}
+-- Registers a batch of pods: assigns pools, applies suspensions, makes the others available.
+-- ARGV: 2 epoch ('' = the pod registers itself), 3 tombstone TTL ms, 4 JSON {candidates: [[pool, target]...], last: pool,
+--       pods: [{name, uid, pool ('' = choose), suspended ('' = ready), idle_goes (remove it without a call or a drain),
+--       idle_stays (unless its container ended), must_report, restarts?, ended, started_at?, metadata}...]}
 -- Result: {'ok', {pod, outcome, pool, lost sid...}...} | {'stale_epoch'}
---         outcome 'new' | 'known' | 'replaced' (and has calls) | 'moved' | 'waiting' | 'removed' | 'skipped', or of a
---         pod that cannot be read 'unreadable', where its key of a wrong type stands for the pool
--- Guarantee: idempotent; a pod moves only to a pool that may have the calls it has; another UID is another
--- pod, and a container that ended has lost its calls, so those end first (not those that began after started_at).
---#include base
---#include epoch
---#include removal
---#include settle
---#include unreadable
---#include silence
-if ARGV[2] ~= '' and is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
+--         outcome 'new' | 'known' | 'replaced' (with calls) | 'moved' | 'waiting' | 'removed' | 'skipped' | 'unreadable', with
+--         the key of a wrong type instead of the pool
+-- Guarantee: idempotent; a pod moves only to a pool that allows the calls it has; another UID is another pod, and a
+-- container that ended has lost its calls: those end first, except calls that began after started_at.
+--#include base epoch removal settle unreadable silence
+if ARGV[2] == '' then
+  allow_at_maxmemory()
+elseif is_stale(tonumber(ARGV[2])) then
+  return { 'stale_epoch' }
+end
 local grace, request = ARGV[3], cjson.decode(ARGV[4])
 -- The first pool under its target: merchant pools first, then the chain; else the chain's last.
 local function choose()
@@ -48,14 +47,14 @@ local function register(pod)
   end
   local pool = pod.pool
   if pool == '' then pool = (kind_of(current) and current) or choose() end
-  -- A tier that this store does not have: all was lost, and the leader has not written the tiers yet.
-  if not kind_of(pool) and string.sub(pool, 1, 9) ~= 'merchant:' then pool = current end
-  if not pool and replaced then forget(name, grace, '') end -- with the drain that was to be its own
+  -- The store does not have this tier: it lost its data, and the leader has not written the tiers yet.
+  if not kind_of(pool) and not is_merchant(pool) then pool = current end
+  if not pool and replaced then forget(name, grace, '') end -- also the drain that it kept
   if not pool then return answer(name, 'skipped', '', lost) end
   if not current then
     outcome = 'new'
   elseif pool ~= current then
-    -- A merchant pool that does not exist yet will be exclusive.
+    -- A new merchant pool becomes exclusive.
     local kind, max = kind_of(pool)
     if load_of(name) > (kind and max or 1) then
       pool, outcome = current, 'waiting'
@@ -65,7 +64,7 @@ local function register(pod)
     end
   end
   write_or_skip('SADD', Key.assigned(pool), name)
-  if outcome ~= 'waiting' and string.sub(pool, 1, 9) == 'merchant:' and not kind_of(pool) then
+  if outcome ~= 'waiting' and is_merchant(pool) and not kind_of(pool) then
     write_or_skip('HSET', Key.pools, pool, 'label')
   end
   if pool ~= current or replaced then
@@ -74,7 +73,7 @@ local function register(pod)
     for i = 1, #entries, 2 do write_or_skip('ZADD', Key.pool_calls(pool), entries[i + 1], entries[i]) end
     event('pod_registered', 'pod', name, 'pool', pool, 'outcome', outcome)
   end
-  -- A field of its own, so that a suspension that comes and goes does not stand in for the report.
+  -- A separate field: the end of another suspension must not replace the report.
   if ARGV[2] == '' then note_report(name, '') end
   if (not current or replaced) and pod.must_report then call('HSET', Key.pod(name), 'must_report', 1) end
   if pod.suspended == '' and call('HEXISTS', Key.pod(name), 'must_report') == 1 then

@@ -1,13 +1,13 @@
 -- Ends a call and makes its pod available again, unless the pod is blocked.
--- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone ms, 5 'unclaimed' = only if nobody has asked for it again,
---       6 now in ISO 8601 as the router estimates it, for people ('' = write it here),
---       7.. fields for the event: 'reason' and 'connect_failed', if the caller could not connect to the pod, then 'by' and
---       who, if an operator ends it; not for every call, because each argument costs time
--- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = it was set back} | {'not_found'}
+-- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone TTL ms, 5 'unclaimed' = only if the call was not requested again,
+--       6 current time in ISO 8601 as the router estimates it ('' = formatted here),
+--       7.. fields of the event: 'reason' and 'connect_failed' if the caller could not connect to the pod, then 'by' and the
+--       operator who ends it; not for every call, because each argument costs time
+-- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'}
--- Guarantee: frees only what the named call owns; a second release finds nothing and changes nothing.
--- What is derived or for people is written with pcall: a key of another type must not stop the release half-way.
--- The common way (an exclusive pod that nothing blocks) is written out, as in allocate.
+-- Guarantee: releases only the named call; a second release changes nothing. Derived keys and fields for operators are
+-- written with pcall: a key of a wrong type must not stop the release half-way. The common path (an exclusive pod that is
+-- not blocked) is inline, and rare paths include their functions, as in allocate.
 --#include start
 local sid, grace = ARGV[2], ARGV[4]
 local record_key = Key.call(sid)
@@ -25,7 +25,7 @@ if call('ZREM', calls_key, sid) == 0 then
   return { 'not_found' }
 end
 -- As leave_tombstone in lib/tombstones.lua.
-local stones = Key.tombstones(math.floor(now / 4000))
+local stones = Key.tombstones(math.floor(now / TOMBSTONE_SLICE_MS))
 redis.pcall('HSET', stones, sid, string.format('%.0f', now + grace))
 call('PEXPIRE', stones, grace)
 
@@ -52,8 +52,7 @@ if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool 
   call('DEL', record_key, Key.lease(pod))
   redis.pcall('HSET', Key.pod(pod), 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '')
 else
-  --#include base
-  --#include settle
+  --#include base settle
   local block = block_of(truth[2], truth[3])
   call('DEL', record_key)
   kind = parse_kind(kind)
@@ -66,6 +65,6 @@ else
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
 end
-redis.pcall('XADD', Key.events, 'MAXLEN', '~', '50000', '*', 'type', 'call_released', 'call', sid, 'pod', pod,
+redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_released', 'call', sid, 'pod', pod,
   'pool', released_to, unpack(ARGV, 7))
 return { 'ok', pod, released_to, draining, load, pool or '', set_back }

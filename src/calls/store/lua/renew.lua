@@ -1,10 +1,7 @@
--- Moves a call's lease to now + its time; a call past its deadline that nobody has ended yet revives.
--- ARGV: 2 sid, 3 fence ('' = any), 4 lease ms, 5 record ttl ms
+-- Extends a call's lease; also that of a call past its deadline that has not been ended yet.
+-- ARGV: 2 sid, 3 fence ('' = any), 4 lease ms, 5 record TTL ms
 -- Result: {'ok', deadline, pod} | {'not_found'} | {'stale_fence', the call's fence}
---#include base
---#include iso
---#include calls
---#include pods
+--#include base iso calls pods
 local sid, lease = ARGV[2], ARGV[4]
 local record = call('HMGET', Key.call(sid), 'pod_name', 'fence')
 local pod = record[1]

@@ -1,25 +1,19 @@
--- A pod's heartbeat: what it says it serves is made true, within its capacity.
--- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7 as of when
---       (store ms, '' = not said), 8 interval of its reports in ms ('' = not said), 9.. call SIDs
+-- Processes the heartbeat of a pod: renews, adopts and ends its calls as it reports them, within its capacity.
+-- ARGV: 2 pod, 3 uid ('' = not given), 4 lease ms, 5 record TTL ms, 6 report grace ms, 7 time of the report (store ms, '' =
+--       not given), 8 report interval ms ('' = not given), 9.. call SIDs
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
---#include base
---#include iso
---#include counter
---#include calls
---#include settle
---#include leftover
---#include silence
+--#include base iso counter calls settle leftover silence
 local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
 local known = call('HMGET', Key.pod(pod), 'uid', 'last_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
--- From ahead of now (by more than clocks drift), the store's was set back: its age is not known, and it judges nothing.
+-- Written after now by more than clocks drift: the store's clock was set back. Such a report ends no call.
 local is_ahead = as_of and as_of > now + 1000
 if as_of and not is_ahead then
-  -- One that was overtaken says what was. Not for long: the store's clock may have been set back.
+  -- Refuse a report older than the last one, but only for one grace: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
   if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
 end
@@ -27,7 +21,7 @@ end_wait(pod, pool)
 if as_of and not is_ahead then call('HSET', Key.pod(pod), 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
 note_report(pod, ARGV[8])
 local reported, unknown, renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}, {}, {}
--- There may be 10,000 calls (55 ms of the store): what they share is read and written once.
+-- There may be 10,000 calls (55 ms of the store): values that they share are read and written once.
 local at, deadline, record_ttl = iso(now), now + lease, digits(math.max(info_ttl, lease))
 local own, entries = {}, call('ZRANGE', Key.pod_calls(pod), 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do own[entries[i]] = true end
@@ -44,7 +38,7 @@ for i = 9, #ARGV do
       table.insert(renewed, sid)
       table.insert(fences, sid)
       table.insert(fences, record[2] or '')
-    -- An error too: where its owner's calls cannot be read, it stays its owner's.
+    -- An error is true as well: the call of an unreadable pod stays with that pod.
     elseif owner and owner ~= pod and redis.pcall('ZSCORE', Key.pod_calls(owner), sid) then
       table.insert(conflicts, sid)
     else
@@ -54,19 +48,19 @@ for i = 9, #ARGV do
 end
 move_leases(renewed, pod, pool, deadline)
 
--- Calls the pod no longer knows end one grace after the first report without them: until then the lease
--- is cut to that moment, so that sweep and allocate end them too if the pod falls silent.
+-- A call that the pod no longer reports ends one grace after the first report without it. Its lease is cut to that time, so
+-- that the sweep and allocate end it if the pod stops reporting.
 for i = 1, is_ahead and 0 or #entries, 2 do
   local sid = entries[i]
   local record = not reported[sid] and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence') or {}
-  -- A call that came after the report was written cannot be in it, however long it was on its way.
+  -- A report cannot name a call that was allocated after it was written.
   local is_newer = as_of and record[2] and tonumber(record[2]) / 1000 > as_of
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
     local since = tonumber(record[1] or now)
     if now >= since + grace then
-      local words = last_words(sid)
+      local fields = age_fields(sid)
       end_call(sid, pod, pool, grace)
-      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod', unpack(words))
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod', unpack(fields))
       table.insert(ended, sid)
     elseif call('TYPE', Key.call(sid)).ok == 'hash' then
       call('HSET', Key.call(sid), 'missing_since', digits(since))
@@ -80,7 +74,7 @@ local load, over, fence = load_of(pod), ended_lately(unknown, grace), nil
 for _, sid in ipairs(unknown) do
   if (own[sid] or load < (kind and max or 1)) and not over[sid] then
     fence = fence and digits(fence + 1) or next_count(Key.fence)
-    call('DEL', Key.call(sid)) -- a record that outlived its call's entry would bring its old silence along
+    call('DEL', Key.call(sid)) -- drops missing_since of an earlier call
     call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
       'fence', fence, 'renewed_at', at)
     call('PEXPIRE', Key.call(sid), record_ttl)

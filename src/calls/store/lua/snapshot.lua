@@ -1,23 +1,21 @@
--- Counts of every pool, read at one moment.
+-- Counts the pods and calls of every pool at one moment.
 -- Result: {now, tier version, leader epoch, pods held by the removal brake,
 --         {pool, kind, assigned, can take a call, live calls, pods that have no call and cannot get one, the key
---         `assigned` where it is of a wrong type ('' = it can be read)}...}
--- What cannot be read counts as 0, so that one pool does not hide the others. Without `pools` it is an error.
---#include base
---#include pools
---#include settings
--- To find a few of 2,000 pods takes the store 0.3 to 0.9 ms; larger pools are not worth that at every scrape.
-local most_searched = 2000
+--         `assigned` if it has a wrong type ('' = readable)}...}
+-- A key of a wrong type counts as 0, so that one pool does not hide the others; for `pools` it is an error.
+--#include base pools settings
+-- Finding a few of 2,000 pods takes the store 0.3 to 0.9 ms: too much at every scrape for larger pools.
+local MAX_SEARCHED = 2000
 
--- Those that are not in `available` and have no call: blocked, or lost from it. Of `outside` an exclusive pod has one
--- call or none, so counting is enough. A shared one may have many: those few are looked at, or the calls of the other
--- pods would hide them. In a larger pool it is at least so many.
 local function count(...)
   return read_or_nil(...) or 0
 end
 
+-- Pods without a call that are not in `available`: blocked, or lost from it. An exclusive pod outside `available` has one
+-- call or none, so counting is enough. A shared pod may have many, so each is searched; in a larger pool the count is a
+-- lower bound.
 local function stranded(pool, kind, assigned, outside, live)
-  if kind ~= 'shared' or live == 0 or outside <= 0 or assigned > most_searched then
+  if kind ~= 'shared' or live == 0 or outside <= 0 or assigned > MAX_SEARCHED then
     return math.max(0, outside - live)
   end
   local found = 0

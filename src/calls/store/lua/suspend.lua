@@ -1,10 +1,7 @@
--- Takes pods out of `available` and keeps their calls, until they are registered again or removed.
+-- Suspends pods: takes them out of `available` and keeps their calls, until they are registered again or removed.
 -- ARGV: 2 epoch, 3 reason ('terminating' | 'not_ready' | 'unconfirmed'), 4.. pods
--- Result: {'ok', live calls of each pod, or -1 for one that is unknown or cannot be read} | {'stale_epoch'}
---#include base
---#include epoch
---#include settle
---#include unreadable
+-- Result: {'ok', live calls of each pod, or -1 for an unregistered or unreadable one} | {'stale_epoch'}
+--#include base epoch settle unreadable
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local results = { 'ok' }
 for i = 4, #ARGV do

@@ -1,6 +1,5 @@
 --#include pods
--- One pod as operators see it: {name, pool, block, drain deadline, lease SID, uid, metadata, {sid, deadline...},
--- last report in ms}
+-- A pod as operators see it: {name, pool, block, drain deadline, lease SID, uid, metadata, {sid, deadline...}, last report ms}
 local function describe(pod)
   local pool, block, lease, draining = read_pod(pod)
   return { pod, pool or '', block or '', draining or '', lease or '',

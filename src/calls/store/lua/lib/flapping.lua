@@ -1,10 +1,9 @@
---#include base
---#include pods
--- Sets a pod back to which callers cannot connect: from the third failed call in a row it cools off for 10 s, and for twice
--- as long with each further one, up to 5 min. Not beyond half of the pool's pods, nor if no other pod of the pool is free.
+--#include base pods
+-- Blocks a pod that callers cannot connect to: from the third failed call in a row for 10 s, and twice as long for each
+-- further one, up to 5 min. At most half of a pool is blocked, and a pod only if another pod of the pool is free.
 
--- The time of a failed release is written as +00:00, of any other as Z: so the last release says whether it failed, and an
--- ordinary one needs no command to end the row.
+-- The time of a failed release ends in +00:00, of any other in Z: the last release then says whether it failed, and an
+-- ordinary release needs no command to reset the count.
 local function failed_at(released_at)
   return (string.gsub(released_at, 'Z$', '+00:00'))
 end
@@ -16,8 +15,8 @@ local function has_other_free(pod, pool, kind, max)
   return call('ZCOUNT', key, '-inf', '(' .. max) > (own < max and 1 or 0)
 end
 
--- `value`: the pool's kind as stored; `suspended`: why it is blocked already, or false. True if the pod cools off now; the
--- caller takes it out of the available ones, and writes `released_at` as `failed_at` has it.
+-- `value`: the stored kind of the pool; `suspended`: why the pod is already blocked, or false. True if the pod is blocked now;
+-- the caller takes it out of `available`, and writes `released_at` in the form of `failed_at`.
 local function cool_off(pod, pool, value, load, suspended)
   local kind, max = parse_kind(value)
   local known = read_or_nil('HMGET', Key.pod(pod), 'released_at', 'failures')

@@ -1,8 +1,7 @@
---#include calls
---#include pods
---#include leftover
---#include silence
--- Takes a pod out of its pool; its calls stay with it and leave the pool's index.
+--#include calls pods leftover silence
+-- Moves pods out of pools and deletes them.
+
+-- Takes a pod out of its pool: its calls stay on it and leave the pool's index.
 local function leave(pod, pool)
   write_or_skip('SREM', Key.assigned(pool), pod)
   local key = available_key(pool)
@@ -16,13 +15,13 @@ local function leave(pod, pool)
   end
 end
 
--- Pods that a list no longer had: held by the removal brake, and those whose removal an operator has confirmed.
+-- Removes a pod from those that the removal brake holds, and from those whose removal an operator confirmed.
 local function release_hold(pod)
   write_or_skip('SREM', Key.removals_held, pod)
   write_or_skip('SREM', Key.removals_confirmed, pod)
 end
 
--- True while it does not take calls because callers could not connect to it (lib/flapping.lua).
+-- True while a pod is blocked because callers could not connect to it (lib/flapping.lua).
 local function cools_off(pod)
   return read_or_nil('ZSCORE', Key.flapping, pod)
 end
@@ -34,17 +33,17 @@ local function lose_calls(pod, pool, grace, reason, before)
     local known = read_or_nil('HMGET', Key.call(sid), 'source_pool', 'allocated_at') or {}
     if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
-      local words = last_words(sid)
+      local fields = age_fields(sid)
       end_call(sid, pod, pool or known[1], grace)
-      event('call_lost', 'call', sid, 'pod', pod, 'pool', pool or '', 'reason', reason, unpack(words))
+      event('call_lost', 'call', sid, 'pod', pod, 'pool', pool or '', 'reason', reason, unpack(fields))
     end
   end
   return lost
 end
 
--- Ends a pod's calls and deletes every trace of it, but no key of a wrong type: the log says to rename that. With `since`, calls and a drain that began later belong to another
--- pod of the same name, which stays in the pool with them: it was there before anybody told us. Returns the SIDs of the
--- calls that were lost, and that pool.
+-- Ends a pod's calls and deletes all its keys except those of a wrong type, which an operator renames. With `since`, later
+-- calls and a later drain belong to the next pod of the same name: it stays in the pool with them. Returns the SIDs of the
+-- lost calls, and that pool.
 local function forget(pod, grace, reason, since)
   local pool = home_of(pod)
   since = pool and since

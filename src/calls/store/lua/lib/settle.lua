@@ -1,7 +1,7 @@
 --#include pods
 -- What is derived from a pod's truth: the lease mirror, the status, the place in the available set.
 
--- The lease mirror names the latest live call, and is gone when there is none. Returns what it names, or ''.
+-- Points the lease mirror at the latest live call, or deletes it. Returns that call, or ''.
 local function mirror_lease(pod, load, lease)
   if load == 0 then
     if lease then call('DEL', Key.lease(pod)) end
@@ -18,8 +18,8 @@ local function status_of(load, block)
   return load > 0 and 'allocated' or 'available'
 end
 
--- Brings everything derived from a pod's truth in line with it, writing only what differs. Its last result is the status
--- that was shown before.
+-- Derives everything from a pod's truth and writes only what differs. Returns the result of `place`, the load, the block,
+-- the pool and the status before.
 local function settle(pod)
   local pool, block, lease = read_pod(pod)
   local load = load_of(pod)

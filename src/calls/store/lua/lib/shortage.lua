@@ -1,9 +1,26 @@
--- Why a call got no pod, for people: what each pool of its chain had, 'pool:gold 2 pods 1 calls 1 blocked; ...'.
--- By counts alone, 3 us a pool: while everything is taken, every call comes here.
+--#include take reclaim
+-- What allocate does when no pod of the chain is free.
 
--- Blocked: pods that have room and are not given, because they drain or are suspended, or lost from `available`. Of an
--- exclusive pool those without a call, as its pod with one has no room; a full pod of a shared one is in `available`.
-local function saw_of(pool, value)
+-- Ends calls of the chain's pools that are past their lease until a pod is free. Returns how many ended, then the pod, its
+-- pool, its load and the key of its scores as `take` does.
+local function take_reclaimed(chain, kinds, grace)
+  local ended = 0
+  for i, kind in ipairs(kinds) do
+    local pool, is_configured = chain[i], kind and kind ~= 'gone'
+    local expired = is_configured
+      and read_or_nil('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', digits(now), 'LIMIT', 0, 50)
+    for _, sid in ipairs(expired or {}) do
+      ended = ended + reclaim(sid, pool, grace)
+      local pod, load, scores = take(pool, kind)
+      if pod then return ended, pod, pool, load, scores end
+    end
+  end
+  return ended
+end
+
+-- Blocked: pods with room that are not in `available`: draining, suspended, or lost from it. In an exclusive pool those
+-- without a call; a full pod of a shared pool stays in `available`.
+local function describe_pool(pool, value)
   local assigned = read_or_nil('SCARD', Key.assigned(pool)) or 0
   if assigned == 0 then return pool .. ' 0 pods' end
   local kind = parse_kind(value)
@@ -15,8 +32,10 @@ local function saw_of(pool, value)
   return string.format('%s %d pods %d calls %d blocked', pool, assigned, calls, math.max(0, assigned - others))
 end
 
-local function saw(kinds)
-  local seen = {}
-  for i, value in ipairs(kinds) do seen[i] = saw_of(ARGV[10 + i], value) end
-  return table.concat(seen, '; ')
+-- Why a call got no pod, for operators: 'pool:gold 2 pods 1 calls 1 blocked; ...', one part per pool of its chain. Uses
+-- counts only, 3 us per pool: under full load every call gets here.
+local function describe_shortage(chain, kinds)
+  local pools = {}
+  for i, value in ipairs(kinds) do pools[i] = describe_pool(chain[i], value) end
+  return table.concat(pools, '; ')
 end

@@ -1,7 +1,7 @@
---#include base
---#include pods
--- A pod of the pool, its load, and for a shared pool the key of its scores. `available` is derived, so a candidate
--- is checked against the truth; one that fails leaves it until the sweep. 100 such mean damage: on to the next pool.
+--#include base pods
+-- Takes a pod of the pool. Returns it, its load, and for a shared pool the key of its scores. `available` is derived, so each
+-- candidate is checked against the truth; one that fails is removed until the sweep. After 100 failures the set is damaged:
+-- the next pool is tried.
 local function take(pool, value)
   local kind, max = parse_kind(value)
   local key = available_key(pool)

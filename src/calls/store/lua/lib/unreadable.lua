@@ -1,16 +1,16 @@
 --#include pods
--- Two keys of a pod are of use only as what they are: its calls, and what is known of it. Written by hand as another type,
--- no operation on that pod can go on. Whoever works on many pods leaves such a one aside, or it would stop them all.
+-- A pod is unreadable if one of the two keys that every operation on it needs has a wrong type: its calls or its status.
+-- Scripts that work on many pods skip it, so that it does not stop them.
 
--- The key that cannot be read, or nil.
+-- The key of a wrong type, or nil.
 local function wrong_key(pod)
-  local calls, known = Key.pod_calls(pod), Key.pod(pod)
+  local calls, status = Key.pod_calls(pod), Key.pod(pod)
   if not read_or_nil('ZCARD', calls) then return calls end
-  if not read_or_nil('HLEN', known) then return known end
+  if not read_or_nil('HLEN', status) then return status end
 end
 
--- Takes a pod that cannot be read out of the available ones; the sweep puts it back once the key is gone.
--- Returns the key, and -1 if the pod was among them; nil for a pod that can be read.
+-- Takes an unreadable pod out of `available`; the sweep returns it once the key is deleted or renamed.
+-- Returns the key, and -1 if the pod was in `available`; nil for a readable pod.
 local function set_aside(pod)
   local wrong = wrong_key(pod)
   if not wrong then return nil end
