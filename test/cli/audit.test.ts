@@ -58,5 +58,5 @@ it('with nothing but what the sweep will repair exits 0', async () => {
   const { code, stdout, stderr } = await run('audit');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toMatch(/^violations {2}none$/m);
-  expect(stdout).toMatch(/8: lacks .*: the sweep puts it back within CLEANUP_INTERVAL$/m);
+  expect(stdout).toMatch(/8: lacks .*: the sweep makes it available within CLEANUP_INTERVAL$/m);
 });

@@ -204,7 +204,7 @@ describe('allocate and release', () => {
     expect(await run('allocate CA6')).toMatchObject({
       code: 3,
       stdout: '',
-      stderr: 'smart-router: no pod is free for this call: tried pool:gold, pool:basic\n',
+      stderr: 'smart-router: no free pod for this call: tried pool:gold, pool:basic\n',
     });
     expect(documentOf(await run('allocate CA6 --json'))).toMatchObject({ success: false, code: 'no_pods' });
   });

@@ -186,7 +186,7 @@ describeEngines('settings over HTTP', (engine) => {
 
   it('TIER_CONFIG that differs from the store is warned about and shown, and does not count', async () => {
     const other = await start({ TIER_CONFIG: '{"gold":99,"basic":1}' });
-    expect(other.logText()).toContain('TIER_CONFIG differs from the configuration in the store');
+    expect(other.logText()).toContain('TIER_CONFIG ignored: the store has another tier configuration');
     const { body } = await other.get('/status');
     expect([body.tier_config_differs, body.tier_version]).toEqual([true, 1]);
     expect((await other.get('/tiers')).body).toMatchObject(tiers);
@@ -223,7 +223,7 @@ describeEngines('settings over HTTP', (engine) => {
       const answer = await router.post('/allocate', { call_sid: merchant_id, merchant_id });
       expect(answer.status).toBe(200);
     }
-    expect(router.logText()).toContain('a merchant entry is malformed and counts as empty');
+    expect(router.logText()).toContain('malformed merchant entry; default chain used');
   });
 
   it('logs a malformed merchant and a skipped step once per change, not at every refresh', async () => {
@@ -245,7 +245,7 @@ describeEngines('settings over HTTP', (engine) => {
     expect(lines('steps of a merchant chain skipped')).toMatchObject([
       { merchant: 'beta', skipped: [{ step: 'nowhere', reason: 'no such tier' }] },
     ]);
-    expect(lines('no usable id')).toHaveLength(1);
+    expect(lines('merchant entry with an invalid id')).toHaveLength(1);
     expect(lines('configuration in the store is not valid')).toHaveLength(1);
     await engine.redis.hset(
       'voice:merchant:config',
@@ -269,7 +269,7 @@ describeEngines('settings over HTTP', (engine) => {
     await quiet.context.settings.reapply();
     const lines = quiet
       .logs()
-      .filter(({ msg }) => msg === 'the tier configuration in the store has warnings');
+      .filter(({ msg }) => msg === 'tier configuration in the store has warnings');
     expect(lines).toMatchObject([{ warnings: [expect.stringContaining('nowhere')] }]);
   });
 

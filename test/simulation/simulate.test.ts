@@ -84,6 +84,6 @@ describe('a broken router is found out', () => {
       world.isLookedAt = false;
       world.store.breakScript(orphans);
     };
-    expect(await firstNoticed({ sabotage })).toMatch(/the audit of router-.* found: .*which has it not/);
+    expect(await firstNoticed({ sabotage })).toMatch(/the audit of router-.* found: .*which does not have the call/);
   });
 });

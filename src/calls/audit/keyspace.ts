@@ -1,4 +1,4 @@
-/** The keys of the store, or a part of them, as the checks see them: pods, pools, calls. Read by reader.ts, at one moment. */
+/** Parses the keys of the store, or a part of them, into pods, pools and calls. */
 import { availableKey, identifyKey, keysOf } from '../store/keys.js';
 import type { Finding } from './findings.js';
 
@@ -21,14 +21,14 @@ export interface KeyContent extends KeyFacts {
 
 export interface PodState {
   name: string;
-  /** `pool:gold`, `merchant:acme`; undefined for a pod that is not registered. */
+  /** `pool:gold`, `merchant:acme`; undefined for an unregistered pod. */
   pool: string | undefined;
   /** Why it may not take a call, or empty. */
   block: string;
   drainingUntil: string | undefined;
   suspended: string;
   lease: string | undefined;
-  /** Entries of its call set with their deadlines. */
+  /** Live calls with their deadlines. */
   calls: Map<string, number>;
   fields: Map<string, string>;
   hasMetadata: boolean;
@@ -36,7 +36,7 @@ export interface PodState {
 
 export interface PoolState {
   id: string;
-  /** As `pools` says it; undefined for a pool that is not there. */
+  /** The stored kind; undefined for a pool that is missing in `pools`. */
   value: string | undefined;
   kind: 'exclusive' | 'shared' | undefined;
   max: number;
@@ -62,7 +62,7 @@ export function parseKind(value: string | undefined): { kind: PoolState['kind'];
   return shared ? { kind: 'shared', max: Number(shared[1]) } : { kind: undefined, max: 0 };
 }
 
-/** What an operator wrote (`yes`, `1`) is no deadline: it holds as long as it is there. See deadline_of in lua/lib/pods.lua. */
+/** A mark written by an operator (`yes`, `1`) has no deadline: see deadline_of in lua/lib/pods.lua. */
 export function isMarkByHand(mark: string): boolean {
   return !/^\d{12,14}$/.test(mark);
 }
@@ -144,7 +144,7 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     pods,
     pools,
     records: new Map(valuesAfter(names.call('')).map((sid) => [sid, flat(names.call(sid))])),
-    // The same call may have ended in several slices of time: the last one counts.
+    // A call may have ended in several slices: the last deadline counts.
     tombstones: valuesAfter(names.tombstones(''))
       .flatMap((slot) => [...flat(names.tombstones(slot))])
       .reduce(
