@@ -1,6 +1,6 @@
 /**
  * The voice agents: one life per container. They report what they serve through the client that real agents import, over
- * any of the routers, and drop what they are told is not theirs. A container that ends takes its calls with it.
+ * any of the routers, and drop calls that the reply says are not theirs. A container that ends takes its calls with it.
  */
 import { type Client, createClient, type Reporter } from '../../src/client/index.js';
 import type { Dice } from '../../src/demo/dice.js';
@@ -47,7 +47,7 @@ export class Life {
     });
   }
 
-  /** The audio of a call arrives. False: nobody listens yet, or any more. */
+  /** A caller connects. False: the agent does not listen yet, or any more. */
   connect(call: KnownCall): boolean {
     if (!this.isAlive || Date.now() < this.listensFromMs) return false;
     this.awaited.delete(call);
@@ -61,7 +61,7 @@ export class Life {
     this.history.over(call, why);
   }
 
-  /** The process is gone, and so are its calls: also those whose callers are still on their way. */
+  /** The process and its calls end: also calls whose callers are still connecting. */
   end(why: string): void {
     this.isAlive = false;
     this.#reporter.stop();
@@ -100,7 +100,7 @@ export class Life {
   #drop(sid: string): void {
     const call = this.serving.get(sid);
     if (!call) return;
-    this.history.denied(call, 'its agent was told to drop it', this.#sentMs);
+    this.history.denied(call, 'the router told its agent to drop it', this.#sentMs);
     this.hangUp(call, 'a conflict');
   }
 }

@@ -10,7 +10,7 @@ import { wait } from './child.js';
 import { type Answer, type AnswerBody, nothing, type Router } from './routers.js';
 
 const callsPerSecond = 40;
-/** A fleet that answers nobody has so many callers waiting, and no more come. */
+/** The maximum number of callers that wait for a fleet that does not answer. */
 const mostAtOnce = 250;
 
 export class Callers {
@@ -65,14 +65,14 @@ export class Callers {
     if (dice.next() < 0.1) await this.#askAgain(call);
     await wait(dice.between(0, 300));
     if (!life?.connect(call)) {
-      this.history.over(call, 'nobody listens there');
+      this.history.over(call, 'no agent listens');
       await this.#release(call, undefined);
       return;
     }
     await this.#talk(call, life);
     const wasThere = life.serving.get(sid) === call;
     life.hangUp(call, 'it ended');
-    // An agent that has dropped it, or ended, was told why or could not tell; the caller knows nothing of that.
+    // The agent dropped the call or ended; the caller does not know that.
     if (dice.next() < 0.02) return;
     await this.#release(call, wasThere ? life : undefined);
   }
@@ -89,13 +89,13 @@ export class Callers {
       const sentMs = Date.now();
       const fence = call.fence;
       const { status } = await dice.pick(this.routers).post('/api/v1/renew', { call_sid: call.sid, fence });
-      // A report may have brought another fence meanwhile: then this was about the old one.
+      // A report may have returned another fence since: then this was about the old one.
       if ([404, 409].includes(status) && life.isAlive && call.fence === fence)
         this.history.denied(call, `a renewal was refused with ${status}`, sentMs);
     }
   }
 
-  /** Its outcome is unknown, and nobody will say another word about it: the report of its pod ends it. */
+  /** Its outcome is unknown, and no further request follows: the report of its pod ends it. */
   async #goAway(sid: string): Promise<void> {
     this.gone += 1;
     const leaving = new AbortController();
@@ -128,7 +128,7 @@ export class Callers {
     if (status !== 200 || body.fence === undefined) return;
     this.askedAgain += 1;
     const again = this.#given(sid, body, before, sentMs);
-    // Given anew elsewhere, and nobody comes: the caller is on the way to the pod of the first answer.
+    // Allocated again elsewhere, without a caller: that one is connecting to the pod of the first reply.
     if (body.pod_name !== pod) this.history.ofUnknownPod(again.call);
   }
 

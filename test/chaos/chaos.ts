@@ -1,7 +1,7 @@
 /**
  * Real processes under faults: three routers, Redis, PostgreSQL with record workers, a cluster of voice agents, and people
- * who call all the while. First the faults, from a seed; then everything is healed, and must be well again within a bound
- * (liveness); what was told, and what the stores wrote down, must fit together (safety).
+ * who call during the whole run. First the faults, from a seed; then all faults end, and the fleet must recover within a
+ * bound (liveness); replies and stored data must be consistent (safety).
  *
  * The seed gives the same faults at the same moments. It does not give the same run: processes have their own time.
  */
@@ -22,7 +22,7 @@ export interface ChaosOptions {
   /** Of faults; starting and healing come on top. */
   minutes: number;
   sentinel?: boolean;
-  /** Ends the faults early; everything is healed and checked all the same. */
+  /** Ends the faults early; the recovery and the checks still run. */
   signal?: AbortSignal;
   onProgress?: (progress: Progress) => void;
 }
@@ -134,20 +134,20 @@ class Run {
     }
   }
 
-  /** Everything is mended; the result is how long it took until all was well, or undefined: it never was. */
+  /** Ends all faults and waits for recovery; resolves to its duration, or undefined if the fleet did not recover. */
   async heal(): Promise<number | undefined> {
     const { world } = this;
     world.history.note('healing');
     this.healing.abort();
     await Promise.all(this.#running.values());
     const startMs = Date.now();
-    // Callers go on for a while: a fleet that is well again serves them.
+    // Callers continue for a while: a recovered fleet serves them.
     await wait(2000);
     world.callers.stop();
     await this.#calling;
     await world.records.stopTaking();
     try {
-      // Callers end by themselves, and records have bounds of their own: the 90 s are those of pods and routers.
+      // Callers stop, and records have other bounds: the 90 s apply to pods and routers.
       await until(() => world.callers.atOnce === 0, 'the last caller has hung up', times.healedWithinMs);
       await this.#untilWell('everything is well again');
       await until(() => world.records.isIdle(), 'no record is left', times.healedWithinMs);
@@ -167,7 +167,7 @@ class Run {
     const { history, callers, records, reader, store } = world;
     for (const problem of await checkInvariants(store.redis, { settled: healedInSeconds !== undefined }))
       history.violated(`at the end: ${problem}`);
-    // After a failover the stream itself has lost what it had: it is no history there.
+    // After a failover the stream has lost events: it is incomplete.
     if (!this.options.sentinel) {
       await reader.finish();
       for (const problem of streamProblems(reader.events, limits)) history.violated(problem);
@@ -242,14 +242,14 @@ class Run {
     }
   }
 
-  /** In a healthy system the leader's own audit finds nothing, whatever happens to routers and their links. */
+  /** The leader's own audit finds nothing, under any fault of routers and their connections. */
   async #watchAudits(router: Router): Promise<void> {
     const { history } = this.world;
     let before = 0;
     while (this.#isLooking) {
       const found = await router.violationsFound();
       if (found !== undefined) this.#audits += 1;
-      // One finding is told once, not with every look.
+      // Each finding is reported once.
       if (found !== undefined && found > before)
         history.violated(`the audit of ${router.name} found ${found} violations: see its log`);
       before = found ?? 0;

@@ -1,4 +1,4 @@
-/** The judges of chaos, lied to: each bad history must be seen, and a good one must not be held against anybody. */
+/** The checks of chaos find each bad history, and accept good ones. */
 import { expect, it } from 'vitest';
 import { Dice } from '../../src/demo/dice.js';
 import type { StreamEvent } from '../processes/history.js';
@@ -9,7 +9,7 @@ import { limits, times } from './times.js';
 
 const startMs = 1_800_000_000_000;
 
-/** A history whose time is ours. */
+/** A history on virtual time. */
 function startHistory() {
   const time = { ms: startMs };
   const history = new CallHistory(startMs, () => time.ms);
@@ -25,7 +25,7 @@ function startHistory() {
   return { history, given, pass: (ms: number) => (time.ms += ms), now: () => time.ms };
 }
 
-it('an exclusive pod that is given twice is seen', () => {
+it('finds an exclusive pod that was allocated twice', () => {
   const { history, given } = startHistory();
   given('a');
   given('b');
@@ -34,7 +34,7 @@ it('an exclusive pod that is given twice is seen', () => {
   ]);
 });
 
-it('a shared pod takes as many as it may, and one more is seen', () => {
+it('accepts a full shared pod, and finds one call more', () => {
   const { history, given } = startHistory();
   for (const sid of ['a', 'b', 'c']) given(sid, 'agent-0', { pool: 'pool:basic' });
   expect(history.violations).toEqual([]);
@@ -42,7 +42,7 @@ it('a shared pod takes as many as it may, and one more is seen', () => {
   expect(history.violations).toHaveLength(1);
 });
 
-it('a pod whose call is over may be given again, and so may one that was replaced', () => {
+it('accepts the next call of a pod after its call ended or the pod was replaced', () => {
   const { history, given } = startHistory();
   history.over(given('a'), 'it ended');
   given('b');
@@ -78,11 +78,11 @@ it('a call that a report has named is safe for a lease', () => {
   }
 });
 
-it('a call that was promised and is denied, forgotten, or on two pods is seen', () => {
+it('finds a guaranteed call that is denied, forgotten, or on two pods', () => {
   const { history, given, now } = startHistory();
   const [a, b, c] = [given('a', 'agent-0'), given('b', 'agent-1'), given('c', 'agent-2')];
   for (const call of [a, b, c]) history.reported(call, now());
-  history.denied(a, 'its agent was told to drop it', now());
+  history.denied(a, 'the router told its agent to drop it', now());
   history.adopted(b, 5000, now());
   given('c', 'agent-3');
   expect(history.violations).toEqual([
@@ -92,7 +92,7 @@ it('a call that was promised and is denied, forgotten, or on two pods is seen', 
   ]);
 });
 
-it('nothing is concluded from what was never promised: an unknown pod, a lapsed lease, a call that is over', () => {
+it('concludes nothing without a guarantee: an unknown pod, an expired lease, an ended call', () => {
   const { history, given, pass, now } = startHistory();
   const unknown = given('a', 'agent-0');
   history.ofUnknownPod(unknown);
@@ -109,7 +109,7 @@ it('nothing is concluded from what was never promised: an unknown pod, a lapsed 
   expect(history.violations).toEqual([]);
 });
 
-it('a pod that is given after its drain was answered is seen, until the drain ends', () => {
+it('finds a pod that is allocated during an acknowledged drain', () => {
   const { history, given, pass } = startHistory();
   history.drained('agent-0', 'uid-1');
   pass(1);
@@ -120,7 +120,7 @@ it('a pod that is given after its drain was answered is seen, until the drain en
   expect(history.violations).toHaveLength(1);
 });
 
-it('a failover excuses what was asked before it, and nothing that came after', () => {
+it('a failover excuses earlier requests, and no later ones', () => {
   const { history, given, pass, now } = startHistory();
   history.reported(given('a'), now());
   history.lostWrites();
@@ -133,7 +133,7 @@ it('a failover excuses what was asked before it, and nothing that came after', (
   expect(history.violations).toEqual([expect.stringContaining('was given to c beside b')]);
 });
 
-it('a fence that is not new is seen', () => {
+it('finds a fence that is not new', () => {
   const { history, given } = startHistory();
   given('a', 'agent-0', { fence: 2000 });
   given('b', 'agent-1', { fence: 2000 });
@@ -144,7 +144,7 @@ const event = (type: string, call: string, pod: string, fence = 0): StreamEvent 
   ...{ type, call, pod, pool: 'pool:gold', fence },
 });
 
-it('a stream in which a pod is given twice, or a call is left, is seen', () => {
+it('finds a pod allocated twice, or an unended call, in the event stream', () => {
   const good = [
     event('call_allocated', 'a', 'agent-0', 1),
     event('call_released', 'a', 'agent-0'),
@@ -157,7 +157,7 @@ it('a stream in which a pod is given twice, or a call is left, is seen', () => {
   expect(streamProblems(doubled, limits)).toContain('events: agent-0 of pool:gold got b while it served a');
 });
 
-it('records that were finished twice, left, or had too many effects are seen', () => {
+it('finds records that finished twice, were left, or had too many effects', () => {
   const good: RecordsBook = {
     statuses: { Completed: 10 },
     changes: [
@@ -183,10 +183,10 @@ it('records that were finished twice, left, or had too many effects are seen', (
   for (const lie of lies) expect(recordProblems({ ...good, ...lie }), JSON.stringify(lie)).toHaveLength(1);
 });
 
-it('a number that goes back is seen, unless the store has lost something', () => {
+it('finds a decreasing number, unless the store has lost writes', () => {
   const growing = new OnlyGrows();
   expect(growing.look('leader:epoch', 7)).toBeUndefined();
-  expect(growing.look('leader:epoch', 6)).toBe('9: leader:epoch went back from 7 to 6');
+  expect(growing.look('leader:epoch', 6)).toBe('9: leader:epoch decreased from 7 to 6');
   growing.forget();
   expect(growing.look('leader:epoch', 6)).toBeUndefined();
 });

@@ -1,4 +1,4 @@
-/** Judgements of what was written down, by themselves: they know nothing of processes, so that tests can lie to them. */
+/** Checks of recorded data. They do not depend on processes, so that tests can pass wrong data. */
 import { replay, type StreamEvent } from '../processes/history.js';
 
 export interface RecordsBook {
@@ -16,7 +16,7 @@ export interface RecordsBook {
 
 /**
  * The one reason for which a handler here may throw, and a throw is Failed by contract: `ctx.tx` had no session, or lost
- * it. Whoever wants such a record again retries it.
+ * it. A team retries such a record.
  */
 const databaseAway =
   /session|connect|connection|terminating|timeout|shutting down|starting up|recovery mode|ECONN|not (be )?reached/i;
@@ -63,7 +63,7 @@ export class OnlyGrows {
   /** A problem, or undefined. */
   look(name: string, value: number): string | undefined {
     const before = this.#highest.get(name) ?? 0;
-    if (value < before) return `9: ${name} went back from ${before} to ${value}`;
+    if (value < before) return `9: ${name} decreased from ${before} to ${value}`;
     this.#highest.set(name, value);
     return undefined;
   }

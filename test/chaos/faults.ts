@@ -1,5 +1,5 @@
 /**
- * What goes wrong. Each fault is begun at one place, held for a while and ended by the same function, so that nothing is
+ * The faults. Each fault is begun at one place, held for a while and ended by the same function, so that nothing is
  * left broken; faults that would end each other share a key and do not overlap.
  */
 import type { Dice } from '../../src/demo/dice.js';

@@ -1,4 +1,4 @@
-/** The whole fleet, opened in order and closed in reverse, whatever happened to it in between. */
+/** The whole fleet, opened in order and closed in reverse. */
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';

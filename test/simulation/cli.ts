@@ -6,7 +6,7 @@ import { type Fault, kinds } from './faults.js';
 import { shrink } from './shrink.js';
 import { type Outcome, simulate } from './simulate.js';
 
-/** Each seed has a Valkey of its own, whose memory comes back late: ten thousand in one thread would fill the machine. */
+/** Each seed has its own Valkey, whose memory is freed late: ten thousand in one thread would fill the machine. */
 const seedsPerWorker = 500;
 
 const usage = `Usage: npm run simulate -- [options]

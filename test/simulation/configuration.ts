@@ -26,4 +26,4 @@ export const merchantVariants = [
   { fallback: ['merchant:vip', 'basic'] },
   { tier: 'basic' },
 ];
-export const merchantIds = ['', '', 'acme', 'zenith', 'nobody'] as const;
+export const merchantIds = ['', '', 'acme', 'zenith', 'unknown'] as const;

@@ -1,6 +1,6 @@
 /**
- * What goes wrong, where, and for how long. A schedule is made from a seed before anything begins, as a list: so a run can
- * be repeated with a part of it, until only what is needed for a failure is left.
+ * The faults, with their places and durations. A schedule is a list made from a seed before the run, so that a run can be
+ * repeated with a part of it, down to the faults that a failure needs.
  */
 import type { Dice } from '../../src/demo/dice.js';
 import { noApiTrouble } from './cluster.js';
@@ -87,7 +87,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
     begin: onLink({ slow: 0.5, slowMs: 3000 }),
   },
   'nothing reaches the store': { places: 'router', longestMs: 40_000, begin: onLink({ cutOut: true }) },
-  'nothing comes back from the store': {
+  'replies of the store are lost': {
     places: 'router',
     longestMs: 40_000,
     begin: onLink({ cutBack: true }),
@@ -143,7 +143,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   }),
   'every connection to the store breaks': onStore(once((world) => world.store.resetConnections())),
   'the store forgets its scripts': onStore(once((world) => world.store.admin('SCRIPT', 'FLUSH'))),
-  'the store comes back empty': onStore((world) => {
+  'the store restarts empty': onStore((world) => {
     world.store.stop();
     return () => {
       world.store.start(true);
@@ -153,14 +153,14 @@ export const kinds: Readonly<Record<string, Kind>> = {
   'a failover loses the last moments': onStore(failOver(300, 0)),
   'a failover loses seconds, to a clock that is ahead': onStore(failOver(3000, 5000)),
   'a failover loses seconds, to a clock that is behind': onStore(failOver(3000, -5000)),
-  // Leases end early by as much, and no call has two pods for it; fences go on growing, whatever the clock does.
+  // Leases end early by as much, and no call gets two pods; fences keep growing.
   'the clock of the store jumps ahead': onStore(once((world) => world.store.setClock(45_000))),
   'the clock of the store is set back': onStore(once((world) => world.store.setClock(-3000))),
   'the cluster does not answer': { places: 'one', longestMs: 60_000, begin: onApi({ isDown: true }) },
   'the cluster answers with errors': { places: 'one', longestMs: 60_000, begin: onApi({ failure: 0.5 }) },
   'answers of the cluster are lost': { places: 'one', longestMs: 60_000, begin: onApi({ loss: 0.4 }) },
   'the cluster answers late': { places: 'one', longestMs: 60_000, begin: onApi({ slow: 0.6, slowMs: 9000 }) },
-  'the cluster falls silent': { places: 'one', longestMs: 60_000, begin: onApi({ isSilent: true }) },
+  'the cluster stops answering': { places: 'one', longestMs: 60_000, begin: onApi({ isSilent: true }) },
   'lists of the cluster are stale': {
     places: 'one',
     longestMs: 60_000,
@@ -214,7 +214,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
       return () => void world.operators.undrain(podName(place));
     },
   },
-  'an agent falls silent': {
+  'an agent stops reporting': {
     places: 'pod',
     longestMs: 180_000,
     begin: (world, place) => {
@@ -225,7 +225,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
       };
     },
   },
-  'callers hang up unheard': {
+  'hang-ups are lost': {
     places: 'one',
     longestMs: 60_000,
     begin: (world) => {

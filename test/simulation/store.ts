@@ -37,7 +37,7 @@ export class Store {
   readonly #time: VirtualTime;
   readonly #links = new Set<StoreLink>();
   #admin: VirtualConnection;
-  /** Added to its clock: a failover to another machine, or somebody has set it. */
+  /** Added to its clock: a failover to another machine, or the clock was set. */
   skewMs = 0;
   /** How far its clock was set back, in all. */
   setBackMs = 0;
@@ -87,7 +87,7 @@ export class Store {
     return reply;
   }
 
-  /** From now on this script is another one, whoever runs it. */
+  /** Replaces a script for all clients from now on. */
   breakScript(control: BrokenScript): void {
     const text = scripts[control.script];
     const broken = brokenText(control);
@@ -104,7 +104,7 @@ export class Store {
     return reply;
   }
 
-  /** Runs `work` when the store gets to it: at once, or when it goes on after a pause. */
+  /** Runs `work` at once, or after a pause of the store. */
   whenItRuns(work: () => void): void {
     if (this.isPaused) this.#held.push(work);
     else work();

@@ -4,7 +4,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { tcpProxy } from './tcp-proxy.js';
 import { until } from './until.js';
 
-it('what was slow arrives before what came after it was quick again, and before what was stuck', async () => {
+it('delivers delayed data before later data and before stalled data', async () => {
   let heard = '';
   const server = createServer((socket) => {
     socket.on('error', () => {});

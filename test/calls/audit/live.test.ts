@@ -1,6 +1,6 @@
 /**
- * The audit of a store under full load: everything that replicas and a leader do goes on at once, and every contradiction
- * that it names would be a false alarm, because all operations are atomic.
+ * The audit of a store under full load: replicas and a leader run all operations at once. Every finding would be a false
+ * alarm, because all operations are atomic.
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../../src/calls/audit/auditor.js';
@@ -39,7 +39,7 @@ describeEngines('the live audit', (engine) => {
     stores = [];
   });
 
-  /** Everything that may happen, at random, until told to stop. */
+  /** Runs random operations until `isOver`. */
   async function hammer(store: TestStore, isOver: () => boolean): Promise<number> {
     const epoch = stores[2]?.epoch ?? '';
     const sweeps = ['calls', 'pods', 'available'] as const;
@@ -83,7 +83,9 @@ describeEngines('the live audit', (engine) => {
     return done;
   }
 
-  it('names no contradiction while three replicas do everything at once', { timeout: 120_000 }, async () => {
+  it('reports no violation while three replicas run all operations at once', {
+    timeout: 120_000,
+  }, async () => {
     const reports: AuditReport[] = [];
     let isOver = false;
     const work = stores.flatMap((store) => [1, 2, 3, 4].map(() => hammer(store, () => isOver)));
@@ -96,25 +98,25 @@ describeEngines('the live audit', (engine) => {
     const done = (await Promise.all(work)).reduce((sum, count) => sum + count, 0);
     expect(reports.flatMap(({ violations }) => violations)).toEqual([]);
     expect(reports.every(({ complete, violationCount }) => complete && violationCount === 0)).toBe(true);
-    // It was no audit of an idle store.
+    // The store was not idle.
     expect(done).toBeGreaterThan(1000);
     expect(Math.max(...reports.map((report) => report.calls))).toBeGreaterThan(20);
     expect(await checkInvariants(engine.redis, { maxLowered: true })).toEqual([]);
   });
 
-  it('who asks while one is under way gets its outcome', async () => {
+  it('returns the result of the running audit to a second request', async () => {
     const auditor = new Auditor((stores[0] as TestStore).connection);
     const [one, other] = await Promise.all([auditor.audit(), auditor.audit()]);
     expect(one).toBe(other);
     expect(await auditor.audit()).not.toBe(one);
   });
 
-  it('one that is stopped says that it has not seen everything', async () => {
+  it('reports a stopped audit as incomplete', async () => {
     const auditor = new Auditor((stores[0] as TestStore).connection, AbortSignal.abort());
     expect(await auditor.audit()).toMatchObject({ complete: false, violationCount: 0 });
   });
 
-  it('a store that does not answer is an error, not a clean store', async () => {
+  it('rejects while the store does not answer', async () => {
     const hasty = await openStore(engine.url, { commandTimeoutMs: 300 });
     stores.push(hasty);
     await engine.pause();

@@ -268,7 +268,7 @@ describeEngines('the audit of a tampered store', (engine) => {
   const found = (report: AuditReport, { kind, list }: Tampering) =>
     report[list].filter((finding) => finding.kind === kind);
 
-  it('finds nothing before anybody has tampered, and counts what it has seen', async () => {
+  it('finds nothing in an intact store, and counts what it read', async () => {
     const { tookMs, ...report } = await audit();
     expect(report).toEqual({
       complete: true,

@@ -135,7 +135,7 @@ describeEngines('the audit', (engine) => {
       });
       expect(drained.size).toBe(50);
       expect(late).toEqual([]);
-      // No pod was consumed by both: what is neither given nor drained is still there.
+      // Each pod is allocated, drained or available.
       const used = new Set([...given.filter((pod) => pod !== undefined), ...drained]);
       if (pool === 'pool:gold')
         expect(await engine.redis.scard('voice:pool:gold:available')).toBe(100 - used.size);
@@ -156,7 +156,7 @@ describeEngines('the audit', (engine) => {
     expect(await store.allocate('4', ['pool:basic'])).toBeUndefined();
   });
 
-  it('long calls with renew (lease TTL versus long calls): three hours on one pod, given to nobody else', async () => {
+  it('long calls with renew (lease TTL versus long calls): three hours on one pod, without a second call', async () => {
     await store.register(['g'], 'pool:gold');
     await store.allocate('long', ['pool:gold']);
     for (let minutes = 10; minutes <= 180; minutes += 10) {
@@ -220,7 +220,7 @@ describeEngines('the audit', (engine) => {
     for (const sid of live) expect(await store.calls.call(sid)).toMatchObject({ callSid: sid });
   });
 
-  it('double release: each call ends once, however often and from wherever it is released', async () => {
+  it('double release: each call ends once, released by any number of replicas', async () => {
     await store.register(names('s', 10), 'pool:basic');
     const all = await replicas();
     for (const sid of names('call', 30)) await store.allocate(sid, ['pool:basic']);

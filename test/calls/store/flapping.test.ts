@@ -60,7 +60,7 @@ describeEngines('failed connections', (engine) => {
     },
   );
 
-  it('a call that ends as usual begins the row anew', async () => {
+  it('a call that ends normally resets the count', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     expect(await failing('a', 2)).toEqual([false, false]);
     await callOn('a', 'pool:gold');

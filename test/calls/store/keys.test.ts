@@ -247,7 +247,7 @@ describeEngines('keys', (engine) => {
   const kept = async (key: string) =>
     (await engine.redis.xrange(key, '-', '+')).map(([id, fields]) => `${id} ${fields.join(' ')}`);
 
-  it('what is rare is in the journal too, under the same id; what every call does is not', async () => {
+  it('rare events are also in the journal, under the same id; those of every call are not', async () => {
     await live(store);
     const often = /^\S+ type (call_allocated|call_released|no_pods) /;
     const events = await kept('voice:events');
@@ -255,7 +255,7 @@ describeEngines('keys', (engine) => {
     expect(await kept('voice:journal')).toEqual(events.filter((text) => !often.test(text)));
   });
 
-  it('a journal that is ahead of the clock takes events all the same', async () => {
+  it('a journal that is ahead of the clock still takes events', async () => {
     await engine.redis.del('voice:events', 'voice:journal');
     await engine.redis.xadd('voice:journal', '99999999999999-0', 'type', 'from a clock that was wrong');
     await store.register(['a', 'b'], 'pool:gold');

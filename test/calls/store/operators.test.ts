@@ -28,7 +28,7 @@ describeEngines('by hand', (engine) => {
     expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a' });
   });
 
-  it('DEL voice:call:X, then the same call again: it has one pod, and the old one comes back', async () => {
+  it('DEL voice:call:X, then the same call again: it has one pod, and the old pod becomes available', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     const first = await store.allocate('1', ['pool:gold']);
     await engine.redis.del('voice:call:1');
@@ -132,7 +132,7 @@ describeEngines('by hand', (engine) => {
     },
   );
 
-  it.each(pools)('DEL of pod:tier makes a pod of %s unknown; its call goes on and ends', async (pool) => {
+  it.each(pools)('DEL of pod:tier makes a pod of %s unknown; its call continues and ends', async (pool) => {
     await store.register(['a', 'b'], pool);
     const given = await store.allocate('1', [pool]);
     const pod = given?.podName ?? '';

@@ -77,7 +77,7 @@ describeEngines('reading', (engine) => {
     ]);
   });
 
-  it('pods that have no call and cannot get one are counted in both kinds of pools, whatever the others do', async () => {
+  it('counts pods without a call that cannot get one, in exclusive and shared pools', async () => {
     const stranded = async () =>
       (await store.calls.snapshot()).pools.flatMap((p) => (p.assigned > 0 ? [[p.pool, p.stranded]] : []));
     await store.register(['a', 'b', 'c'], 'pool:gold');
@@ -99,7 +99,7 @@ describeEngines('reading', (engine) => {
       ['pool:basic', 2],
       ['pool:gold', 1],
     ]);
-    // One that is drained has its calls yet; a full one is in nobody's way; one that cannot be read takes none.
+    // A drained pod still has its calls; a full pod is not stranded; an unreadable pod takes no call.
     const busy = (await store.calls.call('8')).podName;
     await store.calls.drain(busy);
     expect(await stranded()).toEqual([
@@ -170,8 +170,8 @@ describeEngines('reading', (engine) => {
   });
 
   it.each([
-    ['a pod', () => store.calls.pod('nobody'), 'pod_not_found'],
-    ['a call', () => store.calls.call('nobody'), 'call_not_found'],
+    ['a pod', () => store.calls.pod('unknown'), 'pod_not_found'],
+    ['a call', () => store.calls.call('unknown'), 'call_not_found'],
   ] as const)('%s that is not there is not found', async (_, read, code) => {
     await expect(read()).rejects.toMatchObject({ code, status: 404 });
   });

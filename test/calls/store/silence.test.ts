@@ -148,7 +148,7 @@ describeEngines('silence', (engine) => {
     await store.register(names, 'pool:gold');
     await report(names, 10 * second);
     await pass(10, names);
-    // Nobody can report; the leader checks all the time.
+    // No pod can report; the leader keeps checking.
     for (let i = 0; i < 30; i++) {
       store.advance(5 * second);
       await check.runOnce(store.epoch, never);

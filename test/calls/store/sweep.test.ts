@@ -1,4 +1,4 @@
-/** sweep: whatever loses its owner comes back, with its true load. Spec 2.3, invariant 8, seeds/flow-10. */
+/** sweep: pods and calls without an owner are recovered, with the true load. Spec 2.3, invariant 8, seeds/flow-10. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
@@ -43,7 +43,7 @@ describeEngines('sweep', (engine) => {
     expect(await store.allocate('1', [pool])).toBeDefined();
   });
 
-  it('a shared pod comes back with the calls it has', async () => {
+  it('a shared pod becomes available with the calls it has', async () => {
     await store.register(['a'], 'pool:basic');
     for (const sid of ['1', '2']) await store.allocate(sid, ['pool:basic']);
     await engine.redis.zrem('voice:pool:basic:available', 'a');
@@ -89,7 +89,7 @@ describeEngines('sweep', (engine) => {
     expect(await engine.redis.smembers('voice:pool:gold:assigned')).toEqual(['a']);
   });
 
-  it('a pod without a tier is not given back: only pods the leader knows are recovered', async () => {
+  it('a pod without a tier is not recovered: only registered pods are', async () => {
     await engine.redis.sadd('voice:pool:gold:assigned', 'ghost');
     expect(await store.sweep()).toEqual(idle);
     expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();

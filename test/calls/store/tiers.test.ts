@@ -56,7 +56,7 @@ describeEngines('set_tiers', (engine) => {
     expect(Object.keys(await kinds())).toHaveLength(1);
   });
 
-  it('apply takes the text an operator wrote, and refuses when it has changed meanwhile', async () => {
+  it('apply takes the text an operator wrote, and refuses a text that has changed since', async () => {
     const { text } = textOf({ gold, silver: gold }, ['gold', 'silver']);
     await engine.redis.set('voice:tier:config', text);
     expect(await set({ gold, silver: gold }, ['gold', 'silver'], 'apply')).toEqual(['ok', 2, 3]);
@@ -163,7 +163,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await store.allocate('newer', ['pool:basic'])).toMatchObject({ podName: 's' });
   });
 
-  it('a deleted tier gives no new call, its calls go on, its pods move and then it is gone', async () => {
+  it('a deleted tier takes no new call, its calls continue, its pods move, and then it disappears', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     await set({ basic, vip }, ['basic']);
@@ -185,7 +185,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await store.calls.release('1')).toMatchObject({ releasedToPool: 'pool:basic' });
   });
 
-  it('a deleted tier that comes back takes its pods up again, with the load they have', async () => {
+  it('a deleted tier that is configured again has its pods again, with their load', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     await set({ basic, vip }, ['basic']);

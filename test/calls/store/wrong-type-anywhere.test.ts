@@ -1,6 +1,6 @@
 /**
  * Every key of the data model, made another type by hand, one at a time: it costs what that key describes and nothing
- * else. Calls on other pods and pools go on, no operation stops half-way, and once the key is deleted the leader's
+ * else. Calls on other pods and pools continue, no operation stops half-way, and once the key is deleted the leader's
  * ordinary rounds make everything right again.
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -106,7 +106,7 @@ describeEngines('one key of a wrong type', (engine) => {
   });
 
   it.each(ofPools.filter((name) => !name.endsWith(':assigned')))(
-    '%s is derived: the sweep builds it anew',
+    '%s is derived: the sweep rebuilds it',
     async (name) => {
       await registerAll('one');
       const pool = name.split(':').slice(0, 2).join(':') as keyof typeof pods;
@@ -134,7 +134,7 @@ describeEngines('one key of a wrong type', (engine) => {
     },
   );
 
-  it('pools: an error until the leader writes it anew from the configuration', async () => {
+  it('pools: an error until the leader rebuilds it from the configuration', async () => {
     await registerAll('one');
     await spoil('pools');
     await expect(store.allocate('early', ['pool:gold'])).rejects.toMatchObject({ code: 'internal' });

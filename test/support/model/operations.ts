@@ -117,7 +117,7 @@ const anyOp = fc.oneof(
   },
   // This pod reports, and again after a while; then the leader looks for pods that did not.
   { weight: 2, arbitrary: op('silence', { pod: one(...podNames), ms: one(14_999, 15_000, 40_000) }) },
-  // Some calls one after the other whose callers cannot connect; then the leader ends what is over.
+  // Some calls in a row whose callers cannot connect; then the leader ends expired blocks.
   { weight: 1, arbitrary: op('failures', { chain: fc.nat(chains.length - 1), calls: one(3, 5, 7) }) },
   { weight: 1, arbitrary: op('cool', {}) },
   { weight: 1, arbitrary: op('confirm', {}) },

@@ -75,7 +75,7 @@ class Run {
     if (problems.length > 0) throw new Error(`after ${JSON.stringify(step)}:\n  ${problems.join('\n  ')}`);
   }
 
-  /** Liveness: a lease and a sweep later no call is left, and every pod that nobody blocks is available. */
+  /** Liveness: a lease and a sweep later no call is left, and every unblocked pod is available. */
   async finish(): Promise<void> {
     await this.step({ op: 'sweep', pool: 'all' });
     await this.step({ op: 'advance', ms: this.model.times.leaseTtlMs });

@@ -2,7 +2,7 @@
  * What the model knows, and the steps that its operations are made of.
  *
  * The truth (pods, calls, deadlines, marks) is predicted exactly. Membership in `available` is known as yes, no
- * or maybe: after somebody wrote into it by hand, the order in which a random SPOP meets bad members decides what
+ * or maybe: after a write by hand, the order in which a random SPOP meets bad members decides what
  * is left of them. A pod that surely is available must be given; one that may be, can be given; no other ever.
  */
 import type { Allocation, LeaseTimes } from '../../../src/calls/store/store.js';
@@ -175,7 +175,7 @@ export class ModelState {
     pod.listed = can ? 'yes' : 'no';
   }
 
-  /** Whether another pod is free depends on what was written into `available` by hand: where that is so, as answered. */
+  /** After a write into `available` by hand it is uncertain whether another pod is free: then the reply decides. */
   protected setBack(pod: ModelPod, failed: boolean, answered: boolean): boolean {
     const { kind, max } = parseKind(this.pools.get(pod.pool));
     pod.failures = failed ? pod.failures + 1 : 0;
@@ -238,7 +238,7 @@ export class ModelState {
     if (empty && (value === 'gone' || value === 'label')) this.pools.delete(pool);
   }
 
-  /** With `before` only what was allocated before that time. */
+  /** With `before` only calls allocated before that time. */
   protected loseCalls(pod: ModelPod, before?: string): string[] {
     const lost: string[] = [];
     for (const [sid] of inOrder(pod.calls)) {
