@@ -17,7 +17,7 @@ interface Late {
   since: [method: 'post' | 'put', path: string, body: object][];
 }
 
-describeOneEngine('given up while its router stood still', (engine) => {
+describeOneEngine('a request given up while its router was frozen', (engine) => {
   let still: RouterProcess;
   let other: RouterProcess;
   beforeEach(async () => {

@@ -9,7 +9,7 @@ const kindsOf = (faults: readonly Fault[]) => faults.map(({ kind }) => kind).joi
 const seed = 1;
 const letters = [...'abcdefghijk'].map(fault);
 
-describe('what a failure takes', () => {
+describe('the smallest set of faults for a failure', () => {
   it('is found among all faults, at any position', async () => {
     const violation = async (faults: readonly Fault[]) =>
       ['b', 'g', 'k'].every((kind) => kindsOf(faults).includes(kind)) ? 'at 5 ms: call CA1' : undefined;
@@ -26,7 +26,7 @@ describe('what a failure takes', () => {
     expect(kindsOf(await fewest(letters, violation))).toBe('ch');
   });
 
-  it('is not looked for where nothing fails', async () => {
+  it('is not searched if nothing fails', async () => {
     await expect(fewest(letters, async () => undefined)).rejects.toThrow('does not fail');
   });
 

@@ -60,7 +60,7 @@ const found = brokenScripts.filter(({ isSeenInSimulation }) => isSeenInSimulatio
 const olderLeaders = brokenScripts.filter(({ broken }) => /^(sweep|register|remove) obeys/.test(broken));
 const [orphans] = brokenScripts.filter(({ broken }) => broken === 'a released call leaves its record');
 
-describe('a broken router is found out', () => {
+describe('finds a broken router', () => {
   it.each(found)('$broken', async (control) => {
     const sabotage: SimulationOptions['sabotage'] = ({ store }) => store.breakScript(control);
     expect(await firstNoticed({ sabotage })).not.toBe('not noticed');

@@ -21,7 +21,7 @@ describeEngines('allocate', (engine) => {
   });
   afterEach(() => store.close());
 
-  it('answers with everything a caller needs', async () => {
+  it('returns everything a caller needs', async () => {
     await store.register(['a'], 'pool:gold');
     const before = store.nowMs();
     const given = await store.allocate('call', ['pool:gold']);
@@ -163,7 +163,7 @@ describeEngines('allocate', (engine) => {
     return fields?.at((fields?.indexOf('saw') ?? -2) + 1);
   };
 
-  it('nothing free: its event says of each pool of the chain whether it was full, blocked or empty', async () => {
+  it('nothing free: the event describes each pool of the chain as full, blocked or empty', async () => {
     await store.register(['a', 'b', 'c', 'd'], 'pool:gold');
     await store.register(['s', 't'], 'pool:basic');
     await store.calls.drain('s');
@@ -188,7 +188,7 @@ describeEngines('allocate', (engine) => {
     expect(await sawOf('1', ['pool:gold'])).toBe('pool:gold 0 pods');
   });
 
-  it.each(everyPool)('before it answers "nothing", calls of %s past their lease make room', async (pool) => {
+  it.each(everyPool)('without a free pod, ends calls of %s past their lease', async (pool) => {
     await store.register(['a'], pool);
     const size = pool === 'pool:basic' ? 3 : 1;
     for (let i = 0; i < size; i++) await store.allocate(`old-${i}`, [pool]);

@@ -38,7 +38,7 @@ describeEngines('failed connections', (engine) => {
   const blockOf = async (name: string) => (await store.calls.pod(name)).blockedBy;
 
   it.each(['pool:gold', 'pool:basic'] as const)(
-    'three in a row set a pod of %s back for 10 s, then 20',
+    'three in a row block a pod of %s for 10 s, then 20',
     async (pool) => {
       await store.register(['a', 'b'], pool);
       expect(await failing('a', 3, pool)).toEqual([false, false, true]);
@@ -67,7 +67,7 @@ describeEngines('failed connections', (engine) => {
     expect(await failing('a', 3)).toEqual([false, false, true]);
   });
 
-  it('leaves half of the pool, and a free pod', async () => {
+  it('blocks at most half of the pool, and leaves a free pod', async () => {
     await store.register(['a', 'b', 'c'], 'pool:gold');
     expect(await failing('a', 3)).toEqual([false, false, true]);
     expect(await failing('b', 5)).toEqual([false, false, false, false, false]);

@@ -407,7 +407,7 @@ async function withReplicas(
 }
 
 describeEngines('three replicas at once', (engine) => {
-  it('give answers that the order of the event stream explains', { timeout }, async () => {
+  it('give replies consistent with the order of the event stream', { timeout }, async () => {
     const property = fc.asyncProperty(batches, (history) =>
       withReplicas(engine, async (replicas, replay) => {
         for (const { ops, advanceMs } of history) {
@@ -431,7 +431,7 @@ describeEngines('three replicas at once', (engine) => {
   );
   const disturbances = fc.array(anyOp, { maxLength: 8 });
 
-  it('keep every caller to its own call in any order of sending', { timeout }, async () => {
+  it('keep calls of different callers apart in any order', { timeout }, async () => {
     const property = fc.asyncProperty(fc.scheduler(), callers, disturbances, (s, sessions, others) =>
       withReplicas(engine, async (replicas, replay) => {
         const turn = (label: string) => s.schedule(Promise.resolve(), label);

@@ -161,7 +161,7 @@ describeEngines('keys', (engine) => {
     expect(missing.map(({ name }) => name.source)).toEqual([]);
   });
 
-  it('values mean what the table says', async () => {
+  it('values have the form that the table says', async () => {
     await live(store);
     const { redis } = engine;
     expect(await redis.hget('voice:merchant:config', 'acme')).toBe('{"pool":"acme"}');
@@ -179,7 +179,7 @@ describeEngines('keys', (engine) => {
     expect(await redis.zcard('voice:merchant:acme:calls')).toBe(1);
   });
 
-  it('of a removed pod nothing is left but events and the tombstones of its calls', async () => {
+  it('a removed pod leaves only events and the tombstones of its calls', async () => {
     await live(store);
     const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2'];
     await store.pools.remove(store.epoch, pods, 'gone');

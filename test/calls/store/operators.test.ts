@@ -8,7 +8,7 @@ type Pool = (typeof pools)[number];
 const availableKey = (pool: Pool) =>
   pool === 'merchant:vip' ? 'voice:merchant:vip:pods' : `voice:${pool}:available`;
 
-describeEngines('by hand', (engine) => {
+describeEngines('keys changed by hand', (engine) => {
   let store: TestStore;
   beforeEach(async () => {
     store = await openStore(engine.url, { virtualTime: true });
@@ -76,7 +76,7 @@ describeEngines('by hand', (engine) => {
     },
   );
 
-  it('a mark set by hand can be drained over and undrained', async () => {
+  it('a drain replaces a mark set by hand, and an undrain removes it', async () => {
     await store.register(['a'], 'pool:gold');
     await engine.redis.set('voice:pod:draining:a', 'true');
     const before = store.nowMs();
@@ -101,7 +101,7 @@ describeEngines('by hand', (engine) => {
     },
   );
 
-  it.each(pools)('pods put into the available set of %s by hand are never given', async (pool) => {
+  it.each(pools)('pods added to the available set of %s by hand are never allocated', async (pool) => {
     await store.register(['busy'], pool);
     const other: Pool = pool === 'pool:gold' ? 'pool:basic' : 'pool:gold';
     await store.register(['foreign'], other);
@@ -190,7 +190,7 @@ describeEngines('by hand', (engine) => {
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 1 });
   });
 
-  it('DEL of the fence counter and the epoch sends neither backwards', async () => {
+  it('fence and epoch only grow after a DEL of their keys', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     const first = await store.allocate('1', ['pool:gold']);
     await engine.redis.del('voice:fence', 'voice:leader:epoch');

@@ -114,7 +114,7 @@ describeEngines('pools', (engine) => {
     expect(await engine.redis.exists('voice:pool:deleted:assigned')).toBe(0);
   });
 
-  it('a pod whose successor has nowhere to go leaves nothing behind, not even a drain of the successor', async () => {
+  it('a replaced pod without a pool for the new one leaves no keys, not even a drain', async () => {
     const startedAt = new Date(0).toISOString();
     await one(registration('a', 'pool:gold', { uid: 'first' }));
     await store.calls.drain('a', 0);
@@ -124,7 +124,7 @@ describeEngines('pools', (engine) => {
   });
 
   it.each(['terminating', 'not_ready', 'unconfirmed'] as const)(
-    'suspended as %s a pod keeps its calls and gets none; registered again it takes calls',
+    'a pod suspended as %s keeps its calls and gets none, until it is registered again',
     async (reason) => {
       await store.register(['a'], 'pool:basic');
       await store.allocate('1', ['pool:basic']);

@@ -152,7 +152,7 @@ describeEngines('report', (engine) => {
     expect(await engine.redis.sismember('voice:pool:gold:available', 'a')).toBe(1);
   });
 
-  it('a call known again in time is kept, and a later silence counts from its own beginning', async () => {
+  it('a call that is reported again in time is kept, and a later gap counts from its own start', async () => {
     await allocateOnA('1');
     await store.calls.report('a', []);
     store.advance(graceMs - 1000);
@@ -201,7 +201,7 @@ describeEngines('report', (engine) => {
     }
   });
 
-  it('one that was overtaken on its way is refused, for as long as a grace', async () => {
+  it('a report older than the last one is refused, for one grace', async () => {
     const report = (calls: string[], asOfMs?: number) => store.calls.report('s', calls, { asOfMs });
     const { atMs } = await report(['old']);
     store.advance(20);
@@ -229,7 +229,7 @@ describeEngines('report', (engine) => {
     });
   });
 
-  it('does not end a call that came after it was written, however late it arrives', async () => {
+  it('does not end a call that was allocated after it was written', async () => {
     const { atMs } = await store.calls.report('a', []);
     store.advance(5000);
     const fence = await allocateOnA('1');
@@ -253,7 +253,7 @@ describeEngines('report', (engine) => {
     expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
   });
 
-  it('from ahead of a clock that was set back renews, but neither ends nor silences anything', async () => {
+  it('a report from before the clock was set back renews calls, but ends none', async () => {
     const { atMs } = await store.calls.report('s', ['1']);
     store.advance(-40_000);
     // Allocated while the report was on its way: its fence is of the old clock, as fences only grow.
@@ -287,7 +287,7 @@ describeEngines('report', (engine) => {
     expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
   });
 
-  it('five thousand calls in one report are one answer', async () => {
+  it('five thousand calls in one report get one reply', async () => {
     const sids = Array.from({ length: 5000 }, (_, i) => `call-${i}`);
     const { adopted, conflicts } = await store.calls.report('s', sids);
     expect([adopted.length, conflicts.length]).toEqual([3, 4997]);

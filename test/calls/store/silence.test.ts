@@ -185,7 +185,7 @@ describeEngines('silence', (engine) => {
     expect(await blocked('a', 'b', 'c')).toEqual([]);
   });
 
-  it('one that reports every minute is not taken for silent because others report more often', async () => {
+  it('a pod that reports every minute is not silent because others report more often', async () => {
     await store.register(['a', 'b', 'c'], 'pool:gold');
     await report(['a', 'b'], 60 * second);
     await pass(170, ['c']);

@@ -17,7 +17,7 @@ describeEngines('sweep', (engine) => {
   });
   afterEach(() => store.close());
 
-  it.each(pools)('in %s a call past its lease ends and its pod can be given', async (pool) => {
+  it.each(pools)('in %s a call past its lease ends and its pod can take a call', async (pool) => {
     await store.register(['a'], pool);
     await store.allocate('1', [pool]);
     store.advance(testTimes.leaseTtlMs - 10);
@@ -29,13 +29,13 @@ describeEngines('sweep', (engine) => {
     expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a', reclaimed: 0 });
   });
 
-  it.each(pools)('in %s nothing changes where nothing is wrong', async (pool) => {
+  it.each(pools)('in %s a consistent pool does not change', async (pool) => {
     await store.register(['a', 'b'], pool);
     await store.allocate('1', [pool]);
     expect(await store.sweep()).toEqual(idle);
   });
 
-  it.each(pools)('an idle pod of %s missing from the available set is put back', async (pool) => {
+  it.each(pools)('an idle pod of %s missing from the available set is added', async (pool) => {
     await store.register(['a', 'b'], pool);
     await engine.redis.del(availableKey(pool));
     expect(await store.sweep()).toEqual({ ...idle, podsPutBack: 2 });
@@ -70,16 +70,19 @@ describeEngines('sweep', (engine) => {
     },
   );
 
-  it.each(pools)('strangers in the available set of %s are taken out and never recovered', async (pool) => {
-    await store.register(['a'], pool);
-    await store.register(['other'], pool === 'pool:gold' ? 'pool:basic' : 'pool:gold');
-    const key = availableKey(pool);
-    if (pool === 'pool:basic') await engine.redis.zadd(key, 0, 'ghost', 0, 'other');
-    else await engine.redis.sadd(key, 'ghost', 'other');
-    expect(await store.sweep(pool)).toEqual({ ...idle, podsTakenOut: 2 });
-    const members = pool === 'pool:basic' ? engine.redis.zrange(key, 0, '-1') : engine.redis.smembers(key);
-    expect(await members).toEqual(['a']);
-  });
+  it.each(pools)(
+    'pods of other pools in the available set of %s are removed and never recovered',
+    async (pool) => {
+      await store.register(['a'], pool);
+      await store.register(['other'], pool === 'pool:gold' ? 'pool:basic' : 'pool:gold');
+      const key = availableKey(pool);
+      if (pool === 'pool:basic') await engine.redis.zadd(key, 0, 'ghost', 0, 'other');
+      else await engine.redis.sadd(key, 'ghost', 'other');
+      expect(await store.sweep(pool)).toEqual({ ...idle, podsTakenOut: 2 });
+      const members = pool === 'pool:basic' ? engine.redis.zrange(key, 0, '-1') : engine.redis.smembers(key);
+      expect(await members).toEqual(['a']);
+    },
+  );
 
   it('pods of an assigned set that belong to another pool leave it', async () => {
     await store.register(['a'], 'pool:gold');

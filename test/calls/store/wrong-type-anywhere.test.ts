@@ -52,7 +52,7 @@ describeEngines('one key of a wrong type', (engine) => {
     await store.register(gold, 'pool:gold');
   };
 
-  it.each([...shared, ...ofPools, ...ofOne])('%s costs what it describes', async (name) => {
+  it.each([...shared, ...ofPools, ...ofOne])('%s affects only its own pod or pool', async (name) => {
     await registerAll('one', 'two', 'three', 'four');
     await store.allocate('of-bad', ['pool:basic']);
     const live = await store.allocate('live', ['pool:gold']);
@@ -120,7 +120,7 @@ describeEngines('one key of a wrong type', (engine) => {
   );
 
   it.each(['pool:basic', 'merchant:vip', 'pool:silver'] as const)(
-    '%s:assigned is truth: it stays, the snapshot names it, and its pods are given',
+    '%s:assigned is not derived: it stays, the snapshot names it, and its pods take calls',
     async (pool) => {
       await registerAll('one');
       const key = await spoil(`${pool}:assigned`);

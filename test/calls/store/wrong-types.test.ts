@@ -79,7 +79,7 @@ describeEngines('a key of a wrong type', (engine) => {
       await settled();
     });
 
-    it('after the sweep every other pod is given, and no request fails', async () => {
+    it('after the sweep every other pod can take a call, and no request fails', async () => {
       await store.register(['a', 'b', 'c'], pool);
       await spoil(key);
       await store.sweep();
@@ -88,7 +88,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(new Set(given.filter(Boolean))).toEqual(new Set(['b', 'c']));
     });
 
-    it('before the sweep no allocate fails, and no other pod is out of reach', async () => {
+    it('before the sweep no allocate fails, and every other pod can take a call', async () => {
       await store.register(['a', 'b', 'c'], pool);
       await spoil(key);
       const given = new Set<string | undefined>();
@@ -107,7 +107,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await store.allocate('next', [pool])).toMatchObject({ podName: 'b' });
     });
 
-    it('a batch of registrations reaches the others, and says which pod it left out and why', async () => {
+    it('a batch of registrations registers the others, and names the skipped pod and its key', async () => {
       await store.register(['a'], pool);
       await spoil(key);
       const batch = ['a', 'b'].map((name) => registration(name, pool, { uid: 'u' }));
@@ -136,7 +136,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await engine.redis.keys('voice:*:a')).toEqual([key]);
     });
 
-    it('holding and removing reach the others, and the key of a removed pod stays', async () => {
+    it('suspending and removing work on the others, and the key of a removed pod stays', async () => {
       await busy(pool, 'b');
       await spoil(key);
       expect(await store.pools.suspend(store.epoch, 'unconfirmed', ['a', 'b'])).toEqual([-1, 0]);
@@ -165,7 +165,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(counts).toMatchObject({ assigned: 2 });
     });
 
-    it('who asks for this pod alone gets an error, never "no calls"', async () => {
+    it('a request for this pod alone gets an error, never "no calls"', async () => {
       await busy(pool);
       await spoil(key);
       const wrong = { code: 'internal', message: expect.stringContaining('WRONGTYPE') };
@@ -180,7 +180,7 @@ describeEngines('a key of a wrong type', (engine) => {
   });
 
   it.each(pools)(
-    'a call of %s whose pod shows nothing any more is released and given again',
+    'a call of %s whose pod has an unreadable status can be released and allocated again',
     async (pool) => {
       await busy(pool);
       await spoil('voice:pod:a');
@@ -243,7 +243,7 @@ describeEngines('a key of a wrong type', (engine) => {
   });
 
   describe.each(pools)('in %s', (pool) => {
-    it.each(texts)('%s counts as not there', async (key) => {
+    it.each(texts)('%s counts as missing', async (key) => {
       await busy(pool, 'b');
       await spoil(key);
       expect(
@@ -262,7 +262,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await store.calls.undrain('a')).toMatchObject({ blockedBy: '' });
     });
 
-    it.each(texts)('%s leaves the calls of its pod alone', async (key) => {
+    it.each(texts)('%s does not affect the calls of its pod', async (key) => {
       await busy(pool, 'b');
       await spoil(key);
       await store.sweep();
@@ -273,7 +273,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await available(pool)).toEqual(['a', 'b']);
     });
 
-    it.each(texts)('%s goes with its pod', async (key) => {
+    it.each(texts)('%s is deleted with its pod', async (key) => {
       await busy(pool, 'b');
       await spoil(key);
       await store.pools.remove(store.epoch, ['a', 'b'], 'gone');
@@ -315,7 +315,7 @@ describeEngines('a key of a wrong type', (engine) => {
     });
   });
 
-  it('any other error of the store is an error, and no pod is set aside for it', async () => {
+  it('any other error of the store is an error, and takes no pod out', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await engine.redis.call('ACL', 'SETUSER', 'limited', 'on', '>secret', '~*', '&*', '+@all', '-zcard');
     const limited = new StoreConnection({

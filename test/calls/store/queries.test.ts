@@ -55,7 +55,7 @@ describeEngines('reading', (engine) => {
     });
   });
 
-  it('the snapshot counts pods that could take a call now, live calls and capacity', async () => {
+  it('the snapshot counts pods that can take a call, live calls and capacity', async () => {
     await store.register(['a', 'b', 'c'], 'pool:gold');
     await store.register(['s', 't', 'u'], 'pool:basic');
     await store.register(['l'], 'merchant:acme');
@@ -149,7 +149,7 @@ describeEngines('reading', (engine) => {
     });
   });
 
-  it('a call shows what it was allocated with', async () => {
+  it('a call shows the arguments of its allocate', async () => {
     await store.register(['v'], 'merchant:vip');
     const request = { merchantId: 'acme', provider: 'plivo', flow: 'v1', template: 'survey' };
     const given = await store.allocate('CA 1', ['merchant:vip'], request);
@@ -197,7 +197,7 @@ describeEngines('reading', (engine) => {
     expect((await engine.redis.keys('*')).sort()).toEqual(keys);
   });
 
-  it('1,500 pods come in pages, every one of them', async () => {
+  it('lists all of 1,500 pods in pages', async () => {
     const names = Array.from({ length: 1500 }, (_, i) => `voice-agent-${i}`);
     await store.register(names, 'pool:gold');
     const { items, pages } = await readAll((cursor) => store.calls.pods('pool:gold', cursor, 100));
@@ -206,7 +206,7 @@ describeEngines('reading', (engine) => {
     expect(pages).toBeGreaterThan(5);
   });
 
-  it('1,200 calls come in pages, every one of them, while others come and go', async () => {
+  it('lists all of 1,200 calls in pages while others start and end', async () => {
     const names = Array.from({ length: 1300 }, (_, i) => `pod-${i}`);
     await store.register(names, 'pool:gold');
     const sids = Array.from({ length: 1200 }, (_, i) => `call-${i}`);
