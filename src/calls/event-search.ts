@@ -126,30 +126,31 @@ export class EventSearch {
     const from = before === undefined ? '+' : `(${before}`;
     const all = new Cursor(this.#pages(this.#events, from, '-'));
     const rare = new Cursor(this.#pages(this.#journal, from, '-'));
-    for (;;) {
+    while (!all.isOver || !rare.isOver) {
       await all.refill();
       await rare.refill();
       const merged: EventRow[] = [];
-      while (all.hasNext && rare.hasNext) {
-        const order = newerFirst(all.firstId, rare.firstId);
-        if (order >= 0) rare.take(order > 0 ? merged : []);
-        if (order <= 0) all.take(merged);
+      for (let [a, b] = [all.rows[0], rare.rows[0]]; a && b; [a, b] = [all.rows[0], rare.rows[0]]) {
+        const order = newerFirst(a[0], b[0]);
+        merged.push(order <= 0 ? a : b);
+        if (order <= 0) all.rows.shift();
+        if (order >= 0) rare.rows.shift();
       }
-      if (all.isOver) rare.takeAll(merged);
-      if (rare.isOver) all.takeAll(merged);
+      if (all.isOver) merged.push(...rare.rows.splice(0));
+      if (rare.isOver) merged.push(...all.rows.splice(0));
       if (merged.length > 0) yield merged;
-      if (all.isOver && rare.isOver) return;
     }
   }
 
   async *#pages(key: string, from: string, until: string): AsyncGenerator<EventRow[], undefined> {
-    for (let end = from; ; ) {
+    for (let end: string | undefined = from; end !== undefined; ) {
       const rows = await this.#page(key, until, end, pageSize, true);
+      // Before the yield: the reader empties the page.
+      const last = rows.length < pageSize ? undefined : rows.at(-1);
+      end = last && `(${last[0]}`;
       if (rows.length > 0) yield rows;
-      const last = rows.at(-1);
-      if (!last || rows.length < pageSize) return undefined;
-      end = `(${last[0]}`;
     }
+    return undefined;
   }
 
   #page(key: string, start: string, end: string, count: number, isReverse = false): Promise<EventRow[]> {
@@ -161,46 +162,19 @@ export class EventSearch {
   }
 }
 
-/** The read position in a stream. */
+/** The rest of the page that was read last from a stream. */
 class Cursor {
-  readonly #pages: AsyncGenerator<EventRow[], undefined>;
-  #rows: EventRow[] = [];
-  #next = 0;
-  #isOver = false;
+  rows: EventRow[] = [];
+  /** No event is left in the store. */
+  isOver = false;
 
-  constructor(pages: AsyncGenerator<EventRow[], undefined>) {
-    this.#pages = pages;
-  }
+  constructor(private readonly pages: AsyncGenerator<EventRow[], undefined>) {}
 
   async refill(): Promise<void> {
-    if (this.hasNext || this.#isOver) return;
-    const { value } = await this.#pages.next();
-    this.#rows = value ?? [];
-    this.#next = 0;
-    this.#isOver = value === undefined;
-  }
-
-  get hasNext(): boolean {
-    return this.#next < this.#rows.length;
-  }
-
-  /** No event is left, here or in the store. */
-  get isOver(): boolean {
-    return this.#isOver;
-  }
-
-  get firstId(): string {
-    return this.#rows[this.#next]?.[0] ?? '';
-  }
-
-  take(into: EventRow[]): void {
-    const row = this.#rows[this.#next];
-    if (row) into.push(row);
-    this.#next += 1;
-  }
-
-  takeAll(into: EventRow[]): void {
-    while (this.hasNext) this.take(into);
+    if (this.rows.length > 0 || this.isOver) return;
+    const { value } = await this.pages.next();
+    this.rows = value ?? [];
+    this.isOver = value === undefined;
   }
 }
 

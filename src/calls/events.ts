@@ -55,9 +55,9 @@ export class EventFeed {
   }
 
   /** Events after `since` (exclusive), oldest first, one page. */
-  async replay(since: string, limit = replayPage): Promise<StoreEvent[]> {
+  async replay(since: string): Promise<StoreEvent[]> {
     const rows = await this.#connection.command('events', (client) =>
-      client.xrange(this.#key, since === '' ? '-' : `(${since}`, '+', 'COUNT', limit),
+      client.xrange(this.#key, since === '' ? '-' : `(${since}`, '+', 'COUNT', replayPage),
     );
     return rows.map(toEvent);
   }

@@ -8,6 +8,7 @@ import type { Metrics } from '../observe/metrics.js';
 import type { Settings } from './settings.js';
 import type {
   Allocation,
+  CallRequest,
   CallStore,
   DrainCaller,
   Drained,
@@ -17,14 +18,6 @@ import type {
   ReportDetails,
 } from './store/store.js';
 import { tierNameOf } from './tiers.js';
-
-export interface CallRequest {
-  callSid: string;
-  merchantId: string;
-  provider: string;
-  flow: string;
-  template: string;
-}
 
 export interface CallRouterOptions {
   store: CallStore;

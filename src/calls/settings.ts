@@ -116,7 +116,7 @@ export class Settings {
   /** Writes the configuration if the store has none, then reads it. */
   async start(): Promise<void> {
     await this.writeIfMissing();
-    await this.#read();
+    await this.refreshOrThrow();
     if (this.#options.initialGiven && this.#differs) {
       this.#options.log.warn(
         'TIER_CONFIG ignored: the store has another tier configuration; change it with `smart-router tiers set`',
@@ -127,16 +127,11 @@ export class Settings {
   /** One round of the refresh loop. Never throws: after an error the copy stays in use. */
   async refresh(): Promise<void> {
     try {
-      await this.#read();
+      await this.refreshOrThrow();
     } catch (error) {
       this.#options.onRefreshError?.();
       this.#options.log.warn({ err: error }, 'reading the configuration failed; using the copy in memory');
     }
-  }
-
-  /** Reads the store now, and rejects if that fails. */
-  async refreshOrThrow(): Promise<void> {
-    await this.#read();
   }
 
   /** Writes the copy if the store has none, as after a flush. */
@@ -147,14 +142,14 @@ export class Settings {
   /** Applies the stored text to the pools again, also if only the pools were lost. */
   async reapply(): Promise<void> {
     this.#appliedText = undefined;
-    await this.#read();
+    await this.refreshOrThrow();
   }
 
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) throw invalidConfig('tier', problems);
     await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by);
-    await this.#read();
+    await this.refreshOrThrow();
     return warnings;
   }
 
@@ -162,17 +157,18 @@ export class Settings {
     const { config, problems } = parseMerchantConfig(input, id);
     if (!config) throw invalidConfig('merchant', problems);
     await this.#options.connection.run('setMerchant', [id, JSON.stringify(config), by], 'set_merchant');
-    await this.#read();
+    await this.refreshOrThrow();
     return config;
   }
 
   async deleteMerchant(id: string, by: string): Promise<void> {
     const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by], 'set_merchant'));
     if (code === 'not_found') throw new AppError('merchant_not_found', `no configuration for merchant ${id}`);
-    await this.#read();
+    await this.refreshOrThrow();
   }
 
-  async #read(): Promise<void> {
+  /** Reads the store now, and rejects if that fails. */
+  async refreshOrThrow(): Promise<void> {
     const found = new Map<string, () => void>();
     const warn: Warn = (fields, message) =>
       found.set(JSON.stringify([message, fields]), () => this.#options.log.warn(fields, message));

@@ -43,7 +43,7 @@ it('with violations shows each in one sentence and exits 8', async () => {
     code: 8,
     stderr: 'smart-router: 1 violation of what must always hold\n',
   });
-  expect(stdout).toMatch(/^VIOLATIONS\npool:gold has the pod ghost assigned, which is not registered: .+$/m);
+  expect(stdout).toMatch(/^VIOLATIONS\npool:gold has the unregistered pod ghost assigned: .+$/m);
   expect(stdout).toMatch(/^PENDING\nkey voice:notes \(string\) is in no list of keys: .+$/m);
   expect(documentOf(await run('audit --json'))).toMatchObject({
     success: false,

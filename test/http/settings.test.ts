@@ -165,7 +165,7 @@ describeEngines('settings over HTTP', (engine) => {
       async () => (await metric('smart_router_settings_refresh_errors_total')) > 0,
       'it is counted',
     );
-    expect(router.logText()).toContain('the tier configuration in the store is not valid');
+    expect(router.logText()).toContain('invalid tier configuration in the store');
     expect((await router.get('/tiers')).body).toMatchObject(tiers);
     expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(200);
   });
@@ -246,7 +246,7 @@ describeEngines('settings over HTTP', (engine) => {
       { merchant: 'beta', skipped: [{ step: 'nowhere', reason: 'no such tier' }] },
     ]);
     expect(lines('merchant entry with an invalid id')).toHaveLength(1);
-    expect(lines('configuration in the store is not valid')).toHaveLength(1);
+    expect(lines('invalid tier configuration in the store')).toHaveLength(1);
     await engine.redis.hset(
       'voice:merchant:config',
       'acme',
@@ -281,7 +281,7 @@ describeEngines('settings over HTTP', (engine) => {
       '{"tiers":{"gold":{"type":"exclusive","target":2,"max_concurrent":0}},"default_chain":["gold"]}';
     await engine.redis.set('voice:tier:config', text);
     router = await startTestRouter(engine.url);
-    expect(router.logText()).toContain('the tier configuration in the store is not valid');
+    expect(router.logText()).toContain('invalid tier configuration in the store');
     const { body } = await router.post('/allocate', { call_sid: 'CA1' });
     expect(body.source_pool).toBe('pool:gold');
     expect(await engine.redis.get('voice:tier:config')).toBe(text);

@@ -1,5 +1,6 @@
 /** Parses the keys of the store, or a part of them, into pods, pools and calls. */
 import { availableKey, identifyKey, keysOf } from '../store/keys.js';
+import { parseKind } from '../store/replies.js';
 import type { Finding } from './findings.js';
 
 export interface Keyspace {
@@ -38,7 +39,7 @@ export interface PoolState {
   id: string;
   /** The stored kind; undefined for a pool that is missing in `pools`. */
   value: string | undefined;
-  kind: 'exclusive' | 'shared' | undefined;
+  kind?: 'exclusive' | 'shared';
   max: number;
   assigned: Set<string>;
   /** Member to score (0 in a set). */
@@ -54,12 +55,6 @@ export interface State {
   records: Map<string, Map<string, string>>;
   tombstones: Map<string, number>;
   fence: number;
-}
-
-export function parseKind(value: string | undefined): { kind: PoolState['kind']; max: number } {
-  if (value === 'exclusive' || value === 'label') return { kind: 'exclusive', max: 1 };
-  const shared = /^shared:(\d+)$/.exec(value ?? '');
-  return shared ? { kind: 'shared', max: Number(shared[1]) } : { kind: undefined, max: 0 };
 }
 
 /** A mark written by an operator (`yes`, `1`) has no deadline: see deadline_of in lua/lib/pods.lua. */

@@ -6,8 +6,8 @@
 import { AppError } from '../../errors.js';
 import type { Client, StoreConnection } from '../store/connection.js';
 import { availableKey, globOf, keysOf } from '../store/keys.js';
-import { list, pairs, strings } from '../store/replies.js';
-import { type KeyContent, type KeyFacts, type Keyspace, parseKind } from './keyspace.js';
+import { list, pairs, parseKind, strings } from '../store/replies.js';
+import type { KeyContent, KeyFacts, Keyspace } from './keyspace.js';
 
 /** A page of names takes the store about 0.2 ms. */
 const namesPerPage = 200;

@@ -47,15 +47,19 @@ export interface PodInfo {
   lastReportMs: number | undefined;
 }
 
-export interface CallInfo {
+/** Where a call comes from. */
+export interface Route {
+  provider: string;
+  flow: string;
+  template: string;
+}
+
+export interface CallInfo extends Route {
   callSid: string;
   leaseExpiresAtMs: number;
   podName: string;
   sourcePool: string;
   merchantId: string;
-  provider: string;
-  flow: string;
-  template: string;
   allocatedAt: string;
   renewedAt: string | undefined;
   fence: number;
@@ -76,9 +80,7 @@ export function parseSnapshot(reply: Reply[]): Snapshot {
 
 function parsePool(row: Reply): PoolCounts {
   const [pool, value, assigned, available, activeCalls, stranded, unreadableKey = ''] = strings(row);
-  const shared = /^shared:(\d+)$/.exec(value ?? '');
-  const kind = shared ? 'shared' : value === 'gone' ? 'gone' : 'exclusive';
-  const maxConcurrent = shared ? Number(shared[1]) : kind === 'gone' ? 0 : 1;
+  const { kind = 'gone', max: maxConcurrent } = parseKind(value);
   return {
     pool: pool as PoolId,
     kind,
@@ -90,6 +92,13 @@ function parsePool(row: Reply): PoolCounts {
     capacity: Number(assigned) * maxConcurrent,
     unreadableKey,
   };
+}
+
+/** The kind of a pool as `pools` stores it: see lua/lib/pools.lua. */
+export function parseKind(value: string | undefined): { kind?: 'exclusive' | 'shared'; max: number } {
+  if (value === 'exclusive' || value === 'label') return { kind: 'exclusive', max: 1 };
+  const shared = /^shared:(\d+)$/.exec(value ?? '');
+  return shared ? { kind: 'shared', max: Number(shared[1]) } : { max: 0 };
 }
 
 export function parsePod(row: Reply): PodInfo {
@@ -143,12 +152,6 @@ export function strings(reply: Reply): string[] {
 export function list(reply: Reply): Reply[] {
   if (!Array.isArray(reply)) throw new AppError('internal', 'unexpected reply from the store: not a list');
   return reply;
-}
-
-interface Route {
-  provider: string;
-  flow: string;
-  template: string;
 }
 
 /** One field of the call record instead of three: each argument of a script costs the store time. */

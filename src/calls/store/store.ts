@@ -15,6 +15,7 @@ import {
   parseCall,
   parsePod,
   parseSnapshot,
+  type Route,
   type Snapshot,
   strings,
 } from './replies.js';
@@ -28,12 +29,12 @@ export interface LeaseTimes {
   noShowTimeoutMs: number;
 }
 
-export interface AllocateRequest {
+export interface CallRequest extends Route {
   callSid: string;
   merchantId: string;
-  provider: string;
-  flow: string;
-  template: string;
+}
+
+export interface AllocateRequest extends CallRequest {
   chain: readonly PoolId[];
   /** How long the caller still waits: the store refuses to act later than that. */
   patienceMs: number;
