@@ -76,7 +76,7 @@ export class Life {
     return [...this.serving.keys()];
   }
 
-  /** The answer to the last list: reports are never beside each other. */
+  /** The reply to the last report: reports of an agent never overlap. */
   #reported({
     renewed,
     adopted,
@@ -114,7 +114,7 @@ export class Agents {
     routers: readonly Router[],
     dice: Dice,
   ) {
-    // As behind a load balancer that has not noticed yet who is down.
+    // As behind a load balancer that has not noticed a dead router yet.
     this.#fetchAny = (input, init) => {
       const { pathname, search } = new URL(String(input));
       return globalThis.fetch(dice.pick(routers).url + pathname + search, init);

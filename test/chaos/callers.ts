@@ -1,6 +1,6 @@
 /**
  * People who call: they ask any router, another one when it does not answer, hold for a while, and hang up. Some say so
- * twice, or late, or not at all; some go away while they are being connected; some providers ask twice for one call.
+ * twice, late, or never; some hang up during the connection; some providers allocate twice for one call.
  */
 import { Dice } from '../../src/demo/dice.js';
 import type { KnownCall } from '../simulation/history.js';
@@ -11,7 +11,7 @@ import { type Answer, type AnswerBody, nothing, type Router } from './routers.js
 
 const callsPerSecond = 40;
 /** The maximum number of callers that wait for a fleet that does not answer. */
-const mostAtOnce = 250;
+const maxAtOnce = 250;
 
 export class Callers {
   begun = 0;
@@ -41,7 +41,7 @@ export class Callers {
     for (let nextMs = Date.now(); this.#isTaking; ) {
       nextMs += (-Math.log(1 - this.#dice.next()) / callsPerSecond) * 1000;
       await wait(Math.max(0, nextMs - Date.now()));
-      if (!this.#isTaking || this.#atOnce >= mostAtOnce) continue;
+      if (!this.#isTaking || this.#atOnce >= maxAtOnce) continue;
       this.begun += 1;
       this.#atOnce += 1;
       void this.#call(`CA${this.begun}`).finally(() => {

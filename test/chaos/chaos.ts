@@ -46,7 +46,7 @@ export interface Outcome {
   eventsReplayed: number;
   /** How often all keys were looked at while it ran. */
   looks: number;
-  /** How often the leader's audit was asked what it had found. */
+  /** How often the findings of the leader's audit were read. */
   audits: number;
   healedInSeconds: number | undefined;
   violations: string[];

@@ -165,7 +165,7 @@ it('finds records that finished twice, were left, or had too many effects', () =
       { was: 'Processing', became: 'Queued', most: 2 },
       { was: 'Processing', became: 'Completed', most: 1 },
     ],
-    ...{ effectsTooMany: 0, claimsLeft: 0, mostResets: 2, maxResets: 10 },
+    ...{ effectsTooMany: 0, claimsLeft: 0, highestResets: 2, maxResets: 10 },
     failures: [{ error: 'no session: Connection terminated unexpectedly', n: 2 }],
   };
   expect(recordProblems(good)).toEqual([]);
@@ -176,7 +176,7 @@ it('finds records that finished twice, were left, or had too many effects', () =
     { statuses: { Completed: 9, Queued: 1 } },
     { effectsTooMany: 1 },
     { claimsLeft: 1 },
-    { mostResets: 11 },
+    { highestResets: 11 },
     { failures: [{ error: 'Cannot read properties of undefined', n: 1 }] },
     { failures: [{ error: null, n: 1 }] },
   ];

@@ -8,7 +8,7 @@ export interface RecordsBook {
   /** Rows with more effects than claims that could have written one. */
   effectsTooMany: number;
   claimsLeft: number;
-  mostResets: number;
+  highestResets: number;
   maxResets: number;
   /** Failed, and not because their budget of resets was used up. */
   failures: { error: string | null; n: number }[];
@@ -37,8 +37,8 @@ export function recordProblems(book: RecordsBook): string[] {
   if (book.effectsTooMany > 0)
     found.push(`10: ${book.effectsTooMany} records have more effects than claims could have written`);
   if (book.claimsLeft > 0) found.push(`10: ${book.claimsLeft} claims are left with nothing to do`);
-  if (book.mostResets > book.maxResets)
-    found.push(`10: a record was reset ${book.mostResets} times, its budget is ${book.maxResets}`);
+  if (book.highestResets > book.maxResets)
+    found.push(`10: a record was reset ${book.highestResets} times, its budget is ${book.maxResets}`);
   for (const { error, n } of book.failures)
     if (!databaseAway.test(error ?? '')) found.push(`10: ${n} records failed with ${JSON.stringify(error)}`);
   return found;

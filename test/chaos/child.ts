@@ -1,6 +1,6 @@
 /**
- * A process of the fleet. It writes its log into the folder of the run and never outlives us: the kernel ends it when we
- * are killed outright, and it is in a group of its own, so that Ctrl-C at the terminal reaches us alone and we can heal it.
+ * A process of the fleet. It writes its log to the folder of the run and never outlives this one: the kernel kills it if
+ * this process is killed. It has its own process group, so that Ctrl-C reaches only this process, which then cleans up.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync } from 'node:fs';

@@ -16,7 +16,7 @@ export interface Fault {
   lastsMs: readonly [number, number];
   /** How many places it may be at. */
   places: number;
-  /** Two faults with one key are never at once. */
+  /** Faults with the same key never overlap. */
   key: (place: number) => string;
   needs?: 'one server' | 'sentinel';
   act: (world: World, place: number, forMs: number) => Promise<void>;

@@ -87,7 +87,7 @@ export class Pods {
       this.history.drained(name, life.uid);
   }
 
-  /** Until a router has said that it is done, or knows no such pod. */
+  /** Retries until a router confirms it, or the pod is unknown. */
   async undrain(name: string): Promise<void> {
     this.history.undrained(name);
     for (const startMs = Date.now(); Date.now() < startMs + times.healedWithinMs; await wait(200)) {

@@ -144,7 +144,7 @@ export class Records {
           (SELECT page, was, became, count(*) AS n FROM history GROUP BY 1, 2, 3) AS one GROUP BY 1, 2`),
       effectsTooMany: effects?.n ?? 0,
       claimsLeft: claims?.n ?? 0,
-      mostResets: resets?.most ?? 0,
+      highestResets: resets?.most ?? 0,
       maxResets,
       failures,
     };

@@ -75,7 +75,7 @@ export interface Store {
   /** For looking into it: a connection of our own, past every proxy. */
   readonly redis: Redis;
   readonly servers: readonly RedisServer[];
-  /** Kills the master, says so, and resolves when another one is there. Only with a Sentinel. */
+  /** Kills the master and resolves when there is another one. Only with a Sentinel. */
   failOver?(onKilled: () => void): Promise<RedisServer>;
   /** Restarts a killed server; with a Sentinel as a replica of the current master. */
   rejoin(server: RedisServer): Promise<void>;

@@ -7,7 +7,7 @@ import { postBytes, rawConnection } from '../support/raw-http.js';
 describeOneEngine('a router that stops', (engine) => {
   afterEach(() => engine.resume());
 
-  /** It may take an hour: a stop that waits for it never ends here. */
+  /** It may take an hour: a stop that waits for it would never end. */
   async function startPatient(env: Record<string, string> = {}) {
     const pods = { REDIS_URL: engine.url, STATIC_PODS: 'gold-1=gold' };
     const router = await startRouter({ ...pods, SHUTDOWN_TIMEOUT: '1h', ...env });

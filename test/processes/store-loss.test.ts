@@ -21,7 +21,7 @@ import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
 
 const podCount = 6;
 const requestTimeoutMs = 1000;
-/** Two cores, several processes: an answer of a busy machine, not one that never comes. */
+/** Long enough for several processes on two busy cores. */
 const slackMs = 10_000;
 const env = {
   ...quickTimes,
@@ -333,7 +333,7 @@ class Load {
         await pause(20);
         const releaseMs = performance.now();
         const { status, text } = this.#note(releaseMs, await release(this.#router, sid, given.body.fence));
-        // Lost with the store, or released by a request whose answer never came.
+        // Lost with the store, or released by a request whose reply was lost.
         const lost = startMs < this.backMs && performance.now() > this.lossMs;
         if (status === 404 && !lost) this.problems.push(`${sid}: ${text}`);
       } else await pause(20);

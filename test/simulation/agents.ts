@@ -25,7 +25,7 @@ export interface Agent {
   reports: boolean;
   mustReport: boolean;
   serving: Map<string, KnownCall>;
-  /** The router's time, as the last answer told it. */
+  /** The router's time in the last reply. */
   told?: { atMs: number; heardMs: number };
 }
 

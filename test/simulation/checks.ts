@@ -67,7 +67,7 @@ export function checkHealed(world: World): void {
         : items
       : [],
   );
-  // A drain of its predecessor that a clock ahead of the cluster's put after its start: said in the guarantees.
+  // A drain of the earlier pod that a clock ahead of the cluster's dates after the start: see docs/guarantees.md.
   const isDrainedEarly = (name: string) => world.store.skewMs > 0 && keys.has(`pod:draining:${name}`);
   for (const { name, serving } of agents.all.values())
     if (serving.size === 0 && !free.includes(name) && !isDrainedEarly(name))

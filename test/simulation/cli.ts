@@ -119,7 +119,7 @@ function report({ seed, violations }: Omit<Outcome, 'trace'>): void {
 
 function progress(done: number, all: number, failed: number): void {
   if (!process.stderr.isTTY) {
-    // In a log: twenty lines, however many seeds.
+    // In a log: twenty lines for any number of seeds.
     if (Math.floor((done / all) * 20) > Math.floor(((done - 1) / all) * 20))
       process.stderr.write(`${done}/${all}${failed > 0 ? `, ${failed} failed` : ''}\n`);
     return;

@@ -1,6 +1,6 @@
 /**
  * The cluster as routers see it: pods with versions, a list, a watch that may end, err or be too old, and the Lease.
- * What it answers may come late, never, or after it has happened.
+ * Its replies may be late, lost, or outdated.
  */
 import {
   type ClusterPod,
@@ -43,7 +43,7 @@ export const noApiTrouble: ApiTrouble = {
 const keptChanges = 50;
 const requestTimeoutMs = 10_000;
 /** How many changes a stale list may be behind: with six pods, the loss of one and its successor are three. */
-const mostBehind = 8;
+const maxBehind = 8;
 
 export class Cluster {
   #trouble: ApiTrouble = noApiTrouble;
@@ -80,7 +80,7 @@ export class Cluster {
   }
 
   put(pod: Omit<ClusterPod, 'version'>): void {
-    this.#past = [...this.#past, this.#list()].slice(-mostBehind);
+    this.#past = [...this.#past, this.#list()].slice(-maxBehind);
     this.#version += 1;
     const whole: ClusterPod = { ...pod, version: String(this.#version) };
     if (whole.state === 'gone') this.#pods.delete(whole.name);

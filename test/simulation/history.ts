@@ -37,7 +37,7 @@ export class History {
   /** Since when, and until when by the store's clock. */
   readonly #drained = new Map<string, { atMs: number; untilMs: number }>();
   readonly #undrainedAtMs = new Map<string, number>();
-  /** When each pod last said which calls it has, by the store's clock. */
+  /** The time of each pod's last report, by the store's clock. */
   readonly #reportedAtMs = new Map<string, number>();
   readonly #trace: string[] = [];
   #highestFence = 0;
@@ -89,7 +89,7 @@ export class History {
       fence: number;
       leaseUntilMs: number;
       wasExisting: boolean;
-      /** Given before its pod had started, by what the two clocks say: said in the guarantees. */
+      /** Allocated before its pod started, by the two clocks: see docs/guarantees.md. */
       isBeforeItsPod?: boolean;
       allocatedAtMs?: number;
     },
@@ -110,7 +110,7 @@ export class History {
       );
     if (!wasExisting) {
       this.allocated += 1;
-      // Asked for before a failover, answered after it by a clock that is behind: said in the guarantees.
+      // Requested before a failover, answered after it by a clock that is behind: see docs/guarantees.md.
       if (fence <= before.fence && before.atMs > this.#lossAtMs)
         this.violated(`fence ${fence} of ${sid} is not above ${before.fence}, which an earlier allocate got`);
       const others = this.live.filter(

@@ -91,8 +91,8 @@ export class Operators {
     );
   }
 
-  #later(longestMs: number, act: () => void): void {
-    this.world.time.after(this.world.traffic.next() * longestMs, () => {
+  #later(maxMs: number, act: () => void): void {
+    this.world.time.after(this.world.traffic.next() * maxMs, () => {
       if (!this.world.isHealed) act();
     });
   }

@@ -137,7 +137,7 @@ export class Store {
     return this.#valkey.snapshot();
   }
 
-  /** A replica takes over that had not heard of what came after `then`, on a machine with a clock of its own. */
+  /** A replica without the writes after `then` takes over, on a machine with another clock. */
   failOver(then: Snapshot, skewMs: number): void {
     for (const link of this.#links) link.reset();
     this.#valkey.restore(then);
@@ -173,7 +173,7 @@ export class StoreLink {
   client(commandTimeoutMs: number | undefined): Client {
     const client = new SimulatedClient(this, commandTimeoutMs ?? 15_000);
     this.#clients.add(client);
-    // Every method that is not one of its own is a command.
+    // Every other method is a command.
     return new Proxy(client, {
       get(target, name) {
         const own = Reflect.get(target, name, target);
@@ -294,7 +294,7 @@ class SimulatedClient extends EventEmitter {
       this.#arrivesMs = Math.max(this.#arrivesMs, time.nowMs + out);
       time.after(this.#arrivesMs - time.nowMs, () =>
         link.store.whenItRuns(() => {
-          // A request that had not arrived when its connection broke never does.
+          // A request that had not arrived when its connection broke is lost.
           if (life !== this.#life || !link.store.isUp) return;
           const reply = link.store.execute(connection, args);
           const back = link.way('back');

@@ -11,7 +11,7 @@ import { Agents } from './agents.js';
 import { Callers } from './callers.js';
 import { checkKeys, checkWrite } from './checks.js';
 import { Cluster } from './cluster.js';
-import { mostCallsPerPod } from './configuration.js';
+import { maxCallsPerPod } from './configuration.js';
 import { History } from './history.js';
 import { Operators } from './operators.js';
 import { leaderDurationMs, type Rewire, SimulatedRouter, times } from './router.js';
@@ -70,7 +70,7 @@ export class World {
     this.history = new History(
       () => time.nowMs - 1_800_000_000_000,
       () => store.nowMs,
-      (pool) => mostCallsPerPod(pool, this.operators.changesTiers),
+      (pool) => maxCallsPerPod(pool, this.operators.changesTiers),
       times.reportGraceMs,
     );
     this.agents = new Agents(this);
@@ -175,7 +175,7 @@ export class World {
           );
         });
       };
-      // Either answer may be the one that comes through, never both.
+      // One of the two replies arrives, never both.
       const isFirstLost = isTwice && traffic.next() < 0.5;
       deliver(router, thereMs, isFirstLost);
       if (isTwice)

@@ -188,7 +188,7 @@ export interface SuitePostgres extends Omit<PostgresServer, 'end'> {
   readonly url: string;
   /** A pool that ends after the test; an unreleased client fails the test. */
   pool(options?: pg.PoolConfig): pg.Pool;
-  /** A connection of its own, as for LISTEN; ended after the test. */
+  /** A separate connection, as for LISTEN; closed after the test. */
   client(options?: pg.ClientConfig): Promise<pg.Client>;
   /** Runs after the test, before pools and clients end; the last one first. */
   onEnd(cleanup: () => unknown): void;

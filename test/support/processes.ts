@@ -12,7 +12,7 @@ import { findOnPath } from './engines.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What the API answers; fields of all operations, so that a test reads what it expects. */
+/** The replies of the API: the fields of all operations. */
 export interface AnswerBody {
   success?: boolean;
   error?: string;
@@ -229,7 +229,7 @@ function build(): void {
       rmSync(lock, { recursive: true });
     }
   }
-  // Only told: another test file may be running from it at this moment.
+  // Only a message: another test file may be using it.
   if (!toldOld && newestMs(join(root, 'src')) > statSync(built).mtimeMs) {
     console.warn('dist/ is older than src/, and these tests run dist/: `npm run build` first.');
     toldOld = true;
@@ -307,7 +307,7 @@ export async function until(
   }
 }
 
-/** For callers that hold a call or wait before they try again; never to give something time to happen. */
+/** For callers that hold a call or wait before a retry; not for waiting until something has happened. */
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -113,7 +113,7 @@ export async function startTestRouter(
 
 const fullPath = (path: string) => (path.startsWith('//') ? path.slice(1) : `/api/v1${path}`);
 
-/** One request on a connection of its own, as raw as the test wants it. */
+/** One raw request on a new connection. */
 export function askOnce(
   target: RequestOptions,
   { method = 'GET', headers = {}, body, signal }: Asking = {},

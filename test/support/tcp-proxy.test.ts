@@ -1,4 +1,4 @@
-/** The proxy breaks connections, never the order of their bytes: TCP does not do that. */
+/** The proxy breaks connections but keeps the order of their bytes, as TCP does. */
 import { connect, createServer } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { tcpProxy } from './tcp-proxy.js';
@@ -21,7 +21,7 @@ it('delivers delayed data before later data and before stalled data', async () =
   client.setNoDelay(true);
   onTestFinished(() => void client.destroy());
   let said = '';
-  /** Each in a packet of its own, which the proxy has seen. */
+  /** Sends each in its own packet. */
   const say = (text: string) =>
     new Promise<void>((resolve) => {
       said += text;

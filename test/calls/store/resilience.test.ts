@@ -6,6 +6,7 @@ import { systemClock } from '../../../src/clock.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines, nativeAvailable, nativeRedis } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
+import { until } from '../../support/until.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -192,13 +193,14 @@ describe('resilience of native servers', () => {
     const engine = await nativeRedis({ args: (port) => ['--port', `${port}`, '--requirepass', secret] });
     cleanups.push(() => engine.stop());
     const calls = connect(`redis://${auth}127.0.0.1:${engine.port}`, 400);
-    const error = await calls.snapshot().then(
-      () => undefined,
-      (refusal: AppError) => refusal,
-    );
-    expect(error).toMatchObject({ code: 'store_unavailable', message: expect.stringContaining(reason) });
-    const told = [error?.message, error?.stack, JSON.stringify(error), String(error?.cause)].join('\n');
-    expect(told).not.toMatch(/wr0ng-s3cret|s3same-0pen/);
+    // On a busy machine the first request may fail before Redis has replied.
+    const error = await until(async () => {
+      const refusal = await calls.snapshot().catch((refused: AppError) => refused);
+      return refusal instanceof AppError && refusal.message.includes(reason) && refusal;
+    }, `the error contains ${reason}`);
+    expect(error).toMatchObject({ code: 'store_unavailable' });
+    const shown = [error.message, error.stack, JSON.stringify(error), String(error.cause)].join('\n');
+    expect(shown).not.toMatch(/wr0ng-s3cret|s3same-0pen/);
     const right = connect(`redis://:${secret}@127.0.0.1:${engine.port}`, 1000);
     expect(await right.snapshot()).toMatchObject({ activeCalls: 0 });
   });

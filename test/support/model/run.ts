@@ -169,7 +169,7 @@ class Run {
         );
       case 'register': {
         const { candidates, last } = this.#tiers;
-        // A plain pool is only ever asked for while the configuration has it.
+        // A tier pool is requested only while the configuration has it.
         const exists = step.pool.startsWith('merchant:') || this.#tiers.kinds.has(step.pool as PoolId);
         const { runsForMs, pod: name, op: _, ...asks } = step;
         const startedAt = runsForMs === undefined ? undefined : new Date(model.now - runsForMs).toISOString();

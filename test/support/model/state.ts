@@ -3,7 +3,7 @@
  *
  * The truth (pods, calls, deadlines, marks) is predicted exactly. Membership in `available` is known as yes, no
  * or maybe: after a write by hand, the order in which a random SPOP meets bad members decides what
- * is left of them. A pod that surely is available must be given; one that may be, can be given; no other ever.
+ * is left of them. A pod that is surely available must be allocated, one that may be can be, and no other.
  */
 import type { Allocation, LeaseTimes } from '../../../src/calls/store/store.js';
 import type { PoolId } from '../../../src/calls/tiers.js';
