@@ -187,15 +187,11 @@ export class Settings {
     const { connection } = this.#options;
     const [text, version, merchants, pools] = await connection.command('settings', (client) =>
       Promise.all([
-        this.#orNothing(client.get(this.#keys.tierConfig), null, warn),
-        this.#orNothing(client.get(this.#keys.tierVersion), null, warn),
-        this.#orNothing<Record<string, string> | undefined>(
-          client.hgetall(this.#keys.merchantConfig),
-          undefined,
-          warn,
-        ),
+        this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
+        this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
+        this.#unlessWrongType(client.hgetall(this.#keys.merchantConfig), warn),
         // The next write of the tiers rebuilds it.
-        this.#orNothing(client.hgetall(this.#keys.pools), {}, warn),
+        this.#unlessWrongType(client.hgetall(this.#keys.pools), warn),
       ]),
     );
     // An operator may have written any text by hand: see tier_version in lua/lib/settings.lua.
@@ -203,14 +199,14 @@ export class Settings {
     // Merchant pools of pod labels exist in the store only.
     const merchantPools = (accepts: (kind: string) => boolean) =>
       new Set(
-        Object.entries(pools).flatMap(([id, kind]) =>
+        Object.entries(pools ?? {}).flatMap(([id, kind]) =>
           id.startsWith('merchant:') && accepts(kind) ? [id.slice('merchant:'.length)] : [],
         ),
       );
     this.#merchantPools = merchantPools((kind) => kind !== 'gone');
     this.#labelPools = merchantPools((kind) => kind === 'label');
     if (merchants) this.#readMerchants(merchants, warn);
-    if (text === null || text === this.#appliedText) return;
+    if (text == null || text === this.#appliedText) return;
     const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {
       this.#options.onRefreshError?.();
@@ -227,12 +223,12 @@ export class Settings {
   }
 
   /** A key of a wrong type, written by hand, counts as missing. */
-  async #orNothing<T>(reply: Promise<T>, nothing: T, warn: Warn): Promise<T> {
-    const found = await unlessWrongType<T | typeof wrongType>(reply, wrongType);
-    if (found !== wrongType) return found as T;
+  async #unlessWrongType<T>(reply: Promise<T>, warn: Warn): Promise<T | undefined> {
+    const found = await unlessWrongType<T | undefined>(reply, undefined);
+    if (found !== undefined) return found;
     this.#options.onRefreshError?.();
     warn({}, 'configuration key has a wrong type; ignored');
-    return nothing;
+    return undefined;
   }
 
   /** The next refresh retries a text that cannot be applied now (see tier_conflict). */
@@ -305,7 +301,6 @@ export class Settings {
   }
 }
 
-const wrongType = Symbol('wrong type');
 const maxInMessage = 5;
 const maxListed = 100;
 

@@ -10,7 +10,7 @@
  * two audits is not seen, and the names of all pods and calls are in memory during an audit.
  */
 import type { StoreConnection } from '../store/connection.js';
-import { identifyKey, keysOf } from '../store/keys.js';
+import { availableKey, identifyKey, keysOf } from '../store/keys.js';
 import { contradictions } from './checks.js';
 import { type AuditReport, Findings, isViolation } from './findings.js';
 import { checkKey, parseState } from './keyspace.js';
@@ -78,23 +78,17 @@ class Audit {
       if (this.#isOver()) break;
       const calls = new Set<string>();
       this.#indexed.set(pool, calls);
-      for await (const page of this.#untilOver(this.#reader.indexed(pool)))
+      for await (const page of this.#members(this.#reader.keyNames.poolCalls(pool)))
         for (const sid of page) calls.add(sid);
     }
     for (const [pool, limit] of limits) if (!this.#isOver()) await this.#checkPods(pool, limit);
     for (const pool of limits.keys()) if (!this.#isOver()) await this.#checkAvailable(pool);
-    for await (const page of this.#untilOver(this.#reader.withMetadata()))
+    for await (const page of this.#members(this.#reader.keyNames.podMetadata))
       for (const pod of page) named.pods.add(pod);
-    await this.#check(
-      '',
-      [...named.pods].filter((pod) => !this.#pods.has(pod)),
-      [],
-    );
-    await this.#check(
-      '',
-      [],
-      [...named.calls].filter((sid) => !this.#calls.has(sid)),
-    );
+    const otherPods = [...named.pods].filter((pod) => !this.#pods.has(pod));
+    await this.#check('', otherPods, []);
+    const otherCalls = [...named.calls].filter((sid) => !this.#calls.has(sid));
+    await this.#check('', [], otherCalls);
     for (const [pool, calls] of this.#indexed) {
       for (const some of pieces([...calls], entriesPerRead)) {
         const holders = new Set(some.flatMap((sid) => this.#withoutRecord.get(sid) ?? []));
@@ -129,6 +123,10 @@ class Audit {
     }
   }
 
+  #members(key: string): AsyncGenerator<string[]> {
+    return this.#untilOver(this.#reader.members(key));
+  }
+
   /** Checks every key by its name, and collects the pods, calls and pools that keys belong to. */
   async #readKeys(): Promise<{ pods: Set<string>; calls: Set<string>; pools: Set<string> }> {
     const named = { pods: new Set<string>(), calls: new Set<string>(), pools: new Set<string>() };
@@ -153,7 +151,7 @@ class Audit {
 
   async #checkPods(pool: string, limit: number): Promise<void> {
     const podsPerRead = Math.ceil(entriesPerRead / Math.max(1, limit));
-    for await (const page of this.#untilOver(this.#reader.assigned(pool))) {
+    for await (const page of this.#members(this.#reader.keyNames.assigned(pool))) {
       await this.#check(pool, page, [], podsPerRead);
       for (const pod of page) this.#pods.set(pod, pool);
     }
@@ -161,7 +159,7 @@ class Audit {
 
   /** The members that are pods of this pool were checked already. */
   async #checkAvailable(pool: string): Promise<void> {
-    for await (const page of this.#untilOver(this.#reader.available(pool))) {
+    for await (const page of this.#members(availableKey(this.#reader.keyNames, pool))) {
       const others = page.filter((pod) => this.#pods.get(pod) !== pool);
       await this.#check(pool, others, []);
     }

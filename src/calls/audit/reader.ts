@@ -5,7 +5,7 @@
  */
 import { AppError } from '../../errors.js';
 import type { Client, StoreConnection } from '../store/connection.js';
-import { availableKey, globOf, keysOf } from '../store/keys.js';
+import { globOf, type Keys, keysOf } from '../store/keys.js';
 import { list, pairs, parseKind, strings } from '../store/replies.js';
 import type { KeyContent, KeyFacts, Keyspace } from './keyspace.js';
 
@@ -23,11 +23,11 @@ export interface Part {
 
 export class AuditReader {
   readonly #connection: StoreConnection;
-  readonly #keys: ReturnType<typeof keysOf>;
+  readonly keyNames: Keys;
 
   constructor(connection: StoreConnection) {
     this.#connection = connection;
-    this.#keys = keysOf(connection.keyPrefix);
+    this.keyNames = keysOf(connection.keyPrefix);
   }
 
   /** Pages of all keys under the prefix, without it. */
@@ -47,27 +47,10 @@ export class AuditReader {
   /** Every pool with its maximum number of calls per pod. */
   async pools(): Promise<Map<string, number>> {
     const limits = new Map<string, number>();
-    for await (const page of this.#pages(this.#keys.pools)) {
+    for await (const page of this.#pages(this.keyNames.pools)) {
       for (const [pool, value] of page) limits.set(pool, parseKind(value).max);
     }
     return limits;
-  }
-
-  assigned(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.assigned(pool));
-  }
-
-  available(pool: string): AsyncGenerator<string[]> {
-    return this.#members(availableKey(this.#keys, pool));
-  }
-
-  /** The calls in the index of a pool. */
-  indexed(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.poolCalls(pool));
-  }
-
-  withMetadata(): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.podMetadata);
   }
 
   /** Everything about pods and calls that were found in a set of this pool (empty = in none). */
@@ -86,7 +69,8 @@ export class AuditReader {
     };
   }
 
-  async *#members(key: string): AsyncGenerator<string[]> {
+  /** Pages of the members of a set or sorted set, or of the fields of a hash. */
+  async *members(key: string): AsyncGenerator<string[]> {
     for await (const page of this.#pages(key)) yield page.map(([member]) => member);
   }
 
