@@ -3,8 +3,7 @@
  * After it, a pod that nobody will hear of goes back at once, unless somebody has asked for the same call since.
  */
 import type { FastifyRequest } from 'fastify';
-import type { CallRequest } from '../calls/router.js';
-import type { Allocation } from '../calls/store/store.js';
+import type { Allocation, CallRequest } from '../calls/store/store.js';
 import { AppError } from '../errors.js';
 import type { HttpContext } from './context.js';
 import { callerGone, callerGoneError, withDeadline } from './deadline.js';

@@ -204,7 +204,7 @@ describe('allocate and release', () => {
     expect(await run('allocate CA6')).toMatchObject({
       code: 3,
       stdout: '',
-      stderr: 'smart-router: no pod is free for this call: tried pool:gold, pool:basic\n',
+      stderr: 'smart-router: no free pod for this call: tried pool:gold, pool:basic\n',
     });
     expect(documentOf(await run('allocate CA6 --json'))).toMatchObject({ success: false, code: 'no_pods' });
   });
@@ -239,7 +239,7 @@ describe('drain and undrain', () => {
       const [name = '', ...options] = command.split(' ');
       const { code, stderr } = await start(binary, [name, 'pod-c', ...options], { env }).ended;
       expect({ command, code }).toEqual({ command, code: 5 });
-      expect(stderr).toContain('pod "pod-c" is registered with another uid');
+      expect(stderr).toContain('pod "pod-c" was replaced: it is registered with another uid');
     }
     expect(await router.context.store.pod('pod-c')).toMatchObject({ blockedBy: '' });
     const other = start(binary, ['drain', 'pod-c'], { env: { ...env, POD_NAME: 'smart-router-0' } });

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import type { ToldAlert } from '../../src/observe/history-rows.js';
 import { describeOneEngine } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { until } from '../support/until.js';

@@ -293,7 +293,7 @@ export const rows: Row[] = [
     'PUT /tiers at an old version',
     409,
     'version_conflict',
-    /changed meanwhile, it is at version 1: read it again$/,
+    /changed: it is at version 1 now; read it again$/,
     put('/tiers', { a: 1 }, { 'if-match': '"99"' }),
   ],
   [

@@ -1,6 +1,6 @@
 /** Looking back: the search over both streams, and the story of one call. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { mostLookedAt, mostOfCall } from '../../src/calls/event-search.js';
+import { maxSearched, maxSearchedForCall } from '../../src/calls/event-search.js';
 import { describeEngines } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -110,7 +110,7 @@ describeEngines('events', (engine) => {
       "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'type', 'note', 'n', i) end",
       1,
       'voice:events',
-      mostLookedAt + 10,
+      maxSearched + 10,
     );
     const first = await find('?type=pod_registered');
     expect(first.events).toEqual([]);
@@ -127,7 +127,7 @@ describeEngines('events', (engine) => {
       redis.call('XADD', KEYS[1], '*', 'type', 'call_released', 'call', 'CA9')`,
       1,
       'voice:events',
-      mostOfCall + 500,
+      maxSearchedForCall + 500,
     );
     const { status, body } = await router.get('/calls/CA9/timeline');
     expect([status, body.is_complete]).toEqual([200, false]);

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import type { Point } from '../../src/observe/history-points.js';
 import { parseRow, withoutDoubles } from '../../src/observe/history-rows.js';
 import { describeEngines, nativeAvailable, redisCluster } from '../support/engines.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 

@@ -77,7 +77,7 @@ describeEngines('recoveries', (engine) => {
           kind: 'pod',
           id: 'gold-1',
           place: 'pool:gold',
-          reason: 'it was missing among the available',
+          reason: 'missing from available',
           outcome: 'recovered',
           age_seconds: null,
           detail: null,
@@ -105,7 +105,7 @@ describeEngines('recoveries', (engine) => {
       kind: 'pod',
       id: 'gold-1',
       outcome: 'recovered',
-      reason: 'its drain or suspension is over',
+      reason: 'drain or suspension ended',
     });
   });
 

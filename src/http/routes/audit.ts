@@ -1,8 +1,8 @@
 /**
  * An operator's question whether the calls and pods in the store contradict each other. Any replica can answer; it
- * reads in small pieces beside the calls, so it takes its time: `longestAuditMs` at most, not `REQUEST_TIMEOUT`.
+ * reads in small pieces beside the calls, so it takes its time: `maxAuditMs` at most, not `REQUEST_TIMEOUT`.
  */
-import type { ReportedFinding } from '../../calls/audit/report.js';
+import type { ReportedFinding } from '../../calls/audit/findings.js';
 import type { App, HttpContext } from '../context.js';
 import * as schemas from '../schemas.js';
 

@@ -1,6 +1,6 @@
 /**
- * seeds/e2e-logical-audit.md, finding by finding: each fix holds, and what the audit accepted does not happen here
- * (spec, section 8). Where the finding is a race, it is run as one, over several connections.
+ * The findings of seeds/e2e-logical-audit.md: none of them occurs here, also not those that it accepted (spec, section 8).
+ * A race runs as a race, over several connections.
  */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -9,7 +9,7 @@ import { openStore, registration, type TestStore, testTimes } from '../../suppor
 
 const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
 
-/** Everything that contradicts invariants 1 to 4 or the derived sets, in words; empty is right. */
+/** Violations of invariants 1 to 4 and of the derived sets, as text. */
 async function broken(redis: Redis): Promise<string[]> {
   const problems: string[] = [];
   const kinds = await redis.hgetall('voice:pools');
@@ -57,7 +57,7 @@ async function history(redis: Redis): Promise<Record<string, string>[]> {
   );
 }
 
-describeEngines('the audit', (engine) => {
+describeEngines('scenarios of earlier incidents', (engine) => {
   const opened: TestStore[] = [];
   let store: TestStore;
   beforeEach(async () => {
@@ -77,7 +77,7 @@ describeEngines('the audit', (engine) => {
   const pick = (all: TestStore[], i: number) => all[i % all.length] as TestStore;
   const load = async (pod: string) => (await store.calls.pod(pod)).calls.length;
 
-  it('C2 zombie storm: a store that does not answer is not a pod that is missing', async () => {
+  it('C2 zombie storm: an unreachable store is not taken for a missing pod', async () => {
     await store.register(['s'], 'pool:basic');
     for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:basic']);
     const hasty = await open({ commandTimeoutMs: 300 });
@@ -135,7 +135,7 @@ describeEngines('the audit', (engine) => {
       });
       expect(drained.size).toBe(50);
       expect(late).toEqual([]);
-      // No pod was consumed by both: what is neither given nor drained is still there.
+      // Each pod is allocated, drained or available.
       const used = new Set([...given.filter((pod) => pod !== undefined), ...drained]);
       if (pool === 'pool:gold')
         expect(await engine.redis.scard('voice:pool:gold:available')).toBe(100 - used.size);
@@ -156,7 +156,7 @@ describeEngines('the audit', (engine) => {
     expect(await store.allocate('4', ['pool:basic'])).toBeUndefined();
   });
 
-  it('long calls with renew (lease TTL versus long calls): three hours on one pod, given to nobody else', async () => {
+  it('long calls with renew (lease TTL versus long calls): three hours on one pod, without a second call', async () => {
     await store.register(['g'], 'pool:gold');
     await store.allocate('long', ['pool:gold']);
     for (let minutes = 10; minutes <= 180; minutes += 10) {
@@ -187,7 +187,7 @@ describeEngines('the audit', (engine) => {
     expect(await store.allocate('1', [])).toMatchObject({ wasExisting: true });
   });
 
-  it('a tier that changes its type under load: every answer is right or a refusal, no call is lost', async () => {
+  it('a tier that changes its type under load: every request succeeds or is refused, and no call is lost', async () => {
     await store.register(names('pod', 10), 'pool:gold');
     const all = await replicas();
     const kinds = ['exclusive', 'shared:4'];
@@ -220,7 +220,7 @@ describeEngines('the audit', (engine) => {
     for (const sid of live) expect(await store.calls.call(sid)).toMatchObject({ callSid: sid });
   });
 
-  it('double release: each call ends once, however often and from wherever it is released', async () => {
+  it('double release: each call ends once, released by any number of replicas', async () => {
     await store.register(names('s', 10), 'pool:basic');
     const all = await replicas();
     for (const sid of names('call', 30)) await store.allocate(sid, ['pool:basic']);
@@ -232,7 +232,7 @@ describeEngines('the audit', (engine) => {
     expect((await store.calls.snapshot()).activeCalls).toBe(10);
   });
 
-  it('late release: of a call whose pod now serves another, it frees nothing', async () => {
+  it('late release: changes nothing if the pod serves another call by then', async () => {
     await store.register(['g'], 'pool:gold');
     const old = await store.allocate('A', ['pool:gold']);
     store.advance(testTimes.leaseTtlMs + 1);
@@ -243,7 +243,7 @@ describeEngines('the audit', (engine) => {
     expect(await store.allocate('C', ['pool:gold'])).toBeUndefined();
   });
 
-  it('the same SID used again: a new fence, and the old one has no power over it', async () => {
+  it('the same SID used again: gets a new fence, and the old fence is refused', async () => {
     await store.register(['g'], 'pool:gold');
     const first = await store.allocate('A', ['pool:gold']);
     await store.calls.release('A');
@@ -256,7 +256,7 @@ describeEngines('the audit', (engine) => {
     expect(await store.calls.report('g', ['A'])).toMatchObject({ renewed: ['A'], conflicts: [] });
   });
 
-  it('a report that arrives late: it revives no ended call and ends no new one', async () => {
+  it('a late report adopts no ended call and ends no new one', async () => {
     await store.register(['g'], 'pool:gold');
     await store.allocate('A', ['pool:gold']);
     await store.calls.release('A');

@@ -1,17 +1,17 @@
 /**
- * What callers and agents were told (`History`), on the real clock, and what may be concluded from it here.
+ * The replies that callers and agents got (`History`), on the real clock, and the conclusions from them.
  *
  * A call is promised to its agent from the first report that named it and was answered, for one lease. Before that it is
  * safe for the grace alone: a report written before the agent knew of the call may have begun to count. A later report
  * renews the promise; a renewal by the caller is left out, because it does not stop such a count.
  *
- * What is known of a call never goes beyond answers that arrived. A call whose answer fell into a change of its pod may
- * belong to the pod that was or to the one that is: nothing is concluded from it (`ofUnknownPod`).
+ * Only replies that arrived count. A call whose reply came during a change of its pod may belong to the old or the new pod:
+ * nothing is concluded from it (`ofUnknownPod`).
  */
 import { History, type KnownCall } from '../simulation/history.js';
 import { limits, times } from './times.js';
 
-export class Witness extends History {
+export class CallHistory extends History {
   /** When the store last lost something that it had acknowledged. */
   #lossMs = 0;
 
@@ -29,8 +29,8 @@ export class Witness extends History {
   }
 
   /**
-   * A failover of asynchronous replication: whatever was acknowledged until now may be gone, and what is answered later
-   * to requests from before as well. Redis with a Sentinel promises no more (see docs/guarantees.md).
+   * A failover with asynchronous replication: writes acknowledged until now may be lost, and later replies to earlier
+   * requests as well. Redis with a Sentinel promises no more (see docs/guarantees.md).
    */
   lostWrites(): void {
     this.note('the store has lost writes');
@@ -38,7 +38,7 @@ export class Witness extends History {
     this.excuse();
   }
 
-  /** For answers to what was sent at `sentMs`, before the loss. */
+  /** For replies to requests sent at `sentMs`, before the loss. */
   isLost(sentMs: number): boolean {
     return sentMs <= this.#lossMs;
   }

@@ -1,5 +1,5 @@
 /**
- * Clients without a key that try to use up a router: bodies that never arrive completely, answers that are never read,
+ * Clients without a key that try to exhaust a router: incomplete bodies, unread replies,
  * and floods of requests that the router rejects. Known callers must not notice.
  */
 import { connect, type Socket } from 'node:net';

@@ -1,15 +1,15 @@
-/** Waiting for a draining pod's last call: told by the event feed, and looking every second in case it is not. */
+/** Waits until a draining pod has no calls: an event wakes it, and it polls every second in case an event is missed. */
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import type { EventFeed } from './events.js';
 import { type CallStore, podReplaced } from './store/store.js';
 
-const lookEveryMs = 1000;
+const pollMs = 1000;
 const endings = new Set(['call_released', 'call_recovered', 'call_lost', 'pod_removed']);
 
 /**
- * Resolves to the calls that are still live: 0 when the last has ended, more when time or patience is up. Rejects when the
- * pod of that `uid` has been replaced: its successor's calls are not waited for.
+ * Resolves to the number of live calls: 0 when the last one has ended, more after `waitMs` or an abort. Rejects if the pod
+ * of that `uid` was replaced: it does not wait for the calls of the next pod of that name.
  */
 export async function untilNoCalls(
   { store, feed, clock }: { store: CallStore; feed: EventFeed; clock: Clock },
@@ -30,14 +30,14 @@ export async function untilNoCalls(
       live = await liveCalls(store, podName, uid, live);
       const leftMs = deadline - clock.monotonic();
       if (live === 0 || leftMs <= 0 || signal.aborted) return live;
-      await clock.sleep(Math.min(lookEveryMs, leftMs), AbortSignal.any([wake.signal, signal]));
+      await clock.sleep(Math.min(pollMs, leftMs), AbortSignal.any([wake.signal, signal]));
     }
   } finally {
     unsubscribe();
   }
 }
 
-/** While the store does not answer, the last known number stands: it is never taken for "no calls". */
+/** While the store is unreachable, the last number counts, and never 0. */
 async function liveCalls(
   store: CallStore,
   podName: string,

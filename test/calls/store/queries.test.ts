@@ -56,7 +56,7 @@ describeEngines('reading', (engine) => {
     });
   });
 
-  it('the snapshot counts pods that could take a call now, live calls and capacity', async () => {
+  it('the snapshot counts pods that can take a call, live calls and capacity', async () => {
     await store.register(['a', 'b', 'c'], 'pool:gold');
     await store.register(['s', 't', 'u'], 'pool:basic');
     await store.register(['l'], 'merchant:acme');
@@ -78,7 +78,7 @@ describeEngines('reading', (engine) => {
     ]);
   });
 
-  it('pods that have no call and cannot get one are counted in both kinds of pools, whatever the others do', async () => {
+  it('counts pods without a call that cannot get one, in exclusive and shared pools', async () => {
     const stranded = async () =>
       (await store.calls.snapshot()).pools.flatMap((p) => (p.assigned > 0 ? [[p.pool, p.stranded]] : []));
     await store.register(['a', 'b', 'c'], 'pool:gold');
@@ -100,7 +100,7 @@ describeEngines('reading', (engine) => {
       ['pool:basic', 2],
       ['pool:gold', 1],
     ]);
-    // One that is drained has its calls yet; a full one is in nobody's way; one that cannot be read takes none.
+    // A drained pod still has its calls; a full pod is not stranded; an unreadable pod takes no call.
     const busy = (await store.calls.call('8')).podName;
     await store.calls.drain(busy);
     expect(await stranded()).toEqual([
@@ -150,7 +150,7 @@ describeEngines('reading', (engine) => {
     });
   });
 
-  it('a call shows what it was allocated with', async () => {
+  it('a call shows the arguments of its allocate', async () => {
     await store.register(['v'], 'merchant:vip');
     const request = { merchantId: 'acme', provider: 'plivo', flow: 'v1', template: 'survey' };
     const given = await store.allocate('CA 1', ['merchant:vip'], request);
@@ -171,8 +171,8 @@ describeEngines('reading', (engine) => {
   });
 
   it.each([
-    ['a pod', () => store.calls.pod('nobody'), 'pod_not_found'],
-    ['a call', () => store.calls.call('nobody'), 'call_not_found'],
+    ['a pod', () => store.calls.pod('unknown'), 'pod_not_found'],
+    ['a call', () => store.calls.call('unknown'), 'call_not_found'],
   ] as const)('%s that is not there is not found', async (_, read, code) => {
     await expect(read()).rejects.toMatchObject({ code, status: 404 });
   });
@@ -198,7 +198,7 @@ describeEngines('reading', (engine) => {
     expect((await engine.redis.keys('*')).sort()).toEqual(keys);
   });
 
-  it('1,500 pods come in pages, every one of them', async () => {
+  it('lists all of 1,500 pods in pages', async () => {
     const names = Array.from({ length: 1500 }, (_, i) => `voice-agent-${i}`);
     await store.register(names, 'pool:gold');
     const { items, pages } = await readAll((cursor) => store.calls.pods('pool:gold', cursor, 100));
@@ -207,7 +207,7 @@ describeEngines('reading', (engine) => {
     expect(pages).toBeGreaterThan(5);
   });
 
-  it('1,200 calls come in pages, every one of them, while others come and go', async () => {
+  it('lists all of 1,200 calls in pages while others start and end', async () => {
     const names = Array.from({ length: 1300 }, (_, i) => `pod-${i}`);
     await store.register(names, 'pool:gold');
     const sids = Array.from({ length: 1200 }, (_, i) => `call-${i}`);
