@@ -1,6 +1,6 @@
 /**
  * Who did what, for what is done to records without a router. With --json: one line on stderr, of the shape that the
- * lines of a router have (http/audit.ts), so that one collector reads both. A router knows its caller by key and
+ * lines of a router have (http/action-log.ts), so that one collector reads both. A router knows its caller by key and
  * address; here it is the user of this machine. Without --json a person reads the terminal, and gets no JSON.
  */
 import { hostname, userInfo } from 'node:os';

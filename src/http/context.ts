@@ -18,8 +18,8 @@ import type { History } from '../observe/history.js';
 import type { Logger } from '../observe/log.js';
 import type { Metrics } from '../observe/metrics.js';
 import type { Tracing } from '../observe/tracing.js';
+import type { OperatorAction } from './action-log.js';
 import type { Admission, Kind } from './admission.js';
-import type { Audited } from './audit.js';
 import type { Connections } from './connections.js';
 import type { Probes } from './probes.js';
 
@@ -99,15 +99,15 @@ declare module 'fastify' {
     quiet?: boolean;
     /** Set by the server for every route: which place in admission its requests take. */
     kind?: Kind;
-    /** What an operator does: it gets an audit line. */
-    audit?: Audited;
+    /** Marks an operator's action, which is logged. */
+    action?: OperatorAction;
   }
   interface FastifyRequest {
     /** What the log line of this request says beside the usual. */
     about: Record<string, unknown>;
-    /** For events and audit: which key or session, from where. */
+    /** For events and the action log: which key or session, and its address. */
     actor: string;
-    /** Counted, logged and audited: that happens once, however the request ends. */
+    /** Counted and logged already: once per request, also if the caller disconnects. */
     isRecorded: boolean;
   }
 }

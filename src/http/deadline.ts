@@ -19,12 +19,12 @@ export async function withDeadline<T>(clock: Clock, ms: number, work: Promise<T>
 }
 
 /** The connection has been closed by the other side: nobody will read the answer. */
-export function callerGone(request: FastifyRequest): boolean {
+export function isDisconnected(request: FastifyRequest): boolean {
   const { socket } = request.raw;
   return socket.destroyed || socket.writableEnded;
 }
 
-export function callerGoneError(): AppError {
+export function disconnectedError(): AppError {
   return new AppError('timeout', 'the caller closed the connection before it had its answer');
 }
 
@@ -33,8 +33,8 @@ export function callerGoneError(): AppError {
  * A process that stood still reads what has piled up in front of it first, and only in the next turn of its event loop
  * that whoever sent it has left. A timer may be due before that turn, two of them are not.
  */
-export async function refuseIfGone(clock: Clock, request: FastifyRequest): Promise<void> {
+export async function rejectIfDisconnected(clock: Clock, request: FastifyRequest): Promise<void> {
   await clock.sleep(1);
   await clock.sleep(1);
-  if (callerGone(request)) throw callerGoneError();
+  if (isDisconnected(request)) throw disconnectedError();
 }

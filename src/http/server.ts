@@ -13,12 +13,12 @@ import Fastify, {
 } from 'fastify';
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
+import { logAction } from './action-log.js';
 import { kindOf } from './admission.js';
-import { audit } from './audit.js';
 import { addressOf, authorize, isOpen, mayBeKnown } from './auth.js';
 import { Connections } from './connections.js';
 import { type App, bodyLimitBytes, type HttpContext } from './context.js';
-import { refuseIfGone } from './deadline.js';
+import { rejectIfDisconnected } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
 import { admit, gatedServer, onceASecond, requestId } from './gate.js';
 import { Probes } from './probes.js';
@@ -112,11 +112,11 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.decorateRequest('isRecorded', false);
   app.setErrorHandler((error, request, reply) => answerError(context, error, request, reply));
 
-  const record = (request: FastifyRequest, reply: FastifyReply, isCallerGone: boolean) => {
+  const record = (request: FastifyRequest, reply: FastifyReply, isDisconnected: boolean) => {
     if (request.isRecorded) return;
     request.isRecorded = true;
-    recordAnswer(metrics, request, reply, isCallerGone);
-    audit(request, reply, isCallerGone);
+    recordAnswer(metrics, request, reply, isDisconnected);
+    logAction(request, reply, isDisconnected);
   };
   app.addHook('onRequest', (request, reply, done) => {
     request.about = {};
@@ -157,10 +157,10 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.addHook('onRoute', (route) => {
     const [method = ''] = [route.method].flat();
     route.config = { ...route.config, kind: kindOf(method, route.url) };
-    const audited = route.config?.audit;
-    if (audited === undefined || audited.mayBeLate) return;
-    const refuse = (request: FastifyRequest) => refuseIfGone(clock, request);
-    route.preHandler = [route.preHandler ?? [], refuse].flat();
+    const { action } = route.config;
+    if (action === undefined || action.mayBeLate) return;
+    const reject = (request: FastifyRequest) => rejectIfDisconnected(clock, request);
+    route.preHandler = [route.preHandler ?? [], reject].flat();
   });
 
   await app.register(swagger, {
@@ -241,20 +241,20 @@ function tooManyRequests(): AppError {
 }
 
 /** As proxies count whoever hung up before there was an answer. */
-const callerGoneStatus = 499;
+const disconnectedStatus = 499;
 
 /** Counted and logged; never with its address, which may carry phone numbers and tokens. */
 function recordAnswer(
   metrics: HttpContext['metrics'],
   request: FastifyRequest,
   reply: FastifyReply,
-  isCallerGone = false,
+  isDisconnected = false,
 ): void {
   const { url, config } = request.routeOptions;
   const labels = {
     method: request.method,
     endpoint: url ?? 'unmatched',
-    status: String(isCallerGone ? callerGoneStatus : reply.statusCode),
+    status: String(isDisconnected ? disconnectedStatus : reply.statusCode),
   };
   metrics.httpRequests.inc(labels);
   metrics.httpDuration.observe(labels, reply.elapsedTime / 1000);

@@ -16,7 +16,7 @@ import { type Config, hidePassword } from '../config/config.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
 import { Admission } from '../http/admission.js';
 import type { App, HttpContext } from '../http/context.js';
-import { closeServer, listen } from '../http/listening.js';
+import { closeServer, listen } from '../http/ports.js';
 import { startMetricsServer } from '../http/metrics-server.js';
 import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';

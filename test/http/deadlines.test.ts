@@ -1,7 +1,7 @@
 /** A store that does not answer, and callers that do not wait: nobody waits too long, and no pod is lost. */
 import type { FastifyRequest } from 'fastify';
 import { afterEach, expect, it, vi } from 'vitest';
-import { allocateFor } from '../../src/http/allocating.js';
+import { allocateFor } from '../../src/http/allocation.js';
 import type { App } from '../../src/http/context.js';
 import { describeEngines } from '../support/engines.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';

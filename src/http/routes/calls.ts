@@ -1,7 +1,7 @@
 /** Allocate, release, renew: what every call needs. */
 
-import { allocateFor } from '../allocating.js';
-import { bodyField, isOperator } from '../audit.js';
+import { bodyField, isOperator } from '../action-log.js';
+import { allocateFor } from '../allocation.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import {
@@ -26,9 +26,9 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
     503: ErrorAnswer,
   };
   // An allocate whose caller has gone is taken back (allocating.ts), and a release frees only what it owns.
-  const audited = (action: string) => ({
-    action,
-    what: bodyField('call_sid'),
+  const action = (name: string) => ({
+    name,
+    target: bodyField('call_sid'),
     ofOperatorsOnly: true,
     mayBeLate: true,
   });
@@ -36,7 +36,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
   app.post(
     '/allocate',
     {
-      config: { ...guard, audit: audited('call.allocate') },
+      config: { ...guard, action: action('call.allocate') },
       schema: {
         tags,
         summary: 'Give a call a pod, or the pod it already has',
@@ -73,7 +73,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
   app.post(
     '/release',
     {
-      config: { ...guard, audit: audited('call.release') },
+      config: { ...guard, action: action('call.release') },
       schema: {
         tags,
         summary: 'End a call; its pod is available again unless it drains',

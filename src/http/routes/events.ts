@@ -10,7 +10,7 @@ import type { StoreEvent } from '../../calls/events.js';
 import { AppError } from '../../errors.js';
 import { sessionOf } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
-import { callerGone, withDeadline } from '../deadline.js';
+import { isDisconnected, withDeadline } from '../deadline.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
 
 const mostListeners = 100;
@@ -82,7 +82,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
         const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
         const start = since ?? (await inTime(feed.latest(1)))[0]?.id ?? '0-0';
         const page = await inTime(feed.replay(start));
-        if (callerGone(request)) end();
+        if (isDisconnected(request)) end();
         reply.hijack();
         open(reply.raw, request.id);
         await stream(context, reply.raw, { start, page, bell, ended });

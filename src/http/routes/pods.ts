@@ -4,9 +4,9 @@ import { showValue, tierNameOf } from '../../calls/tiers.js';
 import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../config/durations.js';
 import { AppError } from '../../errors.js';
-import { bodyField } from '../audit.js';
+import { bodyField } from '../action-log.js';
 import { type App, bodyLimitBytes, type HttpContext } from '../context.js';
-import { callerGone, withDeadline } from '../deadline.js';
+import { isDisconnected, withDeadline } from '../deadline.js';
 import { overloaded } from '../gate.js';
 import * as schemas from '../schemas.js';
 
@@ -64,7 +64,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     {
       // A pod that ends may have no time to wait for an answer. One drain too many costs a pod until it ends, by itself or
       // by an undrain; one too few costs a call.
-      config: { ...guard, audit: { action: 'pod.drain', what: bodyField('pod_name'), mayBeLate: true } },
+      config: { ...guard, action: { name: 'pod.drain', target: bodyField('pod_name'), mayBeLate: true } },
       schema: {
         tags,
         summary: 'No new calls for a pod; running ones go on. With wait, answers when the last has ended',
@@ -97,7 +97,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         const work = router.drain(pod_name, waitMs, { uid, by: request.actor });
         ({ activeCalls, untilMs } = await withDeadline(clock, config.requestTimeoutMs, work));
         if (waitMs > 0 && activeCalls > 0) {
-          if (callerGone(request) || stopping.aborted) end();
+          if (isDisconnected(request) || stopping.aborted) end();
           activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, uid, waitMs, over.signal);
         }
       } finally {
@@ -122,7 +122,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/undrain',
     {
-      config: { ...guard, audit: { action: 'pod.undrain', what: bodyField('pod_name') } },
+      config: { ...guard, action: { name: 'pod.undrain', target: bodyField('pod_name') } },
       schema: {
         tags,
         summary: 'End a drain now',

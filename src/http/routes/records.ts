@@ -7,7 +7,7 @@ import { AppError, ConfigError } from '../../errors.js';
 import type { RecordsDesk } from '../../main/records-plane.js';
 import type { HandledCounts } from '../../records/by-hand.js';
 import { mostIds, showCounts, showRecord } from '../../records/by-hand-documents.js';
-import { bodyField, param } from '../audit.js';
+import { bodyField, param } from '../action-log.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';
@@ -97,9 +97,9 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     {
       config: {
         bodyOptional: true,
-        audit: {
-          action: 'records.reset',
-          what: param('workflow'),
+        action: {
+          name: 'records.reset',
+          target: param('workflow'),
           isDryRun: (request) => bodyField('dry_run')(request) !== false,
         },
       },
@@ -126,9 +126,9 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     '/records/:workflow/retry',
     {
       config: {
-        audit: {
-          action: 'records.retry',
-          what: param('workflow'),
+        action: {
+          name: 'records.retry',
+          target: param('workflow'),
           isDryRun: (request) => bodyField('dry_run')(request) === true,
         },
       },

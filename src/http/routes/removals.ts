@@ -27,7 +27,7 @@ export async function removalRoutes(app: App, context: HttpContext): Promise<voi
   app.post(
     '/removals/confirm',
     {
-      config: { bodyOptional: true, audit: { action: 'removals.confirm' } },
+      config: { bodyOptional: true, action: { name: 'removals.confirm' } },
       schema: {
         tags,
         summary: 'The pods that the removal brake holds are really gone: remove them, and end their calls',

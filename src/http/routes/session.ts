@@ -21,7 +21,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
   app.post(
     '/session',
     {
-      config: { access: 'public', audit: { action: 'session.sign_in' } },
+      config: { access: 'public', action: { name: 'session.sign_in' } },
       // A key has at most 512 characters, and anyone may send one.
       bodyLimit: 4096,
       // Whatever came may be the key, typed where it does not belong: it is not shown.
@@ -92,7 +92,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
   app.delete(
     '/session',
     {
-      config: { access: 'public', audit: { action: 'session.sign_out' } },
+      config: { access: 'public', action: { name: 'session.sign_out' } },
       schema: { tags, summary: 'Sign out: the cookie is taken back', response: { 200: shapes.SignedOut } },
     },
     async (request, reply) => {

@@ -2,7 +2,7 @@
 import Type from 'typebox';
 import { serializeTierConfig } from '../../calls/tiers.js';
 import { AppError } from '../../errors.js';
-import { param } from '../audit.js';
+import { param } from '../action-log.js';
 import { TiersPreview } from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
@@ -56,7 +56,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.put(
     '/tiers',
     {
-      config: { audit: { action: 'tiers.replace' } },
+      config: { action: { name: 'tiers.replace' } },
       schema: {
         tags,
         summary:
@@ -144,7 +144,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.put(
     '/merchants/:id',
     {
-      config: { audit: { action: 'merchant.set', what: param('id') } },
+      config: { action: { name: 'merchant.set', target: param('id') } },
       schema: {
         tags,
         summary: 'Write the configuration of a merchant: tier, pool, fallback, all optional',
@@ -162,7 +162,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.delete(
     '/merchants/:id',
     {
-      config: { audit: { action: 'merchant.delete', what: param('id') } },
+      config: { action: { name: 'merchant.delete', target: param('id') } },
       schema: {
         tags,
         summary: 'Delete the configuration of a merchant: its calls take the default chain again',

@@ -6,7 +6,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { callSidProblem, isName } from '../../calls/tiers.js';
 import { AppError } from '../../errors.js';
-import { allocateFor } from '../allocating.js';
+import { allocateFor } from '../allocation.js';
 import { assertLocalCaller, isOpen } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';

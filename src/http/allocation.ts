@@ -7,7 +7,7 @@ import type { CallRequest } from '../calls/router.js';
 import type { Allocation } from '../calls/store/store.js';
 import { AppError } from '../errors.js';
 import type { HttpContext } from './context.js';
-import { callerGone, callerGoneError, withDeadline } from './deadline.js';
+import { disconnectedError, isDisconnected, withDeadline } from './deadline.js';
 import { overloaded } from './gate.js';
 import { buildWsUrl, defaultCallTemplate, isPathSegment } from './providers/ws-url.js';
 
@@ -26,7 +26,7 @@ export async function allocateFor(
       throw new AppError('invalid_request', `${field} must be usable as a part of a URL's path`);
     }
   }
-  if (callerGone(request)) throw callerGoneError();
+  if (isDisconnected(request)) throw disconnectedError();
   // Whoever came in under another address: a provider's webhook, or one that is written in another way.
   if (!context.admission.hasRoomForCall) {
     context.metrics.requestsShed.inc({ kind: 'call' });
@@ -47,9 +47,9 @@ export async function allocateFor(
     if (error instanceof AppError && error.code === 'timeout') pending.then(giveBack, () => undefined);
     throw error;
   }
-  if (callerGone(request)) {
+  if (isDisconnected(request)) {
     await giveBack(allocation);
-    throw callerGoneError();
+    throw disconnectedError();
   }
   request.about.pod_name = allocation.podName;
   request.about.source_pool = allocation.sourcePool;
