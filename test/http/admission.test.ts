@@ -1,6 +1,6 @@
 /** When new calls are refused, and when no longer: on a clock of the test's own. */
 import { expect, it } from 'vitest';
-import { Admission, kindOf, leastLimit } from '../../src/http/admission.js';
+import { Admission, kindOf, minLimit } from '../../src/http/admission.js';
 import { ManualClock } from '../support/manual-clock.js';
 
 /** A clock whose timers come as late as the test says, as those of a busy loop do. */
@@ -87,12 +87,12 @@ it('a loop that is late all the time lets fewer new calls in than are in flight,
   expect(admission.callLimit).toBe(312);
   expect([admission.enter('call'), admission.enter('other')]).toEqual([false, true]);
   look(100);
-  expect(admission.callLimit).toBe(leastLimit);
+  expect(admission.callLimit).toBe(minLimit);
 });
 
 it('with fewer in flight than the least limit nobody is refused, however late the loop is', () => {
   const { admission, enter, look } = setUp({ lateMs: 5000 });
-  enter(leastLimit - 1);
+  enter(minLimit - 1);
   look(100);
   expect(admission.enter('call')).toBe(true);
 });

@@ -1,7 +1,7 @@
 /** Server-sent events: live, replayed, resumed, bounded. */
 import { afterEach, expect, it, vi } from 'vitest';
 import { type Clock, systemClock } from '../../src/clock.js';
-import { lookEveryMs, stuckAfterMs } from '../../src/http/routes/events.js';
+import { pollEveryMs, stuckAfterMs } from '../../src/http/routes/events.js';
 import { describeEngines } from '../support/engines.js';
 import { rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -11,7 +11,7 @@ import { until } from '../support/until.js';
 /** The long waits of the event stream become short; everything else keeps its time. */
 const hasty: Clock = {
   ...systemClock,
-  sleep: (ms, signal) => systemClock.sleep(ms === lookEveryMs ? 5 : ms === stuckAfterMs ? 200 : ms, signal),
+  sleep: (ms, signal) => systemClock.sleep(ms === pollEveryMs ? 5 : ms === stuckAfterMs ? 200 : ms, signal),
 };
 
 describeEngines('events', (engine) => {

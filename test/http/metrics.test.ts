@@ -153,7 +153,7 @@ describeOneEngine('metrics', (engine) => {
     const crash = await router.post('/release', { call_sid: 'broken' });
     expect([crash.status, crash.body]).toEqual([
       500,
-      { success: false, error: 'something went wrong inside the router: see its log', code: 'internal' },
+      { success: false, error: 'internal error: see the log of the router', code: 'internal' },
     ]);
     const text = await scrape();
     expect(value(text, 'http_requests_total{method="GET",endpoint="unmatched",status="404"}')).toBe(2);
@@ -161,7 +161,7 @@ describeOneEngine('metrics', (engine) => {
     expect(text).not.toMatch(/PROPFIND|MKCOL/);
     expect(value(text, 'smart_router_panics_recovered_total')).toBe(1);
     expect(value(text, 'smart_router_releases_total{pool="",status="error"}')).toBe(1);
-    expect(router.logText()).toContain('a request failed in a way nobody expected');
+    expect(router.logText()).toContain('request failed with an unexpected error');
   });
 
   it('shows the same state on two routers, whoever leads and whoever took the calls', async () => {

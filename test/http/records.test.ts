@@ -126,7 +126,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     const { body } = await router.post('/records/jobs/reset', { dry_run: false });
     expect(body).toMatchObject({ success: true, dry_run: false, requeued: 1, records: [{ id }] });
     await finished(id, 'Completed');
-    const told = router.logs().find(({ msg }) => msg === 'records were reset');
+    const told = router.logs().find(({ msg }) => msg === 'records reset');
     expect(told).toMatchObject({ by: expect.stringMatching(/^anonymous@/), workflow: 'jobs', requeued: 1 });
   });
 
@@ -331,7 +331,7 @@ describe('a router without DATABASE_URL', () => {
     expect((await router.get('/status')).body.records).toBeNull();
     expect((await router.post('/records/jobs/reset', {})).body).toMatchObject({
       code: 'workflow_not_found',
-      error: 'this router processes no records: DATABASE_URL is not set, or no workflow is named',
+      error: 'this router processes no records: DATABASE_URL is not set, or no workflow is configured',
     });
     const { text } = await router.get('/metrics');
     expect(text).not.toMatch(/^smart_router_records_(database_up|breaker_open|brake_holding|stuck)\b/m);

@@ -124,7 +124,7 @@ describeOneEngine('a clean stop', (engine) => {
     await router.get('/health');
     await router.stop();
     await closed;
-    expect(router.logText()).toContain('some requests did not finish in time and are cut off');
+    expect(router.logText()).toContain('shutdown timeout: closing connections of unfinished requests');
   });
 
   it('may be asked for twice', async () => {

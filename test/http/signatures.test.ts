@@ -118,7 +118,7 @@ describeOneEngine('signed webhooks', (engine) => {
     for (const provider of ['twilio', 'plivo', 'exotel']) {
       expect((await router.form(path(provider, 2048), {})).status).toBe(403);
       const long = await router.form(path(provider, 2049), {});
-      expect([long.status, long.body.error]).toEqual([400, 'the address is longer than 2 KiB']);
+      expect([long.status, long.body.error]).toEqual([400, 'the URL is longer than 2 KiB']);
     }
   });
 
@@ -183,7 +183,7 @@ describeOneEngine('signed webhooks', (engine) => {
       ] as const) {
         const answer = await router.form(path, fields, bearer);
         expect([answer.status, answer.body.code]).toEqual(refused);
-        expect(answer.body.error).toMatch(/^webhooks of (twilio|plivo) are off: set its token/);
+        expect(answer.body.error).toMatch(/^webhooks of (twilio|plivo) are disabled: set its token/);
       }
       expect((await router.get('/exotel/allocate?CallSid=E1&token=exotel-token')).status).toBe(200);
     },

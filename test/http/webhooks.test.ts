@@ -179,7 +179,7 @@ describeOneEngine('webhooks', (engine) => {
     } finally {
       await engine.resume();
     }
-    expect(router.logText()).toContain('a finished call could not be released');
+    expect(router.logText()).toContain('releasing a finished call failed');
     await until(async () => (await router.get('/ready')).status === 200, 'the store is back');
   });
 });

@@ -265,7 +265,7 @@ describeEngines('losing the store', (engine) => {
       HTTP_PORT: new URL(taken.url).port,
     });
     expect(code).not.toBe(0);
-    expect(output).toContain('is taken');
+    expect(output).toContain('is in use');
     expect(output).not.toMatch(/^\s+at .*:\d+:\d+/m);
   });
 
