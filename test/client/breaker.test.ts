@@ -105,7 +105,7 @@ describe('open', () => {
     clock.advance(29_999);
     const error = await client.renew('CA1').catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ name: 'RouterUnavailableError', reason: 'breaker_open', attempts: 0 });
-    expect((error as Error).message).toContain('tried again in 1 ms');
+    expect((error as Error).message).toContain('The next attempt is in 1 ms');
     expect(router.received).toHaveLength(0);
   });
 

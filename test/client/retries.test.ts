@@ -96,7 +96,7 @@ describe('what is retried', () => {
   it('says which address could not be reached', async () => {
     const { router, client } = await fixture({ breaker, retries: 0 });
     await router.stop();
-    await expect(client.renew('CA1')).rejects.toThrow(/renew CA1: the router at http:\/\/127.*ECONNREFUSED/);
+    await expect(client.renew('CA1')).rejects.toThrow(/renew CA1: cannot reach the router at http:\/\/127.*ECONNREFUSED/);
   });
 
   it('finds its own first release in the retry and calls the call ended', async () => {
