@@ -217,7 +217,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       const first = await start({ folder: kept });
       const error = await failure(start({ folder: kept }));
       expect(error).toBeInstanceOf(ConfigError);
-      expect(error.message).toMatch(new RegExp(`cannot use ${kept}/data: process ${process.pid} does`));
+      expect(error.message).toMatch(new RegExp(`cannot use ${kept}/data: process ${process.pid} uses it`));
       expect(await query(first.url, 'SELECT 1')).toEqual([[1]]);
     });
 
@@ -260,12 +260,12 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
     it('refuses data that is not its own', async () => {
       const kept = dataFolder();
       mkdirSync(join(kept, 'data'));
-      expect((await failure(start({ folder: kept }))).message).toMatch(/it holds something else/);
+      expect((await failure(start({ folder: kept }))).message).toMatch(/it holds other data/);
       writeFileSync(join(kept, 'data/smart-router.password'), 'x');
       writeFileSync(join(kept, 'data/PG_VERSION'), '9\n');
       const error = await failure(start({ folder: kept }));
       expect(error).toBeInstanceOf(ConfigError);
-      expect(error.message).toMatch(/written by PostgreSQL 9, and this is \d\d/);
+      expect(error.message).toMatch(/written by PostgreSQL 9, this is PostgreSQL \d\d/);
       rmSync(join(kept, 'data'), { recursive: true });
       writeFileSync(join(kept, 'file'), '');
       expect(await failure(start({ folder: join(kept, 'file') }))).toBeInstanceOf(ConfigError);
@@ -363,7 +363,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
     const lines: string[] = [];
     const second = await start({ folder: kept, log: (line) => lines.push(line) });
     expect(await query(second.url, 'SELECT state FROM pages')).toEqual([['kept']]);
-    expect(lines[0]).toMatch(new RegExp(`process ${first.pid}\\) outlived its router`));
+    expect(lines[0]).toMatch(new RegExp(`orphaned PostgreSQL server \\(process ${first.pid}\\)`));
     expect(processesNaming(kept)).not.toContain(first.pid);
   });
 

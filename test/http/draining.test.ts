@@ -132,7 +132,7 @@ describeOneEngine('drain with wait', (engine) => {
     expect(body).toEqual(live);
     expect(headers.connection).toBe('close');
     await stopped;
-    expect(router.logText()).not.toContain('cut off');
+    expect(router.logText()).not.toContain('shutdown timeout');
   });
 
   it('goes on through an outage of the store and never takes it for the end of the call', async () => {
