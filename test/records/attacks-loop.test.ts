@@ -1,4 +1,4 @@
-/** What may happen around the job loop, and nobody loses a record or waits for ever for it. Spec 4, job loop. */
+/** What may happen around the job loop, and nobody loses a record or waits for ever for it. Guarantees 10a and 10c. */
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';

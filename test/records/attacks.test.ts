@@ -1,4 +1,4 @@
-/** What a table, a database or a neighbour may do to the recovery, and nobody is stuck for it. Spec 4, recovery. */
+/** What a table, a database or a neighbour may do to the recovery, and nobody is stuck for it. Guarantee 10c. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { inspect, migrate } from '../../src/records/index.js';

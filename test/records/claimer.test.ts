@@ -1,4 +1,4 @@
-/** Claims whose answer was lost: this worker holds what it does not know of, and gives it back. Spec 4, job loop. */
+/** Claims whose answer was lost: this worker holds what it does not know of, and gives it back. Guarantee 10c. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { Breaker } from '../../src/records/breaker.js';

@@ -1,4 +1,4 @@
-/** What a handler is given: a signal, a fenced transaction, a note that survives. Spec 4. */
+/** What a handler is given: a signal, a fenced transaction, a note that survives. Guarantee: a restart of the database costs no work of a handler. */
 import { expect, it } from 'vitest';
 import { ClaimLost, inspect } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';

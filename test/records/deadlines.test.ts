@@ -1,4 +1,4 @@
-/** Whoever asks the database gets an answer, or is told that there is none: nobody waits for ever. Spec 4, sessions. */
+/** Whoever asks the database gets an answer, or is told that there is none: nobody waits for ever. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { migrateRecords } from '../../src/main/workflows.js';

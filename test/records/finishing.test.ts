@@ -1,4 +1,4 @@
-/** Outcomes: written once, with a valid token, and never lost for what is wrong with another row. Spec 4. */
+/** Outcomes: written once, with a valid token, and never lost for what is wrong with another row. Guarantee 10a. */
 import { expect, it } from 'vitest';
 import type { RecordObserver } from '../../src/records/index.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';

@@ -1,4 +1,4 @@
-/** No session to be had: what is tried, what is said, what is kept aside, and how it goes on. Spec 4, session failures. */
+/** No session to be had: what is tried, what is said, what is kept aside, and how it goes on. */
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';

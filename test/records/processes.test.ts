@@ -1,4 +1,4 @@
-/** Real processes that die without a word, and a database that goes away again and again. Spec 7, invariant 10. */
+/** Real processes that die without a word, and a database that goes away again and again. Guarantees 10a to 10c. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';

@@ -1,6 +1,6 @@
 /**
  * Whatever workers, sweeps, people and strangers do in whatever order: every statement answers as the model does. And the
- * model is no rubber stamp: statements that were broken on purpose are found out. Spec 7, invariant 10.
+ * model is no rubber stamp: statements that were broken on purpose are found out. Guarantees 10a and 10b.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

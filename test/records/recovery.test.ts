@@ -1,4 +1,4 @@
-/** What lost its owner comes back: when, how often, and what keeps it from coming back too early. Spec 4, recovery. */
+/** What lost its owner comes back: when, how often, and what keeps it from coming back too early. Guarantees 10b and 10c. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { createRecovery, inspect } from '../../src/records/index.js';

@@ -1,4 +1,4 @@
-/** Rounds of the recovery: what one of them must not do to another, to a neighbour, or to what is told. Spec 4, recovery. */
+/** Rounds of the recovery: what one of them must not do to another, to a neighbour, or to what is told. Guarantees 10b and 10c. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import type { RecoveryOptions } from '../../src/records/index.js';

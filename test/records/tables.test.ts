@@ -1,4 +1,4 @@
-/** Every table that a team may have is used as it is, and what does not fit is refused by name. Spec 4, workflow. */
+/** Every table that a team may have is used as it is, and what does not fit is refused by name. Guarantee: only three columns of a table are written. */
 import type { Pool } from 'pg';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';

@@ -1,4 +1,4 @@
-/** New records are found at once where LISTEN works, and by polling everywhere; PgBouncer is no obstacle. Spec 4. */
+/** New records are found at once where LISTEN works, and by polling everywhere; PgBouncer is no obstacle. */
 import { describe, expect, it } from 'vitest';
 import { notify } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';

@@ -1,4 +1,4 @@
-/** drain and undrain: no new calls at once, running calls go on. Spec 2.3, invariant 6, seeds/flow-09. */
+/** drain and undrain: no new calls at once, running calls go on. Guarantee 6. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';

@@ -1,4 +1,4 @@
-/** release: the end of a call, and nobody else's. Spec 2.3, invariant 7. */
+/** release: the end of a call, and nobody else's. Guarantee 7. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/calls/tiers.js';
 import { describeEngines } from '../../support/engines.js';

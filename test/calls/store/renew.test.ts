@@ -1,4 +1,4 @@
-/** renew: a call keeps its pod as long as somebody renews. Spec 2.3. */
+/** renew: a call keeps its pod as long as somebody renews. Guarantees 2 and 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';

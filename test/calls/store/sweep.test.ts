@@ -1,4 +1,4 @@
-/** sweep: whatever loses its owner comes back, with its true load. Spec 2.3, invariant 8, seeds/flow-10. */
+/** sweep: whatever loses its owner comes back, with its true load. Guarantee 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
