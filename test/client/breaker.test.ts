@@ -166,7 +166,7 @@ describe('half open', () => {
     await client.renew('CA9');
   });
 
-  it('ignores what comes back from before it opened', async () => {
+  it('ignores responses to requests from before it opened', async () => {
     const { router, clock, client } = await fixture({ retries: 0, timeoutMs: 60_000 });
     const late = [deferred(), deferred(), deferred()];
     router.queue.push(...late.map((one) => one.reply));

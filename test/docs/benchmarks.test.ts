@@ -22,7 +22,7 @@ describe('docs/benchmarks.md', () => {
     expect(page).toMatch(new RegExp(`^\\| \`${area}\` \\|`, 'm'));
   });
 
-  it('keeps everything around the table when it is written anew', () => {
+  it('keeps everything around the table when it is rewritten', () => {
     const text = withTable(page, 'one');
     expect(withTable(text, 'two')).toBe(text.replace('\n\none\n\n', '\n\ntwo\n\n'));
     expect(withTable(page, 'one').split('## Figures')[0]).toBe(page.split('## Figures')[0]);

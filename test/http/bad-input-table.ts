@@ -1,4 +1,4 @@
-/** Wrong requests, as one table: what is sent, and the status, code and sentence that must come back. */
+/** Wrong requests as a table: the request, and the expected status, code and message. */
 import { connect } from 'node:net';
 import type { Answer, TestRouter } from '../support/router.js';
 import { wrongFields, wrongSids } from './bad-input-fields.js';
@@ -333,7 +333,7 @@ export const rows: Row[] = [
   ],
 ];
 
-/** What is not HTTP cannot be sent by an HTTP client. */
+/** An HTTP client cannot send invalid HTTP. */
 function bytes(router: TestRouter, sent: string): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const socket = connect(router.port, '127.0.0.1', () => socket.write(sent, 'latin1'));

@@ -164,7 +164,7 @@ describeOneEngine('metrics', (engine) => {
     expect(router.logText()).toContain('request failed with an unexpected error');
   });
 
-  it('shows the same state on two routers, whoever leads and whoever took the calls', async () => {
+  it('shows the same state on the leader and on a follower', async () => {
     router = await startTestRouter(engine.url);
     const other = await startTestRouter(engine.url, { POD_NAME: 'second' });
     try {
@@ -180,7 +180,7 @@ describeOneEngine('metrics', (engine) => {
     }
   });
 
-  it('shows no state at all while the store is gone, and counts the errors', async () => {
+  it('shows no gauges of state while the store is unreachable, and counts the errors', async () => {
     router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '400ms', REDIS_COMMAND_TIMEOUT: '400ms' });
     await router.post('/allocate', { call_sid: 'CA1' });
     expect(stateOf(await scrape())).toContain('smart_router_active_calls 1');

@@ -109,7 +109,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     expect((await router.get('/status')).body.records.cleanup).toBe(false);
   });
 
-  it('resets what is stuck, after a dry run that is the default', async () => {
+  it('resets stuck records, after a dry run that is the default', async () => {
     await start({ ZOMBIE_CLEANUP_ENABLED: 'false' });
     const id = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     await untilOpen();
@@ -148,7 +148,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     expect(body.records).toHaveLength(1000);
   });
 
-  it('never resets what somebody works on, and says so', async () => {
+  it('never resets a record with a live claim, and says so', async () => {
     await start();
     const held = await addJob(pool, 'wait');
     await until(
@@ -186,7 +186,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     ).toBe(1);
   });
 
-  it('refuses what is wrong by name', async () => {
+  it('rejects wrong arguments by name', async () => {
     await start();
     await untilOpen();
     for (const [path, body, status, code] of [
@@ -209,7 +209,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     });
   });
 
-  it('is for operators: the API key does not open it', async () => {
+  it('is for operators: the API key is not sufficient', async () => {
     const keys = {
       SMART_ROUTER_API_KEY: 'api-key-of-the-agents',
       SMART_ROUTER_ADMIN_KEY: 'key-of-the-operators',
@@ -268,13 +268,13 @@ describeOnePostgres('records over HTTP', (postgres) => {
     });
   });
 
-  it('a table that does not fit is told, and taken into use once it does', async () => {
+  it('a table that does not fit is reported, and used once it fits', async () => {
     await pool.query('ALTER TABLE jobs RENAME COLUMN error TO mistake');
     await start();
     const told = await until(async () => {
       const { error } = await state();
       return /column "error"/.test(error ?? '') && error;
-    }, 'it is told');
+    }, 'it is reported');
     expect(told).toBe('workflow jobs: column "error" (error) does not exist in "jobs"');
     expect((await state()).database).toBe('up');
     await pool.query('ALTER TABLE jobs RENAME COLUMN mistake TO error');

@@ -1,4 +1,4 @@
-/** A clean stop: what is in flight is finished, who waits is told, nobody new comes in, and it does not hang. */
+/** A clean stop: it finishes requests in flight, answers waiting ones, accepts no new connection, and does not hang. */
 import { afterEach, expect, it, vi } from 'vitest';
 import type { App } from '../../src/http/context.js';
 import { describeOneEngine } from '../support/engines.js';
@@ -108,7 +108,7 @@ describeOneEngine('a clean stop', (engine) => {
     },
   );
 
-  it('does not wait for SHUTDOWN_TIMEOUT when only an answer is left that nobody reads', async () => {
+  it('does not wait for SHUTDOWN_TIMEOUT when only an unread response is left', async () => {
     const { socket, closed } = await answering('in the stop');
     await router.stop();
     socket.resume();
@@ -117,7 +117,7 @@ describeOneEngine('a clean stop', (engine) => {
     expect(router.logText()).not.toContain('shutdown timeout');
   });
 
-  it('cuts off after SHUTDOWN_TIMEOUT what does not end by itself', async () => {
+  it('cuts unfinished requests after SHUTDOWN_TIMEOUT', async () => {
     router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '300ms' });
     const { socket, closed } = await rawConnection(router.port);
     socket.write('POST /api/v1/allocate HTTP/1.1\r\nhost: router\r\ncontent-length: 100\r\n\r\n{');

@@ -1,4 +1,4 @@
-/** Webhooks with tokens: who may ring, over which address the signature counts, and what is switched off. */
+/** Webhooks with tokens: valid signatures, the signed URL, and disabled providers. */
 import { createHmac } from 'node:crypto';
 import { request } from 'node:http';
 import { afterEach, expect, it } from 'vitest';
@@ -148,7 +148,7 @@ describeOneEngine('signed webhooks', (engine) => {
     expect((await router.get(path, basic('exotel-token'))).status).toBe(200);
   });
 
-  it('PUBLIC_URL is what the signature is computed over, whatever the Host header says', async () => {
+  it('the signature is computed over PUBLIC_URL, not over the Host header', async () => {
     await start({ ...tokens, PUBLIC_URL: 'https://calls.example.com/voice' });
     const send = (url: string) => router.form('/twilio/allocate', ring, twilio(url, ring));
     expect((await send(`${router.url}/api/v1/twilio/allocate`)).status).toBe(403);
@@ -171,7 +171,7 @@ describeOneEngine('signed webhooks', (engine) => {
   });
 
   it.each([{ SMART_ROUTER_API_KEY: key }, { SMART_ROUTER_ADMIN_KEY: key }])(
-    'once a key is set (%o), a provider without a token is off, whatever is sent with it',
+    'once a key is set (%o), a provider without a token is disabled for every request',
     async (keys) => {
       await start({ ...keys, EXOTEL_WEBHOOK_TOKEN: 'exotel-token' });
       const bearer = { authorization: `Bearer ${key}` };
