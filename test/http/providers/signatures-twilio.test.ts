@@ -34,7 +34,7 @@ const params: Pair[] = [
 ];
 
 describe('twilioSignature', () => {
-  it('is the one in Twilio’s documentation, whatever the order of the parameters', () => {
+  it('is the one in Twilio’s documentation, for any order of the parameters', () => {
     expect(twilioSignature(token, url, params)).toBe(signature);
     expect(twilioSignature(token, url, [...params].reverse())).toBe(signature);
   });
