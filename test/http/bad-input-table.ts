@@ -66,7 +66,7 @@ export const rows: Row[] = [
     'a __proto__ in the body',
     400,
     'invalid_request',
-    /^the body is not valid JSON \(a key __proto__/,
+    /^the body is not valid JSON \(the key __proto__/,
     raw('/allocate', '{"call_sid":"CA1","__proto__":{"a":1}}', json),
   ],
   ...['text/plain', 'application/x-www-form-urlencoded', 'application/xml', 'nonsense'].map((type): Row => {
@@ -119,7 +119,7 @@ export const rows: Row[] = [
     '/exotel/allocate?CallSid=CA%FF',
     '/exotel/allocate?CallSid=CA1&merchant_id=%ED%BF%BF',
   ].map((path): Row => {
-    const sentence = /^the (path|address) is not valid percent-enc/;
+    const sentence = /^the (path has invalid|URL is not valid) percent-enc/;
     return [`${path}, which is not UTF-8`, 400, 'invalid_request', sentence, get(path)];
   }),
   ...[
