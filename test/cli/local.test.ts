@@ -376,7 +376,7 @@ describe('serve', () => {
     const { code, stderr } = await run('serve', { env: { ...routerEnv, HTTP_PORT: String(port) } });
     server.close();
     expect(code).toBe(2);
-    expect(stderr).toContain(`HTTP_PORT ${port} on 127.0.0.1 is taken`);
+    expect(stderr).toContain(`HTTP_PORT ${port} on 127.0.0.1 is in use`);
   });
 });
 

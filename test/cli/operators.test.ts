@@ -134,9 +134,7 @@ describe('calls', () => {
     expect(stdout).toContain(`fence     ${fence}\n`);
     const unknown = await run('calls CA404');
     expect(unknown).toMatchObject({ code: 4, stdout: '' });
-    expect(unknown.stderr).toMatch(
-      /^smart-router: no call of this id lives, and no event of one is kept: .*\n$/,
-    );
+    expect(unknown.stderr).toMatch(/^smart-router: no live call and no event with this id: .*\n$/);
     expect(documentOf(await run('calls CA404 --json'))).toMatchObject({
       success: false,
       code: 'call_not_found',

@@ -71,7 +71,7 @@ describeBrowser('the console of the demo', (browser) => {
   it('rejects a wrong key, and shows every pool with the right one', async () => {
     const page = await browser.open(`${demo.url}/#/overview`, { expectNetworkErrors: true });
     await signIn(page, 'not-the-key-of-this-demo');
-    await page.getByRole('alert').getByText('this is not the admin key of the router').waitFor();
+    await page.getByRole('alert').getByText('wrong admin key').waitFor();
     await signIn(page);
     for (const pool of ['gold: 6', 'standard: 4', 'basic: 5', 'acme: 3', 'nova: 2'])
       await page.getByRole('img', { name: new RegExp(`${pool} pods, `) }).waitFor();

@@ -131,7 +131,7 @@ describe('on a router with keys', () => {
     expect(status).toBe(404);
     expect(body).toEqual({
       success: false,
-      error: 'the console has no such file: load the page again',
+      error: 'the console has no such file: reload the page',
       code: 'not_found',
     });
   });

@@ -24,7 +24,7 @@ describeBrowser('the console and its router', (browser) => {
       expect(await page.evaluate('document.activeElement.id')).toBe('key');
       await field.fill('not-the-key-0123456789');
       await page.getByRole('button', { name: 'Sign in' }).click();
-      await page.getByRole('alert').getByText('this is not the admin key of the router').waitFor();
+      await page.getByRole('alert').getByText('wrong admin key').waitFor();
       expect(await field.inputValue()).toBe('');
       await field.fill(adminKey);
       await field.press('Enter');

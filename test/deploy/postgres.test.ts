@@ -1,4 +1,4 @@
-/** The clean-up without our process: the function, the line for pg_cron, the script for cron, the trigger. Spec 4. */
+/** The clean-up without our process: the function, the line for pg_cron, the script for cron, the trigger. Guarantee 10c without a router. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Pool } from 'pg';

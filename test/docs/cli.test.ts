@@ -28,7 +28,7 @@ it('every command is in the list of commands, and no group', () => {
   expect(table).not.toContain('[`records`]');
 });
 
-it('a changed option changes the page, and what is written by hand stays', () => {
+it('a changed option changes the page, and hand-written text stays', () => {
   const small = '# Title\n\n## `pods`\n\nBy hand.\n\n## Other\n\nAlso by hand.\n';
   const before = withReference(small, tree, exitCodeMeanings);
   expect(before).toContain('| `--pool <pool>` |');

@@ -28,7 +28,7 @@ const anchors = (text: string) =>
       .replaceAll(' ', '-'),
   );
 
-/** As modules would: their imports are ours, their globals the test's. Resolves to what was exported. */
+/** Runs them as modules with our imports and the test's globals. Resolves to their exports. */
 async function run(
   code: string,
   globals: Record<string, unknown>,
@@ -93,7 +93,7 @@ describeOnePostgres('the programs of the guide', (postgres) => {
     expect((await pool.query('SELECT * FROM invoices ORDER BY id')).rows).toEqual(before);
   });
 
-  it('finish all rows, bring back a stuck one, and stop', async () => {
+  it('finish all rows, requeue a stuck one, and stop', async () => {
     const { pool, workflows } = await prepared();
     const signals = new Map<string, () => Promise<void>>();
     await run(work, {
@@ -341,7 +341,7 @@ describePostgres('the queries of the runbook', (postgres) => {
   });
 
   it.each(Object.entries(shapes))(
-    '%s: finds and resets what is stuck, and leaves the living alone',
+    '%s: finds and resets stuck records, and no live ones',
     async (flow, shape) => {
       const pool = await populated(shape);
       const { table, status, error } = shape;
@@ -393,7 +393,7 @@ describePostgres('the queries of the runbook', (postgres) => {
     expect((await pool.query(query('any table: reset'))).rows).toEqual([]);
   });
 
-  it('the counts and the views tell the dead from the living', async () => {
+  it('the counts and the views distinguish dead and live workers', async () => {
     const pool = await populated(shapes.WF7);
     expect((await pool.query(query('WF7: count'))).rows).toEqual([
       { old: '4', zombie_count: '3', held: '1' },
@@ -408,7 +408,7 @@ describePostgres('the queries of the runbook', (postgres) => {
     ]);
   });
 
-  it('what was reset by hand is taken up by a worker, with a full budget', async () => {
+  it('a worker claims records that were reset by hand, with a full budget', async () => {
     const pool = await populated(shapes.WF7);
     await pool.query(query('WF7: reset'));
     const workflow = records.defineWorkflow({ ...pageCuration({ clock: systemClock }), process: () => {} });

@@ -191,7 +191,7 @@ const block = fc.oneof(
   { weight: 1, arbitrary: oddText.map((text) => `:${text}`) },
   { weight: 1, arbitrary: oddText.map((text) => `data:${text}\ndata: x`) },
 );
-/** Blocks end with an empty line; inside there is none. */
+/** Blocks end with an empty line and contain none. */
 const stream = fc.array(
   block.map((text) => text.replace(/\n{2,}/g, '\n').replace(/^\n|\n$/g, '')),
   { maxLength: 6 },
@@ -278,7 +278,7 @@ describe('a stream of events with anything in it', () => {
     }
   });
 
-  it('has ids that are compared whatever their length', () => {
+  it('has ids of any length that are compared', () => {
     const id = fc.tuple(fc.bigInt({ min: 0n, max: 10n ** 20n }), fc.bigInt({ min: 0n, max: 10n ** 20n }));
     fc.assert(
       fc.property(id, id, (a, b) => {

@@ -106,7 +106,7 @@ const expectTold = (error: unknown) => {
 };
 
 describe('a document of a stranger', () => {
-  it('is a sitemap with URLs that can be fetched, or an error that says what is wrong', async () => {
+  it('is a sitemap with URLs that can be fetched, or a clear error', async () => {
     await fc.assert(
       fc.asyncProperty(text, packing, contentType, fc.nat(), async (content, how, type, number) => {
         const body = pieces(packed(content, how, number), 1 + (number % 4096));
@@ -126,7 +126,7 @@ describe('a document of a stranger', () => {
     );
   });
 
-  it('unpacks to no more than its limit, whatever its headers say', async () => {
+  it('unpacks to no more than its limit, for any headers', async () => {
     const packers = [gzipSync, deflateSync, deflateRawSync, brotliCompressSync, (bytes: Buffer) => bytes];
     const names = fc.array(
       fc.constantFrom('gzip', 'x-gzip', 'br', 'deflate', 'identity', '', 'GZIP', 'zstd'),

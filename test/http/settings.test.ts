@@ -28,7 +28,7 @@ describeEngines('settings over HTTP', (engine) => {
   const metric = async (name: string) =>
     Number(new RegExp(`^${name} (\\d+)$`, 'm').exec((await router.get('/metrics')).text)?.[1]);
 
-  it('GET /tiers shows what holds, with its version as ETag', async () => {
+  it('GET /tiers shows the current tiers, with their version as ETag', async () => {
     const answer = await router.get('/tiers');
     expect(answer.body).toEqual({ ...tiers, version: 1 });
     expect(answer.headers.etag).toBe('"1"');
@@ -286,7 +286,7 @@ describeEngines('settings over HTTP', (engine) => {
     await engine.redis.set('voice:tier:config', text.replace(',"max_concurrent":0', ''));
     await until(
       async () => !('basic' in (await router.get('/tiers')).body.tiers),
-      'the mended text is applied',
+      'the repaired text is applied',
     );
   });
 

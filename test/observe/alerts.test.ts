@@ -1,4 +1,4 @@
-/** When somebody is told, how often, and when it is over. Spec 4, alerts. */
+/** When somebody is told, how often, and when it is over. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Alerts, type AlertsOptions, pagerDutySink, webhookSink } from '../../src/observe/alerts.js';
 import { silentLogger } from '../../src/observe/log.js';

@@ -1,4 +1,4 @@
-/** The one writer of pods: what is older than the last word about a pod is not written. Spec 3, watch and reconcile. */
+/** The one writer of pods: what is older than the last word about a pod is not written. Guarantee 9. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import type { ClusterPod } from '../../src/cluster/pods.js';

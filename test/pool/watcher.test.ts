@@ -1,4 +1,4 @@
-/** Following the changes of the pods through whatever ends a watch. Spec 3, watch. */
+/** Following the changes of the pods through whatever ends a watch. */
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';

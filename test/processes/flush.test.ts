@@ -1,5 +1,5 @@
 /**
- * The store loses everything while calls run. Spec 3: pools are restored from the cluster, live calls from the reports of
+ * The store loses everything while calls run. Pools are restored from the cluster, live calls from the reports of
  * their pods, and a pod that must report first never gets a second call while its own is alive.
  */
 import { expect, it, onTestFinished } from 'vitest';

@@ -1,4 +1,4 @@
-/** Routers are killed under load. Spec 7, invariants 5, 8 and 9. */
+/** Routers are killed under load. Guarantees 5, 8 and 9. */
 import { expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';

@@ -1,6 +1,6 @@
 /**
  * Three router processes, a simulated API server, a real Redis: who leads, when leaders die, stop, freeze or are cut
- * off. Spec 3 and invariant 9. The other replicas keep serving calls. How soon is a matter of the simulation, where
+ * off. Guarantee 9. The other replicas keep serving calls. How soon is a matter of the simulation, where
  * the time is not the machine's.
  */
 import { expect, it } from 'vitest';

@@ -1,5 +1,5 @@
 /**
- * Three routers, one store, 1,000 callers, fewer slots than callers. Spec 7, invariants 1 to 4 and 7. Every answer is
+ * Three routers, one store, 1,000 callers, fewer slots than callers. Guarantees 1 to 4 and 7. Every answer is
  * accounted for: by the callers, by the event stream, and by what the routers counted.
  */
 import { expect, it } from 'vitest';

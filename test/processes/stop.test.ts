@@ -25,7 +25,7 @@ describeOneEngine('a router that stops', (engine) => {
     expect(await router.stop()).toBe(0);
     await Promise.all([half.closed, silent.closed]);
     expect(half.text() + silent.text()).toBe('');
-    expect(router.output).not.toContain('cut off');
+    expect(router.output).not.toContain('shutdown timeout');
     expect(await engine.redis.exists('voice:call:half')).toBe(0);
   });
 
@@ -39,6 +39,6 @@ describeOneEngine('a router that stops', (engine) => {
     await engine.resume();
     expect(await stopped).toBe(0);
     await half.closed;
-    expect(router.output).not.toContain('cut off');
+    expect(router.output).not.toContain('shutdown timeout');
   });
 });

@@ -1,4 +1,4 @@
-/** The store goes away, stalls, forgets everything; the network in between breaks. Spec 2.5, 3, invariant 11. */
+/** The store goes away, stalls, forgets everything; the network in between breaks. Guarantee 11. */
 import { expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -265,7 +265,7 @@ describeEngines('losing the store', (engine) => {
       HTTP_PORT: new URL(taken.url).port,
     });
     expect(code).not.toBe(0);
-    expect(output).toContain('is taken');
+    expect(output).toContain('is in use');
     expect(output).not.toMatch(/^\s+at .*:\d+:\d+/m);
   });
 

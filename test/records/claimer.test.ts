@@ -1,4 +1,4 @@
-/** Claims whose reply was lost: the worker releases records that it holds without knowing. Spec 4, job loop. */
+/** Claims whose reply was lost: the worker releases records that it holds without knowing. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { Breaker } from '../../src/records/breaker.js';

@@ -1,4 +1,4 @@
-/** The context of a handler: a signal, a fenced transaction, a trace that survives. Spec 4. */
+/** The context of a handler: a signal, a fenced transaction, a trace that survives. */
 import { expect, it } from 'vitest';
 import { ClaimLost, inspect } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';

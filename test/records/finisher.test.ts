@@ -1,4 +1,4 @@
-/** Outcomes are written once, with a valid token, and never lost because of another row. Spec 4. */
+/** Outcomes are written once, with a valid token, and never lost because of another row. */
 import { expect, it } from 'vitest';
 import type { RecordObserver } from '../../src/records/index.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';

@@ -1,4 +1,4 @@
-/** A worker lives as long as its heartbeat, and no longer. Spec 4, heartbeat. The thread: lessons 14 and 15. */
+/** A worker lives as long as its heartbeat, and no longer. Guarantee: a busy event loop loses no claim. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { describePostgres } from '../support/postgres.js';

@@ -1,4 +1,4 @@
-/** New records are found at once where LISTEN works, and by polling everywhere, also through PgBouncer. Spec 4. */
+/** New records are found at once where LISTEN works, and by polling everywhere, also through PgBouncer. */
 import { describe, expect, it } from 'vitest';
 import { notify } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';

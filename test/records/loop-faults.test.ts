@@ -1,4 +1,4 @@
-/** Faults around the job loop: no record is lost or stuck. Spec 4, job loop. */
+/** Faults around the job loop: no record is lost or stuck. */
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** Claim, process, finish. Spec 4, job loop. */
+/** Claim, process, finish. Guarantee 10a. */
 import { expect, it } from 'vitest';
 import { createRecordLoop } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';

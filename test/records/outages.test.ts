@@ -1,4 +1,4 @@
-/** Database outages: retries, log lines, the spool, and the restart. Spec 4, session failures. */
+/** Database outages: retries, log lines, the spool, and the restart. */
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';

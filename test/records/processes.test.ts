@@ -1,4 +1,4 @@
-/** Real processes that are killed, and a database that restarts repeatedly. Spec 7, invariant 10. */
+/** Real processes that are killed, and a database that restarts repeatedly. Guarantee 10. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';

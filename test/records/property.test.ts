@@ -1,6 +1,6 @@
 /**
  * Workers, sweeps, operators and other programs act in any order: every statement matches the model. And the
- * model detects deliberately broken statements. Spec 7, invariant 10.
+ * model detects deliberately broken statements. Guarantee 10.
  */
 import fc from 'fast-check';
 import type { Pool } from 'pg';

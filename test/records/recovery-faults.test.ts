@@ -1,4 +1,4 @@
-/** Faults of tables, databases and other programs that must not stop the recovery. Spec 4, recovery. */
+/** Faults of tables, databases and other programs that must not stop the recovery. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { inspect, migrate } from '../../src/records/index.js';

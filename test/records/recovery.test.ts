@@ -1,4 +1,4 @@
-/** Recovery of records that lost their worker: when, how often, and not too early. Spec 4, recovery. */
+/** Recovery of records that lost their worker: when, how often, and not too early. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { createRecovery, inspect } from '../../src/records/index.js';

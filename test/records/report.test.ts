@@ -1,4 +1,4 @@
-/** The weekly report: its numbers, its words, once a week from one replica. Spec 4. */
+/** The weekly report: its numbers, its words, once a week from one replica. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** Every request to the database ends with a reply or an error within its deadline. Spec 4, sessions. */
+/** Every request to the database ends with a reply or an error within its deadline. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { migrateRecords } from '../../src/main/workflows.js';

@@ -1,4 +1,4 @@
-/** Rounds of the recovery: side effects on other rounds, other workflows and the counts. Spec 4, recovery. */
+/** Rounds of the recovery: side effects on other rounds, other workflows and the counts. */
 
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** Any table of a team is used unchanged, and one that does not fit is rejected by name. Spec 4, workflow. */
+/** Any table of a team is used unchanged, and one that does not fit is rejected by name. */
 import type { Pool } from 'pg';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';

@@ -1,4 +1,4 @@
-/** The shipped workflows as they run: a real web server, a real database, the record loop. Spec 4, shipped workflows. */
+/** The shipped workflows as they run: a real web server, a real database, the record loop. Guarantee 10a. */
 import { gzipSync } from 'node:zlib';
 import type { Pool } from 'pg';
 import { pino } from 'pino';

@@ -1,4 +1,4 @@
-/** allocate: who gets which pod. Spec 2.3, invariants 1 to 3. */
+/** allocate: who gets which pod. Guarantees 1 to 3. */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/calls/tiers.js';

@@ -1,4 +1,4 @@
-/** drain and undrain: no new calls at once, live calls continue. Spec 2.3, invariant 6, seeds/flow-09. */
+/** drain and undrain: no new calls at once, live calls continue. Guarantee 6. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';

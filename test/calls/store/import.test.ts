@@ -1,4 +1,4 @@
-/** Calls of an earlier Go router: call hashes and lease keys, none of our indexes. Spec 2.4, last lines. */
+/** Calls of an earlier Go router: call hashes and lease keys, none of our indexes. See docs/migration.md. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { GoRouter } from '../../support/go-router.js';

@@ -1,4 +1,4 @@
-/** The keys operators know keep name, type, TTL and fields; ours are written down here once. Spec 2.4. */
+/** The keys operators know keep name, type, TTL and fields; ours are written down here once. See docs/operations.md. */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
@@ -16,7 +16,7 @@ interface Row {
 const pod = '[a-z][a-z0-9-]*';
 const is = (type: string) => () => type;
 
-/** Spec 2.4, row by row; the first match counts. */
+/** The data model, row by row; the first match counts. */
 const known: Row[] = [
   { name: /^tier:config$/, type: is('string') },
   { name: /^merchant:config$/, type: is('hash') },

@@ -1,4 +1,4 @@
-/** register, suspend, remove and the leader's epoch. Spec 2.3 and 3, invariant 9. */
+/** register, suspend, remove and the leader's epoch. Guarantee 9. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type Assignment, EpochRefused, type PodRegistration } from '../../../src/calls/store/pool-store.js';
 import type { PoolId } from '../../../src/calls/tiers.js';

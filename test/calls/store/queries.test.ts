@@ -1,4 +1,4 @@
-/** What operators read: snapshot, one pod, one call, lists with paging. Spec 2.3 and 2.5. */
+/** What operators read: snapshot, one pod, one call, lists with paging. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { Page } from '../../../src/calls/store/store.js';
 import { describeEngines } from '../../support/engines.js';

@@ -1,4 +1,4 @@
-/** release: ends the named call and no other. Spec 2.3, invariant 7. */
+/** release: ends the named call and no other. Guarantee 7. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/calls/tiers.js';
 import { describeEngines } from '../../support/engines.js';

@@ -1,4 +1,4 @@
-/** renew: a call keeps its pod as long as it is renewed. Spec 2.3. */
+/** renew: a call keeps its pod as long as it is renewed. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';

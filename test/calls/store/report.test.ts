@@ -1,4 +1,4 @@
-/** report: what a pod says it serves is made true, within its capacity. Spec 2.3. */
+/** report: what a pod says it serves is made true, within its capacity. Guarantees 2 to 4. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';

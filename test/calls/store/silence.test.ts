@@ -1,4 +1,4 @@
-/** Pods that say at which interval they report, and then do not. Spec 14. */
+/** Pods that say at which interval they report, and then do not. docs/guarantees.md, times. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/calls/tiers.js';
 import { SilenceCheck } from '../../../src/pool/silence.js';

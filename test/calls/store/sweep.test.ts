@@ -1,4 +1,4 @@
-/** sweep: pods and calls without an owner are recovered, with the true load. Spec 2.3, invariant 8, seeds/flow-10. */
+/** sweep: pods and calls without an owner are recovered, with the true load. Guarantee 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';

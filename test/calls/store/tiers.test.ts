@@ -1,4 +1,4 @@
-/** set_tiers: the configuration changes and the pools with it, as a whole or not at all. Spec 2.1. */
+/** set_tiers: the configuration changes and the pools with it, as a whole or not at all. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { Reply } from '../../../src/calls/store/connection.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../../src/calls/tiers.js';

@@ -1,4 +1,4 @@
-/** The life of a call over TLS, Sentinel and Cluster: the same operations, the same answers. Spec 2.4 and 3. */
+/** The life of a call over TLS, Sentinel and Cluster: the same operations, the same answers. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

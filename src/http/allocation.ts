@@ -1,12 +1,12 @@
 /**
- * One allocate for a caller that may go away. Before the store is asked, a caller that is gone gets nothing.
- * After it, a pod that nobody will hear of goes back at once, unless somebody has asked for the same call since.
+ * Allocates a pod for a caller that may disconnect. Before the store is asked, a disconnected caller gets nothing. After
+ * it, the pod of a disconnected caller is released at once, unless another request has asked for the same call since.
  */
 import type { FastifyRequest } from 'fastify';
 import type { Allocation, CallRequest } from '../calls/store/store.js';
 import { AppError } from '../errors.js';
 import type { HttpContext } from './context.js';
-import { callerGone, callerGoneError, withDeadline } from './deadline.js';
+import { disconnectedError, inTime, isDisconnected } from './deadline.js';
 import { overloaded } from './gate.js';
 import { buildWsUrl, defaultCallTemplate, isPathSegment } from './providers/ws-url.js';
 
@@ -17,16 +17,16 @@ export async function allocateFor(
   request: FastifyRequest,
   wanted: Wanted,
 ): Promise<{ allocation: Allocation; wsUrl: string }> {
-  const { router, clock, config, log } = context;
+  const { router, config, log } = context;
   const call: CallRequest = { ...wanted, template: wanted.template ?? defaultCallTemplate(wanted.provider) };
   request.about.call_sid = call.callSid;
   for (const field of ['provider', 'flow', 'template'] as const) {
     if (!isPathSegment(call[field])) {
-      throw new AppError('invalid_request', `${field} must be usable as a part of a URL's path`);
+      throw new AppError('invalid_request', `${field} must be usable as a segment of a URL path`);
     }
   }
-  if (callerGone(request)) throw callerGoneError();
-  // Whoever came in under another address: a provider's webhook, or one that is written in another way.
+  if (isDisconnected(request)) throw disconnectedError();
+  // Webhooks, and paths that are written in another way, hold the slot of an `other` request.
   if (!context.admission.hasRoomForCall) {
     context.metrics.requestsShed.inc({ kind: 'call' });
     throw overloaded();
@@ -35,20 +35,20 @@ export async function allocateFor(
     router.giveBack(call.callSid, allocation).catch((error: unknown) => {
       log.warn(
         { err: error, call_sid: call.callSid },
-        'a pod for a caller that is gone could not be given back: its lease will end',
+        'caller disconnected; releasing its pod failed, the lease will expire',
       );
     });
   const pending = router.allocate(call);
   let allocation: Allocation;
   try {
-    allocation = await withDeadline(clock, config.requestTimeoutMs, pending);
+    allocation = await inTime(context, pending);
   } catch (error) {
     if (error instanceof AppError && error.code === 'timeout') pending.then(giveBack, () => undefined);
     throw error;
   }
-  if (callerGone(request)) {
+  if (isDisconnected(request)) {
     await giveBack(allocation);
-    throw callerGoneError();
+    throw disconnectedError();
   }
   request.about.pod_name = allocation.podName;
   request.about.source_pool = allocation.sourcePool;

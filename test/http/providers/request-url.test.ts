@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { requestUrl } from '../../../src/http/providers/public-url.js';
+import { requestUrl } from '../../../src/http/providers/signatures.js';
 
 const seen = {
   protocol: 'http',

@@ -70,7 +70,7 @@ describeOneEngine('the audit log', (engine) => {
     expect(lines(router)[0]?.code).toBe(code);
   });
 
-  it('names nobody by what is no address', async () => {
+  it('logs an invalid forwarded address as unknown', async () => {
     router = await startTestRouter(engine.url, { ...quiet, ...keys, TRUST_PROXY: '1' });
     const headers = { ...admin, 'x-forwarded-for': `<b>${'x'.repeat(8000)}` };
     const answer = await send('PUT', '/tiers', { gold: 3 }, headers)(router);
@@ -81,7 +81,7 @@ describeOneEngine('the audit log', (engine) => {
     expect(JSON.stringify(events)).not.toContain('<b>');
   });
 
-  it('has sign-in, what is done in the session under its name, and sign-out', async () => {
+  it('logs sign-in, the actions of the session under its name, and sign-out', async () => {
     router = await startTestRouter(engine.url, { ...quiet, ...keys });
     const wrong = await router.post('/session', { key: 'wrong-key' });
     const right = await router.post('/session', { key: adminKey });
@@ -127,9 +127,9 @@ describeOneEngine('the audit log', (engine) => {
 
   it('has those who were kept out', async () => {
     router = await startTestRouter(engine.url, { ...quiet, ...keys });
-    const nobody = await router.post('/drain', { pod_name: 'gold-1' });
+    const stranger = await router.post('/drain', { pod_name: 'gold-1' });
     const agent = await router.put('/tiers', { gold: 1 }, { authorization: `Bearer ${apiKey}` });
-    expect([nobody.status, agent.status]).toEqual([401, 403]);
+    expect([stranger.status, agent.status]).toEqual([401, 403]);
     await audited(router, agent.headers['x-request-id']);
     expect(lines(router)).toEqual([
       expect.objectContaining({ action: 'pod.drain', outcome: 'refused', code: 'unauthorized' }),
@@ -165,7 +165,7 @@ describeOneEngine('the audit log', (engine) => {
   });
 
   it('has what a caller asked for who did not wait for the answer, once, as its log line and the metrics do', async () => {
-    // The drain is asked for once: a busy machine must not make it fail.
+    // The drain is sent once: a busy machine must not make it fail.
     const patient = { REQUEST_TIMEOUT: '10s', REDIS_COMMAND_TIMEOUT: '5s' };
     router = await startTestRouter(engine.url, { ...quiet, ...keys, ...patient });
     const given = await router.post('/allocate', { call_sid: 'CA1' }, admin);
@@ -186,7 +186,7 @@ describeOneEngine('the audit log', (engine) => {
     gone.abort();
     await asked;
     await audited(router, 'left-early');
-    // Whatever still comes of it has come when the waiting is over and the router has stopped.
+    // After the wait and the stop of the router no further line can follow.
     const metrics = (await router.get('//metrics')).text;
     await router.stop();
     expect(lines(router).filter(({ request_id }) => request_id === 'left-early')).toEqual([
@@ -220,7 +220,7 @@ describeOneEngine('the audit log', (engine) => {
 
 describe('the audit log of records', () => {
   describeOnePostgres('on a real database', (postgres) => {
-    it('tells a dry run from what was done', async () => {
+    it('distinguishes a dry run from an executed action', async () => {
       const pool = postgres.pool();
       await jobsTable(pool);
       const router = await startTestRouter('embedded', {
