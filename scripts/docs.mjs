@@ -35,7 +35,7 @@ rewrite('api.md', (page) => withApiReference(page, document));
 /** As a router tells it: one without pods, on a store inside this process. */
 async function openApi() {
   const [{ startRouter }, { loadConfig }, { silentLogger }, { systemClock }] = await Promise.all(
-    ['main.js', 'config.js', 'observe/log.js', 'clock.js'].map(load),
+    ['main/router.js', 'config/config.js', 'observe/log.js', 'clock.js'].map(load),
   );
   const env = { REDIS_URL: 'embedded', POD_SOURCE: 'registered', HTTP_PORT: '0', METRICS_PORT: 'off' };
   const router = await startRouter(loadConfig(env, 'serve'), { clock: systemClock, log: silentLogger });
