@@ -4,8 +4,8 @@ import { expect, it } from 'vitest';
 import { commandsTable, optionsTable, withReference } from '../../scripts/cli-reference.mjs';
 import { commandTree } from '../../src/cli/command-tree.js';
 import { exitCodeMeanings } from '../../src/cli/failure.js';
-import { createProgram } from '../../src/cli/program.js';
 import { Output } from '../../src/cli/output.js';
+import { createProgram } from '../../src/cli/program.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 
