@@ -117,7 +117,7 @@ export class Show {
       ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
-    // The picture is gone after the end; the journal has printed it already.
+    // Without the picture, this is the only trace of it; the journal has printed it already.
     const moved = this.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
     this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
   }

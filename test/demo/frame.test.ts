@@ -161,7 +161,7 @@ describe('the picture on the stage', () => {
     expect(picture).toMatch(/basic +2 □ □ □ □ /);
   });
 
-  test('shows a roll while there is one, and what is silent', () => {
+  test('shows a roll while it runs, and unreachable dependencies', () => {
     expect(draw().join('\n')).not.toContain('rolling');
     const roll = { version: 2, done: 7, total: 20, isRolling: true };
     const picture = draw({ roll, storeAnswers: false, apiAnswers: false }).join('\n');
@@ -176,7 +176,7 @@ describe('the picture on the stage', () => {
     expect(red({})).toContain('\u001b[32m0 cut');
   });
 
-  test('shows how far the records are, who works on them, and what is stuck', () => {
+  test('shows the progress of records, their workers, and stuck records', () => {
     const picture = draw({}, { columns: 80, rows: 24 }).join('\n');
     expect(picture).toMatch(/sitemaps +3 queued {2}1 running {2}12 done {2}0 failed +linden-bakery/);
     expect(picture).toMatch(/pages +40 queued {2}6 running {2}310 done {2}2 failed +linden-bakery/);
@@ -184,7 +184,7 @@ describe('the picture on the stage', () => {
     expect(picture).toMatch(/backed by .*■ PostgreSQL/);
   });
 
-  test('a record finished twice is red, a stuck one yellow until it has come back', () => {
+  test('a record finished twice is red, a stuck one yellow', () => {
     const drawn = (change: Partial<RecordsView>) =>
       draw({ records: { ...records, ...change } }, { columns: 100, rows: 40 }, true).join('\n');
     expect(drawn({ twice: 1 })).toContain('\u001b[31m1 finished twice');
