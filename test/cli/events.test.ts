@@ -89,7 +89,7 @@ describe('events', () => {
     expect(ids.slice(-(all.length - before))).toEqual(all.slice(before));
     expect(ids).toEqual(all.slice(-ids.length));
     expect(stderr).toContain('Retrying');
-    expect(stderr).toContain('connected again');
+    expect(stderr).toContain('reconnected');
   });
 
   it('follows only events that match the filter, and exits 0 after SIGTERM', async () => {
