@@ -35,7 +35,7 @@ describeOnePostgres('records advise', (postgres) => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(`the router at ${router.url}, and the database\n`);
     expect(stdout).toMatch(/^timeout +30s instead of 5m: 99 of 100 records take up to 1s; three times/m);
-    expect(stdout).toMatch(/^stuck\.after +1h, keep it: it only concerns rows that others put/m);
+    expect(stdout).toMatch(/^stuck\.after +1h, keep it: it only concerns rows that other programs set/m);
     expect(documentOf(await advise(' --json', url))).toMatchObject({
       success: true,
       name: 'jobs',
