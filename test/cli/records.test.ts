@@ -322,7 +322,7 @@ describeOnePostgres('records', (postgres) => {
     const { code, stdout } = await run('records inspect jobs');
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^advice +no index finds what is 'Queued': .*CREATE INDEX CONCURRENTLY ON "jobs" \("updated_at"\) WHERE "status" = 'Queued'/m,
+      /^advice +no index finds rows in 'Queued': .*CREATE INDEX CONCURRENTLY ON "jobs" \("updated_at"\) WHERE "status" = 'Queued'/m,
     );
     expect(documentOf(await run('records inspect jobs --json'))).toMatchObject({
       success: true,
@@ -488,7 +488,7 @@ describeOnePostgres('records', (postgres) => {
       });
       expect((await doctor({ RECORDS_MODULE: 'nowhere.mjs' })).get('workflows')).toMatchObject({
         status: 'fail',
-        message: 'RECORDS_MODULE nowhere.mjs: there is no such file',
+        message: 'RECORDS_MODULE nowhere.mjs: no such file',
       });
     });
 
@@ -534,7 +534,7 @@ describe('records without a database to go to', () => {
     [{ DATABASE_URL: 'mysql://x/y' }, /^smart-router: DATABASE_URL must be embedded, or a URL/],
     [
       { DATABASE_URL: 'postgres://127.0.0.1:1/x', RECORDS_MODULE: 'nowhere.mjs' },
-      'smart-router: RECORDS_MODULE nowhere.mjs: there is no such file\n',
+      'smart-router: RECORDS_MODULE nowhere.mjs: no such file\n',
     ],
   ])('exits 2 with %o', async (env, message) => {
     // Other invalid variables do not matter here.
