@@ -1,6 +1,7 @@
-// `npm run docs`: writes the parts of docs/cli.md that follow from the commands, and those of docs/api.md that follow from
-// the OpenAPI document of a router. Tests compare them.
+// `npm run docs`: generates the reference parts of docs/cli.md (from the commands) and docs/api.md (from the OpenAPI
+// document of a router), and the Prometheus rules (from the table of alerts). Tests check that they are current.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { prometheusRules, ruleFiles } from './alert-rules.mjs';
 import { withReference } from './cli-reference.mjs';
 import { withApiReference } from './docs-api.mjs';
 
@@ -28,6 +29,10 @@ const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise
 const program = createProgram({}, { out: () => undefined, err: () => undefined });
 rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCodeMeanings).trimEnd()}\n`);
 
+const { alertRules, runbookOf } = await load('observe/alert-rules.js');
+for (const file of ruleFiles)
+  writeFileSync(new URL(`../${file}`, import.meta.url), prometheusRules(alertRules, runbookOf));
+
 /** @type {any} */
 const document = await openApi();
 rewrite('api.md', (page) => withApiReference(page, document));
@@ -35,7 +40,7 @@ rewrite('api.md', (page) => withApiReference(page, document));
 /** As a router tells it: one without pods, on a store inside this process. */
 async function openApi() {
   const [{ startRouter }, { loadConfig }, { silentLogger }, { systemClock }] = await Promise.all(
-    ['main.js', 'config.js', 'observe/log.js', 'clock.js'].map(load),
+    ['main/router.js', 'config/config.js', 'observe/log.js', 'clock.js'].map(load),
   );
   const env = { REDIS_URL: 'embedded', POD_SOURCE: 'registered', HTTP_PORT: '0', METRICS_PORT: 'off' };
   const router = await startRouter(loadConfig(env, 'serve'), { clock: systemClock, log: silentLogger });
