@@ -11,7 +11,7 @@ import { join } from 'node:path';
  * @typedef {{ title: string, blocks: Block[] }} RunbookPage
  */
 
-/** Which documents alerts lead to: see `runbooks` of src/observe/alerts-rules.ts. */
+/** The documents with pages for operators: alerts lead to the runbook, and its pages to the others. */
 export const documents = ['runbook', 'runbook-records', 'operations'];
 
 /** As the address of a heading is made. @param {string} heading */

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
-import type { Metrics } from '../observe/metrics.js';
+import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
 import type {
   Allocation,

@@ -62,6 +62,6 @@ export class Probes {
       },
     );
     const loops = [...leadership.loops, ...(records?.loops ?? [])];
-    return Buffer.from(await metrics.render(snapshot, records?.gauges(), loops));
+    return Buffer.from(await metrics.render(snapshot, loops));
   }
 }

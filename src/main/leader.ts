@@ -1,5 +1,6 @@
 /** Which pods there are and who leads, as the configuration says: the pool manager and what it stands on. */
 import type { Auditor } from '../calls/audit/auditor.js';
+import type { Metrics } from '../calls/metrics.js';
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
@@ -15,7 +16,6 @@ import { Election } from '../leadership/election.js';
 import { KubernetesLock } from '../leadership/kubernetes-lock.js';
 import { StoreLock } from '../leadership/store-lock.js';
 import type { Logger } from '../observe/log.js';
-import type { Metrics } from '../observe/metrics.js';
 import { PoolManager } from '../pool/manager.js';
 
 export interface LeadingParts {

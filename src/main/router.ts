@@ -3,7 +3,9 @@ import { createHash } from 'node:crypto';
 import { Auditor } from '../calls/audit/auditor.js';
 import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
+import { History } from '../calls/history/history.js';
 import { adoptStore } from '../calls/import.js';
+import { Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
@@ -20,12 +22,12 @@ import { closeServer, listen } from '../http/listening.js';
 import { startMetricsServer } from '../http/metrics-server.js';
 import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import { History } from '../observe/history.js';
+import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
-import { Metrics } from '../observe/metrics.js';
+import { RecordMetrics } from '../observe/record-metrics.js';
 import { startTracing, type Tracing } from '../observe/tracing.js';
 import { announce } from '../pool/announce.js';
-import { prepareAlerting } from './alerts.js';
+import { alertSinks } from './alerts.js';
 import { prepareLeading } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
@@ -111,26 +113,27 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     });
     stops.push(close);
     onStoreUp = () => manager.nudge();
-    const alerting = prepareAlerting(config, {
-      store,
+    const alerts = new Alerts({
+      sinks: alertSinks(config, clock),
+      source: config.podName,
       clock,
       log,
-      callConditions: () => history.conditions(),
-      isLeader: () => manager.isLeader,
-      onCrash,
+      intervalMs: config.alertIntervalMs,
+      isActive: () => manager.isLeader,
+      stallsAfterMs: stallsAfter(config),
+      onCrash: () => onCrash('alerts'),
     });
-    if (alerting) {
-      // At once too: what is still to be told has a few seconds, beside the requests and not after them.
-      stopping.signal.addEventListener('abort', () => void alerting.stop(), { once: true });
-      stops.push(() => alerting.stop());
-    }
-    // Whom it asks about records and loops is there before its first look.
+    // At the start of the stop: deliveries have a few seconds, at the same time as the requests in flight.
+    stopping.signal.addEventListener('abort', () => void alerts.stop(), { once: true });
+    stops.push(() => alerts.stop());
+    // Set before the first check of the history.
     const others: { records?: RecordsPlane | undefined; loops(): LoopState[] } = { loops: () => [] };
     let isPrepared = false;
     const history = new History({
       connection,
       store,
       metrics,
+      alerts,
       clock,
       log,
       name: config.podName,
@@ -139,10 +142,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       isPrepared: () => isPrepared,
       loops: () => others.loops(),
       records: () => others.records?.gauges(),
-      stallsAfterMs: stallsAfter(config),
       onCrash: () => onCrash('history'),
     });
     stops.push(() => history.stop());
+    const recordMetrics = new RecordMetrics(metrics.registry);
+    metrics.onScrape = () => recordMetrics.render(others.records?.gauges());
     const records = await openRecords(
       { ...config, redisUrl },
       {
@@ -151,9 +155,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         open: options.openRecords,
         listener: {
           ...tellAll([
-            metrics.records.observer,
-            history.observer,
-            ...(alerting ? [alerting.observer] : []),
+            recordMetrics.observer,
+            alerts.records.observer,
             ...(tracing ? [tracing.records] : []),
           ]),
           loopCrashed: onCrash,
@@ -161,7 +164,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         },
       },
     );
-    metrics.records.expect(records?.status().workflows.map(({ name }) => name) ?? []);
+    recordMetrics.expect(records?.status().workflows.map(({ name }) => name) ?? []);
     if (records) {
       // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
@@ -226,7 +229,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state, ...history.loops, ...(alerting?.loops ?? [])];
+          return [...manager.loops, refresh.state, ...history.loops, ...alerts.loops];
         },
         nudge: () => manager.nudge(),
       },
@@ -259,7 +262,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     if (metricsServer) stops.push(metricsServer.stop);
     records?.start();
     history.start();
-    alerting?.start(records);
+    alerts.start();
 
     // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
     const prepare = async () => {

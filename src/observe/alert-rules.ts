@@ -287,4 +287,43 @@ const rulesByCondition = new Map(
     .map((rule) => [rule.condition, rule]),
 );
 
-export const ruleOf = (name: ConditionName) => rulesByCondition.get(name) as AlertRule;
+/** A row of the table with the values that decide it now. */
+export interface Condition {
+  /** The same on every replica, so that a receiver can deduplicate. */
+  readonly key: string;
+  readonly name: ConditionName;
+  readonly workflow?: string;
+  readonly isShared: boolean;
+  readonly severity: Severity;
+  readonly pendingMs: number;
+  /** When its values were read, by the monotonic clock. */
+  readonly atMs: number;
+  /** Undefined means unknown: then nothing starts and nothing ends. */
+  readonly holds: (isFiring: boolean) => boolean | undefined;
+  readonly summary: string;
+  readonly details: Readonly<Record<string, string | number>>;
+  readonly runbook: string;
+}
+
+/** PagerDuty takes 255 characters; names have at most 64 each. */
+const maxKeyLength = 255;
+
+export function condition(
+  name: ConditionName,
+  atMs: number,
+  values: Pick<Condition, 'holds' | 'summary' | 'workflow'> & { details?: Condition['details'] },
+): Condition {
+  const rule = rulesByCondition.get(name) as AlertRule;
+  const suffix = values.workflow === undefined ? '' : `/${values.workflow}`;
+  return {
+    details: {},
+    ...values,
+    name,
+    key: `smart-router/${name}${suffix}`.slice(0, maxKeyLength),
+    atMs,
+    isShared: rule.isShared ?? false,
+    severity: rule.severity,
+    pendingMs: rule.pendingMs ?? 0,
+    runbook: runbookOf(rule),
+  };
+}

@@ -8,7 +8,7 @@ import { Connections } from '../../src/http/connections.js';
 import type { App } from '../../src/http/context.js';
 import { gatedServer } from '../../src/http/gate.js';
 import { createLogger } from '../../src/observe/log.js';
-import { Metrics } from '../../src/observe/metrics.js';
+import { Metrics } from '../../src/calls/metrics.js';
 import { describeOneEngine } from '../support/engines.js';
 import { type RawConnection, rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';

@@ -1,7 +1,7 @@
 /** Calls that are refused because there is too much to do are told: in the history, as an alert, by a metric. */
 import { afterEach, expect, it } from 'vitest';
-import type { Point } from '../../src/observe/history-points.js';
-import type { ToldAlert } from '../../src/observe/history-rows.js';
+import type { Point } from '../../src/calls/history/points.js';
+import type { ActiveAlert } from '../../src/observe/alerts.js';
 import { describeEngines } from '../support/engines.js';
 import { looked } from '../support/looking.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -50,12 +50,12 @@ describeEngines('an overloaded router', (engine) => {
     const points = (await router.get('/history')).body.points as Point[];
     expect(points.some(({ shed }) => shed > 0)).toBe(true);
     expect(points.every(({ errors, no_pods }) => errors === 0 && no_pods === 0)).toBe(true);
-    const alerts = (await router.get('/alerts')).body.alerts as ToldAlert[];
+    const alerts = (await router.get('/alerts')).body.alerts as ActiveAlert[];
     expect(alerts).toEqual([
       expect.objectContaining({
         name: 'calls.overloaded',
         severity: 'page',
-        summary: '4 calls were refused in the last 5 minutes because a router was overloaded',
+        summary: '4 calls were rejected in the last 5 minutes because a router was overloaded',
         runbook: 'docs/runbook.md#smartrouteroverloaded',
       }),
     ]);

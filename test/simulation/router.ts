@@ -12,7 +12,7 @@ import type { PodSource } from '../../src/cluster/pods.js';
 import type { Dice } from '../../src/demo/dice.js';
 import { Election } from '../../src/leadership/election.js';
 import { SupervisedLoop } from '../../src/loop.js';
-import { Metrics } from '../../src/observe/metrics.js';
+import { Metrics } from '../../src/calls/metrics.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import type { Cluster } from './cluster.js';
 import { tierVariants } from './configuration.js';
