@@ -5,13 +5,18 @@
  */
 import type { Clock } from './clock.js';
 import { messageOf } from './errors.js';
-import type { Logger } from './observe/log.js';
+
+/** What a loop needs of a logger. */
+interface LoopLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
 
 export interface LoopOptions {
   name: string;
   intervalMs: number;
   clock: Clock;
-  log: Logger;
+  log: LoopLog;
   /** One round; its counts are shown in `/status`. A long one says `alive` now and then, with its counts so far. */
   runOnce(
     signal: AbortSignal,

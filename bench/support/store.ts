@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore, type SweepPhase } from '../../src/calls/store/pool-store.js';
 import { CallStore } from '../../src/calls/store/store.js';
-import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/calls/tiers.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 import { systemClock } from '../../src/clock.js';
 import { forEach } from './measure.js';
 

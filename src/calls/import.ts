@@ -8,12 +8,13 @@
  * Whoever goes back to the Go router and comes here again finds our own keys as they were left: calls that have ended
  * since, pods that are gone. They are put right in the same scripts that take calls over.
  */
+
+import { parseTierConfigJson, poolsOf, type TierConfig } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { StoreConnection } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import type { LeaseTimes } from './store/store.js';
-import { parseTierConfigJson, poolsOf, type TierConfig } from './tiers.js';
 
 /** Neighbouring versions run side by side during a roll; anything further apart is refused. */
 export const dataVersion = 1;

@@ -8,8 +8,8 @@
  * 15 minutes have seen it. A pool that is created again starts at 0.
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
+import { type PoolId, tierNameOf } from '../config/tiers.js';
 import type { PoolCounts, Snapshot } from './store/replies.js';
-import { type PoolId, tierNameOf } from './tiers.js';
 
 /** Merchant pools, and chains, with their own series. */
 export const maxSeries = 200;

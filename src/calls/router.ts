@@ -3,6 +3,7 @@
  * any replica can answer any request, and dying in the middle leaves what the store has acknowledged.
  */
 import type { Clock } from '../clock.js';
+import { tierNameOf } from '../config/tiers.js';
 import { AppError } from '../errors.js';
 import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
@@ -16,7 +17,6 @@ import type {
   Report,
   ReportDetails,
 } from './store/store.js';
-import { tierNameOf } from './tiers.js';
 
 export interface CallRequest {
   callSid: string;

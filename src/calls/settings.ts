@@ -7,6 +7,16 @@
  * refused (the copy stays) while it cannot be, for instance a shared pool that should become exclusive while
  * pods have several calls. The scripts never look at the copy's idea of a pool's type.
  */
+
+import {
+  isName,
+  parseTierConfig,
+  parseTierConfigJson,
+  poolsOf,
+  serializeTierConfig,
+  showValue,
+  type TierConfig,
+} from '../config/tiers.js';
 import { AppError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import {
@@ -19,15 +29,6 @@ import {
 import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/store.js';
-import {
-  isName,
-  parseTierConfig,
-  parseTierConfigJson,
-  poolsOf,
-  serializeTierConfig,
-  showValue,
-  type TierConfig,
-} from './tiers.js';
 
 export interface SettingsOptions {
   connection: StoreConnection;

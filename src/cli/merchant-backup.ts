@@ -1,7 +1,7 @@
 /** The file of `merchants export` and `merchants import`: `{"merchants": {"acme": {"tier": "gold"}}}`. */
 import { isDeepStrictEqual } from 'node:util';
 import { type MerchantConfig, parseMerchantConfig } from '../calls/chain.js';
-import { isName, isPlainObject, showValue } from '../calls/tiers.js';
+import { isName, isPlainObject, showValue } from '../config/tiers.js';
 import type { Merchant } from './answers.js';
 import { Failure } from './failure.js';
 import { clean } from './table.js';

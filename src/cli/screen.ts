@@ -2,7 +2,7 @@
  * The terminal: results on stdout, everything else on stderr. Colours only where a person looks (a TTY, no
  * NO_COLOR, no TERM=dumb), decided for each of the two streams.
  */
-import { visible } from '../calls/tiers.js';
+import { visible } from '../config/tiers.js';
 
 export interface OutStream {
   readonly isTTY?: boolean;

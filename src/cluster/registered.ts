@@ -9,8 +9,8 @@
  * with different UIDs take it from each other.
  */
 import type { PoolStore } from '../calls/store/pool-store.js';
-import { isName } from '../calls/tiers.js';
 import type { Clock } from '../clock.js';
+import { isName } from '../config/tiers.js';
 import type { ClusterPod, PodSource } from './pods.js';
 
 export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock): PodSource {

@@ -8,13 +8,14 @@
  * A variable that is unknown and close to one of ours is a warning with the right name (typos.ts). Other
  * unknown variables are ignored, because the environment is shared with other programs.
  */
-import { showValue } from '../calls/tiers.js';
+
 import { type Clock, systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { formatDuration } from './durations.js';
 import type { Field, Lookup } from './entries.js';
 import { hasHashTag, hidePassword, isLoopback } from './fields.js';
 import { configFields, configTable } from './table.js';
+import { showValue } from './tiers.js';
 import { misspelt } from './typos.js';
 
 export { hidePassword, type StaticPod } from './fields.js';

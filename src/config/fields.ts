@@ -4,8 +4,8 @@
  * those are in table.ts.
  */
 import { isIP, isIPv6 } from 'node:net';
-import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from '../calls/tiers.js';
 import { formatDuration, parseDuration } from './durations.js';
+import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from './tiers.js';
 
 export type Reading<T> =
   | { readonly value: T; readonly warnings?: readonly string[] }

@@ -4,7 +4,7 @@
  * leaves out: the cluster itself tells that better, see narrator.ts.
  */
 import type { StoreEvent } from '../calls/events.js';
-import type { PoolId } from '../calls/tiers.js';
+import type { PoolId } from '../config/tiers.js';
 import { inSeconds, type Line, type LineKind } from './lines.js';
 
 interface LiveCall {

@@ -2,9 +2,10 @@
  * What the demo plays with: twenty agents in five StatefulSets, three tiers and two merchants' own pools, three
  * routers, and times short enough to watch. Everything else of the configuration is the router's own.
  */
-import type { PoolId } from '../calls/tiers.js';
+
 import { type Config, loadConfig } from '../config/config.js';
 import { formatDuration } from '../config/durations.js';
+import type { PoolId } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 
 export interface AgentSet {

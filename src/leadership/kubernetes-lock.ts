@@ -12,11 +12,22 @@
  * it was, and a leader whose wall clock repeats itself would look dead.
  */
 import type { Clock } from '../clock.js';
-import { type KubeApi, KubeError, type KubeRequest } from '../cluster/kubernetes/api.js';
 import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
 
+interface LeaseRequest {
+  method?: 'GET' | 'POST' | 'PUT';
+  path: string;
+  body?: unknown;
+  timeoutMs: number;
+}
+
+/** What the lock needs of the Kubernetes API. Rejects with the HTTP status as `status`, if there was a response. */
+interface LeaseApi {
+  json<T>(request: LeaseRequest): Promise<T>;
+}
+
 export interface KubernetesLockOptions {
-  api: KubeApi;
+  api: LeaseApi;
   namespace: string;
   name: string;
   clock: Clock;
@@ -79,7 +90,7 @@ export class KubernetesLock implements LeaseLock {
     const lease = this.#lease;
     if (lease?.metadata.resourceVersion !== version) return undefined;
     const leftMs = untilMs - clock.monotonic();
-    if (leftMs <= 0) throw new KubeError(`no time left to write ${this.description}`);
+    if (leftMs <= 0) throw new Error(`no time left to write ${this.description}`);
     const body = this.#filledIn(lease, record);
     return this.#put({ method: 'PUT', path: this.#path, body, timeoutMs: leftMs });
   }
@@ -112,21 +123,21 @@ export class KubernetesLock implements LeaseLock {
   }
 
   /** 409: it has changed, or exists already. 404 to a PUT: it was deleted. Neither has been written. */
-  async #put(request: KubeRequest): Promise<HeldRecord | undefined> {
+  async #put(request: LeaseRequest): Promise<HeldRecord | undefined> {
     const lease = await this.#ask(request, 409, ...(request.method === 'PUT' ? [404] : []));
     return lease && recordOf(lease);
   }
 
-  async #ask(request: KubeRequest, ...expected: number[]): Promise<Lease | undefined> {
+  async #ask(request: LeaseRequest, ...expected: number[]): Promise<Lease | undefined> {
     try {
       const lease = await this.#options.api.json<Lease | null>(request);
       // Nothing could be swapped that has no version.
       if (typeof lease?.metadata?.resourceVersion !== 'string')
-        throw new KubeError(`the answer to ${request.method ?? 'GET'} ${request.path} is no Lease`);
+        throw new Error(`the response to ${request.method ?? 'GET'} ${request.path} is not a Lease`);
       this.#lease = lease;
     } catch (error) {
-      if (!(error instanceof KubeError && error.status !== undefined && expected.includes(error.status)))
-        throw error;
+      const { status } = (error ?? {}) as { status?: number };
+      if (status === undefined || !expected.includes(status)) throw error;
       this.#lease = undefined;
     }
     return this.#lease;

@@ -22,10 +22,8 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../clock.js';
-import type { App } from '../http/context.js';
-import type { RecordObserver } from '../records/observer.js';
 import { version } from '../version.js';
 import type { Logger } from './log.js';
 import type { Tracing, TracingConfig } from './tracing.js';
@@ -37,7 +35,7 @@ const complainEveryMs = 60_000;
 type OtlpConfig = TracingConfig & { otlpEndpoint: string };
 
 export class OtlpTracing implements Tracing {
-  readonly records: Pick<RecordObserver, 'processed'> = {
+  readonly records: Tracing['records'] = {
     processed: (workflow, seconds) =>
       this.#past(`process ${workflow}`, seconds, { 'smart_router.workflow': workflow }),
   };
@@ -72,7 +70,7 @@ export class OtlpTracing implements Tracing {
     this.#tracer = this.#provider.getTracer('smart-router', version);
   }
 
-  hookInto(app: App): void {
+  hookInto(app: FastifyInstance): void {
     app.addHook('onRequest', (request, _, done) => {
       this.#begin(request);
       done();

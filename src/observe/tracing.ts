@@ -5,24 +5,24 @@
  * Without an endpoint nothing of this is loaded and nothing is hooked in: it costs nothing. With one, spans are sent in
  * the background; a collector that is slow or away loses spans and delays nobody.
  */
+import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../clock.js';
-import type { Config } from '../config/config.js';
-import type { App } from '../http/context.js';
-import type { RecordObserver } from '../records/observer.js';
 import type { Logger } from './log.js';
 
-export type TracingConfig = Pick<
-  Config,
-  'otlpEndpoint' | 'otlpHeaders' | 'otelServiceName' | 'traceRatio'
-> & {
+export interface TracingConfig {
+  otlpEndpoint: string | undefined;
+  otlpHeaders: [name: string, value: string][] | undefined;
+  otelServiceName: string;
+  traceRatio: number;
   podName: string;
-};
+}
 
 export interface Tracing {
   /** To be called before there are routes. */
-  hookInto(app: App): void;
+  hookInto(app: FastifyInstance): void;
   observeStore(operation: string, outcome: 'ok' | 'error', seconds: number): void;
-  readonly records: Pick<RecordObserver, 'processed'>;
+  /** For the record plane. */
+  readonly records: { processed(workflow: string, seconds: number): void };
   /** Sends what is left, for a few seconds at most. */
   stop(): Promise<void>;
 }

@@ -5,8 +5,8 @@
  */
 import type { PodWishes } from '../calls/router.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
-import type { TierConfig } from '../calls/tiers.js';
 import type { ClusterPod } from '../cluster/pods.js';
+import type { TierConfig } from '../config/tiers.js';
 import { assignmentOf } from './assignment.js';
 import { registrationOf } from './registration.js';
 

@@ -1,7 +1,7 @@
 /** Tier assignment: the pool a pod asks for, and the order in which the store fills pools for the others. */
 import type { Assignment } from '../calls/store/pool-store.js';
-import { type PoolId, poolOfTier, poolsOf, type TierConfig } from '../calls/tiers.js';
 import type { ClusterPod } from '../cluster/pods.js';
+import { type PoolId, poolOfTier, poolsOf, type TierConfig } from '../config/tiers.js';
 
 /** Merchant pools under their target first, then the chain's tiers, and the chain's last for the rest. */
 export function assignmentOf(config: TierConfig): Assignment {

@@ -1,7 +1,7 @@
 /** A pod of the cluster in the store's words. */
 import type { PodRegistration } from '../calls/store/pool-store.js';
-import type { TierConfig } from '../calls/tiers.js';
 import type { ClusterPod } from '../cluster/pods.js';
+import type { TierConfig } from '../config/tiers.js';
 import { wantedPool } from './assignment.js';
 
 /** A pod that announces itself is ready as soon as it reports again, whichever router hears it; not with the next list. */

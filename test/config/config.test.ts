@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
-import type { TierConfig } from '../../src/calls/tiers.js';
 import { type Clock, systemClock } from '../../src/clock.js';
 import { type Config, configTable, describeConfig, loadConfig, type Mode } from '../../src/config/config.js';
+import type { TierConfig } from '../../src/config/tiers.js';
 import { ConfigError } from '../../src/errors.js';
 
 type Env = Record<string, string>;

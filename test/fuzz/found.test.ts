@@ -1,11 +1,11 @@
 /** What fuzzing has found, each as the one example that shows it. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { showValue } from '../../src/calls/tiers.js';
 import { run } from '../../src/cli/index.js';
 import { systemClock } from '../../src/clock.js';
 import { KubeError } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
 import { describeConfig, loadConfig } from '../../src/config/config.js';
+import { showValue } from '../../src/config/tiers.js';
 import { ConfigError } from '../../src/errors.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
 import { Sighting } from '../../src/leadership/sighting.js';

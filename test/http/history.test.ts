@@ -146,7 +146,9 @@ describeEngines('the history', (engine) => {
       );
     await looked(router);
     expect(await engine.redis.xlen('voice:history')).toBeLessThan(11_500);
-    expect((await router.get('/history')).body.replicas).toHaveLength(1);
+    // On a busy machine the first request may time out.
+    const replicas = async () => (await router.get('/history')).body.replicas?.length;
+    await until(async () => (await replicas()) === 1, 'the history is read');
   });
 });
 

@@ -1,8 +1,8 @@
 /** A leader's parts on a real store, with pods that the test names. */
 import { pino } from 'pino';
 import { Settings } from '../../src/calls/settings.js';
-import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src/calls/tiers.js';
 import type { ClusterPod, PodList, PodSource } from '../../src/cluster/pods.js';
+import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src/config/tiers.js';
 import { Alone } from '../../src/leadership/alone.js';
 import type { Logger } from '../../src/observe/log.js';
 import { PoolManager } from '../../src/pool/manager.js';

@@ -1,7 +1,7 @@
 /** The rules of one merchant: where its calls begin, its own pool, or a chain of its own; and what comes of them. */
 import { useRef, useState } from 'preact/hooks';
 import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
-import type { TierConfig } from '../../../src/calls/tiers.js';
+import type { TierConfig } from '../../../src/config/tiers.js';
 import { ApiError, ask, sentenceOf } from '../api';
 import { useLive } from '../live/use-live';
 import type { Merchant, Tiers } from '../shapes';

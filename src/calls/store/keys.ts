@@ -1,5 +1,5 @@
 /** Names of the keys that TypeScript touches by itself; all others are built inside the scripts (lua/lib). */
-import type { PoolId } from '../tiers.js';
+import type { PoolId } from '../../config/tiers.js';
 
 export interface Keys {
   tierConfig: string;

@@ -2,7 +2,7 @@
  * The leader's operations. Every write carries the epoch of the leader's term (but a pod's own word, see `register`); the store refuses an older one,
  * and that refusal is an `EpochRefused`, which ends the term of whoever meets it.
  */
-import type { PoolId } from '../tiers.js';
+import type { PoolId } from '../../config/tiers.js';
 import { type Reply, type StoreConnection, unlessWrongType } from './connection.js';
 import { keysOf } from './keys.js';
 import { pairs } from './replies.js';

@@ -1,5 +1,5 @@
 /** Shapes of what operators read: pods, calls and pools as the scripts describe them. */
-import type { PoolId } from '../tiers.js';
+import type { PoolId } from '../../config/tiers.js';
 import type { Reply } from './connection.js';
 
 export interface PoolCounts {

@@ -2,8 +2,9 @@
  * The operations on calls and pods that any replica may do. Each one is one script and one round trip; this
  * file only turns arguments into strings and answers into objects, and codes into errors.
  */
+
+import type { PoolId } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import type { PoolId } from '../tiers.js';
 import type { Reply, StoreConnection } from './connection.js';
 import {
   type CallInfo,

@@ -1,6 +1,6 @@
 /** `smart-router tiers set`: replaces the tier configuration. */
 import type { Command } from 'commander';
-import { isPlainObject, parseTierConfig } from '../../calls/tiers.js';
+import { isPlainObject, parseTierConfig } from '../../config/tiers.js';
 import type { Tiers } from '../answers.js';
 import { answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';
 import { Failure, toFailure } from '../failure.js';

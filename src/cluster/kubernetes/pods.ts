@@ -2,7 +2,7 @@
  * What a Kubernetes pod object says about a voice agent. Everything in it is somebody else's word: a field that is
  * missing or of another type counts as not said, and an object without a usable name is no pod.
  */
-import { isName, isPodName } from '../../calls/tiers.js';
+import { isName, isPodName } from '../../config/tiers.js';
 import type { ClusterPod } from '../pods.js';
 
 type Json = Record<string, unknown>;

@@ -1,8 +1,8 @@
 /** What voice agents need of pods: report, drain, undrain, and a look at one. */
 import type { PodInfo } from '../../calls/store/replies.js';
-import { showValue, tierNameOf } from '../../calls/tiers.js';
 import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../config/durations.js';
+import { showValue, tierNameOf } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../audit.js';
 import { type App, bodyLimitBytes, type HttpContext } from '../context.js';

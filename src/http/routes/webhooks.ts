@@ -4,7 +4,7 @@
  * is checked as soon as the body is complete, and takes its place in admission as a known caller only then.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { callSidProblem, isName } from '../../calls/tiers.js';
+import { callSidProblem, isName } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { allocateFor } from '../allocating.js';
 import { assertLocalCaller, isOpen } from '../auth.js';
