@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
-import { Interruption, type LoopOptions, SupervisedLoop } from '../src/loop.js';
+import { InterruptedError, type LoopOptions, SupervisedLoop } from '../src/loop.js';
 import { silentLogger } from '../src/observe/log.js';
 import { ManualClock } from './support/manual-clock.js';
 
@@ -53,7 +53,7 @@ describe('a supervised loop', () => {
     const lines: { level: number; msg: string; reason?: string }[] = [];
     const log = pino({ level: 'info' }, { write: (line) => lines.push(JSON.parse(line)) });
     const interrupted: Round = async () => {
-      throw new Interruption('connection', new Error('socket hang up'));
+      throw new InterruptedError('connection', new Error('socket hang up'));
     };
     const { loop, onCrash, untilSleeping, next } = setUp(interrupted, { log });
     loop.start();

@@ -12,7 +12,7 @@
  * it was, and a leader whose wall clock repeats itself would look dead.
  */
 import type { Clock } from '../clock.js';
-import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from './leadership.js';
 
 interface LeaseRequest {
   method?: 'GET' | 'POST' | 'PUT';

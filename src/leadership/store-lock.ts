@@ -9,7 +9,7 @@
  */
 import { type StoreConnection, unlessWrongType } from '../calls/store/connection.js';
 import { keysOf } from '../calls/store/keys.js';
-import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from './leadership.js';
 
 export class StoreLock implements LeaseLock {
   readonly description: string;

@@ -11,9 +11,9 @@ import type { PodSource } from '../cluster/pods.js';
 import { registeredSource } from '../cluster/registered.js';
 import { staticSource } from '../cluster/static.js';
 import type { Config } from '../config/config.js';
-import { Alone } from '../leadership/alone.js';
 import { Election } from '../leadership/election.js';
 import { KubernetesLock } from '../leadership/kubernetes-lock.js';
+import { SingleReplica } from '../leadership/single-replica.js';
 import { StoreLock } from '../leadership/store-lock.js';
 import type { Logger } from '../observe/log.js';
 import { PoolManager } from '../pool/manager.js';
@@ -52,7 +52,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
         ? undefined
         : { auditor: parts.auditor, intervalMs: config.auditIntervalMs },
     leadership: (events) => {
-      if (!config.leaderElectionEnabled) return new Alone(events);
+      if (!config.leaderElectionEnabled) return new SingleReplica(events);
       return new Election({
         ...events,
         lock: api

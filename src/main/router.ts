@@ -26,7 +26,7 @@ import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { RecordMetrics } from '../observe/record-metrics.js';
 import { startTracing, type Tracing } from '../observe/tracing.js';
-import { announce } from '../pool/announce.js';
+import { announce } from '../pool/registration.js';
 import { alertSinks } from './alerts.js';
 import { prepareLeading } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';

@@ -1,6 +1,6 @@
 /** What every lock promises, whatever it is made of: the same suite for each. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 
 export interface LockUnderTest {
   /** A client of its own, as another process would have it. */

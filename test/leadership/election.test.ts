@@ -1,7 +1,7 @@
 /** Terms, deadlines and faults of one election, moment by moment. Spec 3. */
 import { describe, expect, it } from 'vitest';
 import { Election } from '../../src/leadership/election.js';
-import type { LockRecord } from '../../src/leadership/lock.js';
+import type { LockRecord } from '../../src/leadership/leadership.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { pass, replica, requestTimeoutMs, settle, times } from './fixture.js';
@@ -162,12 +162,12 @@ describe('a follower', () => {
     one.election.start();
     await pass(one.clock, 5 * retryPeriodMs);
     expect(one.lock.requests).toHaveLength(6);
-    expect(one.warnings()).toEqual(['the lock cannot be used: trying again every retry period']);
+    expect(one.warnings()).toEqual(['lock failed; retrying every retry period']);
     expect(one.election.state.last_error).toBe('connection refused');
     one.lock.always = undefined;
     await pass(one.clock, retryPeriodMs);
     expect(one.election.state).toMatchObject({ role: 'leader', last_error: null });
-    expect(one.log.map(({ msg }) => msg)).toContain('the lock answers again');
+    expect(one.log.map(({ msg }) => msg)).toContain('lock reachable again');
     await one.election.stop();
   });
 
@@ -398,7 +398,7 @@ describe('the end of a term', () => {
     const one = await leading();
     one.lock.always = 'fails';
     await one.election.stop();
-    expect(one.warnings()).toEqual(['the lock could not be given back: it runs out by itself']);
+    expect(one.warnings()).toEqual(['lock release failed; it expires']);
   });
 
   it('by stop: a lock that somebody else holds by now stays theirs', async () => {
@@ -429,7 +429,7 @@ describe('the end of a term', () => {
     expect(one.election.state.role).toBe('leaving');
     await pass(one.clock, 2 * renewDeadlineMs);
     expect(one.onLost).not.toHaveBeenCalled();
-    expect(one.warnings().join()).toContain('has not ended although its term is over');
+    expect(one.warnings().join()).toContain('leader work still running after its term ended');
     one.endWork();
     await settle();
     expect(one.onLost).toHaveBeenCalledTimes(1);
@@ -464,7 +464,7 @@ describe('the end of a term', () => {
     // It looks every 2 s, so that it knows who leads instead.
     expect(pauses).toEqual([2000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
     expect(one.onLost).not.toHaveBeenCalled();
-    expect(one.warnings()).toContain("the leader's work crashed");
+    expect(one.warnings()).toContain('leader work crashed');
     await pass(one.clock, 60_000);
     one.endWork();
     await pass(one.clock, retryPeriodMs);
@@ -530,6 +530,6 @@ it('a listener that throws stops nothing', async () => {
   await one.leads();
   await pass(one.clock, 5 * retryPeriodMs);
   expect(one.election.isLeader).toBe(true);
-  expect(one.warnings()).toEqual(['a listener of the election crashed']);
+  expect(one.warnings()).toEqual(['election listener crashed']);
   await one.election.stop();
 });

@@ -2,8 +2,7 @@
 import { pino } from 'pino';
 import { vi } from 'vitest';
 import { Election, type ElectionOptions } from '../../src/leadership/election.js';
-import type { LeaderChange } from '../../src/leadership/leadership.js';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, LeaderChange, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { SharedRecord } from './world.js';
 

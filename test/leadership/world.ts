@@ -5,8 +5,7 @@
  */
 import type { Clock } from '../../src/clock.js';
 import type { ElectionOptions } from '../../src/leadership/election.js';
-import type { Leadership } from '../../src/leadership/leadership.js';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, Leadership, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 import { silentLogger } from '../../src/observe/log.js';
 
 export type NewElection = (options: ElectionOptions) => Leadership;

@@ -1,7 +1,7 @@
 /** A new leader looks for contradictions when its first sync is done, not one interval later. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
-import { Alone } from '../../src/leadership/alone.js';
+import { SingleReplica } from '../../src/leadership/single-replica.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import { describeOneEngine } from '../support/engines.js';
 import { until } from '../support/until.js';
@@ -35,7 +35,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
       ...{ identity: 'this-one', source, settings, store: store.calls, pools: store.pools, clock },
       ...intervals,
       log: silentLog,
-      leadership: (events) => new Alone(events),
+      leadership: (events) => new SingleReplica(events),
       audit: { auditor, intervalMs },
       onAudited: (violations) => counted.push(violations),
     });

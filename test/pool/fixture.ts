@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { Settings } from '../../src/calls/settings.js';
 import type { ClusterPod, PodList, PodSource } from '../../src/cluster/pods.js';
 import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src/config/tiers.js';
-import { Alone } from '../../src/leadership/alone.js';
+import { SingleReplica } from '../../src/leadership/single-replica.js';
 import type { Logger } from '../../src/observe/log.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import { Placer } from '../../src/pool/placer.js';
@@ -114,7 +114,7 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
     clock,
     log: logger,
     ...intervals,
-    leadership: (events) => new Alone(events),
+    leadership: (events) => new SingleReplica(events),
     onCrash: (loop) => crashes.push(loop),
     onCallsLost,
     onLeader: (is) => leading.push(is),

@@ -7,7 +7,7 @@ import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import { openStore, type TestStore, testTiers } from '../support/store.js';
 import { until } from '../support/until.js';
-import { type Reign, type ReignOptions, reign, sourceOf } from './throne.js';
+import { type Reign, type ReignOptions, reign, sourceOf } from './leader-fixture.js';
 
 const basic = { 'smart-router/tier': 'basic' };
 

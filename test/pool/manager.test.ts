@@ -96,7 +96,7 @@ describeEngines('the pool manager', (engine) => {
       await waitFor(() => expect(first.manager.isLeader).toBe(false));
       expect(second.manager.isLeader).toBe(true);
       expect(first.leading).toEqual([true, false]);
-      expect(warnings(first)).toEqual(['another replica manages the pools now: this term is over']);
+      expect(warnings(first)).toEqual(['epoch refused: another replica is the leader; ending this term']);
 
       await waitFor(() => expect(first.manager.loops).toEqual([]));
       first.clock.advance(3 * reconcileIntervalMs);

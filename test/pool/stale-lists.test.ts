@@ -1,9 +1,9 @@
 /** Lists that are behind by a moment, or that failed half way: what they say late must do no harm. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
-import { announce } from '../../src/pool/announce.js';
 import { Placer } from '../../src/pool/placer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
+import { announce } from '../../src/pool/registration.js';
 import { describeOneEngine } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { type Leader, openLeader, silentLog } from './fixture.js';

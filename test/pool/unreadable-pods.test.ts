@@ -35,7 +35,7 @@ describeEngines('a pod that cannot be read', (engine) => {
       expect.objectContaining({
         pod: 'bad',
         key,
-        msg: `pod bad takes no calls: key ${key} is of a wrong type; keep a copy (RENAME), and the sweep puts the pod back`,
+        msg: `pod bad gets no calls: key ${key} has a wrong type; keep a copy (RENAME), and the sweep frees the pod`,
       }),
     ]);
     expect(await available()).toEqual(['good']);

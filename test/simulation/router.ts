@@ -68,7 +68,7 @@ export class SimulatedRouter {
     {
       write: (line: string) => {
         const { msg } = JSON.parse(line) as { msg: string };
-        if (msg.startsWith('an invariant is violated: ')) this.#contradictions.push(msg.slice(26));
+        if (msg.startsWith('invariant violated: ')) this.#contradictions.push(msg.slice(20));
       },
     },
   );

@@ -1,6 +1,6 @@
 /** One term of a leader: its epoch, what it does when the store refuses it, and its end. Spec 3, epoch. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { Term } from '../../src/pool/term.js';
+import { LeaderLoops } from '../../src/pool/leader-loops.js';
 import { type Kubernetes, kubernetes } from '../cluster/fixture.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -8,7 +8,7 @@ import { ManualClock } from '../support/manual-clock.js';
 import { openStore, type TestStore, testTiers } from '../support/store.js';
 import { until } from '../support/until.js';
 import { openLeader, Pods, silentLog } from './fixture.js';
-import { type Reign, type ReignOptions, reign, sourceOf } from './throne.js';
+import { type Reign, type ReignOptions, reign, sourceOf } from './leader-fixture.js';
 
 describeEngines('a term', (engine) => {
   let k8s: Kubernetes;
@@ -59,9 +59,7 @@ describeEngines('a term', (engine) => {
     const swept = rounds(leader, 'sweep');
     await until(() => rounds(leader, 'sweep') > swept, 'it sweeps on');
     expect(leader.manager.isLeader).toBe(true);
-    expect(warnings(leader)).toEqual([
-      'another replica wrote as leader, but the lock is ours: taking a new epoch',
-    ]);
+    expect(warnings(leader)).toEqual(['epoch refused but lock still held; taking a new epoch']);
     expect(crashes(leader)).toBe(0);
   });
 
@@ -74,7 +72,7 @@ describeEngines('a term', (engine) => {
     expect(leader.manager.loops).toEqual([]);
     expect(await epoch()).toBe(other);
     expect(await known()).toEqual(['a', 'b']);
-    expect(warnings(leader)).toEqual(['another replica manages the pools now: this term is over']);
+    expect(warnings(leader)).toEqual(['epoch refused: another replica is the leader; ending this term']);
   });
 
   it('a refused leader takes no new epoch before the lock has answered, whichever loop asks', async () => {
@@ -142,7 +140,9 @@ describeEngines('a term', (engine) => {
     const options = { settings, store: store.calls, pools: store.pools, source, log: silentLog };
     const clock = new ManualClock();
     const intervals = { reconcileIntervalMs: 1000, cleanupIntervalMs: 1000 };
-    const term = new Term({ identity: 'late', clock, ...options, ...intervals }, () => Promise.resolve(true));
+    const term = new LeaderLoops({ identity: 'late', clock, ...options, ...intervals }, () =>
+      Promise.resolve(true),
+    );
     await term.run(AbortSignal.abort());
     await store.calls.snapshot();
     expect(await epoch()).toBe(before);

@@ -1,7 +1,7 @@
 /** Leading without an election. */
 import { expect, it, vi } from 'vitest';
-import { Alone } from '../../src/leadership/alone.js';
 import type { LeaderChange } from '../../src/leadership/leadership.js';
+import { SingleReplica } from '../../src/leadership/single-replica.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { settle } from './fixture.js';
@@ -10,7 +10,7 @@ function setUp(lead: (signal: AbortSignal) => Promise<void>) {
   const clock = new ManualClock();
   const changes: LeaderChange[] = [];
   const work = vi.fn(lead);
-  const alone = new Alone({
+  const alone = new SingleReplica({
     identity: 'one',
     clock,
     log: silentLogger,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { staticSource } from '../../src/cluster/static.js';
-import { assignmentOf, wantedPool } from '../../src/pool/assignment.js';
+import { assignmentOf, wantedPool } from '../../src/pool/registration.js';
 import { tiersOf } from './fixture.js';
 
 const tiers = tiersOf({
