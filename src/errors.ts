@@ -1,5 +1,5 @@
 /**
- * Every error code a caller can meet, with its HTTP status. Codes are stable: clients branch on them.
+ * Every error code that a caller can get, with its HTTP status. Codes are stable: clients branch on them.
  * docs/errors.md explains each one, and a test fails when one is missing there.
  */
 export const errorCodes = {
@@ -33,7 +33,7 @@ export const errorCodes = {
 
 export type ErrorCode = keyof typeof errorCodes;
 
-/** An error meant for a caller: one sentence that says what is wrong, with what, and what would be right. */
+/** An error for a caller: one sentence with the problem, its subject and what to do. */
 export class AppError extends Error {
   override readonly name = 'AppError';
   readonly status: number;
@@ -48,7 +48,7 @@ export class AppError extends Error {
   }
 }
 
-/** A wrong set-up (environment, arguments): printed one line per problem, without a stack trace. */
+/** A wrong environment or argument: printed as one line per problem, without a stack trace. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 
@@ -57,12 +57,12 @@ export class ConfigError extends Error {
   }
 }
 
-/** A message for people is never longer than this, in UTF-16 units. */
-const longestMessage = 8192;
+/** In UTF-16 units. */
+const maxMessageLength = 8192;
 const noMessage = 'failed without a message';
 
 /**
- * Returns what an error says. Never throws, for any thrown value: an AggregateError that contains itself, a Proxy or a
+ * Returns the message of an error. Never throws, for any thrown value: an AggregateError that contains itself, a Proxy or a
  * getter that throws, an object without toString. The text is bounded, valid Unicode, without NUL and never empty.
  * Node reports one error per address that it tried, inside an error without a message: the first of them is taken.
  */
@@ -72,7 +72,7 @@ export function messageOf(thrown: unknown): string {
     for (let depth = 0; depth < 8 && error instanceof AggregateError && error.errors.length > 0; depth += 1)
       error = error.errors[0];
     const text = error instanceof Error ? String(error.message || error.name) : String(error);
-    return plainText(text.slice(0, longestMessage)) || noMessage;
+    return plainText(text.slice(0, maxMessageLength)) || noMessage;
   } catch {
     return noMessage;
   }
@@ -92,7 +92,7 @@ export function isInstance<T>(value: unknown, type: abstract new (...args: never
   }
 }
 
-/** Whether the store did not answer. An error of its own (a key of a wrong type) is an answer. */
+/** Whether the store did not respond. Its own errors (a key of a wrong type) are responses. */
 export function isStoreDown({ code }: AppError): boolean {
   return code !== 'internal';
 }

@@ -178,7 +178,7 @@ export function readKey(env: NodeJS.ProcessEnv): { value: string; from: string }
     if (!/^[\x21-\x7e]+$/.test(value)) {
       throw new Failure(
         'configuration',
-        `${from} must be visible ASCII characters without spaces or line breaks (a secret's file may end in one); what is there is not shown`,
+        `${from} must be visible ASCII characters without spaces or line breaks (a secret's file may end in one); the value is not shown`,
       );
     }
     return { value, from };

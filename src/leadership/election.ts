@@ -2,9 +2,9 @@
  * The election: at most one of the replicas leads at any moment, and while the lock is reachable one does. It follows
  * client-go (one record, compare-and-swap, renew, release) and adds what that lacks.
  *
- * **Guarantee.** `isLeader` is never true in two processes at once, whatever is lost, late or paused between them and the
- * lock, as long as the lock keeps its acknowledged writes and no clock runs faster than another by the factor duration /
- * renew deadline (1.5 by default).
+ * **Guarantee.** `isLeader` is never true in two processes at once, with any loss, delay or pause between them and
+ * the lock, as long as the lock keeps its acknowledged writes and no clock runs faster than another by the factor
+ * duration / renew deadline (1.5 by default).
  * - A leader counts its deadline from when its last successful renewal was *sent* (term.ts). A follower waits the longer
  *   duration from when it *received* that renewal (observed-lock.ts). Times in the record are never compared. A takeover
  *   is a compare-and-swap on exactly the version that did not change.

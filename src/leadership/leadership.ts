@@ -26,7 +26,7 @@ export interface LeadershipState extends LeaderChange {
   /** `leaving`: the term has ended, its work has not. */
   role: 'follower' | 'leader' | 'leaving' | 'stopped';
   identity: string;
-  /** Which lock, or why there is none. */
+  /** The lock, or why there is no lock. */
   lock: string;
   /** Number of terms of this process. */
   terms: number;
@@ -73,10 +73,10 @@ export interface LeaseLock {
   readonly description: string;
   /** True where a missing record was probably lost with all data: its last writer writes it again at once. */
   readonly forgets?: boolean;
-  /** The current record, not a cached one; undefined when there is none. Ends or rejects within `timeoutMs`. */
+  /** The current record, not a cached one; undefined without a record. Ends or rejects within `timeoutMs`. */
   read(timeoutMs: number): Promise<HeldRecord | undefined>;
   /**
-   * Writes if the record still has `version` (undefined: if there is none). Undefined when another write was first.
+   * Writes if the record still has `version` (undefined: if no record exists). Undefined when another write was first.
    * Rejects within `timeoutMs` when it is unknown whether the record was, or will be, written.
    */
   write(record: LockRecord, version: string | undefined, timeoutMs: number): Promise<HeldRecord | undefined>;

@@ -1,6 +1,6 @@
 /**
  * One term of a leader: from winning the lock until it was stopped, another process held the lock, its work ended, or it
- * could not be renewed in time, whichever comes first. It never resumes.
+ * could not be renewed in time. It never resumes.
  *
  * The deadline counts from when the last successful renewal was *sent*: an observer receives that renewal later and waits
  * longer. A timer enforces it, so a hanging request delays nothing. After a pause of the process the timer is late;

@@ -1,4 +1,4 @@
-/** Which pods there are and who leads, as the configuration says: the pool manager and what it stands on. */
+/** Creates the pool manager with the configured pod source and lock. */
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Metrics } from '../calls/metrics.js';
 import type { Settings } from '../calls/settings.js';
@@ -18,7 +18,7 @@ import { StoreLock } from '../leadership/store-lock.js';
 import type { Logger } from '../observe/log.js';
 import { PoolManager } from '../pool/manager.js';
 
-export interface LeadingParts {
+export interface LeaderParts {
   store: CallStore;
   pools: PoolStore;
   settings: Settings;
@@ -27,17 +27,15 @@ export interface LeadingParts {
   clock: Clock;
   log: Logger;
   onCrash(loop: string): void;
-  /** A term ended although nobody asked for it. */
+  /** A term ended before the stop. */
   onLost(): void;
 }
 
-export interface Leading {
-  manager: PoolManager;
-  close(): void;
-}
-
-/** Asks nobody anything yet: an API server that is down keeps no router from starting. */
-export async function prepareLeading(config: Config, parts: LeadingParts): Promise<Leading> {
+/** Sends no request: an unreachable API server does not prevent the start. */
+export async function createManager(
+  config: Config,
+  parts: LeaderParts,
+): Promise<{ manager: PoolManager; close(): void }> {
   const { metrics, clock, log, onCrash, onLost } = parts;
   const api =
     config.podSource === 'kubernetes' ? await connectKubernetes(config.kubeconfig, clock) : undefined;
@@ -78,7 +76,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
     onAudited: (violations) => metrics.invariantViolations.set(violations),
     onLeader: (leading) => {
       metrics.leaderStatus.set(leading ? 1 : 0);
-      // What a former leader found is no news.
+      // Drop the gauge of the previous leader.
       if (!leading) metrics.invariantViolations.remove();
     },
     onLost,
@@ -89,7 +87,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
 function sourceOf(
   config: Config,
   api: KubeApi | undefined,
-  { pools, clock, log }: Pick<LeadingParts, 'pools' | 'clock' | 'log'>,
+  { pools, clock, log }: Pick<LeaderParts, 'pools' | 'clock' | 'log'>,
 ): PodSource {
   if (api) {
     return kubernetesSource({

@@ -1,4 +1,4 @@
-/** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
+/** Creates the parts of a router from a configuration, starts them in order, stops them in reverse order. */
 import { createHash } from 'node:crypto';
 import { Auditor } from '../calls/audit/auditor.js';
 import { EventSearch } from '../calls/event-search.js';
@@ -28,33 +28,33 @@ import { RecordMetrics } from '../observe/record-metrics.js';
 import { startTracing, type Tracing } from '../observe/tracing.js';
 import { announce } from '../pool/registration.js';
 import { alertSinks } from './alerts.js';
-import { prepareLeading } from './leader.js';
+import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
 import { tellAll } from './records-status.js';
 import { prepareUntilDone } from './startup.js';
 
-/** How long a start waits for the first sync of its pods. */
-const firstSyncMs = 5000;
+/** The longest wait for the first sync of the pods at the start. */
+const maxFirstSyncMs = 5000;
 
 export interface RunningRouter {
-  /** The address of the API, with the port that was really taken. */
+  /** The address of the API, with the actual port. */
   url: string;
   metricsUrl: string | undefined;
   redisUrl: string;
   context: HttpContext;
-  /** Resolves when this replica has lost its leadership and LEADER_LOSS says that the process ends then. */
+  /** Resolves when this replica loses its leadership and LEADER_LOSS=exit. */
   lostLeadership: Promise<void>;
-  /** Finishes what is in flight, for at most `SHUTDOWN_TIMEOUT`. */
+  /** Finishes requests in flight, for at most `SHUTDOWN_TIMEOUT`. */
   stop(): Promise<void>;
 }
 
 export interface StartOptions {
   clock?: Clock;
   log?: Logger;
-  /** More routes on the same server: benchmarks measure against an empty one. */
+  /** Adds routes: benchmarks compare with an empty one. */
   extend?: (app: App) => Promise<void>;
-  /** Instead of a process of its own: tests that move the clock run the record plane beside the router. */
+  /** Instead of a separate process: tests with their own clock run the record plane in this one. */
   openRecords?: typeof startRecordsProcess;
 }
 
@@ -63,7 +63,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   const log = options.log ?? createLogger({ level: config.logLevel, format: config.logFormat });
   for (const warning of config.warnings) log.warn(warning);
 
-  // Started last, stopped first.
   const stops: (() => Promise<void> | void)[] = [];
   const stopping = new AbortController();
   const stopAll = async () => {
@@ -98,7 +97,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       loseLeadership = resolve;
     });
     const auditor = new Auditor(connection, stopping.signal);
-    const { manager, close } = await prepareLeading(config, {
+    const { manager, close } = await createManager(config, {
       store,
       pools,
       settings,
@@ -166,7 +165,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     );
     recordMetrics.expect(records?.status().workflows.map(({ name }) => name) ?? []);
     if (records) {
-      // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
+      // At the same time as the requests in flight: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
       stops.push(() => records.stop());
     }
@@ -185,7 +184,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
     const feed = new EventFeed(connection, clock);
     stops.push(() => feed.close());
-    // A little less than the command's deadline: what the store does in its last moment still finds its reader.
+    // A little less than the timeout of a command, so that a late reply is still used.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
     const context: HttpContext = {
       config,
@@ -238,17 +237,17 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     others.records = records;
     others.loops = () => [...context.leadership.loops, ...(records?.loops ?? [])];
 
-    // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has
-    // been taken into use, calls are answered with 503.
+    // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has been
+    // adopted, calls get 503.
     let prepared: ReturnType<typeof prepareUntilDone> | undefined;
-    // Leading ends with the first word of the stop, not after the last request: another replica can begin meanwhile.
-    let led: Promise<void> | undefined;
+    // At the start of the stop, not after the last request: another replica can take over at once.
+    let leadershipEnded: Promise<void> | undefined;
     const stopLeading = () => {
-      led ??= (async () => {
+      leadershipEnded ??= (async () => {
         await prepared?.ended;
         await Promise.all([manager.stop(), refresh.stop()]);
       })();
-      return led;
+      return leadershipEnded;
     };
     stopping.signal.addEventListener('abort', () => void stopLeading().catch(() => {}), { once: true });
     stops.push(stopLeading);
@@ -264,7 +263,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     history.start();
     alerts.start();
 
-    // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
+    // Wrong data or a wrong engine is an error at once; a store that does not respond yet is retried, not ready.
     const prepare = async () => {
       await checkStore(connection, config);
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
@@ -272,10 +271,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
       refresh.start();
       const started = manager.start();
-      // Only a source that is always there is waited for, and not for ever: with the API server down, or a lock that
-      // cannot be read, calls are served all the same.
-      const longEnough = clock.sleep(firstSyncMs, stopping.signal);
-      if (config.podSource !== 'kubernetes') await Promise.race([started, longEnough]);
+      // Wait only for a local source, and not long: with an unreachable API server or lock, calls are still served.
+      const timeout = clock.sleep(maxFirstSyncMs, stopping.signal);
+      if (config.podSource !== 'kubernetes') await Promise.race([started, timeout]);
       isPrepared = true;
       history.nudge();
     };
@@ -294,7 +292,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   }
 }
 
-/** Three rounds in a row that did not end, and a minute for those that take long. */
+/** Three rounds without an end, and a minute for slow ones. */
 function stallsAfter(config: Config): Map<string, number> {
   const rounds = (intervalMs: number) => 3 * intervalMs + 60_000;
   return new Map([
@@ -322,7 +320,7 @@ async function openEngine(
   if (config.redisUrl !== 'embedded') return config.redisUrl;
   const engine = await startEmbeddedValkey({
     onCrash: (error) =>
-      log.fatal({ err: error }, 'the embedded store has ended, and its data with it: restart the router'),
+      log.fatal({ err: error }, 'embedded store ended and its data is lost; restart the router'),
   });
   stops.push(() => engine.stop());
   return engine.url;
@@ -341,11 +339,11 @@ async function openRecords(
   if (databaseUrl === undefined) return undefined;
   if (config.recordsWorkflows.length === 0 && config.recordsModule === undefined) {
     parts.log.warn(
-      'DATABASE_URL is set, but no workflow runs, and nothing is created in the database: set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones)',
+      'DATABASE_URL is set but no workflow is configured; set RECORDS_MODULE (your own workflows) or RECORDS_WORKFLOWS (the shipped ones)',
     );
     return undefined;
   }
-  // Loaded only where it is used: most routers have calls alone.
+  // Loaded only where it is used: most routers have no records.
   const open = parts.open ?? (await import('./records-process.js')).startRecordsProcess;
   return open({ ...config, databaseUrl }, parts);
 }
@@ -375,16 +373,12 @@ function openStore(
       if (state === 'up') {
         log.info('connected to the store');
         onUp();
-      } else
-        log.error(
-          { reason },
-          'lost the connection to the store: calls are answered with 503 until it is back',
-        );
+      } else log.error({ reason }, 'lost the connection to the store; calls get 503 until it is restored');
     },
   });
 }
 
-/** Replicas with another one would lead with other pods or other tiers. */
+/** Replicas with another hash would lead with other pods or other tiers. */
 function setupOf({ podSource, staticPods, tierConfig }: Config): string {
   const text = JSON.stringify([podSource, staticPods, tierConfig]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);

@@ -93,7 +93,7 @@ export class Alerts {
       clock,
       log,
       runOnce: () => this.runOnce(),
-      // At the start no values are known.
+      // At the start there are no values yet.
       runAtStart: false,
       onCrash,
     });

@@ -1,9 +1,9 @@
 /**
- * Traces for OpenTelemetry, when OTEL_EXPORTER_OTLP_ENDPOINT names a collector: a span for every request (a child of the
- * caller's `traceparent`), in it one for every command of the store, and one for every record that is processed.
+ * OpenTelemetry traces, if OTEL_EXPORTER_OTLP_ENDPOINT names a collector: a span for every request (a child of the caller's
+ * `traceparent`), in it one for every store command, and one for every processed record.
  *
- * Without an endpoint nothing of this is loaded and nothing is hooked in: it costs nothing. With one, spans are sent in
- * the background; a collector that is slow or away loses spans and delays nobody.
+ * Without an endpoint nothing is loaded or hooked in. With one, spans are sent in the background: a slow or unreachable
+ * collector loses spans and delays nothing.
  */
 import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../clock.js';
@@ -18,12 +18,12 @@ export interface TracingConfig {
 }
 
 export interface Tracing {
-  /** To be called before there are routes. */
+  /** Call it before routes are added. */
   hookInto(app: FastifyInstance): void;
   observeStore(operation: string, outcome: 'ok' | 'error', seconds: number): void;
   /** For the record plane. */
   readonly records: { processed(workflow: string, seconds: number): void };
-  /** Sends what is left, for a few seconds at most. */
+  /** Sends the remaining spans, for a few seconds at most. */
   stop(): Promise<void>;
 }
 

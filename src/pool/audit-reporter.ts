@@ -1,6 +1,6 @@
 /**
- * Runs the consistency audit on the leader, and logs and counts the violations. It repairs nothing: the sweep repairs
- * what can be repaired, an operator the rest. A store that does not respond ends the round; the last count stays.
+ * Runs the consistency audit on the leader, and logs and counts the violations. It repairs nothing: the sweep does,
+ * or an operator. A store that does not respond ends the round; the last count stays.
  */
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Logger } from '../observe/log.js';

@@ -59,7 +59,7 @@ export class PoolManager {
     return this.#loops?.states ?? [];
   }
 
-  /** Resolves when another leader is known or our first sync was tried: usually the pods are registered then. */
+  /** Resolves after our first sync, or when another replica leads: usually the pods are registered then. */
   async start(): Promise<void> {
     this.#leadership.start();
     await this.#firstOutcome;

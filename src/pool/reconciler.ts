@@ -131,7 +131,7 @@ export class Reconciler {
   }
 
   /**
-   * The pods that do not exist in the source, whatever their labels: a Deployment that was rolled out while there was no
+   * The pods that do not exist in the source, with any labels: a Deployment that was rolled out while there was no
    * leader is not a wrong selector. Stops at the first failed lookup; unconfirmed pods stay held.
    */
   async #deleted(names: readonly string[], signal: AbortSignal): Promise<Set<string>> {

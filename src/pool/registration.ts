@@ -39,7 +39,7 @@ export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: strin
     pool: wantedPool(tiers, pod),
     suspended: suspensionOf(state, source),
     idleGoes: state === 'not_ready',
-    // A removed pod would have to report again although it lost nothing. A registered pod is known by its reports.
+    // A removed pod would have to report again although it lost nothing. A registered pod has its reports.
     idleStays: mustReport && source !== 'registered',
     restarts,
     startedAt: endedAt ?? startedAt,

@@ -1,9 +1,9 @@
 /** Pods that announce themselves by their reports. Spec 3, pod sources. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
-import { announce } from '../../src/pool/registration.js';
 import { Placer } from '../../src/pool/placer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
+import { announce } from '../../src/pool/registration.js';
 import { type Leader, openLeader, silentLog } from '../pool/fixture.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';

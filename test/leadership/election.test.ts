@@ -391,7 +391,7 @@ describe('the end of a term', () => {
     await stopped;
     expect(one.lock.requests).toHaveLength(requests);
     expect(one.shared.read()?.holder).toBe('one');
-    expect(one.warnings().join()).toContain('not given back');
+    expect(one.warnings().join()).toContain('lock left to expire');
   });
 
   it('by stop: a lock that cannot be given back is a warning', async () => {

@@ -580,7 +580,7 @@ describeEngines('pods of a cluster', (engine) => {
     create('b', 'c');
     // Until three lists have said so, it may be an API server that lags.
     await untilKnown('b', 'c');
-    expect(log.filter(({ msg }) => msg.includes('left aside')).length).toBeGreaterThanOrEqual(2);
+    expect(log.filter(({ msg }) => msg.includes('list older than known versions')).length).toBeGreaterThanOrEqual(2);
     expect(log.filter(({ msg }) => msg.includes('went backwards'))).toHaveLength(1);
     const fromNow = ({ path }: { path: string }) =>
       Number(new URLSearchParams(path.split('?')[1]).get('resourceVersion')) <= cluster.resourceVersion;
