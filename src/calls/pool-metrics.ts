@@ -18,7 +18,7 @@ const otherMerchants = 'merchant:*';
 const otherChains = 'other';
 
 /** A counter with bounded labels. */
-interface BoundedCounter<L> {
+export interface BoundedCounter<L> {
   inc(labels: L, value?: number): void;
 }
 

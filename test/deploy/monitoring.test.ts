@@ -324,9 +324,9 @@ describe('the runbook', () => {
     expect(aboutAlerts.toSorted()).toEqual(alertNames.toSorted());
   });
 
-  it.each(alertNames)('%s: what it means, what to look at, what to do, when it ends', (alert) => {
+  it.each(alertNames)('%s has a page: what it means, how to check, what to do, when it ends', (alert) => {
     const page = pages.get(alert) ?? '';
-    for (const part of ['Means', 'Look', 'Do', 'Ends'])
+    for (const part of ['Means', 'Check', 'Do', 'Ends'])
       expect([part, page]).toEqual([part, expect.stringContaining(`\n**${part}.** `)]);
     expect(page).toMatch(/^`(warning|critical|page)`/m);
     const [, severity] = /^`(warning|critical|page)`/m.exec(page) ?? [];
