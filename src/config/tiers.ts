@@ -1,14 +1,13 @@
 /**
- * Tiers: which pools there are, how many pods each should have, and in which order a call tries them.
+ * Tiers: the pools, how many pods each should have, and the order in which a call tries them.
  *
- * Promise: whatever text comes in (environment, API body, store), the parsers here never throw. They give
- * either a configuration that holds every bound below, or every problem at once, each naming its field.
+ * Guarantee: for any input (environment, API body, store) the parsers never throw. They return either a configuration within
+ * every limit below, or all problems at once, each with its field.
  *
- * The three accepted forms overlap where a tier is called `tiers` or `default_chain`, so the form is chosen
- * by shape before anything is judged (see `formOf`); a message then always speaks about the form that was
- * meant, and never about the last one tried.
+ * The three accepted forms overlap where a tier is called `tiers` or `default_chain`, so the form is chosen by shape before
+ * anything is checked (see `formOf`); messages then always refer to the intended form.
  *
- * Weakness: JSON itself keeps the last of two equal keys, so a tier written twice is not noticed.
+ * Weakness: JSON keeps the last of two equal keys, so a repeated tier is not noticed.
  */
 
 export interface Tier {
@@ -70,7 +69,7 @@ export function isPodName(value: unknown): value is string {
   );
 }
 
-/** What is wrong with a call SID, or undefined. Characters are code points, as JSON Schema counts them. */
+/** The problem with a call SID, or undefined. Characters are code points, as in JSON Schema. */
 export function callSidProblem(value: unknown, field = 'call_sid'): string | undefined {
   const max = tierLimits.callSidCharsMax;
   if (typeof value !== 'string') return `${field} must be a string, got ${showValue(value)}`;
@@ -83,7 +82,7 @@ export function callSidProblem(value: unknown, field = 'call_sid'): string | und
   return undefined;
 }
 
-/** A value for an error message: short, on one line, and safe for whatever JSON can hold. */
+/** A value for an error message: short, on one line, safe for any JSON. */
 export function showValue(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (value === null) return 'null';
@@ -112,7 +111,7 @@ export function isPlainObject(value: unknown): value is Record<string, unknown> 
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `"a", "b" and 7 more`: names for a message, bounded whatever was sent. */
+/** `"a", "b" and 7 more`: names for a message, bounded. */
 export function showNames(names: readonly string[]): string {
   const shown = names.slice(0, 5).map((name) => showValue(name));
   const more = names.length - shown.length;
@@ -234,7 +233,7 @@ function builtChain(tiers: readonly (readonly [string, Tier])[]): string[] {
   return [...ofType('exclusive').sort(byName), ...ofType('shared').sort(byName)];
 }
 
-/** The chain as written without what has no place in it; empty means: build one. */
+/** The given chain without invalid steps; empty means: build one. */
 function readChain(
   input: unknown,
   known: ReadonlySet<string>,

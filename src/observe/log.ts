@@ -54,7 +54,7 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
 const maxUnwrittenBytes = 1024 ** 2;
 
 /**
- * Writes lines to standard output at once and drops what cannot be written: a full disk must not stop a router. Without
+ * Writes lines to standard output at once and drops lines that fail: a full disk must not stop a router. Without
  * `flushSync`, because pino calls it for a fatal line, and there it would retry for as long as the disk is full.
  */
 function standardOutput(): DestinationStream {

@@ -33,7 +33,7 @@ export class Watcher {
   #onVersion: ((version: string) => void) | undefined;
   #current = new AbortController();
   readonly #lookups = new Set<Promise<void>>();
-  /** The failed write of a deletion, which runs beside the watch: it ends the round. */
+  /** The failed write of a deletion, beside the watch: it ends the round. */
   #failure: { error: unknown } | undefined;
 
   constructor(options: WatcherOptions) {

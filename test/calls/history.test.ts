@@ -1,4 +1,4 @@
-/** From the rows of replicas to points in time. */
+/** Points in time from the rows of the replicas. */
 import { describe, expect, it } from 'vitest';
 import { countsSince, noCounts, quantileMs, readCounts } from '../../src/calls/history/counts.js';
 import { liveRows, pointsOf, replicasOf } from '../../src/calls/history/points.js';
@@ -59,14 +59,14 @@ describe('points of the history', () => {
     ]);
   });
 
-  it('leave out the newest step while a living replica has not told of it', () => {
+  it('leave out the newest step until every live replica has written a row for it', () => {
     const rows = [
       row(t0 + 9_000, { name: 'a', allocated: 90 }),
       row(t0 + 9_500, { name: 'b', allocated: 95 }),
       row(t0 + 19_000, { name: 'a', allocated: 100 }),
     ];
     expect(shown(rows, t0 + 19_100).map(([at]) => at)).toEqual([0]);
-    // It never told of it: half a minute later nobody waits for it any more.
+    // It never did: after 30 s it is not waited for.
     rows.push(
       row(t0 + 29_000, { name: 'a', allocated: 100 }),
       row(t0 + 39_000, { name: 'a', allocated: 100 }),
@@ -75,7 +75,7 @@ describe('points of the history', () => {
     expect(shown(rows, t0 + 49_100).map(([at]) => at)).toEqual([0, 10, 20, 30, 40]);
   });
 
-  it('spread what one row tells of a long silence over all of it, and know no gauges for it', () => {
+  it('spread a row after an outage over the whole outage, without gauges', () => {
     const rows = [
       row(t0 + 10_000, { allocated: 10 }),
       row(t0 + 60_000, { allocated: 100, ms: 50 * second }),
@@ -97,7 +97,7 @@ describe('points of the history', () => {
     expect(points(rows, t0 + 21_000).map(({ active_calls }) => active_calls)).toEqual([5, 7, 7]);
   });
 
-  it('are missing where nobody was there, and begin with what was asked for', () => {
+  it('are missing without replicas, and start at the requested time', () => {
     const rows = [row(t0 - 50_000, { allocated: 10 }), row(t0 + 5_000, { allocated: 10 }), row(t0 + 100_000)];
     expect(shown(rows, t0 + 100_000).map(([at]) => at)).toEqual([0, 90]);
   });
@@ -133,7 +133,7 @@ describe('points of the history', () => {
 });
 
 describe('replicas', () => {
-  it('are listed by name as they last told, while that is no longer ago than 30 s', () => {
+  it('are listed by name as of their last row, up to 30 s ago', () => {
     const rows = [
       row(t0, { name: 'gone' }),
       row(t0 + 1, { name: 'b' }),
@@ -154,7 +154,7 @@ describe('replicas', () => {
 });
 
 describe('a row', () => {
-  it('comes back from its fields as it was', () => {
+  it('parses from its fields unchanged', () => {
     const given = row(t0 + 7, { isLeader: true, alerts: [] });
     given.counts = {
       allocated: 1,
@@ -180,18 +180,18 @@ describe('a row', () => {
     ['nothing', []],
     ['another kind of entry', [['hello', 'world']]],
     [
-      'numbers that are none',
+      'invalid numbers',
       [
         ['name', 'a'],
         ['counts', 'x'],
         ['gauges', '1,2,3,4'],
       ],
     ],
-  ])('is none that has %s', (_, entries) => {
+  ])('is ignored if it has %s', (_, entries) => {
     expect(parseRow('5-0', new Map(entries as [string, string][]))).toBeUndefined();
   });
 
-  it('counts once although the store took it and its writer was told otherwise', () => {
+  it('counts once if the store took it and the reply was lost', () => {
     const rows = [
       row(t0 + 1, { check: 1, firstCheck: 1 }),
       row(t0 + 2, { check: 2, firstCheck: 2 }),
@@ -206,7 +206,7 @@ describe('a row', () => {
 });
 
 describe('counts', () => {
-  it('are those of the metrics, and what was added since', async () => {
+  it('are those of the metrics, and the difference since', async () => {
     const metrics = new Metrics({ processMetrics: false });
     metrics.allocations.inc({ pool: 'pool:gold', status: 'success' }, 3);
     metrics.allocations.inc({ pool: 'pool:basic', status: 'success' }, 2);

@@ -92,7 +92,7 @@ describe('a value', () => {
     await api.json(request);
   });
 
-  it('nobody there is an error, and when somebody is there again it works', async () => {
+  it('an unreachable server is an error, and requests work when it is reachable again', async () => {
     const cluster = await k8s.cluster();
     const api = await k8s.connect(cluster.kubeconfig);
     await cluster.faults.down();
@@ -150,7 +150,7 @@ describe('a value', () => {
     expect((await failure(api.json(request))).message).toContain(path);
   });
 
-  it('a refusal that is no Status, however long, is told by its beginning', async () => {
+  it('the error of a response that is not a Status has the start of its text', async () => {
     const url = await k8s.serve((_, response) => {
       response.writeHead(502);
       response.end(`bad gateway ${'x'.repeat(1_000_000)}`);
@@ -177,7 +177,7 @@ describe('a value', () => {
     );
   });
 
-  it('requests one after the other share a connection', async () => {
+  it('requests in sequence share a connection', async () => {
     const ports = new Set<number | undefined>();
     const url = await k8s.serve((incoming, response) => {
       ports.add(incoming.socket.remotePort);
@@ -219,7 +219,7 @@ describe('a stream', () => {
     expect((await next).status).toBeUndefined();
   });
 
-  it('that falls silent is an error after its time, and every byte starts the time anew', async () => {
+  it('without data is an error after its timeout, and every chunk restarts the timeout', async () => {
     let ticks = 0;
     const url = await k8s.serve((_, response) => {
       response.writeHead(200);
@@ -292,9 +292,9 @@ describe('a stream', () => {
     await take(api.lines(watch), 2);
     await until(() => cluster.openWatches === 0, 'the connection is closed', 2000);
     const failing = async () => {
-      for await (const _ of api.lines(watch)) throw new Error('the store is gone');
+      for await (const _ of api.lines(watch)) throw new Error('the store is down');
     };
-    await expect(failing()).rejects.toThrow('the store is gone');
+    await expect(failing()).rejects.toThrow('the store is down');
     await until(() => cluster.openWatches === 0, 'the connection is closed', 2000);
   });
 
@@ -394,7 +394,7 @@ describe('where the server is, and who we are', () => {
   });
 
   it.runIf(tlsAvailable() === true)(
-    'a server with a certificate of its own authority is believed through it alone',
+    'a server with its own certificate authority is trusted only with that authority',
     async () => {
       const tls = k8s.certificate();
       const url = await k8s.serve((_, response) => void response.end('{"items":[]}'), tls);
@@ -404,7 +404,7 @@ describe('where the server is, and who we are', () => {
         }),
       );
       expect(await inline.json(request)).toEqual({ items: [] });
-      // A path is meant from the folder of the kubeconfig.
+      // A path is relative to the folder of the kubeconfig.
       const byFile = await k8s.connect(
         kubeconfig(url, { cluster: { 'certificate-authority': 'certificate.pem' } }),
       );
@@ -460,15 +460,15 @@ describe('where the server is, and who we are', () => {
 
   it.each([
     ['a file that is not there', undefined],
-    ['a file that is no YAML', 'clusters: [\n  - {name: "x\n'],
-    ['a file that is no kubeconfig', '[1, 2]'],
+    ['a file that is not YAML', 'clusters: [\n  - {name: "x\n'],
+    ['a file that is not a kubeconfig', '[1, 2]'],
     ['an empty file', ''],
     ['no current context', kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"x":1')],
     [
       'a context that is not there',
       kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"current-context":"other"'),
     ],
-    ['a server that is no address', kubeconfig('nowhere at all')],
+    ['a server that is not an address', kubeconfig('nowhere at all')],
   ])('%s is a problem of the configuration, told in one line', async (_, text) => {
     const file = text === undefined ? join(k8s.folder, 'missing') : k8s.file('broken', text);
     const error: unknown = await connectKubernetes(file, systemClock).catch((reason: unknown) => reason);

@@ -242,7 +242,7 @@ describe('Alertmanager', () => {
         'alertname=Other',
         'severity=page',
       ];
-      expect(run('amtool', ...args).stdout.trim()).toBe('nobody');
+      expect(run('amtool', ...args).stdout.trim()).toBe('none');
     });
   });
 });

@@ -1,4 +1,4 @@
-/** At no instant do two lead, whatever happens; and once everything has healed, one does. */
+/** Two replicas never lead at once; after all faults have ended, one leads. */
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -111,7 +111,7 @@ describe('negative controls', { timeout: 120_000 }, () => {
       fc.asyncProperty(anyScenario, (scenario) => play(scenario, newElection, record?.())),
       { seed: 20_261_115, numRuns: 500, endOnFailure: true },
     );
-    return String(result.errorInstance ?? 'nobody noticed');
+    return String(result.errorInstance ?? 'not caught');
   };
 
   it.each(controls)('are caught: $broken', async (control) => {

@@ -66,7 +66,7 @@ it('work that crashes is started again after 1, 2, 4 ... s', async () => {
   await alone.stop();
 });
 
-it('work that ends by itself has met somebody newer: it is not started again, and nothing is left to ask', async () => {
+it('does not restart work that ended: a newer leader refused its epoch', async () => {
   const { alone, changes, clock, work } = setUp(() => Promise.resolve());
   alone.start();
   await settle();

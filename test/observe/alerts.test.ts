@@ -404,7 +404,7 @@ describe('the loop', () => {
     stuck(11);
     await until(() => clock.sleepsMs.includes(15_000), 'it waits');
     clock.advance(15_000);
-    await until(() => sent().length === 2, 'both are told');
+    await until(() => sent().length === 2, 'both are sent');
     expect(alerts.loops).toMatchObject([{ name: 'alerts', rounds: 1, counts: { active: 2, triggered: 2 } }]);
     await alerts.stop();
     expect(sent().slice(2)).toEqual(['resolve records.zombie pages']);

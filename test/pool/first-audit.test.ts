@@ -1,4 +1,4 @@
-/** A new leader looks for contradictions when its first sync is done, not one interval later. */
+/** A new leader audits after its first sync, not one interval later. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { SingleReplica } from '../../src/leadership/single-replica.js';
@@ -15,7 +15,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
   let counted: number[];
   let asked: number;
   let answered: number;
-  /** What happens before an audit looks at the store. */
+  /** Runs before an audit reads the store. */
   let beforeAudit: () => Promise<void>;
   beforeEach(async () => {
     leader = await openLeader(engine.url);
@@ -47,7 +47,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
 
   const loop = (name: string) => manager.loops.find((one) => one.name === name);
 
-  it('tells at once what somebody left behind, and goes on at its interval', async () => {
+  it('reports existing violations at once, and continues at its interval', async () => {
     await engine.redis.set('voice:pod:calls:a', 'x');
     await manager.start();
     await until(() => counted.length === 1, 'it has audited');

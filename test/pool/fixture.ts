@@ -51,7 +51,7 @@ export interface Leader {
   clock: ManualClock;
   manager: PoolManager;
   log: LogLine[];
-  /** `reason: count`, in the order they were told. */
+  /** `reason: count`, in order. */
   lost: [string, number][];
   zombies: number[];
   leading: boolean[];

@@ -39,8 +39,8 @@ describeEngines('a term', (engine) => {
   const rounds = ({ manager }: Reign, name: string) =>
     manager.loops.find((loop) => loop.name === name)?.rounds ?? 0;
   const crashes = ({ manager }: Reign) => manager.loops.reduce((sum, loop) => sum + loop.crashes, 0);
-  /** Somebody else takes the pools, as a mistaken leader or a failover of the store would have it. */
-  const usurp = async () => Number(await store.pools.takeEpoch('somebody'));
+  /** Another replica takes an epoch, as a mistaken leader or after a failover of the store. */
+  const takeOther = async () => Number(await store.pools.takeEpoch('other'));
 
   it('says in the event stream who leads', async () => {
     await lead();
@@ -49,9 +49,9 @@ describeEngines('a term', (engine) => {
     expect(fields).toContain(`type leader_elected leader this-one epoch ${await epoch()}`);
   });
 
-  it('a refused leader that still holds the lock takes a newer epoch and goes on', async () => {
+  it('a refused leader that still holds the lock takes a newer epoch and continues', async () => {
     const leader = await lead({ cleanupIntervalMs: 10 });
-    const other = await usurp();
+    const other = await takeOther();
     source.set('a', 'c');
     await until(async () => (await epoch()) > other, 'it has a newer epoch');
     // It looks at once: the other one may have written anything.
@@ -66,7 +66,7 @@ describeEngines('a term', (engine) => {
   it('a refused leader that does not hold the lock any more ends its term', async () => {
     const leader = await lead({ cleanupIntervalMs: 10 });
     leader.throne.stillHeld = () => Promise.resolve(false);
-    const other = await usurp();
+    const other = await takeOther();
     source.set();
     await until(() => !leader.manager.isLeader, 'its term is over');
     expect(leader.manager.loops).toEqual([]);
@@ -75,7 +75,7 @@ describeEngines('a term', (engine) => {
     expect(warnings(leader)).toEqual(['epoch refused: another replica is the leader; ending this term']);
   });
 
-  it('a refused leader takes no new epoch before the lock has answered, whichever loop asks', async () => {
+  it('a refused leader takes no new epoch before it has read the lock', async () => {
     const leader = await lead({ cleanupIntervalMs: 5, reconcileIntervalMs: 5 });
     let asked = 0;
     let answer = (_: boolean) => {};
@@ -93,7 +93,7 @@ describeEngines('a term', (engine) => {
         answer = resolve;
       });
     };
-    const other = await usurp();
+    const other = await takeOther();
     await until(() => asked === 1, 'the lock is asked');
     // The other loop meets the refusal too, and waits for the same answer.
     await until(() => refusals === 2, 'both loops are refused');
@@ -112,7 +112,7 @@ describeEngines('a term', (engine) => {
       asked += 1;
       return Promise.reject(new Error('the lock does not answer'));
     };
-    const other = await usurp();
+    const other = await takeOther();
     await until(() => asked >= 3, 'it has asked again');
     expect(await epoch()).toBe(other);
     expect(leader.manager.isLeader).toBe(true);
@@ -121,11 +121,11 @@ describeEngines('a term', (engine) => {
     await leader.sync();
   });
 
-  it('a change that the store refused is told again with the new epoch', async () => {
+  it('a change that the store refused is repeated with the new epoch', async () => {
     const cluster = await k8s.cluster();
     const leader = await lead({ source: await sourceOf(k8s, cluster.kubeconfig) });
     await until(() => cluster.openWatches === 1, 'the watch is open');
-    await usurp();
+    await takeOther();
     // No sync: it would bring the pod as well.
     const lists = cluster.faults.failRequests({ verb: 'list', status: 500 });
     cluster.pods.create({ name: 'c' });

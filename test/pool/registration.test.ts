@@ -40,7 +40,7 @@ describe('tier assignment', () => {
     [{ tier: 'nowhere' }, undefined],
     [{ tier: 'constructor' }, undefined],
     [{ merchant: 'vip' }, 'merchant:vip'],
-    [{ merchant: 'unheard-of' }, 'merchant:unheard-of'],
+    [{ merchant: 'unknown' }, 'merchant:unknown'],
     [{ tier: 'gold', merchant: 'acme' }, 'merchant:acme'],
   ])('a pod with %o wants %s', (wish, pool) => {
     expect(wantedPool(tiers, { ...pod, ...wish })).toBe(pool);
