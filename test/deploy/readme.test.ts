@@ -46,7 +46,7 @@ describe('the README of the chart', () => {
     expect(within(row('ARCHITECTURE.md', 'the leader dies'))).toEqual([died, stopped]);
     expect(within(row('docs/operations.md', 'it dies'))).toEqual([died]);
     expect(within(row('docs/operations.md', 'clean stop'))).toEqual([stopped]);
-    const [usually = 0, atMost] = within(row(readme, 'the Kubernetes API is gone'));
+    const [usually = 0, atMost] = within(row(readme, 'the Kubernetes API is unreachable'));
     const [back, late] = within(row('docs/operations.md', 'the API server is gone for all'));
     expect([atMost, late]).toEqual([died, died]);
     expect(back).toBeLessThanOrEqual(usually);
