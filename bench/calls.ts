@@ -1,5 +1,5 @@
 /**
- * Allocate, release and sweep: against the seeds' flow, over HTTP, in large pools; time and memory
+ * Allocate, release and sweep: against the Go router's commands, over HTTP, in large pools; time and memory
  */
 import { http } from './calls/http.js';
 import { latency } from './calls/latency.js';

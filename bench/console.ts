@@ -1,7 +1,6 @@
 /**
- * the console in a real Chromium: first view, how soon a dead pod is gone from the page, a large fleet
+ * Console in a real Chromium: first view, time until a crashed pod disappears from the page, a large fleet
  */
-
 import { largeFleet } from './console/large-fleet.js';
 import { onTheDemo } from './console/on-the-demo.js';
 import { runArea } from './support/run.js';

@@ -1,5 +1,5 @@
 /**
- * Calls that come by chance, at a rate: the highest one router takes, waiting times below it, what happens beyond it
+ * Calls at random times: the highest rate of one router, latency below it, behaviour above it
  */
 import { openLoop } from './load/open-loop.js';
 import { runArea } from './support/run.js';

@@ -1,5 +1,5 @@
 /**
- * 5,000 pods: full sync, changes on their way from the API server to the pool, memory of the router
+ * 5,000 pods: full sync, time of a change from the API server to the pool, memory of the router
  */
 import { leaderMemory, manyPods } from './pool/many-pods.js';
 import { runArea } from './support/run.js';

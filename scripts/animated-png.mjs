@@ -1,4 +1,4 @@
-// Pictures of one size become one that moves: PNG has frames of its own (acTL, fcTL, fdAT), which every browser shows.
+// Joins PNG pictures of one size into one animated PNG (chunks acTL, fcTL, fdAT), which every browser shows.
 import { crc32 } from 'node:zlib';
 
 const signatureBytes = 8;
@@ -34,15 +34,15 @@ function numbers(...values) {
 }
 
 /**
- * Shown for ever, each for `ms`.
+ * Returns an animation in an endless loop, each picture shown for `ms`.
  * @param {readonly Buffer[]} pictures
  * @param {number} ms
  */
 export function animated(pictures, ms) {
   const [first] = pictures;
-  if (!first) throw new Error('there are no pictures');
+  if (!first) throw new Error('no pictures given');
   const header = chunksOf(first).find(({ type }) => type === 'IHDR')?.data;
-  if (!header) throw new Error('that is no PNG');
+  if (!header) throw new Error('not a PNG file');
   let order = 0;
   const parts = [
     first.subarray(0, signatureBytes),
@@ -51,7 +51,7 @@ export function animated(pictures, ms) {
   ];
   for (const [i, picture] of pictures.entries()) {
     const chunks = chunksOf(picture);
-    if (!chunks[0]?.data.equals(header)) throw new Error(`picture ${i + 1} is of another size or kind`);
+    if (!chunks[0]?.data.equals(header)) throw new Error(`picture ${i + 1} has another size or kind`);
     const delay = Buffer.alloc(6);
     delay.writeUInt16BE(ms, 0);
     delay.writeUInt16BE(1000, 2);

@@ -1,4 +1,4 @@
-// The figures of all benchmarks as one Markdown table: from bench/results/*.json into docs/benchmarks.md.
+// Writes the figures of bench/results/*.json as one Markdown table into docs/benchmarks.md.
 
 /**
  * @typedef {{ id: string, label: string, value: number, unit: string, target?: { atLeast: number } | { below: number },
@@ -18,7 +18,7 @@ function number(value) {
 }
 
 /** @param {Row} row */
-function aim({ target, unit }) {
+function targetOf({ target, unit }) {
   if (target === undefined) return '';
   const [word, value] = 'atLeast' in target ? ['at least', target.atLeast] : ['below', target.below];
   return `${word} ${number(value)} ${unit}`.trim();
@@ -35,7 +35,7 @@ function rowsOf({ area, figures, failed = [] }) {
         area,
         row.label,
         `${number(row.value)} ${row.unit}`,
-        aim(row),
+        targetOf(row),
         row.target === undefined ? '' : row.ok ? 'yes' : '**no**',
         row.note ?? '',
       ]),
@@ -58,9 +58,9 @@ export function benchTable(areas, results) {
   return [
     `${first.cores} cores of ${first.machine}; Node ${first.node.replace(/^v/, '')}, ${first.store}. Load of the machine before each area: ${loads}.`,
     ...(quick.length > 0 ? [`Short rounds (\`--quick\`), so more noise: ${quick.join(', ')}.`] : []),
-    `${targets.length} figures have an aim; ${missed === 0 ? 'all meet it' : `${missed} miss it`}.`,
+    `${targets.length} figures have a target; ${missed === 0 ? 'all meet it' : `${missed} miss it`}.`,
     '',
-    line(['area', 'what', 'figure', 'aim', 'met', 'made of']),
+    line(['area', 'what', 'figure', 'target', 'met', 'details']),
     '|---|---|---|---|---|---|',
     ...areas.flatMap((area) => {
       const result = results.find((one) => one.area === area);
@@ -70,7 +70,7 @@ export function benchTable(areas, results) {
 }
 
 /**
- * The page with its table replaced.
+ * Returns the page with a new table.
  * @param {string} page
  * @param {string} table
  */

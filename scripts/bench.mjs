@@ -1,5 +1,5 @@
-// Runs benchmarks: all of them with `npm run bench`, one with `npm run bench -- calls`. bench/*.ts is compiled into .cache/bench together with the sources
-// it imports, so that what is measured is the tree as it is now. Types are not checked here: `npm test` does.
+// Runs benchmarks: all with `npm run bench`, one area with `npm run bench -- calls`. Compiles bench/*.ts and the sources it
+// imports into .cache/bench, so that the current tree is measured. `npm test` checks the types.
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   copyFileSync,
@@ -20,11 +20,11 @@ import { embedLua } from './embed-lua.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const compiled = join(root, '.cache', 'bench');
-/** One that hangs must not keep the others from running. */
-const longestAreaMs = 60 * 60_000;
-const longestPauseMs = 3 * 60_000;
+/** An area that hangs must not stop the others. */
+const maxAreaMs = 60 * 60_000;
+const maxPauseMs = 3 * 60_000;
 
-/** An area is a file bench/NAME.ts; the first line of its opening comment says what it measures. */
+/** An area is a file bench/NAME.ts; the first line of its opening comment is its summary. */
 const areas = readdirSync(join(root, 'bench'))
   .filter((name) => name.endsWith('.ts'))
   .map((name) => name.slice(0, -'.ts'.length));
@@ -37,7 +37,7 @@ function summary(area) {
 
 const usage = `Usage: npm run bench [-- AREA] [options]
 
-Without an area all of them run, one after the other, and their figures become the table of docs/benchmarks.md.
+Without an area all areas run in sequence, and their figures become the table of docs/benchmarks.md.
 
 Areas:
 ${areas.map((area) => `  ${area.padEnd(12)} ${summary(area)}`).join('\n')}
@@ -45,13 +45,13 @@ ${areas.map((area) => `  ${area.padEnd(12)} ${summary(area)}`).join('\n')}
 Options:
   --quick      short rounds: less time, more noise
   --check      exit with 1 when a figure misses its target (otherwise only errors do that)
-  --only PART  with an area: these parts only, separated by commas; a wrong name lists them
+  --only PART  with an area: only these parts, separated by commas; an unknown name lists them
   --json FILE  with an area: write the results there instead of bench/results/AREA.json
   --table      run nothing, write the table of docs/benchmarks.md from bench/results
   --help       this text
 `;
 
-/** @param {boolean} withDist whether something starts the program as it is installed */
+/** @param {boolean} withDist also builds dist/, for areas that start the program */
 function build(withDist) {
   if (withDist) execFileSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { stdio: 'inherit' });
   embedLua(root);
@@ -82,7 +82,7 @@ function runArea(area, options) {
   const { status } = spawnSync(process.execPath, [script, ...options], {
     stdio: 'inherit',
     cwd: root,
-    timeout: longestAreaMs,
+    timeout: maxAreaMs,
   });
   return status ?? 1;
 }
@@ -92,7 +92,9 @@ function writeTable() {
     .filter((area) => existsSync(resultsOf(area)))
     .map((area) => JSON.parse(readFileSync(resultsOf(area), 'utf8')));
   if (results.length === 0) {
-    process.stderr.write('bench: nothing has been measured here yet: docs/benchmarks.md stays as it is.\n');
+    process.stderr.write(
+      'bench: no results in bench/results; docs/benchmarks.md not changed. Run `npm run bench` first.\n',
+    );
     process.exitCode = 1;
     return;
   }
@@ -102,12 +104,12 @@ function writeTable() {
   process.stdout.write(`\n${table}\n\nWritten to docs/benchmarks.md.\n`);
 }
 
-/** An area is not to be measured in what the one before it has left of the machine. @param {boolean} quick */
+/** Waits until the load of the previous area has fallen. @param {boolean} quick */
 async function untilQuiet(quick) {
   const enough = 0.5 * cpus().length;
-  const lastMs = Date.now() + (quick ? 0 : longestPauseMs);
+  const lastMs = Date.now() + (quick ? 0 : maxPauseMs);
   while ((loadavg()[0] ?? 0) > enough && Date.now() < lastMs) {
-    process.stderr.write(`\rwaiting for a load below ${enough}: ${loadavg()[0]?.toFixed(1)} `);
+    process.stderr.write(`\rwaiting for a load average below ${enough}: ${loadavg()[0]?.toFixed(1)} `);
     await sleep(2000);
   }
 }
@@ -119,12 +121,13 @@ async function runAll(options) {
   for (const [i, area] of areas.entries()) {
     await untilQuiet(options.includes('--quick'));
     process.stderr.write(`\n${area} (${i + 1} of ${areas.length}) ...\n`);
-    // What an earlier run has left is not this one's result.
+    // Results of an earlier run must not count.
     rmSync(resultsOf(area), { force: true });
     if (runArea(area, options) !== 0) failed.push(area);
   }
   writeTable();
-  if (failed.length > 0) process.stderr.write(`bench: look at ${failed.join(', ')}.\n`);
+  if (failed.length > 0)
+    process.stderr.write(`bench: failed areas or missed targets: ${failed.join(', ')}.\n`);
   process.exitCode = failed.length > 0 ? 1 : 0;
 }
 
@@ -138,8 +141,10 @@ if (first === '-h' || options.includes('--help')) {
   process.stdout.write(usage);
 } else if (unknown !== undefined || (!isOfAll && !areas.includes(first))) {
   const what =
-    unknown === undefined ? `no area ${JSON.stringify(first)}` : `no option ${unknown} without an area`;
-  process.stderr.write(`bench: there is ${what}.\n\n${usage}`);
+    unknown === undefined
+      ? `unknown area ${JSON.stringify(first)}`
+      : `unknown option ${unknown} without an area`;
+  process.stderr.write(`bench: ${what}.\n\n${usage}`);
   process.exitCode = 2;
 } else if (options.includes('--table')) {
   writeTable();

@@ -1,5 +1,5 @@
-// Builds console/ into dist/console: one page, one script, one style sheet, all with hashed names; and a script with the
-// runbook, which is loaded when somebody opens it.
+// Builds console/ into dist/console: one page, one script and one style sheet with hashed names, and a script with the
+// runbook, loaded on demand.
 import { renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { runbookPlugin } from './runbook-pages.mjs';
@@ -12,7 +12,7 @@ export async function buildConsole(root) {
   await build({
     configFile: false,
     root: join(root, 'console'),
-    // The page also works below a path, behind a proxy.
+    // The page also works below a path of a proxy.
     base: './',
     logLevel: 'warn',
     publicDir: false,
@@ -20,14 +20,14 @@ export async function buildConsole(root) {
     build: {
       outDir: fresh,
       emptyOutDir: true,
-      // The content security policy allows files of our own and nothing inline.
+      // The content security policy allows files of this origin and nothing inline.
       assetsInlineLimit: 0,
       modulePreload: { polyfill: false },
       target: 'es2022',
       cssCodeSplit: false,
     },
   });
-  // A router that serves the page meanwhile finds it whole at every moment but one.
+  // A running router that serves dist/console sees a missing page only between these two lines.
   rmSync(folder, { recursive: true, force: true });
   renameSync(fresh, folder);
 }

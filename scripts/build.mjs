@@ -1,4 +1,4 @@
-// Builds dist/: the Lua and SQL files become TypeScript modules, then the compiler runs, then the console is bundled.
+// Builds dist/: embeds Lua and SQL files in TypeScript modules, compiles, and bundles the console.
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -22,7 +22,7 @@ function compiler() {
 
 const tsc = compiler();
 if (tsc === undefined) {
-  // `npm ci --omit=dev` on a tree that is already built: nothing to do, and nothing to do it with.
+  // `npm ci --omit=dev` on a tree that is already built: nothing to do.
   if (existsSync(join(root, 'dist', 'index.js'))) process.exit(0);
   console.error(
     'smart-router: dist/ is missing and TypeScript is not installed: run `npm ci` without --omit=dev first.',
@@ -31,7 +31,7 @@ if (tsc === undefined) {
 }
 embedLua(root);
 embedSql(root);
-// The console stays until its successor is there.
+// buildConsole replaces the console at the end.
 const dist = join(root, 'dist');
 for (const name of existsSync(dist) ? readdirSync(dist) : [])
   if (name !== 'console') rmSync(join(dist, name), { recursive: true, force: true });

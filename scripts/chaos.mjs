@@ -1,5 +1,5 @@
-// Runs chaos with real processes: `npm run chaos -- --minutes 5`. The routers and workers are those of dist/, built here;
-// test/chaos is compiled into .cache/chaos-program. Types are not checked here: `npm test` does.
+// Runs chaos with real processes: `npm run chaos -- --minutes 5`. Builds dist/ for the routers and workers,
+// and compiles test/chaos into .cache/chaos-program. `npm test` checks the types.
 import { execFileSync, spawn } from 'node:child_process';
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -22,7 +22,7 @@ execFileSync(process.execPath, [join(typescript, 'bin', 'tsc'), '-p', config], {
   cwd: root,
 });
 const script = join(compiled, 'test', 'chaos', 'cli.js');
-// The channel tells it when we are gone; Ctrl-C reaches it by itself, and we wait for it to heal and end.
+// The IPC channel closes when this process dies. Ctrl-C reaches the child too; wait until it has healed and ended.
 const child = spawn(process.execPath, [script, ...process.argv.slice(2)], {
   stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
   cwd: root,

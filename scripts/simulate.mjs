@@ -1,6 +1,6 @@
-// Runs the simulation: `npm run simulate -- --seeds 500`. test/simulation is compiled together with the sources it
-// imports, so that what runs is the tree as it is now; into a folder of this run, so that a seed can be looked at while
-// thousands run. Types are not checked here: `npm test` does.
+// Runs the simulation: `npm run simulate -- --seeds 500`. Compiles test/simulation and the sources it imports,
+// so that the current tree runs, into a folder per run, so that you can study one seed while thousands run. `npm test` checks
+// the types.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';

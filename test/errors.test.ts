@@ -1,4 +1,5 @@
 /** Any thrown value becomes a text: in messages, in the log, on the command line, over HTTP. */
+
 import { describe, expect, it } from 'vitest';
 import { toFailure } from '../src/cli/failure.js';
 import { messageOf } from '../src/errors.js';

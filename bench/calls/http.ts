@@ -1,4 +1,4 @@
-/** Allocate over HTTP against an empty handler of the same server: what the store costs on top of the server. */
+/** Allocate over HTTP against an empty handler of the same server: the cost of the store on top of the server. */
 import { AppError } from '../../src/errors.js';
 import { httpLoad } from '../support/http-load.js';
 import { compare, forEach } from '../support/measure.js';
@@ -8,7 +8,7 @@ import { ServerProcess } from '../support/server-process.js';
 import { BenchStore, gold, untilAvailable } from '../support/store.js';
 
 const connections = 64;
-/** More than one round allocates: every request takes a pod of its own. */
+/** More than one round allocates: every request takes another pod. */
 const pods = 60_000;
 
 export async function http({ engine, admin, quick }: Bench): Promise<Figure[]> {
@@ -54,7 +54,7 @@ async function releaseAll(store: BenchStore): Promise<void> {
     for (const { callSid } of page.items) sids.add(callSid);
     cursor = page.cursor;
   }
-  // wrk leaves in the middle of its last requests; the router gives those pods back by itself.
+  // wrk disconnects during its last requests; the router releases those pods.
   await forEach(sids, 64, (sid) =>
     store.calls.release(sid).catch((error: unknown) => {
       if (!(error instanceof AppError) || error.code !== 'call_not_found') throw error;

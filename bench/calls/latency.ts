@@ -1,4 +1,4 @@
-/** How long one allocate takes, alone and among others. */
+/** Latency of one allocate, alone and with others. */
 import { percentile, throughput } from '../support/measure.js';
 import type { Figure } from '../support/report.js';
 import type { Bench } from '../support/run.js';

@@ -1,4 +1,4 @@
-/** What live calls cost the store, and what is left when they have ended. */
+/** Memory of live calls in the store, and the rest after their end. */
 import { forEach } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { Bench } from '../support/run.js';
@@ -13,13 +13,13 @@ export async function memory({ engine, admin }: Bench): Promise<Figure[]> {
   await store.prepare(podNames(calls));
   const sids = () => Array.from({ length: calls }, nextSid);
   const used = async () => Number(/used_memory:(\d+)/.exec(await admin.info('memory'))?.[1]);
-  const gone = () => new Promise((resolve) => setTimeout(resolve, graceMs + 1500));
+  const tombstonesExpired = () => new Promise((resolve) => setTimeout(resolve, graceMs + 1500));
 
-  // Once through: every pod has had a call, the event stream is as long as it gets.
+  // Warm-up: every pod has had a call, and the event stream has its final length.
   const first = sids();
   await forEach(first, 64, (sid) => store.allocate(sid));
   await forEach(first, 64, (sid) => store.calls.release(sid));
-  await gone();
+  await tombstonesExpired();
 
   const before = await used();
   const second = sids();
@@ -27,7 +27,7 @@ export async function memory({ engine, admin }: Bench): Promise<Figure[]> {
   const live = await used();
   await forEach(second, 64, (sid) => store.calls.release(sid));
   const released = await used();
-  await gone();
+  await tombstonesExpired();
   const after = await used();
   store.close();
   const megabytes = (bytes: number) => bytes / 1e6;
@@ -41,10 +41,10 @@ export async function memory({ engine, admin }: Bench): Promise<Figure[]> {
     },
     {
       id: 'memory.released',
-      label: 'of it left after release (tombstones)',
+      label: 'rest after release (tombstones)',
       value: megabytes(released - before),
       unit: 'MB',
-      note: `after the tombstones' time: ${number(megabytes(after - before))} MB`,
+      note: `after the tombstones have expired: ${number(megabytes(after - before))} MB`,
     },
   ];
 }

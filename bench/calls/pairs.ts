@@ -1,12 +1,12 @@
 /**
- * Pairs of allocate and release a second: one script each against the seeds' sixteen commands, and against the limit
- * of any such design: two scripts that do nothing.
+ * Pairs of allocate and release a second: one script each against the sixteen commands of the Go router, and
+ * against the limit of this design: two empty scripts.
  */
 import type { Cluster, Redis } from 'ioredis';
+import { GoRouter } from '../support/go-router.js';
 import { compare, throughput } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { Bench } from '../support/run.js';
-import { SeedFlow } from '../support/seed-flow.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
 
 const targets = [
@@ -23,16 +23,16 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
     const pods = podNames(1000);
     const ours = new BenchStore(engine.url, { prefix: 'voice:' });
     await ours.prepare(pods);
-    const theirs = new BenchStore(engine.url, { prefix: 'seed:' });
-    const seeds = new SeedFlow(await clientOf(theirs), 'seed:');
-    await seeds.prepare(pods);
+    const theirs = new BenchStore(engine.url, { prefix: 'go:' });
+    const goRouter = new GoRouter(await clientOf(theirs), 'go:');
+    await goRouter.prepare(pods);
     const result = await compare(
       (roundMs) => throughput(callers, roundMs, () => ours.pair(nextSid())),
       (roundMs) =>
         throughput(callers, roundMs, async () => {
           const sid = nextSid();
-          await seeds.allocate(sid);
-          await seeds.release(sid);
+          await goRouter.allocate(sid);
+          await goRouter.release(sid);
         }),
       { rounds: quick ? 3 : 9, roundMs: quick ? 200 : 400 },
     );
@@ -43,7 +43,7 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
     );
     figures.push({
       id: `pairs.${callers}`,
-      label: `allocate+release, ${callers} at once, against the seeds' flow`,
+      label: `allocate+release, ${callers} at once, against the Go router's commands`,
       value: result.ratio,
       unit: 'x',
       target: { atLeast: ratio },
@@ -62,12 +62,12 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
   return figures;
 }
 
-/** The very client that our store uses, with all its options, but without what we put around it. */
+/** Returns the client of our store, with the same options, without our wrapper. */
 async function clientOf(store: BenchStore): Promise<Redis | Cluster> {
   let found: Redis | Cluster | undefined;
   await store.connection.command('bench', async (client) => {
     found = client;
   });
-  if (found === undefined) throw new Error('the store gave no client');
+  if (found === undefined) throw new Error('the store returned no client');
   return found;
 }

@@ -1,10 +1,10 @@
-/** What the pool's size and draining pods cost a call: nothing that matters. */
+/** Cost of a large pool and of draining pods for a call. */
 import { compare, forEach, throughput } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { Bench } from '../support/run.js';
 import { BenchStore, nextSid, podNames } from '../support/store.js';
 
-/** Below the smallest pool, so that a pod is always free. */
+/** Fewer than the smallest pool, so that a pod is always free. */
 const callers = 8;
 
 async function against(

@@ -1,9 +1,9 @@
 /**
- * The leader's sweep over 100,000 pods: how long it takes, and how long one script keeps everybody else waiting.
+ * The leader's sweep over 100,000 pods: its total time, and how long one script blocks the other commands.
  *
- * The time of a script is the one that the server itself writes into its slow log (everything over 0.1 ms; with
- * 0 the log would hold every command inside the scripts, too). It is wall-clock time: on a busy machine it holds the moments in which the server was not running. So
- * the sweep is repeated, and the figure is the median of the sweeps' longest scripts; the note has the worst.
+ * The time of a script comes from the server's slow log (everything over 0.1 ms; with 0 the log would also have every
+ * command inside the scripts). It is wall-clock time, so on a busy machine it includes time in which the server did not
+ * run. So the sweep is repeated, and the figure is the median of the longest scripts; the note has the worst.
  */
 import type { Redis } from 'ioredis';
 import { sweepBatchSize } from '../../src/pool/sweeper.js';

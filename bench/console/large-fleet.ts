@@ -1,7 +1,7 @@
 /**
- * A thousand pods and five thousand calls, of which about thirty a second end and begin again, while somebody looks at
- * each page and scrolls. Smooth is what a browser can draw in time: how far two frames are apart, against a page on which
- * nothing happens, in the same browser and under the same load.
+ * A thousand pods and five thousand calls, of which about thirty a second end and begin again, while each page is
+ * shown and scrolled. Measures the time between two frames, against an idle page in the same browser under the same
+ * load.
  */
 import type { Browser } from 'playwright-core';
 import { launchChromium } from '../../scripts/chromium.mjs';
@@ -15,7 +15,7 @@ const pods = 1000;
 const calls = 5000;
 const changesPerSecond = 30;
 
-/** Frames of a while, in milliseconds between one and the next; scrolls up and down whatever can be scrolled. */
+/** Milliseconds between frames, while everything that scrolls is scrolled up and down. */
 const frames = (ms: number) => `new Promise((resolve) => {
   const boxes = [document.scrollingElement, ...document.querySelectorAll('[role=region]')];
   const gaps = [];
@@ -53,7 +53,7 @@ export async function largeFleet({ engine, admin, quick }: Bench): Promise<Figur
     const post = async (path: string, call_sid: string) => {
       const body = JSON.stringify({ call_sid });
       const response = await fetch(`${url}/api/v1${path}`, { method: 'POST', headers, body });
-      if (!response.ok) throw new Error(`${path} of ${call_sid} was answered ${response.status}`);
+      if (!response.ok) throw new Error(`${path} of ${call_sid} got ${response.status}`);
       await response.arrayBuffer();
     };
     await poolIsFull(url);
@@ -76,7 +76,7 @@ export async function largeFleet({ engine, admin, quick }: Bench): Promise<Figur
   }
 }
 
-/** All its pods are there a moment after it listens. */
+/** Its pods are registered shortly after it listens. */
 async function poolIsFull(url: string): Promise<void> {
   const late = AbortSignal.timeout(60_000);
   for (;;) {
@@ -87,7 +87,7 @@ async function poolIsFull(url: string): Promise<void> {
   }
 }
 
-/** One call after the other, by the clock; what fails is told when it is stopped. */
+/** Replaces calls at a fixed rate; `stop` reports failures. */
 class Changes {
   readonly #startMs = performance.now();
   readonly #work: Promise<unknown>;
@@ -98,7 +98,7 @@ class Changes {
     this.#work = this.#run(change).catch((error: unknown) => error);
   }
 
-  /** How many a second there were. */
+  /** Replaced calls per second. */
   async stop(): Promise<number> {
     this.#isOver = true;
     const error = await this.#work;

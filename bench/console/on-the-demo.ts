@@ -1,6 +1,5 @@
 /**
- * What a newcomer sees: the demo with its three routers, its workers and its database on the same cores as the browser.
- * Its story rests; calls come and go.
+ * The demo with its three routers, workers and database on the same cores as the browser. Its story is off; calls run.
  */
 import type { Browser } from 'playwright-core';
 import { launchChromium } from '../../scripts/chromium.mjs';
@@ -10,7 +9,7 @@ import type { Bench } from '../support/run.js';
 import { holds } from './page.js';
 import { type Program, start } from './programs.js';
 
-/** From the moment the browser begins to load until the pools are on the screen; and when each pod left it. */
+/** Time from the start of loading until the pools are visible; and when each pod disappeared. */
 const watchPods = `(() => {
   globalThis.gone = {};
   const look = (changes) => {
@@ -45,11 +44,11 @@ export async function onTheDemo({ quick }: Bench): Promise<Figure[]> {
         value: median(views) / 1000,
         unit: 's',
         target: { below: 1 },
-        note: `${views.length} fresh visitors, slowest ${seconds(Math.max(...views))}; the very first, as the demo began to answer, ${seconds(first)}; a page without anything, of the same server, ${seconds(median(empties))}`,
+        note: `${views.length} new visitors, slowest ${seconds(Math.max(...views))}; the first one, when the demo began to answer, ${seconds(first)}; an empty page of the same server ${seconds(median(empties))}`,
       },
       {
         id: 'console.dead_pod.seconds',
-        label: 'a pod of the demo that crashes: until it is gone from the page, worst',
+        label: 'a crashed pod of the demo: until the page no longer shows it, worst',
         value: Math.max(...deaths) / 1000,
         unit: 's',
         target: { below: 1 },
@@ -64,7 +63,7 @@ export async function onTheDemo({ quick }: Bench): Promise<Figure[]> {
 
 const seconds = (ms: number) => `${number(ms / 1000)} s`;
 
-/** As somebody who has never been there: nothing is cached. */
+/** As a new visitor: nothing is cached. */
 async function view(browser: Browser, url: string): Promise<number> {
   const context = await browser.newContext();
   await context.addInitScript(watchPods);
@@ -95,7 +94,7 @@ async function deadPods(browser: Browser, url: string, demo: Program, count: num
     await holds(page, "document.querySelectorAll('[data-pod]').length === 20");
     await page.evaluate('(gone = {}, 0)');
     const crash = demo.line(/agent +(\S+) crashed/);
-    // Before it is told to: what its keyboard takes counts, too.
+    // Before the command: the time of its keyboard counts too.
     const atMs = Date.now();
     demo.type('crash');
     const pod = JSON.stringify((await crash).groups[0]);

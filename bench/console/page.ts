@@ -2,7 +2,7 @@ import type { Page } from 'playwright-core';
 
 const patienceMs = 60_000;
 
-/** Looks once a frame, inside the page: Playwright's own way evaluates text, which the page's policy forbids. */
+/** Polls once a frame, inside the page: Playwright's own wait evaluates text, which the page's policy forbids. */
 export async function holds(page: Page, condition: string): Promise<void> {
   await page.evaluate(`new Promise((resolve, reject) => {
     const endMs = performance.now() + ${patienceMs};

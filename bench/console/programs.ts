@@ -1,15 +1,15 @@
-/** The built program (`scripts/bench.mjs` builds it first), as a newcomer starts it. Ends with this process. */
+/** The built program (`scripts/bench.mjs` builds it first), as a user starts it. Ends with this process. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
 export interface Program {
-  /** Waits for a line that matches, from now on, and gives its groups. */
+  /** Waits for a matching line, from now on, and returns its groups. */
   line(pattern: RegExp): Promise<{ groups: string[] }>;
   type(word: string): void;
   stop(): Promise<void>;
 }
 
-/** `line` of something that has ended would wait for ever. */
+/** `line` of a program that has ended would wait without end. */
 const saysWithinMs = 120_000;
 const stopsWithinMs = 20_000;
 
@@ -22,10 +22,10 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program 
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  const waiting = new Set<(line: string) => void>();
+  const listeners = new Set<(line: string) => void>();
   if (child.stdout)
     createInterface({ input: child.stdout }).on('line', (line) => {
-      for (const hear of [...waiting]) hear(line);
+      for (const listener of [...listeners]) listener(line);
     });
   return {
     line: (pattern) =>
@@ -33,13 +33,13 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program 
         const late = AbortSignal.timeout(saysWithinMs);
         late.onabort = () => reject(new Error(`smart-router ${args[0]} did not say ${pattern}`));
         void ended.then(() => reject(new Error(`smart-router ${args[0]} ended before it said ${pattern}`)));
-        const hear = (line: string) => {
+        const listener = (line: string) => {
           const match = pattern.exec(line);
           if (!match) return;
-          waiting.delete(hear);
+          listeners.delete(listener);
           resolve({ groups: match.slice(1) });
         };
-        waiting.add(hear);
+        listeners.add(listener);
       }),
     type: (word) => void child.stdin?.write(`${word}\n`),
     async stop() {

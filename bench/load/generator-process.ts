@@ -1,28 +1,28 @@
 /**
- * A process of its own that makes calls: they come by chance (Poisson), last by chance (exponential), and come whether
- * or not those before them were answered. The time of an allocate begins when the call should have begun, so what
- * waits in here, because a slow router keeps all connections busy, counts too: no omission in concert with the router.
+ * A separate process that makes calls: random arrivals (Poisson) of random length (exponential), whether or not earlier
+ * calls were answered. The time of an allocate starts when the call should have begun. So waiting for a connection that
+ * a slow router keeps busy counts too (no coordinated omission).
  */
 import { HttpConnection } from '../support/http-connection.js';
 import { percentile } from '../support/measure.js';
 import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
 
 /**
- * As many as a proxy in front of a router keeps. They are open before anybody calls and stay so: hundreds of new ones at
- * once overflow the queue of the listening socket, and what is measured then is how long TCP waits before it tries again.
+ * As many as a proxy in front of a router keeps. They are opened before the first call and stay open: hundreds of new
+ * ones at once overflow the queue of the listening socket, and the benchmark would measure TCP retries.
  */
-const mostConnections = 1000;
-/** Then a caller gives up; the router's own limit is the same. */
+const maxConnections = 1000;
+/** Timeout of a caller, the same as the router's. */
 const patienceMs = 2000;
 const windowMs = 50;
 
 interface Task {
   path: string;
   body: string;
-  /** When it was given to us: from then on its caller is patient. */
+  /** Time at which it was submitted: the timeout starts here. */
   sinceMs: number;
   done(status: string): void;
-  /** The answer that came after its caller had given up. */
+  /** The answer that arrived after the timeout of its caller. */
   late(status: string): void;
 }
 
@@ -32,12 +32,12 @@ interface Sent {
   isGivenUp: boolean;
 }
 
-/** The connections, and who waits for one. */
+/** The connections, and the requests that wait for one. */
 class Callers {
   readonly #all = new Set<HttpConnection>();
   readonly #free: HttpConnection[] = [];
   readonly #waiting: Task[] = [];
-  /** In the order in which they were sent; without those that were given up. */
+  /** In the order of sending, without those that timed out. */
   readonly #sent = new Set<Sent>();
 
   private constructor(
@@ -48,7 +48,7 @@ class Callers {
   static async open(url: string): Promise<Callers> {
     const { hostname, port } = new URL(url);
     const callers = new Callers(hostname, Number(port));
-    while (callers.#all.size < mostConnections) {
+    while (callers.#all.size < maxConnections) {
       const some = Array.from({ length: 50 }, () => callers.#connect());
       await Promise.all(some.map(({ opened }) => opened));
       callers.#free.push(...some);
@@ -56,7 +56,7 @@ class Callers {
     return callers;
   }
 
-  /** Sent, or waiting to be. */
+  /** Sent or waiting. */
   get busy(): number {
     return this.#sent.size + this.#waiting.length;
   }
@@ -67,7 +67,7 @@ class Callers {
     else this.#sendOn(connection, task);
   }
 
-  /** Ends what has waited too long, here or there. The connection is free again when its answer has come. */
+  /** Times out requests, waiting or sent. The connection is free again when its answer has arrived. */
   giveUp(nowMs: number): void {
     for (const sent of this.#sent) {
       if (nowMs - sent.task.sinceMs < patienceMs) break;
@@ -78,7 +78,7 @@ class Callers {
     while ((this.#waiting[0]?.sinceMs ?? nowMs) < nowMs - patienceMs) this.#waiting.shift()?.done('none');
   }
 
-  /** Also of those that were given up: the router then gives their pods back by itself. */
+  /** Also of timed-out requests: the router releases their pods. */
   close(): void {
     for (const connection of this.#all) connection.close();
   }
@@ -88,7 +88,7 @@ class Callers {
       if (!free.isClosed) return free;
       this.#all.delete(free);
     }
-    return this.#all.size < mostConnections ? this.#connect() : undefined;
+    return this.#all.size < maxConnections ? this.#connect() : undefined;
   }
 
   #connect(): HttpConnection {
@@ -118,7 +118,7 @@ class Callers {
   }
 }
 
-/** Calls that have a pod, by the millisecond in which they end: thousands live at once, and few end at a look. */
+/** Calls with a pod, by the millisecond in which they end: thousands are live, few end per tick. */
 class LiveCalls {
   readonly #ending = new Map<number, string[]>();
   #nextMs = Math.floor(performance.now());
@@ -150,11 +150,11 @@ class LiveCalls {
       this.size -= 1;
       return sid;
     }
-    throw new Error('no call lives');
+    throw new Error('no live call');
   }
 }
 
-/** What is known of one phase; arrivals of its warm-up are not told. */
+/** Results of one phase, without arrivals of its warm-up. */
 class Tally {
   readonly times: number[] = [];
   readonly late: number[] = [];
@@ -210,7 +210,7 @@ const tell = (message: FromGenerator) => process.send?.(message);
 
 async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
   const callers = await Callers.open(url);
-  // Other programs than those that ring: agents do not wait behind callers, and wait for their answer.
+  // Separate from the callers: agents have their own connections, and wait for their answers.
   const agents = await Callers.open(url);
   const live = new LiveCalls();
   const releases = { done: 0, failed: 0 };
@@ -226,7 +226,7 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
         if (isDone) releases.done += 1;
         else if (status === '404') releases.failed += 1;
         else {
-          // Refused, or unknown whether it was done: as an agent would, again after a second.
+          // Rejected or unknown: retry after a second, as an agent would.
           asked.add(sid);
           live.add(sid, performance.now() + 1000);
         }
@@ -259,7 +259,7 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
             if (counts) tally.answered(status, nowMs - intendedMs, intendedMs - from);
             if (status === '200') live.add(sid, nowMs + exponential(holdMs));
           },
-          // Nobody talks on that one.
+          // This call is not used.
           late(status) {
             if (status === '200') live.add(sid, performance.now());
           },
@@ -272,11 +272,11 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
     );
     const { user, system } = process.cpuUsage(cpu);
     tally.generatorCpu = (user + system) / 1000 / (performance.now() - startMs);
-    // A generator that is behind does not carry that over: the next rate holds from now on.
+    // A late generator does not carry its delay over: the next rate starts now.
     startMs = Math.max(startMs + phase.ms, performance.now());
     tell({ phaseEnded: index });
   }
-  // Everybody hangs up; the last answers count, too.
+  // All calls end; the last answers count too.
   while (callers.busy + agents.busy + live.size > 0) {
     while (agents.busy < 64 && live.size > 0) release(live.takeOne());
     await new Promise((resolve) => setTimeout(resolve, 1));
@@ -287,7 +287,7 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
   tell({ results: tallies.map((tally) => tally.result()), releases });
 }
 
-/** Looks every millisecond who should have come by now: what that adds is told as the generator's lateness. */
+/** Starts the due calls every millisecond; the delay is reported as the generator's lateness. */
 async function arrivals(
   { ratePerSecond, ms }: Phase,
   startMs: number,

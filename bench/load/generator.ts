@@ -1,8 +1,8 @@
-/** The generator as the benchmark sees it: told what to do, it tells what it found. */
+/** The benchmark's side of the generator process. */
 import { type ChildProcess, fork } from 'node:child_process';
 import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
 
-/** Short, so that few pods are needed; releases are as many as allocates, and count to what the router has to do. */
+/** Short, so that few pods are needed. Each allocate has a release, which is also load of the router. */
 const holdMs = 1000;
 
 export class Generator {
@@ -34,8 +34,8 @@ export class Generator {
     this.#child.send({ url, phases, holdMs } satisfies LoadRun);
     const { results, releases } = await ended;
     await Promise.all(asked);
-    if (releases.failed > 0) throw new Error(`${releases.failed} calls were gone before they were released`);
-    // NaN does not survive the way between processes.
+    if (releases.failed > 0) throw new Error(`${releases.failed} calls had ended before their release`);
+    // NaN cannot be sent between processes.
     return results.map((result) => ({
       ...result,
       p50Ms: result.p50Ms ?? Number.NaN,

@@ -1,7 +1,7 @@
 /**
- * The highest rate of calls at which p99 of allocate stays under 50 ms and nobody is refused: doubled until it does not
- * hold, then halved in between. A rate holds if it does so in two tries of three: a neighbour on the machine can spoil
- * one, and luck can make one.
+ * Finds the highest rate of calls at which p99 of allocate stays under 50 ms and no call is rejected: doubles the rate
+ * until it fails, then bisects. A rate passes in two tries of three: other load on the machine can fail one, and luck
+ * can pass one.
  */
 import { number } from '../support/report.js';
 import type { Generator } from './generator.js';
@@ -9,11 +9,11 @@ import type { Phase, PhaseResult } from './messages.js';
 
 export const p99LimitMs = 50;
 const firstRate = 500;
-const leastRate = 30;
+const minRate = 30;
 
 export interface Search {
   phase: Omit<Phase, 'ratePerSecond'>;
-  /** The search ends when the lowest that does not hold is at most this many times the highest that does. */
+  /** The search ends when the lowest failing rate is at most this many times the highest passing rate. */
   precision: number;
 }
 
@@ -30,7 +30,7 @@ export async function highestRate(
 ): Promise<number> {
   const once = async (ratePerSecond: number) => {
     const [result] = await generator.run(url, [{ ...phase, ratePerSecond }]);
-    if (result === undefined) throw new Error('the generator told nothing');
+    if (result === undefined) throw new Error('the generator sent no result');
     process.stderr.write(
       `  ${what}, ${number(ratePerSecond)} calls/s: p99 ${number(result.p99Ms)} ms, ${missedOf(result)} of ${number(result.offered)} without a pod\n`,
     );
@@ -40,12 +40,12 @@ export async function highestRate(
     const [first, second] = [await once(rate), await once(rate)];
     return first === second ? first : once(rate);
   };
-  // Thrown away: compiled code, grown sockets.
+  // Warm-up: compiled code, grown sockets.
   await once(firstRate);
   let [low, high] = [firstRate, 2 * firstRate];
   while (!(await tried(low))) {
     [low, high] = [low / 2, low];
-    if (low < leastRate) throw new Error(`${what} does not even keep ${high} calls/s under ${p99LimitMs} ms`);
+    if (low < minRate) throw new Error(`${what} does not even keep ${high} calls/s under ${p99LimitMs} ms`);
   }
   while (high > firstRate && (await tried(high))) [low, high] = [high, 2 * high];
   while (high / low > precision) {
@@ -60,7 +60,7 @@ export function missedOf({ shed, failed, unanswered }: PhaseResult): number {
   return shed + failed + unanswered;
 }
 
-/** One in a thousand may be missed, whatever the machine does at that moment. */
+/** One in a thousand may fail, because of other load on the machine. */
 function holds(result: PhaseResult): boolean {
   return result.p99Ms < p99LimitMs && missedOf(result) <= result.offered / 1000;
 }

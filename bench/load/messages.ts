@@ -1,42 +1,42 @@
-/** What the benchmark and its generator tell each other. */
+/** Messages between the benchmark and its generator. */
 
 export interface Phase {
   ratePerSecond: number;
   ms: number;
-  /** Arrivals of the first part count in nothing. */
+  /** Arrivals of the warm-up do not count. */
   warmUpMs: number;
 }
 
 export interface LoadRun {
   url: string;
-  /** One after the other, without a pause. */
+  /** In sequence, without a pause. */
   phases: readonly Phase[];
-  /** The mean of the times that calls last. */
+  /** Mean length of a call. */
   holdMs: number;
 }
 
-/** Half a tenth of a second of a phase, by the time at which calls should have begun. */
+/** A twentieth of a second of a phase, by the time at which calls should have begun. */
 export interface Window {
   endMs: number;
   p99Ms: number;
-  /** Refused, failed or unanswered. */
+  /** Rejected, failed or unanswered. */
   missed: number;
 }
 
 export interface PhaseResult {
   offered: number;
   allocated: number;
-  /** 503: refused. */
+  /** 503: rejected. */
   shed: number;
   /** Any other answer, or a broken connection. */
   failed: number;
-  /** None within the caller's patience. */
+  /** No answer before the timeout of the caller. */
   unanswered: number;
-  /** Of the calls that got a pod, from the moment at which they should have begun; NaN if there was none. */
+  /** Of the calls that got a pod, from the moment at which they should have begun; NaN without any. */
   p50Ms: number;
   p99Ms: number;
   p999Ms: number;
-  /** How late the generator itself sent, p99: what it adds to the times above. */
+  /** How late the generator itself sent, p99; part of the times above. */
   lateP99Ms: number;
   /** Processor time over time: 1 is a whole core. */
   generatorCpu: number;

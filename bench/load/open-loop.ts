@@ -1,6 +1,6 @@
 /**
- * One router under calls that come by chance: how many it can take, how long they wait at parts of that, and what
- * happens beyond it. The limit in the same run is a bare server that asks Redis once a request.
+ * One router under calls at random times: its highest rate, the latency at parts of that rate, and its behaviour above
+ * it. The limit in the same run is a plain server with one Redis command per request.
  */
 import { type Figure, number } from '../support/report.js';
 import type { Bench } from '../support/run.js';
@@ -10,7 +10,7 @@ import { Generator } from './generator.js';
 import { highestRate, missedOf, p99LimitMs, searchOf } from './highest-rate.js';
 import type { PhaseResult } from './messages.js';
 
-/** More than live at once at three times the highest rate. */
+/** More than are live at three times the highest rate. */
 const pods = 30_000;
 
 export async function openLoop({ engine, admin, quick }: Bench): Promise<Figure[]> {
@@ -41,7 +41,7 @@ export async function openLoop({ engine, admin, quick }: Bench): Promise<Figure[
     const figures: Figure[] = [
       {
         id: 'load.highest',
-        label: `most calls a second with p99 of allocate under ${p99LimitMs} ms, against a plain server`,
+        label: `maximum calls a second with p99 of allocate under ${p99LimitMs} ms, against a plain server`,
         value: highest / limit,
         unit: 'x',
         target: { atLeast: 0.5 },
@@ -54,7 +54,7 @@ export async function openLoop({ engine, admin, quick }: Bench): Promise<Figure[
     }
     await router.stop();
     for (const factor of [1.5, 3]) {
-      // Another one each time: what the search and the last factor have made it take cannot hide what this one does.
+      // A new router each time, so that memory of the search or of the last factor does not hide the memory of this one.
       const fresh = await startRouter();
       await measured(generator, fresh, highest, phaseMs);
       const before = await fresh.spent();
@@ -80,7 +80,7 @@ async function measured(
   const [result] = await generator.run(router.url, [{ ratePerSecond, ms, warmUpMs: 1000 }], async () => {
     cpu = cpuOf(start, await router.spent(), performance.now() - startMs);
   });
-  if (result === undefined) throw new Error('the generator told nothing');
+  if (result === undefined) throw new Error('the generator sent no result');
   return [result, busy(result, cpu)];
 }
 
@@ -99,7 +99,7 @@ function levelFigures(percent: number, result: PhaseResult, busy: string): Figur
       label: `allocate at ${percent} % of that, p99`,
       value: p99Ms,
       unit: 'ms',
-      // At 100 % it is on the edge by definition.
+      // At 100 % it is at the limit by definition.
       ...(percent < 100 ? { target: { below: p99LimitMs } } : {}),
       note: `p50 ${number(p50Ms)} ms, p99.9 ${number(p999Ms)} ms; ${missedOf(result)} of ${number(offered)} calls without a pod; ${busy}`,
     },
@@ -133,7 +133,7 @@ async function beyond(
   );
   const [end] = ends;
   if (over === undefined || after === undefined || end === undefined)
-    throw new Error('the generator told nothing');
+    throw new Error('the generator sent no result');
   const seconds = (phaseMs - 1000) / 1000;
   const share = (count: number) => `${((100 * count) / over.offered).toFixed(1)} %`;
   const { allocated, shed, failed, unanswered } = over;
@@ -142,15 +142,15 @@ async function beyond(
   return [
     {
       id: `load.over.${factor}.answered`,
-      label: `${label}: answered, with a pod or a refusal`,
+      label: `${label}: answered, with a pod or a rejection`,
       value: (allocated + shed) / over.offered,
       unit: '',
       target: { atLeast: 0.99 },
-      note: `a pod ${share(allocated)}, refused ${share(shed)}, other answers ${share(failed)}, none in 2 s ${share(unanswered)}`,
+      note: `a pod ${share(allocated)}, rejected ${share(shed)}, other answers ${share(failed)}, none in 2 s ${share(unanswered)}`,
     },
     {
       id: `load.over.${factor}.given`,
-      label: `${label}: pods given, against the highest rate`,
+      label: `${label}: pods allocated, against the highest rate`,
       value: allocated / seconds / highest,
       unit: 'x',
       target: { atLeast: 0.5 },
@@ -174,7 +174,7 @@ async function beyond(
     },
     {
       id: `load.over.${factor}.recovery`,
-      label: `${label}: after it falls to half of the highest, until p99 is under ${p99LimitMs} ms and nobody is refused`,
+      label: `${label}: after it falls to half of the highest, until p99 is under ${p99LimitMs} ms and no call is rejected`,
       value: (last?.endMs ?? 0) / 1000,
       unit: 's',
       target: { below: 2 },

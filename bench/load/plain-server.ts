@@ -1,6 +1,6 @@
 /**
- * A process of its own: the limit of any router like ours. Fastify without a log, without schemas, without metrics, that
- * asks Redis once a request (PING) and answers a constant. Told by argument: the store's address.
+ * A separate process, the limit of a router like ours: Fastify without log, schemas and metrics. It sends one PING to
+ * Redis per request and answers a constant. Argument: the store's address.
  */
 import Fastify from 'fastify';
 import { Redis } from 'ioredis';

@@ -1,10 +1,10 @@
 /**
- * One router process leads a simulated cluster of 5,000 pods. The simulator and the observer are this process, the
- * store is one of its own, so what is measured is the router's way: API server, watch, store.
+ * One router process leads a simulated cluster of 5,000 pods. Simulator and observer run in this process, the
+ * store in another. Measured is the path of the router: API server, watch, store.
  *
  * Limits, in the same run: the bare list (the same client, the same pages, nothing done with them) for the sync, and
- * a bare watch (the same client, in a second process' place: here) for the way of a change. Changes keep coming while
- * the periodic sync runs, ten times as often as in production. Pods have the size of production, about 13 KB each.
+ * a bare watch (the same client, in this process) for a change. Changes continue while the periodic sync runs, ten times
+ * as often as in production. Pods have the size of production, about 13 KB each.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -29,7 +29,7 @@ const nameOf = (i: number) => `voice-agent-${i}`;
 interface Stage {
   cluster: Cluster;
   kubeconfig: string;
-  /** Of a router that leads this cluster. */
+  /** Environment of a router that leads this cluster. */
   env: NodeJS.ProcessEnv;
   create(): void;
   end(): Promise<void>;
@@ -66,7 +66,7 @@ async function stage({ engine, admin }: Bench): Promise<Stage> {
   };
 }
 
-/** After the first sync and ten more: what a leader settles at, and the most it ever held. */
+/** After the first sync and ten more: the steady and the peak memory of a leader. */
 export async function leaderMemory(bench: Bench): Promise<Figure[]> {
   const { cluster, env, create, end } = await stage(bench);
   const idle = await Leader.start(env);
@@ -115,7 +115,7 @@ export async function manyPods(bench: Bench): Promise<Figure[]> {
       value: syncMs / 1000,
       unit: 's',
       target: { below: 10 },
-      note: `of it ${number(sinceUpMs / 1000)} s after it listened; reading the bare list takes ${number(listMs / 1000)} s`,
+      note: `${number(sinceUpMs / 1000)} s of it after it listened; reading the bare list takes ${number(listMs / 1000)} s`,
     },
     {
       id: 'sync.overList',
@@ -133,7 +133,7 @@ export async function manyPods(bench: Bench): Promise<Figure[]> {
     },
     {
       id: 'watch.overBare',
-      label: 'p50 of it against a bare watch',
+      label: 'p50 of that change against a bare watch',
       value: median(ways.pool) / median(ways.bare),
       unit: 'times',
       note: `bare: p50 ${number(median(ways.bare))} ms, p99 ${number(percentile(ways.bare, 99))} ms`,
@@ -192,7 +192,7 @@ function sourceOf(api: Awaited<ReturnType<typeof connectKubernetes>>) {
   return kubernetesSource({ api, ...where, silenceMs: 150_000, clock: systemClock, log });
 }
 
-/** Pods go in and out of readiness, one at a time, at an even rate; each has a pause before it is touched again. */
+/** Pods change their readiness, one at a time, at an even rate, each with a pause between two changes. */
 async function changes(cluster: Cluster, redisUrl: string, kubeconfig: string, seconds: number) {
   const sentMs = new Map<string, number>();
   const bareSentMs = new Map<string, number>();
@@ -240,7 +240,7 @@ async function changes(cluster: Cluster, redisUrl: string, kubeconfig: string, s
     const dueMs = startMs + (i * 1000) / changesPerSecond;
     const waitMs = dueMs - performance.now();
     if (waitMs > 0) await pause(waitMs);
-    // Far apart: a pod is touched again after half a minute at the earliest.
+    // A pod changes again after half a minute at the earliest.
     const index = (i * 7) % 1500;
     const name = nameOf(index);
     isReady[index] = !isReady[index];

@@ -1,4 +1,4 @@
-/** What the parts of this area get beside the store: one PostgreSQL of the run's own. */
+/** Starts a PostgreSQL for each part of this area. */
 import { Pool } from 'pg';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres.js';
 import type { Figure } from '../support/report.js';
@@ -9,7 +9,7 @@ export interface RecordsBench extends Bench {
   databaseUrl: string;
 }
 
-/** Each part has a server of its own: what one leaves behind (bloat, caches) is not the next one's. */
+/** Each part has its own server, so that bloat and caches of one do not affect the next. */
 export function withPostgres(part: (bench: RecordsBench) => Promise<Figure[]>): Part {
   return async (bench) => {
     const server = await startEmbeddedPostgres();

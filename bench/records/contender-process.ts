@@ -1,6 +1,6 @@
 /**
- * One worker process of one contender: told which, where and how many records there are; tells when it works, and how
- * many it has done so far. Each contender runs in its fastest documented configuration, with a pool of 25 where it has
+ * One worker process of one contender. Its arguments are the contender, the address and the number of records. It sends
+ * a message when it has started, and its number of finished jobs. Each contender runs in its fastest documented configuration, with a pool of 25 where it has
  * one, and does nothing with its jobs.
  */
 import { Pool } from 'pg';
@@ -65,7 +65,7 @@ const starts: Record<string, () => Promise<void>> = {
   async pgboss() {
     const { default: PgBoss } = await import('pg-boss');
     const boss = new PgBoss({ connectionString: databaseUrl, max: 25, supervise: false, schedule: false });
-    // Without a listener an error of its upkeep would end the process, and the whole comparison.
+    // Without a listener an error of its maintenance would end the process and the comparison.
     boss.on('error', (error) => console.error(`pg-boss: ${error.message}`));
     await boss.start();
     // Several workers with large batches: version 10 has no local concurrency of its own.

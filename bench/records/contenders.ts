@@ -1,4 +1,4 @@
-/** How work is given to each contender, and how one sees that all of it is done. */
+/** How each contender gets its jobs, and how the benchmark sees that all are finished. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { migrate } from '../../src/records/index.js';
@@ -6,9 +6,9 @@ import { migrate } from '../../src/records/index.js';
 export interface Contender {
   readonly name: string;
   readonly label: string;
-  /** Everything as new, with `count` jobs waiting. */
+  /** Recreates the tables, with `count` jobs queued. */
   fill(count: number): Promise<void>;
-  /** Jobs that are not done yet, as the database says. */
+  /** Unfinished jobs in the database. */
   left(): Promise<number>;
   /** Tables whose dead tuples count. */
   readonly tables: string[];
@@ -23,7 +23,7 @@ export function contenders(pool: Pool, databaseUrl: string, redis: Redis): Conte
       tables: ['bench_records', 'claims'],
       async fill(count) {
         await migrate(pool);
-        // An ordinary table of a team, with the index that we advise.
+        // An ordinary table of a team, with the recommended index.
         await pool.query(`
           DROP TABLE IF EXISTS bench_records;
           TRUNCATE smart_router.claims;

@@ -1,4 +1,4 @@
-/** From the insert of one record to the start of its handler, while nothing else happens: a wake-up, no poll. */
+/** From the insert of one record to the start of its handler, on an idle system: by notification, not by polling. */
 import { Pool } from 'pg';
 import { pino } from 'pino';
 import { createRecordLoop, defineWorkflow, migrate, notify } from '../../src/records/index.js';

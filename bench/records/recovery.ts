@@ -1,6 +1,6 @@
 /**
- * A million rows stuck in Processing, brought back: how long it takes, and how long one statement holds its locks. With
- * the index that such a table has, and without any.
+ * Requeues a million rows stuck in Processing: the total time, and how long one statement holds its locks. With the
+ * usual index of such a table, and without any.
  */
 import { Pool, type PoolClient } from 'pg';
 import { pino } from 'pino';
@@ -55,7 +55,7 @@ async function measure(
   const { requeued } = await recoverer.runOnce();
   const seconds = (performance.now() - startMs) / 1000;
   await own.end();
-  if (requeued !== rows) throw new Error(`${requeued} of ${rows} rows came back`);
+  if (requeued !== rows) throw new Error(`${requeued} of ${rows} rows were requeued`);
   const what = isIndexed ? 'with an index' : 'without an index';
   const id = isIndexed ? 'indexed' : 'bare';
   return [

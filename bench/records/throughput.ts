@@ -11,8 +11,8 @@ import { type Figure, number } from '../support/report.js';
 import type { RecordsBench } from './bench.js';
 import { type Contender, contenders } from './contenders.js';
 
-/** A job that is lost, or failed, would be waited for without an end. */
-const longestRunMs = 5 * 60_000;
+/** Limit for a lost or failed job, which would never finish. */
+const maxRunMs = 5 * 60_000;
 
 interface Run {
   perSecond: number;
@@ -28,7 +28,7 @@ export async function throughput(bench: RecordsBench): Promise<Figure[]> {
   for (const processes of [1, 2]) {
     const runs = new Map<string, Run[]>();
     for (let round = 0; round < rounds; round++) {
-      // Side by side, in turns: what disturbs the machine disturbs all of them.
+      // Alternating: other load on the machine affects all of them.
       for (const contender of all) {
         const run = await once(bench, contender, jobs, processes);
         runs.set(contender.name, [...(runs.get(contender.name) ?? []), run]);
@@ -92,12 +92,12 @@ async function once(
   const before = { wal: await lsn(pool), dead: await dead(pool, contender.tables) };
   const startMs = performance.now();
   await Promise.all(workers.map((worker) => worker.start()));
-  // The workers' own counts first: asking the database costs the contenders time.
+  // The workers' own counts first: a query of the database slows the contenders down.
   const counted = async () =>
     (await Promise.all(workers.map((worker) => worker.count()))).reduce((sum, done) => sum + done);
   const inTime = () => {
-    if (performance.now() - startMs < longestRunMs) return;
-    throw new Error(`${contender.label} did not finish ${jobs} jobs in ${longestRunMs / 60_000} minutes`);
+    if (performance.now() - startMs < maxRunMs) return;
+    throw new Error(`${contender.label} did not finish ${jobs} jobs in ${maxRunMs / 60_000} minutes`);
   };
   for (; (await counted()) < jobs; await pause(10)) inTime();
   for (; (await contender.left()) > 0; await pause(2)) inTime();

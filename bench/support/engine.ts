@@ -1,4 +1,4 @@
-/** The store that is measured: a redis-server or valkey-server of this machine, else the embedded Valkey. */
+/** The measured store: a redis-server or valkey-server of this machine, else the embedded Valkey. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -8,12 +8,12 @@ import { startEmbeddedValkey } from '../../src/embedded/valkey.js';
 
 export interface BenchEngine {
   url: string;
-  /** For the report: which program, which version. */
+  /** Program and version, for the report. */
   name: string;
   stop(): Promise<void>;
 }
 
-/** SMART_ROUTER_BENCH_ENGINE=embedded measures the embedded one although a native one is there. */
+/** SMART_ROUTER_BENCH_ENGINE=embedded measures the embedded one even if a native one is installed. */
 export async function startEngine(): Promise<BenchEngine> {
   const wanted = process.env.SMART_ROUTER_BENCH_ENGINE;
   if (wanted !== 'embedded') {

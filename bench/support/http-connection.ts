@@ -1,4 +1,4 @@
-/** A keep-alive connection, one request at a time; reads no more of an answer than its status and its length. */
+/** A keep-alive connection, one request at a time; reads only status and length of an answer. */
 import { connect, type Socket } from 'node:net';
 
 export class HttpConnection {
@@ -15,7 +15,7 @@ export class HttpConnection {
     this.#socket.on('close', () => this.#reject(new Error('the server closed the connection')));
   }
 
-  /** Resolves when it is open; a failure shows with the first request. */
+  /** Resolves when it is open; the first request reports a failure. */
   get opened(): Promise<void> {
     return new Promise((resolve) => {
       this.#socket.once('connect', resolve);

@@ -1,4 +1,4 @@
-/** Load on a POST route over keep-alive connections: by `wrk` where it is installed, else by plain sockets. */
+/** Load on a POST route over keep-alive connections: by `wrk` if it is installed, else by plain sockets. */
 import { execFile, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { throughput } from './measure.js';
 
 export interface HttpLoad {
   name: string;
-  /** Answers a second; every call SID is a new one. Fails if an answer is not a 200. */
+  /** Returns answers per second; every call SID is new. Fails if an answer is not 200. */
   run(url: string, path: string, connections: number, ms: number): Promise<number>;
 }
 
@@ -44,7 +44,7 @@ end
     const wrong = /Non-2xx or 3xx responses: (\d+)|Socket errors: (.*)/.exec(stdout);
     if (wrong) throw new Error(`${path}: ${wrong[0]}`);
     const rate = /Requests\/sec:\s+([\d.]+)/.exec(stdout)?.[1];
-    if (rate === undefined) throw new Error(`wrk said nothing of a rate:\n${stdout}`);
+    if (rate === undefined) throw new Error(`wrk printed no rate:\n${stdout}`);
     return Number(rate);
   } finally {
     rmSync(folder, { recursive: true, force: true });

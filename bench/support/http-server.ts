@@ -1,7 +1,7 @@
 /**
- * A process of its own: the router as `smart-router serve` starts it, with one more route on the same server. That
- * route has allocate's schemas, hooks, log line and metrics, and answers a constant; what allocate does on top of
- * it is what is measured. Told by argument: the store's address and the number of pods.
+ * A separate process: the router as `smart-router serve` starts it, with one more route. That route has the schemas,
+ * hooks, log line and metrics of allocate, and answers a constant. The difference is the cost of allocate itself.
+ * Arguments: the store's address and the number of pods.
  */
 import { loadConfig } from '../../src/config/config.js';
 import { AllocateBody, Allocated } from '../../src/http/schemas.js';
@@ -27,7 +27,7 @@ const config = loadConfig({
   POD_SOURCE: 'static',
   STATIC_PODS: podNames(Number(pods)).join(','),
   TIER_CONFIG: JSON.stringify({ gold: Number(pods) }),
-  // The leader's own work is measured elsewhere.
+  // Another benchmark measures the leader's work.
   RECONCILE_INTERVAL: '20m',
   CLEANUP_INTERVAL: '20m',
 });

@@ -1,6 +1,6 @@
 /**
- * A process of its own: the router as `smart-router serve` starts it, leading at once. Everything comes from its
- * environment. Asked for its memory, it tells how much it holds, and the most it held.
+ * A separate process: the router as `smart-router serve` starts it, leading at once, configured by its environment. On
+ * request it reports its current and its peak memory.
  */
 import { loadConfig } from '../../src/config/config.js';
 import { startRouter } from '../../src/main/router.js';

@@ -1,7 +1,6 @@
 /**
- * How things are measured here. Two things that are compared run in turn, in many short rounds, each going
- * first every other time, so that whatever else the machine does hits both; the figure is the median of the
- * rounds' ratios.
+ * Measures two sides against each other. They alternate in many short rounds, each first every other time, so that
+ * other load on the machine affects both. The figure is the median of the rounds' ratios.
  */
 
 export interface Comparison {
@@ -10,7 +9,7 @@ export interface Comparison {
   second: number;
   /** Median of first / second, round by round. */
   ratio: number;
-  /** The smallest and the largest round: how much noise there was. */
+  /** The smallest and the largest round: the noise. */
   spread: [number, number];
 }
 
@@ -23,7 +22,7 @@ export interface Rounds {
 export type Side = (roundMs: number) => Promise<number>;
 
 export async function compare(first: Side, second: Side, { rounds, roundMs }: Rounds): Promise<Comparison> {
-  // Warm: compiled code, loaded scripts, grown sockets.
+  // Warm-up: compiled code, loaded scripts, grown sockets.
   await first(roundMs / 2);
   await second(roundMs / 2);
   const firsts: number[] = [];

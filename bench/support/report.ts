@@ -1,4 +1,4 @@
-/** Figures with their targets: a table for people, JSON for machines. */
+/** Figures with their targets: a table for people, JSON for programs. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 
@@ -9,7 +9,7 @@ export interface Figure {
   value: number;
   unit: string;
   target?: { atLeast: number } | { below: number };
-  /** What the figure was made of: rates of both sides, spread of the rounds. */
+  /** Details: rates of both sides, spread of the rounds. */
   note?: string;
 }
 
@@ -32,7 +32,7 @@ export function table(figures: readonly Figure[]): string {
     const verdict = target === undefined ? '' : meets(figure) ? 'ok' : 'MISSED';
     return [figure.label, `${number(figure.value)} ${figure.unit}`, wanted, verdict, figure.note ?? ''];
   });
-  const all = [['what', 'figure', 'target', '', 'of'], ...rows];
+  const all = [['what', 'figure', 'target', '', 'details'], ...rows];
   const widths = [0, 1, 2, 3].map((column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
   return all
     .map((row) =>

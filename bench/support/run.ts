@@ -1,4 +1,4 @@
-/** Runs the parts of an area and tells what they found: a table for people, a JSON file for machines. */
+/** Runs the parts of an area and writes their figures: a table for people, a JSON file for programs. */
 import { cpus, loadavg, release, totalmem, type } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { Redis } from 'ioredis';
@@ -6,7 +6,7 @@ import { type BenchEngine, startEngine } from './engine.js';
 import { type Figure, meets, table, writeResults } from './report.js';
 import { adminClient } from './store.js';
 
-/** What a part of a benchmark gets; figures are what it gives. */
+/** The argument of a part of a benchmark, which returns figures. */
 export interface Bench {
   engine: BenchEngine;
   admin: Redis;
@@ -31,7 +31,7 @@ function optionsOf(area: string) {
   }
 }
 
-/** For who reads the figures elsewhere. */
+/** Describes the machine in the results. */
 function machine(): string {
   const model = cpus()[0]?.model.trim() ?? 'unknown processor';
   return `${model}, ${Math.round(totalmem() / 2 ** 30)} GiB, ${type()} ${release().split('-')[0]}`;
@@ -52,13 +52,13 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
     process.exit(2);
   }
 
-  // So that what ends with this process (the store, its folder) ends with it then, too.
+  // Runs the exit handlers, which stop the store and delete its folder.
   process.once('SIGTERM', () => process.exit(143));
   const load = loadavg()[0] ?? 0;
   const engine = await startEngine();
   const bench: Bench = { engine, admin: adminClient(engine.url), quick: options.quick };
   console.log(
-    `Store: ${engine.name}. Node ${process.version}, ${cpus().length} cores, load ${load.toFixed(1)} before the start.`,
+    `Store: ${engine.name}. Node ${process.version}, ${cpus().length} cores, load average ${load.toFixed(1)}.`,
   );
   const figures: Figure[] = [];
   const failed: string[] = [];
@@ -68,7 +68,7 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
       try {
         figures.push(...((await parts[name]?.(bench)) ?? []));
       } catch (error) {
-        // An hour of measuring is not lost because its last part failed.
+        // A failed part does not discard the figures of the others.
         failed.push(name);
         console.error(`${name} failed:`, error);
       }
@@ -95,7 +95,7 @@ export async function runArea(area: string, parts: Readonly<Record<string, Part>
   );
   console.log(`\nWritten to ${options.json}.`);
   const missed = figures.filter((figure) => !meets(figure));
-  if (missed.length > 0) console.log(`Below target: ${missed.map(({ id }) => id).join(', ')}.`);
+  if (missed.length > 0) console.log(`Missed targets: ${missed.map(({ id }) => id).join(', ')}.`);
   if (failed.length > 0) console.log(`Failed: ${failed.join(', ')}.`);
   if (failed.length > 0 || (options.check && missed.length > 0)) process.exitCode = 1;
 }

@@ -1,11 +1,11 @@
-/** A server in a process of its own that tells its address when it listens. */
+/** A server in a separate process, which sends its address when it listens. */
 import { type ChildProcess, fork } from 'node:child_process';
 
 export interface Spent {
   /** Processor time since its start. */
   cpuMs: number;
   rssBytes: number;
-  /** The most it ever had. */
+  /** Peak since its start. */
   peakRssBytes: number;
 }
 
@@ -16,7 +16,7 @@ export class ServerProcess {
   ) {}
 
   static async start(file: URL, args: readonly string[]): Promise<ServerProcess> {
-    // The log goes where a container's would: it is written, and nobody here reads it.
+    // The log is written as in a container, and discarded.
     const child = fork(file, args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
     const url = await new Promise<string>((resolve, reject) => {
       child.once('message', (message: { url: string }) => resolve(message.url));
@@ -26,7 +26,7 @@ export class ServerProcess {
     return new ServerProcess(url, child);
   }
 
-  /** Only of servers that answer it. */
+  /** Only some servers answer it. */
   spent(): Promise<Spent> {
     return new Promise((resolve, reject) => {
       const ended = () => reject(new Error('the server has ended'));

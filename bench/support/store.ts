@@ -3,8 +3,8 @@ import { Redis } from 'ioredis';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore, type SweepPhase } from '../../src/calls/store/pool-store.js';
 import { CallStore } from '../../src/calls/store/store.js';
-import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 import { systemClock } from '../../src/clock.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 import { forEach } from './measure.js';
 
 export const gold: PoolId = 'pool:gold';
@@ -76,18 +76,17 @@ export class BenchStore {
       chain: [gold],
       patienceMs: 30_000,
     });
-    if (allocation === undefined)
-      throw new Error('no pod was left: the benchmark has more callers than pods');
+    if (allocation === undefined) throw new Error('no free pod: the benchmark has more callers than pods');
     return allocation.podName;
   }
 
-  /** One caller's work: a call that comes and goes. */
+  /** One allocate and one release. */
   async pair(callSid: string): Promise<void> {
     await this.allocate(callSid);
     await this.calls.release(callSid);
   }
 
-  /** What a pair costs that does nothing: the same round trips with the same arguments. */
+  /** A pair of empty scripts: the same round trips with the same arguments. */
   async emptyPair(callSid: string): Promise<void> {
     const { connection } = this;
     const args = [callSid, '', 'twilio/v2/order-confirmation', 900_000, 3_600_000, 30_000, '', '', '', gold];
@@ -99,7 +98,7 @@ export class BenchStore {
     );
   }
 
-  /** The leader's sweep of the pool: all three phases, batch after batch. */
+  /** The leader's sweep of the pool: all three phases, in batches. */
   async sweep(
     batchSize: (phase: SweepPhase) => number,
   ): Promise<{ batches: number; lookedAt: number; callsEnded: number; repaired: number }> {
@@ -146,7 +145,7 @@ export function nextSid(): string {
   return `CA${String(++counter).padStart(32, '0')}`;
 }
 
-/** A connection for looking into the store and for emptying it. */
+/** A connection for inspecting and flushing the store. */
 export function adminClient(url: string): Redis {
   return new Redis(url);
 }

@@ -1,31 +1,31 @@
 /**
- * The router's API as the console uses it. Same origin, the session cookie goes along by itself, and every change
- * carries `X-Console`, which a foreign page cannot send. A failure is one sentence: the router's own where it gave one.
+ * The API of the router for the console: same origin, with the session cookie; mutating requests send `X-Console`, which
+ * a foreign page cannot. An error is one sentence, the router's own if there is one.
  */
 const prefix = 'api/v1';
-const patienceMs = 20_000;
+const timeoutMs = 20_000;
 
 export class ApiError extends Error {
   override readonly name = 'ApiError';
 
   constructor(
-    /** 0: there was no answer. */
+    /** 0: no answer. */
     readonly status: number,
     readonly code: string,
     message: string,
     readonly problems: readonly string[] = [],
-    /** What the router asked to wait; 0: nothing. */
+    /** From Retry-After; 0: none. */
     readonly retryAfterMs = 0,
   ) {
     super(message);
   }
 
-  /** The router has no such endpoint: it is older than this page, as in the middle of a roll-out. */
+  /** The router has no such endpoint: it is older than this page, during a roll-out. */
   get isAbsent(): boolean {
     return this.status === 404 && (this.code === 'not_found' || this.code === 'unknown');
   }
 
-  /** The same question may be answered in a moment. */
+  /** A retry may succeed. */
   get isPassing(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
@@ -33,7 +33,7 @@ export class ApiError extends Error {
 
 export const sentenceOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
-/** Called when the router no longer accepts our session. */
+/** Called when the router no longer accepts the session. */
 let onLocked: () => void = () => {};
 export function whenLocked(listener: () => void): void {
   onLocked = listener;
@@ -46,7 +46,7 @@ interface Asking {
   signal?: AbortSignal;
 }
 
-/** The response as it is, for streams and headers; rejects with an ApiError for everything but 2xx. */
+/** Resolves to the response, for streams and headers; rejects with an ApiError unless the status is 2xx. */
 export async function request(path: string, { method = 'GET', body, headers = {}, signal }: Asking = {}) {
   let response: Response;
   try {
@@ -71,17 +71,18 @@ export async function request(path: string, { method = 'GET', body, headers = {}
 }
 
 export async function ask<T>(path: string, asking: Asking = {}): Promise<T> {
-  const response = await request(path, { signal: AbortSignal.timeout(patienceMs), ...asking });
+  const response = await request(path, { signal: AbortSignal.timeout(timeoutMs), ...asking });
   try {
     return (await response.json()) as T;
   } catch (error) {
-    // It began to answer, and did not come to the end.
+    // The response was incomplete.
     throw error instanceof SyntaxError ? error : noAnswer(error);
   }
 }
 
-/** So long and no longer, or until it is over anyway. */
-export const patiently = (ms: number, over: AbortSignal) => AbortSignal.any([over, AbortSignal.timeout(ms)]);
+/** Aborts after a timeout, or with the given signal. */
+export const withTimeout = (ms: number, over: AbortSignal) =>
+  AbortSignal.any([over, AbortSignal.timeout(ms)]);
 
 function noAnswer(error: unknown): ApiError {
   return error instanceof DOMException && error.name === 'TimeoutError'
@@ -100,7 +101,7 @@ async function readProblem(response: Response): Promise<ApiError> {
   }
 }
 
-/** Reads a list to its end, a thousand at a time; every page has a deadline of its own. */
+/** Reads a whole list, 1,000 items at a time; each page has its own timeout. */
 export async function readPages<T>(path: string, field: string, deadline: () => AbortSignal): Promise<T[]> {
   const items: T[] = [];
   let cursor: string | null = null;

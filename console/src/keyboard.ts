@@ -1,9 +1,9 @@
 /**
- * Keys that work everywhere but in a field or a dialog. Who speaks to the machine, or touches keys by accident, can
- * turn those off that are a single character; the choice is kept in the browser.
+ * Keyboard shortcuts outside fields and dialogs. Single-character keys can be turned off, for users of speech input; the
+ * choice is stored in the browser.
  */
 import { useLayoutEffect, useState } from 'preact/hooks';
-import { choose, chosen } from './choices';
+import { preference, setPreference } from './preferences';
 import { addressOf, go, type PageName, pageNames } from './routes';
 
 export const letters: Record<PageName, string> = {
@@ -18,9 +18,9 @@ export const letters: Record<PageName, string> = {
 
 const chordMs = 2000;
 
-let areOn = chosen('smart-router-keys') !== 'off';
+let areOn = preference('smart-router-keys') !== 'off';
 
-/** For the style sheets: a key that does nothing is not shown. */
+/** For the style sheet: disabled keys are hidden. */
 const mark = () => {
   if (areOn) delete document.documentElement.dataset.keys;
   else document.documentElement.dataset.keys = 'off';
@@ -35,14 +35,14 @@ export function useKeysSwitch(): [boolean, (on: boolean) => void] {
       areOn = next;
       setOn(next);
       mark();
-      choose('smart-router-keys', next ? undefined : 'off');
+      setPreference('smart-router-keys', next ? undefined : 'off');
     },
   ];
 }
 
 interface KeyboardListener {
   onHelp: () => void;
-  /** On a page that has no search of its own. */
+  /** On a page without a search field. */
   onFind: () => void;
   onEscape: () => void;
 }
@@ -67,7 +67,7 @@ export function useKeyboard({ onHelp, onFind, onEscape }: KeyboardListener): voi
       else if (key === '?') onHelp();
       else if (key === 'Escape') onEscape();
       else if (key === '/') {
-        // Or the key would be typed into the field that it leads to.
+        // Otherwise the key would be typed into the field.
         event.preventDefault();
         const field = document.querySelector<HTMLInputElement>('[data-search]');
         field?.focus();

@@ -1,11 +1,11 @@
-/** The console: asks whether it may look, then shows the page of the address and keeps it true. */
+/** The console: checks the session, then shows the page of the address. */
 import { render } from 'preact';
 import { useCallback, useEffect, useState } from 'preact/hooks';
 import { sentenceOf, whenLocked } from './api';
 import { live } from './live/live';
 import { SignIn } from './pages/sign-in';
 import { readSession } from './session';
-import type { Session } from './shapes';
+import type { Session } from './types';
 import { Shell } from './ui/shell';
 import './styles/base.css';
 import './styles/shell.css';
@@ -16,17 +16,17 @@ const retryMs = 2000;
 
 function App() {
   const [session, setSession] = useState<Session>();
-  const [trouble, setTrouble] = useState<string>();
+  const [problem, setProblem] = useState<string>();
 
   const look = useCallback(async () => {
     try {
       const found = await readSession();
-      setTrouble(undefined);
+      setProblem(undefined);
       setSession(found);
       if (!found.required || found.signed_in) live.start();
       else live.stop();
     } catch (error) {
-      setTrouble(sentenceOf(error));
+      setProblem(sentenceOf(error));
       setTimeout(() => void look(), retryMs);
     }
   }, []);
@@ -43,7 +43,7 @@ function App() {
     return (
       <div class="signin">
         <p role="status" class="soft">
-          {trouble === undefined ? 'Connecting…' : `Not connected: ${trouble}. Trying again.`}
+          {problem === undefined ? 'Connecting…' : `Not connected: ${problem}. Trying again.`}
         </p>
       </div>
     );

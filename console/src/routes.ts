@@ -1,15 +1,15 @@
-/** Addresses inside the console: `#/pods/gold-2?tier=gold`. The browser's back button and bookmarks work. */
+/** Addresses inside the console: `#/pods/gold-2?tier=gold`. */
 import { useLayoutEffect, useState } from 'preact/hooks';
 
 export const pageNames = ['overview', 'pods', 'calls', 'recovery', 'records', 'tiers', 'events'] as const;
 export type PageName = (typeof pageNames)[number];
-/** Not in the navigation: alerts and other pages of it lead there. */
+/** Not in the navigation: alerts link to it. */
 const runbook = 'runbook';
 export type RouteName = PageName | typeof runbook;
 
 export interface Route {
   page: RouteName;
-  /** What is open in the side panel. */
+  /** The item in the side panel. */
   item: string | undefined;
   query: URLSearchParams;
 }
@@ -26,7 +26,7 @@ export function parseRoute(hash: string): Route {
   };
 }
 
-/** `docs/runbook.md#smartrouternoleader`, as alerts name it, to its page here; undefined of what this build does not have. */
+/** The page for a path like `docs/runbook.md#smartrouternoleader`; undefined if this build does not contain it. */
 export function runbookAddress(path: string): string | undefined {
   const [, name, anchor] = /^docs\/([\w-]+)\.md#([\w-]+)$/.exec(path) ?? [];
   return name === undefined ? undefined : `#/${runbook}/${name}/${anchor}`;
@@ -42,7 +42,7 @@ export function go(address: string): void {
   location.hash = address;
 }
 
-/** The same page with other filters: no new entry in the history for every letter typed. */
+/** Changes the filters without a new entry in the browser history. */
 export function refine(address: string): void {
   history.replaceState(null, '', address);
   dispatchEvent(new HashChangeEvent('hashchange'));
@@ -50,7 +50,7 @@ export function refine(address: string): void {
 
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
-  // Before anybody can press or click: an effect comes a frame later, and would miss it.
+  // Not in an effect: that runs a frame later and could miss an input.
   useLayoutEffect(() => {
     const changed = () => setRoute(parseRoute(location.hash));
     addEventListener('hashchange', changed);

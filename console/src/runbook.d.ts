@@ -1,4 +1,4 @@
-/** What scripts/runbook-pages.mjs makes of docs/: pages by `document/anchor`. */
+/** The pages that scripts/runbook-pages.mjs builds from docs/, by `document/anchor`. */
 declare module 'virtual:runbook' {
   export type Inline =
     | string

@@ -1,12 +1,12 @@
-/** Whether this browser may look. The key goes to the router once and is kept nowhere; the cookie is not readable here. */
+/** The session of this browser. The key is sent to the router once and not stored; scripts cannot read the cookie. */
 import { ApiError, ask } from './api';
-import type { Session } from './shapes';
+import type { Session } from './types';
 
 export async function readSession(): Promise<Session> {
   try {
     return await ask<Session>('/session');
   } catch (error) {
-    // A router that knows no sessions: what it refuses will show.
+    // A router without sessions: its rejections will show.
     if (error instanceof ApiError && error.isAbsent)
       return { required: false, signed_in: true, expires_at: null, version: '' };
     throw error;

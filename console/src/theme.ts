@@ -1,11 +1,11 @@
-/** How it looks: light, dark, or as the system has it. */
+/** The colour theme: light, dark or system. */
 import { useState } from 'preact/hooks';
-import { choose, chosen } from './choices';
+import { preference, setPreference } from './preferences';
 
 export type Theme = 'system' | 'light' | 'dark';
 
 function stored(): Theme {
-  const value = chosen('smart-router-theme');
+  const value = preference('smart-router-theme');
   return value === 'light' || value === 'dark' ? value : 'system';
 }
 
@@ -22,7 +22,7 @@ const tell = () => {
   for (const listener of listeners) listener();
 };
 
-/** For what is drawn on a canvas: colours there do not follow the style sheet by themselves. */
+/** For canvas drawings, which do not follow the style sheet. */
 export function onThemeChange(listener: () => void): () => void {
   listeners.add(listener);
   return () => void listeners.delete(listener);
@@ -35,7 +35,7 @@ export function useTheme(): [Theme, (theme: Theme) => void] {
     (next) => {
       setTheme(next);
       apply(next);
-      choose('smart-router-theme', next === 'system' ? undefined : next);
+      setPreference('smart-router-theme', next === 'system' ? undefined : next);
       tell();
     },
   ];

@@ -1,12 +1,12 @@
 /**
- * Time in the viewer's zone, counted by the router's clock: a laptop that is a minute wrong must not show leases that
- * ended a minute ago. The `Date` header of every status tells how far apart the two are.
+ * Times in the viewer's zone, by the router's clock: a laptop whose clock is wrong must not show leases as expired. The
+ * `Date` header of every status gives the difference.
  */
 import { useEffect, useState } from 'preact/hooks';
 
 let aheadMs = 0;
 
-/** The header has whole seconds: only a real difference counts. */
+/** The header has whole seconds: smaller differences are ignored. */
 export function learnRouterTime(header: string | null): void {
   const router = header === null ? Number.NaN : Date.parse(header);
   if (Number.isNaN(router)) return;
@@ -19,7 +19,7 @@ export const routerNow = () => Date.now() + aheadMs;
 const clockFormat = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
 const dayFormat = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
-/** HH:MM:SS, with the day in front when it is not today. */
+/** HH:MM:SS, preceded by the day if it is not today. */
 export function clockText(at: string | number): string {
   const date = new Date(at);
   const time = clockFormat.format(date);
@@ -40,7 +40,7 @@ setInterval(() => {
   for (const tick of tickers) tick();
 }, 1000);
 
-/** Renders the component anew every second; one timer for all of them. */
+/** Renders the component every second, with one timer for all. */
 export function useSeconds(): number {
   const [, setTick] = useState(0);
   useEffect(() => {

@@ -1,45 +1,43 @@
-/** What the points of the history say together: how many calls in which time, and what became of them. */
-import type { History, HistoryPoint } from './shapes.js';
-
-type Pick = (point: HistoryPoint) => number | null | undefined;
+/** Sums the points of the history: the time they cover, and the outcomes of calls. */
+import type { History, HistoryPoint } from './types.js';
 
 export interface Traffic {
-  /** The time that is known: right after a start that is seconds. */
+  /** The covered time: only seconds right after a start. */
   seconds: number;
   allocated: number;
   noPods: number;
-  /** Refused because a router had more to do than it can. */
+  /** Rejected because a router was overloaded. */
   shed: number;
-  /** Of the calls that asked, how many got a pod; null while nobody has asked. */
+  /** The share of requests that got a pod; null without requests. */
   success: number | null;
 }
 
 export function trafficOf({ points, replicas, step_seconds }: History): Traffic {
-  // The newest step has begun, and is not over: its rates are of the part that every router has told of.
+  // The newest step is not complete: its rates cover the part that every router has reported.
   const knownUntil = Math.min(...replicas.map(({ seen_at }) => Date.parse(seen_at)));
   const secondsOf = ({ at }: HistoryPoint) =>
     Math.max(0, Math.min(step_seconds, (knownUntil - Date.parse(at)) / 1000));
-  const total = (pick: Pick) => points.reduce((sum, point) => sum + (pick(point) ?? 0) * secondsOf(point), 0);
+  const total = (rate: (point: HistoryPoint) => number) =>
+    points.reduce((sum, point) => sum + rate(point) * secondsOf(point), 0);
   const [allocated, noPods, shed] = [
     total((p) => p.allocated),
     total((p) => p.no_pods),
     total((p) => p.shed),
   ];
-  const asked = allocated + noPods + shed + total((p) => p.errors);
+  const requested = allocated + noPods + shed + total((p) => p.errors);
   return {
     seconds: total(() => 1),
     allocated: Math.round(allocated),
     noPods: Math.round(noPods),
     shed: Math.round(shed),
-    success: asked === 0 ? null : allocated / asked,
+    success: requested === 0 ? null : allocated / requested,
   };
 }
 
-/** The same of one point. */
+/** The success rate of one point. */
 export function successOf({ allocated, no_pods, errors, shed }: HistoryPoint): number | null {
-  const failed = (no_pods ?? 0) + (errors ?? 0) + (shed ?? 0);
-  const asked = (allocated ?? 0) + failed;
-  return asked === 0 ? null : (allocated ?? 0) / asked;
+  const requested = allocated + no_pods + errors + shed;
+  return requested === 0 ? null : allocated / requested;
 }
 
 /** "in 10 s", "in 3 min", "in the last hour". */

@@ -1,7 +1,6 @@
--- The clean-up every 15 minutes from inside the database, for PostgreSQL with the extension pg_cron. zombie_cleanup.sql
--- first. One line per table; calling it again under the same name replaces it. At most `batch` rows per call and
--- transaction: raise it, or the rhythm, if more than that get stuck in a quarter of an hour. Where the status is a text,
--- name its values too: processing => 'busy', queued => 'new'.
+-- Runs the clean-up every 15 minutes with the extension pg_cron. Install zombie_cleanup.sql first. One statement per table;
+-- running it again under the same name replaces it. At most `batch` rows per call: raise it, or the frequency, if more
+-- rows get stuck in 15 minutes. For a text column name the values too: processing => 'busy', queued => 'new'.
 
 -- WF6, sitemap import
 SELECT cron.schedule('smart-router: sitemap_files', '*/15 * * * *', $$

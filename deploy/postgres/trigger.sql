@@ -1,6 +1,5 @@
--- The clean-up by whoever writes to the table, for PostgreSQL without any scheduler. zombie_cleanup.sql first. One
--- trigger per table; it is the only thing that is added to a table of yours. Where the status is a text, name its values
--- too: 'processing=busy', 'queued=new'.
+-- Runs the clean-up on writes to the table, without a scheduler. Install zombie_cleanup.sql first. One trigger per table:
+-- the only thing that is added to your table. For a text column name the values too: 'processing=busy', 'queued=new'.
 
 -- WF6, sitemap import
 CREATE OR REPLACE TRIGGER reset_stuck AFTER INSERT OR UPDATE ON sitemap_files FOR EACH STATEMENT

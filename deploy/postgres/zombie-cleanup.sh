@@ -1,15 +1,14 @@
 #!/bin/sh
-# The clean-up from cron and psql, for PostgreSQL without pg_cron. zombie_cleanup.sql first. In a crontab:
+# Runs the clean-up with cron and psql, for PostgreSQL without pg_cron. Install zombie_cleanup.sql first. In a crontab:
 #
 #   */15 * * * * DATABASE_URL=postgres://... /usr/local/bin/zombie-cleanup.sh pages page_processing_status page_processing_error
 #
 # Usage: zombie-cleanup.sh [--dry-run] TABLE STATUS_COLUMN [ERROR_COLUMN]
 # Environment: DATABASE_URL, or psql's own PGHOST and so on; ZOMBIE_STUCK_THRESHOLD_MINUTES (60); ZOMBIE_BATCH (1000);
-# TOUCHED_COLUMN (updated_at); ID_COLUMN (id); WORKFLOW, where the router knows the table under a name; PROCESSING, QUEUED
-# and (with WORKFLOW) FAILED, the values of the status: needed where it is a text, else Processing, Queued and Failed.
+# TOUCHED_COLUMN (updated_at); ID_COLUMN (id); WORKFLOW, the name of the workflow in the router; PROCESSING, QUEUED and
+# (with WORKFLOW) FAILED, the values of the status: required for a text column, else Processing, Queued and Failed.
 #
-# Batch after batch, each its own transaction, until one is not full. Prints how many were reset; exit code 0, or that
-# of psql.
+# Runs batches, each in its own transaction, until one is not full. Prints how many were reset; exit code 0, or psql's.
 set -eu
 
 dry_run=false
@@ -25,7 +24,7 @@ batch=${ZOMBIE_BATCH:-1000}
 total=0
 
 while :; do
-  # Names are passed as values, so nothing in them is read as SQL.
+  # Names are passed as values, never as SQL.
   reset=$(psql ${DATABASE_URL:+"$DATABASE_URL"} --no-psqlrc --quiet --tuples-only --no-align \
     -v ON_ERROR_STOP=1 -v table="$1" -v status="$2" -v error="${3:-}" -v batch="$batch" -v dry_run="$dry_run" \
     -v touched="${TOUCHED_COLUMN:-updated_at}" -v id="${ID_COLUMN:-id}" -v workflow="${WORKFLOW:-}" \
@@ -42,6 +41,6 @@ SQL
   if [ "$dry_run" = true ] || [ "$reset" -lt "$batch" ]; then break; fi
 done
 
-if [ "$dry_run" = true ]; then echo "$1: $total stuck records would be reset (at most $batch are looked at)"
+if [ "$dry_run" = true ]; then echo "$1: $total stuck records would be reset (at most $batch are checked)"
 elif [ "$total" -gt 0 ]; then echo "$1: reset $total stuck records"
 fi

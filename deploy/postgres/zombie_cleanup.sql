@@ -1,20 +1,20 @@
--- Stuck records brought back by the database itself, for installations where no Smart Router process runs.
--- PostgreSQL 14 or later. Install it, again after an update, with:
+-- Requeues stuck rows from inside the database, for installations without a Smart Router process. PostgreSQL 14 or later.
+-- Install it, again after an update, with:
 --
 --   psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f zombie_cleanup.sql
 --
--- Promises: at most `batch` rows per call, never a row that somebody has locked, one UPDATE that checks the status once
--- more; two calls at once do not reset a row twice. Where the schema of the router is there too, rows that a living
--- worker holds are left alone, and so are rows held for a person; with the name of the workflow, claims of dead workers
--- become void, resets count against `max_resets` and are noted in smart_router.resets.
--- It writes no status that it was not told of: of an enum the values must be labels, and where the column is a text they
--- must all be named, because nothing else says which values the table uses. Columns are named as in SQL.
--- Weakness: without the router's schema only the timestamp tells whether somebody still works on a row, and nothing
--- counts how often it came back: choose `stuck_after` longer than the longest work.
+-- Guarantees: at most `batch` rows per call, never a row that another transaction has locked, one UPDATE that checks the
+-- status again; two calls at once do not reset a row twice. With the schema of the router, rows of live workers and rows
+-- held for a person stay unchanged. With the name of the workflow, claims of dead workers become void, and resets count
+-- against `max_resets` and are noted in smart_router.resets.
+-- It writes only status values that exist: labels of the enum. For a text column all of them must be named, because
+-- nothing else says which values the table uses. Columns are named as in SQL.
+-- Weakness: without the router's schema only the timestamp says whether a row is still processed, and resets are not
+-- counted: set `stuck_after` longer than the longest work.
 
 CREATE SCHEMA IF NOT EXISTS smart_router;
 
--- A column by its name as it is stored (`State`) or as SQL writes it (`"State"`, `state`).
+-- Finds a column by its stored name (`State`) or its name in SQL (`"State"`, `state`).
 CREATE OR REPLACE FUNCTION smart_router.column_of(target regclass, given text, argument text) RETURNS name
 LANGUAGE plpgsql STABLE AS $function$
 DECLARE
@@ -35,7 +35,7 @@ BEGIN
   ORDER BY attname = given DESC
   LIMIT 1;
   IF found_name IS NULL THEN
-    RAISE EXCEPTION 'column % does not exist in % (%); it has %', given, target, argument,
+    RAISE EXCEPTION 'column % does not exist in % (%); the columns are %', given, target, argument,
       (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
         WHERE attrelid = target AND attnum > 0 AND NOT attisdropped);
   END IF;
@@ -44,10 +44,10 @@ END
 $function$;
 
 -- The arguments are those of a workflow. Returns the rows that were reset, or with `dry_run` would be.
--- `workflow` is the name under which the router knows the table. Where the router's schema is there and no name is
--- given, a row is left alone if any workflow has a claim on a record of the same id, alive or not.
--- `processing`, `queued` and `failed` (needed with `workflow` only) are the values of the status: of an enum they are
--- Processing, Queued and Failed unless you say otherwise; of a text there is no default.
+-- `workflow` is the name of the workflow in the router. With the router's schema and without a name, a row is skipped if
+-- any workflow has a claim on a record of the same id, of a live worker or not.
+-- `processing`, `queued` and `failed` (only needed with `workflow`) are values of the status. Default for an enum:
+-- Processing, Queued and Failed; none for a text.
 CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
   target regclass,
   status_column name,
@@ -63,18 +63,18 @@ CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
   queued text DEFAULT NULL,
   failed text DEFAULT NULL,
   message text DEFAULT 'Auto-reset from stuck Processing state',
-  -- Of a timestamp column without one.
+  -- Of a timestamp column without a time zone.
   time_zone text DEFAULT 'UTC',
-  -- A row without a timestamp never ages: true takes it for stuck.
+  -- A row without a timestamp never ages; true: it is stuck.
   null_is_stuck boolean DEFAULT false,
-  -- A worker without a heartbeat for longer is dead.
+  -- A worker without a heartbeat for this long is dead.
   dead_after interval DEFAULT '2 minutes'
 ) RETURNS TABLE (record_id text, stuck_for interval, outcome text)
 LANGUAGE plpgsql AS $function$
 DECLARE
   has_router boolean := to_regclass('smart_router.claims') IS NOT NULL;
   workflow_id smallint;
-  -- Records of dead workers whose claims nobody else is about to end.
+  -- Records of dead workers whose claims are not locked.
   dead text[];
   status_type text;
   labels text[];
@@ -89,7 +89,7 @@ DECLARE
   fail_message text := format('Stuck in Processing state after %s resets', max_resets);
 BEGIN
   IF batch < 1 OR stuck_after <= interval '0' THEN
-    RAISE EXCEPTION 'batch must be at least 1, and stuck_after longer than nothing';
+    RAISE EXCEPTION 'batch must be at least 1, and stuck_after longer than 0';
   END IF;
   status_column := smart_router.column_of(target, status_column, 'status_column');
   touched_column := smart_router.column_of(target, touched_column, 'touched_column');
@@ -100,7 +100,7 @@ BEGIN
   SELECT format_type(atttypid, NULL) INTO column_type FROM pg_attribute
   WHERE attrelid = target AND attname = touched_column;
   IF column_type NOT LIKE 'timestamp%' THEN
-    RAISE EXCEPTION 'column % of % (touched_column) must be a timestamp, it is %',
+    RAISE EXCEPTION 'column % of % (touched_column) must be a timestamp, not %',
       quote_ident(touched_column), target, column_type;
   END IF;
   SELECT format_type(a.atttypid, a.atttypmod),
@@ -117,22 +117,22 @@ BEGIN
     FROM (VALUES (processing, 'processing'), (queued, 'queued'), (failed, 'failed')) AS given (value, argument)
     WHERE value <> ALL (labels) AND (argument <> 'failed' OR workflow IS NOT NULL);
     IF wrong IS NOT NULL THEN
-      RAISE EXCEPTION '% is no value of % in %; it has %', wrong, quote_ident(status_column), target,
+      RAISE EXCEPTION '% is not a value of % in %; the values are %', wrong, quote_ident(status_column), target,
         (SELECT string_agg(quote_literal(label), ', ') FROM unnest(labels) AS label);
     END IF;
   ELSIF processing IS NULL OR queued IS NULL OR (failed IS NULL AND workflow IS NOT NULL) THEN
-    RAISE EXCEPTION 'column % of % is no enum, so nothing says which values it has: name them all, like %',
+    RAISE EXCEPTION 'column % of % is not an enum, so its values are unknown: name them all, like %',
       quote_ident(status_column), target,
       $$processing => 'Processing', queued => 'Queued', failed => 'Failed' (failed only with workflow)$$;
   ELSIF dry_run THEN
-    -- An empty queue is nothing unusual: so this is said, and not refused.
+    -- An empty queue is normal: so this is a notice, not an error.
     EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE %I = %L)', target, status_column, queued) INTO is_used;
     IF NOT is_used THEN
-      RAISE NOTICE 'no row of % is %: is that the value which means queued?', target, quote_literal(queued);
+      RAISE NOTICE 'no row of % is %: check that this is the value for queued', target, quote_literal(queued);
     END IF;
   END IF;
   IF processing = queued THEN
-    RAISE EXCEPTION 'processing and queued must be two values, both are %', quote_literal(queued);
+    RAISE EXCEPTION 'processing and queued must differ, both are %', quote_literal(queued);
   END IF;
   IF column_type = 'timestamp without time zone' THEN
     touched := format('(t.%I AT TIME ZONE %L)', touched_column, time_zone);
@@ -150,15 +150,15 @@ BEGIN
   IF has_router AND workflow IS NOT NULL THEN
     SELECT w.id INTO workflow_id FROM smart_router.workflows AS w WHERE w.name = workflow;
     IF workflow_id IS NULL THEN
-      RAISE EXCEPTION 'smart_router.workflows has no workflow %', workflow;
+      RAISE EXCEPTION 'unknown workflow %: it is not in smart_router.workflows', workflow;
     END IF;
-    -- The same locks as the router's own sweeps: one of them at a time.
+    -- The locks of the router's own sweeps: one sweep at a time.
     IF NOT pg_try_advisory_xact_lock(hashtext('smart_router.fast_sweep'), workflow_id)
       OR NOT pg_try_advisory_xact_lock(hashtext('smart_router.slow_sweep'), workflow_id) THEN
-      RAISE NOTICE 'somebody else is bringing back records of %', workflow;
+      RAISE NOTICE 'another sweep of % is running', workflow;
       RETURN;
     END IF;
-    -- Locked before their rows, as everybody does who finishes a record: nobody waits in a circle.
+    -- Claims are locked before rows, as in every finish: the other order could deadlock.
     SELECT array_agg(lost.record_id) INTO dead FROM (
       SELECT c.record_id FROM smart_router.claims AS c LEFT JOIN smart_router.workers AS w ON w.id = c.worker
       WHERE c.workflow = workflow_id AND c.token IS NOT NULL
@@ -226,27 +226,26 @@ END
 $function$;
 
 COMMENT ON FUNCTION smart_router.reset_stuck IS
-  'Rows stuck in Processing go back to Queued, at most `batch` of them; with dry_run nothing is changed.';
+  'Requeues rows stuck in Processing, at most `batch` of them; with dry_run nothing is changed.';
 
--- When a table was last looked at by the trigger below.
+-- When the trigger below last checked a table.
 CREATE TABLE IF NOT EXISTS smart_router.touches (
   target oid PRIMARY KEY,
   at timestamptz NOT NULL
 );
 
--- Without any scheduler: whoever writes to the table brings back what is stuck in it, at most once a minute and 100
--- rows at a time. Optional, and the one thing here that changes a team's table: trigger.sql.
+-- Requeues stuck rows without a scheduler, on writes to the table: at most once a minute, 100 rows at a time. Optional,
+-- and the only thing here that changes a team's table: trigger.sql.
 --
 -- Arguments: status= (required), touched=, error=, id=, after=, workflow=, processing=, queued=, failed=, as for
--- reset_stuck. It never fails the write
--- that it hangs on: what goes wrong is a warning. Weakness: nothing happens while nobody writes, and the rows it resets
--- stay locked until the writer commits.
+-- reset_stuck. Its errors are warnings: they never fail the write. Weakness: it runs only on writes, and the rows it
+-- resets stay locked until the writer commits.
 CREATE OR REPLACE FUNCTION smart_router.reset_on_touch() RETURNS trigger
 LANGUAGE plpgsql AS $function$
 DECLARE
   options jsonb;
 BEGIN
-  -- Our own UPDATE fires it again; and one transaction at a time is enough.
+  -- Our own UPDATE fires it again, and one transaction at a time is enough.
   IF pg_trigger_depth() > 1
     OR NOT pg_try_advisory_xact_lock(hashtext('smart_router.touch'), (TG_RELID::bigint & 2147483647)::integer) THEN
     RETURN NULL;
@@ -271,7 +270,7 @@ BEGIN
       failed => options ->> 'failed',
       batch => 100);
   EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING 'stuck records of % were not looked at: %', TG_RELID::regclass, SQLERRM;
+    RAISE WARNING 'stuck records of % not checked: %', TG_RELID::regclass, SQLERRM;
   END;
   RETURN NULL;
 END

@@ -1,15 +1,15 @@
 /**
- * The chain: which pools a call of a merchant tries, in which order.
+ * The chain: the pools that a call of a merchant tries, in order.
  *
- * Promise: resolving never fails and never gives an empty chain while the tier configuration has one. A
- * person is on the phone, so a mistake in a merchant's entry costs that merchant its wish, not its call:
+ * Guarantee: resolving never fails, and the result is never empty if the tier configuration has a chain. A mistake in a
+ * merchant's entry must not reject its calls:
  *
- * - a step that names nothing known is skipped, with the reason in `skipped`;
- * - an empty `fallback`, or one without any usable step, counts as not given: `tier` or the default chain
- *   decides. To keep a merchant on its own pods only, name a pool that exists: `["merchant:acme"]`;
- * - a stored entry that is malformed counts as empty.
+ * - an unknown step is skipped, with the reason in `skipped`;
+ * - a `fallback` without a usable step counts as not set: `tier` or the default chain decides. To keep a merchant on its own
+ *   pods only, name a pool that exists: `["merchant:acme"]`;
+ * - a malformed stored entry counts as empty.
  *
- * Weakness: a merchant kept on its own pool alone goes to the default chain while that pool does not exist.
+ * Weakness: a merchant limited to its own pool uses the default chain while that pool does not exist.
  */
 import {
   isName,
@@ -23,9 +23,9 @@ import {
 } from '../config/tiers.js';
 
 export interface MerchantConfig {
-  /** Start the default chain here. */
+  /** Starts the default chain at this tier. */
   readonly tier?: string;
-  /** Try `merchant:{pool}` before everything else. */
+  /** Tries `merchant:{pool}` first. */
   readonly pool?: string;
   /** Tier names or `merchant:{id}`, instead of the default chain. */
   readonly fallback?: readonly string[];
@@ -72,7 +72,7 @@ function fieldsOf(input: Record<string, unknown>, problem: (text: string) => voi
   return config;
 }
 
-/** For the API: strict, every problem at once. Whether the named tiers exist is left to `resolveChain`. */
+/** For the API: strict, with all problems at once. `resolveChain` checks whether the tiers exist. */
 export function parseMerchantConfig(
   input: unknown,
   field = 'merchant',
@@ -90,9 +90,8 @@ export function parseMerchantConfig(
 }
 
 /**
- * For an entry read from the store: anything malformed gives an empty configuration and the reason. Keys we
- * do not know are left alone (a newer replica may have written them), and null or "" means not given, as a
- * Go router writes it.
+ * For an entry of the store: a malformed one gives an empty configuration and the reason. Unknown keys are ignored (a newer
+ * replica may have written them), and null or "" means not set, as the Go router writes it.
  */
 export function parseStoredMerchant(json: string): { config: MerchantConfig; problem?: string } {
   if (json.length > storedCharsMax) return { config: {}, problem: `more than ${storedCharsMax} characters` };
@@ -110,8 +109,8 @@ export function parseStoredMerchant(json: string): { config: MerchantConfig; pro
 }
 
 /**
- * The pools to try, each once, in order. `knownMerchantPools` holds the merchant ids that have a pool by a
- * pod's label; without it every `merchant:{id}` is taken at its word.
+ * The pools to try, each once, in order. `knownMerchantPools` has the merchant ids with a pool created by a pod's label;
+ * without it every `merchant:{id}` is accepted.
  */
 export function resolveChain(
   tiers: TierConfig,

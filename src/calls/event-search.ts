@@ -1,10 +1,10 @@
 /**
- * Looking back: events by what they are about, newest first, from the stream of all of them and from the journal, which
- * keeps the rare ones for longer. An event that is in both has the same id in both, and is given once.
+ * Searches events by subject, newest first, in the stream of all events and in the journal, which keeps rare events for
+ * longer. An event in both has the same id in both, and is returned once.
  *
- * The store is read page by page and the pages are sifted here: a script that looked through everything would keep
- * calls waiting. A search looks at 20,000 events at most and the next goes on from there; the story of a call at 65,000,
- * which is all that the streams keep. Only a few run at a time.
+ * It reads pages from the store and filters them here: a script that reads everything would delay calls. A search reads at
+ * most 20,000 events, and the next one continues from there; the events of a call are searched among 65,000, all that the
+ * streams keep. At most four searches run at a time.
  */
 import { AppError } from '../errors.js';
 import { type EventRow, type StoreEvent, toEvent } from './events.js';
@@ -16,24 +16,24 @@ export interface EventFilter {
   call?: string | undefined;
   pod?: string | undefined;
   merchant?: string | undefined;
-  /** In any field, whatever its case. */
+  /** In any field, ignoring case. */
   text?: string | undefined;
 }
 
 export interface FoundEvents {
   /** Newest first. */
   events: StoreEvent[];
-  /** Where to read on; undefined at the end. */
+  /** Pass it to continue; undefined at the end. */
   before: string | undefined;
 }
 
-/** About 1 ms of the store, and a few of ours. */
+/** A page takes the store about 1 ms, and the router a few. */
 const pageSize = 500;
-/** About as many as one request has time for; the next goes on from there. */
-export const mostLookedAt = 20_000;
-/** Events and journal together keep about 60,000. */
-export const mostOfCall = 65_000;
-const mostAtOnce = 4;
+/** About as many as fit into the time of one request. */
+export const maxSearched = 20_000;
+/** `events` and `journal` together keep about 60,000. */
+export const maxSearchedForCall = 65_000;
+const maxConcurrent = 4;
 
 export class EventSearch {
   readonly #connection: StoreConnection;
@@ -48,9 +48,9 @@ export class EventSearch {
     this.#journal = journal;
   }
 
-  /** At most `limit` that fit, older than `before`. */
+  /** At most `limit` matching events older than `before`. */
   async find(filter: EventFilter, limit: number, before?: string): Promise<FoundEvents> {
-    // Nothing is older than the first id there can be, and the store takes it for a mistake.
+    // No event is older than the lowest id, and the store rejects such a range.
     if (before !== undefined && /^0+-0+$/.test(before)) return { events: [], before: undefined };
     return this.#alone(async () => {
       const events: StoreEvent[] = [];
@@ -59,14 +59,14 @@ export class EventSearch {
         for (const row of rows) {
           lookedAt += 1;
           if (fits(row, filter)) events.push(toEvent(row));
-          if (events.length >= limit || lookedAt >= mostLookedAt) return { events, before: row[0] };
+          if (events.length >= limit || lookedAt >= maxSearched) return { events, before: row[0] };
         }
       }
       return { events, before: undefined };
     });
   }
 
-  /** What is kept of one call, oldest first: among the newest `mostOfCall` events. */
+  /** The events of one call, oldest first, among the newest `maxSearchedForCall`. */
   async ofCall(callSid: string): Promise<StoreEvent[]> {
     return this.#alone(async () => {
       const events: StoreEvent[] = [];
@@ -74,16 +74,13 @@ export class EventSearch {
       for await (const rows of this.#newestFirst()) {
         for (const row of rows) if (fieldOf(row, 'call') === callSid) events.push(toEvent(row));
         lookedAt += rows.length;
-        if (lookedAt >= mostOfCall) break;
+        if (lookedAt >= maxSearchedForCall) break;
       }
       return events.reverse();
     });
   }
 
-  /**
-   * Tells `visit` of the rare events of these types since then, newest first. The journal has
-   * them all, as far as it reaches back; only what is older is looked for among the others.
-   */
+  /** Visits rare events of these types since a time, newest first: in the journal, and in `events` where that is older. */
   async recent(
     types: ReadonlySet<string>,
     sinceMs: number,
@@ -102,17 +99,17 @@ export class EventSearch {
     });
   }
 
-  /** Since when every event is kept; undefined while there is none. */
+  /** The time of the oldest event in `events`, or undefined. */
   async keptSince(): Promise<string | undefined> {
     const [oldest] = await this.#page(this.#events, '-', '+', 1);
     return oldest && toEvent(oldest).at;
   }
 
   async #alone<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#running >= mostAtOnce) {
+    if (this.#running >= maxConcurrent) {
       throw new AppError(
         'too_many_requests',
-        `${mostAtOnce} searches are under way on this router: try again in a moment`,
+        `${maxConcurrent} event searches are already running on this router: retry in a moment`,
         { retryAfterSeconds: 1 },
       );
     }
@@ -124,35 +121,36 @@ export class EventSearch {
     }
   }
 
-  /** Page by page, each merged at one go: a turn of the event loop for every event took three times as long. */
+  /** Merges whole pages: yielding single events took three times as long. */
   async *#newestFirst(before?: string): AsyncGenerator<EventRow[]> {
     const from = before === undefined ? '+' : `(${before}`;
-    const all = new Head(this.#pages(this.#events, from, '-'));
-    const rare = new Head(this.#pages(this.#journal, from, '-'));
-    for (;;) {
+    const all = new Cursor(this.#pages(this.#events, from, '-'));
+    const rare = new Cursor(this.#pages(this.#journal, from, '-'));
+    while (!all.isOver || !rare.isOver) {
       await all.refill();
       await rare.refill();
       const merged: EventRow[] = [];
-      while (all.hasNext && rare.hasNext) {
-        const order = newerFirst(all.firstId, rare.firstId);
-        if (order >= 0) rare.take(order > 0 ? merged : []);
-        if (order <= 0) all.take(merged);
+      for (let [a, b] = [all.rows[0], rare.rows[0]]; a && b; [a, b] = [all.rows[0], rare.rows[0]]) {
+        const order = newerFirst(a[0], b[0]);
+        merged.push(order <= 0 ? a : b);
+        if (order <= 0) all.rows.shift();
+        if (order >= 0) rare.rows.shift();
       }
-      if (all.isOver) rare.takeAll(merged);
-      if (rare.isOver) all.takeAll(merged);
+      if (all.isOver) merged.push(...rare.rows.splice(0));
+      if (rare.isOver) merged.push(...all.rows.splice(0));
       if (merged.length > 0) yield merged;
-      if (all.isOver && rare.isOver) return;
     }
   }
 
   async *#pages(key: string, from: string, until: string): AsyncGenerator<EventRow[], undefined> {
-    for (let end = from; ; ) {
+    for (let end: string | undefined = from; end !== undefined; ) {
       const rows = await this.#page(key, until, end, pageSize, true);
+      // Before the yield: the reader empties the page.
+      const last = rows.length < pageSize ? undefined : rows.at(-1);
+      end = last && `(${last[0]}`;
       if (rows.length > 0) yield rows;
-      const last = rows.at(-1);
-      if (!last || rows.length < pageSize) return undefined;
-      end = `(${last[0]}`;
     }
+    return undefined;
   }
 
   #page(key: string, start: string, end: string, count: number, isReverse = false): Promise<EventRow[]> {
@@ -164,46 +162,19 @@ export class EventSearch {
   }
 }
 
-/** Where a stream stands. */
-class Head {
-  readonly #pages: AsyncGenerator<EventRow[], undefined>;
-  #rows: EventRow[] = [];
-  #next = 0;
-  #isOver = false;
+/** The rest of the page that was read last from a stream. */
+class Cursor {
+  rows: EventRow[] = [];
+  /** No event is left in the store. */
+  isOver = false;
 
-  constructor(pages: AsyncGenerator<EventRow[], undefined>) {
-    this.#pages = pages;
-  }
+  constructor(private readonly pages: AsyncGenerator<EventRow[], undefined>) {}
 
   async refill(): Promise<void> {
-    if (this.hasNext || this.#isOver) return;
-    const { value } = await this.#pages.next();
-    this.#rows = value ?? [];
-    this.#next = 0;
-    this.#isOver = value === undefined;
-  }
-
-  get hasNext(): boolean {
-    return this.#next < this.#rows.length;
-  }
-
-  /** Nothing is left, here or in the store. */
-  get isOver(): boolean {
-    return this.#isOver;
-  }
-
-  get firstId(): string {
-    return this.#rows[this.#next]?.[0] ?? '';
-  }
-
-  take(into: EventRow[]): void {
-    const row = this.#rows[this.#next];
-    if (row) into.push(row);
-    this.#next += 1;
-  }
-
-  takeAll(into: EventRow[]): void {
-    while (this.hasNext) this.take(into);
+    if (this.rows.length > 0 || this.isOver) return;
+    const { value } = await this.pages.next();
+    this.rows = value ?? [];
+    this.isOver = value === undefined;
   }
 }
 
@@ -223,7 +194,7 @@ function fits(row: EventRow, filter: EventFilter): boolean {
   return row[1].some((value, i) => i % 2 === 1 && value.toLowerCase().includes(wanted));
 }
 
-/** Of ids, for a sort: negative if `a` is newer. A time alone is the first of its millisecond. */
+/** Compares ids: negative if `a` is newer. A time without a sequence is the first id of its millisecond. */
 function newerFirst(a: string, b: string): number {
   if (a === b) return 0;
   const [aMs = '', aSequence = '0'] = a.split('-');

@@ -1,7 +1,6 @@
 /**
- * The event stream of the store, as a feed. It reads only while somebody listens, on a connection of its own,
- * and starts over by itself after an error; a listener may then have missed events, which is why everything
- * that waits for one also looks by itself now and then.
+ * The event stream of the store as a feed. It reads only while there are listeners, on a separate connection, and restarts
+ * after an error. Listeners may then miss events, so everything that waits for an event polls as well.
  */
 import type { Clock } from '../clock.js';
 import type { StoreConnection } from './store/connection.js';
@@ -9,7 +8,7 @@ import { keysOf } from './store/keys.js';
 import { pairs } from './store/replies.js';
 
 export interface StoreEvent {
-  /** `milliseconds-sequence`: grows, and says when. */
+  /** `milliseconds-sequence`: increases, and contains the time. */
   id: string;
   type: string;
   at: string;
@@ -56,9 +55,9 @@ export class EventFeed {
   }
 
   /** Events after `since` (exclusive), oldest first, one page. */
-  async replay(since: string, limit = replayPage): Promise<StoreEvent[]> {
+  async replay(since: string): Promise<StoreEvent[]> {
     const rows = await this.#connection.command('events', (client) =>
-      client.xrange(this.#key, since === '' ? '-' : `(${since}`, '+', 'COUNT', limit),
+      client.xrange(this.#key, since === '' ? '-' : `(${since}`, '+', 'COUNT', replayPage),
     );
     return rows.map(toEvent);
   }
@@ -79,7 +78,7 @@ export class EventFeed {
       signal.addEventListener('abort', stop, { once: true });
       try {
         await client.connect();
-        // A connection that broke goes on where it stopped; only the first one starts at the newest.
+        // The first connection starts at the newest event, later ones where the previous one stopped.
         last ??= (await client.xrevrange(this.#key, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
         while (!signal.aborted) {
           const reply = (await client.xread(
@@ -98,11 +97,11 @@ export class EventFeed {
           }
         }
       } catch {
-        // The connection reports its state itself; here it is only tried again.
+        // The main connection reports the error; here the read is only retried.
         await this.#clock.sleep(500, signal);
       } finally {
         signal.removeEventListener('abort', stop);
-        // A second disconnect of an ended client leaves a timer that holds the process for two seconds.
+        // A second disconnect of an ended client leaves a timer that keeps the process alive for two seconds.
         if (client.status !== 'end') client.disconnect();
       }
     }

@@ -1,29 +1,27 @@
 /**
- * The first contact with a store: which data version it holds, and what an earlier router left in it.
+ * Prepares a store for first use: checks its data version and imports the live calls of an earlier router.
  *
- * The Go router kept calls and leases in the same keys but has none of our indexes. Its live calls are taken
- * over once, before this replica answers its first request; the data version marks that it is done. It is a
- * cut-over: the two must not run side by side.
- *
- * Whoever goes back to the Go router and comes here again finds our own keys as they were left: calls that have ended
- * since, pods that are gone. They are put right in the same scripts that take calls over.
+ * The Go router kept calls and leases in the same keys, without our indexes. Its live calls are imported once, before this
+ * replica serves its first request; the data version marks that as done. It is a cut-over: the two routers must not run at
+ * the same time. After a return to the Go router, our keys still describe calls and pods that have ended since: the same
+ * scripts correct them.
  */
 
 import { parseTierConfigJson, poolsOf, type TierConfig } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { StoreConnection } from './store/connection.js';
-import { keysOf } from './store/keys.js';
+import { globOf, keysOf } from './store/keys.js';
 import type { LeaseTimes } from './store/store.js';
 
-/** Neighbouring versions run side by side during a roll; anything further apart is refused. */
+/** Adjacent versions run together during a rolling update; a larger difference is rejected. */
 export const dataVersion = 1;
 
 export interface AdoptOptions {
   connection: StoreConnection;
   times: LeaseTimes;
   log: Logger;
-  /** What counts if the store has no tier configuration of its own. */
+  /** Used if the store has no tier configuration. */
   tiers: TierConfig;
 }
 
@@ -33,10 +31,10 @@ export async function adoptStore({ connection, times, log, tiers }: AdoptOptions
   if (found !== null) {
     if (Math.abs(Number(found) - dataVersion) <= 1) return 0;
     throw new ConfigError([
-      `the store holds data of version ${found}, this router knows version ${dataVersion}: use a router between the two, or another REDIS_KEY_PREFIX`,
+      `the store has data version ${found}, this router supports ${dataVersion}: upgrade through a version in between, or use another REDIS_KEY_PREFIX`,
     ]);
   }
-  // Which pools are shared is asked before they are converted: only there does one lease stand for several calls.
+  // Read the shared pools before they are converted: only there one lease stands for several calls.
   const text = await connection.command('settings', (client) => client.get(keys.tierConfig));
   const config = (text === null ? undefined : parseTierConfigJson(text).config) ?? tiers;
   const shared = poolsOf(config).flatMap(({ id, kind }) => (kind === 'shared' ? [id] : []));
@@ -52,25 +50,24 @@ export async function adoptStore({ connection, times, log, tiers }: AdoptOptions
     while (cursor !== '0');
   }
   await connection.command('data_version', (client) => client.set(keys.dataVersion, String(dataVersion)));
-  if (imported > 0) log.info({ calls: imported }, 'live calls of an earlier router were taken over');
+  if (imported > 0) log.info({ calls: imported }, 'imported live calls of an earlier router');
   return imported;
 }
 
-/** Of names: what a script does with a page of them takes the store some 10 ms. */
+/** Names per page: one page takes a script about 10 ms. */
 const perPage = 500;
 
-/** Pods of which there are keys that only we write, and calls of whichever router. */
+/** Pages of pods with keys that only this router writes, and of calls of either router. */
 async function* foundPages(connection: StoreConnection): AsyncGenerator<{ pods: string[]; sids: string[] }> {
-  const { keyPrefix } = connection;
-  const { pattern, callPrefix } = keysOf(keyPrefix);
+  const keys = keysOf(connection.keyPrefix);
   let cursor = '0';
   do {
-    const [next, found] = await connection.scan(cursor, pattern, perPage);
+    const [next, found] = await connection.scan(cursor, globOf(connection.keyPrefix), perPage);
     cursor = next;
-    const after = (prefix: string) =>
-      found.filter((key) => key.startsWith(prefix)).map((key) => key.slice(prefix.length));
-    const pods = new Set([...after(`${keyPrefix}pod:calls:`), ...after(`${keyPrefix}pod:suspended:`)]);
-    const sids = after(callPrefix);
+    const valuesOf = (keyOf: (value: string) => string) =>
+      found.filter((key) => key.startsWith(keyOf(''))).map((key) => key.slice(keyOf('').length));
+    const pods = new Set([...valuesOf(keys.podCalls), ...valuesOf(keys.podSuspended)]);
+    const sids = valuesOf(keys.call);
     if (pods.size + sids.length > 0) yield { pods: [...pods], sids };
   } while (cursor !== '0');
 }

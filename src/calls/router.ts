@@ -1,6 +1,6 @@
 /**
- * What a call goes through on this replica: its chain, one store operation, the counts. No state of its own:
- * any replica can answer any request, and dying in the middle leaves what the store has acknowledged.
+ * The operations on calls: each resolves the chain, runs one store operation and counts it. It has no state: any replica
+ * can serve any request, and a replica that dies loses nothing that the store has acknowledged.
  */
 import type { Clock } from '../clock.js';
 import { tierNameOf } from '../config/tiers.js';
@@ -9,6 +9,7 @@ import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
 import type {
   Allocation,
+  CallRequest,
   CallStore,
   DrainCaller,
   Drained,
@@ -18,28 +19,20 @@ import type {
   ReportDetails,
 } from './store/store.js';
 
-export interface CallRequest {
-  callSid: string;
-  merchantId: string;
-  provider: string;
-  flow: string;
-  template: string;
-}
-
 export interface CallRouterOptions {
   store: CallStore;
   settings: Settings;
   metrics: Metrics;
   clock: Clock;
-  /** An allocate that the store has not begun by then must not happen any more. */
+  /** The store refuses an allocate that it receives later than this. */
   patienceMs: number;
-  /** False until the store has been checked, taken over and configured: before that no call may be touched. */
+  /** False until the store was checked, imported and configured: until then every operation is rejected. */
   isPrepared(): boolean;
-  /** Makes a pod known that says so itself; only where pods come from their own reports. */
+  /** Registers a pod that reports itself; only with POD_SOURCE=registered. */
   announce?: (pod: { name: string } & PodWishes) => Promise<void>;
 }
 
-/** What a pod says of itself in a report. */
+/** A report as a pod sends it, with the pool that it asks for. */
 export interface PodWishes extends ReportDetails {
   tier?: string | undefined;
   merchant?: string | undefined;
@@ -54,9 +47,13 @@ export class CallRouter {
 
   assertPrepared(): void {
     if (this.#options.isPrepared()) return;
-    throw new AppError('store_unavailable', 'the store has not been taken into use yet: see the log', {
-      retryAfterSeconds: 1,
-    });
+    throw new AppError(
+      'store_unavailable',
+      'the router is still preparing the store: retry, and see the log if this lasts',
+      {
+        retryAfterSeconds: 1,
+      },
+    );
   }
 
   async allocate(request: CallRequest): Promise<Allocation> {
@@ -79,7 +76,7 @@ export class CallRouter {
       done('', 'no_pods');
       metrics.noPods.inc({ chain: chain.join(' ') });
       for (const pool of chain) metrics.unmetDemand.inc({ tier: tierNameOf(pool) });
-      throw new AppError('no_pods', `no pod is free for this call: tried ${chain.join(', ')}`, {
+      throw new AppError('no_pods', `no free pod for this call: tried ${chain.join(', ')}`, {
         retryAfterSeconds: 1,
       });
     }
@@ -93,7 +90,7 @@ export class CallRouter {
     return allocation;
   }
 
-  /** The caller hung up before it got its answer: the pod goes back, unless somebody has asked since. */
+  /** Releases the pod of a caller that hung up before the reply, unless the call was requested again. */
   async giveBack(callSid: string, { fence, wasExisting, sourcePool }: Allocation): Promise<void> {
     if (wasExisting) return;
     if (await this.#options.store.releaseUnclaimed(callSid, fence)) {
@@ -101,11 +98,11 @@ export class CallRouter {
     }
   }
 
-  async release(callSid: string, fence?: number, about: ReleaseDetails = {}): Promise<Released> {
+  async release(callSid: string, fence?: number, details: ReleaseDetails = {}): Promise<Released> {
     this.assertPrepared();
     const { store, metrics } = this.#options;
     try {
-      const released = await store.release(callSid, fence, about);
+      const released = await store.release(callSid, fence, details);
       if (released.isSetBack) metrics.podsBlocked.inc({ reason: 'flapping' });
       metrics.releases.inc({
         pool: released.pool,
@@ -125,10 +122,10 @@ export class CallRouter {
     return this.#options.store.renew(callSid, fence);
   }
 
-  async report(podName: string, calls: readonly string[], about: PodWishes = {}): Promise<Report> {
+  async report(podName: string, calls: readonly string[], details: PodWishes = {}): Promise<Report> {
     this.assertPrepared();
     const { metrics } = this.#options;
-    const report = await this.#report(podName, calls, about);
+    const report = await this.#report(podName, calls, details);
     const { renewed, adopted, ended, conflicts } = report;
     for (const [outcome, sids] of Object.entries({ renewed, adopted, ended, conflict: conflicts })) {
       if (sids.length > 0) metrics.reportedCalls.inc({ outcome }, sids.length);
@@ -137,16 +134,16 @@ export class CallRouter {
     return report;
   }
 
-  /** Where pods announce themselves, a report of an unknown pod or of its successor makes it known first. */
-  async #report(podName: string, calls: readonly string[], about: PodWishes): Promise<Report> {
+  /** With POD_SOURCE=registered, the report of an unknown pod, or of one with a new uid, registers it first. */
+  async #report(podName: string, calls: readonly string[], details: PodWishes): Promise<Report> {
     const { store, announce } = this.#options;
     try {
-      return await store.report(podName, calls, about);
+      return await store.report(podName, calls, details);
     } catch (error) {
       if (!announce || !(error instanceof AppError) || error.code !== 'pod_not_found') throw error;
     }
-    await announce({ name: podName, ...about });
-    return store.report(podName, calls, about);
+    await announce({ name: podName, ...details });
+    return store.report(podName, calls, details);
   }
 
   async drain(podName: string, waitMs: number, caller: DrainCaller = {}): Promise<Drained> {

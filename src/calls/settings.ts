@@ -1,11 +1,10 @@
 /**
- * The configuration that changes at run time: tiers and merchants. The store holds the truth; every replica
- * keeps a copy and reads it again every `TIER_CONFIG_REFRESH_INTERVAL`.
+ * The configuration that changes at run time: tiers and merchants. The store has the authoritative text; every replica
+ * keeps a copy and refreshes it every `TIER_CONFIG_REFRESH_INTERVAL`.
  *
- * How it fails: a store error or a text that is not a valid configuration leaves the copy as it is, with a
- * warning and a count; calls go on. A text written by hand is applied by the first replica that reads it, and
- * refused (the copy stays) while it cannot be, for instance a shared pool that should become exclusive while
- * pods have several calls. The scripts never look at the copy's idea of a pool's type.
+ * Failure modes: after a store error or an invalid text the copy stays in use, with a warning and a count. The first replica
+ * that reads a text written by hand applies it, or keeps its copy while the text cannot be applied, for instance while
+ * pods of a shared pool that becomes exclusive have several calls. Scripts take the kind of a pool from the store only.
  */
 
 import {
@@ -28,14 +27,14 @@ import {
 } from './chain.js';
 import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
-import { list } from './store/store.js';
+import { list } from './store/replies.js';
 
 export interface SettingsOptions {
   connection: StoreConnection;
   log: Logger;
-  /** What this replica was started with: written if the store has none, and compared otherwise. */
+  /** The configuration at start: written if the store has none, and compared otherwise. */
   initial: TierConfig;
-  /** Whether `TIER_CONFIG` was given: only then is a difference worth a warning. */
+  /** Whether `TIER_CONFIG` was set: only then a difference is a warning. */
   initialGiven: boolean;
   onRefreshError?: () => void;
 }
@@ -54,7 +53,7 @@ export class Settings {
   #merchantPools: ReadonlySet<string> = new Set();
   #labelPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
-  /** The warnings of the last read: one that still holds is not logged again at every refresh. */
+  /** The warnings of the last read: a refresh logs only new ones. */
   #warned: ReadonlySet<string> = new Set();
 
   constructor(options: SettingsOptions) {
@@ -71,7 +70,7 @@ export class Settings {
     return this.#version;
   }
 
-  /** `TIER_CONFIG` of this replica says something else than the store. */
+  /** `TIER_CONFIG` of this replica differs from the store. */
   get differsFromEnvironment(): boolean {
     return this.#differs;
   }
@@ -81,7 +80,7 @@ export class Settings {
   }
 
   chainFor(merchantId: string): Chain {
-    // Unknown merchants share one entry, so that made-up ids cannot fill the memory.
+    // Unknown merchants share one entry: made-up ids must not fill the memory.
     const key = this.#merchants.has(merchantId) ? merchantId : '';
     let chain = this.#chains.get(key);
     if (!chain) {
@@ -91,10 +90,7 @@ export class Settings {
     return chain;
   }
 
-  /**
-   * What a tier configuration would be, were it written now: changes nothing. Of the merchant pools that are there, only
-   * those made by a pod's label outlive the configuration they came with.
-   */
+  /** The chains that a tier configuration would give. Of the existing merchant pools, those of pod labels remain. */
   preview(input: unknown): {
     problems: string[];
     warnings: string[];
@@ -113,80 +109,73 @@ export class Settings {
   #resolve(tiers: TierConfig, merchantId: string, merchantPools: ReadonlySet<string>): Chain {
     const merchant = this.#merchants.get(merchantId);
     const chain = resolveChain(tiers, merchant);
-    // A merchant pool is taken at its word (its first pod may come at any moment), unless there is nothing else.
+    // A merchant pool may be named before it has pods, unless the chain has nothing else.
     if (!chain.steps.every((pool) => pool.startsWith('merchant:'))) return chain;
     return resolveChain(tiers, merchant, merchantPools);
   }
 
-  /** First contact: writes the configuration if the store has none. */
+  /** Writes the configuration if the store has none, then reads it. */
   async start(): Promise<void> {
     await this.writeIfMissing();
-    await this.#read();
+    await this.refreshOrThrow();
     if (this.#options.initialGiven && this.#differs) {
       this.#options.log.warn(
-        'TIER_CONFIG differs from the configuration in the store, which is the one that counts: change it with `smart-router tiers set`',
+        'TIER_CONFIG ignored: the store has another tier configuration; change it with `smart-router tiers set`',
       );
     }
   }
 
-  /** One round of the refresh loop. Never throws: what is in memory goes on. */
+  /** One round of the refresh loop. Never throws: after an error the copy stays in use. */
   async refresh(): Promise<void> {
     try {
-      await this.#read();
+      await this.refreshOrThrow();
     } catch (error) {
       this.#options.onRefreshError?.();
-      this.#options.log.warn(
-        { err: error },
-        'could not read the configuration, going on with the one in memory',
-      );
+      this.#options.log.warn({ err: error }, 'reading the configuration failed; using the copy in memory');
     }
   }
 
-  /** For somebody who looks: what the store holds now, or an error. */
-  async refreshOrThrow(): Promise<void> {
-    await this.#read();
-  }
-
-  /** After a flush: the leader writes back what it has in memory. */
+  /** Writes the copy if the store has none, as after a flush. */
   async writeIfMissing(): Promise<void> {
     await this.#write('init', this.#tiers, serializeTierConfig(this.#tiers), undefined, 'start');
   }
 
-  /** Brings the store's pools in line with its configuration text, also when only they were lost. */
+  /** Applies the stored text to the pools again, also if only the pools were lost. */
   async reapply(): Promise<void> {
     this.#appliedText = undefined;
-    await this.#read();
+    await this.refreshOrThrow();
   }
 
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
-    if (!config) throw wrong('tier', problems);
+    if (!config) throw invalidConfig('tier', problems);
     await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by);
-    await this.#read();
+    await this.refreshOrThrow();
     return warnings;
   }
 
   async setMerchant(id: string, input: unknown, by: string): Promise<MerchantConfig> {
     const { config, problems } = parseMerchantConfig(input, id);
-    if (!config) throw wrong('merchant', problems);
+    if (!config) throw invalidConfig('merchant', problems);
     await this.#options.connection.run('setMerchant', [id, JSON.stringify(config), by], 'set_merchant');
-    await this.#read();
+    await this.refreshOrThrow();
     return config;
   }
 
   async deleteMerchant(id: string, by: string): Promise<void> {
     const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by], 'set_merchant'));
     if (code === 'not_found') throw new AppError('merchant_not_found', `no configuration for merchant ${id}`);
-    await this.#read();
+    await this.refreshOrThrow();
   }
 
-  async #read(): Promise<void> {
+  /** Reads the store now, and rejects if that fails. */
+  async refreshOrThrow(): Promise<void> {
     const found = new Map<string, () => void>();
     const warn: Warn = (fields, message) =>
       found.set(JSON.stringify([message, fields]), () => this.#options.log.warn(fields, message));
     await this.#readStore(warn);
     const warnings = this.#tierWarnings;
-    if (warnings.length > 0) warn({ warnings }, 'the tier configuration in the store has warnings');
+    if (warnings.length > 0) warn({ warnings }, 'tier configuration in the store has warnings');
     for (const merchant of this.#merchants.keys()) {
       const { skipped } = this.chainFor(merchant);
       if (skipped.length > 0) warn({ merchant, skipped }, 'unknown steps of a merchant chain skipped');
@@ -199,34 +188,30 @@ export class Settings {
     const { connection } = this.#options;
     const [text, version, merchants, pools] = await connection.command('settings', (client) =>
       Promise.all([
-        this.#orNothing(client.get(this.#keys.tierConfig), null, warn),
-        this.#orNothing(client.get(this.#keys.tierVersion), null, warn),
-        this.#orNothing<Record<string, string> | undefined>(
-          client.hgetall(this.#keys.merchantConfig),
-          undefined,
-          warn,
-        ),
-        // The next write of the tiers deletes it and writes it anew.
-        this.#orNothing(client.hgetall(this.#keys.pools), {}, warn),
+        this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
+        this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
+        this.#unlessWrongType(client.hgetall(this.#keys.merchantConfig), warn),
+        // The next write of the tiers rebuilds it.
+        this.#unlessWrongType(client.hgetall(this.#keys.pools), warn),
       ]),
     );
-    // As tier_version in settings.lua reads what somebody may have written by hand.
+    // An operator may have written any text by hand: see tier_version in lua/lib/settings.lua.
     this.#version = /^\d{1,15}$/.test(version ?? '') ? Number(version) : 0;
-    // Pools made by a pod's label: only the store knows them.
-    const merchantPools = (isMeant: (kind: string) => boolean) =>
+    // Merchant pools of pod labels exist in the store only.
+    const merchantPools = (accepts: (kind: string) => boolean) =>
       new Set(
-        Object.entries(pools).flatMap(([id, kind]) =>
-          id.startsWith('merchant:') && isMeant(kind) ? [id.slice('merchant:'.length)] : [],
+        Object.entries(pools ?? {}).flatMap(([id, kind]) =>
+          id.startsWith('merchant:') && accepts(kind) ? [id.slice('merchant:'.length)] : [],
         ),
       );
     this.#merchantPools = merchantPools((kind) => kind !== 'gone');
     this.#labelPools = merchantPools((kind) => kind === 'label');
     if (merchants) this.#readMerchants(merchants, warn);
-    if (text === null || text === this.#appliedText) return;
+    if (text == null || text === this.#appliedText) return;
     const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {
       this.#options.onRefreshError?.();
-      warn({ problems }, 'the tier configuration in the store is not valid, going on with the one in memory');
+      warn({ problems }, 'invalid tier configuration in the store; using the copy in memory');
       await this.#applyMemory(text, warn);
       return;
     }
@@ -238,16 +223,16 @@ export class Settings {
     this.#differs = serializeTierConfig(config) !== serializeTierConfig(this.#options.initial);
   }
 
-  /** A key that somebody made a list or a set by hand: there is nothing in it that could be read. */
-  async #orNothing<T>(reply: Promise<T>, nothing: T, warn: Warn): Promise<T> {
-    const found = await unlessWrongType<T | typeof wrongType>(reply, wrongType);
-    if (found !== wrongType) return found as T;
+  /** A key of a wrong type, written by hand, counts as missing. */
+  async #unlessWrongType<T>(reply: Promise<T>, warn: Warn): Promise<T | undefined> {
+    const found = await unlessWrongType<T | undefined>(reply, undefined);
+    if (found !== undefined) return found;
     this.#options.onRefreshError?.();
-    warn({}, 'a key of the configuration is of another type, and counts as not there');
-    return nothing;
+    warn({}, 'configuration key has a wrong type; ignored');
+    return undefined;
   }
 
-  /** A text that cannot be applied now (see tier_conflict) is tried again with the next refresh. */
+  /** The next refresh retries a text that cannot be applied now (see tier_conflict). */
   async #apply(config: TierConfig, text: string, warn: Warn): Promise<boolean> {
     try {
       await this.#write('apply', config, text, undefined, 'refresh');
@@ -255,15 +240,14 @@ export class Settings {
     } catch (error) {
       if (!(error instanceof AppError) || error.status !== 409) throw error;
       this.#options.onRefreshError?.();
-      warn({ reason: error.message }, 'the tier configuration in the store cannot be applied yet');
+      warn({ reason: error.message }, 'tier configuration in the store cannot be applied yet; retrying');
       return false;
     }
   }
 
   /**
-   * A store that knows no pools yet (first contact, or they were lost) gets those in memory, or nobody could be
-   * given a pod. The broken text stays where it is, for whoever wrote it. Pools that are there are left alone:
-   * they came from the last text that was valid.
+   * Writes the pools of the copy to a store without pools, or no call would get a pod. The invalid text stays for its author.
+   * Existing pools do not change: they come from the last valid text.
    */
   async #applyMemory(text: string, warn: Warn): Promise<void> {
     const { connection } = this.#options;
@@ -274,13 +258,13 @@ export class Settings {
   #readMerchants(entries: Record<string, string>, warn: Warn): void {
     const merchants = new Map<string, MerchantConfig>();
     for (const [id, json] of Object.entries(entries)) {
-      // An empty one would stand for all calls without a merchant.
+      // An empty id would apply to all calls without a merchant.
       if (!isName(id)) {
-        warn({ merchant: showValue(id) }, 'a merchant entry has no usable id and is left out');
+        warn({ merchant: showValue(id) }, 'merchant entry with an invalid id ignored');
         continue;
       }
       const { config, problem } = parseStoredMerchant(json);
-      if (problem) warn({ merchant: id, problem }, 'a merchant entry is malformed and counts as empty');
+      if (problem) warn({ merchant: id, problem }, 'malformed merchant entry; default chain used');
       merchants.set(id, config);
     }
     this.#merchants = merchants;
@@ -311,22 +295,21 @@ export class Settings {
     if (reply[0] === 'changed') {
       throw new AppError(
         'version_conflict',
-        `the tier configuration has changed meanwhile, it is at version ${reply[1]}: read it again`,
+        `the tier configuration has changed: it is at version ${reply[1]} now; read it again`,
       );
     }
     if (reply[0] === 'ok') this.#version = Number(reply[1]);
   }
 }
 
-const wrongType = Symbol('wrong type');
-const mostInSentence = 5;
-const mostListed = 100;
+const maxInMessage = 5;
+const maxListed = 100;
 
-/** A chain of a thousand wrong steps is a thousand problems: the first ones say what is wrong. */
-function wrong(what: 'tier' | 'merchant', problems: readonly string[]): AppError {
-  const more = problems.length - mostInSentence;
-  const said = problems.slice(0, mostInSentence).join('; ') + (more > 0 ? `; and ${more} more` : '');
-  return new AppError('invalid_request', `the ${what} configuration is wrong: ${said}`, {
-    problems: problems.slice(0, mostListed),
+/** A chain of a thousand wrong steps has a thousand problems: the error names the first ones. */
+function invalidConfig(what: 'tier' | 'merchant', problems: readonly string[]): AppError {
+  const more = problems.length - maxInMessage;
+  const said = problems.slice(0, maxInMessage).join('; ') + (more > 0 ? `; and ${more} more` : '');
+  return new AppError('invalid_request', `invalid ${what} configuration: ${said}`, {
+    problems: problems.slice(0, maxListed),
   });
 }

@@ -1,22 +1,20 @@
 /**
- * What every command shares. A command gives an Outcome; here it becomes text for people or, with --json, one
- * document on stdout whose `success` is true exactly when the exit code is 0. Failures are printed the same
- * way in index.ts, so a script reads one stream and never has to guess which.
+ * Shared parts of all commands. A command returns an Outcome, printed as text or, with --json, as one document on
+ * stdout whose `success` is true exactly if the exit code is 0. index.ts prints failures in the same way.
  */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Clock } from '../clock.js';
 import { durationMaxMs, parseDuration } from '../config/durations.js';
 import { RouterApi } from './api.js';
-import { type ExitCode, exitCodeMeanings } from './exit-codes.js';
-import { Failure, oneLine } from './failure.js';
-import type { Screen } from './screen.js';
+import { type ExitCode, exitCodeMeanings, Failure, oneLine } from './failure.js';
+import type { Output } from './output.js';
 
 export interface Cli {
   readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
-  readonly screen: Screen;
+  readonly output: Output;
   exitCode: ExitCode | number;
-  /** A command that runs until it is told to stop looks after its own output. */
+  /** True for a command that runs until a signal and handles its own output. */
   resident: boolean;
 }
 
@@ -27,24 +25,30 @@ export interface Outcome {
   text: string;
   /** For people, on stderr. */
   warnings?: readonly string[];
-  /** There is an answer, and still the command did not do what was asked. */
+  /** The command has a result, but did not do what was asked. */
   failure?: Failure | undefined;
 }
 
 export interface CommandHelp {
   summary: string;
-  /** More than the summary says. One paragraph without line breaks: it is wrapped to the terminal. */
+  /** One paragraph without line breaks: commander wraps it to the terminal. */
   about?: string;
   examples: readonly (readonly [command: string, what: string])[];
-  /** Beside 0, 1 and 2. */
+  /** In addition to 0, 1 and 2. */
   exits?: readonly ExitCode[];
-  /** What --json does, if it is not the usual. */
+  /** The description of --json, if not the usual. */
   json?: string;
 }
 
-/** Gives a command its description, --json, examples and exit codes. */
+/** Adds description, --json, examples and exit codes. */
 export function describe(command: Command, help: CommandHelp): Command {
-  const { summary, about, examples, exits = [], json = 'print one JSON document, also when it fails' } = help;
+  const {
+    summary,
+    about,
+    examples,
+    exits = [],
+    json = 'print one JSON document, also after a failure',
+  } = help;
   const width = Math.max(...examples.map(([line]) => line.length));
   const lines = examples.map(([line, what]) => `  $ smart-router ${line.padEnd(width)}   ${what}`.trimEnd());
   const codes = ([0, 1, 2, ...exits] as ExitCode[]).sort((a, b) => a - b);
@@ -56,56 +60,78 @@ export function describe(command: Command, help: CommandHelp): Command {
     .addHelpText('after', `\nExamples:\n${lines.join('\n')}\n\nExit codes:\n${meanings.join('\n')}`);
 }
 
-/** The same, for a command that talks to a router. */
+/** A command that has commands of its own: `smart-router tiers`. */
+export function addGroup(
+  program: Command,
+  cli: Cli,
+  name: string,
+  summary: string,
+  commands: readonly ((parent: Command, cli: Cli) => void)[],
+): void {
+  const group = program
+    .command(name)
+    .summary(summary)
+    .description(`${summary[0]?.toUpperCase()}${summary.slice(1)}.`)
+    .usage('<command> [options]')
+    .helpCommand(false)
+    .addHelpText('after', `\nRun \`smart-router ${name} <command> --help\` for examples.`);
+  for (const add of commands) add(group, cli);
+}
+
+/** Like `describe`, for a command that calls a router. */
 export function describeOperator(command: Command, help: CommandHelp): Command {
   return withAccess(describe(command, { ...help, exits: [...(help.exits ?? []), 6] }));
 }
 
-/** Commander wraps descriptions, but not what stands after the options: these lines fit 80 columns. */
+/** Commander does not wrap text after the options: these lines fit 80 columns. */
 const access = `
 Access:
-  The key is read from SMART_ROUTER_ADMIN_KEY, else SMART_ROUTER_API_KEY, in the
-  environment. It is never an argument, because arguments are seen by everybody
-  on the machine and kept in the shell history.`;
+  The key is read from the environment: SMART_ROUTER_ADMIN_KEY, or else
+  SMART_ROUTER_API_KEY. It is never an argument, because other users can see
+  arguments and the shell history keeps them.`;
 
-/** Where the router is, how long to wait for it, and where the key comes from. */
+/** Adds --url, --timeout and the help about the key. */
 export function withAccess(command: Command): Command {
   return command
     .option('--url <url>', 'address of the router (default: SMART_ROUTER_URL, else http://127.0.0.1:8080)')
     .addOption(
-      new Option('--timeout <duration>', 'longest to wait for one answer')
+      new Option('--timeout <duration>', 'maximum wait for one reply')
         .argParser(duration(1, durationMaxMs))
         .default(10_000, '10s'),
     )
     .addHelpText('after', access);
 }
 
-/** Runs `work`, prints its outcome, keeps its exit code. */
+export function withApply(command: Command): Command {
+  return command.option('--apply', 'do it; without this only show what would be done');
+}
+
+/** Makes `work` the action of the command: prints its outcome and sets the exit code. */
 export function answer(command: Command, cli: Cli, work: () => Promise<Outcome>): void {
   command.action(async () => printOutcome(command, cli, await work()));
 }
 
 export function printOutcome(command: Command, cli: Cli, outcome: Outcome): void {
   const { document, text, warnings = [], failure } = outcome;
-  const { screen } = cli;
+  const { output } = cli;
   if (command.opts<{ json?: true }>().json) {
-    // The router's own `success` does not know what was asked for: a drain that waited in vain has one too.
+    // The router's `success` is about its request: a drain whose wait timed out has it too.
     const { success: _, ...rest } = document as Record<string, unknown>;
-    screen.out(toJson({ success: failure === undefined, ...failure?.fields, ...rest }));
+    output.out(toJson({ success: failure === undefined, ...failure?.fields, ...rest }));
   } else {
-    if (text !== '') screen.out(text);
-    for (const warning of warnings) screen.err(`${screen.paintError('yellow', 'warning:')} ${warning}`);
-    if (failure) printFailure(screen, failure);
+    if (text !== '') output.out(text);
+    for (const warning of warnings) output.warn(warning);
+    if (failure) printFailure(output, failure);
   }
   cli.exitCode = failure?.exitCode ?? 0;
 }
 
-/** The same, with a connection to the router that is closed afterwards. */
+/** Like `answer`, with a connection to the router. */
 export function answerWith(command: Command, cli: Cli, work: (api: RouterApi) => Promise<Outcome>): void {
   answer(command, cli, () => withRouter(command, cli, work));
 }
 
-/** A connection to the router that the options and the environment name, closed when `work` has ended. */
+/** Runs `work` with a connection to the router of the options and the environment, and closes it. */
 export async function withRouter<T>(
   command: Command,
   cli: Cli,
@@ -127,7 +153,7 @@ export async function withRouter<T>(
   }
 }
 
-/** What our own code throws over a value that has another type than a router's answer has there. */
+/** Errors that our code throws on a reply with unexpected types. */
 function isMisread(error: unknown): error is Error {
   return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError;
 }
@@ -135,7 +161,7 @@ function isMisread(error: unknown): error is Error {
 function misread(baseUrl: string, error: Error): Failure {
   return new Failure(
     'not_a_router',
-    `what answers at ${baseUrl} does not answer as a Smart Router of this version does (${oneLine(error.message).slice(0, 200)}). Check --url or SMART_ROUTER_URL.`,
+    `unexpected reply from ${baseUrl}: not a Smart Router of this version (${oneLine(error.message).slice(0, 200)}). Check --url or SMART_ROUTER_URL.`,
     [],
     { cause: error },
   );
@@ -145,12 +171,12 @@ export function toJson(document: object): string {
   return JSON.stringify(document, null, 2);
 }
 
-export function printFailure(screen: Screen, failure: Failure): void {
-  screen.err(`${screen.paintError('red', 'smart-router:')} ${failure.message}`);
-  for (const problem of failure.problems) screen.err(`  ${problem}`);
+export function printFailure(output: Output, failure: Failure): void {
+  output.err(`${output.paintError('red', 'smart-router:')} ${failure.message}`);
+  for (const problem of failure.problems) output.err(`  ${problem}`);
 }
 
-/** Where the router is: the option, the environment, the default. */
+/** The address of the router: the option, the environment, or the default. */
 export function readUrl(option: string | undefined, env: NodeJS.ProcessEnv): string {
   const from = option === undefined ? 'SMART_ROUTER_URL' : '--url';
   const text = (option ?? env.SMART_ROUTER_URL?.trim()) || 'http://127.0.0.1:8080';
@@ -164,10 +190,10 @@ export function readUrl(option: string | undefined, env: NodeJS.ProcessEnv): str
   if (url.username || url.password) {
     throw new Failure(
       'usage',
-      `${from} must not carry a user or password: set SMART_ROUTER_ADMIN_KEY instead`,
+      `${from} must not contain a user or password: set SMART_ROUTER_ADMIN_KEY instead`,
     );
   }
-  // People copy addresses of the API.
+  // People paste addresses of the API.
   return url.href.replace(/\/+$/, '').replace(/\/api\/v1$/, '');
 }
 
@@ -178,7 +204,7 @@ export function readKey(env: NodeJS.ProcessEnv): { value: string; from: string }
     if (!/^[\x21-\x7e]+$/.test(value)) {
       throw new Failure(
         'configuration',
-        `${from} must be visible ASCII characters without spaces or line breaks (a secret's file may end in one); the value is not shown`,
+        `${from} must be visible ASCII characters without spaces or line breaks (a secret file may end in one); the value is not shown`,
       );
     }
     return { value, from };
@@ -186,15 +212,12 @@ export function readKey(env: NodeJS.ProcessEnv): { value: string; from: string }
   return undefined;
 }
 
-/**
- * The uid of `pod`, if this runs in it: the preStop of a pod that has been replaced must not drain its successor. Of any
- * other pod the router's word counts.
- */
+/** The uid of `pod` if this runs inside it: the preStop of a replaced pod must not drain its successor. */
 export function ownUid(pod: string, env: NodeJS.ProcessEnv): string | undefined {
   return (env.POD_NAME === pod && env.POD_UID) || undefined;
 }
 
-/** A parser for an option's whole number. */
+/** Parses an option's whole number. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
@@ -203,7 +226,7 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   };
 }
 
-/** A parser for an option's duration, in milliseconds. */
+/** Parses an option's duration to milliseconds. */
 export function duration(minMs: number, maxMs: number): (text: string) => number {
   return (text) => {
     const value = parseDuration(text);

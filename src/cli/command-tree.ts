@@ -1,10 +1,10 @@
-/** The commands as plain data, for what is made of them: completion scripts and the reference in docs/cli.md. */
+/** The commands as plain data, for the completion scripts and the reference in docs/cli.md. */
 import type { Command, Option } from 'commander';
 
 export interface OptionFacts {
-  /** As it is typed: `--pool`, and perhaps `-f`. */
+  /** `--pool`, and possibly `-f`. */
   names: readonly string[];
-  /** Also with its value: `--pool <pool>`. */
+  /** With the value: `--pool <pool>`. */
   flags: string;
   description: string;
   takesValue: boolean;
@@ -17,11 +17,11 @@ export interface CommandFacts {
   summary: string;
   options: readonly OptionFacts[];
   arguments: readonly { name: string; description: string; choices: readonly string[]; isFile: boolean }[];
-  /** Those below it: for `records` its commands, for a command nothing. */
+  /** Subcommands, for a group like `records`. */
   commands: readonly { name: string; summary: string }[];
 }
 
-/** The program first, then every command and group of it, in the order of the help. */
+/** The program, then every command and group in the order of the help. */
 export function commandTree(program: Command): CommandFacts[] {
   return [factsOf(program, '', ['help']), ...below(program, [])];
 }
@@ -57,7 +57,7 @@ function optionFacts(option: Option): OptionFacts {
     names: [option.long, option.short].filter((name) => name !== undefined && name !== null),
     flags: option.flags,
     description: option.description,
-    // One whose value may be left out (--wait [duration]) does not swallow the next word.
+    // An optional value (--wait [duration]) does not consume the next word.
     takesValue: option.required,
     choices: option.argChoices ?? [],
   };

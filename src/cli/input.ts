@@ -1,20 +1,20 @@
-/** A JSON argument: the text itself, a file, or `-` for what comes in. */
+/** A JSON argument: the text itself, a file, or `-` for standard input. */
 import { readFile } from 'node:fs/promises';
 import type { Cli } from './cli.js';
 import { Failure, oneLine } from './failure.js';
 
-/** What the router takes in one request. */
-const usualBytes = 64 * 1024;
+/** The router's limit for a request body. */
+const routerMaxBytes = 64 * 1024;
 
 export async function readJson(
   cli: Cli,
   argument: string,
-  mostBytes = usualBytes,
+  maxBytes = routerMaxBytes,
 ): Promise<{ value: unknown; from: string }> {
-  const { text, from } = await readText(cli, argument, mostBytes);
-  if (Buffer.byteLength(text) > mostBytes) {
-    const router = mostBytes === usualBytes ? ', which is more than the router takes' : '';
-    throw new Failure('usage', `${from} is larger than ${mostBytes / 1024} KiB${router}`);
+  const { text, from } = await readText(cli, argument, maxBytes);
+  if (Buffer.byteLength(text) > maxBytes) {
+    const router = maxBytes === routerMaxBytes ? ', the maximum of the router' : '';
+    throw new Failure('usage', `${from} is larger than ${maxBytes / 1024} KiB${router}`);
   }
   try {
     // A file saved on Windows may begin with a byte order mark.
@@ -27,18 +27,18 @@ export async function readJson(
 async function readText(
   cli: Cli,
   argument: string,
-  mostBytes: number,
+  maxBytes: number,
 ): Promise<{ text: string; from: string }> {
   if (/^\s*[{["]/.test(argument)) return { text: argument, from: 'the argument' };
   if (argument === '-') {
-    const { stdin } = cli.screen;
-    if (stdin.isTTY) cli.screen.err('reading JSON from the terminal: end it with Ctrl-D');
+    const { stdin } = cli.output;
+    if (stdin.isTTY) cli.output.err('reading JSON from the terminal; end it with Ctrl-D');
     const chunks: Buffer[] = [];
     let bytes = 0;
     for await (const chunk of stdin) {
       chunks.push(Buffer.from(chunk));
       bytes += chunk.length;
-      if (bytes > mostBytes) break;
+      if (bytes > maxBytes) break;
     }
     return { text: Buffer.concat(chunks).toString('utf8'), from: 'standard input' };
   }
@@ -48,11 +48,11 @@ async function readText(
     const { code } = error as NodeJS.ErrnoException;
     const reason =
       code === 'ENOENT'
-        ? 'there is no such file'
+        ? 'no such file'
         : code === 'EISDIR'
-          ? 'it is a folder'
+          ? 'it is a directory'
           : code === 'EACCES'
-            ? 'it may not be read'
+            ? 'permission denied'
             : oneLine((error as Error).message);
     throw new Failure(
       'usage',

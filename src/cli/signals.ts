@@ -1,18 +1,18 @@
-/** Commands that run until they are told to stop: Ctrl-C, SIGTERM and a closed terminal are the usual end of them. */
-import { exitCodes } from './exit-codes.js';
+/** Commands that run until a signal: Ctrl-C, SIGTERM and a closed terminal end them normally. */
+import { exitCodes } from './failure.js';
 
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 export interface UntilSignal {
   readonly signal: AbortSignal;
-  /** From now on a signal ends the process as it would without us. */
+  /** Removes the signal handlers. */
   release(): void;
 }
 
 export function untilSignal(): UntilSignal {
   const stop = new AbortController();
   const end = () => {
-    // Whoever asks twice does not want to wait for an answer that is still under way.
+    // A second signal does not wait for a request in flight.
     if (stop.signal.aborted) process.exit(exitCodes.interrupted);
     stop.abort();
   };
@@ -25,13 +25,15 @@ export function untilSignal(): UntilSignal {
   };
 }
 
-/** For work that cannot be interrupted itself: what it still gives is of no interest then. */
-export async function unlessAborted(signal: AbortSignal, work: Promise<void>): Promise<void> {
-  // It may fail after nobody waits for it any more.
-  work.catch(() => undefined);
-  const aborted = new Promise<void>((resolve) => {
+export function untilAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
     if (signal.aborted) resolve();
     else signal.addEventListener('abort', () => resolve(), { once: true });
   });
-  await Promise.race([work, aborted]);
+}
+
+/** Waits for `work` or the signal; the result of `work` after an abort is ignored. */
+export async function unlessAborted(signal: AbortSignal, work: Promise<void>): Promise<void> {
+  work.catch(() => undefined);
+  await Promise.race([work, untilAborted(signal)]);
 }

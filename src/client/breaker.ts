@@ -1,15 +1,14 @@
 import type { Clock } from '../clock.js';
 
 /**
- * The circuit breaker: stops asking a router that is down, so that callers fail (or fall back) at once.
+ * The circuit breaker: sends nothing to a router that is down, so that callers fail (or fall back) at once.
  *
- *   closed     everything passes; `failures` failed attempts in a row open it
- *   open       nothing passes for `openMs`
+ *   closed     all attempts pass; `failures` failed attempts in a row open it
+ *   open       no attempt passes for `openMs`
  *   half_open  `trials` attempts pass; when all have succeeded it closes, the first failure opens it again
  *
- * It counts attempts, not operations: four failed attempts of one allocate say as much about the router as
- * one attempt of four allocates. An answer from before the last change of state says nothing about now and
- * is ignored; a cancelled trial gives its place back.
+ * It counts attempts, not operations. It ignores a response to an attempt from before the last change of state; a
+ * cancelled trial frees its slot.
  */
 export type BreakerState = 'closed' | 'open' | 'half_open';
 
@@ -28,7 +27,7 @@ export interface Permit {
 
 export class Breaker {
   #state: BreakerState = 'closed';
-  #term = 0;
+  #generation = 0;
   #failures = 0;
   #openedAtMs = 0;
   #trialsInFlight = 0;
@@ -52,19 +51,19 @@ export class Breaker {
   }
 
   /**
-   * A permit, or null: the router is taken to be down. A `longPoll` (drain with wait) takes no trial place,
-   * because it would hold it for minutes and keep the breaker half open; its outcome still counts.
+   * A permit, or null if the router counts as down. A `longPoll` (drain with wait) takes no trial slot, because it would
+   * hold it for minutes and keep the breaker half open; its outcome still counts.
    */
   acquire(longPoll = false): Permit | null {
     const state = this.state;
     if (state === 'open') return null;
-    const takesPlace = state === 'half_open' && !longPoll;
-    if (takesPlace && this.#trialsInFlight + this.#trialsPassed >= this.settings.trials) return null;
-    if (takesPlace) this.#trialsInFlight += 1;
-    const term = this.#term;
+    const takesSlot = state === 'half_open' && !longPoll;
+    if (takesSlot && this.#trialsInFlight + this.#trialsPassed >= this.settings.trials) return null;
+    if (takesSlot) this.#trialsInFlight += 1;
+    const generation = this.#generation;
     const settle = (apply: () => void) => () => {
-      if (term !== this.#term) return;
-      if (takesPlace) this.#trialsInFlight -= 1;
+      if (generation !== this.#generation) return;
+      if (takesSlot) this.#trialsInFlight -= 1;
       apply();
     };
     return {
@@ -89,7 +88,7 @@ export class Breaker {
   #enter(to: BreakerState): void {
     const from = this.#state;
     this.#state = to;
-    this.#term += 1;
+    this.#generation += 1;
     this.#failures = 0;
     this.#trialsInFlight = 0;
     this.#trialsPassed = 0;

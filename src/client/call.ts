@@ -1,18 +1,24 @@
-import { fullJitterMs, jitteredPeriodMs } from './backoff.js';
-import { CallLostError, CallNotFoundError, type LostReason, StaleFenceError } from './errors.js';
+import {
+  CallLostError,
+  CallNotFoundError,
+  type LostReason,
+  type RouterUnavailableError,
+  SmartRouterError,
+  StaleFenceError,
+} from './errors.js';
 import { type Loop, startLoop } from './loop.js';
 import { type ReleaseOptions, type ReleaseResult, releaseCall, renewCall } from './operations.js';
 import { integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
+import type { Allocation } from './wire.js';
 
-/** A third of the default lease (15 m): a wrong client clock can stretch no interval beyond it. */
+/** A third of the default lease (15 m): limits the effect of a wrong client clock. */
 const maxRenewMs = 5 * 60 * 1000;
 const minRenewMs = 1000;
-/** Failed background renews are repeated after 1, 2, 4 ... 30 s (full jitter): well inside any sane lease. */
-const retryBaseMs = 1000;
+/** Well inside any sensible lease. */
 const retryMaxMs = 30_000;
 
-/** The open handles by SID, so that a report's answer reaches them. */
+/** The open handles by SID, so that the response to a report reaches them. */
 export class HandleRegistry {
   readonly #bySid = new Map<string, Set<HeldCall>>();
 
@@ -39,21 +45,21 @@ export interface HeldCallStart {
   podName: string | null;
   fence: number | null;
   leaseExpiresAt: Date | null;
-  /** The lease's length by the store's own clock, where it is known. */
+  /** The length of the lease by the store's clock, if known. */
   leaseMs: number | null;
 }
 
 /**
- * A call that somebody in this process answers for: renews it, and releases it in the end.
+ * A call that this process holds: it renews the lease and finally releases the call.
  *
  *   live -> releasing -> released      `release()`; a failed release may be repeated
- *   live -> lost                       the router said that the call ended or is not ours
+ *   live -> lost                       the router says that the call has ended or is not ours
  *   live -> detached                   `detach()`, or the client closed
  */
 export class HeldCall {
   readonly callSid: string;
   readonly podName: string | null;
-  // Truly private: a logged handle must not show the settings, and with them the API key.
+  // Private at run time: a logged handle must not show the settings, which hold the API key.
   readonly #requester: Requester;
   readonly #registry: HandleRegistry;
   readonly #lost = new AbortController();
@@ -76,12 +82,12 @@ export class HeldCall {
     this.#leaseMs = start.leaseMs;
   }
 
-  /** Names our claim; null until known (a call attached without one, before its first report). */
+  /** Identifies our claim; null until known (a call attached without one, before its first report). */
   get fence(): number | null {
     return this.#fence;
   }
 
-  /** As of the last answer; null until the first renew of an attached call. */
+  /** As of the last response; null until the first renew of an attached call. */
   get leaseExpiresAt(): Date | null {
     return this.#leaseExpiresAt;
   }
@@ -93,8 +99,8 @@ export class HeldCall {
 
   /**
    * Renews in the background, at a third of the lease, until the call is released, detached or lost, or the
-   * client closes. A failure that says nothing about the call is repeated. Calling it again does nothing.
-   * It never keeps the process alive. An attached call is renewed at once, to learn its lease.
+   * client closes. Other failures are retried. Calling it again does nothing. It does not keep the process
+   * alive. An attached call is renewed at once, to learn its lease.
    */
   keepAlive(options: { intervalMs?: number | undefined } = {}): void {
     if (this.#loop !== null || this.#state !== 'live') return;
@@ -103,26 +109,15 @@ export class HeldCall {
       options.intervalMs === undefined
         ? null
         : integer('intervalMs', options.intervalMs, 0, 1, maxDurationMs);
-    const { clock } = this.#requester.settings;
-    let failures = 0;
-    const firstDelayMs = this.#leaseExpiresAt === null ? 0 : this.#renewDelayMs(fixedMs);
     this.#track();
-    this.#loop = startLoop(clock, firstDelayMs, async (signal) => {
-      try {
-        await this.#renew({ retries: 0, signal });
-        failures = 0;
-        return this.#renewDelayMs(fixedMs);
-      } catch (error) {
-        if (signal.aborted || this.#state !== 'live') return null;
-        const retryInMs = fullJitterMs(
-          clock,
-          retryBaseMs,
-          Math.min(retryMaxMs, fixedMs ?? retryMaxMs),
-          failures++,
-        );
-        this.#requester.emit({ type: 'renew_failed', callSid: this.callSid, error, retryInMs });
-        return retryInMs;
-      }
+    this.#loop = startLoop({
+      clock: this.#requester.settings.clock,
+      startsNow: this.#leaseExpiresAt === null,
+      runOnce: (signal) => this.#renew({ retries: 0, signal }),
+      periodMs: () => fixedMs ?? this.#thirdOfLeaseMs(),
+      retryMaxMs: Math.min(retryMaxMs, fixedMs ?? retryMaxMs),
+      onFailure: (error, retryInMs) =>
+        this.#requester.emit({ type: 'renew_failed', callSid: this.callSid, error, retryInMs }),
     });
   }
 
@@ -135,9 +130,8 @@ export class HeldCall {
   }
 
   /**
-   * Stops renewing and ends the call. That it has ended already, or is no longer ours, is a result and not
-   * an error: a hang-up path has nothing to do about it. Shared by concurrent callers; may be repeated after
-   * a failure. When nobody repeats it, the lease ends the call.
+   * Stops renewing and ends the call. A call that has already ended, or is no longer ours, is a result and not
+   * an error. Shared by concurrent callers; may be repeated after a failure. Otherwise the lease ends the call.
    * @throws RouterUnavailableError once the retries are used up
    */
   release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
@@ -153,18 +147,18 @@ export class HeldCall {
     return this.#release;
   }
 
-  /** Stops renewing and lets go of the handle without ending the call: somebody else answers for it now. */
+  /** Stops renewing without ending the call: another process holds it now. */
   detach(): void {
     this.#end('detached');
   }
 
-  /** @internal Makes reports reach this handle, until it ends. */
+  /** @internal Connects this handle to reports, until it ends. */
   track(): this {
     this.#track();
     return this;
   }
 
-  /** @internal Fences only grow, so that a report overtaken by a later one changes nothing. */
+  /** @internal Fences only grow: a report overtaken by a later one changes nothing. */
   learnFence(fence: number): void {
     if (this.#fence === null || fence > this.#fence) this.#fence = fence;
   }
@@ -188,7 +182,7 @@ export class HeldCall {
       this.#requester.emit({ type: 'renewed', callSid: this.callSid, ...renewal });
       return renewal;
     } catch (error) {
-      // A report that came in between may have brought a new fence: then this answer is about the old claim.
+      // If a report has brought a new fence, this response is about the old claim.
       if (this.#fence === fence) {
         if (error instanceof CallNotFoundError) this.markLost('ended', error);
         if (error instanceof StaleFenceError) this.markLost('stale_fence', error);
@@ -197,11 +191,10 @@ export class HeldCall {
     }
   }
 
-  #renewDelayMs(fixedMs: number | null): number {
+  #thirdOfLeaseMs(): number {
     const { clock } = this.#requester.settings;
     const leaseMs = this.#leaseMs ?? (this.#leaseExpiresAt?.getTime() ?? 0) - clock.now();
-    const third = Math.min(maxRenewMs, Math.max(minRenewMs, leaseMs / 3));
-    return jitteredPeriodMs(clock, fixedMs ?? third);
+    return Math.min(maxRenewMs, Math.max(minRenewMs, leaseMs / 3));
   }
 
   #track(): void {
@@ -215,5 +208,99 @@ export class HeldCall {
     this.#loop?.stop();
     this.#forgetClose();
     this.#registry.remove(this);
+  }
+}
+
+/** A call held by this process that was allocated elsewhere: see `client.attach`. */
+export type AttachedCall = Pick<
+  HeldCall,
+  'callSid' | 'podName' | 'fence' | 'leaseExpiresAt' | 'lost' | 'keepAlive' | 'renew' | 'release' | 'detach'
+>;
+
+/** A call with a pod. */
+export type RoutedCall = AttachedCall & Readonly<Allocation> & { readonly fallback: false };
+
+/** The result of `allocate`: `call.fallback` tells the two apart, both have `call.wsUrl`. */
+export type Call = RoutedCall | FallbackCall;
+
+/** The implementation of {@link RoutedCall}. */
+export class RoutedHandle extends HeldCall {
+  readonly fallback = false;
+  declare readonly podName: string;
+  readonly wsUrl: string;
+  readonly sourcePool: string;
+  readonly allocatedAt: Date;
+  readonly wasExisting: boolean;
+
+  constructor(requester: Requester, registry: HandleRegistry, callSid: string, allocation: Allocation) {
+    super(requester, registry, {
+      callSid,
+      podName: allocation.podName,
+      fence: allocation.fence,
+      leaseExpiresAt: allocation.leaseExpiresAt,
+      // Both times are the store's, so their difference is exact. An existing call may have been renewed since.
+      leaseMs: allocation.wasExisting
+        ? null
+        : allocation.leaseExpiresAt.getTime() - allocation.allocatedAt.getTime(),
+    });
+    this.wsUrl = allocation.wsUrl;
+    this.sourcePool = allocation.sourcePool;
+    this.allocatedAt = allocation.allocatedAt;
+    this.wasExisting = allocation.wasExisting;
+  }
+
+  override get fence(): number {
+    return super.fence as number;
+  }
+
+  override get leaseExpiresAt(): Date {
+    return super.leaseExpiresAt as Date;
+  }
+}
+
+/**
+ * A call that goes to the fallback URL because the router is down. It has the shape of a routed call, but no lease:
+ * `keepAlive` does nothing and `lost` never aborts.
+ */
+export class FallbackCall {
+  readonly fallback = true;
+  readonly podName = null;
+  readonly sourcePool = null;
+  readonly allocatedAt = null;
+  readonly leaseExpiresAt = null;
+  readonly fence = null;
+  readonly wasExisting = false;
+  readonly lost: AbortSignal = new AbortController().signal;
+  readonly #requester: Requester;
+
+  /** @internal */
+  constructor(
+    requester: Requester,
+    readonly callSid: string,
+    readonly wsUrl: string,
+    /** Why there is no pod. */
+    readonly cause: RouterUnavailableError,
+  ) {
+    this.#requester = requester;
+  }
+
+  keepAlive(): void {}
+
+  detach(): void {}
+
+  /**
+   * Releases the SID if a request was sent: the router may have allocated a pod, and only its response was lost. There
+   * is no fence. Best effort: if the router is still down, the lease frees the pod.
+   */
+  async release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
+    const nothing = { released: false, reason: 'fallback' } as const;
+    if (this.cause.attempts === 0) return nothing;
+    try {
+      const result = await releaseCall(this.#requester, this.callSid, options);
+      return result.released ? result : nothing;
+    } catch (error) {
+      if (error instanceof SmartRouterError) return nothing;
+      throw error;
+    }
   }
 }

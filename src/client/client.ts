@@ -1,6 +1,12 @@
-import { type AttachedCall, type Call, FallbackCall, RoutedHandle } from './allocated.js';
 import type { BreakerState } from './breaker.js';
-import { HandleRegistry, HeldCall } from './call.js';
+import {
+  type AttachedCall,
+  type Call,
+  FallbackCall,
+  HandleRegistry,
+  HeldCall,
+  RoutedHandle,
+} from './call.js';
 import { RouterUnavailableError } from './errors.js';
 import {
   allocateCall,
@@ -25,7 +31,7 @@ import { Requester } from './requester.js';
 import type { DrainResult, Report } from './wire.js';
 
 export interface AllocateOptions extends SignalOption {
-  /** Starts `call.keepAlive()` at once. Only where this process lives as long as the call. */
+  /** Starts `call.keepAlive()` at once. Only for a process that lives as long as the call. */
   autoRenew?: boolean | undefined;
 }
 
@@ -36,7 +42,7 @@ export interface AttachRequest {
    * until a report brings it.
    */
   fence?: number | null | undefined;
-  /** The pod that serves the call, where one process speaks for several pods. */
+  /** The pod that serves the call, if one process reports for several pods. */
   podName?: string | undefined;
 }
 
@@ -44,8 +50,8 @@ export interface AttachRequest {
 export class Client {
   readonly #requester: Requester;
   readonly #registry = new HandleRegistry();
-  /** The router's time, as the last report's answer told it. */
-  #told: { atMs: number; heardMs: number; askedMs: number } | undefined;
+  /** The router's time, from the response to the last report. */
+  #routerTime: { atMs: number; receivedMs: number; sentMs: number } | undefined;
 
   /** @internal */
   constructor(options: ClientOptions) {
@@ -58,8 +64,8 @@ export class Client {
   }
 
   /**
-   * Gets a pod for a call; the same SID gives the same pod while the call lives, so repeating it is safe.
-   * While the router is down it resolves to the fallback URL, if one is configured.
+   * Allocates a pod for a call; the same SID gets the same pod while the call lives, so repeating it is safe.
+   * While the router is down it returns a call with the fallback URL, if one is configured.
    * @throws NoPodsError (never retried, never a fallback), RouterUnavailableError, ApiError
    */
   async allocate(request: AllocateRequest, options: AllocateOptions = {}): Promise<Call> {
@@ -74,7 +80,7 @@ export class Client {
     }
   }
 
-  /** A handle on a call that was allocated elsewhere; end it with `release()` or `detach()`. */
+  /** Creates a handle for a call that was allocated elsewhere; end it with `release()` or `detach()`. */
   attach(request: AttachRequest): AttachedCall {
     checkCallSid(request.callSid);
     checkFence(request.fence ?? undefined);
@@ -88,7 +94,7 @@ export class Client {
     }).track();
   }
 
-  /** Ends a call by its SID. See {@link ReleaseResult} for what is not an error. */
+  /** Ends a call by its SID. A call that has already ended is not an error: see {@link ReleaseResult}. */
   async release(callSid: string, options: ReleaseOptions = {}): Promise<ReleaseResult> {
     return releaseCall(this.#requester, callSid, options);
   }
@@ -102,13 +108,13 @@ export class Client {
     return renewCall(this.#requester, callSid, { fence, signal });
   }
 
-  /** Says once which calls a pod serves; handles of those calls learn their fences and losses from it. */
+  /** Reports once which calls a pod serves; handles of those calls learn their fences and losses from it. */
   async report(pod: string, calls: readonly string[], options: ReportOptions = {}): Promise<Report> {
     const { uid, tier, merchant, intervalMs, signal } = options;
     return this.#report(pod, calls, { uid, tier, merchant, intervalMs, signal });
   }
 
-  /** Says so again and again, in the background, until `stop()` or `close()`. */
+  /** Reports periodically in the background, until `stop()` or `close()`. */
   startReporting(pod: string, listCalls: ListCalls, options: ReportingOptions = {}): Reporter {
     return new Reporter(this.#requester, pod, listCalls, options, (calls, reportOptions) =>
       this.#report(pod, calls, reportOptions),
@@ -116,7 +122,7 @@ export class Client {
   }
 
   /**
-   * No new calls for this pod; running ones go on. With `wait` it answers when the last one has ended.
+   * Drains a pod: no new calls, running calls continue. With `wait` it resolves when the last one has ended.
    * @throws PodReplacedError, RouterUnavailableError, ApiError
    */
   async drain(pod: string, options: DrainOptions = {}): Promise<DrainResult> {
@@ -129,23 +135,23 @@ export class Client {
   }
 
   /**
-   * Stops all background work and fails what is in flight with `ClientClosedError`. Calls are not released:
-   * they belong to people on the phone, not to this process. Await your releases first.
+   * Stops all background work and fails requests in flight with `ClientClosedError`. It does not release calls, because
+   * people are still talking. Await your releases first.
    */
   close(): void {
     this.#requester.lifetime.close();
   }
 
   async #report(pod: string, calls: readonly string[], options: ReportOptions & { retries?: number }) {
-    // A report that waits somewhere on its way must not pass for what is now.
+    // `asOfMs` keeps a delayed report from counting as the current state.
     const { clock } = this.#requester.settings;
-    const told = this.#told;
-    const askedMs = clock.monotonic();
-    const asOfMs = told && Math.floor(told.atMs + askedMs - told.heardMs);
+    const last = this.#routerTime;
+    const sentMs = clock.monotonic();
+    const asOfMs = last && Math.floor(last.atMs + sentMs - last.receivedMs);
     const report = await reportPod(this.#requester, pod, calls, { ...options, asOfMs });
-    // Of two at once the later one counts, whichever answer comes last.
-    if (report.atMs !== undefined && askedMs >= (this.#told?.askedMs ?? 0))
-      this.#told = { atMs: report.atMs, heardMs: clock.monotonic(), askedMs };
+    // Of two concurrent reports the later one counts, in any order of their responses.
+    if (report.atMs !== undefined && sentMs >= (this.#routerTime?.sentMs ?? 0))
+      this.#routerTime = { atMs: report.atMs, receivedMs: clock.monotonic(), sentMs };
     for (const [callSid, fence] of Object.entries(report.fences)) {
       for (const call of this.#registry.of(callSid, pod)) call.learnFence(fence);
     }
@@ -160,22 +166,22 @@ export class Client {
     const { fallbackUrl } = this.#requester.settings;
     if (fallbackUrl === undefined) throw error;
     const url =
-      typeof fallbackUrl === 'string' ? fallbackUrl : this.#askFallback(fallbackUrl, request, error);
+      typeof fallbackUrl === 'string' ? fallbackUrl : this.#callFallback(fallbackUrl, request, error);
     this.#requester.emit({ type: 'fallback', callSid: request.callSid, error });
     return new FallbackCall(this.#requester, request.callSid, url, error);
   }
 
-  #askFallback(
-    give: (request: AllocateRequest) => string,
+  #callFallback(
+    fallbackUrl: (request: AllocateRequest) => string,
     request: AllocateRequest,
     error: RouterUnavailableError,
   ): string {
     try {
-      const url: unknown = give(request);
+      const url: unknown = fallbackUrl(request);
       if (typeof url === 'string' && url !== '') return url;
-      throw new TypeError('fallbackUrl gave no URL');
+      throw new TypeError('fallbackUrl returned no URL');
     } catch (problem) {
-      // The router being down is what the caller must hear; its broken fallback is told beside it.
+      // The caller gets the error of the router; the failed fallback is an event.
       this.#requester.emit({ type: 'callback_failed', callback: 'fallbackUrl', error: problem });
       throw error;
     }

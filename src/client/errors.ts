@@ -1,16 +1,15 @@
 /**
- * Every way in which this library fails. Three families, because a caller does one of three things:
- * fix the code (`InvalidArgumentError`, `ApiError`), try elsewhere or later (`NoPodsError`,
- * `RouterUnavailableError`), or let go of the call (`CallNotFoundError`, `StaleFenceError`,
- * `CallLostError`). No message ever carries the API key.
+ * The errors of this library. A caller does one of three things: fix the code (`InvalidArgumentError`, `ApiError`), try
+ * elsewhere or later (`NoPodsError`, `RouterUnavailableError`), or drop the call (`CallNotFoundError`, `StaleFenceError`,
+ * `CallLostError`). No message contains the API key.
  */
 
-/** The root: `error instanceof SmartRouterError` is true for everything this library throws on its own. */
+/** The base class of all errors of this library. */
 export class SmartRouterError extends Error {
   override readonly name: string = 'SmartRouterError';
 
   constructor(
-    /** Stable, for branching: the router's own code where it gave one, else one of this library's. */
+    /** Stable, for branching: the router's code if it sent one, else one of this library's. */
     readonly code: string,
     message: string,
     options?: { cause?: unknown },
@@ -18,7 +17,7 @@ export class SmartRouterError extends Error {
     super(message, options);
   }
 
-  /** An Error's message is not enumerable: without this, a JSON log would keep everything but the text. */
+  /** The message of an Error is not enumerable: without this, a JSON log would lose it. */
   toJSON(): Record<string, unknown> {
     const fields: object = { ...this };
     return { name: this.name, message: this.message, ...fields };
@@ -39,18 +38,18 @@ export class ClientClosedError extends SmartRouterError {
   override readonly name = 'ClientClosedError';
 
   constructor(operation: string) {
-    super('client_closed', `${operation}: the client was closed. Create a new one to go on.`);
+    super('client_closed', `${operation}: the client is closed. Create a new client.`);
   }
 }
 
-/** What the router said when it refused a request. */
+/** The router's error response. */
 export interface Refusal {
   /** For example `release CA123`. */
   operation: string;
   status: number;
-  /** The router's code, or `unexpected_status` where the answer was not the router's JSON. */
+  /** The router's code, or `unexpected_status` if the response was not the router's JSON. */
   code: string;
-  /** The router's own sentence. */
+  /** The router's message. */
   text: string;
   /** From `Retry-After`, uncapped; null when absent. */
   retryAfterMs: number | null;
@@ -59,25 +58,25 @@ export interface Refusal {
 const advice: Record<string, string> = {
   invalid_request: 'Fix the request: repeating it will not help.',
   unauthorized: 'Check the apiKey option against SMART_ROUTER_API_KEY of the router.',
-  forbidden: 'This key may not do that: check which key the router expects for this operation.',
+  forbidden: 'This key has no permission: check which key the router expects for this operation.',
   not_found: 'The router has no such path: check baseUrl.',
   pod_not_found: 'Check the pod name.',
-  pod_replaced: 'Another pod has this name now: leave it alone.',
+  pod_replaced: 'Another pod has this name now: do nothing.',
   too_many_requests: 'Slow down and try again after the time in retryAfterMs.',
   no_pods: 'Play a busy message, or try again after the time in retryAfterMs.',
   call_not_found: 'The call has ended or was never allocated: stop serving it.',
   stale_fence: 'The call now belongs to a later claim: stop serving it.',
   stale_report: 'A later report of this pod counts: drop this one.',
-  unexpected_status: 'This does not look like the router: check baseUrl and the proxies in between.',
+  unexpected_status: 'This is not a response of the router: check baseUrl and the proxies in between.',
 };
 
-/** The router's sentence and our advice as two sentences: the router's own have no full stop, a proxy's may. */
+/** Joins the message and our advice as two sentences: the router's messages have no full stop, a proxy's may. */
 export function withAdvice(text: string, hint: string): string {
-  const said = text.trimEnd().replace(/\.+$/, '');
-  return said === '' ? hint : `${said}${/[!?]$/.test(said) ? '' : '.'} ${hint}`;
+  const sentence = text.trimEnd().replace(/\.+$/, '');
+  return sentence === '' ? hint : `${sentence}${/[!?]$/.test(sentence) ? '' : '.'} ${hint}`;
 }
 
-/** The router answered and refused. Not retried, except 429. */
+/** The router rejected the request. Not retried, except 429. */
 export class ApiError extends SmartRouterError {
   override readonly name: string = 'ApiError';
   readonly status: number;
@@ -94,7 +93,7 @@ export class ApiError extends SmartRouterError {
   }
 }
 
-/** 503 `no_pods`: the router works and every pod is taken. Never retried, never answered by a fallback. */
+/** 503 `no_pods`: the router works and every pod is busy. Not retried, and no reason for a fallback. */
 export class NoPodsError extends ApiError {
   override readonly name = 'NoPodsError';
 }
@@ -109,19 +108,18 @@ export class StaleFenceError extends ApiError {
   override readonly name = 'StaleFenceError';
 }
 
-/** 409 `pod_replaced`: another pod of this name is registered; the one that was meant is gone, and so are its calls. */
+/** 409 `pod_replaced`: another pod of this name is registered; the old pod and its calls have ended. */
 export class PodReplacedError extends ApiError {
   override readonly name = 'PodReplacedError';
 }
 
-/** How the router was down: see {@link RouterUnavailableError.reason}. */
 export type UnavailableReason = 'network' | 'timeout' | 'server_error' | 'bad_response' | 'breaker_open';
 
-/** The router could not be reached, did not answer in time, or answered something that is not an answer. */
+/** The router is unreachable, timed out, failed with a 5xx, or sent an unexpected response. */
 export class RouterUnavailableError extends SmartRouterError {
   override readonly name = 'RouterUnavailableError';
   readonly reason: UnavailableReason;
-  /** Requests really sent: 0 when the breaker was open from the start. */
+  /** Requests sent: 0 if the breaker was open. */
   readonly attempts: number;
   /** The HTTP status, when there was one. */
   readonly status: number | null;
@@ -167,11 +165,11 @@ export class CallLostError extends SmartRouterError {
       stale_fence: 'now belongs to a later claim',
       conflict: 'is owned by another pod, has ended, or does not fit on this pod',
     }[reason];
-    super('call_lost', `Call ${callSid} ${what}: stop serving it; its pod may be given to others.`, options);
+    super('call_lost', `Call ${callSid} ${what}: stop serving it; its pod may get other calls.`, options);
   }
 }
 
-/** The error class for a refusal: codes become types here and nowhere else. */
+/** The only place where codes become error classes. */
 export function refusalError(refusal: Refusal): ApiError {
   if (refusal.code === 'no_pods') return new NoPodsError(refusal);
   if (refusal.code === 'call_not_found') return new CallNotFoundError(refusal);
@@ -180,7 +178,7 @@ export function refusalError(refusal: Refusal): ApiError {
   return new ApiError(refusal);
 }
 
-/** Whether the same request may succeed later: the router is down, or has too much to do. */
+/** Whether the same request may succeed later: the router is down or overloaded. */
 export function isPassing(error: unknown): error is RouterUnavailableError | ApiError {
   return error instanceof RouterUnavailableError || (error instanceof ApiError && error.status === 429);
 }

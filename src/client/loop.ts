@@ -1,31 +1,53 @@
 import type { Clock } from '../clock.js';
 
-/** Background work that repeats until told otherwise. */
+const retryBaseMs = 1000;
+
+/** Full jitter: uniform in [0, min(maxMs, baseMs * 2^failures)), so that clients do not retry in step. */
+export function fullJitterMs(clock: Clock, baseMs: number, maxMs: number, failures: number): number {
+  return clock.random() * Math.min(maxMs, baseMs * 2 ** Math.min(failures, 30));
+}
+
+export interface LoopOptions {
+  clock: Clock;
+  /** Whether the first turn runs at once; else after a period. */
+  startsNow: boolean;
+  runOnce(signal: AbortSignal): Promise<unknown>;
+  /** Time to the next turn. Each turn is up to a fifth earlier, never later: a third of a lease stays one. */
+  periodMs(): number;
+  /** A failed turn is retried after 1, 2, 4 ... s with full jitter, at most after this. */
+  retryMaxMs: number;
+  onFailure(error: unknown, retryInMs: number): void;
+}
+
 export interface Loop {
   /** Cancels the next turn and aborts a running one. */
   stop(): void;
 }
 
-/**
- * Runs `runOnce` after `firstDelayMs`, then again after as many milliseconds as it returned; null ends the
- * loop. Turns never overlap. Its timer does not keep the process alive.
- * `runOnce` must not reject: it decides itself what a failure means.
- */
-export function startLoop(
-  clock: Clock,
-  firstDelayMs: number,
-  runOnce: (signal: AbortSignal) => Promise<number | null>,
-): Loop {
+/** Repeats `runOnce` until `stop()`. Turns never overlap, and the timer does not keep the process alive. */
+export function startLoop(options: LoopOptions): Loop {
+  const { clock, startsNow, runOnce, periodMs, retryMaxMs, onFailure } = options;
   const controller = new AbortController();
+  const { signal } = controller;
+  let failures = 0;
   let cancel = () => {};
   const schedule = (delayMs: number) => {
     cancel = clock.after(delayMs, () => void turn(), { unref: true });
   };
+  const nextPeriodMs = () => periodMs() * (0.8 + 0.2 * clock.random());
   const turn = async () => {
-    const nextMs = await runOnce(controller.signal);
-    if (nextMs !== null && !controller.signal.aborted) schedule(nextMs);
+    try {
+      await runOnce(signal);
+      failures = 0;
+      if (!signal.aborted) schedule(nextPeriodMs());
+    } catch (error) {
+      if (signal.aborted) return;
+      const retryInMs = fullJitterMs(clock, retryBaseMs, retryMaxMs, failures++);
+      onFailure(error, retryInMs);
+      schedule(retryInMs);
+    }
   };
-  schedule(firstDelayMs);
+  schedule(startsNow ? 0 : nextPeriodMs());
   return {
     stop() {
       cancel();

@@ -15,32 +15,32 @@ import {
   type Report,
 } from './wire.js';
 
-/** The router's operations, one function each: arguments checked, request built, answer named. */
+/** The router's operations: each function checks arguments, builds the request and decodes the response. */
 
 export interface SignalOption {
-  /** Gives up as soon as it aborts, with its reason. */
+  /** Aborts the operation, with its reason. */
   signal?: AbortSignal | undefined;
 }
 
 export interface ClaimOptions extends SignalOption {
-  /** From the allocation; without it the router acts on whoever holds the call now. */
+  /** From the allocation; without it the router acts on any claim of the call. */
   fence?: number | undefined;
 }
 
 export interface ReleaseOptions extends ClaimOptions {
-  /** The caller could not connect to the pod. A pod on which that happens three times in a row is set back. */
+  /** The caller could not connect to the pod. Three such calls in a row set the pod back. */
   reason?: 'connect_failed' | undefined;
 }
 
 export interface UndrainOptions extends SignalOption {
-  /** The pod's UID (`POD_UID`), so that another pod that has its name now is left alone: `PodReplacedError`. */
+  /** The pod's UID (`POD_UID`); throws `PodReplacedError` if another pod has its name now. */
   uid?: string | undefined;
 }
 
 export interface DrainOptions extends UndrainOptions {
   /**
-   * Answer only when the last call has ended, or after this long: milliseconds, or `"500ms"`, `"30s"`,
-   * `"15m"`, `"1h"`. A retry waits for what is left of it, not for all of it again.
+   * Wait until the last call has ended, at most this long: milliseconds, or `"500ms"`, `"30s"`, `"15m"`, `"1h"`. A retry
+   * waits for the rest of this time.
    */
   wait?: number | string | undefined;
 }
@@ -48,23 +48,22 @@ export interface DrainOptions extends UndrainOptions {
 export interface ReportOptions extends SignalOption {
   /** The pod's UID, so that a report from a replaced pod of the same name does not count. */
   uid?: string | undefined;
-  /** Where a pod that announces itself belongs (`POD_SOURCE=registered`). */
+  /** The tier of a pod that registers itself (`POD_SOURCE=registered`). */
   tier?: string | undefined;
   merchant?: string | undefined;
-  /** How often this pod reports: silent for three intervals (at least 15 s), it gets no new calls until it reports. */
+  /** Time between reports: after three intervals (at least 15 s) without one the pod gets no new calls. */
   intervalMs?: number | undefined;
 }
 
 /**
- * How a release ended. `already_ended` is also what the retry of a release finds whose first answer was
- * lost; `not_ours` means that a later claim holds the call (409 `stale_fence`); `fallback` that the router
- * never gave this call a pod. In all three there is nothing left to do.
+ * How a release ended. `already_ended` is also the result of a retry whose first response was lost; `not_ours`: a later
+ * claim holds the call (409 `stale_fence`); `fallback`: the call never had a pod. None of them needs any action.
  */
 export type ReleaseResult =
   | ({ released: true } & ReleasedPod)
   | { released: false; reason: 'already_ended' | 'not_ours' | 'fallback' };
 
-/** Refuses what the router would refuse. */
+/** Rejects the values that the router would reject. */
 export function checkCallSid(callSid: unknown): void {
   if (typeof callSid !== 'string' || !/^[^\p{Cc}]{1,256}$/u.test(callSid)) {
     throw new InvalidArgumentError('callSid must be 1 to 256 characters without control characters.');
@@ -82,7 +81,7 @@ export function checkPod(pod: unknown): void {
 
 export function checkFence(fence: unknown): void {
   if (fence !== undefined && !isFence(fence)) {
-    throw new InvalidArgumentError('fence must be the integer that the allocation gave.');
+    throw new InvalidArgumentError('fence must be the integer from the allocation.');
   }
 }
 
@@ -154,11 +153,11 @@ export async function renewCall(
     body: () => ({ call_sid: callSid, fence: options.fence }),
     decode: decodeRenewal,
     signal: options.signal,
-    ...(options.retries === undefined ? {} : { retries: options.retries }),
+    retries: options.retries,
   });
 }
 
-/** The router takes 100 ms to 10 min. Of a longer one it is not told: it would take the pod for silent too early. */
+/** The router accepts 100 ms to 10 min. A longer interval is not sent: the router would block the pod too early. */
 function sentIntervalMs(intervalMs: number | undefined): number | undefined {
   if (intervalMs === undefined) return undefined;
   const checked = integer('intervalMs', intervalMs, intervalMs, 1, maxDurationMs);
@@ -172,7 +171,7 @@ export async function reportPod(
   options: ReportOptions & { retries?: number; asOfMs: number | undefined },
 ): Promise<Report> {
   checkPod(pod);
-  // A list that is no list must never pass for an empty one: that would end the pod's calls.
+  // Anything but an array must not count as an empty list: that would end the pod's calls.
   if (!Array.isArray(calls)) throw new InvalidArgumentError('calls must be an array of call SIDs.');
   for (const callSid of calls) checkCallSid(callSid);
   const snapshot = [...calls];
@@ -184,17 +183,17 @@ export async function reportPod(
     body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs, interval_ms: intervalMs }),
     decode: decodeReport,
     signal: options.signal,
-    ...(options.retries === undefined ? {} : { retries: options.retries }),
+    retries: options.retries,
   });
 }
 
-/** Proxies cut what is silent for longer than a minute or two, and fetch may notice a lost connection only at the deadline. */
-const longestSliceMs = 50_000;
-const askAgainMs = 500;
+/** Proxies cut connections that are silent for a minute or two, and fetch may notice that only at the deadline. */
+const maxSliceMs = 50_000;
+const pauseBetweenMs = 500;
 
 /**
- * With `wait`, resolves when the last call has ended or the time is up, over as many requests as that takes. A router that
- * is down fails it only then: an agent that stops waiting earlier would cut its calls.
+ * With `wait`, resolves when the last call has ended or the time is up, over several requests. If the router is down, it
+ * fails only when the time is up: an agent that stops waiting earlier would cut its calls.
  */
 export async function drainPod(
   requester: Requester,
@@ -206,10 +205,10 @@ export async function drainPod(
   const waitMs = waitMilliseconds(options.wait);
   const endsAtMs = clock.monotonic() + waitMs;
   const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
-  const sliceMs = () => Math.min(leftMs(), longestSliceMs);
+  const sliceMs = () => Math.min(leftMs(), maxSliceMs);
   const operation = `drain ${pod}`;
   for (let attempt = 1; ; attempt++) {
-    let pauseMs = askAgainMs;
+    let pauseMs = pauseBetweenMs;
     try {
       const answer = await requester.send({
         operation,
@@ -219,11 +218,11 @@ export async function drainPod(
         extraTimeMs: sliceMs,
         signal: options.signal,
       });
-      // Live calls before the time is up: the slice is over, or that router is stopping. Ask again, the next one.
+      // Live calls before the time is up: the slice has ended, or that router is stopping. Send the next request.
       if (!answer.hasActiveCall || leftMs() === 0) return answer;
     } catch (error) {
       if (!isPassing(error) || leftMs() === 0) throw error;
-      pauseMs = Math.max(askAgainMs, requester.breaker.openForMs());
+      pauseMs = Math.max(pauseBetweenMs, requester.breaker.openForMs());
       requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
     }
     await clock.sleep(Math.min(pauseMs, leftMs()), options.signal);

@@ -1,10 +1,35 @@
 import { type Clock, systemClock } from '../clock.js';
-import type { BackoffSettings } from './backoff.js';
-import type { BreakerSettings } from './breaker.js';
-import { InvalidArgumentError } from './errors.js';
-import type { ClientEvent } from './events.js';
+import type { BreakerSettings, BreakerState } from './breaker.js';
+import { InvalidArgumentError, type LostReason } from './errors.js';
+import type { Report } from './wire.js';
 
-/** What to allocate: the call's SID is the idempotency key. */
+/** An event of the client, for logs and metrics. Carries call SIDs and pod names, never the key. */
+export type ClientEvent =
+  /** An attempt failed and another one follows after `delayMs`. */
+  | { type: 'retry'; operation: string; attempt: number; delayMs: number; error: unknown }
+  | { type: 'breaker'; from: BreakerState; to: BreakerState }
+  /** `allocate` returned the fallback URL because the router is down. */
+  | { type: 'fallback'; callSid: string; error: unknown }
+  | { type: 'renewed'; callSid: string; leaseExpiresAt: Date }
+  /** A background renew failed and is retried after `retryInMs`. */
+  | { type: 'renew_failed'; callSid: string; error: unknown; retryInMs: number }
+  | { type: 'lost'; callSid: string; reason: LostReason }
+  | { type: 'reported'; pod: string; report: Report }
+  /** A background report failed and is retried after `retryInMs`. */
+  | { type: 'report_failed'; pod: string; error: unknown; retryInMs: number }
+  /** A callback of the application threw; the client ignored it. */
+  | { type: 'callback_failed'; callback: string; error: unknown };
+
+export interface BackoffSettings {
+  /** The first delay is uniform in [0, baseMs), the next in [0, 2 baseMs), and so on. */
+  baseMs: number;
+  /** Maximum of a random delay. */
+  maxMs: number;
+  /** Maximum of a `Retry-After`: a phone is ringing. */
+  retryAfterMaxMs: number;
+}
+
+/** The call to allocate a pod for; its SID is the idempotency key. */
 export interface AllocateRequest {
   callSid: string;
   merchantId?: string | undefined;
@@ -15,13 +40,13 @@ export interface AllocateRequest {
   template?: string | undefined;
 }
 
-/** Options of `createClient`. Unknown keys are refused. */
+/** Options of `createClient`. Unknown keys are rejected. */
 export interface ClientOptions {
-  /** Where the router is, for example `http://smart-router:8080`; a path prefix before `/api/v1` is kept. */
+  /** URL of the router, for example `http://smart-router:8080`; a path prefix before `/api/v1` is kept. */
   baseUrl: string;
   /** Sent as `Authorization: Bearer`. Never logged, never part of an error. */
   apiKey?: string | undefined;
-  /** For one attempt, from connecting to the last byte of the answer. Default 2000. */
+  /** Deadline of one attempt, from connecting to the last byte of the response. Default 2000. */
   timeoutMs?: number | undefined;
   /** Attempts after the first one. Default 3. */
   retries?: number | undefined;
@@ -29,13 +54,13 @@ export interface ClientOptions {
   backoff?: Partial<BackoffSettings> | undefined;
   /** Default `{ failures: 5, openMs: 30000, trials: 3 }`. */
   breaker?: Partial<BreakerSettings> | undefined;
-  /** Where calls go while the router is down; without it `allocate` throws `RouterUnavailableError`. */
+  /** URL for calls while the router is down; without it `allocate` throws `RouterUnavailableError`. */
   fallbackUrl?: string | ((request: AllocateRequest) => string) | undefined;
-  /** Time, timers and randomness; tests bring their own. */
+  /** Time, timers and randomness, for tests. */
   clock?: Clock | undefined;
   /** Another `fetch`, for example one bound to a dispatcher. It must honour `signal`. */
   fetch?: typeof globalThis.fetch | undefined;
-  /** Told of retries, breaker changes, fallbacks, renewals, lost calls and reports. */
+  /** Called for retries, breaker changes, fallbacks, renewals, lost calls and reports. */
   onEvent?: ((event: ClientEvent) => void) | undefined;
 }
 
@@ -50,46 +75,27 @@ export const defaults = {
   breaker: { failures: 5, openMs: 30_000, trials: 3 },
 } as const;
 
-/** Timers overflow at 2^31 ms; nothing here sensibly waits longer than a day. */
+/** One day. Timers overflow at 2^31 ms. */
 export const maxDurationMs = 24 * 60 * 60 * 1000;
 
-export interface Settings {
-  baseUrl: string;
-  apiKey: string | undefined;
-  timeoutMs: number;
-  retries: number;
-  backoff: BackoffSettings;
-  breaker: BreakerSettings;
-  fallbackUrl: ClientOptions['fallbackUrl'];
-  clock: Clock;
-  fetch: typeof globalThis.fetch;
-  onEvent: ClientOptions['onEvent'];
-}
+/** The options with their defaults. */
+export type Settings = {
+  [Name in keyof ClientOptions]-?: Name extends 'apiKey' | 'fallbackUrl' | 'onEvent'
+    ? ClientOptions[Name]
+    : NonNullable<ClientOptions[Name]>;
+} & { backoff: BackoffSettings; breaker: BreakerSettings };
 
-const optionNames: Record<keyof ClientOptions, true> = {
-  baseUrl: true,
-  apiKey: true,
-  timeoutMs: true,
-  retries: true,
-  backoff: true,
-  breaker: true,
-  fallbackUrl: true,
-  clock: true,
-  fetch: true,
-  onEvent: true,
-};
-
-function refuseUnknown(what: string, given: object, known: object): void {
+function rejectUnknown(what: string, given: object, known: object): void {
   for (const key of Object.keys(given)) {
     if (!Object.hasOwn(known, key)) {
       throw new InvalidArgumentError(
-        `${what} has no option "${key}". Known are: ${Object.keys(known).join(', ')}.`,
+        `${what} has no option "${key}". Use one of: ${Object.keys(known).join(', ')}.`,
       );
     }
   }
 }
 
-/** `value`, or `fallback` where it is undefined; refuses anything but an integer within the bounds. */
+/** `value`, or `fallback` if it is undefined; rejects anything but an integer within the bounds. */
 export function integer(
   name: string,
   value: number | undefined,
@@ -106,7 +112,7 @@ export function integer(
   return number;
 }
 
-// Messages below never repeat the value: a URL may hold a password, and a malformed key is still a key.
+// Messages below never quote the value: a URL may hold a password, and a malformed key is still a key.
 function checkBaseUrl(text: unknown): string {
   const example = 'for example "http://smart-router:8080"';
   if (typeof text !== 'string' || !URL.canParse(text)) {
@@ -124,7 +130,7 @@ function checkBaseUrl(text: unknown): string {
 
 function checkApiKey(key: unknown): string | undefined {
   if (key === undefined) return undefined;
-  // fetch would refuse other characters too, but with a message that quotes the whole header.
+  // fetch rejects other characters, too, but with a message that quotes the whole header.
   if (typeof key !== 'string' || !/^[\x21-\x7e]+$/.test(key)) {
     throw new InvalidArgumentError('apiKey must be printable ASCII without spaces or line breaks.');
   }
@@ -135,38 +141,35 @@ function checkFallbackUrl(fallback: ClientOptions['fallbackUrl']): ClientOptions
   if (fallback === undefined || typeof fallback === 'function') return fallback;
   if (typeof fallback === 'string' && URL.canParse(fallback)) return fallback;
   throw new InvalidArgumentError(
-    'fallbackUrl must be an absolute URL, for example "wss://agents.example.com/ws", or a function that gives one.',
+    'fallbackUrl must be an absolute URL, for example "wss://agents.example.com/ws", or a function that returns one.',
   );
 }
 
-/** Checks every option and fills in the defaults. */
+/** Checks every option and applies the defaults. */
 export function resolveOptions(options: ClientOptions): Settings {
-  refuseUnknown('createClient', options, optionNames);
-  const backoff = options.backoff ?? {};
-  const breaker = options.breaker ?? {};
-  refuseUnknown('backoff', backoff, defaults.backoff);
-  refuseUnknown('breaker', breaker, defaults.breaker);
+  const { backoff = {}, breaker = {} } = options;
+  rejectUnknown('backoff', backoff, defaults.backoff);
+  rejectUnknown('breaker', breaker, defaults.breaker);
   const duration = (name: string, value: number | undefined, fallback: number, min = 1) =>
     integer(name, value, fallback, min, maxDurationMs);
-  return {
+  const delay = (name: keyof BackoffSettings) =>
+    duration(`backoff.${name}`, backoff[name], defaults.backoff[name], 0);
+  const count = (name: 'failures' | 'trials') =>
+    integer(`breaker.${name}`, breaker[name], defaults.breaker[name], 1, 1000);
+  const settings: Settings = {
     baseUrl: checkBaseUrl(options.baseUrl),
     apiKey: checkApiKey(options.apiKey),
     timeoutMs: duration('timeoutMs', options.timeoutMs, defaults.timeoutMs),
     retries: integer('retries', options.retries, defaults.retries, 0, 100),
     backoff: {
-      baseMs: duration('backoff.baseMs', backoff.baseMs, defaults.backoff.baseMs, 0),
-      maxMs: duration('backoff.maxMs', backoff.maxMs, defaults.backoff.maxMs, 0),
-      retryAfterMaxMs: duration(
-        'backoff.retryAfterMaxMs',
-        backoff.retryAfterMaxMs,
-        defaults.backoff.retryAfterMaxMs,
-        0,
-      ),
+      baseMs: delay('baseMs'),
+      maxMs: delay('maxMs'),
+      retryAfterMaxMs: delay('retryAfterMaxMs'),
     },
     breaker: {
-      failures: integer('breaker.failures', breaker.failures, defaults.breaker.failures, 1, 1000),
+      failures: count('failures'),
       openMs: duration('breaker.openMs', breaker.openMs, defaults.breaker.openMs),
-      trials: integer('breaker.trials', breaker.trials, defaults.breaker.trials, 1, 1000),
+      trials: count('trials'),
     },
     fallbackUrl: checkFallbackUrl(options.fallbackUrl),
     clock: options.clock ?? systemClock,
@@ -174,4 +177,6 @@ export function resolveOptions(options: ClientOptions): Settings {
     fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
     onEvent: options.onEvent,
   };
+  rejectUnknown('createClient', options, settings);
+  return settings;
 }

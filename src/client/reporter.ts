@@ -1,4 +1,3 @@
-import { fullJitterMs, jitteredPeriodMs } from './backoff.js';
 import { type Loop, startLoop } from './loop.js';
 import { checkPod, type ReportOptions } from './operations.js';
 import { integer, maxDurationMs } from './options.js';
@@ -7,28 +6,27 @@ import type { Report } from './wire.js';
 
 export interface ReportingOptions extends Omit<ReportOptions, 'signal'> {
   /**
-   * Between two reports. Default 10000; each is up to a fifth earlier, so that pods do not report in step. The router is
-   * told, and gives the pod no new calls while it is silent for three intervals (at least 15 s).
+   * Between two reports. Default 10000; each is up to a fifth earlier, so that pods do not report in step. It is sent to
+   * the router, which gives the pod no new calls after three intervals (at least 15 s) without a report.
    */
   intervalMs?: number | undefined;
   /** Calls that this pod must drop: another pod owns them, they have ended, or the pod is full. */
   onConflict?: ((callSids: string[]) => void) | undefined;
-  /** Calls that the router had forgotten and knows again. */
+  /** Calls that the router did not know and has assigned to this pod. */
   onAdopted?: ((callSids: string[]) => void) | undefined;
 }
 
-/** Lists the calls that the pod really serves, at this moment. Synchronous: a promise could hang the heartbeat. */
+/** Lists the calls that the pod serves now. Synchronous: a promise could block the heartbeat. */
 export type ListCalls = () => readonly string[];
 
 type SendReport = (calls: readonly string[], options: ReportOptions & { retries: number }) => Promise<Report>;
 
 const defaultIntervalMs = 10_000;
-const retryBaseMs = 1000;
 
 /**
- * A pod's heartbeat. It reports at once and then every `intervalMs`; a failed report is repeated sooner,
- * after 1, 2, 4 ... s up to the interval. If `listCalls` throws, nothing is sent: silence costs new
- * calls after three intervals and running ones when their lease runs out, while an empty list would end every call of the pod.
+ * A pod's heartbeat. It reports at once and then every `intervalMs`; a failed report is retried after 1, 2, 4 ... s, up to
+ * the interval. If `listCalls` throws, it sends nothing: a missing report costs new calls after three intervals and running
+ * ones when their lease expires, while an empty list would end every call of the pod.
  */
 export class Reporter {
   readonly #requester: Requester;
@@ -53,28 +51,22 @@ export class Reporter {
     this.#options = options;
     this.#send = send;
     const { lifetime } = requester;
-    const { clock } = requester.settings;
     checkPod(pod);
     const intervalMs = integer('intervalMs', options.intervalMs, defaultIntervalMs, 1, maxDurationMs);
     this.#intervalMs = intervalMs;
     lifetime.assertOpen(`report ${pod}`);
-    let failures = 0;
-    this.#loop = startLoop(clock, 0, async (signal) => {
-      try {
-        await this.#report(signal);
-        failures = 0;
-        return jitteredPeriodMs(clock, intervalMs);
-      } catch (error) {
-        if (signal.aborted || lifetime.closed) return null;
-        const retryInMs = fullJitterMs(clock, retryBaseMs, intervalMs, failures++);
-        requester.emit({ type: 'report_failed', pod, error, retryInMs });
-        return retryInMs;
-      }
+    this.#loop = startLoop({
+      clock: requester.settings.clock,
+      startsNow: true,
+      runOnce: (signal) => this.#report(signal),
+      periodMs: () => intervalMs,
+      retryMaxMs: intervalMs,
+      onFailure: (error, retryInMs) => requester.emit({ type: 'report_failed', pod, error, retryInMs }),
     });
     this.#forgetClose = lifetime.onClose(() => this.stop());
   }
 
-  /** Sends one report now and gives its answer; never beside another one, so that none overtakes. */
+  /** Sends one report now, after any report in flight, so that none overtakes another. */
   async runOnce(): Promise<Report> {
     return this.#report(undefined);
   }
@@ -90,15 +82,15 @@ export class Reporter {
       const { uid, tier, merchant, onConflict, onAdopted } = this.#options;
       const about = { uid, tier, merchant, intervalMs: this.#intervalMs };
       const report = await this.#send(this.#listCalls(), { ...about, signal, retries: 0 });
-      this.#tell('onConflict', onConflict, report.conflicts);
-      this.#tell('onAdopted', onAdopted, report.adopted);
+      this.#notify('onConflict', onConflict, report.conflicts);
+      this.#notify('onAdopted', onAdopted, report.adopted);
       return report;
     });
     this.#last = turn.catch(() => {});
     return turn;
   }
 
-  #tell(callback: string, listener: ((callSids: string[]) => void) | undefined, callSids: string[]): void {
+  #notify(callback: string, listener: ((callSids: string[]) => void) | undefined, callSids: string[]): void {
     if (listener === undefined || callSids.length === 0) return;
     try {
       listener([...callSids]);

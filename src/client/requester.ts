@@ -1,41 +1,96 @@
-import { retryDelayMs } from './backoff.js';
 import { Breaker } from './breaker.js';
-import { isPassing, RouterUnavailableError } from './errors.js';
-import { type Emit, safeEmit } from './events.js';
-import { Lifetime, type Scope } from './lifetime.js';
-import type { Settings } from './options.js';
+import { ClientClosedError, isPassing, RouterUnavailableError } from './errors.js';
+import { fullJitterMs } from './loop.js';
+import type { ClientEvent, Settings } from './options.js';
 import { sendOnce } from './transport.js';
 import type { Decode } from './wire.js';
 
-/** One operation of the API, as often as it takes. */
+/** One operation of the API, with its retries. */
 export interface Operation<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
   path: string;
-  /** Asked before each attempt, because what is left of a wait shrinks. */
+  /** Called before each attempt, because the rest of a wait shrinks. */
   body: () => unknown;
   decode: Decode<T>;
-  /** How long the router may hold its answer back on purpose, asked before each attempt. */
+  /** How long the router may delay its response on purpose; called before each attempt. */
   extraTimeMs?: () => number;
-  /** Background loops come round again by themselves: they pass 0. */
-  retries?: number;
+  /** 0 for background loops, which retry on their own. */
+  retries?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 
+/** Aborts an operation with the caller's signal, or when the client closes. */
+interface Scope {
+  readonly signal: AbortSignal;
+  /** Must be called when the operation has ended. */
+  end(): void;
+}
+
 /**
- * Retries, breaker and closing, around `sendOnce`. Every operation of the router is idempotent (allocate by
- * its SID, release and renew by their fence), so that a request whose answer was lost may be sent again.
+ * Stops everything when the client closes. It keeps a set of callbacks instead of one AbortSignal, because hundreds of
+ * listeners on one signal cause Node's leak warning.
+ */
+class Lifetime {
+  #closed = false;
+  readonly #stops = new Set<() => void>();
+
+  /** Throws once the client is closed. */
+  assertOpen(operation: string): void {
+    if (this.#closed) throw new ClientClosedError(operation);
+  }
+
+  /** Runs `stop` when the client closes; the returned function cancels that. */
+  onClose(stop: () => void): () => void {
+    this.#stops.add(stop);
+    return () => this.#stops.delete(stop);
+  }
+
+  open(operation: string, callerSignal: AbortSignal | undefined): Scope {
+    this.assertOpen(operation);
+    const controller = new AbortController();
+    const forget = this.onClose(() => controller.abort(new ClientClosedError(operation)));
+    const follow = () => controller.abort(callerSignal?.reason);
+    if (callerSignal?.aborted) follow();
+    else callerSignal?.addEventListener('abort', follow, { once: true });
+    return {
+      signal: controller.signal,
+      end() {
+        forget();
+        callerSignal?.removeEventListener('abort', follow);
+      },
+    };
+  }
+
+  close(): void {
+    this.#closed = true;
+    const stops = [...this.#stops];
+    this.#stops.clear();
+    for (const stop of stops) stop();
+  }
+}
+
+/**
+ * Adds retries, breaker and closing to `sendOnce`. Every operation of the router is idempotent (allocate by its SID,
+ * release and renew by their fence), so that a request whose response was lost may be sent again.
  */
 export class Requester {
-  readonly emit: Emit;
   readonly breaker: Breaker;
   readonly lifetime = new Lifetime();
 
   constructor(readonly settings: Settings) {
-    this.emit = safeEmit(settings.onEvent);
     this.breaker = new Breaker(settings.clock, settings.breaker, (from, to) =>
       this.emit({ type: 'breaker', from, to }),
     );
+  }
+
+  /** A listener that throws must not cost a call its lease. */
+  emit(event: ClientEvent): void {
+    try {
+      this.settings.onEvent?.(event);
+    } catch {
+      // There is no one to report this to: the listener itself failed.
+    }
   }
 
   async send<T>(op: Operation<T>): Promise<T> {
@@ -76,14 +131,15 @@ export class Requester {
           permit.cancel();
           throw scope.signal.reason;
         }
-        // A router whose Redis is full still renews, releases and reports: the breaker must not stop those.
+        // With a full Redis the router still renews, releases and reports: the breaker must not stop those.
         const down = error instanceof RouterUnavailableError && error.code !== 'store_full';
         if (down) permit.failure();
         else permit.success();
         if (!isPassing(error) || attempt > retries) throw error;
         if (this.breaker.state === 'open') throw this.#breakerOpen(op.operation, attempt, error);
         last = error;
-        const delayMs = retryDelayMs(clock, backoff, attempt - 1, error.retryAfterMs);
+        const jitterMs = fullJitterMs(clock, backoff.baseMs, backoff.maxMs, attempt - 1);
+        const delayMs = Math.min(error.retryAfterMs ?? 0, backoff.retryAfterMaxMs) + jitterMs;
         this.emit({ type: 'retry', operation: op.operation, attempt, delayMs, error });
         await clock.sleep(delayMs, scope.signal);
       }
@@ -92,13 +148,12 @@ export class Requester {
 
   #breakerOpen(operation: string, attempts: number, cause: unknown): RouterUnavailableError {
     const waitMs = Math.ceil(this.breaker.openForMs());
-    const next =
-      waitMs > 0 ? `It is tried again in ${waitMs} ms.` : 'It is being tried by other requests now.';
+    const next = waitMs > 0 ? `The next attempt is in ${waitMs} ms.` : 'Other requests are trying it now.';
     const why = cause instanceof Error ? ` Last failure: ${cause.message}` : '';
     return new RouterUnavailableError({
       operation,
       reason: 'breaker_open',
-      text: `the router at ${this.settings.baseUrl} failed repeatedly and is not asked for now. ${next}${why}`,
+      text: `the router at ${this.settings.baseUrl} failed repeatedly; the circuit breaker is open. ${next}${why}`,
       attempts,
       cause,
     });

@@ -1,10 +1,9 @@
-import type { Clock } from '../clock.js';
 import { userAgent } from '../version.js';
-import { parseRetryAfterMs } from './backoff.js';
 import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
+import type { Settings } from './options.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
 
-/** One attempt: a POST with a deadline, and its answer sorted into a result or a typed error. */
+/** One attempt: a POST with a deadline. */
 export interface Attempt<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
@@ -17,21 +16,16 @@ export interface Attempt<T> {
   decode: Decode<T>;
 }
 
-export interface Transport {
-  baseUrl: string;
-  apiKey: string | undefined;
-  clock: Clock;
-  fetch: typeof globalThis.fetch;
-}
+type Transport = Pick<Settings, 'baseUrl' | 'apiKey' | 'clock' | 'fetch'>;
 
-/** The longest answer is that to a report: 10,000 calls of at most 1 KiB, each named twice. More is not the router's. */
+/** The response to a report can be largest: 10,000 calls of at most 1 KiB, each named twice. */
 const maxAnswerBytes = 32 * 1024 * 1024;
 
 async function readText(response: Response): Promise<string> {
   if (response.body === null) return '';
   const chunks: Uint8Array[] = [];
   let bytes = 0;
-  // Leaving the loop by a throw cancels the stream, so that the socket is not kept for the rest of it.
+  // A throw cancels the stream and frees the socket.
   for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
     bytes += chunk.byteLength;
     if (bytes > maxAnswerBytes) throw new ShapeError(`it is longer than ${maxAnswerBytes} bytes`);
@@ -49,26 +43,36 @@ function parseObject(text: string): Record<string, unknown> | null {
   }
 }
 
-/** The innermost message of a fetch error: "fetch failed" alone helps nobody. */
+/** The innermost message of a fetch error, which itself only says "fetch failed". */
 function rootMessage(error: unknown): string {
   let current = error;
   for (let depth = 0; depth < 5 && current instanceof Error && current.cause instanceof Error; depth++) {
     current = current.cause;
   }
   if (!(current instanceof Error)) return String(current);
-  // An AggregateError of all addresses tried has an empty message and a telling code.
+  // An AggregateError of all addresses has an empty message and a useful code.
   return current.message || String((current as NodeJS.ErrnoException).code ?? current.name);
 }
 
-/** The router's are shorter; somebody else's may be a whole page. */
-const longestSentence = 2000;
+/** Messages of the router are shorter; that of a proxy may be a whole page. */
+const maxMessageLength = 2000;
 
-/** The answer's meaning; `text` is never quoted in messages, because a proxy may echo our headers in it. */
-function sort<T>(transport: Transport, attempt: Attempt<T>, response: Response, text: string): T {
+/** `Retry-After` in seconds or as an HTTP date; null for anything else. */
+function parseRetryAfterMs(header: string | null, nowMs: number): number | null {
+  if (header === null) return null;
+  const text = header.trim();
+  if (/^\d{1,9}$/.test(text)) return Number(text) * 1000;
+  // A date has letters in it; without this check Date.parse would accept "-5" as a year.
+  const at = /[A-Za-z]{3}/.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(at) ? null : Math.max(0, at - nowMs);
+}
+
+/** Turns a response into a result or an error. Never quotes `text`: a proxy may echo our headers in it. */
+function interpret<T>(transport: Transport, attempt: Attempt<T>, response: Response, text: string): T {
   const { operation, attempts, decode } = attempt;
   const body = parseObject(text);
   const status = response.status;
-  // A code of the router is a word; what else stands there may be anything, our key included.
+  // Codes of the router are words; any other text may contain our key.
   const code = typeof body?.code === 'string' && /^[a-z_]{1,64}$/.test(body.code) ? body.code : undefined;
   const retryAfterMs = parseRetryAfterMs(response.headers.get('retry-after'), transport.clock.now());
 
@@ -78,31 +82,31 @@ function sort<T>(transport: Transport, attempt: Attempt<T>, response: Response, 
     return decode(body);
   }
   if (status >= 300 && status < 400)
-    throw new ShapeError('it is a redirect, which this client never follows');
+    throw new ShapeError('it is a redirect, which this client does not follow');
 
-  const said =
+  const message =
     typeof body?.error === 'string'
-      ? redact(body.error, transport.apiKey).slice(0, longestSentence)
+      ? redact(body.error, transport.apiKey).slice(0, maxMessageLength)
       : 'no JSON error body.';
   if (status >= 500 && !(status === 503 && code === 'no_pods')) {
     throw new RouterUnavailableError({
       operation,
       reason: 'server_error',
-      text: `the router at ${transport.baseUrl} answered ${status} ${code ?? ''}: ${withAdvice(said, 'Look at its logs and at /ready.')}`,
+      text: `the router at ${transport.baseUrl} answered ${status} ${code ?? ''}: ${withAdvice(message, 'Check its log and /ready.')}`,
       attempts,
       code,
       status,
       retryAfterMs,
     });
   }
-  throw refusalError({ operation, status, code: code ?? 'unexpected_status', text: said, retryAfterMs });
+  throw refusalError({ operation, status, code: code ?? 'unexpected_status', text: message, retryAfterMs });
 }
 
 function redact(text: string, apiKey: string | undefined): string {
   return apiKey === undefined ? text : text.replaceAll(apiKey, '[api key]');
 }
 
-/** Sends once. When `signal` aborts it throws something; the caller looks at the signal first. */
+/** Sends one request. If `signal` aborts, the thrown error has no meaning: check the signal first. */
 export async function sendOnce<T>(
   transport: Transport,
   attempt: Attempt<T>,
@@ -134,7 +138,7 @@ export async function sendOnce<T>(
       signal: controller.signal,
     });
     status = response.status;
-    return sort(transport, attempt, response, await readText(response));
+    return interpret(transport, attempt, response, await readText(response));
   } catch (error) {
     if (error instanceof SmartRouterError) throw error;
     const at = `the router at ${transport.baseUrl}`;
@@ -150,7 +154,7 @@ export async function sendOnce<T>(
       throw new RouterUnavailableError({
         operation,
         reason: 'bad_response',
-        text: `${at} answered ${status}, but ${error.message}. Check that baseUrl leads to the router and not to a proxy's own page.`,
+        text: `${at} answered ${status}, but ${error.message}. Check that baseUrl is the router and not a proxy.`,
         attempts,
         ...(status === undefined ? {} : { status }),
       });
@@ -158,7 +162,7 @@ export async function sendOnce<T>(
     throw new RouterUnavailableError({
       operation,
       reason: 'network',
-      text: `${at} could not be reached: ${redact(rootMessage(error), transport.apiKey)}. Check baseUrl, DNS and the network.`,
+      text: `cannot reach ${at}: ${redact(rootMessage(error), transport.apiKey)}. Check baseUrl, DNS and the network.`,
       attempts,
       cause: error,
     });

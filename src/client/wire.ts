@@ -1,7 +1,6 @@
 /**
- * What travels: the router's snake_case answers, checked and turned into this library's words. A decoder
- * throws `ShapeError`; the transport makes a `RouterUnavailableError` of it, since whoever answered 200
- * with something else (a proxy's login page, say) is not the router.
+ * Decodes the router's JSON. A decoder throws `ShapeError` for any other response, for example the login page of a proxy;
+ * the transport turns it into a `RouterUnavailableError`.
  */
 export class ShapeError extends Error {
   override readonly name = 'ShapeError';
@@ -10,7 +9,7 @@ export class ShapeError extends Error {
 /** Turns a parsed 2xx body into a result, or throws {@link ShapeError}. */
 export type Decode<T> = (body: Record<string, unknown>) => T;
 
-/** What `allocate` gives. Times are the store's. */
+/** The result of `allocate`. Times are the store's. */
 export interface Allocation {
   podName: string;
   wsUrl: string;
@@ -18,31 +17,31 @@ export interface Allocation {
   sourcePool: string;
   allocatedAt: Date;
   leaseExpiresAt: Date;
-  /** Names this claim of the call: sent with every renew and release, so that a late one touches nothing. */
+  /** Identifies this claim of the call: with it, a late renew or release changes nothing. */
   fence: number;
   /** True when the call already had this pod: a retry, or another router replica was first. */
   wasExisting: boolean;
 }
 
-/** The answer to a pod's report. All are call SIDs. */
+/** The response to a pod's report: lists of call SIDs. */
 export interface Report {
   /** Served by this pod and renewed. */
   renewed: string[];
-  /** The router had forgotten them and knows them again. */
+  /** Calls that the router did not know and has assigned to this pod. */
   adopted: string[];
-  /** The pod no longer reported them; they are over. */
+  /** Ended, because the pod no longer reported them. */
   ended: string[];
-  /** Not this pod's to serve: drop them. */
+  /** Not calls of this pod: drop them. */
   conflicts: string[];
-  /** The fences of reported calls, where the router gave them. */
+  /** The fences of reported calls. */
   fences: Record<string, number>;
-  /** The router's time in milliseconds; older routers do not tell it. */
+  /** The router's time in milliseconds; undefined from older routers. */
   atMs?: number;
 }
 
 export interface ReleasedPod {
   podName: string;
-  /** Where the pod is available again; null when it is draining, terminating or not ready. */
+  /** The pool in which the pod is available again; null when it is draining, terminating or not ready. */
   releasedToPool: string | null;
   wasDraining: boolean;
 }
@@ -52,7 +51,7 @@ export interface DrainResult {
   hasActiveCall: boolean;
   activeCalls: number;
   message: string;
-  /** When the drain ends by itself; null if the router is older than this field. */
+  /** When the drain expires; null from older routers. */
   drainExpiresAt: Date | null;
 }
 
@@ -142,5 +141,5 @@ export const decodeDrain: Decode<DrainResult> = (body) => {
   };
 };
 
-/** The contract promises nothing of undrain's answer but its success. */
+/** The contract promises only the success of an undrain. */
 export const decodeUndrain: Decode<void> = () => {};

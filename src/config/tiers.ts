@@ -1,25 +1,25 @@
 /**
  * Tiers: the pools, how many pods each should have, and the order in which a call tries them.
  *
- * Guarantee: for any input (environment, API body, store) the parsers never throw. They return either a configuration within
- * every limit below, or all problems at once, each with its field.
+ * Guarantee: the parsers never throw, for any text (environment, API body, store). They return either a configuration
+ * within every limit below, or all problems at once, each naming its field.
  *
- * The three accepted forms overlap where a tier is called `tiers` or `default_chain`, so the form is chosen by shape before
- * anything is checked (see `formOf`); messages then always refer to the intended form.
+ * The three accepted forms overlap if a tier is called `tiers` or `default_chain`, so the form is chosen by shape first
+ * (see `formOf`), and messages are about that form.
  *
- * Weakness: JSON keeps the last of two equal keys, so a repeated tier is not noticed.
+ * Weakness: JSON keeps the last of two equal keys, so a tier written twice is not noticed.
  */
 
 export interface Tier {
   readonly type: 'exclusive' | 'shared';
-  /** Pods this tier should have; counts for tier assignment only. */
+  /** Pods this tier should have; used for tier assignment only. */
   readonly target: number;
   /** Calls one pod serves at once; 1 for exclusive. */
   readonly maxConcurrent: number;
 }
 
 export interface TierConfig {
-  /** Has no prototype, so that `constructor` or `__proto__` are names like any other. */
+  /** Without a prototype: `constructor` and `__proto__` are ordinary names. */
   readonly tiers: Readonly<Record<string, Tier>>;
   readonly defaultChain: readonly string[];
 }
@@ -46,7 +46,7 @@ export const tierLimits = {
   maxConcurrentMax: 10_000,
   sharedMaxConcurrentDefault: 5,
   tiersMax: 200,
-  /** Before unknown and doubled names are dropped. */
+  /** Before unknown and repeated names are dropped. */
   chainStepsMax: 1_000,
   /** 200 tiers with the longest names take about 45,000 characters. */
   jsonCharsMax: 262_144,
@@ -57,19 +57,19 @@ const namePattern = /^[A-Za-z0-9_.-]{1,64}$/;
 const podNamePattern = /^[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*$/;
 const nameRule = '1 to 64 of the characters A-Z a-z 0-9 _ . -';
 
-/** Is this a tier name or a merchant id? */
+/** Whether this is a valid tier name or merchant id. */
 export function isName(value: unknown): value is string {
   return typeof value === 'string' && namePattern.test(value);
 }
 
-/** `metadata` is refused because `voice:pod:metadata` is a key of its own. */
+/** `metadata` is rejected because `pod:metadata` is another key. */
 export function isPodName(value: unknown): value is string {
   return (
     typeof value === 'string' && value.length <= 253 && value !== 'metadata' && podNamePattern.test(value)
   );
 }
 
-/** The problem with a call SID, or undefined. Characters are code points, as in JSON Schema. */
+/** The problem with a call SID, or undefined. Counts code points, as JSON Schema does. */
 export function callSidProblem(value: unknown, field = 'call_sid'): string | undefined {
   const max = tierLimits.callSidCharsMax;
   if (typeof value !== 'string') return `${field} must be a string, got ${showValue(value)}`;
@@ -77,7 +77,7 @@ export function callSidProblem(value: unknown, field = 'call_sid'): string | und
   if (value.length > 2 * max || [...value].length > max)
     return `${field} must have at most ${max} characters`;
   if (/\p{Cc}/u.test(value)) return `${field} must not contain control characters`;
-  // A lone surrogate becomes U+FFFD on its way to the store: two different calls would share one key.
+  // UTF-8 turns a lone surrogate into U+FFFD: two different calls would share one key.
   if (/\p{Cs}/u.test(value)) return `${field} must be valid Unicode`;
   return undefined;
 }
@@ -94,7 +94,7 @@ export function showValue(value: unknown): string {
   return typeof value === 'number' || typeof value === 'boolean' ? String(value) : `a ${typeof value}`;
 }
 
-/** JSON leaves some characters as they are that end a line or turn the rest of it around where it is shown. */
+/** Escapes characters that end a line or reverse the text direction, which JSON does not escape. */
 export function visible(text: string): string {
   return text.replace(
     /[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu,
@@ -102,7 +102,7 @@ export function visible(text: string): string {
   );
 }
 
-/** V8 quotes the text it could not parse, line breaks included; a problem is one line. */
+/** The message of an error on one line: V8 quotes the text it could not parse, with its line breaks. */
 export function messageOf(error: unknown): string {
   return visible((error instanceof Error ? error.message : String(error)).replace(/[\s\p{Cc}]+/gu, ' '));
 }
@@ -111,7 +111,7 @@ export function isPlainObject(value: unknown): value is Record<string, unknown> 
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `"a", "b" and 7 more`: names for a message, bounded. */
+/** Names for a message, at most five: `"a", "b" and 7 more`. */
 export function showNames(names: readonly string[]): string {
   const shown = names.slice(0, 5).map((name) => showValue(name));
   const more = names.length - shown.length;
@@ -151,7 +151,7 @@ function looksLikeTier(value: unknown): boolean {
 /**
  * Form 1 (`envelope`): there is a `tiers` that is neither a number nor a single tier, or a `default_chain`
  * that is a list. Form 2 (`map`): some value is an object. Form 3 (`targets`): the rest.
- * `{"tiers": {}}` is an empty envelope, not a tier called `tiers`: that is what its writer meant.
+ * `{"tiers": {}}` is an empty envelope, not a tier called `tiers`.
  */
 function formOf(input: Record<string, unknown>): 'envelope' | 'map' | 'targets' {
   if (Object.hasOwn(input, 'default_chain') && Array.isArray(input.default_chain)) return 'envelope';
@@ -165,7 +165,7 @@ function wholeNumber(value: unknown, min: number, max: number): value is number 
   return Number.isInteger(value) && (value as number) >= min && (value as number) <= max;
 }
 
-/** Reads one tier; problems go to `problem`, and the result is then not used. */
+/** Reads one tier. After a problem the result is not used. */
 function readTier(path: string, input: Record<string, unknown>, problem: (text: string) => void): Tier {
   const { targetMax, maxConcurrentMax, sharedMaxConcurrentDefault } = tierLimits;
 
@@ -233,13 +233,13 @@ function builtChain(tiers: readonly (readonly [string, Tier])[]): string[] {
   return [...ofType('exclusive').sort(byName), ...ofType('shared').sort(byName)];
 }
 
-/** The given chain without invalid steps; empty means: build one. */
+/** The chain without unknown and repeated names; empty: build one from all tiers. */
 function readChain(
   input: unknown,
   known: ReadonlySet<string>,
   report: { problem(text: string): void; warn(text: string): void },
 ): string[] {
-  // null is what a Go router writes for a chain it does not have.
+  // The Go router writes null for a missing chain.
   if (input === undefined || input === null) return [];
   if (!Array.isArray(input)) {
     report.problem(`default_chain must be a list of tier names, got ${showValue(input)}`);
@@ -328,7 +328,7 @@ export function parseTierConfigJson(text: string, field = 'TIER_CONFIG'): Parsed
   return parseTierConfig(input, field);
 }
 
-/** Form 1, keys in a fixed order and without blanks: equal configurations give equal text. */
+/** Form 1, keys sorted, without spaces: equal configurations give equal text. */
 export function serializeTierConfig(config: TierConfig): string {
   const tiers: Record<string, unknown> = Object.create(null);
   for (const [name, tier] of Object.entries(config.tiers).sort(([a], [b]) => byName(a, b))) {
@@ -345,7 +345,7 @@ export function poolOfTier(config: TierConfig, name: string): PoolId | undefined
   return merchant ? `merchant:${name}` : `pool:${name}`;
 }
 
-/** Every pool the configuration knows: chain order first, then the rest by name. */
+/** Every pool of the configuration: in chain order, then the others by name. */
 export function poolsOf(config: TierConfig): PoolSpec[] {
   const rest = Object.keys(config.tiers).filter((name) => !config.defaultChain.includes(name));
   const specs: PoolSpec[] = [];
@@ -358,7 +358,7 @@ export function poolsOf(config: TierConfig): PoolSpec[] {
   return specs;
 }
 
-/** The value of `voice:pod:tier:{pod}`: `gold` for `pool:gold`, `merchant:acme` as it is. */
+/** The value of the key `pod:tier:{pod}`: `gold` for `pool:gold`, `merchant:acme` unchanged. */
 export function tierNameOf(pool: PoolId): string {
   return pool.startsWith('pool:') ? pool.slice('pool:'.length) : pool;
 }

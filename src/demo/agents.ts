@@ -1,67 +1,64 @@
 /**
- * The simulated voice agents: what runs in the pods of the StatefulSets. Each has the calls whose audio reached it,
- * reports them, and when it is asked to end does what a real one's preStop does (deploy/examples/drain-and-wait.mjs):
- * it drains itself and waits, again and again, until its last call is over. Then it ends, with whatever it still has.
+ * The simulated voice agents that run in the pods of the StatefulSets. Each holds the calls that were connected to it
+ * and reports them. Asked to stop, it does what the preStop of a real agent does
+ * (deploy/examples/drain-and-wait.mjs): it drains itself and waits until its last call has ended.
  *
- * A call is cut when its agent ends or must drop it while the caller is still there, and lost when the agent crashed.
+ * A call is `cut` when its agent stops or drops it before the caller hung up, and `lost` when the agent crashed.
  */
 import type { Client, Reporter } from '../client/index.js';
 import { ApiError } from '../client/index.js';
 import type { Clock } from '../clock.js';
 import type { Pod } from '../cluster/simulator/objects.js';
-import type { AgentHooks } from '../cluster/simulator/pod-life.js';
-import type { Ledger } from './ledger.js';
-import { setOf } from './scenery.js';
+import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
+import type { CallCounts } from './callers.js';
+import { setOf } from './setup.js';
 
-/** How a call ended that its caller had not ended. */
-export type Gone = 'lost' | 'cut';
-type OnGone = (how: Gone, why: string) => void;
+/** How a call ended before its caller hung up. */
+export type EarlyEnd = 'lost' | 'cut';
+type OnEarlyEnd = (how: EarlyEnd, why: string) => void;
 
-/** The caller’s end of a call. */
+/** The caller's end of a call. */
 export interface PhoneLine {
-  /** False when the call was gone already. */
+  /** Returns false when the call had ended already. */
   hangUp(): boolean;
 }
 
 export interface AgentsOptions {
   client: Client;
   clock: Clock;
-  ledger: Ledger;
+  counts: CallCounts;
   reportMs: number;
-  /** A call that a visitor allocated by hand and never released is given up after this time. */
-  guestMs: number;
-  /** A drain that has come to its end, with the calls that were waited for. */
+  /** When to end a call that a visitor allocated and did not release. */
+  visitorCallMs: number;
+  /** A drain is complete; `calls` were live at its start. */
   onDrained: (pod: string, calls: number, ms: number) => void;
 }
 
 interface Agent {
-  readonly name: string;
-  readonly uid: string;
-  readonly calls: Map<string, OnGone>;
+  readonly calls: Map<string, OnEarlyEnd>;
   readonly reporter: Reporter;
 }
 
-const pauseMs = 500;
+const drainRetryMs = 500;
 
 export class Agents {
   readonly hooks: AgentHooks = {
     onStart: (pod) => this.#start(pod),
     preStop: (pod, signal) => this.#drain(pod, signal),
-    onStop: (pod) => this.#end(pod.metadata.name, 'cut', 'its agent was stopped'),
+    onStop: (pod) => this.#end(pod.metadata.name, 'cut', 'agent stopped'),
     onKill: ({ metadata }) => {
-      if (metadata.deletionTimestamp === undefined) this.#end(metadata.name, 'lost', 'its agent crashed');
-      else this.#end(metadata.name, 'cut', 'its agent’s time was up');
+      if (metadata.deletionTimestamp === undefined) this.#end(metadata.name, 'lost', 'agent crashed');
+      else this.#end(metadata.name, 'cut', 'agent exceeded its grace period');
     },
   };
   readonly #options: AgentsOptions;
   readonly #agents = new Map<string, Agent>();
-  readonly #guests = new Map<string, { line: PhoneLine; cancel: () => void }>();
+  readonly #visitorCalls = new Map<string, { line: PhoneLine; cancel: () => void }>();
 
   constructor(options: AgentsOptions) {
     this.#options = options;
   }
 
-  /** Calls that somebody is talking on. */
   get liveCalls(): string[] {
     return [...this.#agents.values()].flatMap(({ calls }) => [...calls.keys()]);
   }
@@ -70,33 +67,32 @@ export class Agents {
     return this.#agents.get(pod)?.calls.size ?? 0;
   }
 
-  /** The audio of a call arrives; `onGone` is told if it breaks off. */
-  connect(pod: string, callSid: string, onGone: OnGone): PhoneLine {
+  connect(pod: string, callSid: string, onEarlyEnd: OnEarlyEnd): PhoneLine {
     const agent = this.#agents.get(pod);
     if (!agent) {
-      // It crashed between the router's answer and now.
-      onGone('lost', 'its agent crashed before it could answer');
+      // It crashed after the router had answered.
+      onEarlyEnd('lost', 'agent crashed before it could answer');
       return { hangUp: () => false };
     }
-    if (agent.calls.size >= (setOf(pod)?.calls ?? 1)) this.#options.ledger.doubled += 1;
-    agent.calls.set(callSid, onGone);
+    if (agent.calls.size >= (setOf(pod)?.calls ?? 1)) this.#options.counts.doubled += 1;
+    agent.calls.set(callSid, onEarlyEnd);
     return { hangUp: () => agent.calls.delete(callSid) };
   }
 
-  /** A visitor's call has no caller that connects and hangs up: its agent keeps it for a while. */
-  receiveGuest(pod: string, callSid: string): void {
-    const { clock, guestMs } = this.#options;
-    if (this.#guests.has(callSid)) return;
-    const line = this.connect(pod, callSid, () => this.dismissGuest(callSid));
-    const cancel = clock.after(guestMs, () => this.dismissGuest(callSid), { unref: true });
-    this.#guests.set(callSid, { line, cancel });
+  /** A visitor's call has no simulated caller: its agent keeps it for a while. */
+  connectVisitor(pod: string, callSid: string): void {
+    const { clock, visitorCallMs } = this.#options;
+    if (this.#visitorCalls.has(callSid)) return;
+    const line = this.connect(pod, callSid, () => this.endVisitor(callSid));
+    const cancel = clock.after(visitorCallMs, () => this.endVisitor(callSid), { unref: true });
+    this.#visitorCalls.set(callSid, { line, cancel });
   }
 
-  dismissGuest(callSid: string): void {
-    const guest = this.#guests.get(callSid);
-    this.#guests.delete(callSid);
-    guest?.cancel();
-    guest?.line.hangUp();
+  endVisitor(callSid: string): void {
+    const call = this.#visitorCalls.get(callSid);
+    this.#visitorCalls.delete(callSid);
+    call?.cancel();
+    call?.line.hangUp();
   }
 
   #start({ metadata: { name, uid } }: Pod): void {
@@ -106,41 +102,40 @@ export class Agents {
       uid,
       intervalMs: Math.round(reportMs),
       onConflict: (refused) => {
-        for (const callSid of refused) this.#drop(agent, callSid, 'cut', 'the router gave it to another');
+        for (const callSid of refused) drop(calls, callSid, 'cut', 'assigned to another agent');
       },
     });
-    const agent: Agent = { name, uid, calls, reporter };
-    this.#agents.set(name, agent);
+    this.#agents.set(name, { calls, reporter });
   }
 
   async #drain({ metadata: { name, uid } }: Pod, signal: AbortSignal): Promise<void> {
     const { client, clock, onDrained } = this.#options;
-    const since = clock.monotonic();
-    const waitedFor = this.callsOn(name);
-    // A router that has just lost its store knows nothing of the calls here: the agent believes itself too.
+    const startedMs = clock.monotonic();
+    const callsAtStart = this.callsOn(name);
     while (!signal.aborted) {
       const isEmpty = await client.drain(name, { uid, wait: '50s', signal }).then(
         ({ activeCalls }) => activeCalls === 0,
         (error: unknown) =>
           error instanceof ApiError && ['pod_not_found', 'pod_replaced'].includes(error.code),
       );
+      // A router whose store was just lost reports no calls: the agent checks its own too.
       if (isEmpty && this.callsOn(name) === 0) break;
-      await clock.sleep(pauseMs, signal);
+      await clock.sleep(drainRetryMs, signal);
     }
-    if (!signal.aborted) onDrained(name, waitedFor, clock.monotonic() - since);
+    if (!signal.aborted) onDrained(name, callsAtStart, clock.monotonic() - startedMs);
   }
 
-  #end(pod: string, how: Gone, why: string): void {
+  #end(pod: string, how: EarlyEnd, why: string): void {
     const agent = this.#agents.get(pod);
     if (!agent) return;
     this.#agents.delete(pod);
     agent.reporter.stop();
-    for (const callSid of [...agent.calls.keys()]) this.#drop(agent, callSid, how, why);
+    for (const callSid of [...agent.calls.keys()]) drop(agent.calls, callSid, how, why);
   }
+}
 
-  #drop({ calls }: Agent, callSid: string, how: Gone, why: string): void {
-    const onGone = calls.get(callSid);
-    calls.delete(callSid);
-    onGone?.(how, why);
-  }
+function drop(calls: Agent['calls'], callSid: string, how: EarlyEnd, why: string): void {
+  const onEarlyEnd = calls.get(callSid);
+  calls.delete(callSid);
+  onEarlyEnd?.(how, why);
 }

@@ -1,70 +1,95 @@
-/** The simulated callers: they allocate, talk for a while and release, through the client that everybody uses. */
+/** The simulated callers: they allocate, talk for a while and release, through the public client. */
 import { type Client, NoPodsError, RouterUnavailableError } from '../client/index.js';
-import type { Agents, Gone } from './agents.js';
-import type { Ledger } from './ledger.js';
+import type { Agents, EarlyEnd } from './agents.js';
+import type { DemoContext } from './context.js';
+
+/**
+ * What happened to every call, counted by its caller and its agent, not by the routers. `cut` and `doubled` must stay 0
+ * during every failure of routers, Redis and the API server, and every replacement of agents.
+ */
+export class CallCounts {
+  /** Calls that got an agent. */
+  started = 0;
+  /** Ended by the caller. */
+  served = 0;
+  /** Their agent crashed: no router can prevent that. */
+  lost = 0;
+  /** Ended before the caller hung up although the agent did not crash. */
+  cut = 0;
+  /** Assigned to an agent that already had all the calls it can take. */
+  doubled = 0;
+  /** No agent was free. */
+  busy = 0;
+  /** No router answered, or none could reach the store. */
+  unanswered = 0;
+
+  get live(): number {
+    return this.started - this.served - this.lost - this.cut;
+  }
+}
 
 interface CallersOptions {
   client: Client;
   agents: Agents;
-  ledger: Ledger;
-  /** Runs in the background until the demo ends. */
-  later: (afterSeconds: number, work: () => Promise<unknown>) => void;
-  onGone: (callSid: string, pod: string, how: Gone, why: string) => void;
+  counts: CallCounts;
+  later: DemoContext['later'];
+  onCut: (callSid: string, pod: string, why: string) => void;
 }
 
 export interface PlacedCall {
   callSid: string;
   podName: string;
-  /** Its agent knows that it has ended, and nobody tells the router. */
-  hangUpUnheard(): void;
+  /** Ends the call at its agent without a release. */
+  hangUpWithoutRelease(): void;
 }
 
 export class Callers {
   readonly #options: CallersOptions;
-  #count = 100;
+  #lastNumber = 100;
 
   constructor(options: CallersOptions) {
     this.#options = options;
   }
 
-  /** Whether a call is not one of ours. */
-  static isGuest(callSid: string): boolean {
+  /** Whether a visitor placed the call. */
+  static isVisitor(callSid: string): boolean {
     return !/^CA-\d+$/.test(callSid);
   }
 
-  /** Undefined when there was no agent for it. */
+  /** Resolves to undefined when the call got no agent. */
   async place(talkSeconds: number, merchantId?: string): Promise<PlacedCall | undefined> {
-    const { client, agents, ledger, later, onGone } = this.#options;
-    this.#count += 1;
-    const callSid = `CA-${this.#count}`;
+    const { client, agents, counts, later, onCut } = this.#options;
+    this.#lastNumber += 1;
+    const callSid = `CA-${this.#lastNumber}`;
     const call = await client.allocate({ callSid, merchantId }).catch((error: unknown) => {
-      if (error instanceof NoPodsError) ledger.busy += 1;
-      else if (error instanceof RouterUnavailableError) ledger.unanswered += 1;
+      if (error instanceof NoPodsError) counts.busy += 1;
+      else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
       else throw error;
     });
     if (!call || call.fallback) return undefined;
-    ledger.began += 1;
-    // As an agent holds it: should the router forget the call, the agent's report brings a new fence for its release.
-    const held = client.attach({ callSid, podName: call.podName, fence: call.fence });
-    const line = agents.connect(call.podName, callSid, (how, why) => {
+    const { podName, fence } = call;
+    counts.started += 1;
+    // Attached as an agent does it: if the router loses the call, the agent's report gets a new fence for the release.
+    const held = client.attach({ callSid, podName, fence });
+    const line = agents.connect(podName, callSid, (how: EarlyEnd, why) => {
       held.detach();
-      ledger[how] += 1;
-      onGone(callSid, call.podName, how, why);
+      counts[how] += 1;
+      if (how === 'cut') onCut(callSid, podName, why);
     });
-    let isHeard = true;
+    let isReleased = true;
     const hangUp = () => {
-      if (line.hangUp()) ledger.served += 1;
+      if (line.hangUp()) counts.served += 1;
     };
     later(talkSeconds, async () => {
       hangUp();
-      // A release that fails is made good by the agent, which reports without this call from now on.
-      if (isHeard) await held.release().catch(() => {});
+      // If the release fails, the next report of the agent does not list the call, and the router ends it.
+      if (isReleased) await held.release().catch(() => {});
     });
     return {
       callSid,
-      podName: call.podName,
-      hangUpUnheard() {
-        isHeard = false;
+      podName,
+      hangUpWithoutRelease() {
+        isReleased = false;
         held.detach();
         hangUp();
       },

@@ -1,16 +1,14 @@
 /**
- * The demo: a small Kubernetes cluster inside this process, with StatefulSets of voice agents and people who call
- * them, and three real routers around it, each a process of its own, that elect a leader and follow the cluster with
- * their real client. Beside it records: a PostgreSQL, sites to read, and workers that import and curate them, as the
- * routers do too. On top, a story and a keyboard: leaders and workers die, agents roll, Redis forgets.
+ * The demo. Inside this process: a small Kubernetes cluster with StatefulSets of simulated voice agents, their callers,
+ * Valkey, and a web server with sites. Beside it, as real processes: three routers that elect a leader and follow the
+ * cluster with their real client, PostgreSQL, and two record workers. A scenario and the visitor's commands kill, roll,
+ * drain and flush them.
  *
- * It promises that what is shown happened: calls are counted where they are heard, by callers and agents, not where
- * the routers say so, records where their rows change; a line without ▸ is an event of a store, of the cluster or of a
- * process.
+ * What it shows has happened: calls are counted by callers and agents, records by triggers in the database, not by the
+ * routers. A line without ▸ is an event of a store, of the cluster or of a process.
  *
- * It fails softly: a caller that gets no agent hangs up, an error of the simulation is one line and the show goes on.
- * Everything it starts ends with it. Its weakness: audio takes no time here, so an agent never waits for a call that
- * the router has already given it.
+ * A caller that gets no agent hangs up; an error of the simulation is one line, and the demo continues. Everything it
+ * starts ends with it. Its limit: connecting a call takes no time, so no agent ever waits for its call.
  */
 import { randomInt } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -18,93 +16,96 @@ import { EventFeed, type StoreEvent } from '../calls/events.js';
 import { createClient } from '../client/index.js';
 import { type Clock, systemClock } from '../clock.js';
 import { startCluster } from '../cluster/simulator/cluster.js';
+import { messageOf } from '../errors.js';
+import { Actions } from './actions.js';
 import { Agents } from './agents.js';
-import { Callers } from './callers.js';
-import { Chronicle } from './chronicle.js';
+import { CallCounts, Callers } from './callers.js';
+import { ClusterMonitor } from './cluster-monitor.js';
 import { commandsOf, findCommand } from './commands.js';
-import { Deeds } from './deeds.js';
+import type { DemoContext } from './context.js';
 import { Dice } from './dice.js';
+import { Display, type DisplayOptions } from './display.js';
 import { openEngine } from './engine.js';
+import { EventLog } from './event-log.js';
 import { Fleet } from './fleet.js';
-import { Ledger } from './ledger.js';
-import type { LineKind } from './lines.js';
-import { Narrator } from './narrator.js';
 import { Operator, type RouterStatus } from './operator.js';
-import { freePort } from './port.js';
 import { RecordPlane } from './records/plane.js';
-import { Roster } from './roster.js';
 import { Routers } from './routers.js';
+import { Scenario } from './scenario.js';
+import { freePort, Service } from './service.js';
 import {
   agentCount,
   chainOf,
   keyVariable,
-  recordsLeftOut,
+  loadSetup,
+  recordsDisabledReason,
   routerNames,
   seconds,
-  setScene,
-} from './scenery.js';
-import { Service } from './service.js';
-import { Show, type ShowOptions } from './show.js';
-import { Story } from './story.js';
-import { look } from './view.js';
+} from './setup.js';
+import { viewOf } from './view.js';
 
-export interface DemoOptions extends Omit<ShowOptions, 'quiet' | 'headless' | 'clock'> {
+export interface DemoOptions extends Omit<DisplayOptions, 'quiet' | 'headless' | 'clock'> {
   env: NodeJS.ProcessEnv;
-  /** Somebody asked for the end. */
+  /** The visitor wants to quit. */
   onQuit: () => void;
-  /** Gives up the start. */
+  /** Aborts the start. */
   signal: AbortSignal;
   quiet?: boolean;
   headless?: boolean;
-  /** Whether things happen by themselves. Default: true. */
+  /** Whether the scenario runs. Default: true. */
   story?: boolean;
   port?: number;
   seed?: number;
-  /** 10 makes a demo's minute last six seconds, leases included; for tests. */
-  speed?: number;
-  clock?: Clock;
+  /** For tests: 10 makes a minute of the demo last six seconds, leases included. */
+  speed: number;
 }
 
 export interface RunningDemo {
   url: string;
-  /** A key or a word. */
+  /** Runs a command by its key or word. */
   command(text: string): void;
   stop(): Promise<void>;
 }
 
-const poolsEverySeconds = 10;
-const statusEveryMs = 500;
-const readyWithinMs = 60_000;
+const poolLinesSeconds = 10;
+const statusIntervalMs = 500;
+const readyTimeoutMs = 60_000;
 
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
-  const { env, speed = 1, clock = systemClock, quiet = false, headless = false } = options;
-  const { config, routerEnv } = setScene(env, speed, options.port);
-  const show = new Show({ ...options, quiet, headless, clock });
+  const { env, speed, quiet = false, headless = false } = options;
+  const clock = systemClock;
+  const { config, routerEnv } = loadSetup(env, speed, options.port);
+  const display = new Display({ ...options, quiet, headless, clock });
   const stopping = new AbortController();
   const signal = AbortSignal.any([stopping.signal, options.signal]);
-  // Everything that waits listens to it.
+  // Every sleep listens to it.
   setMaxListeners(0, signal);
   const now = () => new Date(clock.now()).toISOString();
-  const tell = (kind: LineKind, text: string) => {
-    if (!signal.aborted) show.line({ at: now(), kind, text });
+  const context: DemoContext = {
+    clock,
+    speed,
+    signal,
+    log(kind, text) {
+      if (!signal.aborted) display.line({ at: now(), kind, text });
+    },
+    sleep: (time) => clock.sleep((time * 1000) / speed, signal),
+    later(afterSeconds, work) {
+      const run = async () => {
+        await context.sleep(afterSeconds);
+        if (!signal.aborted) await work();
+      };
+      run().catch((error: unknown) => context.log('do', `demo error: ${messageOf(error)}`));
+    },
   };
-  const sleep = (time: number) => clock.sleep((time * 1000) / speed, signal);
-  const later = (afterSeconds: number, work: () => Promise<unknown>) => {
-    const run = async () => {
-      await sleep(afterSeconds);
-      if (!signal.aborted) await work();
-    };
-    run().catch((error: unknown) =>
-      tell('do', `the demo stumbled: ${error instanceof Error ? error.message : error}`),
-    );
-  };
+  const { log, later } = context;
+  const ms = (time: number) => (time * 1000) / speed;
 
-  const ledger = new Ledger();
-  const chronicle = new Chronicle(chainOf);
-  const records = new RecordPlane({ clock, speed, leftOut: recordsLeftOut(env), tell, sleep, later, signal });
-  // Started last, stopped first; the summary is the last word.
+  const counts = new CallCounts();
+  const eventLog = new EventLog(chainOf);
+  const records = new RecordPlane(context, recordsDisabledReason(env));
+  // In the order of the starts; stopped in reverse, with the summary last.
   const stops: (() => Promise<void> | void)[] = [
-    () => show.close(ledger, chronicle.counts, records.view()),
+    () => display.close(counts, eventLog.counts, records.view()),
     () => records.close(),
   ];
   const stopAll = async () => {
@@ -124,33 +125,29 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     );
 
     const dice = new Dice(options.seed ?? randomInt(2 ** 32));
-    const narrator = new Narrator({ clock, ledger, tell });
-    const roster = new Roster(cluster, {
-      onReady: (agent) => narrator.agentReady(agent),
-      onHolder: (holder) => narrator.leaseHolder(holder),
-    });
-    stops.push(() => roster.stop());
+    const monitor = new ClusterMonitor({ cluster, clock, counts, log });
+    stops.push(() => monitor.stop());
     const routers = new Routers({
       names: routerNames,
       env: { ...routerEnv, REDIS_URL: engine.url },
-      envFor: (life) => records.envFor(life),
+      envFor: (instance) => records.envFor(instance),
       kubeconfigFor: (name) => cluster.kubeconfigFor(name),
-      restartMs: (seconds.routerRestarts * 1000) / speed,
+      restartMs: ms(seconds.routerRestart),
       clock,
-      onUp: (replica) => narrator.routerUp(replica),
-      onEnd: (replica, ending) => {
-        narrator.routerEnded(replica, ending);
-        records.routerEnded(replica.life);
+      onUp: (router) => monitor.routerUp(router),
+      onExit: (router, exit) => {
+        monitor.routerExited(router, exit);
+        records.routerExited(router.instance);
       },
     });
     stops.push(() => routers.close());
     routers.start();
     const service = new Service(() => routers.endpoints);
-    const taken = await service.listen(port, config.httpHost);
+    const ownPort = await service.listen(port, config.httpHost);
     stops.push(() => service.close());
-    const url = `http://${config.httpHost.includes(':') ? `[${config.httpHost}]` : config.httpHost}:${taken}`;
+    const url = `http://${config.httpHost.includes(':') ? `[${config.httpHost}]` : config.httpHost}:${ownPort}`;
 
-    // One client plays twenty agents and all callers: what would trip one process' breaker is noise here.
+    // One client serves twenty agents and all callers, so the failures of one must not open its circuit breaker.
     const client = createClient({
       baseUrl: url,
       apiKey: config.adminKey,
@@ -162,85 +159,72 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const agents = new Agents({
       client,
       clock,
-      ledger,
-      reportMs: Math.max(300, (seconds.report * 1000) / speed),
-      guestMs: (seconds.guest * 1000) / speed,
-      onDrained: (pod, calls, ms) => narrator.agentDrained(pod, calls, ms),
+      counts,
+      reportMs: Math.max(300, ms(seconds.report)),
+      visitorCallMs: ms(seconds.visitorCall),
+      onDrained: (pod, calls, tookMs) => monitor.agentDrained(pod, calls, tookMs),
     });
-    const fleet = new Fleet(cluster, roster, agents.hooks, speed);
+    const fleet = new Fleet(cluster, monitor, agents.hooks, speed);
     stops.push(() => fleet.stop());
     const callers = new Callers({
       client,
       agents,
-      ledger,
+      counts,
       later,
-      onGone: (callSid, pod, how, why) => {
-        if (how === 'cut' && !signal.aborted)
-          show.line({ at: now(), kind: 'cut', call: callSid, pod, text: why });
+      onCut: (call, pod, text) => {
+        if (!signal.aborted) display.line({ at: now(), kind: 'cut', call, pod, text });
       },
     });
     const operator = new Operator(url, config.adminKey, clock);
-    const shared = {
-      clock,
-      dice,
-      engine,
-      cluster,
-      routers,
-      narrator,
-      roster,
-      fleet,
-      agents,
-      callers,
-      records,
-    };
-    const deeds = new Deeds({ ...shared, chronicle, ledger, operator, tell, sleep, later, signal });
-    const story = new Story({ dice, callers, deeds, tells: options.story ?? true, sleep, later, signal });
-    const say = (text: string) => tell('do', text);
+    const parts = { dice, engine, cluster, routers, monitor, fleet, agents, callers, records, counts };
+    const actions = new Actions({ ...context, ...parts, eventLog, operator });
+    const scenario = new Scenario({ ...context, dice, callers, actions, isOn: options.story ?? true });
+    const say = (text: string) => log('do', text);
     const words = () => commands.map(({ word }) => word).join(', ');
-    const help = () => say(`the commands are ${words()}`);
-    const commands = commandsOf({ deeds, story, quit: options.onQuit, help, say });
+    const help = () => say(`commands: ${words()}`);
+    const commands = commandsOf({ actions, scenario, quit: options.onQuit, help, say });
 
     let status: RouterStatus | undefined;
-    const view = () => look({ routers, narrator, roster, agents, fleet, deeds, ledger, records }, status);
-    show.open({
+    const view = () => viewOf({ ...parts, actions }, status);
+    display.open({
       url,
       takenPort: port === config.httpPort ? undefined : config.httpPort,
       keyVariable: keyVariable(env),
       commands,
       view,
-      storyTells: () => story.tells,
+      isStoryOn: () => scenario.isOn,
     });
 
     const feed = new EventFeed(engine.connection, clock);
     stops.push(() => feed.close());
     follow(feed, clock, signal, (event) => {
-      hearGuests(event, agents);
-      for (const line of chronicle.tell(event)) if (!signal.aborted) show.line(line);
+      connectVisitors(event, agents);
+      for (const line of eventLog.linesOf(event)) if (!signal.aborted) display.line(line);
     });
     later(0, async () => {
-      for (let ms = 0; !signal.aborted; ms += statusEveryMs) {
+      for (let passedMs = 0; !signal.aborted; passedMs += statusIntervalMs) {
         status = await operator.status();
-        if (ms % (poolsEverySeconds * 1000) === 0 && ms > 0) show.numbers(now(), view());
-        await clock.sleep(statusEveryMs, signal);
+        if (passedMs % (poolLinesSeconds * 1000) === 0 && passedMs > 0) display.numbers(now(), view());
+        await clock.sleep(statusIntervalMs, signal);
       }
     });
-    await untilReady({ clock, signal, routers, operator });
+    await untilReady(context, routers, operator);
     if (!signal.aborted) {
-      tell('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
-      show.ready();
-      // Last, so that nobody waits for it.
+      log('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
+      display.ready();
+      // Last: nothing waits for records.
       records.start({
         pids: () => routers.recordsPids,
-        answer: () => operator.haveRecords(routers.endpoints),
+        areReady: () => operator.haveRecords(routers.endpoints),
       });
-      story.start();
+      scenario.start();
     }
     const command = (text: string) => {
-      if (show.help(text)) return;
+      if (display.help(text)) return;
       const known = findCommand(commands, text);
       if (known) later(0, async () => known.run());
-      // A key that means nothing is no question; a word is.
-      else if (!show.isStage) say(`no command is called ${text}; there are: ${words()}`);
+      // Unknown keys are ignored, unknown words are reported.
+      else if (!display.isPicture) say(`unknown command ${text}; commands: ${words()}`);
     };
     return { url, command, stop: stopAll };
   } catch (error) {
@@ -249,48 +233,45 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
   }
 }
 
-/** A call that we did not place: nobody connects it, so its agent takes it from the store's word. */
-function hearGuests({ type, fields: { call = '', pod = '' } }: StoreEvent, agents: Agents): void {
-  if (!Callers.isGuest(call)) return;
-  if (type === 'call_allocated') agents.receiveGuest(pod, call);
-  if (type === 'call_released' || type === 'call_recovered' || type === 'call_lost')
-    agents.dismissGuest(call);
+/** A visitor's call has no simulated caller, so its agent follows the events of the store. */
+function connectVisitors({ type, fields: { call = '', pod = '' } }: StoreEvent, agents: Agents): void {
+  if (!Callers.isVisitor(call)) return;
+  if (type === 'call_allocated') agents.connectVisitor(pod, call);
+  if (type === 'call_released' || type === 'call_recovered' || type === 'call_lost') agents.endVisitor(call);
 }
 
-/** Waits until a leader has put every agent into its pool, and every agent has reported. */
-async function untilReady({
-  clock,
-  signal,
-  routers,
-  operator,
-}: {
-  clock: Clock;
-  signal: AbortSignal;
-  routers: Routers;
-  operator: Operator;
-}): Promise<void> {
-  const endsAtMs = clock.monotonic() + readyWithinMs;
+/** Waits until a leader has put every agent into its pool and every agent has reported. */
+async function untilReady(
+  { clock, signal }: DemoContext,
+  routers: Routers,
+  operator: Operator,
+): Promise<void> {
+  const deadlineMs = clock.monotonic() + readyTimeoutMs;
   let hasMerchants = false;
   while (!signal.aborted) {
     const status = routers.endpoints.length > 0 ? await operator.status() : undefined;
     hasMerchants ||= status !== undefined && (await operator.deployMerchants());
     const registered = status === undefined ? 0 : await operator.registeredAgents();
     if (hasMerchants && registered >= agentCount && routers.endpoints.length === routerNames.length) return;
-    if (routers.failure !== undefined)
-      throw new Error(`the demo cannot start its routers: ${routers.failure}`);
-    if (clock.monotonic() > endsAtMs)
+    if (routers.failure !== undefined) throw new Error(`cannot start the routers: ${routers.failure}`);
+    if (clock.monotonic() > deadlineMs)
       throw new Error(
-        `the demo was not ready within ${readyWithinMs / 1000} s: ${routers.endpoints.length} routers answer, ${registered} of ${agentCount} agents are registered`,
+        `the demo was not ready within ${readyTimeoutMs / 1000} s: ${routers.endpoints.length} of ${routerNames.length} routers are up, ${registered} of ${agentCount} agents are registered`,
       );
     await clock.sleep(50, signal);
   }
 }
 
 /**
- * Every event of a store that was empty at first, once and in order. The feed only wakes: what it says is read again
- * by id, because its listening starts a moment after `subscribe`.
+ * Reads every event of the store, which was empty at first, once and in order. The subscription only wakes the reader,
+ * because it starts a moment after `subscribe` and could miss events.
  */
-function follow(feed: EventFeed, clock: Clock, signal: AbortSignal, hear: (event: StoreEvent) => void): void {
+function follow(
+  feed: EventFeed,
+  clock: Clock,
+  signal: AbortSignal,
+  onEvent: (event: StoreEvent) => void,
+): void {
   let last = '0-0';
   let wake = new AbortController();
   const unsubscribe = feed.subscribe(() => wake.abort());
@@ -299,7 +280,7 @@ function follow(feed: EventFeed, clock: Clock, signal: AbortSignal, hear: (event
       wake = new AbortController();
       for (const event of await feed.replay(last).catch(() => [])) {
         last = event.id;
-        hear(event);
+        onEvent(event);
       }
       await clock.sleep(250, AbortSignal.any([wake.signal, signal]));
     }

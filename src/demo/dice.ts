@@ -1,4 +1,4 @@
-/** Random choices from a seed, so that a demo can be seen again as it was. */
+/** Seeded random choices: the same seed repeats the same run. */
 export class Dice {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Dice {
     this.#state = seed >>> 0;
   }
 
-  /** Uniform in [0, 1): mulberry32, 32 bits of state, plenty for choosing callers. */
+  /** Uniform in [0, 1): mulberry32, 32 bits of state, enough for choosing callers. */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let bits = this.#state;

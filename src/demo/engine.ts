@@ -1,6 +1,6 @@
 /**
- * The demo's Redis: a Valkey of its own that all routers reach over TCP, or the one that `REDIS_URL` names. In a
- * Redis that belongs to somebody else the demo loses nothing but its own keys, and never makes it hold still.
+ * The demo's Redis: its own Valkey, which all routers reach over TCP, or the one that `REDIS_URL` names. In a Redis of
+ * the user the demo deletes only its own keys and never pauses the server.
  */
 import { StoreConnection } from '../calls/store/connection.js';
 import type { Clock } from '../clock.js';
@@ -10,9 +10,9 @@ import { startEmbeddedValkey } from '../embedded/valkey.js';
 export interface Engine {
   url: string;
   connection: StoreConnection;
-  /** Everything that the routers have written is gone. */
-  lose(): Promise<void>;
-  /** No answer until `resume`, connections stay open; undefined where the engine is not ours. */
+  /** Deletes everything that the routers have written. */
+  flush(): Promise<void>;
+  /** Stops answering until `resume`; connections stay open. Undefined in a Redis of the user. */
   pause: (() => Promise<void>) | undefined;
   resume(): void;
   stop(): Promise<void>;
@@ -23,29 +23,28 @@ export async function openEngine(config: Config, clock: Clock): Promise<Engine> 
   const url = own?.url ?? config.redisUrl;
   const { redisKeyPrefix: keyPrefix, redisCommandTimeoutMs: commandTimeoutMs } = config;
   const connection = new StoreConnection({ url, keyPrefix, commandTimeoutMs, clock });
-  const lose = () => (own ? flush(connection) : deleteOwn(connection));
-  // What an earlier demo left there.
-  if (!own) await lose();
+  const flush = async () => {
+    if (own) await connection.command('flushall', (client) => client.flushall());
+    else await deleteOwnKeys(connection);
+  };
+  // Keys of an earlier demo.
+  if (!own) await flush();
   return {
     url,
     connection,
-    lose,
+    flush,
     pause: own && (() => own.pause()),
     resume: () => own?.resume(),
     async stop() {
       own?.resume();
-      if (!own) await lose().catch(() => {});
+      if (!own) await flush().catch(() => {});
       connection.close();
       await own?.stop();
     },
   };
 }
 
-async function flush(connection: StoreConnection): Promise<void> {
-  await connection.command('flushall', (client) => client.flushall());
-}
-
-async function deleteOwn(connection: StoreConnection): Promise<void> {
+async function deleteOwnKeys(connection: StoreConnection): Promise<void> {
   let cursor = '0';
   do {
     const [next, keys] = await connection.scan(cursor, `${connection.keyPrefix}*`, 1000);

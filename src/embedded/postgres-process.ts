@@ -1,13 +1,13 @@
 /**
- * A PostgreSQL server as a child of this process: made by `initdb`, started, ended.
+ * Runs a PostgreSQL server as a child of this process: `initdb`, start, stop.
  *
- * It never survives us. It is started through nothing, so that its end is seen at once; it is alone in its session, so
- * that Ctrl-C reaches us and not the server, which is needed until we have finished. Beside it a small shell waits at a
- * pipe that breaks with us, however we die, even by SIGKILL: it then ends the server and removes what was temporary.
- * Where there is no shell (Windows, some images), the exit handler alone does that, and a SIGKILL leaves the server
- * behind; see postgres-leftover.ts.
+ * The server never outlives this process. It is a direct child, so that its end is noticed at once, and alone in its
+ * session, so that Ctrl-C reaches only this process, which needs the server until it has finished. A small shell (the
+ * guard) reads a pipe that breaks when this process dies, even by SIGKILL: it then stops the server and removes temporary
+ * data. Without a shell (Windows, some images) only the exit handler does that, and a SIGKILL leaves the server running;
+ * see postgres-leftover.ts.
  *
- * Its environment is empty: the secrets in ours are not for another user's process.
+ * Its environment is empty: another user's process must not see our secrets.
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -18,33 +18,33 @@ import { createInterface } from 'node:readline';
 import type { Clock } from '../clock.js';
 import type { ServerUser } from './postgres-user.js';
 
-/** In the data folder, for whoever starts the server there again. */
+/** In the data folder, for the next start. */
 export const passwordFile = 'smart-router.password';
 
-/** Enough of the log to say why a start failed, and no more. */
+/** Enough of the log to explain a failed start. */
 const linesKept = 20;
 
 function options(user: ServerUser | undefined): SpawnOptions {
   return {
-    // PostgreSQL insists on a working folder that its user can enter.
+    // PostgreSQL requires a working folder that its user can enter.
     cwd: process.platform === 'win32' ? undefined : '/',
     env: { LC_ALL: 'C', PATH: '/usr/bin:/bin' },
     ...(user === undefined ? {} : { uid: user.uid, gid: user.gid }),
   };
 }
 
-// ---- making ----
+// ---- creating ----
 
 export interface NewCluster {
   readonly bin: string;
-  /** Where `data` is made; must exist. */
+  /** The parent of `data`; must exist. */
   readonly folder: string;
   readonly user: ServerUser | undefined;
-  /** Arguments of `initdb` beyond the usual. */
+  /** Additional arguments of `initdb`. */
   readonly initdb?: readonly string[];
 }
 
-/** Makes `data` with a random password; complete before it gets that name, so a start that is cut off leaves none. */
+/** Creates `data` with a random password. Renamed when complete, so that an interrupted start leaves no partial folder. */
 export async function createCluster({ bin, folder, user, initdb = [] }: NewCluster): Promise<void> {
   const draft = await mkdtemp(join(folder, 'new-'));
   const [data, password] = [join(draft, 'data'), join(draft, 'password')];
@@ -65,14 +65,14 @@ export async function createCluster({ bin, folder, user, initdb = [] }: NewClust
     await rename(password, join(data, passwordFile));
     await rename(data, join(folder, 'data'));
   } catch (error) {
-    // Another process was faster: its data will do, and the server's own lock decides between the two.
+    // Another process was faster: use its data; the server's own lock decides between the two.
     if (!existsSync(join(folder, 'data'))) throw error;
   } finally {
     await removeDraft(draft);
   }
 }
 
-/** Another start may be writing or removing there at this moment: what is left then, the next start removes. */
+/** Best effort: another start may be writing or removing there; the next start removes the rest. */
 export async function removeDraft(draft: string): Promise<void> {
   await rm(draft, { recursive: true, force: true, maxRetries: 5 }).catch(() => undefined);
 }
@@ -85,10 +85,10 @@ export interface ServerOptions {
   readonly port: number;
   readonly user: ServerUser | undefined;
   readonly clock: Clock;
-  /** Settings of postgresql.conf that win over those in the file. */
+  /** Override postgresql.conf. */
   readonly settings?: Readonly<Record<string, string | number>>;
   readonly log?: ((line: string) => void) | undefined;
-  /** Told of the server's process as soon as there is one. */
+  /** Gets the server's process as soon as it exists. */
   readonly guard?: Guard | undefined;
 }
 
@@ -96,26 +96,26 @@ export interface Server {
   readonly pid: number;
   /** How it ended, with the last lines of its log. */
   readonly ended: Promise<string>;
-  /** Ends it in order: running statements are aborted, what was committed is written. May be called again. */
+  /** Fast shutdown: aborts running statements and writes committed data. May be called again. */
   stop(): Promise<void>;
-  /** Ends it as a crash would. */
+  /** Ends it like a crash. */
   crash(): Promise<void>;
 }
 
 const startLimitMs = 60_000;
 const stopLimitMs = 10_000;
 
-/** Rejects with the server's last lines if it does not come up. */
+/** Rejects with the last lines of the server's log if it does not start. */
 export async function startServer(given: ServerOptions): Promise<Server> {
   const { bin, data, port, user, clock, guard } = given;
   const settings = {
     listen_addresses: '127.0.0.1',
     port,
     unix_socket_directories: '',
-    // Whose it is, for people who look at the processes and for postgres-leftover.ts.
+    // Names the router, for operators and for postgres-leftover.ts.
     cluster_name: `smart-router-${process.pid}`,
     timezone: 'UTC',
-    // Neither statements nor rows belong in a log.
+    // Keeps statements and rows out of the log.
     log_min_error_statement: 'panic',
     log_error_verbosity: 'terse',
     log_line_prefix: '',
@@ -146,7 +146,7 @@ export async function startServer(given: ServerOptions): Promise<Server> {
     if (outcome === 'late') throw new Error(`not ready after ${startLimitMs / 1000} s: ${log.text()}`);
     throw new Error(`ended with ${outcome}`);
   }
-  // It serves the process; it is no reason to stay alive.
+  // The server must not keep this process alive.
   child.unref();
   log.unref();
   return {
@@ -157,7 +157,7 @@ export async function startServer(given: ServerOptions): Promise<Server> {
   };
 }
 
-/** Each signal gets its time before the next, harder one. */
+/** Sends each signal if the previous one had no effect in time. */
 async function endServer(
   child: ChildProcess,
   end: Promise<unknown>,
@@ -181,20 +181,20 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGINT');
 });
 
-// ---- guarding ----
+// ---- the guard ----
 
 export interface Guard {
-  /** The server's process, and a file that the server removes when it ends. */
+  /** Watches the server's process. The server removes `lockFile` when it ends. */
   watch(pid: number, lockFile: string): void;
-  /** There is no server any more. */
+  /** The server has ended. */
   forget(): void;
-  /** Resolves when it is gone and has removed what it was to remove. */
+  /** Resolves when the guard has ended and has removed temporary data. */
   end(): Promise<void>;
 }
 
 /**
- * The last line it hears names the process to end when the pipe breaks; one that does not end in time is ended the hard
- * way. A process counts as ended with its lock file too: nobody may be there to collect its remains.
+ * The last line on the pipe names the process to stop when the pipe breaks; harder signals follow after a timeout. A
+ * process without its lock file counts as ended, too: it may be a zombie that is never reaped.
  */
 const guardScript = `
 pid=
@@ -211,7 +211,7 @@ fi
 [ -z "$1" ] || rm -rf -- "$1"
 `;
 
-/** `temporary` is removed when the guard ends, after the server has. */
+/** The guard removes `temporary` when it ends, after the server. */
 export function startGuard(user: ServerUser | undefined, temporary: string | undefined): Guard {
   if (process.platform === 'win32') return unguarded(temporary);
   const child = spawn('/bin/sh', ['-c', guardScript, 'smart-router-guard', temporary ?? ''], {
@@ -221,7 +221,7 @@ export function startGuard(user: ServerUser | undefined, temporary: string | und
   });
   const gone = ended(child);
   const { stdin } = child;
-  // It may be killed like any other process; the exit handler is still there.
+  // The guard itself may be killed; the exit handler remains.
   stdin?.on('error', () => {});
   child.unref();
   (stdin as { unref?: () => void } | null)?.unref?.();
@@ -242,7 +242,7 @@ function unguarded(temporary: string | undefined): Guard {
     watch: () => {},
     forget: () => {},
     end: async () => {
-      // Windows frees files a moment after the process that had them open.
+      // Windows frees files some time after the end of the process that had them open.
       if (temporary !== undefined) await rm(temporary, { recursive: true, force: true, maxRetries: 10 });
     },
   };
@@ -250,25 +250,25 @@ function unguarded(temporary: string | undefined): Guard {
 
 // ---- children ----
 
-/** How it ended: `code 1`, `SIGKILL`, or why it could not be started. All its output has been read by then. */
+/** Resolves with `code 1`, `SIGKILL`, or why the start failed, when all output has been read. */
 function ended(child: ChildProcess): Promise<string> {
   return new Promise((resolve) => {
     child.on('error', (error) => {
-      // Also told of a signal that could not be sent, which is no end.
+      // Also emitted for a signal that could not be sent, which does not mean that the process has ended.
       if (child.pid === undefined) resolve(error.message);
     });
     child.once('close', (code, signal) => resolve(signal ?? `code ${code}`));
   });
 }
 
-/** The lines a child writes: handed on, the last ones kept. */
+/** Forwards the lines of a child and keeps the last ones. */
 class Log {
   private readonly last: string[] = [];
   private readonly listeners = new Set<(line: string) => void>();
 
   constructor(
     private readonly child: ChildProcess,
-    handOn?: (line: string) => void,
+    forward?: (line: string) => void,
   ) {
     for (const stream of [child.stdout, child.stderr]) {
       if (stream === null) continue;
@@ -276,7 +276,7 @@ class Log {
         this.last.push(line);
         if (this.last.length > linesKept) this.last.shift();
         for (const listener of this.listeners) listener(line);
-        handOn?.(line);
+        forward?.(line);
       });
     }
   }

@@ -1,9 +1,9 @@
 /**
- * Whom PostgreSQL runs as. It refuses to run as root, so under root it gets another user: the one its data already
- * belongs to, else `postgres`, else `nobody`. No user is ever created; anybody but root runs it as himself.
+ * Chooses the user of the PostgreSQL server. PostgreSQL does not run as root, so under root it gets another user: the owner
+ * of its data, else `postgres`, else `nobody`. No user is created. Any other user runs the server under its own name.
  *
- * A process of another user must be able to reach its files: `reachable` tells by owner and mode of every folder on
- * the way. It knows nothing of access lists; who relies on those is told by the server's own error.
+ * The server's user must be able to reach its files: `reachable` checks owner and mode of every folder on the path. It
+ * ignores access lists; with those, the server's own error appears.
  */
 import { execFile } from 'node:child_process';
 import { statSync } from 'node:fs';
@@ -18,7 +18,7 @@ export interface ServerUser {
   readonly gid: number;
 }
 
-/** Undefined: as ourselves. `data` is the data folder, which may not exist yet. */
+/** Undefined: the user of this process. `data` is the data folder, which may not exist yet. */
 export async function serverUser(data?: string): Promise<ServerUser | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   const owner = data === undefined ? undefined : statSync(data, { throwIfNoEntry: false });
@@ -28,7 +28,7 @@ export async function serverUser(data?: string): Promise<ServerUser | undefined>
   const found = (await userNamed('postgres')) ?? (await userNamed('nobody'));
   if (found === undefined) {
     throw new ConfigError([
-      'The embedded PostgreSQL cannot run as root, and there is neither a user postgres nor nobody: start Smart Router as another user, or set DATABASE_URL to a PostgreSQL server.',
+      'The embedded PostgreSQL cannot run as root, and neither the user postgres nor nobody exists. Start Smart Router as another user, or set DATABASE_URL to a PostgreSQL server.',
     ]);
   }
   return found;
@@ -44,7 +44,7 @@ async function userNamed(name: string): Promise<ServerUser | undefined> {
   }
 }
 
-/** Whether that user may enter every folder on the way to this file or folder. */
+/** Whether the user may enter every folder on the path. */
 export function reachable(path: string, user: ServerUser | undefined): boolean {
   if (user === undefined) return true;
   for (let at = path; ; at = dirname(at)) {
@@ -55,15 +55,15 @@ export function reachable(path: string, user: ServerUser | undefined): boolean {
   }
 }
 
-/** The system's folder for what is temporary, or the usual one if that user cannot reach it. */
+/** The system's temporary folder, or a standard one if the user cannot reach it. */
 export function temporaryRoot(user: ServerUser | undefined): string {
-  const usual = process.platform === 'win32' ? [] : ['/tmp', '/var/tmp'];
-  const found = [tmpdir(), ...usual].find(
+  const standard = process.platform === 'win32' ? [] : ['/tmp', '/var/tmp'];
+  const found = [tmpdir(), ...standard].find(
     (folder) => statSync(folder, { throwIfNoEntry: false }) !== undefined && reachable(folder, user),
   );
   if (found === undefined) {
     throw new ConfigError([
-      `The embedded PostgreSQL runs as ${user?.name}, who can reach no folder for temporary files: start Smart Router as another user than root.`,
+      `The embedded PostgreSQL runs as ${user?.name}, which cannot reach any folder for temporary files. Do not start Smart Router as root.`,
     ]);
   }
   return found;

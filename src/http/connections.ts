@@ -2,12 +2,12 @@
  * The open connections of a router and the requests in each.
  *
  * Guarantees: there are at most `max` connections, and at most `maxPerAddress` from one address that have not carried an
- * authenticated request. Over a limit a stranger's connection is closed, the oldest idle one first, so that a known caller
- * that opens a new one gets in; where there is none, an idle one of a known caller. A connection whose peer takes nothing of a written answer for
- * `unreadMs` is closed. What it keeps of answers is bounded: gate.ts lets 16 requests into one connection, and Node reads
- * no more of them while answers wait to be sent.
+ * authenticated request. Over a limit it closes a stranger's connection, the oldest idle one first, so that a known caller
+ * can connect; without strangers, an idle one of a known caller. It closes a connection whose peer reads nothing of a
+ * written response for `unreadMs`. Buffered responses are bounded: gate.ts admits 16 requests per connection, and Node
+ * reads no more of them while responses wait to be sent.
  *
- * It also knows what is still to be done here and what only waits for the other side: a stop needs the difference.
+ * For a shutdown it distinguishes requests that this router still handles from those that wait for their peer.
  *
  * Weakness: behind a proxy all connections have the proxy's address. With TRUST_PROXY set, the requests of an address are
  * counted instead (`countFor`).
@@ -15,22 +15,22 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.js';
 import { networkOf } from './auth.js';
-import type { GatedResponse } from './response.js';
+import type { GatedResponse } from './gate.js';
 
-/** `overall`, `address`: over a limit. `unread`: its peer does not read. */
+/** `overall`, `address`: over a limit. `unread`: the peer does not read. */
 export type CloseReason = 'overall' | 'address' | 'unread';
 
 export interface Connection {
   readonly socket: Socket;
   readonly address: string;
   readonly exchanges: Set<GatedResponse>;
-  /** How much had come when its last exchange ended; undefined before that, and if not all of it had. */
+  /** Bytes received when the last exchange ended; undefined before that, and if its request was incomplete. */
   bytesReadAtEnd: number | undefined;
   /** It has carried a request with a valid key or signature. */
   isKnown: boolean;
-  /** How much of what was written has been taken by the system, and for how many looks it has been that much. */
-  takenBytes: number;
-  stillLooks: number;
+  /** Bytes handed to the system, and the number of checks since that number last grew. */
+  sentBytes: number;
+  stalledChecks: number;
 }
 
 export interface ConnectionLimits {
@@ -41,8 +41,8 @@ export interface ConnectionLimits {
   unreadMs: number;
 }
 
-/** Looks are counted, not time: a process that stood still would otherwise cut what it has not looked at meanwhile. */
-const looksUntilUnread = 18;
+/** Counts checks instead of time: a paused process would otherwise close connections that it has not checked. */
+const checksUntilUnread = 18;
 
 export class Connections {
   readonly #clock: Clock;
@@ -53,7 +53,7 @@ export class Connections {
   readonly #strangers = new Set<Connection>();
   readonly #strangersByAddress = new Map<string, Set<Connection>>();
   readonly #requestsByAddress = new Map<string, Set<GatedResponse>>();
-  #isLooking = false;
+  #isChecking = false;
 
   constructor(clock: Clock, limits: ConnectionLimits, onClosed: (reason: CloseReason) => void) {
     this.#clock = clock;
@@ -65,7 +65,6 @@ export class Connections {
     return this.#open.size;
   }
 
-  /** Also one that never sends anything. */
   opened(socket: Socket): void {
     const connection: Connection = {
       socket,
@@ -73,8 +72,8 @@ export class Connections {
       exchanges: new Set(),
       bytesReadAtEnd: undefined,
       isKnown: false,
-      takenBytes: 0,
-      stillLooks: 0,
+      sentBytes: 0,
+      stalledChecks: 0,
     };
     this.#open.set(socket, connection);
     this.#strangers.add(connection);
@@ -89,10 +88,10 @@ export class Connections {
     if (!isBehindProxy && ofAddress.size > maxPerAddress)
       this.#close(leastNeeded(ofAddress, connection), 'address');
     else if (this.#open.size > max) this.#close(this.#leastNeeded(connection), 'overall');
-    if (!this.#isLooking) this.#look();
+    if (!this.#isChecking) this.#check();
   }
 
-  /** A stranger's; else the oldest of a known caller that is idle; else the new one. */
+  /** A stranger's connection; else the oldest idle one of a known caller; else the new one. */
   #leastNeeded(newcomer: Connection): Connection {
     const stranger = leastNeeded(this.#strangers, newcomer);
     if (stranger !== newcomer) return stranger;
@@ -101,7 +100,7 @@ export class Connections {
   }
 
   #close(connection: Connection, reason: CloseReason): void {
-    // At once, and not with the event `close`: many may open before that comes.
+    // Not only at the event `close`: many connections may open before that.
     this.#forget(connection);
     connection.socket.destroy();
     this.#onClosed(reason);
@@ -110,7 +109,7 @@ export class Connections {
   #forget(connection: Connection): void {
     if (!this.#open.delete(connection.socket)) return;
     this.#forgetStranger(connection);
-    // A response that was still behind another one never hears of the end of its connection itself.
+    // A response that is queued behind another one gets no `close` event.
     for (const response of connection.exchanges) this.#end(response);
     connection.exchanges.clear();
   }
@@ -133,7 +132,7 @@ export class Connections {
     if (ofAddress?.size === 0) this.#requestsByAddress.delete(address);
   }
 
-  /** Its connection carries a request of a known caller: it is not closed to make room. */
+  /** Marks the connection of a known caller: it is not closed to make room. */
   known({ connectionState: connection }: GatedResponse): void {
     if (connection === undefined || connection.isKnown) return;
     connection.isKnown = true;
@@ -141,8 +140,8 @@ export class Connections {
   }
 
   /**
-   * Counts a stranger's request for its forwarded address until its answer is taken. Over the limit the oldest one whose
-   * body has not arrived is cut off; false: there is none, and this one is too many.
+   * Counts a stranger's request for its forwarded address until its response is sent. Over the limit it cuts the oldest
+   * one with an incomplete body; returns false if there is none, and the new request must be rejected.
    */
   countFor(response: GatedResponse, address: string): boolean {
     const { isBehindProxy, maxPerAddress } = this.#limits;
@@ -159,12 +158,12 @@ export class Connections {
     return true;
   }
 
-  /** How many requests of this connection have not ended. */
+  /** Open requests of this connection. */
   countIn(socket: Socket): number {
     return this.#open.get(socket)?.exchanges.size ?? 0;
   }
 
-  /** It ends when its answer has been taken over by the system, or the caller hangs up. */
+  /** Tracks a request until the system has taken its response, or the caller disconnects. */
   begin(response: GatedResponse): void {
     const { socket } = response.req;
     const connection = this.#open.get(socket);
@@ -173,25 +172,25 @@ export class Connections {
     connection.exchanges.add(response);
     response.once('close', () => {
       if (!connection.exchanges.delete(response)) return;
-      // The rest of a request that was answered early is still to come: closed now, it would tear its answer away.
+      // After an early response the rest of the request still arrives: closing now would destroy the response.
       connection.bytesReadAtEnd = response.req.complete ? socket.bytesRead : undefined;
       this.#end(response);
     });
   }
 
-  /** A request that has arrived completely has no complete answer yet: what is missing is missing here. */
+  /** Whether a complete request waits for its response. */
   get hasWork(): boolean {
     for (const connection of this.#open.values()) if (isHandling(connection)) return true;
     return false;
   }
 
-  /** Those that were used, and in which nothing has come since. */
+  /** Closes connections that were used and have received nothing since. */
   closeIdle(): void {
     for (const [socket, { exchanges, bytesReadAtEnd }] of this.#open)
       if (exchanges.size === 0 && bytesReadAtEnd === socket.bytesRead) socket.destroy();
   }
 
-  /** All of them; returns how many there were. */
+  /** Closes all connections and returns their number. */
   cut(): number {
     const sockets = [...this.#open.keys()];
     for (const socket of sockets) socket.destroy();
@@ -199,24 +198,24 @@ export class Connections {
   }
 
   /**
-   * Node's own timeout of a socket takes twice as long: it compares what is queued with the size of the write, finds that
-   * the first part went out, and starts again. Ours counts whole writes, so a peer that reads a byte a minute is cut, too.
+   * Closes connections whose peer does not read. Node's socket timeout takes twice as long: it starts again when the first
+   * part of a write went out. This counts whole writes, so a peer that reads a byte a minute is cut, too.
    */
-  #look(): void {
-    this.#isLooking = true;
+  #check(): void {
+    this.#isChecking = true;
     this.#clock.after(
-      this.#limits.unreadMs / looksUntilUnread,
+      this.#limits.unreadMs / checksUntilUnread,
       () => {
         for (const connection of this.#open.values()) {
           const { socket } = connection;
-          const takenBytes = socket.bytesWritten - socket.writableLength;
-          const isStill = socket.writableLength > 0 && takenBytes === connection.takenBytes;
-          connection.takenBytes = takenBytes;
-          connection.stillLooks = isStill ? connection.stillLooks + 1 : 0;
-          if (connection.stillLooks >= looksUntilUnread) this.#close(connection, 'unread');
+          const sentBytes = socket.bytesWritten - socket.writableLength;
+          const isStalled = socket.writableLength > 0 && sentBytes === connection.sentBytes;
+          connection.sentBytes = sentBytes;
+          connection.stalledChecks = isStalled ? connection.stalledChecks + 1 : 0;
+          if (connection.stalledChecks >= checksUntilUnread) this.#close(connection, 'unread');
         }
-        this.#isLooking = this.#open.size > 0;
-        if (this.#isLooking) this.#look();
+        this.#isChecking = this.#open.size > 0;
+        if (this.#isChecking) this.#check();
       },
       { unref: true },
     );
@@ -228,26 +227,26 @@ function firstUnfinished(responses: ReadonlySet<GatedResponse>): GatedResponse |
   return undefined;
 }
 
-/** So many are looked at: a flood of new connections must not cost more than that each. */
-const mostLookedAt = 100;
+/** Bounds the cost of each new connection in a flood. */
+const maxVisited = 100;
 
 /**
- * The oldest connection of a stranger in which nothing is being handled, else the oldest: what it waits for is less than
- * a place for a known caller. The newcomer, which is the last of them, only if it is alone.
+ * The oldest connection of a stranger without a request in progress, else the oldest: a slot for a known caller is worth
+ * more than its response. The newcomer, which is the last of them, only if it is alone.
  */
 function leastNeeded(strangers: ReadonlySet<Connection>, newcomer: Connection): Connection {
   let oldest = newcomer;
-  let looked = 0;
+  let visited = 0;
   for (const connection of strangers) {
-    if (connection === newcomer || looked === mostLookedAt) break;
+    if (connection === newcomer || visited === maxVisited) break;
     if (!isHandling(connection)) return connection;
-    if (looked === 0) oldest = connection;
-    looked += 1;
+    if (visited === 0) oldest = connection;
+    visited += 1;
   }
   return oldest;
 }
 
-/** A request has arrived completely, and its answer has not been written. */
+/** A complete request waits for its response. */
 function isHandling({ exchanges }: Connection): boolean {
   for (const response of exchanges) if (response.req.complete && !response.writableEnded) return true;
   return false;

@@ -1,82 +1,81 @@
-/** The shapes of what the console asks for; see schemas.ts. */
+/** The shapes of requests and responses of the console; see schemas.ts. */
 import Type from 'typebox';
-import { flag, orNull, text, texts, whole } from './fields.js';
-import { Call, skippedSteps } from './schemas.js';
+import { Call, flag, limit, orNull, seconds, skippedSteps, text, texts, whole } from './schemas.js';
 
 export const SignInBody = Type.Object(
-  // Any type: what is wrong with a key is said without showing it.
+  // Any type, because the error of the validator would quote the key.
   { key: Type.Unknown({ description: 'the admin key: a string' }) },
   { description: 'a JSON object with key' },
 );
 export const SignedIn = Type.Object({
   success: Type.Literal(true),
-  expires_at: orNull(Type.String({ description: 'null on a router without keys: it needs no session' })),
+  expires_at: orNull(text('when the session ends; null on a router without keys, which needs no session')),
 });
 export const SignedOut = Type.Object({ success: Type.Literal(true) });
 export const SessionState = Type.Object({
-  required: Type.Boolean({ description: 'false on a router without keys' }),
-  signed_in: Type.Boolean({ description: 'whether what needs the admin key is open to this browser' }),
+  required: flag('false on a router without keys'),
+  signed_in: flag('whether this browser may use endpoints that require the admin key'),
   expires_at: orNull(text('when the session ends; null without one')),
   version: text('the version of this router'),
 });
 
-/** As patterns, because what stands in a query is text. */
+/** As patterns, because values in a query are text. */
 const upTo = {
   360: '^([1-9]\\d?|[12]\\d\\d|3[0-5]\\d|360)$',
   500: '^([1-9]\\d?|[1-4]\\d\\d|500)$',
   1440: '^([1-9]\\d{0,2}|1[0-3]\\d\\d|14[0-3]\\d|1440)$',
 };
-const minutes = (most: keyof typeof upTo) =>
+const minutes = (max: keyof typeof upTo) =>
   Type.Optional(
     Type.String({
       default: '60',
-      pattern: upTo[most],
-      description: `a whole number of minutes from 1 to ${most}`,
+      pattern: upTo[max],
+      description: `a whole number of minutes from 1 to ${max}`,
     }),
   );
 
 const rate = (what: string) => Type.Number({ description: `${what}, per second` });
-const gauge = (what: string) => orNull(whole(`${what}; null when nobody knew`));
+const gauge = (what: string) => orNull(whole(`${what}; null if unknown`));
 export const HistoryQuery = Type.Object({ minutes: minutes(360) });
 export const History = Type.Object({
-  step_seconds: Type.Integer({ description: 'how much time a point stands for' }),
+  step_seconds: whole('length of a step'),
   replicas: Type.Array(
     Type.Object({
       name: text('its `POD_NAME`'),
       version: text('its version'),
-      is_leader: flag('it leads'),
-      started_at: text('when it was started'),
+      is_leader: flag('whether it is the leader'),
+      started_at: text('when it started'),
       seen_at: text('when it last wrote'),
     }),
-    { description: 'those seen within the last 30 s' },
+    { description: 'replicas seen within the last 30 s' },
   ),
   points: Type.Array(
     Type.Object({
-      at: Type.String({ description: 'when the step begins' }),
+      at: text('when the step begins'),
       allocated: rate('calls that got a pod'),
-      released: rate('calls that were released'),
-      no_pods: rate('calls that got none'),
-      errors: rate('requests that failed'),
-      shed: rate('calls refused because a router had too much to do'),
-      p50_ms: orNull(Type.Number({ description: 'half of the allocates took no longer; null without one' })),
-      p99_ms: orNull(Type.Number({ description: '99 of 100 took no longer; null without one' })),
+      released: rate('released calls'),
+      no_pods: rate('calls that got no pod'),
+      errors: rate('failed requests'),
+      shed: rate('calls rejected by an overloaded router'),
+      p50_ms: orNull(Type.Number({ description: 'median time of an allocate; null without one' })),
+      p99_ms: orNull(Type.Number({ description: '99th percentile of an allocate; null without one' })),
       active_calls: gauge('live calls'),
-      available: gauge('pods that could take a call'),
+      available: gauge('pods that can take a call'),
       assigned: gauge('pods'),
-      capacity: gauge('calls that all pods could have'),
-      recovered: rate('calls ended and pods put back because they had lost their owner'),
+      capacity: gauge('calls that all pods can have at once'),
+      recovered: rate('calls ended and pods made available because they had lost their owner'),
       lost: rate('calls that ended with their pod'),
       records: Type.Record(
         Type.String(),
         Type.Object({
           completed: rate('records completed'),
           failed: rate('records failed'),
-          recovered: rate('records brought back'),
+          recovered: rate('records recovered'),
         }),
         { description: 'by workflow' },
       ),
     }),
-    { description: 'sums over all replicas, the oldest first; a step of which nobody knows is missing' },
+    { description: 'sums over all replicas, the oldest first; steps without data are missing' },
   ),
 });
 
@@ -85,14 +84,14 @@ export const AlertList = Type.Object({
     Type.Object({
       name: text('a stable name'),
       severity: Type.Union([Type.Literal('warning'), Type.Literal('critical'), Type.Literal('page')], {
-        description: 'how bad it is',
+        description: 'its severity',
       }),
-      summary: text('what is wrong, in a sentence'),
-      since: text('since when'),
-      workflow: orNull(text('which one, of an alert about records')),
-      runbook: Type.String({ description: 'a page of this documentation' }),
+      summary: text('the problem in a sentence'),
+      since: text('when it started'),
+      workflow: orNull(text('the workflow, of an alert about records')),
+      runbook: text('a page of this documentation'),
     }),
-    { description: 'the worst first' },
+    { description: 'the most severe first' },
   ),
 });
 
@@ -115,17 +114,15 @@ export const SearchQuery = Type.Object({
   call: filter('the id of a call', 256),
   pod: filter('the name of a pod', 253),
   merchant: filter('the id of a merchant', 64),
-  q: filter('what is looked for in any field', 256),
+  q: filter('text to find in any field', 256),
   before: Type.Optional(
     Type.String({ pattern: '^\\d{1,15}-\\d{1,19}$', description: 'the `before` of an earlier page' }),
   ),
-  limit: Type.Optional(
-    Type.String({ default: '100', pattern: upTo[500], description: 'a whole number from 1 to 500' }),
-  ),
+  limit: limit(upTo[500], 500),
 });
 const Event = Type.Object(
   {
-    id: text('its id: later events have higher ones'),
+    id: text('its id; later events have higher ids'),
     type: text('one of [the types](#get-apiv1events)'),
     at: text('when it happened'),
   },
@@ -133,73 +130,63 @@ const Event = Type.Object(
 );
 export const FoundEvents = Type.Object({
   events: Type.Array(Event, { description: 'the newest first' }),
-  before: orNull(
-    Type.String({
-      description: 'pass it as ?before= to read on, also if nothing was found; null at the end',
-    }),
-  ),
-  kept_since: orNull(
-    Type.String({ description: 'everything since then is kept; of what is rare also older events' }),
-  ),
+  before: orNull(text('pass it as ?before= to read the next page, also after an empty one; null at the end')),
+  kept_since: orNull(text('all events since then are kept; of rare types also older ones')),
 });
 
 export const Timeline = Type.Object({
   call_sid: text('the call'),
-  live: Type.Union([Call, Type.Null()], { description: 'the call while it lives' }),
+  live: Type.Union([Call, Type.Null()], { description: 'the call; null after it has ended' }),
   events: Type.Array(Event, { description: 'the oldest first' }),
-  is_complete: Type.Boolean({ description: 'its beginning is still kept' }),
+  is_complete: flag('whether its first event is still kept'),
 });
 
 export const RecoveriesQuery = Type.Object({ minutes: minutes(1440) });
 export const Recoveries = Type.Object({
-  since: text('from when on'),
+  since: text('start of the period'),
   calls: Type.Object(
     { recovered: whole('ended because they had lost their owner'), lost: whole('ended with their pod') },
-    { description: 'how many calls' },
+    { description: 'numbers of calls' },
   ),
-  pods: Type.Object({ recovered: whole('put back by the sweep') }, { description: 'how many pods' }),
+  pods: Type.Object({ recovered: whole('made available by the sweep') }, { description: 'numbers of pods' }),
   records: orNull(
     Type.Array(
       Type.Object({
         workflow: text('the workflow'),
         reason: text('why they had no owner'),
         outcome: text('`requeued`, `failed` or `held`'),
-        records: whole('how many'),
+        records: whole('number of records'),
       }),
-      { description: 'empty without `DATABASE_URL`; null while the database does not answer' },
+      { description: 'empty without `DATABASE_URL`; null while the database is unreachable' },
     ),
   ),
   items: Type.Array(
     Type.Object({
-      at: text('when it was brought back'),
+      at: text('when it was recovered'),
       kind: Type.Union([Type.Literal('call'), Type.Literal('pod'), Type.Literal('record')], {
-        description: 'what it is',
+        description: 'its kind',
       }),
-      id: text('which one'),
-      place: Type.String({ description: 'the pool or the workflow' }),
+      id: text('its id'),
+      place: text('its pool or workflow'),
       reason: text('why it had no owner'),
-      outcome: Type.String({
-        description: 'recovered, lost, removed; of a record requeued, failed, held',
-      }),
-      age_seconds: orNull(
-        Type.Number({ description: 'of a call since it was known; of a record since it was stuck' }),
-      ),
-      detail: orNull(Type.String({ description: 'the pod of a call, the last note of a record' })),
+      outcome: text('recovered, lost, removed; of a record: requeued, failed, held'),
+      age_seconds: seconds('age of a call; of a record, how long it was stuck'),
+      detail: orNull(text('the pod of a call, the last note of a record')),
     }),
     { description: 'the newest first, at most 500' },
   ),
 });
 
 export const TiersPreview = Type.Object({
-  valid: Type.Boolean({ description: 'whether PUT /tiers would take it' }),
-  problems: texts('everything that is wrong'),
-  warnings: texts('what would be accepted and may not be meant'),
+  valid: flag('whether PUT /tiers would accept it'),
+  problems: texts('all errors'),
+  warnings: texts('settings that would be accepted and may be mistakes'),
   chains: Type.Array(
     Type.Object({
-      merchant_id: orNull(Type.String({ description: 'null: calls of merchants without configuration' })),
+      merchant_id: orNull(text('null: merchants without configuration')),
       chain: texts('the pools that its calls would try, in order'),
       skipped: skippedSteps,
     }),
-    { description: 'of every merchant that is configured, and of all others' },
+    { description: 'chains of every configured merchant, and of all others' },
   ),
 });

@@ -1,5 +1,4 @@
-/** What the routes are given. */
-
+/** The dependencies of the routes, and the types that the server adds to Fastify's. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fastify';
@@ -15,13 +14,13 @@ import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import type { LoopState } from '../loop.js';
-import type { RecordsAdmin } from '../main/records-plane.js';
 import type { Logger } from '../observe/log.js';
 import type { Tracing } from '../observe/tracing.js';
+import type { RecordsAdmin } from '../records/admin.js';
+import type { OperatorAction } from './action-log.js';
 import type { Admission, Kind } from './admission.js';
-import type { Audited } from './audit.js';
 import type { Connections } from './connections.js';
-import type { Probes } from './probes.js';
+import type { Probes } from './routes/probes.js';
 
 /** Of every body, where a route has no limit of its own. */
 export const bodyLimitBytes = 64 * 1024;
@@ -53,11 +52,10 @@ export interface HttpContext {
   feed: EventFeed;
   search: EventSearch;
   history: History;
-  /** Which requests are handled while there are too many. */
   admission: Admission;
   metrics: Metrics;
   log: Logger;
-  /** Undefined unless traces are wanted. */
+  /** Undefined unless tracing is on. */
   tracing?: Tracing | undefined;
   clock: Clock;
   /** Undefined without DATABASE_URL. */
@@ -70,7 +68,7 @@ export interface HttpContext {
     /** Syncs now, if this replica leads. */
     nudge(): void;
   };
-  /** Aborts when this router begins to stop: whoever waits gets an answer then. */
+  /** Aborts when this router begins to stop: waiting requests are answered then. */
   stopping: AbortSignal;
 }
 
@@ -82,7 +80,7 @@ export type App = FastifyInstance<
   TypeBoxTypeProvider
 >;
 
-/** Who may call a route: everybody, holders of one of the keys, of the admin key, or a provider by its signature. */
+/** Who may call a route: any caller, holders of either key, of the admin key, or a provider by its signature. */
 export type Access = 'public' | 'api' | 'admin' | 'webhook';
 
 declare module 'fastify' {
@@ -93,21 +91,21 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Default: admin. */
     access?: Access;
-    /** A request without a body is as good as an empty object. */
+    /** A missing body counts as an empty object. */
     bodyOptional?: boolean;
     /** Probes are logged at debug. */
     quiet?: boolean;
-    /** Set by the server for every route: which place in admission its requests take. */
+    /** Set by the server for every route: which slot in admission its requests take. */
     kind?: Kind;
-    /** What an operator does: it gets an audit line. */
-    audit?: Audited;
+    /** Marks an operator's action, which is logged. */
+    action?: OperatorAction;
   }
   interface FastifyRequest {
-    /** What the log line of this request says beside the usual. */
+    /** Additional fields of this request's log line. */
     about: Record<string, unknown>;
-    /** For events and audit: which key or session, from where. */
+    /** For events and the action log: which key or session, and its address. */
     actor: string;
-    /** Counted, logged and audited: that happens once, however the request ends. */
+    /** Counted and logged already: once per request, also if the caller disconnects. */
     isRecorded: boolean;
   }
 }

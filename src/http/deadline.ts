@@ -1,7 +1,16 @@
-/** Time limits of requests, and callers that are gone. */
+/** Time limits of requests, and callers that have disconnected. */
 import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
+import type { HttpContext } from './context.js';
+
+/** `withDeadline` with REQUEST_TIMEOUT. */
+export function inTime<T>(
+  { clock, config }: Pick<HttpContext, 'clock' | 'config'>,
+  work: Promise<T>,
+): Promise<T> {
+  return withDeadline(clock, config.requestTimeoutMs, work);
+}
 
 /** Rejects with 503 when `work` is not done in time; the work itself has its own, shorter deadlines. */
 export async function withDeadline<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
@@ -18,23 +27,22 @@ export async function withDeadline<T>(clock: Clock, ms: number, work: Promise<T>
   }
 }
 
-/** The connection has been closed by the other side: nobody will read the answer. */
-export function callerGone(request: FastifyRequest): boolean {
+export function isDisconnected(request: FastifyRequest): boolean {
   const { socket } = request.raw;
   return socket.destroyed || socket.writableEnded;
 }
 
-export function callerGoneError(): AppError {
-  return new AppError('timeout', 'the caller closed the connection before it had its answer');
+export function disconnectedError(): AppError {
+  return new AppError('timeout', 'the caller closed the connection before the response');
 }
 
 /**
- * For what must not happen late, as the changes of operators: one that was given up would undo the one that was sent since.
- * A process that stood still reads what has piled up in front of it first, and only in the next turn of its event loop
- * that whoever sent it has left. A timer may be due before that turn, two of them are not.
+ * Rejects changes of operators that would happen late: an abandoned change would undo a newer one. A process that was
+ * paused reads its queued requests first, and notices only in the next turn of the event loop that their callers have
+ * disconnected. One timer may be due before that turn, two are not.
  */
-export async function refuseIfGone(clock: Clock, request: FastifyRequest): Promise<void> {
+export async function rejectIfDisconnected(clock: Clock, request: FastifyRequest): Promise<void> {
   await clock.sleep(1);
   await clock.sleep(1);
-  if (callerGone(request)) throw callerGoneError();
+  if (isDisconnected(request)) throw disconnectedError();
 }

@@ -1,4 +1,4 @@
-/** Every failure becomes one JSON answer with a stable code; what nobody expected is a 500 and a log line. */
+/** Turns every failure into a JSON response with a stable code; an unexpected one is a 500 and a log line. */
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
@@ -24,7 +24,7 @@ export function answerError(
   const app = isInstance(error, AppError) ? error : fromFastify(error as FastifyError, request);
   if (app.code === 'internal') {
     context.metrics.panicsRecovered.inc();
-    request.log.error({ err: error }, 'a request failed in a way nobody expected');
+    request.log.error({ err: error }, 'request failed with an unexpected error');
   }
   request.about.code = app.code;
   if (app.details.retryAfterSeconds !== undefined) reply.header('retry-after', app.details.retryAfterSeconds);
@@ -32,11 +32,9 @@ export function answerError(
 }
 
 export function errorBody(error: AppError) {
-  // What went wrong inside is in the log; a caller can do nothing with it.
-  const text =
-    error.code === 'internal' ? 'something went wrong inside the router: see its log' : error.message;
+  const text = error.code === 'internal' ? 'internal error: see the log of the router' : error.message;
   const { problems } = error.details;
-  // A call id is repeated as it came, and may hold whatever Unicode has.
+  // Messages quote call ids, which may hold any Unicode.
   return {
     success: false as const,
     error: visible(text),
@@ -45,7 +43,7 @@ export function errorBody(error: AppError) {
   };
 }
 
-/** What is not even HTTP, or has headers over Node's 16 KiB, never becomes a request: answered on the socket. */
+/** Invalid HTTP, or headers over Node's 16 KiB, never become a request: answers on the socket. */
 export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
@@ -64,12 +62,12 @@ export function answerBrokenRequest(error: Error & { code?: string }, socket: So
 
 function fromParser(code: string | undefined): AppError {
   if (code === 'HPE_HEADER_OVERFLOW') {
-    return new AppError('payload_too_large', 'the headers of the request are larger than 16 KiB');
+    return new AppError('payload_too_large', 'the request headers are larger than 16 KiB');
   }
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
     return new AppError('invalid_request', 'the request did not arrive completely within 30 s');
   }
-  return new AppError('invalid_request', 'this is not a valid HTTP request');
+  return new AppError('invalid_request', 'invalid HTTP request');
 }
 
 function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
@@ -93,7 +91,7 @@ function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return new AppError('invalid_request', 'the body is empty: it must be a JSON object');
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
-      return new AppError('invalid_request', 'the body is not valid JSON (a key __proto__ is refused too)');
+      return new AppError('invalid_request', 'the body is not valid JSON (the key __proto__ is not allowed)');
   }
   const known = Object.entries(errorCodes).find(
     ([code, status]) => status === error.statusCode && code !== 'internal',

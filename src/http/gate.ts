@@ -1,20 +1,19 @@
 /**
- * The server in front of all routes. A request for which there is clearly no room is refused here, on Node's own objects:
- * to route, validate, log and count a request costs nearly as much as to allocate, and an overloaded router has nothing
- * left for that. Refusals are counted, and logged once a second. A request that passes takes its place later, when its body
- * is complete and its caller is known (`admit`).
+ * The server in front of all routes. It rejects a request without room on Node's own objects: routing, validating and
+ * logging a request costs nearly as much as an allocate, which an overloaded router cannot afford. Rejections are
+ * counted, and logged once a second. Other requests take their slot when the body is complete and the caller is
+ * authenticated (`admit`).
  */
 import { randomUUID } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
-import { type Kind, kindOf } from './admission.js';
-import type { Connections } from './connections.js';
+import { type Admission, type Kind, kindOf, type Slot } from './admission.js';
+import type { Connection, Connections } from './connections.js';
 import type { HttpContext } from './context.js';
 import { errorBody } from './errors.js';
 import { PROVIDERS } from './providers/status.js';
-import { GatedResponse } from './response.js';
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock' | 'stopping'>;
@@ -23,15 +22,48 @@ interface GateOptions {
   requestTimeout: number;
   keepAliveTimeout: number;
   connections: Connections;
-  /** By its first line and headers alone: false if no route would take it for a known caller. */
+  /** Judged by first line and headers: false if no route would take its caller for a known one. */
   mayBeKnown: (request: IncomingMessage) => boolean;
 }
 
-const tellEveryMs = 1000;
-/** A client that sends so many requests into one connection without waiting for an answer is none of ours. */
-const mostInConnection = 16;
-/** How often Node looks for requests that take too long to arrive; 30 s would double the time that they may take. */
+const logEveryMs = 1000;
+/** Our clients do not pipeline more requests into one connection. */
+const maxInConnection = 16;
+/** How often Node looks for requests that arrive too slowly; its default of 30 s would double their time limit. */
 const checkEveryMs = 5000;
+
+/**
+ * Node's response with the connection of its request and the slot that it holds in admission. `end` frees the slot,
+ * no matter when the peer reads.
+ */
+export class GatedResponse extends ServerResponse<IncomingMessage> {
+  connectionState: Connection | undefined = undefined;
+  /** Set while the request counts for an address behind a proxy (see Connections.countFor). */
+  address: string | undefined = undefined;
+  #admission: Admission | undefined = undefined;
+  #slot: Slot | undefined = undefined;
+
+  /** False: no slot is free. A caller whose connection is closed needs none. */
+  enter(admission: Admission, slot: Slot): boolean {
+    if (this.req.socket.destroyed) return true;
+    if (!admission.enter(slot)) return false;
+    this.#admission = admission;
+    this.#slot = slot;
+    return true;
+  }
+
+  /** Also called when the connection breaks: Node does not end a response that is queued behind another one then. */
+  leave(): void {
+    if (this.#slot === undefined) return;
+    this.#admission?.leave(this.#slot);
+    this.#slot = undefined;
+  }
+
+  override end(...given: unknown[]): this {
+    this.leave();
+    return super.end(...(given as Parameters<ServerResponse['end']>));
+  }
+}
 
 export function overloaded(): AppError {
   return new AppError('overloaded', 'router overloaded: request rejected, nothing was changed; retry', {
@@ -46,14 +78,14 @@ const headers = {
   'retry-after': '1',
 };
 
-/** Node's server with our timeouts; `handler` gets the requests that are not refused. */
+/** Node's server with our timeouts; `handler` gets the requests that are not rejected. */
 export function gatedServer(
   context: GateContext,
   { requestTimeout, keepAliveTimeout, connections, mayBeKnown }: GateOptions,
   handler: Handler,
 ): Server {
   const { admission } = context;
-  const tell = teller(context);
+  const count = rejectionCounter(context);
   const server = createServer(
     {
       requestTimeout,
@@ -62,13 +94,13 @@ export function gatedServer(
       ServerResponse: GatedResponse,
     },
     (request, response) => {
-      if (connections.countIn(request.socket) >= mostInConnection) {
+      if (connections.countIn(request.socket) >= maxInConnection) {
         request.socket.destroy();
         return;
       }
       const kind = kindOf(request.method ?? '', request.url ?? '');
       if (!admission.hasRoom(kind) || (admission.isLate && kind !== 'probe' && !mayBeKnown(request))) {
-        tell(request, kind);
+        count(request, kind);
         refuse(context, request, response);
         return;
       }
@@ -77,18 +109,18 @@ export function gatedServer(
     },
   );
   server.on('connection', (socket) => connections.opened(socket));
-  // Called when the server closes. Node's own takes an answer that is still being read for one that is done, and cuts it.
+  // Called when the server closes. Node's own also cuts responses that are still being read.
   server.closeIdleConnections = () => connections.closeIdle();
   return server as unknown as Server;
 }
 
 /**
- * Takes the place of a request whose body is complete and whose caller is known, or is known to be a stranger.
- * Throws `overloaded` if there is none. It is given back when the answer is handed to the socket.
+ * Takes the slot of a request whose body is complete and whose caller is authenticated, or is a stranger. Throws
+ * `overloaded` if none is free. The slot is freed when the response is handed to the socket.
  */
 export function admit({ admission, metrics }: HttpContext, reply: FastifyReply, isStranger: boolean): void {
   const response = reply.raw as GatedResponse;
-  // Of the route, not of the request line: the same path can be written in many ways (`/%64rain`).
+  // The kind of the route, not of the request line: a path can be written in many ways (`/%64rain`).
   const { kind = 'other' } = reply.routeOptions.config;
   if (kind === 'probe' || response.enter(admission, isStranger ? 'stranger' : kind)) return;
   metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other' });
@@ -105,33 +137,33 @@ function refuse({ stopping }: GateContext, { headers: given }: IncomingMessage, 
   response.end(refusal);
 }
 
-/** The caller's id if it is a sane one, so that one id follows a call through several systems. */
+/** The caller's id if it is well-formed, so that one id follows a call through several systems. */
 export function requestId(given: unknown): string {
   return typeof given === 'string' && /^[\w.:-]{1,128}$/.test(given) ? given : randomUUID();
 }
 
-/** Where a provider rings. Plivo may hang up there too; refused unread, it counts as the call that it nearly always is. */
-const ringing = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/allocate/?(?:\\?|$)`);
+/** The webhook of a new call. Plivo may send a hangup there too; rejected unread, it counts as a call. */
+const newCallWebhook = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/allocate/?(?:\\?|$)`);
 
-function teller({
+function rejectionCounter({
   admission,
   metrics,
   log,
   clock,
 }: GateContext): (request: IncomingMessage, kind: Kind) => void {
-  const tell = onceASecond(clock, (refused) => {
+  const log503 = onceASecond(clock, (refused) => {
     const { inFlight: in_flight, callLimit: limit } = admission;
-    log.warn({ refused, in_flight, limit }, 'router overloaded: requests rejected with 503');
+    log.warn({ refused, in_flight, limit }, 'router overloaded; requests rejected with 503');
   });
   return ({ method = '', url = '' }, kind) => {
     const isCall = kind === 'call';
-    metrics.requestsShed.inc({ kind: isCall || ringing.test(url) ? 'call' : 'other' });
+    metrics.requestsShed.inc({ kind: isCall || newCallWebhook.test(url) ? 'call' : 'other' });
     metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
-    tell();
+    log503();
   };
 }
 
-/** Counts, and reports the count a second after the first. */
+/** Counts, and reports the count one second after the first. */
 export function onceASecond(clock: Clock, report: (count: number) => void): () => void {
   let count = 0;
   const flush = () => {
@@ -140,6 +172,6 @@ export function onceASecond(clock: Clock, report: (count: number) => void): () =
   };
   return () => {
     count += 1;
-    if (count === 1) clock.after(tellEveryMs, flush, { unref: true });
+    if (count === 1) clock.after(logEveryMs, flush, { unref: true });
   };
 }

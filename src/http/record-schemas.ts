@@ -1,49 +1,23 @@
-/** The shapes of what is said and asked about records; see schemas.ts. */
+/** The shapes of requests and responses about records; see schemas.ts. */
 import Type from 'typebox';
-import { mostIds } from '../records/by-hand-documents.js';
-import { orNull, text, texts, whole } from './fields.js';
-
-const seconds = (description: string) => orNull(Type.Number({ description }));
-const oldestStuck = seconds('how long the oldest of them is stuck; null without one');
-
-const up = Type.Union([Type.Literal('up'), Type.Literal('down')], {
-  description: 'whether the database answers',
-});
-export const RecordsState = Type.Object({
-  database: up,
-  paused: Type.Boolean({ description: 'nothing is claimed because sessions of the database fail' }),
-  braked: Type.Boolean({
-    description: 'most workers fell silent at once, and nothing is taken from them yet',
-  }),
-  cleanup: Type.Boolean({ description: 'stuck records are brought back' }),
-  error: orNull(Type.String({ description: 'why records are not processed' })),
-  workflows: Type.Array(
-    Type.Object({
-      name: text('its name'),
-      stuck: orNull(whole('what the last sweep found; null while that is not known')),
-      oldest_stuck_seconds: oldestStuck,
-    }),
-    { description: 'those of this router' },
-  ),
-});
+import { maxIds } from '../records/documents.js';
+import { flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
 
 export const RecordWorkflows = Type.Object({
   workflows: Type.Array(
     Type.Object({
       name: text('its name'),
-      queued: whole('records that wait'),
-      processing: whole('records in Processing, the stuck ones among them'),
-      stuck: Type.Integer({ description: 'those in processing that have lost their owner' }),
-      held: Type.Integer({ description: 'those of them that wait for a person' }),
+      queued: whole('queued records'),
+      processing: whole('records in Processing, with the stuck ones'),
+      stuck: whole('records in Processing that have lost their owner'),
+      held: whole('stuck records that wait for an operator'),
       failed: whole('failed records'),
-      oldest_queued_seconds: seconds('how long the oldest waits; null without one'),
-      oldest_stuck_seconds: oldestStuck,
-      processing_p99_seconds: orNull(
-        Type.Number({
-          description: '99 of 100 records take no longer on this router; null before 100 of them',
-        }),
+      oldest_queued_seconds: seconds('how long the oldest queued record waits; null without one'),
+      oldest_stuck_seconds: seconds('how long the oldest stuck record has been stuck; null without one'),
+      processing_p99_seconds: seconds(
+        '99th percentile of the processing time on this router; null before 100 records',
       ),
-      advice: texts('what is missing, for instance an index'),
+      advice: texts('missing pieces, for example an index'),
     }),
     { description: 'empty without `DATABASE_URL`' },
   ),
@@ -52,15 +26,14 @@ export const RecordWorkflows = Type.Object({
 const workflowName = text('the workflow');
 const handled = Type.Object({
   id: text('the id of the record'),
-  outcome: Type.String({ description: 'requeued, failed, held or skipped' }),
-  reason: Type.String({
-    description:
-      'dead_worker, timed_out, given_up, unclaimed, by_hand; of one that is skipped live_claim, not_found, not_processing, not_failed',
-  }),
-  resets: Type.Integer({ description: 'before this one' }),
-  stuck_seconds: seconds('for how long it is stuck; null if it is not'),
-  worker: orNull(text('who has claimed it')),
-  trace: orNull(Type.String({ description: 'the last note of what was being done' })),
+  outcome: text('requeued, failed, held or skipped'),
+  reason: text(
+    'dead_worker, timed_out, given_up, unclaimed, by_hand; if skipped: live_claim, not_found, not_processing, not_failed',
+  ),
+  resets: whole('earlier resets'),
+  stuck_seconds: seconds('how long it has been stuck; null if it is not'),
+  worker: orNull(text('the worker that claimed it')),
+  trace: orNull(text('the last note of its handler')),
 });
 
 export const WorkflowParams = Type.Object({
@@ -69,18 +42,10 @@ export const WorkflowParams = Type.Object({
     description: 'the name of a workflow: a string of 1 to 64 of A-Z a-z 0-9 _ . -',
   }),
 });
-export const StuckQuery = Type.Object({
-  limit: Type.Optional(
-    Type.String({
-      default: '100',
-      pattern: '^([1-9][0-9]{0,2}|1000)$',
-      description: 'a whole number from 1 to 1000',
-    }),
-  ),
-});
+export const StuckQuery = Type.Object({ limit: limit('^([1-9][0-9]{0,2}|1000)$', 1000) });
 export const StuckRecords = Type.Object({
   workflow: workflowName,
-  total: whole('how many there are'),
+  total: whole('number of stuck records'),
   records: Type.Array(handled, { description: 'the oldest first' }),
 });
 
@@ -89,8 +54,8 @@ export const FailedRecords = Type.Object({
   records: Type.Array(
     Type.Object({
       id: text('the id of the record'),
-      error: orNull(Type.String({ description: 'at most 1000 characters of it' })),
-      failed_seconds: seconds('for how long it has been so'),
+      error: orNull(text('its error, at most 1000 characters')),
+      failed_seconds: seconds('time since it failed'),
     }),
     { description: 'the newest first' },
   ),
@@ -98,10 +63,10 @@ export const FailedRecords = Type.Object({
 
 const ids = Type.Array(
   Type.String({ minLength: 1, maxLength: 256, description: 'the id of a record: 1 to 256 characters' }),
-  { minItems: 1, maxItems: mostIds, description: `a list of 1 to ${mostIds} ids of records` },
+  { minItems: 1, maxItems: maxIds, description: `a list of 1 to ${maxIds} ids of records` },
 );
-const dryRun = (usual: boolean) =>
-  Type.Boolean({ default: usual, description: 'true (only say what would be done) or false' });
+const dryRun = (fallback: boolean) =>
+  Type.Boolean({ default: fallback, description: 'true (changes nothing, only shows the result) or false' });
 export const ResetBody = Type.Object(
   { dry_run: Type.Optional(dryRun(true)), ids: Type.Optional(ids) },
   { description: 'a JSON object, or nothing' },
@@ -113,11 +78,11 @@ export const RetryBody = Type.Object(
 export const HandledRecords = Type.Object({
   success: Type.Literal(true),
   workflow: workflowName,
-  dry_run: Type.Boolean({ description: 'nothing was changed: this is what would be' }),
-  requeued: whole('back to Queued'),
-  failed: whole('past their resets: to Failed'),
-  held: whole('left for a person'),
-  skipped: whole('left alone, each with its reason'),
-  total: Type.Integer({ description: 'how many are concerned, also those that are not listed' }),
+  dry_run: flag('true: nothing was changed, this is the result it would have'),
+  requeued: whole('set to Queued'),
+  failed: whole('set to Failed, because their resets are used up'),
+  held: whole('left for an operator'),
+  skipped: whole('not changed, each with its reason'),
+  total: whole('records concerned, including those not listed'),
   records: Type.Array(handled, { description: 'at most 1000 of them' }),
 });

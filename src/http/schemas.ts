@@ -1,14 +1,24 @@
 /**
- * The shapes of requests and answers. The same objects validate, serialise and become OpenAPI. A field's
- * description completes the sentence "field must be ...", which is what a caller with a wrong value reads.
+ * The shapes of requests and responses. The same objects validate, serialise and become OpenAPI. The description of a
+ * request field completes the sentence "field must be ..." in the error for a wrong value.
  */
 import Type from 'typebox';
 import type { ErrorCode } from '../errors.js';
-import { flag, orNull, text, texts, whole } from './fields.js';
 import { MAX_SEGMENT_LENGTH } from './providers/ws-url.js';
-import { RecordsState } from './record-schemas.js';
 
-/** Control characters (C0, DEL, C1) and lone halves of surrogate pairs. */
+export const text = (description: string) => Type.String({ description });
+export const whole = (description: string) => Type.Integer({ description });
+export const flag = (description: string) => Type.Boolean({ description });
+export const texts = (description: string) => Type.Array(Type.String(), { description });
+export const orNull = <T extends Type.TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
+export const seconds = (description: string) => orNull(Type.Number({ description }));
+export const upOrDown = (description: string) =>
+  Type.Union([Type.Literal('up'), Type.Literal('down')], { description });
+/** A number in a query, which is text. */
+export const limit = (pattern: string, max: number) =>
+  Type.Optional(Type.String({ default: '100', pattern, description: `a whole number from 1 to ${max}` }));
+
+/** Without control characters (C0, DEL, C1) and lone surrogates. */
 const printable = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 const namePattern = '^[A-Za-z0-9_.-]{1,64}$';
 const segmentPattern = '^(?!\\.{1,2}$)[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]+$';
@@ -27,10 +37,10 @@ const podName = Type.String({
   pattern: '^(?!metadata$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$',
   description: 'the name of a pod: a DNS-1123 name of at most 253 characters, not "metadata"',
 });
-/** `usual` is what counts without one: it is told, not filled in. */
-const segment = (what: string, max: number, usual?: string) =>
+/** `fallback` is only documentation: the validator does not fill it in. */
+const segment = (what: string, max: number, fallback?: string) =>
   Type.String({
-    ...(usual === undefined ? {} : { default: usual }),
+    ...(fallback === undefined ? {} : { default: fallback }),
     minLength: 1,
     maxLength: max,
     pattern: segmentPattern,
@@ -39,14 +49,12 @@ const segment = (what: string, max: number, usual?: string) =>
 const fence = Type.Integer({
   minimum: 1,
   maximum: Number.MAX_SAFE_INTEGER,
-  description: 'the fence from the answer of allocate: a whole number',
+  description: 'the fence from the response to allocate: a whole number',
 });
 const success = Type.Literal(true);
-const givenFence = whole(
-  'names this allocation: pass it with renew and release, and a late one changes nothing',
-);
-const leaseEnd = text('until when the call holds its pod without renewal');
-const sourcePool = text('the pool that the pod is of: `pool:{tier}` or `merchant:{id}`');
+const givenFence = whole('identifies this allocation: with it, a late renew or release changes nothing');
+const leaseEnd = text('when the lease of the call expires unless it is renewed');
+const sourcePool = text('the pool of the pod: `pool:{tier}` or `merchant:{id}`');
 
 export const AllocateBody = Type.Object(
   {
@@ -64,12 +72,12 @@ export const AllocateBody = Type.Object(
 export const Allocated = Type.Object({
   success,
   pod_name: text('the pod that serves the call'),
-  ws_url: text('where the provider streams the call to'),
+  ws_url: text('the URL to which the provider streams the call'),
   source_pool: sourcePool,
-  allocated_at: text('since when the call has the pod'),
+  allocated_at: text('when the call got the pod'),
   lease_expires_at: leaseEnd,
   fence: givenFence,
-  was_existing: flag('the call had this pod already'),
+  was_existing: flag('whether the call already had this pod'),
 });
 
 export const CallBody = Type.Object(
@@ -82,7 +90,7 @@ export const ReleaseBody = Type.Object(
     reason: Type.Optional(
       Type.Literal('connect_failed', {
         description:
-          'connect_failed, if the caller could not connect to the pod: after three failed calls in a row the pod is set back',
+          'connect_failed, if the caller could not connect to the pod; three failed calls in a row set the pod back',
       }),
     ),
   },
@@ -90,11 +98,11 @@ export const ReleaseBody = Type.Object(
 );
 export const Released = Type.Object({
   success,
-  pod_name: text('the pod that the call had'),
+  pod_name: text('the pod of the call'),
   released_to_pool: orNull(
     text('the pool in which the pod is available again; null when it takes no calls (draining, not ready)'),
   ),
-  was_draining: flag('the pod drains'),
+  was_draining: flag('whether the pod drains'),
 });
 export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
 
@@ -110,7 +118,7 @@ export const ReportBody = Type.Object(
         minimum: 0,
         maximum: Number.MAX_SAFE_INTEGER,
         description:
-          'a time of the router in milliseconds: `at` of the answer to its last report plus the time since',
+          'a time of the router in milliseconds: `at` of the response to the last report plus the time since',
       }),
     ),
     interval_ms: Type.Optional(
@@ -118,17 +126,17 @@ export const ReportBody = Type.Object(
         minimum: 100,
         maximum: 600_000,
         description:
-          'milliseconds between two reports, 100 to 600,000: silent for three of them (at least 15 s), the pod gets no new calls until it reports',
+          'milliseconds between two reports, 100 to 600,000; after three intervals (at least 15 s) without a report the pod gets no new calls until it reports',
       }),
     ),
   },
   { description: 'a JSON object with calls' },
 );
 export const Reported = Type.Object({
-  at: Type.Integer({ description: "the store's time in milliseconds" }),
-  renewed: texts('calls whose lease was moved'),
-  adopted: texts('calls that nobody knew and that are on this pod from now on'),
-  ended: texts('calls that the pod has not named for `REPORT_GRACE`'),
+  at: whole("the store's time in milliseconds"),
+  renewed: texts('calls whose lease was renewed'),
+  adopted: texts('calls that the store did not know and has now assigned to this pod'),
+  ended: texts('calls ended because the pod has not reported them for `REPORT_GRACE`'),
   conflicts: texts('calls to drop: another pod owns them, they have ended, or the pod is full'),
   fences: Type.Record(Type.String(), Type.Integer(), {
     description: 'the fence of every renewed and adopted call',
@@ -145,15 +153,15 @@ export const DrainBody = Type.Object(
   },
   { description: 'a JSON object with pod_name' },
 );
-const stillCalls = whole('live calls on the pod');
-const message = text('the same in a sentence for people');
+const activeCalls = whole('live calls on the pod');
+const message = text('the result as a sentence');
 export const Drained = Type.Object({
   success,
   pod_name: text('the pod'),
-  has_active_call: flag('whether there is a live call on it'),
-  active_calls: stillCalls,
+  has_active_call: flag('whether it has a live call'),
+  active_calls: activeCalls,
   message,
-  drain_expires_at: text('when the drain ends by itself, unless it is started anew'),
+  drain_expires_at: text('when the drain expires unless it is repeated'),
 });
 export const UndrainBody = Type.Object(
   { pod_name: podName, uid: Type.Optional(podUid) },
@@ -162,7 +170,7 @@ export const UndrainBody = Type.Object(
 export const Undrained = Type.Object({
   success,
   pod_name: text('the pod'),
-  active_calls: stillCalls,
+  active_calls: activeCalls,
   message,
 });
 
@@ -173,23 +181,23 @@ export const MerchantParams = Type.Object({ id: name('the id of a merchant') });
 export const Pod = Type.Object({
   pod_name: text('its name'),
   tier: text('its tier, or `merchant:{id}`'),
-  is_draining: flag('it drains or terminates: no new calls'),
-  draining_until: orNull(text('when the drain ends by itself')),
+  is_draining: flag('whether it drains or terminates: no new calls'),
+  draining_until: orNull(text('when the drain expires')),
   blocked_by: orNull(
     text(
-      'why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping` (set back because calls failed on it; used only when no other pod is free), `unconfirmed`, `unreadable` (a key of it is of a wrong type); null if it does',
+      'why it takes no new calls: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping` (set back because calls failed on it; used only when no other pod is free), `unconfirmed`, `unreadable` (one of its keys has a wrong type); null if it takes calls',
     ),
   ),
   has_active_lease: flag('whether it has a live call'),
   lease_call_sid: orNull(text('the latest of its live calls')),
   calls: texts('its live calls'),
   leases: Type.Array(
-    Type.Object({ call_sid: text('the call'), lease_expires_at: text('until when it holds the pod') }),
+    Type.Object({ call_sid: text('the call'), lease_expires_at: text('when its lease expires') }),
     { description: 'the same calls with their leases' },
   ),
   last_report_at: orNull(text('when it last reported; null if never')),
-  uid: text('the UID that the cluster gave it; empty where the source of pods has none'),
-  started_at: orNull(text('since when its container runs; null where the source of pods does not know')),
+  uid: text('its UID in the cluster; empty if the pod source has none'),
+  started_at: orNull(text('when its container started; null if the pod source does not know')),
 });
 export const Call = Type.Object({
   call_sid: text("the provider's call id"),
@@ -199,14 +207,14 @@ export const Call = Type.Object({
   provider: text('its telephony provider'),
   flow: text('its flow'),
   template: text('its template'),
-  allocated_at: text('since when it has the pod'),
+  allocated_at: text('when it got the pod'),
   renewed_at: orNull(text('when it was last renewed or reported; null if never')),
   lease_expires_at: leaseEnd,
   fence: givenFence,
 });
 
 const cursor = Type.Union([Type.String(), Type.Null()], {
-  description: 'pass it as ?cursor= to read on; null at the end',
+  description: 'pass it as ?cursor= to read the next page; null at the end',
 });
 export const PageQuery = Type.Object({
   pool: Type.Optional(
@@ -236,77 +244,92 @@ export const CallPage = Type.Object({ calls: Type.Array(Call, { description: 'li
 export const Pool = Type.Object({
   type: text('`exclusive`, `shared`, or `gone` (its tier was deleted and its pods wait to be moved)'),
   assigned: whole('its pods'),
-  available: whole('pods that could take a call now'),
+  available: whole('pods that can take a call now'),
   active_calls: whole('live calls on its pods'),
-  capacity: whole('calls that its pods could have at once'),
+  capacity: whole('calls that its pods can have at once'),
   unreadable_key: Type.Optional(
-    text('the key of its pods, only where that is of a wrong type and the counts are not known'),
+    text('the key of its pods; only if that key has a wrong type, so that the counts are unknown'),
   ),
 });
 const lastError = (what: string) => orNull(text(`${what}; null without one`));
 const Loop = Type.Object({
   name: text('its name'),
-  running: flag('whether a round is under way or awaited'),
+  running: flag('whether a round runs or is scheduled'),
   rounds: whole('rounds since it started'),
   crashes: whole('rounds that failed'),
   last_round_at: orNull(text('when the last round ended')),
   last_error: lastError('why the last round failed'),
-  counts: Type.Record(Type.String(), Type.Number(), { description: 'what the last round did' }),
+  counts: Type.Record(Type.String(), Type.Number(), { description: 'results of the last round' }),
+});
+const RecordsState = Type.Object({
+  database: upOrDown('whether the database is reachable'),
+  paused: flag('no claims, because database sessions fail'),
+  braked: flag('no recovery yet, because most workers missed their heartbeats at the same time'),
+  cleanup: flag('whether this router requeues stuck records'),
+  error: orNull(text('why records are not processed')),
+  workflows: Type.Array(
+    Type.Object({
+      name: text('its name'),
+      stuck: orNull(whole('stuck records in the last sweep; null before the first')),
+      oldest_stuck_seconds: seconds('how long the oldest of them has been stuck; null without one'),
+    }),
+    { description: 'the workflows of this router' },
+  ),
 });
 export const Status = Type.Object({
-  status: Type.Union([Type.Literal('up'), Type.Literal('down')], {
-    description: 'whether the store answers',
-  }),
+  status: upOrDown('whether the store is reachable'),
   version: text('the version of this router'),
   pools: Type.Record(Type.String(), Pool, { description: 'by tier, or `merchant:{id}`' }),
-  active_calls: orNull(whole('live calls; null while the store does not answer')),
-  removals_held: orNull(whole('pods that the removal brake holds; null while the store does not answer')),
-  is_leader: flag('this replica leads'),
-  leader: orNull(text('who leads; null if nobody, or it is not known')),
+  active_calls: orNull(whole('live calls; null while the store is unreachable')),
+  removals_held: orNull(whole('pods that the removal brake holds; null while the store is unreachable')),
+  is_leader: flag('whether this replica is the leader'),
+  leader: orNull(text('the leader; null if there is none, or it is unknown')),
   election: Type.Object(
     {
-      lock: text('what decides who leads'),
+      lock: text('the lock of the leader'),
       last_error: lastError('why the lock could not be read or written'),
     },
-    { description: 'how the leader is found' },
+    { description: 'the leader election' },
   ),
-  loops: Type.Array(Loop, { description: 'what this replica does in the background' }),
+  loops: Type.Array(Loop, { description: 'the background loops of this replica' }),
   records: Type.Union([RecordsState, Type.Null()], { description: 'null without `DATABASE_URL`' }),
   tier_version: whole('the version of the tier configuration'),
-  tier_config_differs: flag('`TIER_CONFIG` of this replica is not what the store holds'),
-  replicas_differ: Type.Array(Type.String(), {
-    description: 'live replicas whose `POD_SOURCE`, `STATIC_PODS` or `TIER_CONFIG` is not that of this one',
-  }),
-  store_error: orNull(text('why the store does not answer, or why the pools cannot be read')),
+  tier_config_differs: flag(
+    'whether `TIER_CONFIG` of this replica differs from the configuration in the store',
+  ),
+  replicas_differ: texts(
+    'live replicas whose `POD_SOURCE`, `STATIC_PODS` or `TIER_CONFIG` differs from that of this one',
+  ),
+  store_error: orNull(text('why the store is unreachable, or why the pools cannot be read')),
 });
 
 export const ConfirmBody = Type.Object({}, { description: 'a JSON object, or nothing' });
 export const Removals = Type.Object({
-  held: Type.Array(Type.String(), { description: 'pods that the removal brake holds' }),
-  confirmed: Type.Array(Type.String(), { description: 'those of them that the leader removes next' }),
+  held: texts('pods that the removal brake holds'),
+  confirmed: texts('held pods that the leader removes next'),
 });
 const Finding = Type.Object({
-  kind: text('a stable word for what was found'),
-  pod_name: orNull(text('the pod it is about')),
-  call_sid: orNull(text('the call it is about')),
-  pool: orNull(text('the pool it is about')),
-  message: text('what contradicts what, and what to do or who repairs it'),
+  kind: text('a stable name of the kind of finding'),
+  pod_name: orNull(text('the pod concerned')),
+  call_sid: orNull(text('the call concerned')),
+  pool: orNull(text('the pool concerned')),
+  message: text('the contradiction, and what repairs it'),
 });
 export const Audit = Type.Object({
-  complete: flag('false: it ran out of time, or the router stops'),
-  took_ms: whole('how long it took'),
+  complete: flag('false if it ran out of time or the router stops'),
+  took_ms: whole('its duration'),
   looked_at: Type.Object(
     { pools: whole('pools'), pods: whole('pods'), calls: whole('calls'), keys: whole('keys of the store') },
-    { description: 'how much was looked at' },
+    { description: 'numbers of checked objects' },
   ),
-  violation_count: whole('what must never be; 0 in a healthy system'),
+  violation_count: whole('broken invariants; 0 in a healthy system'),
   violations: Type.Array(Finding, { description: 'the first 100 of them' }),
-  pending_count: whole('what the sweep, or time, puts right'),
+  pending_count: whole('findings that the sweep or an expiry repairs'),
   pending: Type.Array(Finding, { description: 'the first 100 of them' }),
 });
 export const RemovalsConfirmed = Type.Object({
   success,
-  confirmed: whole('pods that are removed next'),
+  confirmed: whole('pods that the leader removes next'),
 });
 
 export const Tiers = Type.Object({
@@ -315,41 +338,41 @@ export const Tiers = Type.Object({
     Type.Object({
       type: text('`exclusive` or `shared`'),
       target: whole('how many pods it should have'),
-      max_concurrent: Type.Optional(whole('calls that a pod of a shared tier may have at once')),
+      max_concurrent: Type.Optional(whole('maximum calls per pod of a shared tier')),
     }),
     { description: 'by name' },
   ),
   default_chain: texts('the tiers that a call tries, in order'),
-  version: whole('goes up with every change; also the `ETag`'),
-  warnings: Type.Optional(texts('what was accepted and may not be meant; only of a `PUT`')),
+  version: whole('grows with every change; also the `ETag`'),
+  warnings: Type.Optional(texts('accepted settings that may be mistakes; only in the response to `PUT`')),
 });
 
 export const skippedSteps = Type.Array(
-  Type.Object({ step: text('the step as it was configured'), reason: text('why it is left out') }),
-  { description: 'steps of the configuration that are no pool' },
+  Type.Object({ step: text('the step as configured'), reason: text('why it is skipped') }),
+  { description: 'configured steps that do not name a pool' },
 );
 export const Merchant = Type.Object({
   merchant_id: text('the merchant'),
-  tier: Type.Optional(text('where the default chain begins for it, if that was configured')),
-  pool: Type.Optional(text('the pool of its own that comes first, if it has one')),
-  fallback: Type.Optional(texts('what replaces the default chain, if that was configured')),
-  chain: texts('the pools a call of this merchant tries, in order'),
+  tier: Type.Optional(text('the tier at which its default chain begins, if configured')),
+  pool: Type.Optional(text('its own pool, which is tried first, if configured')),
+  fallback: Type.Optional(texts('the tiers that replace the default chain, if configured')),
+  chain: texts('the pools that a call of this merchant tries, in order'),
   skipped: skippedSteps,
 });
 export const Merchants = Type.Object({
-  merchants: Type.Array(Merchant, { description: 'all that are configured, by id' }),
+  merchants: Type.Array(Merchant, { description: 'all configured merchants, by id' }),
 });
 
 export const ErrorAnswer = Type.Object(
   {
     success: Type.Literal(false),
-    error: Type.String({ description: 'one sentence: what is wrong and what would be right' }),
+    error: Type.String({ description: 'one sentence: what failed, why, what to do' }),
     code: Type.String({ description: 'stable, see docs/errors.md' }),
     problems: Type.Optional(Type.Array(Type.String())),
   },
   { description: 'an error' },
 );
 
-/** An error of which it is known which codes it may have. */
+/** An error response with a known list of codes. */
 export const errorOf = (...codes: [ErrorCode, ...ErrorCode[]]) =>
   Type.Object(ErrorAnswer.properties, { description: codes.join(', ') });

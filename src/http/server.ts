@@ -1,6 +1,6 @@
 /**
- * The HTTP server: what is common to all routes. Validation does not coerce (a number is not a string), every
- * request has an id and a log line, every answer counts in the metrics, errors have one shape.
+ * The HTTP server. Validation does not coerce (a number is not a string), every request has an id and a log line, every
+ * response is counted in the metrics, errors have one shape.
  */
 import { setMaxListeners } from 'node:events';
 import swagger from '@fastify/swagger';
@@ -13,28 +13,22 @@ import Fastify, {
 } from 'fastify';
 import { AppError } from '../errors.js';
 import { version } from '../version.js';
+import { logAction } from './action-log.js';
 import { kindOf } from './admission.js';
-import { audit } from './audit.js';
 import { addressOf, authorize, isOpen, mayBeKnown } from './auth.js';
 import { Connections } from './connections.js';
 import { type App, bodyLimitBytes, type HttpContext } from './context.js';
-import { refuseIfGone } from './deadline.js';
+import { rejectIfDisconnected } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
-import { admit, gatedServer, onceASecond, requestId } from './gate.js';
-import { Probes } from './probes.js';
-import type { GatedResponse } from './response.js';
-import { auditRoutes } from './routes/audit.js';
+import { admit, type GatedResponse, gatedServer, onceASecond, requestId } from './gate.js';
 import { callRoutes } from './routes/calls.js';
 import { consoleRoutes } from './routes/console.js';
-import { eventSearchRoutes } from './routes/event-search.js';
 import { eventRoutes } from './routes/events.js';
 import { historyRoutes } from './routes/history.js';
 import { operatorRoutes } from './routes/operators.js';
 import { podRoutes } from './routes/pods.js';
-import { probeRoutes } from './routes/probes.js';
+import { Probes, probeRoutes } from './routes/probes.js';
 import { recordRoutes } from './routes/records.js';
-import { recoveryRoutes } from './routes/recoveries.js';
-import { removalRoutes } from './routes/removals.js';
 import { sessionRoutes } from './routes/session.js';
 import { settingsRoutes } from './routes/settings.js';
 import { webhookRoutes } from './routes/webhooks.js';
@@ -46,7 +40,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   const { config, metrics, log, clock, stopping } = context;
   const connections = openConnections(context);
   const app: App = Fastify({
-    // Fastify's own lines (the address it listens on) from warn up; those of requests go to the whole log.
+    // Fastify's own lines (the address it listens on) from warn up; lines of requests at LOG_LEVEL.
     loggerInstance: log.child(
       {},
       { level: log.isLevelEnabled('warn') ? 'warn' : log.level },
@@ -56,7 +50,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     bodyLimit: bodyLimitBytes,
     trustProxy: trustOf(config.trustProxy),
     genReqId: ({ headers }) => requestId(headers['x-request-id']),
-    // Slow senders are cut off; answers may take as long as a drain waits.
+    // Slow senders are cut off; responses may take as long as a drain waits.
     serverFactory: (handler) =>
       gatedServer(
         context,
@@ -69,15 +63,15 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         handler,
       ),
     forceCloseConnections: 'idle',
-    // Whoever still reaches us while we stop is served; its connection ends with the answer (see onSend).
+    // Requests during a shutdown are served; their connection ends with the response (see onSend).
     return503OnClosing: false,
-    // The longest call id: 256 characters of 4 bytes, each byte as %XX.
+    // The maximum call id: 256 characters of 4 bytes, each byte as %XX.
     routerOptions: { maxParamLength: 3072, ignoreTrailingSlash: true },
     clientErrorHandler: answerBrokenRequest,
     frameworkErrors: (error, request, reply) => {
       request.about = {};
       reply.header('x-request-id', request.id);
-      const wrong = error.code === 'FST_ERR_BAD_URL' ? 'is not valid percent-encoding' : 'is too long';
+      const wrong = error.code === 'FST_ERR_BAD_URL' ? 'has invalid percent-encoding' : 'is too long';
       answerError(context, new AppError('invalid_request', `the path ${wrong}`), request, reply);
       // No hook runs here.
       recordAnswer(metrics, request, reply);
@@ -93,12 +87,12 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
-  // Everybody who waits (drains, event streams) listens to it: hundreds are no leak.
+  // Each waiting drain and event stream adds a listener: hundreds are not a leak.
   setMaxListeners(0, stopping);
   app.removeContentTypeParser(['text/plain', 'application/json']);
   const parseJson = app.getDefaultJsonParser('error', 'error');
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
-    // Many clients name a content type with every request, also where there is nothing to send.
+    // Many clients send a content type with every request, also without a body.
     const isNeeded = request.method !== 'DELETE' && !request.routeOptions.config.bodyOptional;
     const text = textOf(body as Buffer);
     if (text === undefined) done(notUtf8());
@@ -112,26 +106,26 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.decorateRequest('isRecorded', false);
   app.setErrorHandler((error, request, reply) => answerError(context, error, request, reply));
 
-  const record = (request: FastifyRequest, reply: FastifyReply, isCallerGone: boolean) => {
+  const record = (request: FastifyRequest, reply: FastifyReply, isDisconnected: boolean) => {
     if (request.isRecorded) return;
     request.isRecorded = true;
-    recordAnswer(metrics, request, reply, isCallerGone);
-    audit(request, reply, isCallerGone);
+    recordAnswer(metrics, request, reply, isDisconnected);
+    logAction(request, reply, isDisconnected);
   };
   app.addHook('onRequest', (request, reply, done) => {
     request.about = {};
     reply.header('x-request-id', request.id);
-    // Whoever hangs up before the answer is written gets no onResponse, and has done something all the same.
+    // For a caller that disconnects before the response Fastify does not call onResponse.
     reply.raw.once('close', () => {
       if (!reply.raw.writableFinished) record(request, reply, !reply.raw.headersSent);
     });
     done();
   });
-  // Before anybody is kept out: those requests are traced too.
+  // Before authorization: rejected requests are traced, too.
   context.tracing?.hookInto(app);
   const allAreKnown = isOpen(config);
   app.addHook('onRequest', async (request, reply) => {
-    // An unknown path has no route: it is a 404 for every caller, and its body is not waited for.
+    // Unknown paths are 404 for every caller, without waiting for the body.
     if (request.is404) throw notFound(request, methods);
     assertUnicodeUrl(request.raw.url ?? '');
     const address = addressOf(request);
@@ -143,8 +137,9 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (allAreKnown || access === 'api' || access === 'admin') connections.known(response);
     else if (!connections.countFor(response, address)) throw tooManyRequests();
   });
-  // The body is complete. A webhook takes its place after the check of its signature (routes/webhooks.ts).
+  // The body is complete. A webhook takes its slot after the check of its signature (routes/webhooks.ts).
   app.addHook('preValidation', async (request, reply) => {
+    if (request.body === undefined && request.routeOptions.config.bodyOptional) request.body = {};
     const access = request.routeOptions.config.access ?? 'admin';
     if (access !== 'webhook') admit(context, reply, access === 'public' && !allAreKnown);
   });
@@ -153,14 +148,14 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     done(null, payload);
   });
   app.addHook('onResponse', async (request, reply) => record(request, reply, false));
-  // Into these routes alone: calls do not pay for it. Last of their hooks, so that nothing is waited for after it.
+  // Only into routes with an action: calls do not pay for it. As the last hook, so that nothing waits after it.
   app.addHook('onRoute', (route) => {
     const [method = ''] = [route.method].flat();
     route.config = { ...route.config, kind: kindOf(method, route.url) };
-    const audited = route.config?.audit;
-    if (audited === undefined || audited.mayBeLate) return;
-    const refuse = (request: FastifyRequest) => refuseIfGone(clock, request);
-    route.preHandler = [route.preHandler ?? [], refuse].flat();
+    const { action } = route.config;
+    if (action === undefined || action.mayBeLate) return;
+    const reject = (request: FastifyRequest) => rejectIfDisconnected(clock, request);
+    route.preHandler = [route.preHandler ?? [], reject].flat();
   });
 
   await app.register(swagger, {
@@ -190,13 +185,9 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         callRoutes,
         podRoutes,
         operatorRoutes,
-        removalRoutes,
-        auditRoutes,
         recordRoutes,
         settingsRoutes,
         eventRoutes,
-        eventSearchRoutes,
-        recoveryRoutes,
         historyRoutes,
         sessionRoutes,
         webhookRoutes,
@@ -208,14 +199,14 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     },
     { prefix: apiPrefix },
   );
-  // The probes also without prefix, where Kubernetes and Prometheus look for them.
+  // Probes also without prefix, where Kubernetes and Prometheus expect them.
   await app.register(async (scope) => probeRoutes(scope as App, context, { hide: true }));
   await app.register(async (scope) => consoleRoutes(scope as App, context));
   await extend?.(app);
   return app;
 }
 
-/** The peer of a connection has so long to take a written answer. */
+/** How long a peer may take to read a written response. */
 const unreadMs = 90_000;
 
 function openConnections({ clock, config, metrics, log }: HttpContext): Connections {
@@ -225,12 +216,12 @@ function openConnections({ clock, config, metrics, log }: HttpContext): Connecti
     isBehindProxy: config.trustProxy !== false,
     unreadMs,
   };
-  const tell = onceASecond(clock, (closed) =>
-    log.warn({ closed }, 'connections closed: over a limit, or their peers do not read'),
+  const logClosed = onceASecond(clock, (closed) =>
+    log.warn({ closed }, 'connections closed: over a limit, or response not read'),
   );
   return new Connections(clock, limits, (reason) => {
     metrics.connectionsClosed.inc({ reason });
-    tell();
+    logClosed();
   });
 }
 
@@ -240,21 +231,21 @@ function tooManyRequests(): AppError {
   });
 }
 
-/** As proxies count whoever hung up before there was an answer. */
-const callerGoneStatus = 499;
+/** The status that proxies use for callers that disconnected before the response. */
+const disconnectedStatus = 499;
 
-/** Counted and logged; never with its address, which may carry phone numbers and tokens. */
+/** Counts and logs a response; never with the URL, which may hold phone numbers and tokens. */
 function recordAnswer(
   metrics: HttpContext['metrics'],
   request: FastifyRequest,
   reply: FastifyReply,
-  isCallerGone = false,
+  isDisconnected = false,
 ): void {
   const { url, config } = request.routeOptions;
   const labels = {
     method: request.method,
     endpoint: url ?? 'unmatched',
-    status: String(isCallerGone ? callerGoneStatus : reply.statusCode),
+    status: String(isDisconnected ? disconnectedStatus : reply.statusCode),
   };
   metrics.httpRequests.inc(labels);
   metrics.httpDuration.observe(labels, reply.elapsedTime / 1000);
@@ -262,7 +253,7 @@ function recordAnswer(
   request.log[level]({ ...labels, ms: Math.round(reply.elapsedTime * 10) / 10, ...request.about }, 'request');
 }
 
-/** A number counts the proxies in front of us, nearest first. */
+/** A number is the number of proxies in front of this router. */
 function trustOf(setting: HttpContext['config']['trustProxy']) {
   return typeof setting === 'number' ? (_: string, hop: number) => hop < setting : setting;
 }
@@ -272,7 +263,7 @@ interface KnownPath {
   methods: Set<string>;
 }
 
-/** Which methods each path has, to tell a wrong method from a wrong path. */
+/** Collects the methods of each path, to tell a wrong method from a wrong path. */
 function collectMethods(app: App): Map<string, KnownPath> {
   const known = new Map<string, KnownPath>();
   app.addHook('onRoute', ({ url, method }) => {
@@ -292,11 +283,8 @@ function notFound(request: FastifyRequest, known: ReadonlyMap<string, KnownPath>
   if (allowed.size > 0) {
     return new AppError(
       'method_not_allowed',
-      `${request.method} is not for ${path}: use ${[...allowed].join(' or ')}`,
+      `method ${request.method} is not allowed for ${path}: use ${[...allowed].join(' or ')}`,
     );
   }
-  return new AppError(
-    'not_found',
-    `there is nothing at ${request.method} ${path}: see ${apiPrefix}/openapi.json`,
-  );
+  return new AppError('not_found', `no route for ${request.method} ${path}: see ${apiPrefix}/openapi.json`);
 }

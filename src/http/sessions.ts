@@ -1,14 +1,16 @@
 /**
- * Sign-ins to the console: a cookie that says until when, sealed with a key that only holders of the admin key can make.
+ * Sessions of the console: a cookie with its expiry, sealed with a key that is derived from the admin key.
  *
- * Promises: nothing is kept, so every replica accepts what another has sealed; another admin key ends every session; a
- * cookie that was touched, has run out, comes twice or claims to last longer than sessions do counts as none. Nothing
- * that opens anything is in a log: a session is named there by a digest of its nonce.
+ * Guarantees: routers keep no state, so every replica accepts a session of another. A new admin key ends every session.
+ * A cookie that was changed, has expired, occurs twice or lasts longer than sessions do is ignored. Logs name a session
+ * by a digest of its nonce, never by the cookie.
  *
- * Weakness: a sign-out tells the browser to forget. A cookie that was copied before is good until it runs out; a new
- * admin key ends it at once.
+ * Weakness: a sign-out only deletes the cookie in the browser. A copy of it is valid until it expires or the admin key
+ * changes.
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Clock } from '../clock.js';
+import { networkOf } from './auth.js';
 
 export const sessionCookie = 'smart_router_session';
 
@@ -19,10 +21,10 @@ export interface Session {
 }
 
 const sealed = /^v1\.(\d{12,15})\.([\w-]{22})\.([\w-]{43})$/;
-/** How far the clocks of two replicas may be apart. */
+/** Allowed difference between the clocks of two replicas. */
 const skewMs = 60_000;
 
-/** The value of a cookie for a session that begins now. */
+/** Creates a session and its cookie value. */
 export function sealSession(adminKey: string, expiresAtMs: number): { value: string; session: Session } {
   const nonce = randomBytes(16).toString('base64url');
   const text = `v1.${expiresAtMs}.${nonce}`;
@@ -32,7 +34,7 @@ export function sealSession(adminKey: string, expiresAtMs: number): { value: str
   };
 }
 
-/** The session of a request's Cookie header; undefined when there is none that counts. */
+/** The valid session of a Cookie header, or undefined. */
 export function openSession(
   adminKey: string,
   header: string | undefined,
@@ -45,7 +47,7 @@ export function openSession(
   const [, expiry = '', nonce = '', seal = ''] = parts;
   const expected = sealOf(adminKey, `v1.${expiry}.${nonce}`);
   const given = Buffer.from(seal, 'base64url');
-  // The last of 43 characters has bits to spare: only the way that we write it counts.
+  // The last of 43 characters has spare bits: accept only the encoding that we write.
   const isWhole = given.length === expected.length && given.toString('base64url') === seal;
   if (!isWhole || !timingSafeEqual(given, expected)) return undefined;
   const expiresAtMs = Number(expiry);
@@ -60,7 +62,7 @@ export function cookieHeader(value: string, maxAgeMs: number, isSecure: boolean)
   return parts.join('; ');
 }
 
-/** A name that comes twice was put there by somebody else too, and nobody can say which is ours. */
+/** A cookie that occurs twice is ignored: another site has set one of them, and we cannot tell which. */
 function cookieIn(header: string | undefined): string | undefined {
   const found: string[] = [];
   for (const pair of (header ?? '').split(';')) {
@@ -70,7 +72,7 @@ function cookieIn(header: string | undefined): string | undefined {
   return found.length === 1 ? found[0] : undefined;
 }
 
-/** One key for one purpose: what is sealed here proves nothing anywhere else. */
+/** Derives a key for this purpose only: a seal is worthless anywhere else. */
 function sealOf(adminKey: string, text: string): Buffer {
   const key = createHmac('sha256', adminKey).update('smart-router console session v1').digest();
   return createHmac('sha256', key).update(text).digest();
@@ -78,4 +80,52 @@ function sealOf(adminKey: string, text: string): Buffer {
 
 function idOf(nonce: string): string {
   return createHash('sha256').update(nonce).digest('hex').slice(0, 8);
+}
+
+export const maxFailures = 10;
+const windowMs = 60_000;
+const maxAddresses = 10_000;
+
+/**
+ * Slows down guessing the admin key at the sign-in: after ten wrong keys of an address within a minute it ignores keys
+ * until the oldest of them is a minute old. Bearer keys are not limited: agents behind one proxy share an address, and
+ * one agent with an old key must not cost the others their calls. In memory, per replica, with a bounded number of
+ * addresses: the one that failed longest ago is dropped first.
+ */
+export class SignInLimit {
+  readonly #failures = new Map<string, number[]>();
+
+  constructor(readonly clock: Clock) {}
+
+  /** Seconds until the next attempt is checked; 0: now. */
+  waitSeconds(address: string): number {
+    const times = this.#recent(networkOf(address));
+    const oldest = times.length >= maxFailures ? times[times.length - maxFailures] : undefined;
+    if (oldest === undefined) return 0;
+    return Math.max(1, Math.ceil((oldest + windowMs - this.clock.monotonic()) / 1000));
+  }
+
+  failed(address: string): void {
+    const network = networkOf(address);
+    const times = [...this.#recent(network), this.clock.monotonic()].slice(-maxFailures);
+    this.#failures.delete(network);
+    this.#failures.set(network, times);
+    for (const first of this.#failures.keys()) {
+      if (this.#failures.size <= maxAddresses) break;
+      this.#failures.delete(first);
+    }
+  }
+
+  succeeded(address: string): void {
+    this.#failures.delete(networkOf(address));
+  }
+
+  get addresses(): number {
+    return this.#failures.size;
+  }
+
+  #recent(network: string): number[] {
+    const sinceMs = this.clock.monotonic() - windowMs;
+    return (this.#failures.get(network) ?? []).filter((atMs) => atMs > sinceMs);
+  }
 }

@@ -1,9 +1,9 @@
 /**
- * Carries messages between a router and its records process: values (structured clone) with their length before them,
- * over a socket pair.
+ * Sends messages between a router and its records process over a socket pair: values (structured clone) after their
+ * length.
  *
- * Node's own IPC channel is not used. It gives every module in the process `process.send`, and Node reads it outside of
- * any listener: bytes that it cannot read throw there and would end the router.
+ * Node's own IPC channel is not used. It gives every module in the process `process.send`, and Node parses it outside of
+ * any listener: invalid bytes throw there and would end the router.
  */
 import type { Duplex } from 'node:stream';
 import { deserialize, serialize } from 'node:v8';
@@ -19,21 +19,21 @@ export class RecordsChannel {
   #neededBytes = headerBytes;
   #isHeader = true;
 
-  /** `onError` gets what `hear` throws, and bytes that are not a message. */
-  constructor(socket: Duplex, hear: (message: unknown) => void, onError: (error: unknown) => void) {
+  /** `onError` gets errors of `onMessage`, and invalid bytes. */
+  constructor(socket: Duplex, onMessage: (message: unknown) => void, onError: (error: unknown) => void) {
     this.#socket = socket;
     // The socket breaks when the other process ends, which is detected elsewhere.
     socket.on('error', () => {});
     socket.on('data', (chunk: Buffer) => {
       try {
-        for (const message of this.#read(chunk)) hear(message);
+        for (const message of this.#read(chunk)) onMessage(message);
       } catch (error) {
         onError(error);
       }
     });
   }
 
-  /** Resolves when the message has been written, or cannot be. Throws if it cannot be serialized. */
+  /** Resolves when the message is written or the socket is closed. Throws if it cannot be serialized. */
   send(message: unknown): Promise<void> {
     const body = serialize(message);
     const header = Buffer.alloc(headerBytes);
@@ -44,7 +44,7 @@ export class RecordsChannel {
     });
   }
 
-  /** Resolves when everything has been read that the other side wrote before it ended. */
+  /** Resolves when everything that the other side wrote has been read. */
   get closed(): Promise<void> {
     return new Promise((resolve) => {
       if (this.#socket.closed) resolve();

@@ -1,23 +1,21 @@
 /**
- * What a router and its records process say to each other. The channel copies values (structured clone): maps and dates
- * arrive as such, functions do not cross, and errors cross in a form of their own, so that a typed error stays one.
+ * The messages between a router and its records process. The channel copies values (structured clone): maps and dates
+ * are kept, functions cannot be sent, and errors are converted, so that a typed error keeps its type.
  */
-
 import { AppError, ConfigError, type ErrorCode, errorCodes } from '../errors.js';
 import type { LoopState } from '../loop.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
-import type { RecordsConfig, RecordsDesk, RecordsListener, RecordsStatus } from './records-plane.js';
-import { eventNames } from './records-status.js';
-
-export type DeskCall = keyof RecordsDesk;
+import type { OperationName, RecordsStatus } from '../records/admin.js';
+import type { RecordGauges } from '../records/metrics.js';
+import { recordEvents } from '../records/observer.js';
+import type { RecordsConfig, RecordsListener } from './records-plane.js';
 
 export type ToProcess =
   | { type: 'open'; config: RecordsConfig }
   | { type: 'start' }
-  | { type: 'call'; id: number; name: DeskCall; args: unknown[] }
+  | { type: 'call'; id: number; name: OperationName; args: unknown[] }
   | { type: 'stop' };
 
-/** What holds in the records process at one moment. */
+/** The state of the records process at one moment. */
 export interface RecordsState {
   status: RecordsStatus;
   gauges: RecordGauges;
@@ -27,32 +25,75 @@ export interface RecordsState {
 
 export type RecordsEvent = [name: keyof RecordsListener, args: unknown[]];
 
-/** Sent four times a second, so silence means that the event loop is blocked. */
+/** Sent four times a second: missing reports mean that the event loop is blocked. */
 export interface Report {
   /** Undefined before `opened`. */
   state: RecordsState | undefined;
-  /** Since the last report, in their order. */
+  /** Since the last report, in order. */
   events: RecordsEvent[];
-  /** Lines of its log, as JSON. */
+  /** Log lines, as JSON. */
   lines: string[];
   /** Events and lines that did not fit. */
   dropped: number;
 }
 
 export type FromProcess =
-  /** Everything is read that needs no server. */
+  /** The configuration and the workflows are loaded. */
   | { type: 'opened'; longestTimeoutMs: number }
-  /** It cannot open, and ends. */
+  /** The process cannot open, and ends. */
   | { type: 'refused'; error: SentError }
   | ({ type: 'report' } & Report)
   | { type: 'answer'; id: number; value: unknown }
   | { type: 'failure'; id: number; error: SentError };
 
-const listenerNames = new Set<unknown>([...eventNames, 'loopCrashed', 'storeAnswered']);
+/** About a second of the busiest loop. */
+const maxEvents = 20_000;
+const maxLines = 1000;
 
-/** Throws for a value that is not a message. `value` of an answer and `args` of an event are not checked. */
+/**
+ * Collects events and log lines for the next report. A report is sent only after the previous one has been written;
+ * events and lines beyond the next one's limits are dropped and counted.
+ */
+export class ReportBuffer {
+  readonly #send: (report: Report) => Promise<void>;
+  #events: RecordsEvent[] = [];
+  #lines: string[] = [];
+  #dropped = 0;
+  #sent: Promise<void> = Promise.resolve();
+
+  /** `send` resolves when the report has been written. */
+  constructor(send: (report: Report) => Promise<void>) {
+    this.#send = send;
+  }
+
+  addEvent(name: RecordsEvent[0], args: unknown[]): void {
+    if (this.#events.length < maxEvents) this.#events.push([name, args]);
+    else this.#dropped += 1;
+  }
+
+  addLine(text: string): void {
+    if (this.#lines.length < maxLines) this.#lines.push(text);
+    else this.#dropped += 1;
+  }
+
+  /** Resolves when everything up to now has been written. */
+  flush(state: () => RecordsState | undefined): Promise<void> {
+    this.#sent = this.#sent.then(() => {
+      const report = { state: state(), events: this.#events, lines: this.#lines, dropped: this.#dropped };
+      this.#events = [];
+      this.#lines = [];
+      this.#dropped = 0;
+      return this.#send(report);
+    });
+    return this.#sent;
+  }
+}
+
+const eventNames = new Set<unknown>([...recordEvents, 'loopCrashed', 'storeAnswered']);
+
+/** Throws if the value is not a message. Does not check the `value` of an answer and the `args` of an event. */
 export function readMessage(message: unknown): FromProcess {
-  if (!isObject(message)) throw new Error('it is not an object');
+  if (!isObject(message)) throw new Error('not an object');
   const { type, id, error, longestTimeoutMs } = message;
   const isValid =
     (type === 'opened' && Number.isFinite(longestTimeoutMs)) ||
@@ -60,18 +101,17 @@ export function readMessage(message: unknown): FromProcess {
     (type === 'report' && isReport(message)) ||
     (type === 'answer' && Number.isInteger(id)) ||
     (type === 'failure' && Number.isInteger(id) && isSentError(error));
-  if (!isValid) throw new Error(`it is not a valid ${String(type).slice(0, 20)}`);
+  if (!isValid) throw new Error(`not a valid ${String(type).slice(0, 20)}`);
   return message as FromProcess;
 }
 
 function isReport({ state, events, lines, dropped }: Record<string, unknown>): boolean {
+  const isEvent = (event: unknown) =>
+    Array.isArray(event) && eventNames.has(event[0]) && Array.isArray(event[1]);
   return (
     (state === undefined || isState(state)) &&
-    isArrayOf(
-      events,
-      (event) => Array.isArray(event) && listenerNames.has(event[0]) && Array.isArray(event[1]),
-    ) &&
-    isArrayOf(lines, (line) => typeof line === 'string') &&
+    isArrayOf(events, isEvent) &&
+    isArrayOf(lines, isString) &&
     Number.isInteger(dropped)
   );
 }
@@ -93,16 +133,17 @@ function isSentError(error: unknown): boolean {
   if (!isObject(error)) return false;
   const { name, message, code, problems } = error;
   return (
-    typeof name === 'string' &&
-    typeof message === 'string' &&
+    isString(name) &&
+    isString(message) &&
     (code === undefined || Object.hasOwn(errorCodes, String(code))) &&
-    (problems === undefined || isArrayOf(problems, (problem) => typeof problem === 'string'))
+    (problems === undefined || isArrayOf(problems, isString))
   );
 }
 
+const isString = (value: unknown) => typeof value === 'string';
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null;
-const isNamed = (value: unknown) => isObject(value) && typeof value.name === 'string';
+const isNamed = (value: unknown) => isObject(value) && isString(value.name);
 const isArrayOf = (value: unknown, isItem: (item: unknown) => boolean) =>
   Array.isArray(value) && value.every(isItem);
 

@@ -1,11 +1,11 @@
 /**
- * The record plane of a router: job loop, recovery, and what listens to them, on the database of DATABASE_URL.
- * `serve` runs it in a process of its own (records-process.ts); nothing here knows about that.
+ * The record plane of a router: job loop, recovery and weekly report on the database of DATABASE_URL. `serve` runs it in
+ * its own process (records-process.ts).
  *
- * Promises: it never keeps calls from being served. A database that is away, or does not fit, is tried again after
- * 1, 2, 4 ... 30 s, and `/status` says why; once it has been opened, the loop's breaker and the sweeps' supervisor deal
- * with outages. `stop` finishes what runs and gives back the rest, within SHUTDOWN_TIMEOUT; what takes longer is left
- * to the recovery of the others, a minute after this process has ended.
+ * Guarantees: it never delays calls. If the database is unreachable or does not fit, it retries after 1, 2, 4 ... 30 s,
+ * and `/status` shows why. Once the database is open, the loop's breaker and the sweeps' supervisor handle outages.
+ * `stop` finishes running records and releases the rest within SHUTDOWN_TIMEOUT; what takes longer is left to the
+ * recovery, a minute after this process has ended.
  */
 import pg from 'pg';
 import { StoreConnection, type StoreOutcome } from '../calls/store/connection.js';
@@ -14,30 +14,39 @@ import { type Config, hidePassword } from '../config/config.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
-import { Desk } from '../records/by-hand.js';
-import { adviseTimes } from '../records/by-hand-advice.js';
-import { showNumbers } from '../records/by-hand-documents.js';
-import { createRecordLoop, createRecovery, type RecordLoop, type Recovery } from '../records/index.js';
-import type { RecordObserver } from '../records/observer.js';
+import {
+  operationNames,
+  type RecordsAdmin,
+  type RecordsStatus,
+  type RemoteOperations,
+} from '../records/admin.js';
+import {
+  createRecordLoop,
+  createRecovery,
+  type RecordLoop,
+  type Recovery,
+  Reporter,
+} from '../records/index.js';
+import type { RecordGauges } from '../records/metrics.js';
+import { combineObservers, type RecordObserver } from '../records/observer.js';
+import { RecordOperations } from '../records/operations.js';
 import { isSessionFault } from '../records/sessions.js';
 import type { SpoolRedis } from '../records/spool.js';
 import type { Workflow } from '../records/workflow.js';
-import { prepareReporter } from './alerts.js';
-import { RecordsPulse, tellAll } from './records-status.js';
+import { RecordsStatusTracker } from './records-status.js';
 import { loadWorkflows, migrateRecords, shippedProblem } from './workflows.js';
 
-/** What the plane needs of the configuration; both addresses are those of running servers. */
+/** The configuration of a router; both addresses are those of running servers. */
 export type RecordsConfig = Config & {
   databaseUrl: string;
-  /** The database is ours: the tables of the shipped workflows are created in it. */
+  /** The database is embedded: the tables of the shipped workflows are created in it. */
   isOwnDatabase?: boolean;
 };
 
-/** Hears what the plane does: for metrics, history, alerts and traces. */
+/** Receives the events of the plane, for metrics, history, alerts and traces. */
 export interface RecordsListener extends RecordObserver {
   loopCrashed?(loop: string): void;
-  /** A command to the store, where outcomes wait while the database is away. */
+  /** A command to the store, which has the spool. */
   storeAnswered?(operation: string, outcome: StoreOutcome, seconds: number): void;
 }
 
@@ -45,49 +54,6 @@ export interface RecordsParts {
   clock: Clock;
   log: Logger;
   listener: RecordsListener;
-  /** What runs beside loop and recovery and needs the database: the weekly report. */
-  companions?: readonly RecordsCompanion[];
-}
-
-/** Hears what the plane does from the beginning, and is started once the database has been opened. */
-export interface RecordsCompanion {
-  readonly observer?: RecordObserver;
-  readonly loops?: readonly LoopState[];
-  start?(database: {
-    pool: pg.Pool;
-    workflows: readonly Workflow[];
-    stuckAfterMs: number;
-  }): Promise<void> | void;
-  stop?(): Promise<void>;
-}
-
-export interface RecordsStatus {
-  database: 'up' | 'down';
-  /** Nothing is claimed because sessions fail. */
-  paused: boolean;
-  /** The fast sweep waits because most workers fell silent at once. */
-  braked: boolean;
-  /** Whether stuck records are brought back (ZOMBIE_CLEANUP_ENABLED). */
-  cleanup: boolean;
-  /** Why records are not processed. */
-  error: string | null;
-  /** As the last sweep found them; null while that is not known. */
-  workflows: { name: string; stuck: number | null; oldest_stuck_seconds: number | null }[];
-}
-
-/** What operators do with records. Every operation may cross to another process: arguments and results are data. */
-export interface RecordsDesk extends Pick<Desk, 'look' | 'failed' | 'recent' | 'reset' | 'retry'> {
-  /** Every workflow's numbers, with advice. */
-  numbers(): Promise<ReturnType<typeof showNumbers>[]>;
-}
-
-/** What the API needs of it. */
-export interface RecordsAdmin {
-  readonly loops: LoopState[];
-  status(): RecordsStatus;
-  gauges(): RecordGauges;
-  /** 503 `database_unavailable` until the database has been opened. */
-  desk(): RecordsDesk;
 }
 
 export interface RecordsPlane extends RecordsAdmin {
@@ -97,54 +63,45 @@ export interface RecordsPlane extends RecordsAdmin {
 }
 
 const firstPauseMs = 1000;
-const longestPauseMs = 30_000;
-/** With ZOMBIE_CLEANUP_ENABLED=false nobody else counts what is stuck. */
+const maxPauseMs = 30_000;
+/** With ZOMBIE_CLEANUP_ENABLED=false no sweep counts stuck records. */
 const lookEveryMs = 60_000;
 
-/** Resolves when everything is read that needs no server; throws a ConfigError for what is wrong there. */
-export async function prepareRecords(config: RecordsConfig, parts: RecordsParts): Promise<Plane> {
-  const { clock, log, listener, companions = [] } = parts;
-  const workflows = await loadWorkflows(config, clock);
-  const onCrash = (loop: string) => listener.loopCrashed?.(loop);
-  const reporter = await prepareReporter(config, { clock, log, onCrash });
-  return new Plane(config, workflows, {
-    ...parts,
-    companions: reporter ? [...companions, reporter] : companions,
-  });
-}
-
+/** Exists once the database has answered, for the workflows that fit it. */
 interface Work {
   loop: RecordLoop;
   recovery: Recovery;
-  desk: Desk;
+  operations: RecordOperations;
 }
 
 export class Plane implements RecordsPlane {
   readonly #config: RecordsConfig;
   readonly #parts: RecordsParts;
-  readonly #address: string;
   #workflows: readonly Workflow[];
   /** Why a shipped workflow does not run. */
-  readonly #off: string[] = [];
+  #disabled: readonly string[] = [];
   readonly #pool: pg.Pool;
-  readonly #pulse: RecordsPulse;
+  readonly #tracker: RecordsStatusTracker;
+  readonly #reporter: Reporter | undefined;
   readonly #observer: RecordObserver;
   readonly #look: SupervisedLoop;
-  /** Made when the database has answered, for the workflows that fit it. */
-  #work: Work | undefined;
   readonly #connection: StoreConnection;
   readonly #stopping = new AbortController();
-  readonly #started = new Set<RecordsCompanion>();
+  #work: Work | undefined;
   #opening: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #isOpen = false;
   #error: string | null = 'the database has not been opened yet';
 
-  constructor(config: RecordsConfig, workflows: readonly Workflow[], parts: RecordsParts) {
-    const { clock, log, listener, companions = [] } = parts;
+  /** Loads the workflows, without a server; throws a ConfigError with their problems. */
+  static async create(config: RecordsConfig, parts: RecordsParts): Promise<Plane> {
+    return new Plane(config, await loadWorkflows(config, parts.clock), parts);
+  }
+
+  private constructor(config: RecordsConfig, workflows: readonly Workflow[], parts: RecordsParts) {
+    const { clock, log, listener } = parts;
     this.#config = config;
     this.#parts = parts;
-    this.#address = hidePassword(config.databaseUrl);
     this.#workflows = workflows;
     this.#connection = new StoreConnection({
       url: config.redisUrl,
@@ -160,23 +117,26 @@ export class Plane implements RecordsPlane {
       keepAlive: true,
       application_name: 'smart-router',
     });
-    this.#pulse = new RecordsPulse(clock);
-    const heard = companions.flatMap(({ observer }) => (observer ? [observer] : []));
-    this.#observer = tellAll([listener, this.#pulse.observer, ...heard]);
+    this.#tracker = new RecordsStatusTracker(clock);
+    this.#reporter = config.recordsReportEnabled ? this.#newReporter() : undefined;
+    this.#observer = combineObservers([
+      listener,
+      this.#tracker.observer,
+      ...(this.#reporter ? [this.#reporter.observer] : []),
+    ]);
     this.#look = new SupervisedLoop({
       name: 'records-look',
       intervalMs: lookEveryMs,
       clock,
       log,
-      runOnce: () => this.#lookOnce(),
+      runOnce: () => this.#countStuck(),
       onCrash: () => listener.loopCrashed?.('records-look'),
     });
   }
 
   get loops(): LoopState[] {
-    const { companions = [] } = this.#parts;
     const own = this.#config.zombieCleanupEnabled ? (this.#work?.recovery.loops ?? []) : [this.#look.state];
-    return [...own, ...companions.flatMap(({ loops = [] }) => loops)];
+    return [...own, ...(this.#reporter?.loops ?? [])];
   }
 
   get longestTimeoutMs(): number {
@@ -191,7 +151,7 @@ export class Plane implements RecordsPlane {
       paused: isPaused,
       braked: isBraked,
       cleanup: this.#config.zombieCleanupEnabled,
-      error: this.#error ?? lastError ?? (this.#off.length > 0 ? this.#off.join('; ') : null),
+      error: this.#error ?? lastError ?? (this.#disabled.length > 0 ? this.#disabled.join('; ') : null),
       workflows: this.#workflows.map(({ name }) => {
         const found = stuck?.get(name);
         return {
@@ -204,24 +164,18 @@ export class Plane implements RecordsPlane {
   }
 
   gauges(): RecordGauges {
-    return { ...this.#pulse.gauges(), isPaused: this.#work?.loop.isPaused ?? false };
+    return { ...this.#tracker.gauges(), isPaused: this.#work?.loop.isPaused ?? false };
   }
 
-  desk(): RecordsDesk {
+  operations(): RemoteOperations {
     if (!this.#isOpen || !this.#work) {
       throw new AppError('database_unavailable', `the database is not open: ${this.#error}`, {
         retryAfterSeconds: 5,
       });
     }
-    const { desk } = this.#work;
-    return {
-      numbers: () => this.#numbers(desk),
-      look: (...args) => desk.look(...args),
-      failed: (...args) => desk.failed(...args),
-      recent: (...args) => desk.recent(...args),
-      reset: (...args) => desk.reset(...args),
-      retry: (...args) => desk.retry(...args),
-    };
+    const { operations } = this.#work;
+    const bound = operationNames.map((name) => [name, operations[name].bind(operations)]);
+    return Object.fromEntries(bound) as RemoteOperations;
   }
 
   start(): void {
@@ -236,7 +190,7 @@ export class Plane implements RecordsPlane {
   async #openUntilDone(): Promise<void> {
     const { clock, log } = this.#parts;
     const { signal } = this.#stopping;
-    for (let pauseMs = firstPauseMs; !signal.aborted; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+    for (let pauseMs = firstPauseMs; !signal.aborted; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
       try {
         await this.#open();
         this.#error = null;
@@ -244,11 +198,11 @@ export class Plane implements RecordsPlane {
       } catch (error) {
         if (signal.aborted) return;
         this.#error = error instanceof ConfigError ? error.problems.join('; ') : messageOf(error);
-        // Whoever answers with a refusal is there.
-        this.#pulse.answered(!isSessionFault(error));
+        // A database that refuses is up.
+        this.#tracker.answered(!isSessionFault(error));
         log.error(
-          { err: error, database: this.#address, retry_in_ms: pauseMs },
-          'records are not processed: the database cannot be used yet; calls are served all the same, and `smart-router doctor` tells more',
+          { err: error, database: hidePassword(this.#config.databaseUrl), retry_in_ms: pauseMs },
+          'records are not processed: the database cannot be used; retrying; calls are not affected; run `smart-router doctor`',
         );
       }
       await clock.sleep(pauseMs, signal);
@@ -256,47 +210,39 @@ export class Plane implements RecordsPlane {
   }
 
   async #open(): Promise<void> {
-    const { log, companions = [] } = this.#parts;
+    const { log } = this.#parts;
     const { applied, kept } = await migrateRecords(this.#pool, {
       withWorkflows: this.#config.isOwnDatabase ?? false,
     });
-    if (applied.length > 0) log.info({ migrations: applied }, 'the database was brought up to date');
-    if (kept.length > 0) log.info({ tables: kept }, 'tables that were there before are used as they are');
-    this.#pulse.answered(true);
-    this.#work ??= await this.#prepare();
+    if (applied.length > 0) log.info({ migrations: applied }, 'database migrated');
+    if (kept.length > 0) log.info({ tables: kept }, 'existing tables used unchanged');
+    this.#tracker.answered(true);
+    this.#work ??= await this.#createWork();
     const { loop, recovery } = this.#work;
     await loop.start();
     this.#isOpen = true;
     if (this.#config.zombieCleanupEnabled) await recovery.start();
     else this.#look.start();
-    const database = {
-      pool: this.#pool,
-      workflows: this.#workflows,
-      stuckAfterMs: this.#config.zombieStuckThresholdMs,
-    };
-    for (const companion of companions) {
-      if (this.#started.has(companion)) continue;
-      await companion.start?.(database);
-      this.#started.add(companion);
-    }
+    this.#reporter?.start({ pool: this.#pool });
   }
 
-  /** Loop, recovery and desk of the workflows that fit; a shipped one that does not is off until the next start. */
-  async #prepare(): Promise<Work> {
+  /** For the workflows that fit; a shipped one that does not is disabled until the next start. */
+  async #createWork(): Promise<Work> {
     const { clock, log, listener } = this.#parts;
     const config = this.#config;
     const workflows: Workflow[] = [];
-    const off: string[] = [];
+    const disabled: string[] = [];
     for (const workflow of this.#workflows) {
       const problem = await shippedProblem(this.#pool, config, workflow);
       if (problem === undefined) workflows.push(workflow);
       else {
         log.error(`shipped workflow is off: ${problem.text}. ${problem.advice} Then restart the router.`);
-        off.push(problem.text);
+        disabled.push(problem.text);
       }
     }
-    this.#off.push(...off);
+    this.#disabled = disabled;
     this.#workflows = workflows;
+    const { zombieStuckThresholdMs: stuckAfterMs } = config;
     const shared = { pool: this.#pool, workflows, log, observer: this.#observer, clock };
     return {
       loop: createRecordLoop({
@@ -306,31 +252,30 @@ export class Plane implements RecordsPlane {
       }),
       recovery: createRecovery({
         ...shared,
-        stuckAfter: config.zombieStuckThresholdMs,
+        stuckAfter: stuckAfterMs,
         slowEvery: config.zombieCleanupIntervalMs,
         onCrash: (loop) => listener.loopCrashed?.(loop),
       }),
-      desk: new Desk({ ...shared, stuckAfterMs: config.zombieStuckThresholdMs }),
+      operations: new RecordOperations({ ...shared, stuckAfterMs, p99: (name) => this.#tracker.p99(name) }),
     };
   }
 
-  async #numbers(desk: Desk): ReturnType<RecordsDesk['numbers']> {
-    const found = await desk.list();
-    return Promise.all(
-      found.map(async (inspection) => {
-        const { workflow: name } = inspection;
-        const p99 = this.#pulse.p99(name);
-        const history = await desk.history(name);
-        const workflow = desk.workflow(name);
-        const times = adviseTimes(workflow, history, this.#config.zombieStuckThresholdMs, p99);
-        return showNumbers(inspection, p99, times);
-      }),
-    );
+  #newReporter(): Reporter {
+    const { clock, log, listener } = this.#parts;
+    const { recordsReportFolder: folder, recordsReportWebhookUrl: url, podName } = this.#config;
+    const secret = this.#config.recordsReportWebhookSecret;
+    return new Reporter({
+      clock,
+      log,
+      source: podName,
+      to: { folder, webhook: url === undefined ? undefined : { url, secret } },
+      onCrash: () => listener.loopCrashed?.('records-report'),
+    });
   }
 
-  async #lookOnce(): Promise<Record<string, number>> {
+  async #countStuck(): Promise<Record<string, number>> {
     let total = 0;
-    for (const { workflow, stuck, oldestStuckSeconds } of (await this.#work?.desk.list()) ?? []) {
+    for (const { workflow, stuck, oldestStuckSeconds } of (await this.#work?.operations.list()) ?? []) {
       this.#observer.stuck?.(workflow, stuck, oldestStuckSeconds);
       total += stuck;
     }
@@ -338,7 +283,7 @@ export class Plane implements RecordsPlane {
   }
 
   async #end(): Promise<void> {
-    const { clock, log, companions = [] } = this.#parts;
+    const { clock, log } = this.#parts;
     this.#stopping.abort();
     const ended = (async () => {
       await this.#opening;
@@ -346,26 +291,26 @@ export class Plane implements RecordsPlane {
         this.#work?.loop.stop(),
         this.#work?.recovery.stop(),
         this.#look.stop(),
-        ...companions.map((companion) => companion.stop?.()),
+        this.#reporter?.stop(),
       ]);
       await this.#pool.end();
       return 'ended';
     })();
-    const patience = new AbortController();
-    const late = clock.sleep(this.#config.shutdownTimeoutMs, patience.signal).then(() => 'late');
+    const over = new AbortController();
+    const late = clock.sleep(this.#config.shutdownTimeoutMs, over.signal).then(() => 'late');
     try {
       if ((await Promise.race([ended, late])) === 'late')
-        log.warn('some records did not finish in time: the recovery brings them back');
+        log.warn('records still running at the shutdown timeout: the recovery requeues them');
     } catch (error) {
-      log.error({ err: error }, 'the record plane did not stop cleanly');
+      log.error({ err: error }, 'record plane did not stop cleanly');
     } finally {
-      patience.abort();
+      over.abort();
     }
     this.#connection.close();
   }
 }
 
-/** Under the store's own prefix: two installations on one Redis do not write each other's outcomes. */
+/** Uses the key prefix of the store: two installations on one Redis keep their outcomes apart. */
 function spoolIn(connection: StoreConnection): SpoolRedis {
   const key = (name: string) => connection.keyPrefix + name;
   return {

@@ -1,16 +1,16 @@
 /**
- * The record plane as a router has it: a process of its own, so that no handler and no parser can block calls, use up
- * their memory or end their process. A thread would share libuv's four threads (name lookups, zlib, crypto), a native
- * crash and `process.exit` with the calls.
+ * Runs the record plane of a router in its own process, so that no handler and no parser can block calls, use up their
+ * memory or end their process. A thread would share libuv's four threads (name lookups, zlib, crypto), a native crash and
+ * `process.exit` with the calls.
  *
- * The process (records-child.ts) is started with the router and ends with it. One that ends by itself is logged, counted
- * and started again after 1, 2, 4 ... 30 s; its records are requeued as those of any dead worker. One whose event loop is
- * blocked shows as down after 10 s. It is killed when every record it has begun must be past its timeout and the grace
- * of the recovery: by then nothing it could still do counts. `stop` gives it SHUTDOWN_TIMEOUT, then kills it.
+ * The process (records-child.ts) starts and ends with the router. If it crashes, that is logged and counted, and it is
+ * started again after 1, 2, 4 ... 30 s; its records are requeued like those of any dead worker. If its event loop is
+ * blocked, it shows as down after 10 s. It is killed when every record it has started must be past its timeout and the
+ * grace of the recovery: then nothing it could still do counts. `stop` gives it SHUTDOWN_TIMEOUT, then kills it.
  *
- * What crosses is narrow: the events of RecordsListener, a state four times a second, operations of the desk by name.
- * At most 64 operations wait for an answer; more are refused. Handlers can reach the channel, so every message is
- * checked: after an invalid one the process is killed and started again.
+ * Only data crosses: the events of RecordsListener, a state four times a second, operations by name. At most 64
+ * operations wait for an answer; more are rejected. Handlers can reach the channel, so every message is checked: after
+ * an invalid one the process is killed and started again.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Duplex } from 'node:stream';
@@ -18,11 +18,16 @@ import { fileURLToPath } from 'node:url';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
-import { defaultBounds } from '../records/bounds.js';
+import {
+  type OperationName,
+  operationNames,
+  type RecordsStatus,
+  type RemoteOperations,
+} from '../records/admin.js';
+import type { RecordGauges } from '../records/metrics.js';
+import { defaultBounds } from '../records/workflow.js';
 import { RecordsChannel } from './records-channel.js';
 import {
-  type DeskCall,
   type FromProcess,
   type RecordsState,
   type Report,
@@ -30,39 +35,30 @@ import {
   receivedError,
   type ToProcess,
 } from './records-messages.js';
-import type {
-  RecordsConfig,
-  RecordsDesk,
-  RecordsParts,
-  RecordsPlane,
-  RecordsStatus,
-} from './records-plane.js';
+import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
 
-/** Through `dist`, also from the sources: a process of its own cannot run TypeScript. */
+/** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
 const entry = fileURLToPath(new URL('../../dist/main/records-child.js', import.meta.url));
-/** How long a start waits for the workflows to be read. A module that hangs must not keep calls from being served. */
-const openPatienceMs = 30_000;
-const mostCalls = 64;
+/** How long a start waits until the workflows are loaded: a module that hangs must not delay calls. */
+const openTimeoutMs = 30_000;
+const maxCalls = 64;
 const silentAfterSeconds = 10;
-/** Loading modules is all that it does before it has opened. */
+/** Before it has opened, it only loads modules. */
 const openLimitSeconds = 60;
-const lastMomentMs = 500;
+const killDelayMs = 500;
 
-type Parts = Omit<RecordsParts, 'companions'>;
-
-/** Resolves when the workflows have been read; throws a ConfigError for what is wrong with them. */
-export async function startRecordsProcess(config: RecordsConfig, parts: Parts): Promise<RecordsPlane> {
+/** Resolves when the workflows are loaded; throws a ConfigError with their problems. */
+export async function startRecordsProcess(config: RecordsConfig, parts: RecordsParts): Promise<RecordsPlane> {
   const { clock, log } = parts;
   const { databaseUrl, databaseFolder: folder } = config;
-  // The router's own child: a records process that crashes must not take a temporary database with it.
+  // A child of the router: a temporary database must outlive a crash of the records process.
   const engine =
     databaseUrl === 'embedded'
       ? await startEmbeddedPostgres({
           ...(folder === undefined ? {} : { folder }),
           clock,
           log: (line) => log.debug({ line }, 'embedded PostgreSQL'),
-          onCrash: (error) =>
-            log.fatal({ err: error }, 'the embedded database has ended: restart the router'),
+          onCrash: (error) => log.fatal({ err: error }, 'embedded database ended; restart the router'),
         })
       : undefined;
   const records = new RecordsProcess(
@@ -76,24 +72,24 @@ export async function startRecordsProcess(config: RecordsConfig, parts: Parts): 
 
 class RecordsProcess implements RecordsPlane {
   readonly #config: RecordsConfig;
-  readonly #parts: Parts;
+  readonly #parts: RecordsParts;
   readonly #loop: SupervisedLoop;
   readonly #engine: EmbeddedPostgres | undefined;
   readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
   #lastCall = 0;
   #channel: RecordsChannel | undefined;
-  /** The last one, also of a process that has ended. */
+  /** The last state, also of a process that has ended. */
   #state: RecordsState | undefined;
   #isOpen = false;
   #isStarted = false;
-  /** Why the process ended or is about to, where its exit code does not say it. */
+  /** Why the process ends, if its exit code does not say so. */
   #reason: Error | undefined;
-  /** Ticks, not time: a router that was paused has reports to read before it may judge. */
+  /** Ticks, not time: a router that was suspended must read the reports it missed first. */
   #silentSeconds = 0;
   #silentLimitSeconds = openLimitSeconds;
   #settleFirst = (_refused?: Error) => {};
 
-  constructor(config: RecordsConfig, parts: Parts, engine: EmbeddedPostgres | undefined) {
+  constructor(config: RecordsConfig, parts: RecordsParts, engine: EmbeddedPostgres | undefined) {
     const { clock, log, listener } = parts;
     this.#engine = engine;
     this.#config = config;
@@ -110,18 +106,18 @@ class RecordsProcess implements RecordsPlane {
 
   async open(): Promise<void> {
     const { clock } = this.#parts;
-    const patience = new AbortController();
+    const over = new AbortController();
     const first = new Promise<void>((resolve, reject) => {
       this.#settleFirst = (refused) => (refused ? reject(refused) : resolve());
     });
     this.#loop.start();
     try {
-      await Promise.race([first, this.#loop.firstRound, clock.sleep(openPatienceMs, patience.signal)]);
+      await Promise.race([first, this.#loop.firstRound, clock.sleep(openTimeoutMs, over.signal)]);
     } catch (error) {
       await this.stop();
       throw error;
     } finally {
-      patience.abort();
+      over.abort();
       this.#settleFirst = () => {};
     }
   }
@@ -164,32 +160,22 @@ class RecordsProcess implements RecordsPlane {
     return { isUp: false, isPaused: false, isBraked: false, stuck: undefined };
   }
 
-  desk(): RecordsDesk {
-    const call =
-      <K extends DeskCall>(name: K) =>
-      (...args: Parameters<RecordsDesk[K]>) =>
-        this.#call(name, args) as ReturnType<RecordsDesk[K]>;
-    return {
-      numbers: call('numbers'),
-      look: call('look'),
-      failed: call('failed'),
-      recent: call('recent'),
-      reset: call('reset'),
-      retry: call('retry'),
-    };
+  operations(): RemoteOperations {
+    const calls = operationNames.map((name) => [name, (...args: unknown[]) => this.#call(name, args)]);
+    return Object.fromEntries(calls) as RemoteOperations;
   }
 
-  /** Why records are not processed, as far as the process itself is the reason. */
+  /** Why records are not processed, if the process itself is the reason. */
   get #down(): string | undefined {
     if (!this.#isOpen) return this.#loop.state.last_error ?? 'the records process is starting';
     if (this.#silentSeconds < silentAfterSeconds) return undefined;
     return `the records process has not responded for ${this.#silentSeconds} s: a handler blocks its event loop`;
   }
 
-  async #call(name: DeskCall, args: unknown[]): Promise<unknown> {
+  async #call(name: OperationName, args: unknown[]): Promise<unknown> {
     if (!this.#isOpen) throw unavailable(this.#down ?? 'the records process has ended');
-    if (this.#calls.size >= mostCalls)
-      throw unavailable(`the records process has ${mostCalls} requests to answer already`);
+    if (this.#calls.size >= maxCalls)
+      throw unavailable(`the records process is busy with ${maxCalls} operations`);
     this.#lastCall += 1;
     const id = this.#lastCall;
     return new Promise((resolve, reject) => {
@@ -198,22 +184,22 @@ class RecordsProcess implements RecordsPlane {
     });
   }
 
-  /** One life of the process. Resolves when it was stopped, throws when it ended by itself. */
+  /** Runs the process once. Resolves when it was stopped, throws if it ended on its own. */
   async #run(signal: AbortSignal, alive: (counts: Record<string, number>) => void) {
     const { clock, log } = this.#parts;
     const { recordsHeapMb, shutdownTimeoutMs } = this.#config;
     this.#silentSeconds = 0;
     this.#silentLimitSeconds = openLimitSeconds;
     const child = spawn(process.execPath, [`--max-old-space-size=${recordsHeapMb}`, entry], {
-      // The channel, and a pipe that is never written to: it breaks when this process ends.
+      // 3 is the channel, 4 a pipe without data: it breaks when the router ends.
       stdio: ['ignore', 'inherit', 'inherit', 'pipe', 'pipe'],
     });
-    const ended = endOf(child);
+    const ended = exitOf(child);
     const channel = new RecordsChannel(
       child.stdio[3] as Duplex,
       (message) => {
         this.#silentSeconds = 0;
-        this.#hear(readMessage(message));
+        this.#handle(readMessage(message));
         alive({ pid: child.pid ?? 0, memory_mb: this.#state?.memoryMb ?? 0 });
       },
       (error) => {
@@ -225,15 +211,15 @@ class RecordsProcess implements RecordsPlane {
       },
     );
     this.#channel = channel;
-    log.info({ pid: child.pid, heap_mb: recordsHeapMb }, 'records run in a process of their own');
+    log.info({ pid: child.pid, heap_mb: recordsHeapMb }, 'records process started');
     this.#send({ type: 'open', config: this.#config });
     let cancelKill = () => {};
     const stop = () => {
       this.#send({ type: 'stop' });
-      cancelKill = clock.after(shutdownTimeoutMs + lastMomentMs, () => {
+      cancelKill = clock.after(shutdownTimeoutMs + killDelayMs, () => {
         log.warn(
           { pid: child.pid },
-          'the records process did not stop in time and is killed; its records are requeued',
+          'records process did not stop in time; killed, its records are requeued',
         );
         child.kill('SIGKILL');
       });
@@ -258,16 +244,13 @@ class RecordsProcess implements RecordsPlane {
       await clock.sleep(1000, over.signal);
       this.#silentSeconds += 1;
       if (this.#silentSeconds !== this.#silentLimitSeconds) continue;
-      log.error(
-        { pid: child.pid, seconds: this.#silentSeconds },
-        'the records process does not respond and is killed',
-      );
+      log.error({ pid: child.pid, seconds: this.#silentSeconds }, 'records process does not respond; killed');
       child.kill('SIGKILL');
     }
-    // Its last messages are read first. A process that it started may keep the channel open.
-    const patience = new AbortController();
-    await Promise.race([channel.closed, clock.sleep(1000, patience.signal)]);
-    patience.abort();
+    // Read its last messages first. A process that it started may keep the channel open.
+    const read = new AbortController();
+    await Promise.race([channel.closed, clock.sleep(1000, read.signal)]);
+    read.abort();
     channel.close();
     return ended;
   }
@@ -280,12 +263,12 @@ class RecordsProcess implements RecordsPlane {
     for (const { reject } of calls) reject(unavailable(`the records process ended with ${how}`));
   }
 
-  #hear(message: FromProcess): void {
+  #handle(message: FromProcess): void {
     if (message.type === 'opened') this.#opened(message.longestTimeoutMs);
     else if (message.type === 'refused') {
       this.#reason = receivedError(message.error);
       if (this.#reason instanceof ConfigError) this.#settleFirst(this.#reason);
-    } else if (message.type === 'report') this.#hearReport(message);
+    } else if (message.type === 'report') this.#handleReport(message);
     else if (message.type === 'answer') this.#take(message.id)?.resolve(message.value);
     else this.#take(message.id)?.reject(receivedError(message.error));
   }
@@ -296,10 +279,10 @@ class RecordsProcess implements RecordsPlane {
     if (this.#isStarted) this.#send({ type: 'start' });
   }
 
-  #hearReport({ state, events, lines, dropped }: Report): void {
+  #handleReport({ state, events, lines, dropped }: Report): void {
     const { listener } = this.#parts;
-    // Its own log has described errors already: once more, and only "[object Object]" is left of them.
-    const log = this.#parts.log.child({}, { serializers: { err: (described: unknown) => described } });
+    // The child has serialized its errors already.
+    const log = this.#parts.log.child({}, { serializers: { err: (serialized: unknown) => serialized } });
     this.#state = state ?? this.#state;
     if (state) this.#settleFirst();
     for (const [name, args] of events)
@@ -310,10 +293,7 @@ class RecordsProcess implements RecordsPlane {
       log[level as 'info'](fields, msg);
     }
     if (dropped > 0)
-      log.warn(
-        { dropped },
-        'the records process had more to report than fits; counts of records are too low',
-      );
+      log.warn({ dropped }, 'reports of the records process were full; counts of records are too low');
   }
 
   #take(id: number) {
@@ -322,20 +302,20 @@ class RecordsProcess implements RecordsPlane {
     return call;
   }
 
-  /** A process that has ended takes nothing; its end is dealt with where it is waited for. */
+  /** Does nothing after the process has ended. */
   #send(message: ToProcess): void {
     void this.#channel?.send(message);
   }
 }
 
 function unavailable(reason: string): AppError {
-  return new AppError('database_unavailable', `records cannot be reached: ${reason}`, {
+  return new AppError('database_unavailable', `records are unavailable: ${reason}`, {
     retryAfterSeconds: 5,
   });
 }
 
-/** Resolves to how it ended. */
-function endOf(child: ChildProcess): Promise<string> {
+/** Resolves to the exit code or signal. */
+function exitOf(child: ChildProcess): Promise<string> {
   return new Promise((resolve) => {
     child.once('exit', (code, signal) =>
       resolve(

@@ -1,20 +1,21 @@
-/** What is known of the record plane at this moment, without asking the database: for `/status` and the gauges. */
+/** The state of the record plane, from its events, without a query: for `/status` and the gauges. */
 import type { Clock } from '../clock.js';
-import type { RecordGauges } from '../observe/record-metrics.js';
+import type { RecordGauges } from '../records/metrics.js';
 import type { RecordObserver } from '../records/observer.js';
 
-/** The sweeps tell every 20 s (or every minute, if they only look): what is older was told by a database that is gone. */
+/** The sweeps report every 20 s (without clean-up every minute): older counts come from a database that stopped answering. */
 const staleAfterMs = 150_000;
-const timesKept = 1000;
-/** A hundredth of fewer is nobody. */
-const timesNeeded = 100;
+const maxDurations = 1000;
+/** A p99 needs at least 100 samples. */
+const minDurations = 100;
 
-export class RecordsPulse {
+export class RecordsStatusTracker {
   readonly #clock: Clock;
   readonly #stuck = new Map<string, { records: number; oldestSeconds: number; atMs: number }>();
-  /** The latest of each workflow; the oldest is overwritten. */
-  readonly #times = new Map<string, { seconds: number[]; next: number }>();
-  #answers = false;
+  /** The latest durations of each workflow; the oldest is overwritten. */
+  readonly #durations = new Map<string, { seconds: number[]; next: number }>();
+  /** Whether the last session worked. */
+  #isAnswering = false;
   #isPaused = false;
   #isBraked = false;
 
@@ -22,13 +23,12 @@ export class RecordsPulse {
     this.#clock = clock;
   }
 
-  /** The last word of the database itself. */
-  answered(answers: boolean): void {
-    this.#answers = answers;
+  answered(isAnswering: boolean): void {
+    this.#isAnswering = isAnswering;
   }
 
   gauges(): RecordGauges {
-    const isUp = this.#answers && !this.#isPaused;
+    const isUp = this.#isAnswering && !this.#isPaused;
     const sinceMs = this.#clock.monotonic() - staleAfterMs;
     const fresh = [...this.#stuck].filter(([, { atMs }]) => atMs >= sinceMs);
     return {
@@ -40,60 +40,28 @@ export class RecordsPulse {
   }
 
   p99(workflow: string): number | null {
-    const { seconds = [] } = this.#times.get(workflow) ?? {};
-    if (seconds.length < timesNeeded) return null;
+    const { seconds = [] } = this.#durations.get(workflow) ?? {};
+    if (seconds.length < minDurations) return null;
     const sorted = [...seconds].sort((a, b) => a - b);
     return sorted[Math.ceil(0.99 * sorted.length) - 1] ?? null;
   }
 
   readonly observer: RecordObserver = {
-    session: (outcome) => {
-      this.#answers = outcome === 'ok';
-    },
+    session: (outcome) => this.answered(outcome === 'ok'),
     breaker: (isOpen) => {
       this.#isPaused = isOpen;
     },
-    brake: (isHolding) => {
+    massStall: (isHolding) => {
       this.#isBraked = isHolding;
     },
     stuck: (workflow, records, oldestSeconds) => {
       this.#stuck.set(workflow, { records, oldestSeconds, atMs: this.#clock.monotonic() });
     },
     processed: (workflow, seconds) => {
-      const times = this.#times.get(workflow) ?? { seconds: [], next: 0 };
-      times.seconds[times.next] = seconds;
-      times.next = (times.next + 1) % timesKept;
-      this.#times.set(workflow, times);
+      const durations = this.#durations.get(workflow) ?? { seconds: [], next: 0 };
+      durations.seconds[durations.next] = seconds;
+      durations.next = (durations.next + 1) % maxDurations;
+      this.#durations.set(workflow, durations);
     },
   };
-}
-
-type Events = Required<RecordObserver>;
-
-export const eventNames = [
-  ...([
-    'claimed',
-    'finished',
-    'rejected',
-    'gaveBack',
-    'recovered',
-    'session',
-    'spooled',
-    'replayed',
-  ] as const),
-  ...(['zombie', 'breaker', 'stuck', 'brake', 'processed'] as const),
-] satisfies readonly (keyof Events)[];
-
-/** An observer that hands every event to `hear`, by name. */
-export function eventsTo(hear: (name: keyof Events, args: unknown[]) => void): Events {
-  const entries = eventNames.map((name) => [name, (...args: unknown[]) => hear(name, args)]);
-  return Object.fromEntries(entries) as Events;
-}
-
-/** One observer that tells all of them. */
-export function tellAll(observers: readonly RecordObserver[]): RecordObserver {
-  return eventsTo((name, args) => {
-    for (const observer of observers)
-      (observer[name] as ((...all: unknown[]) => void) | undefined)?.(...args);
-  });
 }

@@ -18,20 +18,19 @@ import { defaultTierConfig } from '../config/tiers.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
 import { Admission } from '../http/admission.js';
 import type { App, HttpContext } from '../http/context.js';
-import { closeServer, listen } from '../http/listening.js';
-import { startMetricsServer } from '../http/metrics-server.js';
+import { closeServer, listen, startMetricsServer } from '../http/ports.js';
 import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
-import { RecordMetrics } from '../observe/record-metrics.js';
 import { startTracing, type Tracing } from '../observe/tracing.js';
 import { announce } from '../pool/registration.js';
+import { RecordMetrics } from '../records/metrics.js';
+import { combineObservers } from '../records/observer.js';
 import { alertSinks } from './alerts.js';
 import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
-import { tellAll } from './records-status.js';
 import { prepareUntilDone } from './startup.js';
 
 /** The longest wait for the first sync of the pods at the start. */
@@ -153,7 +152,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         log,
         open: options.openRecords,
         listener: {
-          ...tellAll([
+          ...combineObservers([
             recordMetrics.observer,
             alerts.records.observer,
             ...(tracing ? [tracing.records] : []),

@@ -1,10 +1,10 @@
 /**
- * Which workflows an installation has: the shipped ones that RECORDS_WORKFLOWS names, and those of RECORDS_MODULE, an
- * ES module of the team's own, so that `serve` runs them without another program. The command line reads the same two.
+ * Loads the workflows of an installation: the shipped ones in RECORDS_WORKFLOWS, and those of RECORDS_MODULE, an ES
+ * module of the team. The command line uses the same two variables.
  *
  * The tables of the shipped workflows are created only on request: by `records migrate --with-workflows`, and in the
- * embedded database. A table of that name that existed before is the team's: it is used as it is if it fits, and never
- * changed. A shipped workflow whose tables are missing or do not fit is off; the others run.
+ * embedded database. An existing table of the same name is the team's: it is used if it fits, and never changed. A
+ * shipped workflow whose tables are missing or do not fit is off; the others run.
  */
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -12,12 +12,11 @@ import type { Pool } from 'pg';
 import { type Clock, systemClock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import { ConfigError } from '../errors.js';
-import { openTables } from '../records/loop.js';
-import { applyMigrations, type Migration, migrate } from '../records/migrate.js';
-import { migrations as ownMigrations } from '../records/migrations.generated.js';
+import { appliedMigrations, applyMigrations, type Migration, migrate } from '../records/migrate.js';
 import { type Queryable, Sessions } from '../records/sessions.js';
+import { openTables } from '../records/table.js';
 import { defineWorkflow, type Workflow, type WorkflowDefinition } from '../records/workflow.js';
-import { migrations as shippedMigrations } from '../workflows/migrations.generated.js';
+import { migrations } from '../workflows/migrations.generated.js';
 import { pageCuration } from '../workflows/page-curation.js';
 import { queries } from '../workflows/queries.generated.js';
 import { sitemapImport } from '../workflows/sitemap-import.js';
@@ -32,15 +31,15 @@ const shipped = {
   'page-curation': { define: pageCuration, statements: [queries.savePage] },
 };
 
-/** Throws a ConfigError with what is wrong with the module or its workflows. */
+/** Throws a ConfigError with the problems of the module or its workflows. */
 export async function loadWorkflows(settings: WorkflowSettings, clock: Clock): Promise<Workflow[]> {
   const options = { clock, allowPrivateAddresses: settings.recordsAllowPrivateAddresses };
   const workflows = settings.recordsWorkflows.map((name) => defineWorkflow(shipped[name].define(options)));
   if (settings.recordsModule !== undefined) workflows.push(...(await loadModule(settings.recordsModule)));
   const names = workflows.map(({ name }) => name);
-  const twice = names.filter((name, i) => names.indexOf(name) !== i);
-  if (twice.length > 0)
-    throw new ConfigError(twice.map((name) => `RECORDS_MODULE: there are two workflows ${name}`));
+  const duplicates = names.filter((name, i) => names.indexOf(name) !== i);
+  if (duplicates.length > 0)
+    throw new ConfigError(duplicates.map((name) => `RECORDS_MODULE: duplicate workflow ${name}`));
   return workflows;
 }
 
@@ -54,12 +53,12 @@ async function loadModule(path: string): Promise<Workflow[]> {
     const isMissing = code === 'ERR_MODULE_NOT_FOUND' && message.includes(resolve(path));
     // A SyntaxError of an import does not say where it is.
     const where = error instanceof SyntaxError ? `; \`node ${path}\` shows where` : '';
-    throw problem(isMissing ? 'there is no such file' : `it cannot be loaded: ${message}${where}`);
+    throw problem(isMissing ? 'no such file' : `cannot be loaded: ${message}${where}`);
   }
   const given = found.workflows ?? found.default;
   const list: unknown[] = Array.isArray(given) ? given : given === undefined ? [] : [given];
   if (list.length === 0)
-    throw problem('it must export `workflows`, a list of at least one workflow (or export it as default)');
+    throw problem('must export `workflows` (or a default), a list of at least one workflow');
   const problems: string[] = [];
   const workflows = list.flatMap((item) => {
     try {
@@ -74,7 +73,7 @@ async function loadModule(path: string): Promise<Workflow[]> {
   return workflows;
 }
 
-/** A definition, or what `defineWorkflow` made of one: there the table's name is in its parts. */
+/** Accepts a definition, or a result of `defineWorkflow`: there the table is a list of its parts. */
 function asWorkflow(item: unknown): Workflow {
   if (typeof item !== 'object' || item === null)
     throw new ConfigError([`a workflow must be an object, got ${String(item)}`]);
@@ -83,22 +82,29 @@ function asWorkflow(item: unknown): Workflow {
     : defineWorkflow(item as WorkflowDefinition);
 }
 
-/** Creates our schema; with `withWorkflows` also the tables of the shipped workflows. `kept` existed before. */
+/** Creates our schema; with `withWorkflows` also the tables of the shipped workflows. `kept` are tables that existed. */
 export async function migrateRecords(
   pool: Pool,
   { withWorkflows }: { withWorkflows: boolean },
 ): Promise<{ applied: string[]; kept: string[] }> {
   const { applied } = await migrate(pool);
   if (!withWorkflows) return { applied, kept: [] };
-  const { missing, kept } = await shippedState(new Sessions({ pool, clock: systemClock }));
+  const db = new Sessions({ pool, clock: systemClock });
+  const done = await appliedMigrations(db, 'workflows');
+  const missing: Migration[] = [];
+  const kept: string[] = [];
+  for (const migration of migrations) {
+    if (done?.has(migration.name)) continue;
+    // Each migration has the name of the table that it creates.
+    const table = migration.name.replace(/^\d+_/, '');
+    const { rows } = await db.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
+      table,
+    ]);
+    if (rows[0]?.exists) kept.push(table);
+    else missing.push(migration);
+  }
   if (missing.length > 0) applied.push(...(await applyMigrations(pool, 'workflows', missing)).applied);
   return { applied, kept };
-}
-
-/** What `migrateRecords` would do to our schema. Reads only. */
-export async function pendingMigrations(pool: Pool): Promise<string[]> {
-  const done = await appliedNames(pool, 'records');
-  return ownMigrations.filter(({ name }) => !done.has(name)).map(({ name }) => name);
 }
 
 /** Why a shipped workflow is off, and what to do about it. */
@@ -107,7 +113,7 @@ export interface ShippedProblem {
   advice: string;
 }
 
-/** Why a shipped workflow cannot run on these tables; undefined: it can, or it is the team's own. */
+/** Returns why a shipped workflow cannot run on these tables; undefined if it can, or is the team's own. */
 export async function shippedProblem(
   pool: Pool,
   settings: WorkflowSettings,
@@ -169,33 +175,4 @@ export function describeProblem(name: string, { problems }: ConfigError): Shippe
       ? `This is another table of the same name, and it is never changed: rename it, or ${takeOut}.`
       : `Correct that, or ${takeOut}.`;
   return { text: prefix + found.join('; '), advice };
-}
-
-async function shippedState(db: Queryable): Promise<{ missing: Migration[]; kept: string[] }> {
-  const done = await appliedNames(db, 'workflows');
-  const missing: Migration[] = [];
-  const kept: string[] = [];
-  for (const migration of shippedMigrations) {
-    if (done.has(migration.name)) continue;
-    // Each is named for the table that it makes.
-    const table = migration.name.replace(/^\d+_/, '');
-    const { rows } = await db.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
-      table,
-    ]);
-    if (rows[0]?.exists) kept.push(table);
-    else missing.push(migration);
-  }
-  return { missing, kept };
-}
-
-async function appliedNames(db: Queryable, set: string): Promise<Set<string>> {
-  const { rows: found } = await db.query<{ exists: boolean }>(
-    "SELECT to_regclass('smart_router.migrations') IS NOT NULL AS exists",
-  );
-  if (!found[0]?.exists) return new Set();
-  const { rows } = await db.query<{ name: string }>(
-    'SELECT name FROM smart_router.migrations WHERE set = $1',
-    [set],
-  );
-  return new Set(rows.map(({ name }) => name));
 }

@@ -46,7 +46,7 @@ export class RecordAlerts {
     breaker: (isOpen: boolean) => {
       this.#isBreakerOpen = isOpen;
     },
-    brake: (isHolding: boolean) => {
+    massStall: (isHolding: boolean) => {
       this.#isMassStall = isHolding;
     },
   };

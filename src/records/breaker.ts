@@ -1,17 +1,17 @@
 /**
- * Pauses claiming while sessions fail: what cannot be finished is not begun. Three failures in a row open it, or
- * finished work that could not be written; then a probe asks after 1, 2, 4 ... 30 s, and the first answer closes it,
- * after what was spooled has been written.
+ * Pauses claiming while database sessions fail, so that no work starts that could not be finished. Opens after three
+ * failures in a row, or when a finished record could not be written. Then it probes after 1, 2, 4 ... 30 s. The first
+ * reply closes it, after spooled outcomes have been written.
  */
 import type { Clock } from '../clock.js';
 
 const failuresToOpen = 3;
-const longestPauseMs = 30_000;
+const maxPauseMs = 30_000;
 
 export interface BreakerOptions {
   clock: Clock;
   probe(): Promise<void>;
-  /** The database answers again: whatever waited for that comes first. */
+  /** Runs before the breaker closes. */
   onBack(): Promise<void>;
   onChange(isOpen: boolean): void;
 }
@@ -45,7 +45,7 @@ export class Breaker {
     this.#closing = this.#untilBack();
   }
 
-  /** Resolves when sessions can be had, at once if nothing is wrong, or when the signal says so. */
+  /** Resolves when the breaker is closed, or the signal aborts. */
   async ready(signal: AbortSignal): Promise<void> {
     while (this.#closing && !signal.aborted && !this.#stopping.signal.aborted) {
       let giveUp = () => {};
@@ -58,7 +58,7 @@ export class Breaker {
     }
   }
 
-  /** Resolves when no probe is under way; it stays as it is. */
+  /** Resolves when no probe runs; the breaker keeps its state. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#closing;
@@ -67,7 +67,7 @@ export class Breaker {
   async #untilBack(): Promise<void> {
     const { clock, probe, onBack, onChange } = this.#options;
     const { signal } = this.#stopping;
-    for (let pauseMs = 1000; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+    for (let pauseMs = 1000; ; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
       await clock.sleep(pauseMs * (1 - 0.2 * clock.random()), signal);
       if (signal.aborted) return;
       try {
@@ -75,7 +75,7 @@ export class Breaker {
         await onBack();
         break;
       } catch {
-        // Not back yet.
+        // Still unreachable.
       }
     }
     this.#failures = 0;

@@ -1,12 +1,12 @@
 /**
- * Takes the next batch. If a trigger undoes the claim of all of its records, it was not made (`ClaimRefused`). If the database refuses one of its rows (a constraint that was added after the row, a trigger),
- * the rows are taken one by one, and the one that is refused is left alone for an hour: it would otherwise stand at
- * the head of the queue and keep everybody behind it.
+ * Claims the next batch. If a trigger undoes the claim of all its records, the batch was not claimed (`ClaimRefused`). If
+ * the database refuses a row (a constraint added after the row, a trigger), rows are claimed one at a time, and a
+ * refused one is skipped for an hour: it would otherwise block the head of the queue.
  *
- * An answer may be lost after the claim has been made. Then this worker holds records that it does not know of, and as
- * it lives nobody else would take them before their timeout: so before it claims again it gives back whatever is newer
- * than what it knew, and is none of what it has learned of since. It does so for a while: the database may still be at
- * a claim that nobody waits for any more. For that, one claim follows the other.
+ * The reply to a claim may be lost after the claim was made. Then this worker holds records without knowing it,
+ * and while it lives, no other worker takes them before their timeout. So before the next claim it releases those of its
+ * claims that are newer than the last one it knew and that it has not received since. It does so for a minute, because
+ * the database may still be executing the claim. Claims run one at a time for this reason.
  */
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
@@ -18,17 +18,17 @@ import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
 
-/** Longer than a statement goes on that nobody waits for. */
+/** Longer than a statement runs after its client stopped waiting. */
 const unknownMs = 60_000;
 
-/** After an answer that was lost: the latest token that was known then, those since, and for how long it matters. */
+/** After a lost reply: the latest token known then, tokens received since, and for how long to look. */
 interface Unknown {
   after: bigint;
   known: string[];
   untilMs: number;
 }
 
-/** The table did not keep the status of a single record of the batch. */
+/** The table did not keep the status of any record of the batch. */
 export class ClaimRefused extends Error {
   override readonly name = 'ClaimRefused';
 }
@@ -42,7 +42,7 @@ export interface ClaimerOptions {
   log: Logger;
   observer: RecordObserver;
   worker(): number;
-  /** Before a claim: others must see that this worker lives. */
+  /** Runs before a claim: the heartbeat of this worker must be recent. */
   beAlive(): Promise<void>;
 }
 
@@ -66,7 +66,7 @@ export class Claimer {
     const { breaker, observer, workflow } = this.#options;
     try {
       await this.#options.beAlive();
-      if (this.#unknown) await this.#giveBackUnknown(this.#unknown);
+      if (this.#unknown) await this.#releaseUnknown(this.#unknown);
       const claims = await this.#batch();
       breaker.succeeded();
       if (claims.length > 0) observer.claimed?.(workflow.name, claims.length);
@@ -86,26 +86,24 @@ export class Claimer {
     this.#unknown = { after, known, untilMs: this.#options.clock.monotonic() + unknownMs };
   }
 
-  async #giveBackUnknown({ after, known, untilMs }: Unknown): Promise<void> {
+  async #releaseUnknown({ after, known, untilMs }: Unknown): Promise<void> {
     const { store, worker, workflow, log, clock } = this.#options;
     const isOver = clock.monotonic() > untilMs;
-    const records = await store.giveBackUnknown(worker(), String(after), known);
+    const records = await store.releaseUnknown(worker(), String(after), known);
     if (isOver) this.#unknown = undefined;
-    if (records > 0)
-      log.info({ workflow: workflow.name, records }, 'a claim whose answer was lost has been given back');
+    if (records > 0) log.info({ workflow: workflow.name, records }, 'claim released: its reply was lost');
   }
 
   async #batch(): Promise<Claim[]> {
-    const { workflow } = this.#options;
     try {
-      return await this.#kept(await this.#take(workflow.batchSize, null));
+      return await this.#keepProven(await this.#take(this.#options.workflow.batchSize, null));
     } catch (error) {
       if (!isRowFault(error)) throw error;
     }
-    return this.#kept(await this.#oneByOne());
+    return this.#keepProven(await this.#takeSingly());
   }
 
-  async #oneByOne(): Promise<Claim[]> {
+  async #takeSingly(): Promise<Claim[]> {
     const { workflow, store } = this.#options;
     const claims: Claim[] = [];
     const refused = new Map<string, unknown>();
@@ -115,7 +113,7 @@ export class Claimer {
       } catch (error) {
         if (!isRowFault(error)) {
           if (claims.length === 0) throw error;
-          // What has been taken is worked on; the next batch meets the same trouble again.
+          // Process the claimed ones; the next batch meets the same error.
           if (isSessionFault(error)) this.#mayHoldUnknown();
           break;
         }
@@ -132,41 +130,38 @@ export class Claimer {
     const { workflow, store, log } = this.#options;
     log.error(
       { workflow: workflow.name, record: id, reason: messageOf(reason) },
-      'the database does not let this record be claimed: it is left alone for an hour',
+      'record cannot be claimed: the database refuses it; skipped for an hour',
     );
     await store.postpone(id);
   }
 
-  /** Those that a trigger has not set back after the claim, if that has to be looked at. */
-  async #kept(claims: Claim[]): Promise<Claim[]> {
+  /** Returns the claims without those that a trigger has set back; looks only if the guard asks for it. */
+  async #keepProven(claims: Claim[]): Promise<Claim[]> {
     const { store, guard, log, workflow } = this.#options;
     if (guard.isProven || claims.length === 0) return claims;
     try {
       const restored = new Set(await store.restored(claims));
       if (restored.size === 0) {
-        guard.proven();
+        guard.isProven = true;
         return claims;
       }
-      await store.giveBack(claims.filter(({ id }) => restored.has(id)));
+      await store.release(claims.filter(({ id }) => restored.has(id)));
       const reason = `a trigger sets it back to ${workflow.status.queued} after the claim`;
       if (restored.size === claims.length) throw new ClaimRefused(reason);
       for (const id of restored) await this.#postpone(id, reason);
       return claims.filter(({ id }) => !restored.has(id));
     } catch (error) {
       if (error instanceof ClaimRefused) throw error;
-      // They are claimed: they are worked on, and looked at the next time.
-      log.debug(
-        { workflow: workflow.name, reason: messageOf(error) },
-        'a claim could not be looked at again',
-      );
+      // They are claimed, so they are processed; the next claim is checked again.
+      log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'claim not verified');
       return claims;
     }
   }
 
-  async #take(most: number, only: string[] | null): Promise<Claim[]> {
+  async #take(limit: number, only: string[] | null): Promise<Claim[]> {
     const { store, worker, workflow, clock } = this.#options;
-    const claims = await store.claim(worker(), most, workflow.timeoutMs, clock.monotonic(), only);
-    // All of one claim have the same.
+    const claims = await store.claim(worker(), limit, workflow.timeoutMs, clock.monotonic(), only);
+    // All records of one claim have the same token.
     const token = claims[0]?.token;
     if (token === undefined) return claims;
     this.#unknown?.known.push(token);
@@ -175,6 +170,6 @@ export class Claimer {
   }
 }
 
-/** As claim.sql says it. */
+/** The message of claim.sql. */
 const isStatusKept = (error: unknown) =>
   messageOf(error).includes('smart_router: the claim left the status at');

@@ -1,19 +1,18 @@
 /**
- * Writes outcomes in batches: while one batch is on its way the next gathers, so the batches grow with the load.
+ * Writes outcomes in batches: while one batch is written the next one gathers, so batches grow with the load.
  *
- * What cannot be written is tried three times, a second apart. Then finished work is spooled and written when the
- * database is back; until then nothing new is begun. A record that was never processed because there was no session for
- * it (`unprocessed`) is nothing to spool: it is called out, and its claim is given up as soon as the database answers:
- * this worker lives, so the recovery would leave the record to it until its time is over. A row that the database
- * refuses, or that somebody keeps locked, is written apart, so that it does not take its batch along. Where nothing can
- * be written although there are sessions (a column is gone), this workflow alone begins nothing new (`isBlocked`).
+ * A failed write is retried three times, a second apart. Then finished work is spooled and written when the
+ * database is back; until then no new work starts. A record that was never processed for lack of a session
+ * (`unprocessed`) is not spooled: a ZOMBIE RECORD ALERT is logged, and its claim is given up as soon as the database
+ * answers, because the recovery would wait for its timeout while this worker lives. A row that the database refuses, or
+ * that another transaction keeps locked, is written separately, so that it does not fail its batch. Where nothing can be
+ * written although sessions work (a column was dropped), this workflow alone starts no new work (`isBlocked`).
  *
  * A finish may change nothing although its token holds: the row was deleted, changed by another program, or kept by a
- * trigger or a policy of the table. Then the log says which, and a table that keeps its status is not asked for more
- * (`StatusGuard`).
+ * trigger or a policy. Then the log says which (`StatusGuard`).
  *
- * An answer may be lost after the write has happened; so before a second try is counted as late, the database is asked
- * whether what we wanted is there already.
+ * A reply may be lost after the write. So before a retry counts an outcome as late, it asks the database whether the
+ * outcome is there already.
  */
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
@@ -25,25 +24,26 @@ import { type StatusGuard, whyUnchanged } from './status-guard.js';
 import type { ClaimKey, Finished, Outcome, RecordStore } from './store.js';
 
 const batchSize = 500;
-const tries = 3;
+const maxTries = 3;
 const betweenTriesMs = 1000;
+const maxIdsInLog = 20;
 
 export interface FinisherOptions {
   workflow: string;
   store: RecordStore;
   spool: Spool;
   guard: StatusGuard;
-  /** Where in the spool. */
+  /** The key of this workflow in the spool. */
   place: string;
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
   onSession(outcome: 'ok' | 'failed'): void;
-  /** Finished work could not be written for want of a session: nothing new should be begun by anybody. */
-  onAway(): void;
+  /** Finished work could not be written for lack of a session: no workflow should start new work. */
+  onUnreachable(): void;
 }
 
-export interface Finishing extends Outcome {
+export interface PendingOutcome extends Outcome {
   /** There was no session to process it with. */
   unprocessed?: boolean;
 }
@@ -51,60 +51,55 @@ export interface Finishing extends Outcome {
 export interface FinishCounts {
   completed: number;
   failed: number;
-  /** Somebody else had got the record meanwhile. */
+  /** The claim was lost before. */
   rejected: number;
-  /** Written later. */
+  /** To be written later. */
   spooled: number;
   /** Left in Processing for the recovery. */
   abandoned: number;
 }
 
-/** `left`: locked by somebody, or not tried after the `failure`, which is not about a row. */
-interface Settled {
-  left: Finishing[];
+/** `left`: locked, or not tried after the `failure`, an error not caused by a row. */
+interface Attempt {
+  left: PendingOutcome[];
   failure?: unknown;
 }
 
-export const nothingFinished = (): FinishCounts => ({
-  completed: 0,
-  failed: 0,
-  rejected: 0,
-  spooled: 0,
-  abandoned: 0,
+export const noCounts = (): FinishCounts => ({
+  ...{ completed: 0, failed: 0, rejected: 0, spooled: 0, abandoned: 0 },
 });
 
 export class Finisher {
   readonly #options: FinisherOptions;
-  #waiting: Finishing[] = [];
+  #pending: PendingOutcome[] = [];
   #flushing: Promise<void> | undefined;
   #replaying: Promise<number> | undefined;
-  #owes = false;
-  /** Claims of records that were called out. */
+  #mayHaveSpooled = false;
   #givenUp: ClaimKey[] = [];
   #isBlocked = false;
-  /** What has been done since it was last asked. */
-  #counts = nothingFinished();
+  /** Since the last `takeCounts`. */
+  #counts = noCounts();
 
   constructor(options: FinisherOptions) {
     this.#options = options;
   }
 
   get backlog(): number {
-    return this.#waiting.length;
+    return this.#pending.length;
   }
 
-  /** Something waits in the spool, or may, or claims are to be given up. */
+  /** The spool may contain outcomes, or claims are to be given up. */
   get owes(): boolean {
-    return this.#owes || this.#givenUp.length > 0;
+    return this.#mayHaveSpooled || this.#givenUp.length > 0;
   }
 
-  /** The database answers, and does not take what waits: nothing new should be begun here. */
+  /** The database answers but does not take the outcomes: this workflow should start no new work. */
   get isBlocked(): boolean {
     return this.#isBlocked;
   }
 
-  add(outcome: Finishing): void {
-    this.#waiting.push(outcome);
+  add(outcome: PendingOutcome): void {
+    this.#pending.push(outcome);
     this.#flushing ??= this.#flush();
   }
 
@@ -113,23 +108,23 @@ export class Finisher {
     this.#reject([id]);
   }
 
-  /** Nobody works on these any more: the recovery gets them as soon as the database answers. */
+  /** No worker processes these any more: the recovery gets them as soon as the database answers. */
   giveUp(claims: readonly ClaimKey[]): void {
     this.#givenUp.push(...claims.map(({ id, token }) => ({ id, token })));
   }
 
-  /** Resolves when everything added so far has been written, spooled or called out. */
+  /** Resolves when everything added so far is written, spooled or reported as a zombie. */
   async idle(): Promise<void> {
     while (this.#flushing) await this.#flushing;
   }
 
   takeCounts(): FinishCounts {
     const counts = this.#counts;
-    this.#counts = nothingFinished();
+    this.#counts = noCounts();
     return counts;
   }
 
-  /** What an outage left behind; throws when the database is not there yet. */
+  /** Writes spooled outcomes and gives up claims; throws while the database is unreachable. */
   replay(): Promise<number> {
     this.#replaying ??= this.#replay()
       .catch((error: unknown) => {
@@ -151,7 +146,7 @@ export class Finisher {
     for (const { outcome } of recovered) observer.recovered?.(workflow, 'given_up', outcome, 1);
     log.warn(
       { workflow, records: claims.length, recovered: recovered.length },
-      'claims of records that could not be processed were given up',
+      'claims given up: their records could not be processed',
     );
   }
 
@@ -160,71 +155,73 @@ export class Finisher {
     await this.#recoverGivenUp();
     let written = 0;
     let kept = 0;
-    this.#owes = true;
-    let broken: unknown;
-    const isWhole = await spool.replay(place, async (outcomes) => {
-      const { left, failure } = await this.#settle(outcomes, true);
-      // Nothing of it was written: all of it stays where it is.
+    this.#mayHaveSpooled = true;
+    let firstFailure: unknown;
+    const isComplete = await spool.replay(place, async (outcomes) => {
+      const { left, failure } = await this.#write(outcomes, true);
+      // Nothing was written: the batch stays in the spool.
       if (failure !== undefined && left.length === outcomes.length) throw failure;
       if (left.length > 0) await spool.add(place, left);
-      broken ??= failure;
+      firstFailure ??= failure;
       kept += left.length;
       written += outcomes.length - left.length;
     });
-    this.#owes = !isWhole || kept > 0;
-    if (broken === undefined) this.#isBlocked = false;
+    this.#mayHaveSpooled = !isComplete || kept > 0;
+    if (firstFailure === undefined) this.#isBlocked = false;
     if (written > 0) {
       observer.replayed?.(workflow, written);
-      log.info({ workflow, records: written }, 'outcomes that waited for the database have been written');
+      log.info({ workflow, records: written }, 'spooled outcomes written');
     }
-    if (!isWhole) log.warn({ workflow }, 'a spool does not answer: what waits in it is asked for again');
-    if (broken !== undefined) throw broken;
+    if (!isComplete) log.warn({ workflow }, 'spool unreachable; retrying');
+    if (firstFailure !== undefined) throw firstFailure;
     return written;
   }
 
   async #flush(): Promise<void> {
-    // What is finished within the same turn of the event loop goes together.
+    // Outcomes of the same turn of the event loop go into one batch.
     await Promise.resolve();
-    while (this.#waiting.length > 0) await this.#write(this.#nextBatch());
+    while (this.#pending.length > 0) await this.#writeWithRetries(this.#nextBatch());
     this.#flushing = undefined;
   }
 
-  /** A record that was lost and claimed again may be in it twice, with two tokens: then in two batches. */
-  #nextBatch(): Finishing[] {
+  /** A record that was lost and claimed again may be pending twice, with two tokens: then in two batches. */
+  #nextBatch(): PendingOutcome[] {
     const ids = new Set<string>();
-    const batch: Finishing[] = [];
-    for (const outcome of this.#waiting) {
+    const batch: PendingOutcome[] = [];
+    for (const outcome of this.#pending) {
       if (batch.length === batchSize || ids.has(outcome.id)) break;
       ids.add(outcome.id);
       batch.push(outcome);
     }
-    this.#waiting.splice(0, batch.length);
+    this.#pending.splice(0, batch.length);
     return batch;
   }
 
-  async #write(batch: Finishing[]): Promise<void> {
+  async #writeWithRetries(batch: PendingOutcome[]): Promise<void> {
     const { clock, log, workflow, onSession } = this.#options;
     let left = batch;
     let failure: unknown;
     for (let attempt = 1; left.length > 0; attempt += 1) {
-      ({ left, failure } = await this.#settle(left, attempt > 1));
+      ({ left, failure } = await this.#write(left, attempt > 1));
       if (failure === undefined) onSession('ok');
       else {
         if (isSessionFault(failure)) onSession('failed');
         log.warn(
           { workflow, records: left.length, attempt, reason: messageOf(failure) },
-          isSessionFault(failure) ? 'no session to finish records with' : 'outcomes could not be written',
+          isSessionFault(failure) ? 'no session to finish records' : 'outcomes not written',
         );
       }
       if (left.length === 0) return;
-      if (attempt >= tries) return await this.#keep(left, failure);
+      if (attempt >= maxTries) return await this.#keep(left, failure);
       await clock.sleep(betweenTriesMs);
     }
   }
 
-  async #settle(batch: Finishing[], mayBeWritten: boolean): Promise<Settled> {
+  /** All in one statement; if that fails because of a row, the unlocked ones, or one at a time. Never throws. */
+  async #write(batch: PendingOutcome[], mayBeWritten: boolean): Promise<Attempt> {
     try {
-      return { left: await this.#settleAll(batch, mayBeWritten) };
+      await this.#writeAll(batch, mayBeWritten);
+      return { left: [] };
     } catch (error) {
       if (!isRowFault(error) && !isLocked(error)) return { left: batch, failure: error };
       const [outcome] = batch;
@@ -232,150 +229,149 @@ export class Finisher {
       if (batch.length === 1 && isLocked(error)) return { left: [outcome] };
       try {
         if (batch.length === 1) {
-          await this.#refused(outcome, error);
+          await this.#writeRefused(outcome, error);
           return { left: [] };
         }
-        const left = isLocked(error) ? await this.#settleFree(batch) : undefined;
+        const left = isLocked(error) ? await this.#writeUnlocked(batch) : undefined;
         if (left) return { left };
       } catch (failure) {
         return { left: batch, failure };
       }
     }
-    const left: Finishing[] = [];
+    const left: PendingOutcome[] = [];
     for (let i = 0; i < batch.length; i += 1) {
-      const one = await this.#settle(batch.slice(i, i + 1), mayBeWritten);
+      const one = await this.#write(batch.slice(i, i + 1), mayBeWritten);
       left.push(...one.left);
-      // Those before are done with; the rest would meet the same.
+      // The rest would meet the same failure.
       if (one.failure !== undefined) return { left: [...left, ...batch.slice(i + 1)], failure: one.failure };
     }
     return { left };
   }
 
-  /** One statement; throws what the database says of any row. */
-  async #settleAll(batch: Finishing[], mayBeWritten: boolean): Promise<Finishing[]> {
+  /** Throws the database's error about any row. */
+  async #writeAll(batch: PendingOutcome[], mayBeWritten: boolean): Promise<void> {
     const { store } = this.#options;
     const finished = await store.finish(batch);
-    const rest = await this.#notKept(batch, finished);
+    const rest = await this.#handleUnchanged(batch, finished);
     const { written } = finished;
     const missing = rest.filter(({ id }) => !written.has(id));
     if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
     this.#count(rest, written);
-    return [];
   }
 
-  /** Those that nobody keeps locked, at once; resolves to the others, or to undefined if that does not work either. */
-  async #settleFree(batch: readonly Finishing[]): Promise<Finishing[] | undefined> {
+  /** Resolves to the locked ones; undefined if a row was refused or the lock timeout was hit here too. */
+  async #writeUnlocked(batch: readonly PendingOutcome[]): Promise<PendingOutcome[] | undefined> {
     const { store } = this.#options;
     try {
-      const finished = await store.finishFree(batch);
-      const rest = await this.#notKept(batch, finished);
+      const finished = await store.finish(batch, { onlyUnlocked: true });
+      const rest = await this.#handleUnchanged(batch, finished);
       const { written } = finished;
       const missing = rest.filter(({ id }) => !written.has(id));
       const lost = new Set((await store.lost(missing)).map(({ id, token }) => `${token} ${id}`));
-      const isLost = ({ id, token }: Finishing) => lost.has(`${token} ${id}`);
+      const isLost = ({ id, token }: PendingOutcome) => lost.has(`${token} ${id}`);
+      const left = missing.filter((outcome) => !isLost(outcome));
+      const late = missing.filter(isLost);
+      // Before they count as late: an earlier reply may have been lost.
+      if (late.length > 0) for (const id of await store.settled(late)) written.add(id);
       this.#count(
-        rest.filter(({ id }) => written.has(id)),
+        rest.filter((outcome) => !left.includes(outcome)),
         written,
       );
-      // Not counted as late yet: an answer may have been lost before.
-      const late = missing.filter(isLost);
-      if (late.length > 0) {
-        const settled = new Set(await store.settled(late));
-        this.#count(late, settled);
-      }
-      return missing.filter((outcome) => !isLost(outcome));
+      return left;
     } catch (error) {
       if (!isRowFault(error) && !isLocked(error)) throw error;
       return undefined;
     }
   }
 
-  /** Resolves to the others: those whose token held and that were not written are dealt with here. */
-  async #notKept(batch: readonly Finishing[], finished: Finished): Promise<Finishing[]> {
+  /** Reports outcomes whose token held and that were not written; resolves to the others. */
+  async #handleUnchanged(
+    batch: readonly PendingOutcome[],
+    { written, restored, unchanged }: Finished,
+  ): Promise<PendingOutcome[]> {
     const { store, guard, log, workflow } = this.#options;
-    const { written, setBack, unchanged } = finished;
     if (written.size > 0) guard.accepted();
-    const ids = [...setBack, ...unchanged];
+    const ids = [...restored, ...unchanged];
     if (ids.length === 0) return [...batch];
-    // Without an answer they count as changed by others: the claims are gone either way.
-    const seen = new Map((await store.unchanged(ids).catch(() => [])).map((row) => [row.id, row]));
+    // Without a reply they count as changed by another program: the claims are deleted either way.
+    const rows = new Map((await store.unchanged(ids).catch(() => [])).map((row) => [row.id, row]));
     const reasons = new Map<string, string[]>();
     let refusal: string | undefined;
     for (const outcome of batch) {
       if (!ids.includes(outcome.id)) continue;
-      const row = seen.get(outcome.id);
-      const { reason, isRefused, isStuck } = whyUnchanged(row, setBack.includes(outcome.id));
-      if (isStuck) this.#callOut(outcome, reason, reason);
+      const row = rows.get(outcome.id);
+      const { reason, isRefused, isStuck } = whyUnchanged(row, restored.includes(outcome.id));
+      if (isStuck) this.#alertZombie(outcome, reason, reason);
       else this.#reject([outcome.id], false);
       if (isRefused) refusal ??= reason;
-      if (row?.isQueued) guard.doubt();
+      if (row?.isQueued) guard.isProven = false;
       reasons.set(reason, [...(reasons.get(reason) ?? []), outcome.id]);
     }
     for (const [reason, records] of reasons)
       log.warn(
-        { workflow, records: records.slice(0, 20), count: records.length },
-        `a finish changed nothing although the claim held: ${reason}`,
+        { workflow, records: records.slice(0, maxIdsInLog), count: records.length },
+        `finish changed nothing although the claim held: ${reason}`,
       );
     if (refusal !== undefined && written.size === 0) guard.refused(refusal);
     return batch.filter(({ id }) => !ids.includes(id));
   }
 
-  async #refused(outcome: Finishing, error: unknown): Promise<void> {
+  /** Writes the refusal as the record's failure. */
+  async #writeRefused(outcome: PendingOutcome, error: unknown): Promise<void> {
     const { store, log, workflow } = this.#options;
-    log.error({ workflow, record: outcome.id, err: error }, 'the database refused the outcome of a record');
+    log.error({ workflow, record: outcome.id, err: error }, 'outcome refused by the database');
     const failure = { ...outcome, error: `The outcome was refused: ${messageOf(error)}` };
     try {
       const finished = await store.finish([failure]);
-      this.#count(await this.#notKept([failure], finished), finished.written);
+      this.#count(await this.#handleUnchanged([failure], finished), finished.written);
     } catch (again) {
       if (!isRowFault(again)) throw again;
-      this.#callOut(outcome, again, 'the database refuses its outcome');
+      this.#alertZombie(outcome, again, 'the database refuses its outcome');
     }
   }
 
-  /** The other workflows have nothing to do with it: each of them finds out for itself. */
   #block(error: unknown): void {
     const { workflow, log } = this.#options;
     if (!this.#isBlocked)
-      log.error({ workflow, err: error }, 'outcomes cannot be written: nothing new is begun until they can');
+      log.error({ workflow, err: error }, 'outcomes cannot be written; no new work starts until they can');
     this.#isBlocked = true;
   }
 
-  /** `failure`: why; undefined for rows that somebody keeps locked. */
-  async #keep(batch: readonly Finishing[], failure: unknown): Promise<void> {
-    const { workflow, place, spool, observer, log, onAway } = this.#options;
+  /** Spools finished work. `failure` is undefined for locked rows. */
+  async #keep(batch: readonly PendingOutcome[], failure: unknown): Promise<void> {
+    const { workflow, place, spool, observer, log, onUnreachable } = this.#options;
     const finished = batch.filter(({ unprocessed }) => unprocessed !== true);
     for (const outcome of batch) {
       if (!outcome.unprocessed) continue;
-      this.#callOut(outcome, 'no session could be obtained');
+      this.#alertZombie(outcome, 'no session could be obtained');
       this.giveUp([outcome]);
     }
     if (finished.length === 0) return;
     try {
       await spool.add(place, finished);
-      this.#owes = true;
+      this.#mayHaveSpooled = true;
       this.#counts.spooled += finished.length;
       observer.spooled?.(workflow, finished.length);
-      log.warn({ workflow, records: finished.length }, 'outcomes are kept aside until they can be written');
-      if (isSessionFault(failure)) onAway();
+      log.warn({ workflow, records: finished.length }, 'outcomes spooled until they can be written');
+      if (isSessionFault(failure)) onUnreachable();
       else if (failure !== undefined) this.#block(failure);
     } catch (error) {
-      for (const outcome of finished) this.#callOut(outcome, error);
+      for (const outcome of finished) this.#alertZombie(outcome, error);
       this.giveUp(finished);
     }
   }
 
-  #callOut(outcome: Finishing, error: unknown, why = 'could not obtain error session'): void {
+  #alertZombie(outcome: PendingOutcome, error: unknown, why = 'could not obtain error session'): void {
     const { workflow, log, observer } = this.#options;
     this.#counts.abandoned += 1;
     observer.zombie?.(workflow);
     log.fatal(
       { workflow, record: outcome.id, reason: messageOf(error) },
-      `ZOMBIE RECORD ALERT: ${workflow} ID ${outcome.id} stuck in Processing - ${why}; the recovery brings it back`,
+      `ZOMBIE RECORD ALERT: ${workflow} ID ${outcome.id} stuck in Processing - ${why}; the recovery requeues it`,
     );
   }
 
-  #count(batch: readonly Finishing[], written: ReadonlySet<string>): void {
+  #count(batch: readonly PendingOutcome[], written: ReadonlySet<string>): void {
     const { workflow, observer } = this.#options;
     const done = batch.filter(({ id }) => written.has(id));
     const failed = done.filter(({ error }) => error !== null).length;
@@ -393,8 +389,8 @@ export class Finisher {
     observer.rejected?.(workflow, ids.length);
     if (!isLate) return;
     log.warn(
-      { workflow, records: ids.slice(0, 20), count: ids.length },
-      'late finishes were rejected: the records belong to others by now',
+      { workflow, records: ids.slice(0, maxIdsInLog), count: ids.length },
+      'late finishes rejected: the claims were lost',
     );
   }
 }

@@ -1,21 +1,21 @@
 /**
- * A thread of its own with a connection of its own: whatever keeps the program's event loop busy, its worker stays
- * alive in the eyes of the database. Plain JavaScript, because threads are started from the file as it is.
+ * Sends heartbeats from a thread with its own connection, so that a blocked event loop does not stop them. Plain
+ * JavaScript: the thread starts from this file, without a build.
  *
- * Told: { config, worker, intervalMs }. Tells: 'beat', 'lost' (the database has no such worker: everybody thinks that
- * it is dead), or { error }. An error is only told: one missed heartbeat loses nothing.
+ * Receives { config, worker, intervalMs } as workerData. Posts 'beat', 'lost' (the worker's row is deleted) or { error }:
+ * one missed heartbeat loses nothing.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import pg from 'pg';
 
 const { config, worker, intervalMs } = workerData;
-/** A heartbeat that gets no answer is given up before the next but one, yet never in haste. */
-const patienceMs = Math.max(intervalMs, 2000);
+/** For one heartbeat: at least 2 s, also with a short interval. */
+const timeoutMs = Math.max(intervalMs, 2000);
 /** @type {pg.Client | undefined} */
 let client;
 
 async function connect() {
-  const fresh = new pg.Client({ ...config, connectionTimeoutMillis: patienceMs, query_timeout: patienceMs });
+  const fresh = new pg.Client({ ...config, connectionTimeoutMillis: timeoutMs, query_timeout: timeoutMs });
   fresh.on('error', () => {
     if (client === fresh) client = undefined;
   });

@@ -1,59 +1,51 @@
-/** A look at one workflow: how much waits, runs and failed, what is stuck, and what would help. Changes nothing. */
+/** Reads the state of workflows: counts, stuck records, advice, recent resets. Changes nothing. */
 import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
-import { defaultBounds, stuckAfterOf } from './bounds.js';
-import { assertMigrated } from './loop.js';
+import { assertMigrated } from './migrate.js';
+import { queries } from './queries.generated.js';
 import { Sessions } from './sessions.js';
 import { RecordStore, type Recovered } from './store.js';
 import { openTable } from './table.js';
-import type { Workflow } from './workflow.js';
+import { type Bounds, defaultBounds, stuckAfterOf, type Workflow } from './workflow.js';
 
 export interface Inspection {
   workflow: string;
   queued: number;
   processing: number;
   failed: number;
-  /** What a recovery would bring back now, and what policy `hold` keeps for a person. */
+  /** Records that a recovery would take now, and those held for a person. */
   stuck: number;
-  /** Of those, what waits for a person already. */
+  /** Of the stuck ones, those held for a person. */
   held: number;
   oldestStuckSeconds: number;
   oldestQueuedSeconds: number;
-  /** The oldest of them. */
+  /** The oldest ones. */
   stuckRecords: Recovered[];
   advice: readonly string[];
 }
 
-export interface InspectOptions {
-  deadAfterMs?: number;
-  timeoutGraceMs?: number;
-  stuckAfterMs?: number;
-  /** Stuck records to show. */
+export interface InspectOptions extends Partial<Bounds> {
+  /** Stuck records to list. Default: 100. */
   most?: number;
+}
+
+export async function openStore(sessions: Sessions, workflow: Workflow): Promise<RecordStore> {
+  await assertMigrated(sessions);
+  return new RecordStore(sessions, await openTable(sessions, workflow));
 }
 
 export async function inspect(
   pool: Pool,
   // biome-ignore lint/suspicious/noExplicitAny: any workflow will do.
   workflow: Workflow<any>,
-  options: InspectOptions = {},
+  { most = 100, ...given }: InspectOptions = {},
 ): Promise<Inspection> {
-  const {
-    deadAfterMs = defaultBounds.deadAfterMs,
-    timeoutGraceMs = defaultBounds.timeoutGraceMs,
-    stuckAfterMs = defaultBounds.stuckAfterMs,
-    most = 100,
-  } = options;
-  const sessions = new Sessions({ pool, clock: systemClock });
-  await assertMigrated(sessions);
-  const table = await openTable(sessions, workflow);
-  const store = new RecordStore(sessions, table);
+  const store = await openStore(new Sessions({ pool, clock: systemClock }), workflow);
   const counts = await store.counts();
-  const afterMs = stuckAfterOf(workflow, stuckAfterMs);
+  const bounds = { ...defaultBounds, ...given };
   const { records, total, wouldBe, oldestSeconds } = await store.stuck(most, {
-    deadMs: deadAfterMs,
-    graceMs: timeoutGraceMs,
-    afterMs,
+    ...bounds,
+    stuckAfterMs: stuckAfterOf(workflow, bounds.stuckAfterMs),
   });
   const of = (status: string) => counts.get(status)?.records ?? 0;
   return {
@@ -66,6 +58,36 @@ export async function inspect(
     oldestStuckSeconds: oldestSeconds,
     oldestQueuedSeconds: counts.get(workflow.status.queued)?.oldestSeconds ?? 0,
     stuckRecords: records,
-    advice: table.advice,
+    advice: store.table.advice,
   };
+}
+
+export interface ResetCount {
+  workflow: string;
+  reason: string;
+  outcome: string;
+  records: number;
+}
+
+export interface RecentReset {
+  workflow: string;
+  id: string;
+  at: Date;
+  reason: string;
+  outcome: string;
+  stuckSeconds: number | null;
+  worker: string | null;
+  trace: string | null;
+}
+
+/** Returns the newest resets of the last `lastMs`, at most `limit`, and the counts of all of them. */
+export async function recentResets(
+  sessions: Sessions,
+  workflows: readonly string[],
+  lastMs: number,
+  limit: number,
+): Promise<{ counts: ResetCount[]; resets: RecentReset[] }> {
+  const counts = await sessions.query<ResetCount>(queries.recentResetCounts, [lastMs, workflows]);
+  const resets = await sessions.query<RecentReset>(queries.recentResets, [lastMs, workflows, limit]);
+  return { counts: counts.rows, resets: resets.rows };
 }

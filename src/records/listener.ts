@@ -1,8 +1,8 @@
 /**
- * Wake-up by LISTEN, where the connection allows it: a connection of its own, made like the pool's (one of the pool's
- * own would be missing there for good), tried out with a message from another one: a message to itself would arrive even
- * through a pooler in transaction mode, where nothing else does. Then polling is what there is, it is tried again after
- * a while, and nothing else changes.
+ * Wakes the loops by LISTEN, on its own connection with the options of the pool (one of the pool would be missing there
+ * permanently). It tests the connection with a message sent over another one: its own message would arrive even
+ * through a pooler in transaction mode, where others do not. Where LISTEN does not work, records are found by polling,
+ * and the test is repeated every 5 minutes.
  */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
@@ -12,19 +12,19 @@ import type { Logger } from '../observe/log.js';
 import type { Sessions } from './sessions.js';
 
 export const channel = 'smart_router_records';
-const trialMs = 3000;
+const testMs = 3000;
 const connectMs = 5000;
 const goodbyeMs = 1000;
-const longestMs = 24 * 3_600_000;
-const againMs = 5000;
-/** A trial that failed may have met a bad moment of the database. */
-const trialAgainMs = 300_000;
+const maxListenMs = 24 * 3_600_000;
+const reconnectMs = 5000;
+/** The test may have failed because the database was slow. */
+const testAgainMs = 300_000;
 
 export interface ListenerOptions {
   sessions: Sessions;
   clock: Clock;
   log: Logger;
-  /** A workflow that may have work, or undefined: any of them. */
+  /** Undefined: any workflow may have work. */
   onWake(workflow: string | undefined): void;
 }
 
@@ -32,14 +32,9 @@ export class Listener {
   readonly #options: ListenerOptions;
   readonly #stopping = new AbortController();
   #running: Promise<void> | undefined;
-  #isListening = false;
 
   constructor(options: ListenerOptions) {
     this.#options = options;
-  }
-
-  get isListening(): boolean {
-    return this.#isListening;
   }
 
   start(): void {
@@ -55,7 +50,7 @@ export class Listener {
     const { clock, log, onWake } = this.#options;
     const { signal } = this.#stopping;
     while (!signal.aborted) {
-      let pauseMs = againMs;
+      let pauseMs = reconnectMs;
       const client = this.#newClient();
       const broken = new AbortController();
       const onBroken = () => broken.abort();
@@ -64,20 +59,19 @@ export class Listener {
       try {
         await client.connect();
         if (await this.#listen(client, signal)) {
-          // Whatever came while nobody listened.
+          // Records may have arrived before.
           onWake(undefined);
-          await clock.sleep(longestMs, AbortSignal.any([signal, broken.signal]));
+          await clock.sleep(maxListenMs, AbortSignal.any([signal, broken.signal]));
         } else if (!signal.aborted) {
-          pauseMs = trialAgainMs;
+          pauseMs = testAgainMs;
           log.info(
-            'LISTEN does not work on this connection (a pooler in transaction mode?): new records are found by polling',
+            'LISTEN does not work on this connection (a pooler in transaction mode?); polling for new records',
           );
         }
       } catch (error) {
-        if (!signal.aborted) log.debug({ reason: messageOf(error) }, 'the listening connection broke');
+        if (!signal.aborted) log.debug({ reason: messageOf(error) }, 'LISTEN connection broke; reconnecting');
       } finally {
-        this.#isListening = false;
-        // A server that is gone does not say goodbye.
+        // A dead server does not close the connection.
         await Promise.race([client.end().catch(() => {}), clock.sleep(goodbyeMs)]);
       }
       await clock.sleep(pauseMs, signal);
@@ -98,21 +92,20 @@ export class Listener {
 
   async #listen(client: pg.Client, signal: AbortSignal): Promise<boolean> {
     const { sessions, clock, onWake } = this.#options;
-    const trial = randomUUID();
+    const test = randomUUID();
     const arrived = new AbortController();
     client.on('notification', ({ payload }) => {
-      if (payload === trial) arrived.abort();
+      if (payload === test) arrived.abort();
       else onWake(payload === undefined || payload === '' ? undefined : payload);
     });
     await client.query(`LISTEN ${channel}`);
-    await notify(sessions, trial);
-    await clock.sleep(trialMs, AbortSignal.any([arrived.signal, signal]));
-    this.#isListening = arrived.signal.aborted;
-    return this.#isListening;
+    await notify(sessions, test);
+    await clock.sleep(testMs, AbortSignal.any([arrived.signal, signal]));
+    return arrived.signal.aborted;
   }
 }
 
-/** Tells every loop that there is work; inside a transaction, once it commits. */
+/** Wakes every loop of a workflow; inside a transaction, when it commits. */
 export async function notify(
   client: { query(text: string, values: unknown[]): Promise<unknown> },
   workflow = '',

@@ -1,20 +1,42 @@
-/** What the record plane tells about itself; metrics listen, and a program that has none loses nothing. */
+/** Receives the events of the record plane, for metrics, history, alerts and traces. Every method is optional. */
 export interface RecordObserver {
   claimed?(workflow: string, records: number): void;
   finished?(workflow: string, outcome: 'completed' | 'failed', records: number): void;
-  /** Finishes that came after somebody else had got the record. */
+  /** Late finishes: the claim was lost before the outcome was written. */
   rejected?(workflow: string, records: number): void;
-  gaveBack?(workflow: string, records: number): void;
+  /** Claims returned to the queue before their handler started. */
+  released?(workflow: string, records: number): void;
   recovered?(workflow: string, reason: string, outcome: string, records: number): void;
   session?(outcome: 'ok' | 'failed'): void;
-  /** Outcomes kept aside while the database is away, and written when it is back. */
+  /** Outcomes stored in Redis or on disk because the database did not take them. */
   spooled?(workflow: string, records: number): void;
   replayed?(workflow: string, records: number): void;
-  /** A record that stays in Processing because not even its failure could be written. */
+  /** A record stays in Processing because its failure could not be written. */
   zombie?(workflow: string): void;
   breaker?(isOpen: boolean): void;
   stuck?(workflow: string, records: number, oldestSeconds: number): void;
-  /** Most workers fell silent at once: the fast sweep waits. */
-  brake?(isHolding: boolean): void;
+  /** Most workers missed their heartbeats at once: the fast sweep waits. */
+  massStall?(isHolding: boolean): void;
   processed?(workflow: string, seconds: number): void;
+}
+
+type Events = Required<RecordObserver>;
+
+export const recordEvents = [
+  ...(['claimed', 'finished', 'rejected', 'released', 'recovered', 'session', 'spooled'] as const),
+  ...(['replayed', 'zombie', 'breaker', 'stuck', 'massStall', 'processed'] as const),
+] satisfies readonly (keyof Events)[];
+
+/** Returns an observer that passes every event to `handle`, by name. */
+export function forwardEvents(handle: (name: keyof Events, args: unknown[]) => void): Events {
+  const entries = recordEvents.map((name) => [name, (...args: unknown[]) => handle(name, args)]);
+  return Object.fromEntries(entries) as Events;
+}
+
+/** Returns one observer that passes every event to all of `observers`. */
+export function combineObservers(observers: readonly RecordObserver[]): RecordObserver {
+  return forwardEvents((name, args) => {
+    for (const observer of observers)
+      (observer[name] as ((...all: unknown[]) => void) | undefined)?.(...args);
+  });
 }

@@ -1,15 +1,15 @@
 /**
- * Brings back what lost its owner, on one replica at a time (a lock per batch), by the database's clock.
+ * Recovers records that lost their worker, on one replica at a time (a lock per batch), by the database's clock.
  *
- * Fast sweep: claims whose worker's heartbeat is dead, within about a minute of the death, and claims older than their
- * timeout and 30 s, whatever the heartbeat. It begins only after the database has answered for one full bound: after an
- * outage everybody's heartbeat and every claim is old, and what they finished meanwhile comes first. Slow sweep: rows
- * in Processing that carry no claim of ours, by their timestamp column.
+ * The fast sweep takes claims whose worker's heartbeat is dead, within about a minute of the death, and claims older than
+ * their timeout and 30 s regardless of the heartbeat. It starts only after the database has answered for `deadAfter`
+ * without a break: after an outage every heartbeat and every claim is old, and spooled outcomes must be written first.
+ * The slow sweep takes rows in Processing without a claim, by their timestamp column.
  *
- * Mass-stall brake: if at least three workers, and more than half of all, fall silent within one bound, it is rather
- * the database or the network than the workers: the fast sweep holds for one bound, tells, and then goes on.
+ * Mass stall: if at least three workers, and more than half of all, miss their heartbeats within one `deadAfter`, the
+ * cause is rather the database or the network. Then the fast sweep alerts, holds once for `deadAfter`, and continues.
  *
- * Called by hand (`runOnce`) it judges at once: whoever asks has looked.
+ * `runOnce` judges heartbeats at once: its caller has looked.
  */
 import type { Pool } from 'pg';
 import { pino } from 'pino';
@@ -18,15 +18,22 @@ import { formatDuration } from '../config/durations.js';
 import { ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { defaultBounds, stuckAfterOf } from './bounds.js';
 import { notify } from './listener.js';
-import { assertMigrated, ms, openTables } from './loop.js';
+import { assertMigrated } from './migrate.js';
 import type { RecordObserver } from './observer.js';
-import { opening } from './opening.js';
+import { explainDatabaseErrors } from './permissions.js';
 import { Sessions } from './sessions.js';
-import { type Bounds, RecordStore, type Recovered } from './store.js';
+import { RecordStore, type Recovered } from './store.js';
 import { Sweeps } from './sweeps.js';
-import type { DurationLike, Workflow } from './workflow.js';
+import { openTables } from './table.js';
+import {
+  type Bounds,
+  type DurationLike,
+  defaultBounds,
+  durationMs,
+  stuckAfterOf,
+  type Workflow,
+} from './workflow.js';
 
 export interface RecoveryOptions {
   pool: Pool;
@@ -36,15 +43,15 @@ export interface RecoveryOptions {
   observer?: RecordObserver;
   /** A worker without a heartbeat for this long is dead. Default: 45 s. */
   deadAfter?: DurationLike;
-  /** Added to a claim's timeout before it is taken away. Default: 30 s. */
+  /** Added to a claim's timeout before it is taken. Default: 30 s. */
   timeoutGrace?: DurationLike;
-  /** For workflows that do not say it themselves. Default: 1 h. */
+  /** For workflows without `stuck.after`. Default: 1 h. */
   stuckAfter?: DurationLike;
   /** Default: 20 s. At most half of `deadAfter`. */
   fastEvery?: DurationLike;
   /** Default: 15 min. */
   slowEvery?: DurationLike;
-  /** A person asks for it: what comes back is noted as `by_hand`. */
+  /** An operator asked for it: resets are noted as `by_hand`. */
   byHand?: boolean;
   /** Rows per statement. Default: 500. */
   batchSize?: number;
@@ -56,51 +63,50 @@ export interface RecoveryCounts {
   requeued: number;
   failed: number;
   held: number;
-  /** With `dryRun`: what would be done; otherwise what was done, at most 1,000 of them. */
+  /** At most 1,000. With `dryRun`: what would be done. */
   records: (Recovered & { workflow: string })[];
 }
 
 export interface Recovery {
   start(): Promise<void>;
   stop(): Promise<void>;
-  /** Both sweeps. */
+  /** Runs both sweeps. */
   runOnce(options?: { dryRun?: boolean; workflow?: string }): Promise<RecoveryCounts>;
   readonly loops: LoopState[];
 }
 
 export function createRecovery(options: RecoveryOptions): Recovery {
-  return new Recoverer(options);
+  return new RecordRecovery(options);
 }
 
 interface Part {
   workflow: Workflow;
   store: RecordStore;
   bounds: Bounds;
-  /** Of a table that takes long to count: what was told of it last, and when. */
-  told?: { total: number; oldestSeconds: number; atMs: number };
+  /** The last count of a table that takes long to count. */
+  lastCount?: { total: number; oldestSeconds: number; atMs: number };
 }
 
 const defaultSlowEveryMs = 900_000;
-const mostShown = 1000;
+const maxShown = 1000;
 const keepResetsDays = 90;
 
-class Recoverer implements Recovery {
+class RecordRecovery implements Recovery {
   readonly #options: RecoveryOptions;
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #observer: RecordObserver;
   readonly #sessions: Sessions;
-  readonly #deadMs: number;
-  readonly #graceMs: number;
-  readonly #batchSize: number;
+  readonly #bounds: Bounds;
+  readonly #slowMs: number;
   readonly #loops: SupervisedLoop[];
   #parts: Promise<Part[]> | undefined;
-  /** By our clock, since when the database has answered without a break, and when it last did. */
+  /** By our clock: since when the database has answered without a break, and when it last did. */
   #answersSinceMs: number | undefined;
   #answeredMs = 0;
-  #brakeUntilMs: number | undefined;
-  #isBrakeTold = false;
-  /** Which claims may be taken, and are told of. */
+  #holdUntilMs: number | undefined;
+  #hasReportedStall = false;
+  /** Which claims may be taken and counted. */
   #judging: 'none' | 'timed out' | 'all' = 'none';
 
   constructor(options: RecoveryOptions) {
@@ -108,25 +114,27 @@ class Recoverer implements Recovery {
     this.#clock = options.clock ?? systemClock;
     this.#log = options.log ?? pino({ name: 'smart-router-records' });
     this.#observer = options.observer ?? {};
-    this.#deadMs = ms(options.deadAfter, defaultBounds.deadAfterMs);
-    this.#graceMs = ms(options.timeoutGrace, defaultBounds.timeoutGraceMs);
-    this.#batchSize = options.batchSize ?? 500;
+    this.#bounds = {
+      deadAfterMs: durationMs(options.deadAfter, defaultBounds.deadAfterMs),
+      timeoutGraceMs: durationMs(options.timeoutGrace, defaultBounds.timeoutGraceMs),
+      stuckAfterMs: durationMs(options.stuckAfter, defaultBounds.stuckAfterMs),
+    };
     this.#sessions = new Sessions({
       pool: options.pool,
       clock: this.#clock,
       observe: (outcome) => this.#observer.session?.(outcome),
     });
-    const fastMs = ms(options.fastEvery, Math.min(20_000, this.#deadMs / 2));
-    // An outage between two looks would go unseen, and everybody's heartbeat would look dead.
-    if (2 * fastMs > this.#deadMs)
+    const { deadAfterMs } = this.#bounds;
+    const fastMs = durationMs(options.fastEvery, Math.min(20_000, deadAfterMs / 2));
+    // An outage between two rounds would go unnoticed, and every heartbeat would look dead.
+    if (2 * fastMs > deadAfterMs)
       throw new ConfigError([
-        `fastEvery (${formatDuration(fastMs)}) must be at most half of deadAfter (${formatDuration(this.#deadMs)})`,
+        `fastEvery (${formatDuration(fastMs)}) must be at most half of deadAfter (${formatDuration(deadAfterMs)})`,
       ]);
+    this.#slowMs = durationMs(options.slowEvery, defaultSlowEveryMs);
     this.#loops = [
       this.#loop('records-fast-sweep', fastMs, (signal) => this.#fastRound(signal)),
-      this.#loop('records-slow-sweep', ms(options.slowEvery, defaultSlowEveryMs), (signal) =>
-        this.#slowRound(signal),
-      ),
+      this.#loop('records-slow-sweep', this.#slowMs, (signal) => this.#slowRound(signal)),
     ];
   }
 
@@ -136,14 +144,13 @@ class Recoverer implements Recovery {
 
   async start(): Promise<void> {
     await this.#open();
-    const { workflows, stuckAfter, slowEvery } = this.#options;
     this.#log.info(
       {
-        workflows: workflows.map(({ name }) => name),
-        stuck_after_minutes: ms(stuckAfter, defaultBounds.stuckAfterMs) / 60_000,
-        slow_sweep_minutes: ms(slowEvery, defaultSlowEveryMs) / 60_000,
+        workflows: this.#options.workflows.map(({ name }) => name),
+        stuck_after_minutes: this.#bounds.stuckAfterMs / 60_000,
+        slow_sweep_minutes: this.#slowMs / 60_000,
       },
-      'the record recovery runs',
+      'record recovery started',
     );
     for (const loop of this.#loops) loop.start();
   }
@@ -152,19 +159,13 @@ class Recoverer implements Recovery {
     await Promise.all(this.#loops.map((loop) => loop.stop()));
   }
 
-  async runOnce({
-    dryRun = false,
-    workflow,
-  }: {
-    dryRun?: boolean;
-    workflow?: string;
-  } = {}): Promise<RecoveryCounts> {
-    const parts = (await this.#open()).filter(
-      (part) => workflow === undefined || part.workflow.name === workflow,
-    );
+  async runOnce(options: { dryRun?: boolean; workflow?: string } = {}): Promise<RecoveryCounts> {
+    const { dryRun = false, workflow } = options;
+    const parts = await this.#open();
+    const chosen = parts.filter((part) => workflow === undefined || part.workflow.name === workflow);
     const counts = nothingRecovered();
     const never = new AbortController().signal;
-    await each(parts, async (part) => {
+    await each(chosen, async (part) => {
       if (dryRun) return await this.#preview(part, counts);
       const sweeps = this.#sweeps(part, counts);
       await sweeps.claims(true, never);
@@ -176,30 +177,32 @@ class Recoverer implements Recovery {
   #loop(
     name: string,
     intervalMs: number,
-    runOnce: (signal: AbortSignal) => Promise<Record<string, number>>,
+    runOnce: (signal: AbortSignal) => Promise<RecoveryCounts>,
   ): SupervisedLoop {
-    const { onCrash } = this.#options;
     return new SupervisedLoop({
       name,
       intervalMs,
       clock: this.#clock,
       log: this.#log,
-      runOnce,
-      ...(onCrash ? { onCrash: () => onCrash(name) } : {}),
+      runOnce: async (signal) => {
+        const { records: _, ...counts } = await runOnce(signal);
+        return counts;
+      },
+      onCrash: () => this.#options.onCrash?.(name),
     });
   }
 
   #open(): Promise<Part[]> {
-    this.#parts ??= opening(async () => {
-      const { workflows, stuckAfter, byHand } = this.#options;
+    this.#parts ??= explainDatabaseErrors(async () => {
+      const { workflows, byHand } = this.#options;
       await assertMigrated(this.#sessions);
       const tables = await openTables(this.#sessions, workflows);
       return workflows.flatMap((workflow, i) => {
         const table = tables[i];
         if (!table) return [];
-        const afterMs = stuckAfterOf(workflow, ms(stuckAfter, defaultBounds.stuckAfterMs));
-        const bounds = { deadMs: this.#deadMs, graceMs: this.#graceMs, afterMs };
-        return [{ workflow, store: new RecordStore(this.#sessions, table, byHand), bounds }];
+        const stuckAfterMs = stuckAfterOf(workflow, this.#bounds.stuckAfterMs);
+        const store = new RecordStore(this.#sessions, table, byHand);
+        return [{ workflow, store, bounds: { ...this.#bounds, stuckAfterMs } }];
       });
     }).catch((error: unknown) => {
       this.#parts = undefined;
@@ -209,10 +212,10 @@ class Recoverer implements Recovery {
   }
 
   async #preview({ workflow, store, bounds }: Part, counts: RecoveryCounts): Promise<void> {
-    const { records, wouldBe } = await store.stuck(mostShown, bounds);
+    const { records, wouldBe } = await store.stuck(maxShown, bounds);
     for (const key of ['requeued', 'failed', 'held'] as const) counts[key] += wouldBe[key];
     for (const { isHeld, ...record } of records)
-      if (!isHeld && counts.records.length < mostShown)
+      if (!isHeld && counts.records.length < maxShown)
         counts.records.push({ workflow: workflow.name, ...record });
   }
 
@@ -221,52 +224,52 @@ class Recoverer implements Recovery {
       workflow: workflow.name,
       store,
       bounds,
-      batchSize: this.#batchSize,
+      batchSize: this.#options.batchSize ?? 500,
       log: this.#log,
       onRecovered: (recovered) => this.#count(workflow.name, recovered, counts),
     });
   }
 
-  async #fastRound(signal: AbortSignal): Promise<Record<string, number>> {
+  async #fastRound(signal: AbortSignal): Promise<RecoveryCounts> {
     const counts = nothingRecovered();
     const parts = await this.#open();
     this.#judging = 'none';
-    if (await this.#mayJudge()) this.#judging = (await this.#isBraked()) ? 'timed out' : 'all';
+    if (await this.#mayJudge()) this.#judging = (await this.#isMassStall()) ? 'timed out' : 'all';
     await each(parts, async (part) => {
       if (this.#judging !== 'none') await this.#sweeps(part, counts).claims(this.#judging === 'all', signal);
-      if (await part.store.isQuicklyRead()) await this.#tell(part);
-      else this.#tellAgain(part);
+      if (await part.store.isQuicklyRead()) await this.#reportStuck(part);
+      else this.#repeatLastCount(part);
     });
-    return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
+    return counts;
   }
 
-  async #slowRound(signal: AbortSignal): Promise<Record<string, number>> {
+  async #slowRound(signal: AbortSignal): Promise<RecoveryCounts> {
     const counts = nothingRecovered();
     const parts = await this.#open();
-    await this.#forgetOld();
+    await this.#deleteOld();
     await each(parts, async (part) => {
       try {
         await this.#sweeps(part, counts).unclaimed(signal);
       } finally {
-        // Afterwards, because it is told again until the next time: what came back by then would still be stuck.
+        // After the sweep, because this count is repeated until the next one.
         if (!(await part.store.isQuicklyRead()))
-          await this.#tell(part).catch((error: unknown) =>
+          await this.#reportStuck(part).catch((error: unknown) =>
             this.#log.warn(
               { workflow: part.workflow.name, reason: messageOf(error) },
-              'stuck records were not counted',
+              'stuck records not counted',
             ),
           );
       }
     });
-    return { requeued: counts.requeued, failed: counts.failed, held: counts.held };
+    return counts;
   }
 
-  async #forgetOld(): Promise<void> {
+  async #deleteOld(): Promise<void> {
     await this.#sessions.query(
       `DELETE FROM smart_router.resets WHERE at < now() - interval '${keepResetsDays} days'`,
       [],
     );
-    // A day is long after everybody has taken its claims.
+    // After a day its claims were taken long ago.
     await this.#sessions.query(
       `DELETE FROM smart_router.workers AS w WHERE w.heartbeat_at < now() - interval '1 day'
          AND NOT EXISTS (SELECT FROM smart_router.claims AS c WHERE c.worker = w.id)`,
@@ -275,6 +278,7 @@ class Recoverer implements Recovery {
   }
 
   async #mayJudge(): Promise<boolean> {
+    const { deadAfterMs } = this.#bounds;
     try {
       await this.#sessions.query('SELECT 1', []);
     } catch (error) {
@@ -282,48 +286,48 @@ class Recoverer implements Recovery {
       throw error;
     }
     const nowMs = this.#clock.monotonic();
-    // We may have been asleep ourselves.
-    if (nowMs - this.#answeredMs > this.#deadMs) this.#answersSinceMs = undefined;
+    // This process may have been suspended.
+    if (nowMs - this.#answeredMs > deadAfterMs) this.#answersSinceMs = undefined;
     this.#answeredMs = nowMs;
     this.#answersSinceMs ??= nowMs;
-    return nowMs - this.#answersSinceMs >= this.#deadMs;
+    return nowMs - this.#answersSinceMs >= deadAfterMs;
   }
 
-  async #isBraked(): Promise<boolean> {
-    const { rows } = await this.#sessions.query<{ silent: string; all: string }>(
-      `SELECT count(*) FILTER (WHERE heartbeat_at < now() - $1::bigint * interval '1 ms') AS silent, count(*) AS all
+  async #isMassStall(): Promise<boolean> {
+    const { deadAfterMs } = this.#bounds;
+    const { rows } = await this.#sessions.query<{ stalled: number; all: number }>(
+      `SELECT count(*) FILTER (WHERE heartbeat_at < now() - $1::bigint * interval '1 ms')::int AS stalled, count(*)::int AS all
        FROM smart_router.workers WHERE heartbeat_at > now() - 2 * $1::bigint * interval '1 ms'`,
-      [this.#deadMs],
+      [deadAfterMs],
     );
-    const silent = Number(rows[0]?.silent ?? 0);
-    const all = Number(rows[0]?.all ?? 0);
+    const { stalled = 0, all = 0 } = rows[0] ?? {};
     const nowMs = this.#clock.monotonic();
-    const isMass = silent >= 3 && silent > all / 2;
-    if (isMass && this.#brakeUntilMs === undefined) {
-      this.#brakeUntilMs = nowMs + this.#deadMs;
-      this.#tellBrake(true);
+    const isMass = stalled >= 3 && stalled > all / 2;
+    if (isMass && this.#holdUntilMs === undefined) {
+      this.#holdUntilMs = nowMs + deadAfterMs;
+      this.#reportStall(true);
       this.#log.error(
-        { silent, all },
-        'most workers fell silent at once: their records are left alone for one more bound; look at the database and the network',
+        { stalled, all, hold_ms: deadAfterMs },
+        'most workers missed their heartbeats at once: their records are held; check the database and the network',
       );
     }
-    if (this.#brakeUntilMs === undefined) {
-      // Whoever heard of one before a restart hears that it is over.
-      if (!this.#isBrakeTold) this.#tellBrake(false);
+    if (this.#holdUntilMs === undefined) {
+      // An alert from before a restart must end.
+      if (!this.#hasReportedStall) this.#reportStall(false);
       return false;
     }
-    if (nowMs < this.#brakeUntilMs) return true;
-    // Once the hold is over it does not start again for the same silence.
+    if (nowMs < this.#holdUntilMs) return true;
+    // After the hold, the same stall does not start another one.
     if (!isMass) {
-      this.#brakeUntilMs = undefined;
-      this.#tellBrake(false);
+      this.#holdUntilMs = undefined;
+      this.#reportStall(false);
     }
     return false;
   }
 
-  #tellBrake(isHolding: boolean): void {
-    this.#isBrakeTold = true;
-    this.#observer.brake?.(isHolding);
+  #reportStall(isHolding: boolean): void {
+    this.#hasReportedStall = true;
+    this.#observer.massStall?.(isHolding);
   }
 
   async #count(name: string, recovered: readonly Recovered[], counts: RecoveryCounts): Promise<void> {
@@ -331,7 +335,7 @@ class Recoverer implements Recovery {
     const groups = new Map<string, string[]>();
     for (const record of recovered) {
       counts[record.outcome] += 1;
-      if (counts.records.length < mostShown) counts.records.push({ workflow: name, ...record });
+      if (counts.records.length < maxShown) counts.records.push({ workflow: name, ...record });
       const key = `${record.reason} ${record.outcome}`;
       groups.set(key, [...(groups.get(key) ?? []), record.id]);
     }
@@ -340,40 +344,41 @@ class Recoverer implements Recovery {
       this.#observer.recovered?.(name, reason, outcome, ids.length);
       this.#log.warn(
         { workflow: name, reason, outcome, records: ids.length, ids: ids.slice(0, 10) },
-        'stuck records were found',
+        'stuck records recovered',
       );
     }
     if (recovered.some(({ outcome }) => outcome === 'requeued'))
       await notify(this.#sessions, name).catch((error: unknown) =>
-        this.#log.debug({ reason: messageOf(error) }, 'nobody was told of the records that came back'),
+        this.#log.debug({ reason: messageOf(error) }, 'NOTIFY failed after requeue'),
       );
   }
 
-  /** Between two counts, so that nobody takes the last one for a word of a database that is gone. */
-  #tellAgain({ workflow, told }: Part): void {
-    if (!told) return;
-    const { total, oldestSeconds, atMs } = told;
+  /** Between two counts, so that the last one does not become stale. */
+  #repeatLastCount({ workflow, lastCount }: Part): void {
+    if (!lastCount) return;
+    const { total, oldestSeconds, atMs } = lastCount;
     const agedSeconds = total > 0 ? (this.#clock.monotonic() - atMs) / 1000 : 0;
     this.#observer.stuck?.(workflow.name, total, oldestSeconds + agedSeconds);
   }
 
-  async #tell(part: Part): Promise<void> {
+  async #reportStuck(part: Part): Promise<void> {
     const { workflow, store, bounds } = part;
     if (!this.#observer.stuck) return;
-    // What may not be judged yet is not told either: right after an outage everybody would look dead.
-    const which = this.#judging === 'none' ? { unclaimed: true } : { judges: this.#judging === 'all' };
-    const inPieces = store.table.hasBlocks && !(await store.isQuicklyRead());
-    const { total, oldestSeconds } = await (inPieces
-      ? store.stuckByPieces(bounds, which)
-      : store.stuck(1, bounds, which));
-    part.told = { total, oldestSeconds, atMs: this.#clock.monotonic() };
+    // Claims that may not be judged yet do not count: right after an outage every worker would look dead.
+    const filter =
+      this.#judging === 'none' ? { unclaimed: true } : { judgesHeartbeats: this.#judging === 'all' };
+    const byBlocks = store.table.hasBlocks && !(await store.isQuicklyRead());
+    const { total, oldestSeconds } = await (byBlocks
+      ? store.stuckByBlocks(bounds, filter)
+      : store.stuck(1, bounds, filter));
+    part.lastCount = { total, oldestSeconds, atMs: this.#clock.monotonic() };
     this.#observer.stuck(workflow.name, total, oldestSeconds);
   }
 }
 
 const nothingRecovered = (): RecoveryCounts => ({ requeued: 0, failed: 0, held: 0, records: [] });
 
-/** One after the other; what is wrong with one keeps nobody else from being looked after, and is thrown at the end. */
+/** In sequence; an error of one item does not stop the others, and the first one is thrown at the end. */
 async function each<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const errors: unknown[] = [];
   for (const item of items) await work(item).catch((error: unknown) => errors.push(error));

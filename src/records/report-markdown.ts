@@ -1,11 +1,11 @@
-/** A report for people. Traces and ids come from records, so whatever is in them stays inside its table cell. */
+/** The weekly report as Markdown. Traces and ids come from records: markup in them is escaped. */
 import type { WeeklyReport, WorkflowReport } from './report.js';
 
 const reasons: Record<string, string> = {
-  dead_worker: 'its worker died',
-  timed_out: 'it took too long',
-  given_up: 'its worker had no session',
-  unclaimed: 'nobody of ours held it',
+  dead_worker: 'worker died',
+  timed_out: 'timed out',
+  given_up: 'worker had no session',
+  unclaimed: 'no claim',
   by_hand: 'by hand',
 };
 
@@ -19,7 +19,7 @@ export function reportMarkdown(report: WeeklyReport): string {
     '',
     headline(report),
     '',
-    '| workflow | brought back | week before | requeued | failed | held for a person | waiting for one now | late finishes |',
+    '| workflow | recovered | week before | requeued | failed | held for a person | held now | late finishes |',
     '|---|---|---|---|---|---|---|---|',
     ...workflows.map(row),
     ...busy.flatMap(section),
@@ -27,20 +27,18 @@ export function reportMarkdown(report: WeeklyReport): string {
 }
 
 function headline({ records, before, byHand, workflows }: WeeklyReport): string {
-  if (workflows.length === 0) return 'No workflow is known here yet.';
-  const brought =
-    records === 0 ? 'No record had to be brought back' : `**${count(records)}** were brought back`;
-  return `${brought}${trend(records, before)}. Manual interventions: ${byHand}.`;
+  if (workflows.length === 0) return 'No workflow has run yet.';
+  const recovered = records === 0 ? 'No stuck record' : `**${count(records)}** recovered`;
+  return `${recovered}${trend(records, before)}. Manual interventions: ${byHand}.`;
 }
 
 function trend(records: number, before: number): string {
-  if (records === before)
-    return records === 0 ? ', as in the week before' : ', as many as in the week before';
+  if (records === before) return ', as in the week before';
   const change =
     before === 0
       ? ''
       : ` (${records > before ? '+' : ''}${Math.round((100 * (records - before)) / before)} %)`;
-  return `; the week before it was ${before}${change}`;
+  return `; the week before: ${before}${change}`;
 }
 
 function row(report: WorkflowReport): string {
@@ -54,24 +52,24 @@ function section(report: WorkflowReport): string[] {
   const { workflow, byReason, byDay, longestStuck, repeatOffenders, lateFinishes } = report;
   const lines = ['', `## ${cell(workflow)}`, ''];
   const why = Object.entries(byReason).map(([reason, n]) => `${reasons[reason] ?? reason} ${n}`);
-  if (why.length > 0) lines.push(`- Why: ${why.join(', ')}`);
+  if (why.length > 0) lines.push(`- By reason: ${why.join(', ')}`);
   if (byDay.length > 0) lines.push(`- By day: ${byDay.map((one) => `${one.day} ${one.records}`).join(', ')}`);
   if (longestStuck) {
     const { id, stuckSeconds, reason, worker, trace } = longestStuck;
-    const from = worker ? `, held by ${cell(worker)}` : '';
-    const doing = trace ? `, last seen: ${cell(trace)}` : '';
+    const from = worker ? `, worker ${cell(worker)}` : '';
+    const last = trace ? `, last trace: ${cell(trace)}` : '';
     lines.push(
-      `- Stuck longest: ${cell(id)}, ${age(stuckSeconds)}, because ${reasons[reason] ?? reason}${from}${doing}`,
+      `- Stuck longest: ${cell(id)}, ${age(stuckSeconds)}, ${reasons[reason] ?? reason}${from}${last}`,
     );
   }
   if (lateFinishes && lateFinishes.records > 0)
     lines.push(
-      `- ${count(lateFinishes.records)} finished after they had been taken away: the worker lived, so a longer timeout or heartbeat bound would have saved the work`,
+      `- Late finishes: ${count(lateFinishes.records)}. The worker was alive; a longer \`timeout\` would have saved the work`,
     );
   if (repeatOffenders.length > 0)
     lines.push(
       '',
-      '| came back again and again | times | workers | last reason | last outcome | what it was doing |',
+      '| reset repeatedly | times | workers | last reason | last outcome | last trace |',
       '|---|---|---|---|---|---|',
       ...repeatOffenders.map(
         ({ id, times, workers, reason, outcome, trace }) =>
@@ -83,17 +81,17 @@ function section(report: WorkflowReport): string[] {
 
 const count = (records: number) => `${records} record${records === 1 ? '' : 's'}`;
 const day = (time: string) => time.slice(0, 10);
-const longestCell = 200;
+const maxCellLength = 200;
 
-/** On one line, and nothing in it is markup. */
+/** One line, with markup escaped. */
 function cell(text: string): string {
   const line = text.replace(/\s+/g, ' ').trim();
-  const short = line.length > longestCell ? `${line.slice(0, longestCell - 1)}…` : line;
+  const short = line.length > maxCellLength ? `${line.slice(0, maxCellLength - 1)}…` : line;
   return short.replace(/[\\`*_[\]<>|#!&]/g, (mark) => `\\${mark}`);
 }
 
 function age(seconds: number | null): string {
-  if (seconds === null) return 'for an unknown time';
+  if (seconds === null) return 'unknown age';
   if (seconds < 120) return `${seconds} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;

@@ -1,16 +1,15 @@
 /**
- * What was brought back in a week, by workflow: how much, why, with what outcome, against the week before; which record
- * was stuck longest, which came back again and again and what they were doing; what waits for a person; how many
- * finishes came too late (each is a record that was taken from a worker that still lived).
+ * The weekly report by workflow: resets by reason and outcome, compared with the week before; the record that was stuck
+ * longest; records that were reset repeatedly, with their last trace; records held for a person; late finishes (each is a
+ * record taken from a worker that was still alive).
  *
- * Read from our own schema alone, so the team's tables are not touched. Resets are kept for 90 days: that is how far
- * back a report can look.
+ * Reads only our own schema, not the team's tables. Resets are kept for 90 days, which limits how far back it can go.
  */
 import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { queries } from './queries.generated.js';
-import { type Queryable, Sessions } from './sessions.js';
+import { Sessions } from './sessions.js';
 
 export interface ReportOptions {
   /** Default: seven days before `until`. */
@@ -25,9 +24,9 @@ export interface WeeklyReport {
   since: string;
   until: string;
   records: number;
-  /** In the same time before. */
+  /** In the period of the same length before. */
   before: number;
-  /** Brought back by a person: zero is the aim. */
+  /** Requeued by a person: zero is the aim. */
   byHand: number;
   workflows: WorkflowReport[];
 }
@@ -41,9 +40,9 @@ export interface WorkflowReport {
   byDay: { day: string; records: number }[];
   longestStuck: StuckRecord | null;
   repeatOffenders: RepeatOffender[];
-  /** Policy `hold`: they wait for a person, now. */
+  /** Held for a person now. */
   held: number;
-  /** Null: no process counts them here. */
+  /** Null: no process counts them. */
   lateFinishes: { records: number; before: number } | null;
 }
 
@@ -61,52 +60,73 @@ export interface RepeatOffender {
   id: string;
   times: number;
   lastAt: string;
-  /** How many different workers it was taken from. */
+  /** How many different workers held it. */
   workers: number;
   reason: string;
   outcome: string;
   trace: string | null;
 }
 
+interface ResetsRow {
+  workflow: string;
+  reason: string;
+  outcome: string;
+  records: number;
+  before: number;
+}
+
+interface WorkflowRow {
+  workflow: string;
+  held: number;
+  late: number | null;
+  lateBefore: number | null;
+}
+
+type Named<T> = T & { workflow: string };
+
 const weekMs = 7 * 24 * 3_600_000;
 
 export async function weeklyReport(pool: Pool, options: ReportOptions = {}): Promise<WeeklyReport> {
   const db = new Sessions({ pool, clock: systemClock });
-  const until = options.until ?? (await databaseNow(db));
+  const { rows: clock } = await db.query<{ now: Date }>('SELECT now()');
+  const until = options.until ?? clock[0]?.now ?? new Date(0);
   const since = options.since ?? new Date(until.getTime() - weekMs);
-  if (!(since < until)) throw new ConfigError(['a report needs a `since` that is before its `until`']);
-  const window = [since, until];
-  const resets = await db.query<ResetsRow>(queries.reportResets, window);
-  const days = await db.query<DaysRow>(queries.reportDays, window);
-  const oldest = await db.query<OldestRow>(queries.reportOldest, window);
-  const offenders = await db.query<OffenderRow>(queries.reportOffenders, [...window, options.most ?? 10]);
-  const known = await db.query<WorkflowRow>(queries.reportWorkflows, window);
+  if (!(since < until)) throw new ConfigError(['a report needs a `since` before its `until`']);
+  const read = async <T extends object>(query: string, ...more: unknown[]): Promise<T[]> =>
+    (await db.query<T>(query, [since, until, ...more])).rows;
 
   const workflows = new Map<string, WorkflowReport>();
   const of = (name: string): WorkflowReport => {
-    const found = workflows.get(name) ?? nothing(name);
+    const found = workflows.get(name) ?? emptyReport(name);
     workflows.set(name, found);
     return found;
   };
-  for (const row of known.rows) {
-    const report = of(row.workflow);
-    report.held = Number(row.held);
-    if (row.late !== null || row.late_before !== null)
-      report.lateFinishes = { records: Number(row.late ?? 0), before: Number(row.late_before ?? 0) };
-  }
-  for (const row of resets.rows) {
-    const report = of(row.workflow);
-    const records = Number(row.records);
+  for (const { workflow, reason, outcome, records, before } of await read<ResetsRow>(queries.reportResets)) {
+    const report = of(workflow);
     report.records += records;
-    report.before += Number(row.before);
+    report.before += before;
     if (records === 0) continue;
-    report.byReason[row.reason] = (report.byReason[row.reason] ?? 0) + records;
-    report.byOutcome[row.outcome] = (report.byOutcome[row.outcome] ?? 0) + records;
+    report.byReason[reason] = (report.byReason[reason] ?? 0) + records;
+    report.byOutcome[outcome] = (report.byOutcome[outcome] ?? 0) + records;
   }
-  for (const { workflow, day, records } of days.rows)
-    of(workflow).byDay.push({ day, records: Number(records) });
-  for (const row of oldest.rows) of(row.workflow).longestStuck = stuckRecord(row);
-  for (const row of offenders.rows) of(row.workflow).repeatOffenders.push(repeatOffender(row));
+  for (const { workflow, ...day } of await read<Named<{ day: string; records: number }>>(queries.reportDays))
+    of(workflow).byDay.push(day);
+  for (const { workflow, at, ...record } of await read<Named<Omit<StuckRecord, 'at'>> & { at: Date }>(
+    queries.reportOldest,
+  ))
+    of(workflow).longestStuck = { ...record, at: at.toISOString() };
+  const offenders = await read<Named<Omit<RepeatOffender, 'lastAt'>> & { lastAt: Date }>(
+    queries.reportOffenders,
+    options.most ?? 10,
+  );
+  for (const { workflow, lastAt, ...record } of offenders)
+    of(workflow).repeatOffenders.push({ ...record, lastAt: lastAt.toISOString() });
+  for (const { workflow, held, late, lateBefore } of await read<WorkflowRow>(queries.reportWorkflows)) {
+    const report = of(workflow);
+    report.held = held;
+    if (late !== null || lateBefore !== null)
+      report.lateFinishes = { records: late ?? 0, before: lateBefore ?? 0 };
+  }
 
   const all = [...workflows.values()].sort((a, b) => (a.workflow < b.workflow ? -1 : 1));
   const sum = (count: (report: WorkflowReport) => number) =>
@@ -121,92 +141,9 @@ export async function weeklyReport(pool: Pool, options: ReportOptions = {}): Pro
   };
 }
 
-async function databaseNow(db: Queryable): Promise<Date> {
-  const { rows } = await db.query<{ now: Date }>('SELECT now()');
-  if (!rows[0]) throw new Error('the database did not say what time it is');
-  return rows[0].now;
-}
-
-interface ResetsRow {
-  workflow: string;
-  reason: string;
-  outcome: string;
-  records: string;
-  before: string;
-}
-
-interface DaysRow {
-  workflow: string;
-  day: string;
-  records: string;
-}
-
-interface OldestRow {
-  workflow: string;
-  record_id: string;
-  at: Date;
-  reason: string;
-  outcome: string;
-  stuck_seconds: number | null;
-  worker: string | null;
-  trace: string | null;
-}
-
-interface OffenderRow {
-  workflow: string;
-  record_id: string;
-  times: string;
-  last_at: Date;
-  workers: string;
-  reason: string;
-  outcome: string;
-  trace: string | null;
-}
-
-interface WorkflowRow {
-  workflow: string;
-  held: string;
-  late: string | null;
-  late_before: string | null;
-}
-
-function nothing(workflow: string): WorkflowReport {
+function emptyReport(workflow: string): WorkflowReport {
   return {
-    workflow,
-    records: 0,
-    before: 0,
-    byReason: {},
-    byOutcome: {},
-    byDay: [],
-    longestStuck: null,
-    repeatOffenders: [],
-    held: 0,
-    lateFinishes: null,
-  };
-}
-
-function stuckRecord(row: OldestRow): StuckRecord {
-  const { record_id, at, reason, outcome, stuck_seconds, worker, trace } = row;
-  return {
-    id: record_id,
-    at: at.toISOString(),
-    reason,
-    outcome,
-    stuckSeconds: stuck_seconds === null ? null : Math.round(stuck_seconds),
-    worker,
-    trace,
-  };
-}
-
-function repeatOffender(row: OffenderRow): RepeatOffender {
-  const { record_id, times, last_at, workers, reason, outcome, trace } = row;
-  return {
-    id: record_id,
-    times: Number(times),
-    lastAt: last_at.toISOString(),
-    workers: Number(workers),
-    reason,
-    outcome,
-    trace,
+    ...{ workflow, records: 0, before: 0, byReason: {}, byOutcome: {}, byDay: [] },
+    ...{ longestStuck: null, repeatOffenders: [], held: 0, lateFinishes: null },
   };
 }

@@ -1,24 +1,23 @@
 /**
- * The job loop of one workflow: claims batches ahead of need, runs `concurrency` records at once, hands outcomes to the
- * finisher. A record that is past its timeout is told to stop; a handler that does not listen is left behind after a
- * while, so that it does not keep its slot for ever.
+ * The job loop of one workflow: claims batches ahead of need, runs `concurrency` records at once, passes outcomes to the
+ * finisher. At its timeout a handler's signal aborts; a handler that ignores it loses its slot 5 s later, and the
+ * recovery takes its record.
  */
 import type { Clock } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
+import { ClaimQueue, type SuspectSlot } from './claim-queue.js';
 import { Claimer, ClaimRefused } from './claimer.js';
 import type { FinishCounts, Finisher } from './finisher.js';
 import { notify } from './listener.js';
-import { Notes } from './notes.js';
 import type { RecordObserver } from './observer.js';
-import { ClaimLost, Running } from './running.js';
+import { ClaimLost, RecordRun, TraceWriter } from './record-run.js';
 import { SessionError, type Sessions } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
-import { cut } from './table.js';
-import { type Suspicion, Waiting } from './waiting.js';
+import { truncate } from './table.js';
 import type { Workflow } from './workflow.js';
 
 export interface RunnerOptions {
@@ -31,51 +30,51 @@ export interface RunnerOptions {
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
-  /** Longest pause between two looks for work when there was none. */
+  /** Maximum pause between two claims when the queue is empty. */
   pollMs: number;
   worker(): number;
   beAlive(): Promise<void>;
-  suspicion: Suspicion;
+  suspectSlot: SuspectSlot;
 }
 
 export interface BatchCounts extends FinishCounts {
   claimed: number;
 }
 
-/** How often running records are looked after: timeouts, lost claims. */
-const lookAfterMs = 500;
-/** Between two questions to the database whether claims still hold, and between two looks into the spool. */
+/** How often running records are checked for their timeout. */
+const checkEveryMs = 500;
+/** How often claims are verified and the spool is replayed. */
 const askEveryMs = 5000;
-/** A handler that ignores its signal keeps its slot for so long. */
-const leaveBehindMs = 5000;
-/** And a transaction in which nothing happens, before that. */
+/** How long a handler that ignores its signal keeps its slot. */
+const abandonAfterMs = 5000;
+/** How long after the timeout the database ends an idle transaction: before the slot is released. */
 const endTransactionMs = 3000;
-/** Of a handler's message, in the log. */
-const longestReason = 1024;
-const triesForSession = 3;
+/** Of a handler's message in the log. */
+const maxReasonLength = 1024;
+const sessionTries = 3;
 const betweenTriesMs = 1000;
 
 export class WorkflowRunner {
   readonly #options: RunnerOptions;
   readonly #claimer: Claimer;
-  readonly #notes: Notes;
-  readonly #running = new Set<Running>();
-  readonly #leaving = new WeakMap<Running, () => void>();
+  readonly #traces: TraceWriter;
+  readonly #running = new Set<RecordRun>();
+  readonly #abandon = new WeakMap<RecordRun, () => void>();
   readonly #stopping = new AbortController();
-  /** Of the loop, and one for each `runOnce` under way. */
-  readonly #waiting = new Set<Waiting>();
-  readonly #queue: Waiting;
+  /** The queue of the loop, and one for each `runOnce` in progress. */
+  readonly #queues = new Set<ClaimQueue>();
+  readonly #queue: ClaimQueue;
   #refilling: Promise<void> | undefined;
   #pausing: Promise<void> | undefined;
   #wake = new AbortController();
   #slots: Promise<void>[] = [];
   readonly #rounds = new Set<Promise<BatchCounts>>();
-  #lookAfter: Promise<void> | undefined;
+  #checking: Promise<void> | undefined;
 
   constructor(options: RunnerOptions) {
     this.#options = options;
     this.#claimer = new Claimer(options);
-    this.#notes = new Notes(options);
+    this.#traces = new TraceWriter(options);
     this.#queue = this.#newQueue();
   }
 
@@ -84,35 +83,35 @@ export class WorkflowRunner {
   }
 
   start(): void {
-    this.#lookAfter ??= this.#lookAfterRunning(this.#stopping.signal);
+    this.#checking ??= this.#checkRunning(this.#stopping.signal);
     this.#slots = Array.from({ length: this.#options.workflow.concurrency }, () => this.#slot());
   }
 
-  /** There may be work: look now. */
+  /** Claims now instead of at the next poll. */
   wake(): void {
     this.#wake.abort();
   }
 
-  /** Finishes what runs, gives back what was not begun. */
+  /** Finishes running records and releases claims that were not started. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#wake.abort();
     await this.#refilling?.catch(() => {});
-    await this.#giveBack([...this.#waiting].flatMap((waiting) => waiting.takeAll()));
+    await this.#release([...this.#queues].flatMap((queue) => queue.takeAll()));
     await Promise.all(this.#slots);
     await Promise.allSettled(this.#rounds);
     await this.#options.finisher.idle();
-    await this.#lookAfter;
+    await this.#checking;
   }
 
-  /** Every claim of this process is void: what runs is told so, what waits is forgotten. */
+  /** Every claim of this process is void: aborts running records, drops waiting claims. */
   loseAll(): void {
-    for (const waiting of this.#waiting)
-      for (const claim of waiting.takeAll()) this.#options.finisher.reject(claim.id);
-    for (const running of this.#running) running.abort(new ClaimLost('this worker was given up'));
+    for (const queue of this.#queues)
+      for (const claim of queue.takeAll()) this.#options.finisher.reject(claim.id);
+    for (const run of this.#running) run.abort(new ClaimLost('claim lost: the worker was declared dead'));
   }
 
-  /** One batch, finished on return. */
+  /** Processes one batch, finished on return. */
   runOnce(): Promise<BatchCounts> {
     const round = this.#round().finally(() => this.#rounds.delete(round));
     this.#rounds.add(round);
@@ -122,54 +121,53 @@ export class WorkflowRunner {
   async #round(): Promise<BatchCounts> {
     const { finisher, workflow } = this.#options;
     const over = new AbortController();
-    const lookAfter = this.#lookAfterRunning(over.signal);
-    const waiting = this.#newQueue();
+    const checking = this.#checkRunning(over.signal);
+    const queue = this.#newQueue();
     let claimed = 0;
     try {
       if (finisher.owes) await finisher.replay();
       finisher.takeCounts();
       const claims = await this.#claimer.claim();
       claimed = claims.length;
-      // Told to stop while they were on their way: they were not begun.
-      if (this.#stopping.signal.aborted) await this.#giveBack(claims);
-      else waiting.add(claims);
+      if (this.#stopping.signal.aborted) await this.#release(claims);
+      else queue.add(claims);
       const slot = async () => {
-        for (let claim = await this.#take(waiting); claim; claim = await this.#take(waiting)) {
+        for (let claim = await this.#take(queue); claim; claim = await this.#take(queue)) {
           await this.#process(claim);
-          waiting.done(claim);
+          queue.done(claim);
         }
       };
       await Promise.all(Array.from({ length: Math.min(workflow.concurrency, claimed) }, slot));
-      // Suspects, while another batch or workflow works on one.
-      await this.#giveBack(waiting.takeAll());
+      // Suspects, while another batch or workflow runs one.
+      await this.#release(queue.takeAll());
       await finisher.idle();
     } finally {
-      this.#waiting.delete(waiting);
+      this.#queues.delete(queue);
       over.abort();
-      await lookAfter;
+      await checking;
     }
     return { claimed, ...finisher.takeCounts() };
   }
 
-  #newQueue(): Waiting {
-    const { store, clock, suspicion, finisher } = this.#options;
-    const waiting = new Waiting({ store, clock, suspicion, onLost: ({ id }) => finisher.reject(id) });
-    this.#waiting.add(waiting);
-    return waiting;
+  #newQueue(): ClaimQueue {
+    const { store, clock, suspectSlot, finisher } = this.#options;
+    const queue = new ClaimQueue({ store, clock, suspectSlot, onLost: ({ id }) => finisher.reject(id) });
+    this.#queues.add(queue);
+    return queue;
   }
 
-  /** Three tries; then those that wait have no session to be processed with, and are told apart from failed work. */
-  async #take(waiting: Waiting): Promise<Claim | undefined> {
+  /** After three tries the waiting claims end without a session: distinct from failed work. */
+  async #take(queue: ClaimQueue): Promise<Claim | undefined> {
     const { clock, finisher } = this.#options;
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await waiting.take();
+        return await queue.take();
       } catch {
-        if (attempt < triesForSession) await clock.sleep(betweenTriesMs);
+        if (attempt < sessionTries) await clock.sleep(betweenTriesMs);
         else
-          for (const claim of waiting.takeAll()) {
-            const outcome = noSession(claim.id, claim.token);
-            this.#tell(claim, outcome.error);
+          for (const claim of queue.takeAll()) {
+            const outcome = withoutSession(claim.id, claim.token);
+            this.#logFailure(claim, outcome.error);
             finisher.add(outcome);
           }
       }
@@ -192,16 +190,18 @@ export class WorkflowRunner {
     const { workflow, finisher } = this.#options;
     for (;;) {
       if (signal.aborted) return undefined;
-      // The next batch is on its way while this one is worked on.
+      // Claims the next batch while this one is processed.
       if (this.#queue.size <= workflow.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
         this.#refilling ??= this.#refill(signal);
       try {
         const claim = await this.#queue.take();
         if (claim) return claim;
       } catch {
-        // Whether they still hold can be asked when the database answers again; until then they wait.
-        // One pause for all slots: each with its own would hang as many listeners on the one signal.
-        this.#pausing ??= this.#pause(signal);
+        // Claims wait until the database can confirm them. One pause for all slots: a pause each would add as many
+        // listeners to the one signal.
+        this.#pausing ??= this.#pause(signal).finally(() => {
+          this.#pausing = undefined;
+        });
         await this.#pausing;
         continue;
       }
@@ -210,16 +210,15 @@ export class WorkflowRunner {
     }
   }
 
-  /** The database did not answer: resolves when it may again. */
+  /** After a failed session: resolves when the database may answer again, or the signal aborts. */
   async #pause(signal: AbortSignal): Promise<void> {
     const { breaker, clock } = this.#options;
     breaker.failed();
     await clock.sleep(betweenTriesMs, signal);
     await breaker.ready(signal);
-    this.#pausing = undefined;
   }
 
-  /** Resolves when there is something in the queue, or a pause was made because there was nothing. */
+  /** Resolves when the queue has claims, or after a pause if there were none. */
   async #refill(signal: AbortSignal): Promise<void> {
     const { breaker, guard, clock, pollMs, log, workflow, finisher } = this.#options;
     try {
@@ -232,11 +231,11 @@ export class WorkflowRunner {
         if (finisher.isBlocked) throw new Error('outcomes of this workflow cannot be written');
         const claims = await this.#claimer.claim();
         found = claims.length;
-        if (signal.aborted) await this.#giveBack(claims);
+        if (signal.aborted) await this.#release(claims);
         else this.#queue.add(claims);
       } catch (error) {
         const level = error instanceof ClaimRefused ? 'debug' : 'warn';
-        log[level]({ workflow: workflow.name, reason: messageOf(error) }, 'records could not be claimed');
+        log[level]({ workflow: workflow.name, reason: messageOf(error) }, 'claim failed');
       }
       if (found === 0 && this.#queue.size === 0) {
         const pauseMs = pollMs * (0.9 + 0.2 * clock.random());
@@ -247,17 +246,17 @@ export class WorkflowRunner {
     }
   }
 
-  async #giveBack(claims: readonly Claim[]): Promise<void> {
+  async #release(claims: readonly Claim[]): Promise<void> {
     const { store, sessions, workflow, observer, log, finisher } = this.#options;
     if (claims.length === 0) return;
     try {
-      const records = await store.giveBack(claims);
-      observer.gaveBack?.(workflow.name, records);
+      const records = await store.release(claims);
+      observer.released?.(workflow.name, records);
       await notify(sessions, workflow.name);
     } catch (error) {
       log.warn(
         { workflow: workflow.name, records: claims.length, reason: messageOf(error) },
-        'records could not be given back: their claims are given up when the database answers',
+        'claims not released; retrying when the database answers',
       );
       finisher.giveUp(claims);
     }
@@ -266,133 +265,128 @@ export class WorkflowRunner {
   async #process(claim: Claim): Promise<void> {
     const { workflow, store, sessions, clock, finisher, observer, log } = this.#options;
     const startedMs = clock.monotonic();
-    const onTrace = (note: string) => this.#notes.add(claim, note);
     const endMs = startedMs + workflow.timeoutMs + endTransactionMs;
-    const endsInMs = () => Math.max(1000, endMs - clock.monotonic());
-    const databaseReady = (signal: AbortSignal) => this.#databaseReady(signal);
-    const running = new Running(claim, startedMs, { store, sessions, onTrace, endsInMs, databaseReady });
-    this.#running.add(running);
+    const run = new RecordRun(claim, startedMs, {
+      store,
+      sessions,
+      onTrace: (note) => this.#traces.add(claim, note),
+      endsInMs: () => Math.max(1000, endMs - clock.monotonic()),
+      databaseReady: (signal) => this.#databaseReady(signal),
+    });
+    this.#running.add(run);
     let failure: { error: unknown } | undefined;
-    let left = false;
+    let isAbandoned = false;
     const fail = (error: unknown) => {
       failure = { error };
-      // Nobody waits for it any more.
-      if (left) this.#tell(claim, this.#messageOf(running, error));
+      // The slot was released before: log it here.
+      if (isAbandoned) this.#logFailure(claim, failureOf(run, error));
     };
     try {
-      const work: unknown = workflow.process(claim.record, running);
-      // A handler that has nothing to wait for is not made to: six promises per record would cost more than the rest.
+      const work: unknown = workflow.process(claim.record, run);
+      // A synchronous handler is not awaited: six promises per record would cost more than the rest.
       if (isThenable(work)) {
         const done = Promise.resolve(work).then(() => false, fail);
-        left = (await Promise.race([done, this.#leftBehind(running)])) === true;
+        isAbandoned = (await Promise.race([done, this.#abandoned(run)])) === true;
       }
     } catch (error) {
       fail(error);
     }
-    this.#running.delete(running);
-    this.#notes.drop(claim);
+    this.#running.delete(run);
+    this.#traces.drop(claim);
     observer.processed?.(workflow.name, (clock.monotonic() - startedMs) / 1000);
-    if (left) {
-      log.error(
-        { workflow: workflow.name, record: claim.id },
-        'a handler goes on after its time: it is left behind, and the recovery takes its record',
-      );
+    const { id, token } = claim;
+    if (isAbandoned) {
+      log.error({ workflow: workflow.name, record: id }, 'handler ignored its timeout; slot released');
       return;
     }
-    const { id, token } = claim;
-    if (failure) this.#tell(claim, this.#messageOf(running, failure.error));
-    if (running.stopped instanceof ClaimLost) finisher.reject(id);
-    else if (!failure) finisher.add({ id, token, error: null });
-    else if (running.hasNoDatabase || (isInstance(failure.error, SessionError) && !running.stopped))
-      finisher.add(noSession(id, token));
-    else finisher.add({ id, token, error: this.#messageOf(running, failure.error) });
+    const message = failure && failureOf(run, failure.error);
+    if (message !== undefined) this.#logFailure(claim, message);
+    if (run.stopped instanceof ClaimLost) finisher.reject(id);
+    else if (!failure || message === undefined) finisher.add({ id, token, error: null });
+    else if (run.hasNoDatabase || (isInstance(failure.error, SessionError) && !run.stopped))
+      finisher.add(withoutSession(id, token));
+    else finisher.add({ id, token, error: message });
   }
 
   async #databaseReady(signal: AbortSignal): Promise<boolean> {
-    const { breaker, clock } = this.#options;
     const over = AbortSignal.any([signal, this.#stopping.signal]);
-    breaker.failed();
-    await clock.sleep(betweenTriesMs, over);
-    await breaker.ready(over);
+    await this.#pause(over);
     return !over.aborted;
   }
 
-  /** What a handler threw is kept in the error column; where there is none, this line is all that is left of it. */
-  #tell(claim: Claim, message: string): void {
+  /** The message goes to the error column; without one, this line is the only place that has it. */
+  #logFailure(claim: Claim, message: string): void {
     const { log, workflow } = this.#options;
     const level = workflow.error === undefined ? 'warn' : 'debug';
-    log[level](
-      { workflow: workflow.name, record: claim.id, reason: cut(message, longestReason) },
-      'a record failed',
-    );
+    const reason = truncate(message, maxReasonLength);
+    log[level]({ workflow: workflow.name, record: claim.id, reason }, 'record failed');
   }
 
-  #messageOf(running: Running, error: unknown): string {
-    const message = messageOf(error);
-    const stopped = running.stopped?.message;
-    return stopped === undefined || message === stopped ? message : `${stopped}: ${message}`;
-  }
-
-  /** Resolves, to true, only for a handler that was told to stop and does not. */
-  #leftBehind(running: Running): Promise<boolean> {
+  /** Resolves to true, for a handler that ignores its signal; otherwise never. */
+  #abandoned(run: RecordRun): Promise<boolean> {
     return new Promise((resolve) => {
-      this.#leaving.set(running, () => resolve(true));
+      this.#abandon.set(run, () => resolve(true));
     });
   }
 
-  async #lookAfterRunning(signal: AbortSignal): Promise<void> {
+  async #checkRunning(signal: AbortSignal): Promise<void> {
     const { clock, workflow } = this.#options;
     let askedMs = clock.monotonic();
     const isDone = () => signal.aborted && this.#running.size === 0;
     while (!isDone()) {
-      // After the signal it goes on until the last record has ended.
-      await clock.sleep(lookAfterMs, signal.aborted ? undefined : signal);
+      // After the signal it continues until the last record has ended.
+      await clock.sleep(checkEveryMs, signal.aborted ? undefined : signal);
       const nowMs = clock.monotonic();
-      for (const running of this.#running) {
-        const overMs = nowMs - running.startedMs - workflow.timeoutMs;
+      for (const run of this.#running) {
+        const overMs = nowMs - run.startedMs - workflow.timeoutMs;
         if (overMs < 0) continue;
-        running.abort(new Error(`Timed out after ${formatDuration(workflow.timeoutMs)}`));
-        if (overMs >= leaveBehindMs) this.#leaving.get(running)?.();
+        run.abort(new Error(`Timed out after ${formatDuration(workflow.timeoutMs)}`));
+        if (overMs >= abandonAfterMs) this.#abandon.get(run)?.();
       }
       if (nowMs - askedMs < askEveryMs) continue;
       askedMs = nowMs;
-      await this.#findLost();
+      await this.#abortLost();
       await this.#catchUp();
     }
   }
 
-  /** Claims that wait are renewed, outcomes that could not be written are tried again. */
+  /** Renews waiting claims, and retries outcomes that could not be written. */
   async #catchUp(): Promise<void> {
     const { finisher, breaker, log, workflow } = this.#options;
     try {
-      for (const waiting of this.#waiting) await waiting.renewOld();
+      for (const queue of this.#queues) await queue.renewOld();
       if (finisher.owes && !breaker.isOpen) await finisher.replay();
     } catch (error) {
-      log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'the database does not answer');
+      log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'renewal or replay failed');
     }
   }
 
-  async #findLost(): Promise<void> {
+  async #abortLost(): Promise<void> {
     const { store, log, workflow } = this.#options;
-    const held = new Map(
-      [...this.#running].map((running) => [`${running.claim.token} ${running.claim.id}`, running]),
-    );
-    if (held.size === 0) return;
+    const runs = new Map([...this.#running].map((run) => [`${run.claim.token} ${run.claim.id}`, run]));
+    if (runs.size === 0) return;
     try {
-      // Only what the database says for certain counts; a question without an answer changes nothing.
-      for (const { id, token } of await store.lost([...held.values()].map(({ claim }) => claim)))
-        held.get(`${token} ${id}`)?.abort(new ClaimLost('the claim was lost'));
+      // Only a reply of the database counts; without one, nothing changes.
+      for (const { id, token } of await store.lost([...runs.values()].map(({ claim }) => claim)))
+        runs.get(`${token} ${id}`)?.abort(new ClaimLost('claim lost'));
     } catch (error) {
-      log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'claims could not be looked at');
+      log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'claims not verified');
     }
   }
+}
+
+/** The handler's message, after the reason for which it was stopped, if it was. */
+function failureOf(run: RecordRun, error: unknown): string {
+  const message = messageOf(error);
+  const stopped = run.stopped?.message;
+  return stopped === undefined || message === stopped ? message : `${stopped}: ${message}`;
 }
 
 function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }
 
-const noSession = (id: string, token: string) => ({
+const withoutSession = (id: string, token: string) => ({
   id,
   token,
   error: 'Failed to obtain processing session',

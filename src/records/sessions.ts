@@ -1,40 +1,38 @@
 /**
- * Sessions of the database, each with an end. The team's pool may be exhausted, the database away, a connection dead
- * without a word: a caller waits for a session and for an answer no longer than it is willing to, and is told apart
- * what is the session's fault (`SessionError`) and what is the statement's. What a handler throws inside its transaction
- * is its own matter as long as the session still answers.
+ * Database sessions with deadlines. The pool may be exhausted, the database unreachable, a connection silently dead: a
+ * caller waits for a session and for a reply no longer than its timeouts. A `SessionError` is the fault of the session;
+ * any other error belongs to the statement, or to the handler whose transaction it is.
  */
 import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
-import { resetSession } from './lent-client.js';
-import { guardPool } from './pool-guard.js';
+import { resetSession } from './transaction-client.js';
 
-/** Says all that is known of its reason, and so has no `cause`: a log would say the same twice. */
+/** Has no `cause`: the message contains it, and a log would print it twice. */
 export class SessionError extends Error {
   override readonly name = 'SessionError';
 }
 
-const conflictTries = 20;
-const longestConflictPauseMs = 1000;
+const maxConflictTries = 20;
+const maxConflictPauseMs = 1000;
 
 export interface SessionsOptions {
   pool: Pool;
   clock: Clock;
-  /** Longest wait for a free connection. Default: 5 s. */
+  /** Maximum wait for a free connection. Default: 5 s. */
   connectTimeoutMs?: number;
-  /** Longest wait for the answer to one statement of ours. Default: 30 s. */
+  /** Maximum wait for the reply to one of our statements. Default: 30 s. */
   queryTimeoutMs?: number;
   observe?: (outcome: 'ok' | 'failed') => void;
 }
 
-/** Whoever only asks: a `Sessions`, or a pool or a client if it need not have an end. */
+/** A `Sessions`, or a pool or client where no deadline is needed. */
 export interface Queryable {
   query<R extends QueryResultRow>(text: string, values?: unknown[]): Promise<QueryResult<R>>;
 }
 
 export class Sessions implements Queryable {
-  /** Connections with state of a handler on them: closed instead of reused. */
+  /** Connections with session state of a handler: closed instead of reused. */
   readonly #spoiled = new WeakSet<PoolClient>();
   readonly #options: Required<Omit<SessionsOptions, 'observe'>> & Pick<SessionsOptions, 'observe'>;
 
@@ -52,9 +50,8 @@ export class Sessions implements Queryable {
   }
 
   /**
-   * One statement of ours. If it fails for what is on the session rather than in a row (a search path, a role, a
-   * timeout that foreign code has set), its connection is closed: the next one is a new one. A conflict with another
-   * transaction is retried.
+   * Runs one of our statements. If it fails because of the state of its session (a search path, a role, a timeout that
+   * other code has set), the connection is closed, so that the next try gets a new one. Conflicts are retried.
    */
   async query<R extends QueryResultRow>(text: string, values: unknown[] = []): Promise<QueryResult<R>> {
     return this.#retryConflicts(() =>
@@ -62,14 +59,14 @@ export class Sessions implements Queryable {
         try {
           return await this.queryOn<R>(client, text, values);
         } catch (error) {
-          if (mayBeOfSession(error)) this.spoil(client);
+          if (mayBeSessionState(error)) this.spoil(client);
           throw error;
         }
       }),
     );
   }
 
-  /** The connection is closed after this use. */
+  /** Marks the connection to be closed after this use. */
   spoil(client: PoolClient): void {
     this.#spoiled.add(client);
   }
@@ -79,49 +76,47 @@ export class Sessions implements Queryable {
   }
 
   /**
-   * At the database's own level of isolation unless one is given. After a conflict with another transaction (a
-   * serialization failure, a deadlock) everything is rolled back and `work` runs again, at most 20 times.
+   * Runs `work` in a transaction, at the database's default isolation level unless one is given. After a conflict with
+   * another transaction (a serialization failure, a deadlock) it rolls back and runs `work` again, at most 20 times.
    */
   async transaction<T>(
     work: (client: PoolClient) => Promise<T>,
     level?: 'READ COMMITTED' | 'REPEATABLE READ',
   ): Promise<T> {
-    return this.#retryConflicts(() => this.#transaction(work, level));
+    return this.#retryConflicts(() =>
+      this.use(async (client) => {
+        await this.queryOn(client, level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN', []);
+        try {
+          const result = await work(client);
+          await this.queryOn(client, 'COMMIT', []);
+          return result;
+        } catch (error) {
+          if (isInstance(error, SessionError)) throw error;
+          // If this fails, `use` closes the connection and the database rolls back.
+          const end = this.isSpoiled(client) ? `ROLLBACK; ${resetSession}` : 'ROLLBACK';
+          await this.queryOn(client, end, []).catch((failure: unknown) => {
+            throw new SessionError(`${messageOf(error)}; ROLLBACK failed: ${messageOf(failure)}`);
+          });
+          throw error;
+        }
+      }),
+    );
   }
 
-  /** The pauses are random and grow, so that those in conflict do not meet again. */
+  /** Random, growing pauses, so that transactions in conflict do not meet again. */
   async #retryConflicts<T>(run: () => Promise<T>): Promise<T> {
     const { clock } = this.#options;
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await run();
       } catch (error) {
-        if (!isConflict(error) || attempt >= conflictTries) throw error;
-        await clock.sleep(clock.random() * Math.min(longestConflictPauseMs, 10 * 2 ** attempt));
+        if (!isConflict(error) || attempt >= maxConflictTries) throw error;
+        await clock.sleep(clock.random() * Math.min(maxConflictPauseMs, 10 * 2 ** attempt));
       }
     }
   }
 
-  async #transaction<T>(work: (client: PoolClient) => Promise<T>, level?: string): Promise<T> {
-    return this.use(async (client) => {
-      await this.queryOn(client, level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN', []);
-      try {
-        const result = await work(client);
-        await this.queryOn(client, 'COMMIT', []);
-        return result;
-      } catch (error) {
-        if (isInstance(error, SessionError)) throw error;
-        // If this fails the connection is closed (`use`), and the database rolls back by itself.
-        const end = this.isSpoiled(client) ? `ROLLBACK; ${resetSession}` : 'ROLLBACK';
-        await this.queryOn(client, end, []).catch((failure: unknown) => {
-          throw new SessionError(`${messageOf(error)}; and no ROLLBACK: ${messageOf(failure)}`);
-        });
-        throw error;
-      }
-    });
-  }
-
-  /** One statement with our deadline. What nobody waits for any more is ended in the database too, if that can be had. */
+  /** Runs one statement with our deadline. A statement that timed out is also cancelled in the database. */
   async queryOn<R extends QueryResultRow>(
     client: PoolClient,
     text: string,
@@ -136,7 +131,7 @@ export class Sessions implements Queryable {
     }
   }
 
-  /** Through a pooler the number may be anybody's: so only who runs this very statement. */
+  /** Through a pooler the process id may belong to another client: so only if it runs this very statement. */
   async #cancel(client: PoolClient, text: string): Promise<void> {
     const { processID } = client as { processID?: number };
     if (typeof processID !== 'number') return;
@@ -164,8 +159,8 @@ export class Sessions implements Queryable {
     }
     let broken: Error | undefined;
     let onError = (_: Error) => {};
-    // A connection that dies between two statements emits this. Whoever still works on it, or hangs, keeps no place in
-    // the pool for it.
+    // A connection that dies between two statements emits 'error'. Its place in the pool is freed at once, even if
+    // `work` hangs.
     const died = new Promise<never>((_, reject) => {
       onError = (error) => {
         broken = error;
@@ -178,7 +173,7 @@ export class Sessions implements Queryable {
       observe?.('ok');
       return result;
     } catch (error) {
-      // Whatever else it threw, the session did what it was asked for.
+      // Any other error came over a working session.
       if (isInstance(error, SessionError)) broken = error;
       observe?.(broken ? 'failed' : 'ok');
       throw error;
@@ -194,50 +189,54 @@ export class Sessions implements Queryable {
       let isLate = false;
       const cancel = clock.after(connectTimeoutMs, () => {
         isLate = true;
-        reject(new Error(`none was free within ${connectTimeoutMs} ms`));
+        reject(new Error(`no connection was free within ${connectTimeoutMs} ms`));
       });
-      pool.connect().then(
-        (client) => {
-          cancel();
+      pool
+        .connect()
+        .then((client) => {
           if (isLate) client.release();
           else resolve(client);
-        },
-        (error: unknown) => {
-          cancel();
-          reject(error);
-        },
-      );
+        }, reject)
+        .finally(cancel);
     });
   }
 }
 
+/** Pools and clients that have our listener: a program may create many loops on one pool. */
+const guarded = new WeakSet<Pool | PoolClient>();
+const ignore = () => {};
+
+/**
+ * Keeps a broken connection from ending the process: an 'error' without a listener does. The pool listens while a
+ * connection is idle, its user while it works; in between, when it is acquired, neither does. A server that stops
+ * sends its notice with its last reply, which is exactly then.
+ */
+export function guardPool(pool: Pool): void {
+  if (guarded.has(pool)) return;
+  guarded.add(pool);
+  pool.on('error', ignore);
+  pool.on('acquire', (client) => {
+    if (guarded.has(client)) return;
+    guarded.add(client);
+    client.on('error', ignore);
+  });
+}
+
 const socketFaults = new Set([
-  'ECONNREFUSED',
-  'ECONNRESET',
-  'ECONNABORTED',
-  'EPIPE',
-  'ETIMEDOUT',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'ENETDOWN',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EADDRNOTAVAIL',
-  'EMFILE',
-  'ENFILE',
-  'ENOENT',
+  ...['ECONNREFUSED', 'ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH'],
+  ...['ENETDOWN', 'ENOTFOUND', 'EAI_AGAIN', 'EADDRNOTAVAIL', 'EMFILE', 'ENFILE', 'ENOENT'],
 ]);
 
-/** Syntax and access (42), an unknown schema (3F), the state of a transaction (25), a statement that was cancelled. */
-const mayBeOfSession = (error: unknown) => /^(42|3F|25)|^57014$/.test(codeOf(error));
+/** Syntax and access (42), an unknown schema (3F), the state of a transaction (25), a cancelled statement. */
+const mayBeSessionState = (error: unknown) => /^(42|3F|25)|^57014$/.test(codeOf(error));
 
-/** Undefined in drivers that do not say it. */
+/** Drivers that do not report the state of a transaction count as outside of one. */
 const isInTransaction = (client: PoolClient) =>
   /^[TE]$/.test(String((client as { getTransactionStatus?(): unknown }).getTransactionStatus?.()));
 
 const isReadTimeout = (error: unknown) => error instanceof Error && error.message === 'Query read timeout';
 
-/** Connection exceptions, too many connections, a server that shuts down or starts, and what the socket says. */
+/** Connection exceptions, too many connections, a server that shuts down or starts, and errors of the socket. */
 export function isSessionFault(error: unknown): boolean {
   if (error instanceof SessionError) return true;
   if (!(error instanceof Error)) return false;
@@ -250,19 +249,24 @@ export function isSessionFault(error: unknown): boolean {
 }
 
 /**
- * The database refused a row for what is in it (a constraint, a trigger, a value that does not fit): another row may
- * well pass, and the same row will not, however often it is tried.
+ * The database refused a row because of its content (a constraint, a trigger, a value that does not fit). Other rows may
+ * pass; retrying this one does not help.
  */
 export function isRowFault(error: unknown): boolean {
   return !isSessionFault(error) && /^(09|21|22|23|27|38|39|44|P0)/.test(codeOf(error));
 }
 
-/** Another transaction was in the way (a serialization failure, a deadlock): the same may succeed when it is run again. */
+/** A serialization failure or a deadlock: the transaction may succeed when it runs again. */
 export function isConflict(error: unknown): boolean {
   return /^40(001|P01)$/.test(codeOf(error));
 }
 
-/** Of any thrown value; empty if there is none. */
+/** Another transaction holds a row for longer than the lock timeout. */
+export function isLocked(error: unknown): boolean {
+  return codeOf(error) === '55P03';
+}
+
+/** Works for any thrown value; empty without a code. */
 function codeOf(error: unknown): string {
   try {
     const { code } = (error ?? {}) as { code?: unknown };
@@ -270,9 +274,4 @@ function codeOf(error: unknown): string {
   } catch {
     return '';
   }
-}
-
-/** Somebody's transaction holds a row for longer than we wait. */
-export function isLocked(error: unknown): boolean {
-  return codeOf(error) === '55P03';
 }

@@ -1,7 +1,7 @@
 /**
- * Where outcomes of finished work wait while the database cannot take them: a list in Redis, else files in a folder.
- * Nothing is lost while that Redis or disk lives; writing an outcome twice does no harm, because its token is good for
- * one finish only. Bounded: what does not fit is refused, and its record is left to the recovery.
+ * Stores outcomes of finished work while the database cannot take them: in a Redis list, else in files. Nothing is lost
+ * while that Redis or disk survives. Writing an outcome twice does no harm: its token is valid for one finish. The size is
+ * limited; outcomes beyond it are rejected, and their records left to the recovery.
  *
  * A place (`installation/workflow`) belongs to one workflow of one database.
  */
@@ -12,16 +12,16 @@ import type { Clock } from '../clock.js';
 import type { Outcome } from './store.js';
 
 export interface Spool {
-  /** Throws when it cannot keep them. */
+  /** Throws if it cannot store them. */
   add(place: string, outcomes: readonly Outcome[]): Promise<void>;
   /**
-   * Hands over what waits, batch by batch; a batch is forgotten once `write` has resolved, so `write` may add what it
-   * could not write. Resolves to false when some of it could not be read now. Throws what `write` throws.
+   * Passes stored outcomes to `write` in batches. A batch is deleted once `write` has resolved, so `write` may add what it
+   * could not write. Resolves to false if some could not be read. Throws what `write` throws.
    */
   replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean>;
 }
 
-/** What we need of a Redis client. */
+/** The commands of a Redis client that we use. */
 export interface SpoolRedis {
   rpush(key: string, ...values: string[]): Promise<unknown>;
   llen(key: string): Promise<number>;
@@ -30,46 +30,46 @@ export interface SpoolRedis {
 }
 
 const batchSize = 500;
-const mostInRedis = 1_000_000;
-const mostBytesOnDisk = 256 * 1024 * 1024;
-/** A client may try for ever; finished work waits for Redis no longer than this. */
+const maxInRedis = 1_000_000;
+const maxBytesOnDisk = 256 * 1024 * 1024;
+/** A client may retry without end. */
 const redisTimeoutMs = 2000;
 
 export class RedisSpool implements Spool {
   readonly #redis: SpoolRedis;
   readonly #clock: Clock;
   readonly #prefix: string;
-  readonly #most: number;
+  readonly #max: number;
 
   constructor(
     redis: SpoolRedis,
     clock: Clock,
-    { prefix = 'smart_router:records:spool:', most = mostInRedis }: { prefix?: string; most?: number } = {},
+    { prefix = 'smart_router:records:spool:', max = maxInRedis }: { prefix?: string; max?: number } = {},
   ) {
     this.#redis = redis;
     this.#clock = clock;
     this.#prefix = prefix;
-    this.#most = most;
+    this.#max = max;
   }
 
   async add(place: string, outcomes: readonly Outcome[]): Promise<void> {
     const key = this.#prefix + place;
     const waiting = await this.#timed(this.#redis.llen(key));
-    if (waiting + outcomes.length > this.#most) throw new Error('the spool in Redis is full');
+    if (waiting + outcomes.length > this.#max) throw new Error('the spool in Redis is full');
     await this.#timed(this.#redis.rpush(key, ...outcomes.map(line)));
   }
 
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
     const key = this.#prefix + place;
     try {
-      // Only what waits now: what `write` adds is for the next time.
+      // Outcomes that `write` adds are for the next replay.
       for (let left = await this.#timed(this.#redis.llen(key)); left > 0; ) {
         const values = await this.#timed(this.#redis.lrange(key, 0, Math.min(batchSize, left) - 1));
         if (values.length === 0) return true;
         await write(values.flatMap(parse)).catch((error: unknown) => {
           throw new WriteFailed(error);
         });
-        // One by one and by value: another process may replay the same list.
+        // By value: another process may replay the same list.
         for (const value of values) await this.#timed(this.#redis.lrem(key, 1, value));
         left -= values.length;
       }
@@ -90,7 +90,7 @@ export class RedisSpool implements Spool {
   }
 }
 
-/** Tells what `write` threw from what Redis did. */
+/** Distinguishes errors of `write` from those of Redis. */
 class WriteFailed extends Error {
   constructor(override readonly cause: unknown) {
     super();
@@ -98,27 +98,27 @@ class WriteFailed extends Error {
 }
 
 export class DiskSpool implements Spool {
-  /** Files whose outcomes have been written, and that could not be removed. */
+  /** Files whose outcomes are written but that could not be deleted. */
   readonly #written = new Set<string>();
 
   constructor(
     readonly folder: string,
-    readonly mostBytes = mostBytesOnDisk,
+    readonly maxBytes = maxBytesOnDisk,
   ) {}
 
   async add(place: string, outcomes: readonly Outcome[]): Promise<void> {
     const folder = this.#folderOf(place);
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const text = outcomes.map((outcome) => `${line(outcome)}\n`).join('');
-    if ((await sizeOf(this.folder)) + Buffer.byteLength(text) > this.mostBytes)
+    if ((await sizeOf(this.folder)) + Buffer.byteLength(text) > this.maxBytes)
       throw new Error(`the spool in ${this.folder} is full`);
     const name = join(folder, randomUUID());
-    // Whole or not at all: a half-written file has another name.
+    // Renamed when complete: a half-written file has another name.
     try {
       await writeFile(`${name}.part`, text, { mode: 0o600, flush: true });
       await rename(`${name}.part`, `${name}.jsonl`);
     } catch (error) {
-      // A disk that is full: what is half written would fill it, and the spool, for good.
+      // The disk is full: a half-written file would fill it, and the spool, permanently.
       await rm(`${name}.part`, { force: true }).catch(() => {});
       throw error;
     }
@@ -126,31 +126,31 @@ export class DiskSpool implements Spool {
 
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
     const folder = this.#folderOf(place);
-    let isWhole = true;
+    let isComplete = true;
     const names = await readdir(folder).catch((error: unknown) => {
-      isWhole = isGone(error);
+      isComplete = isMissing(error);
       return [];
     });
     for (const name of names.filter((file) => file.endsWith('.jsonl'))) {
       const path = join(folder, name);
       if (this.#written.has(path)) {
-        isWhole = (await this.#remove(path)) && isWhole;
+        isComplete = (await this.#remove(path)) && isComplete;
         continue;
       }
       const text = await readFile(path, 'utf8').catch((error: unknown) => {
-        // Another process may have written it meanwhile.
-        if (!isGone(error)) isWhole = false;
+        // Another process may have replayed and deleted it.
+        if (!isMissing(error)) isComplete = false;
         return undefined;
       });
       if (text === undefined) continue;
       const outcomes = text.split('\n').flatMap((one) => (one === '' ? [] : parse(one)));
       for (let i = 0; i < outcomes.length; i += batchSize) await write(outcomes.slice(i, i + batchSize));
-      isWhole = (await this.#remove(path)) && isWhole;
+      isComplete = (await this.#remove(path)) && isComplete;
     }
-    return isWhole;
+    return isComplete;
   }
 
-  /** A file that cannot be removed (a disk that became read-only) keeps nobody from working: it is not read again. */
+  /** A file that cannot be deleted (a disk that became read-only) is remembered and not read again. */
   async #remove(path: string): Promise<boolean> {
     try {
       await rm(path, { force: true });
@@ -167,12 +167,12 @@ export class DiskSpool implements Spool {
   }
 }
 
-/** The first that can keep them. */
-export class FirstSpool implements Spool {
+/** Uses the first spool that can store them. */
+export class SpoolChain implements Spool {
   constructor(readonly spools: readonly Spool[]) {}
 
   async add(place: string, outcomes: readonly Outcome[]): Promise<void> {
-    let last: unknown = new Error('there is no spool');
+    let last: unknown = new Error('no spool is configured');
     for (const spool of this.spools) {
       try {
         return await spool.add(place, outcomes);
@@ -184,14 +184,14 @@ export class FirstSpool implements Spool {
   }
 
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
-    let isWhole = true;
-    // One that is away now is asked again next time, and keeps nobody from the others.
-    for (const spool of this.spools) isWhole = (await spool.replay(place, write)) && isWhole;
-    return isWhole;
+    let isComplete = true;
+    // An unreachable spool is retried next time; the others are replayed now.
+    for (const spool of this.spools) isComplete = (await spool.replay(place, write)) && isComplete;
+    return isComplete;
   }
 }
 
-const isGone = (error: unknown) => (error as NodeJS.ErrnoException).code === 'ENOENT';
+const isMissing = (error: unknown) => (error as NodeJS.ErrnoException).code === 'ENOENT';
 
 async function sizeOf(folder: string): Promise<number> {
   const names = await readdir(folder, { recursive: true }).catch(() => []);

@@ -1,21 +1,21 @@
 /**
- * Whether a table keeps the status that we write. A trigger, a rule or a policy of the table may undo a claim or a
- * finish without an error; then the same records would be claimed and processed again and again, thousands of times a
- * second. One for each workflow: while its table refuses, this workflow claims after 1, 2, 4 ... 60 s only, says so
- * once, and the others go on.
+ * Detects a table that does not keep the status we write. A trigger, rule or policy may undo a claim or a finish without
+ * an error; then the same records would be claimed and processed thousands of times a second. There is one guard per
+ * workflow: while its table refuses, it claims only after 1, 2, 4 ... 60 s and logs that once. Other workflows are not affected.
  *
- * A trigger that fires after the statement is seen only by looking again. That costs a round trip, so it is done for
- * the first claim of a process, and after a finish that found a status it did not expect.
+ * A trigger that fires after the statement is seen only by a second look. That costs a round trip, so it is done for
+ * the first claim of a process, and after a finish that found an unexpected status.
  */
 import type { Clock } from '../clock.js';
 import type { Logger } from '../observe/log.js';
 import type { Unchanged } from './store.js';
 
-const longestPauseMs = 60_000;
+const maxPauseMs = 60_000;
 
 export class StatusGuard {
   readonly #options: { workflow: string; clock: Clock; log: Logger };
-  #isProven = false;
+  /** Whether the table kept the last claim that was looked at twice. */
+  isProven = false;
   #refusals = 0;
   #resumeMs = 0;
 
@@ -23,38 +23,25 @@ export class StatusGuard {
     this.#options = options;
   }
 
-  /** The last claim that was looked at again was kept. */
-  get isProven(): boolean {
-    return this.#isProven;
-  }
-
-  proven(): void {
-    this.#isProven = true;
-  }
-
-  doubt(): void {
-    this.#isProven = false;
-  }
-
-  /** What is refused while it pauses already was under way: one refusal per pause counts. */
+  /** Counts one refusal per pause: others were under way before it. */
   refused(reason: string): void {
     const { clock, log, workflow } = this.#options;
-    this.doubt();
+    this.isProven = false;
     const nowMs = clock.monotonic();
     if (nowMs < this.#resumeMs) return;
     if (this.#refusals === 0)
       log.error(
         { workflow, reason },
-        `the table does not keep the status that is written to it: ${reason}; this workflow claims less and less often until it does: check triggers, rules and policies of the table`,
+        `table does not keep the status written to it: ${reason}; claiming slows down until it does; check triggers, rules and policies of the table`,
       );
-    this.#resumeMs = nowMs + Math.min(1000 * 2 ** this.#refusals, longestPauseMs);
+    this.#resumeMs = nowMs + Math.min(1000 * 2 ** this.#refusals, maxPauseMs);
     this.#refusals += 1;
   }
 
   /** An outcome was written. */
   accepted(): void {
     if (this.#refusals > 0)
-      this.#options.log.info({ workflow: this.#options.workflow }, 'the table keeps the status again');
+      this.#options.log.info({ workflow: this.#options.workflow }, 'table keeps the status again');
     this.#refusals = 0;
   }
 
@@ -65,26 +52,22 @@ export class StatusGuard {
   }
 }
 
-/** Why a finish changed nothing; `isRefused`: the table will not take the next one either. */
+/** Explains why a finish changed nothing. `isRefused`: the table will not take the next one either. */
 export function whyUnchanged(
   row: Unchanged | undefined,
-  isSetBack: boolean,
+  isRestored: boolean,
 ): { reason: string; isRefused: boolean; isStuck: boolean } {
   const { status = null, isProcessing = false, isSecured = false } = row ?? {};
-  const secured = 'row-level security does not let this role change it';
-  if (isSetBack)
-    return {
-      reason: `a trigger set its status back to ${status}`,
-      isRefused: true,
-      isStuck: isProcessing,
-    };
-  if (isProcessing)
-    return {
-      reason: isSecured ? secured : 'a trigger or a rule keeps its row as it is',
-      isRefused: true,
-      isStuck: true,
-    };
-  const gone = isSecured ? 'its row was deleted, or row-level security hides it' : 'its row was deleted';
-  const reason = status === null ? gone : `another program set its status to ${status}`;
-  return { reason, isRefused: status === null && isSecured, isStuck: false };
+  if (isRestored)
+    return { reason: `a trigger set the status back to ${status}`, isRefused: true, isStuck: isProcessing };
+  if (isProcessing) {
+    const reason = isSecured
+      ? 'row-level security does not let this role change the row'
+      : 'a trigger or a rule keeps the row unchanged';
+    return { reason, isRefused: true, isStuck: true };
+  }
+  if (status !== null)
+    return { reason: `another program set the status to ${status}`, isRefused: false, isStuck: false };
+  const reason = isSecured ? 'the row was deleted, or row-level security hides it' : 'the row was deleted';
+  return { reason, isRefused: isSecured, isStuck: false };
 }

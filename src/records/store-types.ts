@@ -1,4 +1,4 @@
-/** What the statements of the record plane take and return. */
+/** The arguments and results of the statements in `store.ts`. */
 import type { Row } from './workflow.js';
 
 /** A record that this process holds. */
@@ -6,39 +6,37 @@ export interface Claim {
   id: string;
   token: string;
   record: Row;
-  /** By our own clock: when it was last known to hold. */
+  /** By our own clock: when the claim was last known to hold. */
   confirmedMs: number;
-  /** It has been reset before: that its handler begins is written down. */
-  isBack: boolean;
-  /** Its handler had begun when it was reset the second time, or later: it may be what kills its workers. */
+  /** The record was reset before: the start of its handler is written down. */
+  wasReset: boolean;
+  /** Its handler had started when it was reset the second time or later: it may kill its workers. */
   isSuspect: boolean;
 }
 
-/** What names a claim. */
 export type ClaimKey = Pick<Claim, 'id' | 'token'>;
 
-export interface Outcome {
-  id: string;
-  token: string;
+export interface Outcome extends ClaimKey {
   /** Null: completed. */
   error: string | null;
 }
 
+/** Outcomes in none of the three came too late: the token no longer held. */
 export interface Finished {
   written: Set<string>;
-  /** The token held, and a trigger set the status back. */
-  setBack: string[];
-  /** The token held, and the row was not changed. What is in none of the three came too late. */
+  /** The token held, and a trigger restored the status. */
+  restored: string[];
+  /** The token held, and the row was not changed. */
   unchanged: string[];
 }
 
 export interface Unchanged {
   id: string;
-  /** Null: no such row can be seen. */
+  /** Null: the row does not exist, or is not visible. */
   status: string | null;
   isProcessing: boolean;
   isQueued: boolean;
-  /** Row-level security applies to us. */
+  /** Row-level security applies to our role. */
   isSecured: boolean;
 }
 
@@ -53,39 +51,55 @@ export interface Recovered {
   trace: string | null;
 }
 
-/** What a sweep would do, or could not do. */
 export interface Stuck {
-  /** Those that a sweep would change, oldest first; then those that are held already. */
+  /** Records that a sweep would change, the oldest first; then those already held. */
   records: (Recovered & { isHeld: boolean })[];
-  /** All of them, also those that are not listed. */
+  /** Includes records that are not listed. */
   total: number;
   /** What a sweep would do now. */
   wouldBe: Record<Recovered['outcome'], number>;
   oldestSeconds: number;
 }
 
-/** What of the stuck records is looked at. */
-export interface Which {
-  /** True: only what the slow sweep is for, false: only the fast one. Default: both. */
+/** Which stuck records to count. */
+export interface StuckFilter {
+  /** True: only those of the slow sweep, false: only those of the fast one. Default: both. */
   unclaimed?: boolean | null;
-  /** False: no worker is taken for dead. */
-  judges?: boolean;
+  /** False: heartbeats do not count. */
+  judgesHeartbeats?: boolean;
 }
 
-export interface Bounds {
-  deadMs: number;
-  graceMs: number;
-  afterMs: number;
+/** A record as an operator's request finds it. */
+export interface RecordState {
+  id: string;
+  resets: number;
+  trace: string | null;
+  worker: string | null;
+  exists: boolean;
+  isProcessing: boolean;
+  isFailed: boolean;
+  isLive: boolean;
+  stuckSeconds: number | null;
 }
 
-/** A range of a table's blocks, without the last. */
+export interface FailedRecord {
+  id: string;
+  /** Null also without an error column. */
+  error: string | null;
+  failedSeconds: number | null;
+}
+
+/** Resets of the last 7 days. */
+export interface History {
+  timedOut: number;
+  deadWorker: number;
+  unclaimed: number;
+  /** Of the longest-running record of a live worker. */
+  longestSeconds: number | null;
+}
+
+/** A range of a table's blocks; `to` is exclusive. */
 export interface Blocks {
   from: number;
   to: number;
-}
-
-export interface Only {
-  ids?: readonly string[];
-  /** Whatever the policy says: left as they are for a person. */
-  hold?: boolean;
 }

@@ -1,44 +1,33 @@
 /**
- * Every statement of the record plane. Each is one round trip and one transaction: marking a row and claiming it, or
- * finishing it and giving up the claim, happen together or not at all. Times are the database's.
+ * Every statement of the record plane. Each is one round trip and one transaction: a row is marked and claimed, or
+ * finished and its claim deleted, in one step or not at all. All times are the database's.
  */
 import type { PoolClient } from 'pg';
-import { defaultBounds } from './bounds.js';
 import { isRowFault, type Sessions } from './sessions.js';
 import type {
   Blocks,
-  Bounds,
   Claim,
   ClaimKey,
+  FailedRecord,
   Finished,
-  Only,
+  History,
   Outcome,
+  RecordState,
   Recovered,
   Stuck,
+  StuckFilter,
   Unchanged,
-  Which,
 } from './store-types.js';
-import { cut, type QueryName, type Table } from './table.js';
-import type { Row } from './workflow.js';
+import { type QueryName, type Table, truncate } from './table.js';
+import { type Bounds, defaultBounds, type Row } from './workflow.js';
 
 export type * from './store-types.js';
 
-interface RecoveredRow {
-  record_id: string;
-  reason: Recovered['reason'];
-  outcome: Recovered['outcome'];
-  resets: number;
-  stuck_seconds: number | null;
-  worker: string | null;
-  trace: string | null;
-  looked_at?: string;
-}
+/** Our own columns in a claimed row. */
+const ownColumns = ['token', 'id', 'is_back', 'is_suspect'].map((name) => `smart_router.${name}`);
 
-/** Our own columns in a claimed row; no table of a team has such names. */
-const own = ['smart_router.token', 'smart_router.id', 'smart_router.is_back', 'smart_router.is_suspect'];
-
-/** About 8 MB of a table at a time: a few milliseconds to read. */
-const blocksAtOnce = 1000;
+/** About 8 MB of a table: a few milliseconds to read. */
+const blocksPerRange = 1000;
 /** Read within a few tens of milliseconds. */
 const smallBytes = 64 * 1024 * 1024;
 
@@ -46,155 +35,132 @@ export class RecordStore {
   constructor(
     readonly sessions: Sessions,
     readonly table: Table,
-    /** A person asked for what this store recovers: it is noted as that. */
+    /** An operator asked for the recovery: resets are noted as `by_hand`. */
     readonly isByHand = false,
   ) {}
 
-  /** `nowMs`: by our own clock, before it is asked for. */
+  /** `nowMs`: by our own clock, read before the statement. */
   async claim(
     worker: number,
-    most: number,
+    limit: number,
     timeoutMs: number,
     nowMs: number,
     only: string[] | null = null,
   ): Promise<Claim[]> {
-    const rows = await retriedOnce(() =>
-      this.#run('claim', [this.table.workflowId, most, worker, timeoutMs, only]),
-    );
+    const args = [this.table.workflowId, limit, worker, timeoutMs, only];
+    const rows = await this.#run<Row>('claim', args).catch((error: unknown) => {
+      // Another row for the same record: the claim is retried once.
+      if ((error as { code?: unknown }).code !== '23505') throw error;
+      return this.#run<Row>('claim', args);
+    });
     return rows.map((row) => {
       const claim = {
         id: String(row['smart_router.id']),
         token: String(row['smart_router.token']),
         record: row,
         confirmedMs: nowMs,
-        isBack: row['smart_router.is_back'] === true,
+        wasReset: row['smart_router.is_back'] === true,
         isSuspect: row['smart_router.is_suspect'] === true,
       };
-      for (const name of own) delete row[name];
+      for (const name of ownColumns) delete row[name];
       return claim;
     });
   }
 
-  async finish(outcomes: readonly Outcome[]): Promise<Finished> {
-    return this.#finish('finish', outcomes);
-  }
-
-  /** The same without a wait; those that somebody keeps locked are not written either. */
-  async finishFree(outcomes: readonly Outcome[]): Promise<Finished> {
-    return this.#finish('finishFree', outcomes);
-  }
-
-  async #finish(name: 'finish' | 'finishFree', outcomes: readonly Outcome[]): Promise<Finished> {
-    const { workflowId, longestError } = this.table;
+  /** `onlyUnlocked`: skips rows that another transaction has locked, without a wait. */
+  async finish(outcomes: readonly Outcome[], { onlyUnlocked = false } = {}): Promise<Finished> {
+    const { workflowId, maxErrorLength } = this.table;
     const errors = outcomes.flatMap(({ id, error }) =>
-      error === null ? [] : [[id, cut(error, longestError)]],
+      error === null ? [] : [[id, truncate(error, maxErrorLength)]],
     );
-    const rows = await this.#run(name, [
-      workflowId,
-      ...idsAndTokens(outcomes),
-      JSON.stringify(Object.fromEntries(errors)),
-    ]);
-    const those = (isKept: boolean | null) =>
-      rows.filter(({ is_kept }) => is_kept === isKept).map(({ record_id }) => String(record_id));
-    return { written: new Set(those(false)), setBack: those(true), unchanged: those(null) };
+    const rows = await this.#run<{ record_id: string; is_kept: boolean | null }>(
+      onlyUnlocked ? 'finishUnlocked' : 'finish',
+      [workflowId, ...idsAndTokens(outcomes), JSON.stringify(Object.fromEntries(errors))],
+    );
+    const idsOf = (isKept: boolean | null) =>
+      rows.filter(({ is_kept }) => is_kept === isKept).map(({ record_id }) => record_id);
+    return { written: new Set(idsOf(false)), restored: idsOf(true), unchanged: idsOf(null) };
   }
 
-  /** Why a finish changed nothing, as far as it can be seen. */
+  /** The rows of outcomes that were not written although their token held. */
   async unchanged(ids: readonly string[]): Promise<Unchanged[]> {
-    const rows = await this.#run('unchanged', [ids, this.table.path]);
-    return rows.map(({ record_id, status, is_processing, is_queued, is_secured }) => ({
-      id: String(record_id),
-      status: status === null ? null : String(status),
-      isProcessing: is_processing === true,
-      isQueued: is_queued === true,
-      isSecured: is_secured === true,
-    }));
+    return this.#run<Unchanged>('unchanged', [ids, this.table.path]);
   }
 
-  /** Which of these claims a trigger has set back to Queued. */
+  /** The ids of the claims whose records a trigger has set back to Queued. */
   async restored(claims: readonly ClaimKey[]): Promise<string[]> {
-    const rows = await this.#run('restored', [this.table.workflowId, ...columns(claims)]);
-    return rows.map(({ record_id }) => String(record_id));
+    return this.#ids('restored', [this.table.workflowId, ...columns(claims)]);
   }
 
-  /** After an answer that was lost: what is in the table already. */
+  /** After a lost reply: the ids of the outcomes that are in the table already. */
   async settled(outcomes: readonly Outcome[]): Promise<string[]> {
-    const rows = await this.#run('settled', [
-      this.table.workflowId,
-      ...columns(outcomes),
-      outcomes.map(({ error }) => error === null),
-    ]);
-    return rows.map(({ record_id }) => String(record_id));
+    const completed = outcomes.map(({ error }) => error === null);
+    return this.#ids('settled', [this.table.workflowId, ...columns(outcomes), completed]);
   }
 
   /** The ids that the next claim would take. */
-  async queued(most: number): Promise<string[]> {
-    const rows = await this.#run('listQueued', [this.table.workflowId, most]);
-    return rows.map(({ record_id }) => String(record_id));
+  async queued(limit: number): Promise<string[]> {
+    return this.#ids('listQueued', [this.table.workflowId, limit]);
   }
 
   async postpone(id: string): Promise<void> {
     await this.#run('postpone', [this.table.workflowId, id]);
   }
 
-  /** Resolves to those that still hold; their time begins anew. */
+  /** Restarts the timeout of the claims that still hold, and returns them. */
   async renew(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
-    const rows = await this.#run('renew', [this.table.workflowId, ...columns(claims)]);
-    return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
+    return this.#keys('renew', claims);
   }
 
-  /** Before the handler of a record that came back. Resolves to false if the claim no longer holds. */
-  async begin({ id, token }: ClaimKey): Promise<boolean> {
-    return (await this.#run('begin', [this.table.workflowId, id, token])).length > 0;
+  /** Notes that the handler of a record that was reset before starts. Resolves to false if the claim is lost. */
+  async begin(claim: ClaimKey): Promise<boolean> {
+    return (await this.#keys('begin', [claim])).length > 0;
   }
 
-  async giveBack(claims: readonly ClaimKey[]): Promise<number> {
-    return (await this.#run('giveBack', [this.table.workflowId, ...idsAndTokens(claims)])).length;
+  async release(claims: readonly ClaimKey[]): Promise<number> {
+    return (await this.#ids('release', [this.table.workflowId, ...idsAndTokens(claims)])).length;
   }
 
-  /** What this worker was given by a claim whose answer never came: everything newer than `after` that is not `known`. */
-  async giveBackUnknown(worker: number, after: string, known: readonly string[]): Promise<number> {
-    return (await this.#run('giveBackUnknown', [this.table.workflowId, worker, after, known])).length;
+  /** Releases the claims of lost replies: those of this worker newer than `after` that are not `known`. */
+  async releaseUnknown(worker: number, after: string, known: readonly string[]): Promise<number> {
+    return (await this.#ids('releaseUnknown', [this.table.workflowId, worker, after, known])).length;
   }
 
   /**
-   * Claims that this worker gives up, brought back at once as those of a dead one are: budget and policy count. While
-   * another replica sweeps they are left to it, or to the next sweep.
+   * Recovers claims that this worker abandons at once, like those of a dead worker, with budget and policy. While another
+   * replica sweeps, they are left to its sweep or the next one.
    */
   async giveUp(claims: readonly ClaimKey[]): Promise<Recovered[]> {
-    const rows = await this.#run('giveUp', [this.table.workflowId, ...columns(claims)]);
-    const ids = rows.map(({ record_id }) => String(record_id));
-    const { deadAfterMs, timeoutGraceMs } = defaultBounds;
-    const done = await this.recoverClaims(ids.length, deadAfterMs, timeoutGraceMs, { ids });
-    return done?.recovered ?? [];
+    const ids = await this.#ids('giveUp', [this.table.workflowId, ...columns(claims)]);
+    return (await this.recoverClaims(ids.length, defaultBounds, { ids }))?.recovered ?? [];
   }
 
+  /** Returns those of the claims that no longer hold. */
   async lost(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
-    const rows = await this.#run('lostClaims', [this.table.workflowId, ...columns(claims)]);
-    return rows.map(({ record_id, token }) => ({ id: String(record_id), token: String(token) }));
+    return this.#keys('lostClaims', claims);
   }
 
-  async trace(notes: readonly { id: string; token: string; note: string }[]): Promise<void> {
+  async trace(notes: readonly (ClaimKey & { note: string })[]): Promise<void> {
     await this.#run('trace', [this.table.workflowId, ...columns(notes), notes.map(({ note }) => note)]);
   }
 
   /**
-   * Resolves to the number of the transaction while the claim holds; then no recovery takes it before this transaction
-   * ends, which the database sees to after `endsInMs` without a statement. `last`: right before the commit.
+   * Resolves to the transaction id if the claim holds. Then the recovery cannot take it before the transaction ends,
+   * which the database enforces after `endsInMs` without a statement. `isLast`: right before the commit.
    */
   async hold(
     client: PoolClient,
-    claim: ClaimKey,
+    { id, token }: ClaimKey,
     endsInMs: number,
-    last: boolean,
+    isLast: boolean,
   ): Promise<string | undefined> {
     const { workflowId, queries } = this.table;
-    const args = [workflowId, claim.id, claim.token, String(Math.ceil(endsInMs))];
-    const query = last ? queries.holdClaimLast : queries.holdClaim;
+    const args = [workflowId, id, token, String(Math.ceil(endsInMs))];
+    const query = isLast ? queries.holdClaimLast : queries.holdClaim;
     return (await this.sessions.queryOn<{ xact: string }>(client, query, args)).rows[0]?.xact;
   }
 
-  /** Whether a transaction was committed; undefined while that is open. */
+  /** Whether a transaction was committed; undefined while it is in progress. */
   async isCommitted(xact: string): Promise<boolean | undefined> {
     const { rows } = await this.sessions.query<{ status: string | null }>(
       'SELECT pg_xact_status($1::xid8) AS status',
@@ -205,44 +171,45 @@ export class RecordStore {
   }
 
   /**
-   * One batch of the fast sweep, or undefined while another replica is at it; `only` these, which may be `held`.
-   * `lookedAt`: of how many it was taken; those before `skip` were passed over.
+   * Runs one batch of the fast sweep; undefined while another replica sweeps. `ids`: only these; `hold`: keeps them for a
+   * person; `skip`: passes over so many. `lookedAt`: how many claims were considered.
    */
   async recoverClaims(
-    most: number,
-    deadMs: number | null,
-    graceMs: number,
-    only: Only = {},
-    skip = 0,
+    limit: number,
+    { deadAfterMs, timeoutGraceMs }: Omit<Bounds, 'stuckAfterMs'>,
+    options: { judgesHeartbeats?: boolean; ids?: readonly string[]; hold?: boolean; skip?: number } = {},
   ): Promise<{ recovered: Recovered[]; lookedAt: number } | undefined> {
-    const name = only.hold ? 'holdClaims' : 'recoverClaims';
-    const args = [this.table.workflowId, most, deadMs, graceMs, only.ids ?? null, skip, this.#reason];
-    const rows = await this.#alone(name, args);
+    const { judgesHeartbeats = true, ids = null, hold = false, skip = 0 } = options;
+    const deadMs = judgesHeartbeats ? deadAfterMs : null;
+    const args = [this.table.workflowId, limit, deadMs, timeoutGraceMs, ids, skip, this.#reason];
+    const rows = await this.#runAlone<Recovered & { looked_at: number }>(
+      hold ? 'holdClaims' : 'recoverClaims',
+      args,
+    );
     if (!rows) return undefined;
-    const done = rows.filter((row) => row.record_id !== null);
-    return { recovered: done.map(parseRecovered), lookedAt: Number(rows[0]?.looked_at ?? 0) };
+    const recovered = rows.map(({ looked_at, ...row }) => row).filter(({ id }) => id !== null);
+    return { recovered, lookedAt: rows[0]?.looked_at ?? 0 };
   }
 
-  /** One batch of the slow sweep: those of `ids` that nobody of ours holds. */
+  /** Runs one batch of the slow sweep: those of `ids` without a claim. */
   async recoverUnclaimed(
     ids: readonly string[],
-    afterMs: number,
+    stuckAfterMs: number,
     hold = false,
   ): Promise<Recovered[] | undefined> {
-    const args = [this.table.workflowId, Math.round(afterMs), ids, this.#reason];
-    return (await this.#alone(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args))?.map(parseRecovered);
+    const args = [this.table.workflowId, Math.round(stuckAfterMs), ids, this.#reason];
+    return this.#runAlone<Recovered>(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
   }
 
-  /** What the slow sweep is for, in the whole table or some of its blocks, without the first `skip`. */
-  async listUnclaimed(most: number, afterMs: number, skip: number, blocks?: Blocks): Promise<string[]> {
-    const args = [this.table.workflowId, most, Math.round(afterMs), skip];
-    const rows = blocks
-      ? await this.#run('listUnclaimedBlocks', [...args, ...edges(blocks)])
-      : await this.#run('listUnclaimed', args);
-    return rows.map(({ record_id }) => String(record_id));
+  /** The ids that the slow sweep recovers, in the whole table or some of its blocks, without the first `skip`. */
+  async listUnclaimed(limit: number, stuckAfterMs: number, skip: number, blocks?: Blocks): Promise<string[]> {
+    const args = [this.table.workflowId, limit, Math.round(stuckAfterMs), skip];
+    return blocks
+      ? this.#ids('listUnclaimedBlocks', [...args, ...edges(blocks)])
+      : this.#ids('listUnclaimed', args);
   }
 
-  /** Whether rows in Processing are found without reading much: by an index, or because the table is small. */
+  /** Whether rows in Processing are found quickly: by an index, or because the table is small. */
   async isQuicklyRead(): Promise<boolean> {
     const { path, isIndexed, hasBlocks } = this.table;
     if (isIndexed || !hasBlocks) return isIndexed;
@@ -253,81 +220,89 @@ export class RecordStore {
     return Number(rows[0]?.bytes) <= smallBytes;
   }
 
-  async sightUntimed(most: number, blocks?: Blocks): Promise<number> {
+  async markUntimed(limit: number, blocks?: Blocks): Promise<number> {
     const { workflowId, queries } = this.table;
-    const query = blocks ? queries.sightUntimedBlocks : queries.sightUntimed;
-    const args = [workflowId, most, ...(blocks ? edges(blocks) : [])];
+    const query = blocks ? queries.markUntimedBlocks : queries.markUntimed;
+    const args = [workflowId, limit, ...(blocks ? edges(blocks) : [])];
     return (await this.sessions.query(query, args)).rowCount ?? 0;
   }
 
   /**
-   * What other hands have left behind in our own schema. Ids that this table cannot have (it had others once, or another
-   * table had its name) are found by reading all of it.
+   * Deletes claims whose records other programs have changed or deleted. Ids that this table cannot have (its ids had
+   * another type once) are found by reading all of it.
    */
-  async forget(most: number, deadMs: number | null, graceMs: number): Promise<number> {
+  async forget(
+    limit: number,
+    { deadAfterMs, timeoutGraceMs }: Bounds,
+    judgesHeartbeats = true,
+  ): Promise<number> {
     const { workflowId, queries } = this.table;
-    const args = [workflowId, most, deadMs, graceMs];
-    try {
-      return (await this.sessions.query(queries.forget, args)).rowCount ?? 0;
-    } catch (error) {
+    const args = [workflowId, limit, judgesHeartbeats ? deadAfterMs : null, timeoutGraceMs];
+    const { rowCount } = await this.sessions.query(queries.forget, args).catch((error: unknown) => {
       if (!isRowFault(error)) throw error;
-      return (await this.sessions.query(queries.forgetByText, args)).rowCount ?? 0;
-    }
+      return this.sessions.query(queries.forgetByText, args);
+    });
+    return rowCount ?? 0;
   }
 
   async stuck(
-    most: number,
-    { deadMs, graceMs, afterMs }: Bounds,
-    { unclaimed = null, judges = true }: Which = {},
+    limit: number,
+    { deadAfterMs, timeoutGraceMs, stuckAfterMs }: Bounds,
+    { unclaimed = null, judgesHeartbeats = true }: StuckFilter = {},
   ): Promise<Stuck> {
-    const rows = await this.#run('listStuck', [
+    const rows = await this.#run<Stuck['records'][number] & Record<string, unknown>>('listStuck', [
       this.table.workflowId,
-      most,
-      judges ? deadMs : null,
-      graceMs,
-      Math.round(afterMs),
+      limit,
+      judgesHeartbeats ? deadAfterMs : null,
+      timeoutGraceMs,
+      Math.round(stuckAfterMs),
       unclaimed,
     ]);
     const number = (name: string) => Number(rows[0]?.[name] ?? 0);
     return {
-      records: rows.map((row) => ({ ...parseRecovered(row as RecoveredRow), isHeld: Boolean(row.is_held) })),
-      total: number('total'),
       wouldBe: { requeued: number('requeued'), failed: number('failed'), held: number('held') },
+      total: number('total'),
       oldestSeconds: number('oldest_seconds'),
+      records: rows.map(({ total, oldest_seconds, requeued, failed, held, ...record }) => record),
     };
   }
 
-  /** The same numbers of a table that may take longer to be read at once than we wait. */
-  async stuckByPieces(
+  /** The same numbers for a table that may take longer to read than our query timeout. */
+  async stuckByBlocks(
     bounds: Bounds,
-    { unclaimed = null, judges = true }: Which = {},
+    { unclaimed = null, judgesHeartbeats = true }: StuckFilter = {},
   ): Promise<Pick<Stuck, 'total' | 'oldestSeconds'>> {
-    const claims = unclaimed ? undefined : await this.stuck(1, bounds, { unclaimed: false, judges });
+    const claims = unclaimed
+      ? undefined
+      : await this.stuck(1, bounds, { unclaimed: false, judgesHeartbeats });
     let total = claims?.total ?? 0;
     let oldestSeconds = claims?.oldestSeconds ?? 0;
     if (unclaimed === false) return { total, oldestSeconds };
-    for (const blocks of await this.pieces()) {
-      const args = [this.table.workflowId, Math.round(bounds.afterMs), ...edges(blocks)];
-      const [row] = await this.#run('countUnclaimed', args);
+    for (const blocks of await this.ranges()) {
+      const args = [this.table.workflowId, Math.round(bounds.stuckAfterMs), ...edges(blocks)];
+      const [row] = await this.#run<Record<string, unknown>>('countUnclaimed', args);
       total += Number(row?.total ?? 0);
       oldestSeconds = Math.max(oldestSeconds, Number(row?.oldest_seconds ?? 0));
     }
     return { total, oldestSeconds };
   }
 
-  /** The table's blocks, piece by piece. */
-  async pieces(): Promise<Blocks[]> {
+  /** The table as ranges of blocks. */
+  async ranges(): Promise<Blocks[]> {
     const { rows } = await this.sessions.query<{ blocks: string }>(
       "SELECT pg_relation_size(to_regclass($1)) / current_setting('block_size')::bigint AS blocks",
       [this.table.path],
     );
-    const count = Math.ceil((Number(rows[0]?.blocks ?? 0) + 1) / blocksAtOnce);
-    return Array.from({ length: count }, (_, i) => ({ from: i * blocksAtOnce, to: (i + 1) * blocksAtOnce }));
+    const count = Math.ceil((Number(rows[0]?.blocks ?? 0) + 1) / blocksPerRange);
+    return Array.from({ length: count }, (_, i) => ({
+      from: i * blocksPerRange,
+      to: (i + 1) * blocksPerRange,
+    }));
   }
 
-  /** Records that wait, are worked on or have failed; completed ones are not counted: there may be billions. Up to a million each. */
+  /** Counts queued, processing and failed records, up to a million each; not completed ones: there may be billions. */
   async counts(): Promise<Map<string, { records: number; oldestSeconds: number }>> {
-    const rows = await this.#run('count', []);
+    const rows = await this.#run<Record<string, unknown>>('count', []);
     return new Map(
       rows.map(({ status, records, oldest_seconds }) => [
         String(status),
@@ -336,23 +311,67 @@ export class RecordStore {
     );
   }
 
+  /** Failed records, the newest first. */
+  async failed(limit: number): Promise<FailedRecord[]> {
+    return this.#run<FailedRecord>('listFailed', [limit]);
+  }
+
+  /** Records that had failed `sinceMs` ago, the oldest first, without those in `except`. */
+  async failedIds(limit: number, sinceMs: number, except: readonly string[]): Promise<string[]> {
+    return this.#ids('listFailedIds', [limit, sinceMs, except]);
+  }
+
+  async history(deadAfterMs: number): Promise<History> {
+    const [row] = await this.#run<History>('history', [this.table.workflowId, deadAfterMs]);
+    return row ?? { timedOut: 0, deadWorker: 0, unclaimed: 0, longestSeconds: null };
+  }
+
+  /**
+   * Looks at records by id and requeues those that no live worker holds, on one snapshot of the database: a record
+   * that changes in between is a conflict, and the transaction runs again. `change` undefined: a dry run.
+   */
+  async requeueByHand(
+    ids: readonly string[],
+    { deadAfterMs, timeoutGraceMs }: Omit<Bounds, 'stuckAfterMs'>,
+    change: 'requeueByHand' | 'retryByHand' | undefined,
+  ): Promise<{ found: RecordState[]; changed: Set<string> | undefined }> {
+    const { workflowId, queries } = this.table;
+    const args = [workflowId, ids, deadAfterMs, timeoutGraceMs];
+    return this.sessions.transaction(async (client) => {
+      const { rows: found } = await this.sessions.queryOn<RecordState>(client, queries.lookById, args);
+      if (!change) return { found, changed: undefined };
+      const { rows } = await this.sessions.queryOn<{ record_id: string }>(client, queries[change], args);
+      return { found, changed: new Set(rows.map(({ record_id }) => record_id)) };
+    }, 'REPEATABLE READ');
+  }
+
   get #reason(): string | null {
     return this.isByHand ? 'by_hand' : null;
   }
 
-  async #run(name: QueryName, args: unknown[]): Promise<Row[]> {
-    return (await this.sessions.query<Row>(this.table.queries[name], args)).rows;
+  async #run<R extends object>(name: QueryName, args: unknown[]): Promise<R[]> {
+    return (await this.sessions.query<R>(this.table.queries[name], args)).rows;
+  }
+
+  async #ids(name: QueryName, args: unknown[]): Promise<string[]> {
+    return (await this.#run<{ record_id: string }>(name, args)).map(({ record_id }) => record_id);
+  }
+
+  async #keys(name: QueryName, claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
+    const args = [this.table.workflowId, ...columns(claims)];
+    const rows = await this.#run<{ record_id: string; token: string }>(name, args);
+    return rows.map(({ record_id, token }) => ({ id: record_id, token: String(token) }));
   }
 
   /**
-   * One replica at a time, for one batch: a lock of the transaction, so that it works through a pooler. Each sweep has
-   * its own: the slow one must not pass because the fast one happened to be at it.
+   * Runs one batch while no other replica does: undefined if one does. The lock belongs to the transaction, so it works
+   * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs.
    */
-  async #alone(name: QueryName, args: unknown[]): Promise<RecoveredRow[] | undefined> {
+  async #runAlone<R extends object>(name: QueryName, args: unknown[]): Promise<R[] | undefined> {
     return this.sessions.transaction(async (client) => {
       const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
         client,
-        // Nobody waits longer for the statement that follows: then it must not hold the lock any longer either.
+        // The statement must not hold the lock for longer than we wait for it.
         `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
         [
           this.table.workflowId,
@@ -361,8 +380,8 @@ export class RecordStore {
         ],
       );
       if (!locks[0]?.mine) return undefined;
-      return (await this.sessions.queryOn<RecoveredRow>(client, this.table.queries[name], args)).rows;
-      // Rows are judged as they are when they are locked.
+      return (await this.sessions.queryOn<R>(client, this.table.queries[name], args)).rows;
+      // At this level, rows are checked as they are when locked.
     }, 'READ COMMITTED');
   }
 }
@@ -373,23 +392,8 @@ function columns(claims: readonly ClaimKey[]): [string[], string[]] {
   return [claims.map(({ id }) => id), claims.map(({ token }) => token)];
 }
 
-/** Ids, and the token of each as JSON. No id may be there twice. */
+/** Ids, and the token of each as JSON. Every id at most once. */
 function idsAndTokens(claims: readonly ClaimKey[]): [string[], string] {
   const tokens = Object.fromEntries(claims.map(({ id, token }) => [id, token]));
   return [claims.map(({ id }) => id), JSON.stringify(tokens)];
-}
-
-/** A claim that met another row for the same record (23505) is asked for once more. */
-async function retriedOnce<T>(ask: () => Promise<T>): Promise<T> {
-  try {
-    return await ask();
-  } catch (error) {
-    if ((error as { code?: unknown }).code !== '23505') throw error;
-    return ask();
-  }
-}
-
-function parseRecovered(row: RecoveredRow): Recovered {
-  const { record_id, reason, outcome, resets, stuck_seconds, worker, trace } = row;
-  return { id: record_id, reason, outcome, resets, stuckSeconds: Number(stuck_seconds ?? 0), worker, trace };
 }

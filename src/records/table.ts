@@ -1,77 +1,93 @@
 /**
- * A workflow's table as the database knows it: does everything exist that the definition names, and how are the
- * queries spelt for it. Read once at start; a table that is missing a column is refused by name, never half used.
+ * Checks a workflow's definition against the catalogue of the database, and writes the queries for its table. Runs once
+ * at start; a table that lacks a column is rejected by name.
  */
 import { ConfigError, plainText } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
-import { missingRights, writeObstacles } from './opening.js';
+import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
 import type { Workflow } from './workflow.js';
 
 /**
- * `listUnclaimedBlocks` and `sightUntimedBlocks` look at a range of blocks; `holdClaims` and `holdUnclaimed` leave records
- * as they are, for a person; `holdClaimLast` is hold_claim with the strong lock; `forgetByText` reads the whole table,
- * for claims whose id cannot be one of it.
+ * Variants of queries: `...Blocks` read a range of blocks; `holdClaims` and `holdUnclaimed` keep records for a person;
+ * `holdClaimLast` takes the strong lock; `forgetByText` reads the whole table, for ids that are not of the id's type.
  */
 export type QueryName =
   | keyof typeof queries
+  | 'finishUnlocked'
+  | 'releaseUnknown'
+  | 'begin'
+  | 'retryByHand'
   | 'listUnclaimedBlocks'
-  | 'sightUntimedBlocks'
+  | 'markUntimedBlocks'
   | 'forgetByText'
   | 'holdClaims'
   | 'holdUnclaimed'
   | 'holdClaimLast';
 
 export interface Table {
-  /** Quoted, as the definition has it: for people. */
+  /** Quoted, as in the definition: for messages. */
   readonly name: string;
-  /** Quoted, with its schema: what it means does not depend on the search path. */
+  /** Quoted, with its schema: independent of the search path. */
   readonly path: string;
   /** The number of the workflow in our schema. */
   readonly workflowId: number;
   readonly queries: Readonly<Record<QueryName, string>>;
-  /** Longest message that the error column takes. */
-  readonly longestError: number;
-  /** Rows in Processing are found by an index; without one the slow sweep reads the table block by block. */
+  /** Maximum length of a message in the error column. */
+  readonly maxErrorLength: number;
+  /** An index finds rows in Processing; without one the slow sweep reads the table by ranges of blocks. */
   readonly isIndexed: boolean;
-  /** A plain table, without others that inherit from it: its blocks can be looked at one after the other. */
+  /** A plain table without children: it can be read by ranges of blocks. */
   readonly hasBlocks: boolean;
-  /** Rows may be without a time. */
+  /** The timestamp may be NULL. */
   readonly hasUntimed: boolean;
-  /** What would make it faster or safer, as SQL or as a sentence; nothing of it is done by us. */
+  /** What would make it faster, as SQL or as a sentence. Never applied by us. */
   readonly advice: readonly string[];
-  /** Whoever only looks needs none of them. */
+  /** Needed to process records, not to inspect them. */
   readonly missingRights: readonly string[];
 }
 
 interface Column {
   name: string;
   type: string;
-  /** With its schema, unless it is PostgreSQL's own. */
+  /** With its schema, unless it is built in. */
   type_path: string;
-  /** `S`: a text of some kind. */
+  /** `S`: a string type. */
   category: string;
   is_required: boolean;
   is_unique: boolean;
   leads_index: boolean;
-  /** The conditions of partial indexes that speak of this column. */
+  /** Conditions of partial indexes on this column. */
   index_conditions: string[];
   labels: string[] | null;
 }
 
-const longestMessage = 1024;
+const maxMessageLength = 1024;
+
+/** Opens all tables before it throws, so that a ConfigError has the problems of every workflow. */
+export async function openTables(db: Queryable, workflows: readonly Workflow[]): Promise<Table[]> {
+  const problems: string[] = [];
+  const tables: Table[] = [];
+  for (const workflow of workflows) {
+    try {
+      const table = await openTable(db, workflow);
+      problems.push(...table.missingRights.map((text) => `workflow ${workflow.name}: ${text}`));
+      tables.push(table);
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      problems.push(...error.problems);
+    }
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  return tables;
+}
 
 export async function openTable(db: Queryable, workflow: Workflow): Promise<Table> {
   const name = quoteName(workflow.table);
   const problems: string[] = [];
   const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
-  const { rows: tables } = await db.query<{
-    oid: string;
-    path: string;
-    kind: string;
-    has_children: boolean;
-  }>(
+  const { rows: tables } = await db.query<{ oid: string; path: string; kind: string; has_children: boolean }>(
     `SELECT oid::text AS oid, relnamespace::regnamespace::text || '.' || quote_ident(relname) AS path,
        relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)`,
     [name],
@@ -93,14 +109,14 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
   for (const { column } of workflow.order) if (column !== workflow.touchedAt) find(column, 'orderBy');
   if (id && !(id.is_unique && id.is_required))
     problem(
-      `column ${quoteName([id.name])} (id) must be unique and NOT NULL: a primary key, or a unique index on a column that is never empty`,
+      `column ${quoteName([id.name])} (id) must be unique and NOT NULL: a primary key, or a unique index on a NOT NULL column`,
     );
   if (touched && !touched.type.startsWith('timestamp'))
-    problem(`column ${quoteName([touched.name])} (touchedAt) must be a timestamp, it is ${touched.type}`);
+    problem(`column ${quoteName([touched.name])} (touchedAt) must be a timestamp, not ${touched.type}`);
   if (touched && !touched.type.includes('with time zone') && !(await knowsZone(db, workflow.timeZone)))
-    problem(`the database knows no time zone ${quoteText(workflow.timeZone)} (timeZone)`);
+    problem(`the time zone ${quoteText(workflow.timeZone)} (timeZone) is unknown to the database`);
   if (error && error.category !== 'S')
-    problem(`column ${quoteName([error.name])} (error) must be a text, it is ${error.type}`);
+    problem(`column ${quoteName([error.name])} (error) must be a text, not ${error.type}`);
   if (status) for (const text of await wrongValues(db, status, workflow)) problem(text);
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
@@ -115,9 +131,9 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
     name,
     path: table.path,
     workflowId: ids[0]?.id ?? (await workflowId(db, workflow.name)),
-    queries: spell(workflow, table.path, { id, status, touched, error }),
-    longestError: longestOf(error),
-    isIndexed: isFoundByIndex(status, processing),
+    queries: writeQueries(workflow, table.path, { id, status, touched, error }),
+    maxErrorLength: maxLengthOf(error),
+    isIndexed: hasIndexFor(status, processing),
     hasBlocks: table.kind === 'r' && !table.has_children,
     hasUntimed: !touched.is_required,
     missingRights: await missingRights(
@@ -125,19 +141,16 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
       { oid: table.oid, name },
       [status, touched, ...(error ? [error] : [])].map((column) => column.name),
     ),
-    advice: isFoundByIndex(status, queued)
+    advice: hasIndexFor(status, queued)
       ? []
       : [
-          `no index finds what is ${quoteText(queued)}: every claim reads the table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
+          `no index finds rows in ${quoteText(queued)}: every claim reads the whole table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
         ],
   };
 }
 
-/**
- * By an index that begins with the status, or a partial one for this status; one with more conditions, or with one that
- * is turned round, is not for us.
- */
-function isFoundByIndex(status: Column, value: string): boolean {
+/** An index that begins with the status, or a partial one with only the condition that the status has this value. */
+function hasIndexFor(status: Column, value: string): boolean {
   const isForIt = (condition: string) =>
     condition.includes(quoteText(value)) &&
     / = /.test(condition) &&
@@ -145,12 +158,12 @@ function isFoundByIndex(status: Column, value: string): boolean {
   return status.leads_index || status.index_conditions.some(isForIt);
 }
 
-/** Somebody else was faster by a moment. */
+/** For the case that another process inserted the workflow at the same moment. */
 async function workflowId(db: Queryable, name: string): Promise<number> {
   const { rows } = await db.query<{ id: number }>('SELECT id FROM smart_router.workflows WHERE name = $1', [
     name,
   ]);
-  if (!rows[0]) throw new Error(`workflow ${name} vanished from smart_router.workflows`);
+  if (!rows[0]) throw new Error(`workflow ${name} was deleted from smart_router.workflows`);
   return rows[0].id;
 }
 
@@ -158,13 +171,13 @@ async function knowsZone(db: Queryable, zone: string): Promise<boolean> {
   return db.query('SELECT now() AT TIME ZONE $1', [zone]).then(() => true, refused);
 }
 
-/** The database says no; one that says nothing has not refused anything. */
+/** A reply with an error is a no; a missing reply is not. */
 function refused(error: unknown): false {
   if (isSessionFault(error)) throw error;
   return false;
 }
 
-/** Values that the column cannot hold as they are: no label of the enum, too long, not of its type. */
+/** Returns a line for each status value that the column cannot hold: not a label of the enum, too long, of another type. */
 async function wrongValues(db: Queryable, status: Column, workflow: Workflow): Promise<string[]> {
   const { column, ...values } = workflow.status;
   const wrong: string[] = [];
@@ -176,7 +189,7 @@ async function wrongValues(db: Queryable, status: Column, workflow: Workflow): P
           .then(({ rows }) => rows[0]?.fits === true, refused);
     if (!fits)
       wrong.push(
-        `${quoteText(value)} (status.${option}) is no value of ${status.type}${status.labels ? `: it has ${status.labels.map(quoteText).join(', ')}` : ''}`,
+        `${quoteText(value)} (status.${option}) is not a value of ${status.type}${status.labels ? `: the values are ${status.labels.map(quoteText).join(', ')}` : ''}`,
       );
   }
   return wrong;
@@ -205,18 +218,18 @@ async function readColumns(db: Queryable, oid: string): Promise<Map<string, Colu
   return new Map(rows.map((column) => [column.name, column]));
 }
 
-/** Longest message that the column takes. */
-function longestOf(error: Column | undefined): number {
+/** Maximum length of a message in this column. */
+function maxLengthOf(error: Column | undefined): number {
   const declared = /\((\d+)\)$/.exec(error?.type ?? '')?.[1];
-  return Math.min(longestMessage, Number(declared ?? longestMessage));
+  return Math.min(maxMessageLength, Number(declared ?? maxMessageLength));
 }
 
-/** At most `longest` characters as PostgreSQL counts them (code points), and only those that it accepts. */
-export function cut(message: string, longest: number): string {
+/** Cuts a message to code points, as PostgreSQL counts them, and removes characters that it rejects. */
+export function truncate(message: string, maxLength: number): string {
   const text = plainText(message);
-  if (text.length <= longest) return text;
+  if (text.length <= maxLength) return text;
   const points = [...text];
-  return points.length <= longest ? text : `${points.slice(0, longest - 1).join('')}…`;
+  return points.length <= maxLength ? text : `${points.slice(0, maxLength - 1).join('')}…`;
 }
 
 interface Columns {
@@ -226,63 +239,73 @@ interface Columns {
   error: Column | undefined;
 }
 
-/** The queries with this table's names in the places that are marked by braces. */
-function spell(workflow: Workflow, table: string, columns: Columns): Record<QueryName, string> {
+/** Returns the queries with the names of this table in the places marked by braces. */
+function writeQueries(workflow: Workflow, table: string, columns: Columns): Record<QueryName, string> {
   const { id, status, touched, error } = columns;
   const { policy, maxResets } = workflow.stuck;
   const isZoned = touched.type.includes('with time zone');
   const zone = quoteText(workflow.timeZone);
-  // Never cast to varchar(n), which would cut it.
+  // Never cast to varchar(n), which would truncate the value.
   const value = (text: string) =>
     `${quoteText(text)}::${status.category === 'S' ? 'text' : status.type_path}`;
   const touchedName = quoteName([touched.name]);
   const setError = (expression: string) => (error ? `, ${quoteName([error.name])} = ${expression}` : '');
   const noError = error?.is_required ? "''" : 'NULL';
-  const message = (text: string) => quoteText(cut(text, longestOf(error)));
+  const message = (text: string) => quoteText(truncate(text, maxLengthOf(error)));
   const resetMessage = message('Auto-reset from stuck Processing state');
   const failMessage = message(
     policy === 'fail' ? 'Stuck in Processing state' : `Stuck in Processing state after ${maxResets} resets`,
   );
   const isFailed = `t.${quoteName([id.name])} = ANY(ARRAY(SELECT id FROM judged WHERE outcome = 'failed'))`;
+  const setErrorReset = setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`);
+  const idName = quoteName([id.name]);
+  const processing = value(workflow.status.processing);
+  const touchedAt = isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`;
   const places: Record<string, string> = {
     table,
-    id: quoteName([id.name]),
+    id: idName,
     id_type: id.type_path,
     status: quoteName([status.name]),
     queued: value(workflow.status.queued),
-    processing: value(workflow.status.processing),
+    processing,
     completed: value(workflow.status.completed),
     failed: value(workflow.status.failed),
     touched: touchedName,
-    touched_at: isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`,
+    touched_at: touchedAt,
     oldest: isZoned ? `min(t.${touchedName})` : `(min(t.${touchedName}) AT TIME ZONE ${zone})`,
     now: isZoned ? 'now()' : `(now() AT TIME ZONE ${zone})`,
-    // With its table: an `id` that is not the id would otherwise be taken for ours.
+    // With its table: a column `id` that is not the id column would otherwise be ambiguous.
     order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
-    set_error_finish: setError(`coalesce($4::jsonb ->> t.${quoteName([id.name])}::text, ${noError})`),
-    set_no_error: setError(noError),
+    set_error_finish: setError(`coalesce($4::jsonb ->> t.${idName}::text, ${noError})`),
     error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,
-    set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
+    set_error_reset: setErrorReset,
+    set_error_requeued: setErrorReset,
     verdict:
       policy === 'requeue'
         ? `CASE WHEN resets >= ${maxResets} AND counts THEN 'failed' ELSE 'requeued' END`
         : quoteText(policy === 'fail' ? 'failed' : 'held'),
-    // Of a claim `c`: whether its reset is held against the record. Whatever a dead worker held comes back, and only one
-    // of them killed it: after the first time, those whose handler had not begun are innocent.
+    // Whether a reset of claim `c` counts against the record. All records of a dead worker are requeued, and only one of
+    // them killed it: from the second reset on, only those whose handler had started count.
     counts: '((c.resets = 0 OR c.begun = c.token) IS TRUE)',
-    // The first reset costs no wait; a record that keeps killing its workers comes ever more rarely, at most hourly.
+    // No pause after the first reset; then it doubles, up to an hour, for a record that keeps killing its workers.
     backoff:
       "CASE WHEN resets = 0 THEN interval '0' ELSE least(10 * power(2, least(resets - 1, 20)), 3600) * interval '1 s' END",
-    // Of a claim `c`: past its timeout and $4, or its worker has not been heard of for $3, if that is to be judged.
+    // Claim `c` is older than its timeout and $4, or its worker has had no heartbeat for $3 (NULL: heartbeats do not count).
     is_timed_out: "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()",
     is_lost: `(c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now() OR ($3::bigint IS NOT NULL AND NOT EXISTS (
       SELECT FROM smart_router.workers AS w WHERE w.id = c.worker AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     )))`,
     is_hold: String(policy === 'hold'),
-    is_same: `t.${quoteName([id.name])} = c.record_id::${id.type_path}`,
+    is_same: `t.${idName} = c.record_id::${id.type_path}`,
     range: '',
     lock: 'KEY SHARE',
+    unlocked: '',
+    finished_ids: '$2::text[]',
+    released: 'c.record_id = ANY($2::text[]) AND c.token = ($3::jsonb ->> c.record_id)::bigint',
+    set_begun: '',
+    requeued_from: processing,
+    stuck_since: `CASE WHEN c.token IS NULL THEN coalesce(${touchedAt}, c.seen_at) ELSE c.claimed_at END`,
   };
   const fill = (sql: string, more: Record<string, string> = {}) =>
     sql.replace(/\{(\w+)\}/g, (_, place: string) => {
@@ -291,16 +314,32 @@ function spell(workflow: Workflow, table: string, columns: Columns): Record<Quer
       return text;
     });
   const hold = { verdict: "'held'", is_hold: 'true' };
-  const spelt = Object.fromEntries(Object.entries(queries).map(([key, sql]) => [key, fill(sql)]));
+  const blocks = (first: number) => ({
+    range: ` AND t.ctid >= $${first}::tid AND t.ctid < $${first + 1}::tid`,
+  });
+  const filled = Object.fromEntries(Object.entries(queries).map(([key, sql]) => [key, fill(sql)]));
   return {
-    ...(spelt as Record<keyof typeof queries, string>),
-    listUnclaimedBlocks: fill(queries.listUnclaimed, {
-      range: ' AND t.ctid >= $5::tid AND t.ctid < $6::tid',
+    ...(filled as Record<keyof typeof queries, string>),
+    finishUnlocked: fill(queries.finish, {
+      unlocked: `unlocked AS MATERIALIZED (
+  SELECT t.${idName} AS id FROM ${table} AS t
+  WHERE t.${idName} = ANY ($2::text[]::${id.type_path}[]) AND (t.${quoteName([status.name])} = ${processing}) IS TRUE
+  FOR UPDATE SKIP LOCKED
+), `,
+      finished_ids: 'ARRAY(SELECT id::text COLLATE "default" FROM unlocked)',
     }),
-    sightUntimedBlocks: fill(queries.sightUntimed, { range: ' AND t.ctid >= $3::tid AND t.ctid < $4::tid' }),
-    forgetByText: fill(queries.forget, {
-      is_same: `t.${quoteName([id.name])}::text COLLATE "default" = c.record_id`,
+    releaseUnknown: fill(queries.release, {
+      released: 'c.worker = $2::integer AND c.token > $3::bigint AND c.token <> ALL ($4::bigint[])',
     }),
+    begin: fill(queries.renew, { set_begun: ', begun = c.token' }),
+    retryByHand: fill(queries.requeueByHand, {
+      requeued_from: value(workflow.status.failed),
+      set_error_requeued: setError(noError),
+      stuck_since: 'NULL::timestamptz',
+    }),
+    listUnclaimedBlocks: fill(queries.listUnclaimed, blocks(5)),
+    markUntimedBlocks: fill(queries.markUntimed, blocks(3)),
+    forgetByText: fill(queries.forget, { is_same: `t.${idName}::text COLLATE "default" = c.record_id` }),
     holdClaimLast: fill(queries.holdClaim, { lock: 'UPDATE' }),
     holdClaims: fill(queries.recoverClaims, hold),
     holdUnclaimed: fill(queries.recoverUnclaimed, hold),

@@ -1,16 +1,15 @@
 /**
- * This process as the database knows it: a row with a heartbeat. Who does not beat for `deadAfter` is taken for dead,
- * and its claims go to others.
+ * This process as a worker: a row with a heartbeat. After `deadAfter` without a heartbeat a worker counts as dead, and its
+ * claims go to others.
  *
- * The heartbeat comes from a thread with a connection of its own, so that a busy event loop or an exhausted pool loses
- * nothing. Where the pool's options cannot be handed to a thread (a password function, TLS callbacks) it comes from
- * the pool itself, with a warning: then a blocked event loop looks like a dead process.
+ * The heartbeat runs in a thread with its own connection, so that a blocked event loop or an exhausted pool does not
+ * stop it. If the pool's options cannot be copied to a thread (a password function, TLS callbacks), it runs on the main
+ * thread with a warning: then a blocked event loop looks like a dead process.
  *
- * A heartbeat that fails there (no connection is left for it, say) is made up for from the pool, and who was held still
- * or cut off for a while beats before it claims anew: else its fresh claims would look like those of the dead.
+ * If the thread's heartbeat fails (it gets no connection, for example), the pool sends it instead. A worker that was
+ * suspended or cut off sends one before it claims again: its fresh claims would otherwise belong to a dead worker.
  *
- * Only the database's word that there is no such worker (its row is gone) counts as lost; a heartbeat that fails is
- * repeated.
+ * Only a reply of the database that the worker's row is deleted makes its claims void; failed heartbeats are repeated.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -25,9 +24,9 @@ export interface WorkerOptions {
   clock: Clock;
   log: Logger;
   intervalMs: number;
-  /** For the thread; default: the pool's own. */
+  /** Of the thread. Default: the pool's options. */
   connection?: ClientConfig | undefined;
-  /** The database has forgotten us: every claim of this process is void. */
+  /** The worker's row was deleted: every claim of this process is void. */
   onLost(): void;
 }
 
@@ -37,9 +36,9 @@ export class RecordWorker {
   #thread: Thread | undefined;
   #cancelTimer = () => {};
   readonly #stopping = new AbortController();
-  /** By our own clock: when the database last heard of us, at the latest. */
+  /** By our own clock: the time of the last heartbeat. */
   #beatMs = 0;
-  #startingOver: Promise<void> | undefined;
+  #restarting: Promise<void> | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -62,20 +61,20 @@ export class RecordWorker {
     );
     this.#id = rows[0]?.id ?? 0;
     this.#beatMs = nowMs;
-    // Stopped while it was starting over.
+    // Stopped while it restarted.
     if (this.#isStopped) await this.#signOff();
     else this.#beat();
   }
 
-  /** Before anything is claimed: others must see that we live. Throws when that cannot be said. */
+  /** Called before a claim: sends a heartbeat if the last one is old. Throws if it fails. */
   async beAlive(): Promise<void> {
     const { clock, intervalMs } = this.#options;
     if (clock.monotonic() - this.#beatMs > 2 * intervalMs) await this.#beatNow();
   }
 
   /**
-   * With `signOff` its row is removed: whatever it still holds is free for the others at once. Without it that happens
-   * when its heartbeat is dead: time for what it has finished and could not write.
+   * With `signOff` the worker's row is deleted, and other workers may take its claims at once. Without it they wait until
+   * the heartbeat is dead: time to replay spooled outcomes.
    */
   async stop({ signOff = true } = {}): Promise<void> {
     this.#stopping.abort();
@@ -85,9 +84,9 @@ export class RecordWorker {
     if (thread) {
       const ended = new Promise((resolve) => thread.once('exit', resolve));
       thread.postMessage('stop');
-      const patience = new AbortController();
-      await Promise.race([ended, this.#options.clock.sleep(1000, patience.signal)]);
-      patience.abort();
+      const over = new AbortController();
+      await Promise.race([ended, this.#options.clock.sleep(1000, over.signal)]);
+      over.abort();
       await thread.terminate();
     }
     if (signOff) await this.#signOff();
@@ -96,7 +95,7 @@ export class RecordWorker {
   async #signOff(): Promise<void> {
     await this.#options.sessions
       .query('DELETE FROM smart_router.workers WHERE id = $1', [this.#id])
-      .catch((error: unknown) => this.#options.log.warn({ err: error }, 'a worker could not sign off'));
+      .catch((error: unknown) => this.#options.log.warn({ err: error }, 'worker not signed off'));
   }
 
   #beat(): void {
@@ -105,7 +104,7 @@ export class RecordWorker {
     if (config) this.#beatFromThread(config);
     else {
       log.warn(
-        'heartbeats come from the pool: its options cannot be handed to a thread; give `heartbeat.connection` to change that',
+        'heartbeat runs on the main thread: the options of the pool cannot be copied to a thread; set `heartbeat.connection`',
       );
       this.#beatFromPool();
     }
@@ -120,16 +119,14 @@ export class RecordWorker {
     this.#thread = thread;
     thread.on('message', (message: 'beat' | 'lost' | { error: string }) => {
       if (thread !== this.#thread) return;
-      if (message === 'lost') void this.#startOver();
+      if (message === 'lost') void this.#restart();
       else if (message === 'beat') this.#beatMs = clock.monotonic();
       else {
-        log.warn({ reason: message.error }, 'a heartbeat failed');
-        void this.#beatNow().catch((error: unknown) => log.warn({ err: error }, 'a heartbeat failed'));
+        log.warn({ reason: message.error }, 'heartbeat failed');
+        void this.#beatNow().catch((error: unknown) => log.warn({ err: error }, 'heartbeat failed'));
       }
     });
-    thread.on('error', (error) =>
-      log.error({ err: error }, 'the heartbeat thread crashed and is started again'),
-    );
+    thread.on('error', (error) => log.error({ err: error }, 'heartbeat thread crashed; restarting'));
     thread.on('exit', () => {
       if (thread !== this.#thread || this.#isStopped) return;
       this.#cancelTimer = this.#options.clock.after(1000, () => this.#beatFromThread(config), {
@@ -142,17 +139,17 @@ export class RecordWorker {
     const { clock, intervalMs, log } = this.#options;
     const beat = async () => {
       try {
-        // Who starts over begins to beat by itself.
+        // After a restart, `start` schedules the next one.
         if (!(await this.#beatNow())) return;
       } catch (error) {
-        log.warn({ err: error }, 'a heartbeat failed');
+        log.warn({ err: error }, 'heartbeat failed');
       }
       if (!this.#isStopped) this.#beatFromPool();
     };
     this.#cancelTimer = clock.after(intervalMs, beat, { unref: true });
   }
 
-  /** From the pool; resolves to false when we had to start over. */
+  /** Uses the pool. Resolves to false if the worker had to restart. */
   async #beatNow(): Promise<boolean> {
     const { clock, sessions } = this.#options;
     const nowMs = clock.monotonic();
@@ -162,47 +159,44 @@ export class RecordWorker {
       [id],
     );
     if (rowCount === 0 && !this.#isStopped && id === this.#id) {
-      await this.#startOver();
+      await this.#restart();
       return false;
     }
     this.#beatMs = Math.max(this.#beatMs, nowMs);
     return true;
   }
 
-  #startOver(): Promise<void> {
-    this.#startingOver ??= this.#newLife().finally(() => {
-      this.#startingOver = undefined;
+  #restart(): Promise<void> {
+    this.#restarting ??= this.#restartAsNew().finally(() => {
+      this.#restarting = undefined;
     });
-    return this.#startingOver;
+    return this.#restarting;
   }
 
-  /** Under a new number: the old claims are void, and nobody takes the new ones for theirs. */
-  async #newLife(): Promise<void> {
+  /** Gets a new id: the old claims are void, and cannot be confused with the new ones. */
+  async #restartAsNew(): Promise<void> {
     const { log, onLost } = this.#options;
     const thread = this.#thread;
     this.#thread = undefined;
     void thread?.terminate();
-    log.error(
-      { worker: this.#id },
-      'the database had given this worker up: its claims are void, starting over',
-    );
+    log.error({ worker: this.#id }, 'worker was declared dead: its claims are void; restarting');
     onLost();
     while (!this.#isStopped) {
       try {
         return await this.start();
       } catch (error) {
-        log.warn({ err: error }, 'a worker could not sign on again');
+        log.warn({ err: error }, 'worker restart failed; retrying');
         await this.#options.clock.sleep(1000, this.#stopping.signal);
       }
     }
   }
 }
 
-/** What a connection needs, if it can be copied to a thread; the pool hides its password from enumeration. */
+/** Copies the connection options if a thread can have them; the pool hides its password from enumeration. */
 function cloneable(options: ClientConfig): ClientConfig | undefined {
   const { connectionString, host, port, user, password, database, ssl, options: startup } = options;
   if (options.stream !== undefined || typeof password === 'function') return undefined;
-  // The pool hides the key of its certificate too.
+  // The pool also hides the key of its certificate.
   const tls = typeof ssl === 'object' && ssl.key !== undefined ? { ...ssl, key: ssl.key } : ssl;
   const given = { connectionString, host, port, user, password, database, ssl: tls, options: startup };
   const config = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));

@@ -1,24 +1,24 @@
 /**
- * A workflow: a status column of one of the team's tables as a state machine, and the function that does the work.
- * What is wrong with a definition is told at once, all of it, before anything touches the database.
+ * A workflow: a status column of a team's table as a state machine, and the function that processes a record.
+ * `defineWorkflow` reports every problem of a definition at once, before anything touches the database.
  */
 import type { PoolClient } from 'pg';
 import { formatDuration, parseDuration } from '../config/durations.js';
 import { ConfigError } from '../errors.js';
-import { type OrderTerm, parseName, parseOrder } from './identifiers.js';
+import { type OrderColumn, parseName, parseOrder } from './identifiers.js';
 
 export interface RecordContext {
   /**
-   * Aborts when the claim is lost or has timed out. What is done afterwards counts only if nobody has taken the record
-   * by then; nobody does before 30 s after the timeout.
+   * Aborts when the claim is lost or has timed out. Work that ends later still counts if the claim holds; the recovery
+   * takes the record 30 s after the timeout at the earliest.
    */
   readonly signal: AbortSignal;
-  /** Leaves a note of what is being done; it survives a crash and shows up where the record is found stuck. */
+  /** Stores a note with the claim. It survives a crash and is shown with a stuck record. */
   trace(note: string): void;
   /**
-   * Runs the handler's own writes in a transaction that commits only if the claim still holds. `work` runs again after
-   * a conflict with another transaction (40001, 40P01) or a session that broke, so its effects belong inside the
-   * database. While the database cannot be reached it waits, until the record's time is over.
+   * Runs the handler's writes in a transaction that commits only if the claim still holds. `work` runs again after a
+   * conflict with another transaction (40001, 40P01) or a broken session, so keep its effects inside the database.
+   * Waits while the database is unreachable, until the record times out.
    */
   tx<T>(work: (client: PoolClient) => Promise<T>): Promise<T>;
 }
@@ -27,7 +27,7 @@ export type StuckPolicy = 'requeue' | 'fail' | 'hold';
 /** Milliseconds, or text like `30s`, `5m`, `1h`. */
 export type DurationLike = number | string;
 
-// biome-ignore lint/suspicious/noExplicitAny: a row has whatever columns the team's table has.
+// biome-ignore lint/suspicious/noExplicitAny: a row has the columns of the team's table.
 export type Row = Record<string, any>;
 
 export interface WorkflowDefinition<R extends Row = Row> {
@@ -37,7 +37,7 @@ export interface WorkflowDefinition<R extends Row = Row> {
   /** The primary key, or another unique column. Default: `id`. */
   id?: string;
   status: { column: string; queued: string; processing: string; completed: string; failed: string };
-  /** Where the message of a failure goes; left out, it is only logged. */
+  /** Column for the error message; without it the message is only logged. */
   error?: string;
   /** The time of the last change of status. */
   touchedAt: string;
@@ -47,16 +47,16 @@ export interface WorkflowDefinition<R extends Row = Row> {
   concurrency?: number;
   /** Columns as in ORDER BY. Default: `touchedAt`. */
   orderBy?: string;
-  /** Longest time for one record. Default: 5 minutes. */
+  /** Maximum time for one record. Default: 5 minutes. */
   timeout?: DurationLike;
   /** Of timestamp columns without a time zone. Default: `UTC`. */
   timeZone?: string;
   stuck?: {
-    /** For rows in Processing that carry no claim of ours. Default: ZOMBIE_STUCK_THRESHOLD_MINUTES, an hour. */
+    /** For rows in Processing without a claim. Default: ZOMBIE_STUCK_THRESHOLD_MINUTES, an hour. */
     after?: DurationLike;
     /** Default: `requeue`. */
     policy?: StuckPolicy;
-    /** After so many resets it goes to Failed. Default: 3. */
+    /** Resets before the record goes to Failed. Default: 3. */
     maxResets?: number;
   };
   process(record: R, ctx: RecordContext): Promise<void> | void;
@@ -71,42 +71,65 @@ export interface Workflow<R extends Row = Row> {
   readonly touchedAt: string;
   readonly batchSize: number;
   readonly concurrency: number;
-  readonly order: readonly OrderTerm[];
+  readonly order: readonly OrderColumn[];
   readonly timeoutMs: number;
   readonly timeZone: string;
   readonly stuck: {
-    /** Undefined: whoever runs the recovery decides. */
+    /** Undefined: the default of the recovery. */
     readonly afterMs: number | undefined;
     readonly policy: StuckPolicy;
     readonly maxResets: number;
   };
-  readonly process: (record: R, ctx: RecordContext) => Promise<void> | void;
+  readonly process: WorkflowDefinition<R>['process'];
 }
 
-const known = {
+/** After how long a claim or a row counts as lost. */
+export interface Bounds {
+  /** A worker without a heartbeat for this long is dead. */
+  deadAfterMs: number;
+  /** Added to a claim's timeout before the recovery takes it. */
+  timeoutGraceMs: number;
+  /** For rows in Processing without a claim. */
+  stuckAfterMs: number;
+}
+
+export const defaultBounds: Bounds = {
+  deadAfterMs: 45_000,
+  timeoutGraceMs: 30_000,
+  stuckAfterMs: 3_600_000,
+};
+
+/** Never shorter than the timeout: a record still being processed must not be given to a second worker. */
+export function stuckAfterOf(
+  { stuck, timeoutMs }: Pick<Workflow, 'timeoutMs' | 'stuck'>,
+  generalMs: number,
+): number {
+  return stuck.afterMs ?? Math.max(generalMs, timeoutMs);
+}
+
+/** Reads an option of a program; throws a ConfigError if it is not a duration. */
+export function durationMs(value: DurationLike | undefined, fallbackMs: number): number {
+  if (value === undefined) return fallbackMs;
+  const found = typeof value === 'number' ? value : parseDuration(value);
+  if (found !== undefined && Number.isFinite(found) && found > 0) return found;
+  throw new ConfigError([
+    `${JSON.stringify(value)} is not a duration: use milliseconds, or text like 30s, 5m, 1h`,
+  ]);
+}
+
+const options = {
   workflow: [
-    'name',
-    'table',
-    'id',
-    'status',
-    'error',
-    'touchedAt',
-    'batchSize',
-    'concurrency',
-    'orderBy',
-    'timeout',
-    'timeZone',
-    'stuck',
-    'process',
+    ...['name', 'table', 'id', 'status', 'error', 'touchedAt', 'batchSize', 'concurrency', 'orderBy'],
+    ...['timeout', 'timeZone', 'stuck', 'process'],
   ],
   status: ['column', 'queued', 'processing', 'completed', 'failed'],
   stuck: ['after', 'policy', 'maxResets'],
 };
 const isName = (value: unknown): value is string =>
   typeof value === 'string' && /^[A-Za-z0-9_.-]{1,64}$/.test(value);
-/** A problem is one line, whatever the option is called. */
+/** Keeps a problem on one line for any option name. */
 const shown = (key: string) => (/^\w{1,64}$/.test(key) ? key : JSON.stringify(key.slice(0, 64)));
-const longestMs = 7 * 24 * 3_600_000;
+const maxDurationMs = 7 * 24 * 3_600_000;
 
 /** Throws a ConfigError with every problem. */
 export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefinition<R>): Workflow<R> {
@@ -115,24 +138,25 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     throw new ConfigError(['workflow: the definition must be an object']);
   const label = isName(definition.name) ? `workflow ${definition.name}` : 'workflow';
   const problem = (text: string) => problems.push(`${label}: ${text}`);
-  const unknown = (given: unknown, names: readonly string[], at: string) => {
+  const checkOptions = (given: unknown, known: readonly string[], prefix: string) => {
     if (given === undefined) return;
-    if (typeof given !== 'object' || given === null) problem(`${at.slice(0, -1)} must be an object`);
+    if (typeof given !== 'object' || given === null) problem(`${prefix.slice(0, -1)} must be an object`);
     else
       for (const key of Object.keys(given))
-        if (!names.includes(key)) problem(`${at}${shown(key)} is no option; there are ${names.join(', ')}`);
+        if (!known.includes(key))
+          problem(`${prefix}${shown(key)} is not an option; the options are ${known.join(', ')}`);
   };
-  const count = (value: number | undefined, fallback: number, least: number, most: number, name: string) => {
+  const count = (value: number | undefined, fallback: number, min: number, max: number, name: string) => {
     const number = value ?? fallback;
-    if (!Number.isInteger(number) || number < least || number > most)
-      problem(`${name} must be a whole number from ${least} to ${most}`);
+    if (!Number.isInteger(number) || number < min || number > max)
+      problem(`${name} must be a whole number from ${min} to ${max}`);
     return number;
   };
   const duration = (value: DurationLike, name: string): number => {
     const ms =
       typeof value === 'string' ? parseDuration(value) : typeof value === 'number' ? value : undefined;
-    if (ms !== undefined && ms >= 1 && ms <= longestMs) return Math.round(ms);
-    problem(`${name} must be a time from 1ms to 168h, in milliseconds or like 30s, 5m, 1h`);
+    if (ms !== undefined && ms >= 1 && ms <= maxDurationMs) return Math.round(ms);
+    problem(`${name} must be a duration from 1ms to 168h, in milliseconds or like 30s, 5m, 1h`);
     return 1;
   };
   const column = (value: unknown, name: string): string => {
@@ -141,37 +165,35 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     return parts?.[0] ?? '';
   };
 
-  unknown(definition, known.workflow, '');
-  unknown(definition.status, known.status, 'status.');
-  unknown(definition.stuck, known.stuck, 'stuck.');
+  checkOptions(definition, options.workflow, '');
+  checkOptions(definition.status, options.status, 'status.');
+  checkOptions(definition.stuck, options.stuck, 'stuck.');
   if (!isName(definition.name)) problem('name must be 1 to 64 of A-Z a-z 0-9 _ . -');
   const table = typeof definition.table === 'string' ? parseName(definition.table, 2) : undefined;
   if (!table) problem('table must be the name of a table, as in SQL, with or without its schema');
   const status = { ...definition.status, column: column(definition.status?.column, 'status.column') };
-  for (const key of ['queued', 'processing', 'completed', 'failed'] as const) {
+  const states = ['queued', 'processing', 'completed', 'failed'] as const;
+  for (const key of states)
     if (typeof status[key] !== 'string' || status[key] === '') problem(`status.${key} must be a text`);
-  }
-  const words = [status.queued, status.processing, status.completed, status.failed];
-  if (new Set(words).size < words.length) problem('the four values of status must differ');
+  if (new Set(states.map((key) => status[key])).size < states.length)
+    problem('the four values of status must differ');
   if (typeof definition.process !== 'function') problem('process must be a function');
   const touchedAt = column(definition.touchedAt, 'touchedAt');
+  const { orderBy } = definition;
   const order =
-    definition.orderBy === undefined
+    orderBy === undefined
       ? [{ column: touchedAt, rest: '' }]
-      : typeof definition.orderBy === 'string'
-        ? parseOrder(definition.orderBy)
-        : undefined;
+      : typeof orderBy === 'string' && parseOrder(orderBy);
   if (!order) problem('orderBy must be columns with ASC or DESC, like priority DESC, created_at');
   const timeoutMs = duration(definition.timeout ?? 300_000, 'timeout');
   const stuck = { ...definition.stuck };
   const timeZone = definition.timeZone ?? 'UTC';
   if (typeof timeZone !== 'string' || timeZone === '') problem('timeZone must be a text like Europe/Berlin');
   const afterMs = stuck.after === undefined ? undefined : duration(stuck.after, 'stuck.after');
-  if (afterMs !== undefined && afterMs < timeoutMs) {
+  if (afterMs !== undefined && afterMs < timeoutMs)
     problem(
-      `stuck.after (${formatDuration(afterMs)}) must not be shorter than timeout (${formatDuration(timeoutMs)}): work that still runs would be given to a second worker`,
+      `stuck.after (${formatDuration(afterMs)}) must not be shorter than timeout (${formatDuration(timeoutMs)}): a record still being processed would be given to a second worker`,
     );
-  }
   const policy = stuck.policy ?? 'requeue';
   if (!['requeue', 'fail', 'hold'].includes(policy)) problem('stuck.policy must be requeue, fail or hold');
 
@@ -184,7 +206,7 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     touchedAt,
     batchSize: count(definition.batchSize, 100, 1, 10_000, 'batchSize'),
     concurrency: count(definition.concurrency, 10, 1, 1000, 'concurrency'),
-    order: order ?? [],
+    order: order || [],
     timeoutMs,
     timeZone,
     stuck: { afterMs, policy, maxResets: count(stuck.maxResets, 3, 0, 1000, 'stuck.maxResets') },

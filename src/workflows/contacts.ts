@@ -1,14 +1,14 @@
 /**
- * Finds who can be reached through a page: e-mail addresses, phone numbers and social profiles, from its links and its
- * text. Takes time in proportion to the page, in slices (work.ts): every search starts at a character that a contact must
- * have (`@`, `+`), looks at a bounded number of characters around it, and never twice at the same ones for the same side.
- * Gives each contact once, at most 50 of a kind, from the first 5,000 places that may be one.
+ * Finds e-mail addresses, phone numbers and social profiles in the links and the text of a page, in linear time and in
+ * slices (work.ts): every search starts at a character that a contact must have (`@`, `+`), and reads a limited number
+ * of characters around it, each at most once per side. Returns each contact once, at most 50 of a kind, from the first
+ * 5,000 candidates.
  *
- * What is written as a link is believed; text has to look like it. So text gives phone numbers only in international
- * form (with `+`): without it, dates, prices and order numbers look the same. Of the ways to hide an address only
- * `name [at] example [dot] com` is undone, in brackets of any kind.
+ * Links are trusted; text must match stricter patterns. So text yields phone numbers only in international form (with
+ * `+`): otherwise dates, prices and order numbers look the same. Of obfuscated addresses, only
+ * `name [at] example [dot] com` is recognised, in brackets of any kind.
  */
-import { readUrl } from './fetching/urls.js';
+import { readUrl } from './fetch/urls.js';
 import type { Page } from './page-reader.js';
 import { type SocialProfile, socialProfile } from './social-profiles.js';
 import type { Work } from './work.js';
@@ -16,14 +16,14 @@ import type { Work } from './work.js';
 export interface Contacts {
   /** Lower case. */
   readonly emails: readonly string[];
-  /** `+` and digits where the country is known, else digits as they were dialled. */
+  /** `+` and digits with a country code, else digits only. */
   readonly phones: readonly string[];
   readonly social: readonly SocialProfile[];
 }
 
-const mostOfAKind = 50;
-const mostTried = 5_000;
-const longestTarget = 2_048;
+const maxPerKind = 50;
+const maxTried = 5_000;
+const maxTargetLength = 2_048;
 
 /** Contacts of one kind. */
 class Found<T> {
@@ -31,14 +31,14 @@ class Found<T> {
   #tried = 0;
 
   get isEnough(): boolean {
-    return this.#values.size >= mostOfAKind || this.#tried >= mostTried;
+    return this.#values.size >= maxPerKind || this.#tried >= maxTried;
   }
 
   get values(): T[] {
     return [...this.#values.values()];
   }
 
-  /** `value` undefined: it only looked like one. */
+  /** `value` undefined: a candidate that is not a contact. */
   add(key: string, value: T | undefined): void {
     this.#tried += 1;
     if (value !== undefined) this.#values.set(key, value);
@@ -53,10 +53,10 @@ export async function findContacts(
   const phones = new Found<string>();
   const social = new Found<SocialProfile>();
   for (const link of links) {
-    work.count(Math.min(link.length, longestTarget));
+    work.count(Math.min(link.length, maxTargetLength));
     await work.rest();
     const [, scheme = ''] = /^(mailto|tel):/i.exec(link) ?? [];
-    const target = link.slice(scheme.length + 1, scheme.length + 1 + longestTarget);
+    const target = link.slice(scheme.length + 1, scheme.length + 1 + maxTargetLength);
     if (/mailto/i.test(scheme)) {
       const [addresses = ''] = unescaped(target).split('?', 1);
       await addEmails(addresses, emails, work);
@@ -74,7 +74,7 @@ export async function findContacts(
 }
 
 function profileOf(link: string): SocialProfile | undefined {
-  // `//example.com/name` takes the scheme of its page.
+  // `//example.com/name` has the scheme of its page.
   const read = readUrl(link.startsWith('//') ? `https:${link}` : link);
   return 'url' in read ? socialProfile(read.url) : undefined;
 }
@@ -87,7 +87,7 @@ function unescaped(text: string): string {
   }
 }
 
-/** The character before `at`, whole. */
+/** The code point before `at`. */
 function before(text: string, at: number): string {
   const isPair = /[\udc00-\udfff]/.test(text[at - 1] ?? '') && /[\ud800-\udbff]/.test(text[at - 2] ?? '');
   return text.slice(Math.max(0, at - (isPair ? 2 : 1)), at);
@@ -95,18 +95,18 @@ function before(text: string, at: number): string {
 
 // --- E-mail ---
 
-const longestName = 64;
+const maxNameLength = 64;
 const inName = /[a-z0-9._%+'-]/i;
-/** With these a name begins and ends. */
+/** A name begins and ends with these. */
 const edgeOfName = /[a-z0-9_]/i;
-/** A name does not begin behind these. */
+/** A name does not begin after these. */
 const continuesName = /[\p{L}\p{N}._%+@-]/u;
 const domainRun = /[\p{L}\p{N}.-]{0,255}/uy;
 const domain =
   /(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]{0,61}[\p{L}\p{N}])?\.){1,8}(?:xn--[a-z0-9-]{2,59}|\p{L}{2,24})(?![\p{L}\p{N}@-])/iuy;
-/** `logo@2x.png` is a picture for fine screens. */
+/** `logo@2x.png` is an image for high-resolution screens. */
 const fileEnding = /\.(?:avif|css|gif|ico|jpe?g|js|json|mp4|png|svg|webp)$/;
-const longestEmail = 254;
+const maxEmailLength = 254;
 
 async function addEmails(text: string, emails: Found<string>, work: Work): Promise<void> {
   if (emails.isEnough) return;
@@ -125,29 +125,29 @@ function emailAt(text: string, at: number, work: Work): string | undefined {
   if (!edgeOfName.test(text[at - 1] ?? '')) return undefined;
   let start: number | undefined;
   let i = at - 1;
-  for (; i >= at - longestName && inName.test(text[i] ?? ''); i -= 1) {
+  for (; i >= at - maxNameLength && inName.test(text[i] ?? ''); i -= 1) {
     if (edgeOfName.test(text[i] ?? '') && !continuesName.test(before(text, i))) start = i;
   }
   domainRun.lastIndex = at + 1;
   const run = domainRun.exec(text)?.[0].length ?? 0;
   work.count(at - i + run);
-  if (start === undefined || run > longestEmail) return undefined;
+  if (start === undefined || run > maxEmailLength) return undefined;
   domain.lastIndex = at + 1;
   const [host] = domain.exec(text) ?? [];
   if (host === undefined) return undefined;
   const email = `${text.slice(start, at)}@${host}`.toLowerCase();
-  return email.length > longestEmail || email.includes('..') || fileEnding.test(email) ? undefined : email;
+  return email.length > maxEmailLength || email.includes('..') || fileEnding.test(email) ? undefined : email;
 }
 
 // --- Phone ---
 
 // A country code, then groups of digits, each perhaps in parentheses, with at most three separators between them.
 const phone = /\+[1-9]\d{0,14}(?:[ ./\u2010-\u2013()-]{1,3}\d{1,12}){0,9}(?![\p{L}\p{N}])/uy;
-const fewestDigits = { linked: 6, international: 8 };
+const minDigits = { linked: 6, international: 8 };
 /** ITU-T E.164. */
-const mostDigits = 15;
-/** With all separators that somebody may have written. */
-const longestNumber = 64;
+const maxDigits = 15;
+/** With all separators. */
+const maxNumberLength = 64;
 
 async function addPhones(text: string, phones: Found<string>, work: Work): Promise<void> {
   for (let at = text.indexOf('+'); at !== -1 && !phones.isEnough; at = text.indexOf('+', at + 1)) {
@@ -162,8 +162,8 @@ async function addPhones(text: string, phones: Found<string>, work: Work): Promi
 
 function phoneOfLink(target: string): string | undefined {
   const [number = ''] = target.split(/[;?]/, 1);
-  // `1-800-FLOWERS`: which keys are meant depends on the phone.
-  if (number.length > longestNumber || /\p{L}/u.test(number)) return undefined;
+  // `1-800-FLOWERS`: the digits depend on the phone.
+  if (number.length > maxNumberLength || /\p{L}/u.test(number)) return undefined;
   return plausible(number.trim().replace(/^00/, '+'));
 }
 
@@ -171,7 +171,7 @@ function plausible(number: string): string | undefined {
   const international = number.startsWith('+');
   // `+49 (0)30`: the zero is dialled only inside the country.
   const digits = (international ? number.replace('(0)', '') : number).replace(/\D/g, '');
-  const fewest = international ? fewestDigits.international : fewestDigits.linked;
-  if (digits.length < fewest || digits.length > mostDigits) return undefined;
+  const min = international ? minDigits.international : minDigits.linked;
+  if (digits.length < min || digits.length > maxDigits) return undefined;
   return international ? `+${digits}` : digits;
 }

@@ -1,13 +1,13 @@
 /**
- * WF7, page curation: a row of `pages` is fetched, and its title, description and contacts are written into it, in one
- * statement that counts only if the claim still holds. A page without any of them is Completed all the same; one that
- * is not HTML, or cannot be fetched, is Failed with the reason.
+ * WF7, page curation: fetches the page of a row of `pages`, and writes its title, description and contacts in one
+ * statement that commits only if the claim still holds. A page without any of them is Completed; one that is not HTML, or
+ * cannot be fetched, is Failed with the reason.
  */
 import type { Clock } from '../clock.js';
 import type { RecordContext, Row, WorkflowDefinition } from '../records/workflow.js';
 import { type Contacts, findContacts } from './contacts.js';
-import { charsetOf } from './fetching/charset.js';
-import { type Answer, Fetcher, type FetcherOptions } from './fetching/fetcher.js';
+import { charsetOf } from './fetch/body.js';
+import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { readPage } from './page-reader.js';
 import { queries } from './queries.generated.js';
 import { Work } from './work.js';
@@ -16,7 +16,7 @@ const bytesPerPiece = 16_384;
 
 export interface PageCurationOptions extends Omit<FetcherOptions, 'clock'> {
   clock: Clock;
-  /** Of one page, packed or not. Default: 5 MB. */
+  /** Of one page, compressed or not. Default: 5 MB. */
   maxBytes?: number;
   /** Default: 50. */
   batchSize?: number;
@@ -88,7 +88,7 @@ export async function curate(
   return { title: page.title, description: page.description, contacts: await findContacts(page, work) };
 }
 
-/** A piece at a time: the text of a page takes up to twice the memory of its bytes. */
+/** In pieces: the text of a page takes up to twice the memory of its bytes. */
 function* textsOf(bytes: Buffer, charset: string): Generator<string> {
   const decoder = new TextDecoder(charset);
   for (let at = 0; at < bytes.length; at += bytesPerPiece)

@@ -1,13 +1,12 @@
 /**
- * Reads what a page says about itself: title, description, visible text, links. It runs nothing, and fails only when its
- * work is ended (work.ts), however broken the HTML is; entities are decoded, white space is one space, and everything has
- * a bound.
+ * Extracts title, description, visible text and links of a page. Runs no scripts, and never fails on broken HTML, only
+ * when its work is aborted (work.ts). Entities are decoded, white space is collapsed, every result has a maximum size.
  *
- * A page nested deeper than browsers show (512) is read up to there: the parser's time grows with the square of the
- * depth, and 5 MB of `<div>` would hold up the process for minutes.
+ * A page nested deeper than browsers show (512) is read up to that depth: the parser's time grows with the square of
+ * the depth, and 5 MB of `<div>` would block the process for minutes.
  */
 import { Parser } from 'htmlparser2';
-import { longestUrl } from './fetching/urls.js';
+import { maxUrlLength } from './fetch/urls.js';
 import type { Work } from './work.js';
 
 export interface Page {
@@ -15,29 +14,29 @@ export interface Page {
   readonly description: string | undefined;
   /** Blocks (paragraphs, cells, list items) on lines of their own. */
   readonly text: string;
-  /** As they are written: `href` of every link. */
+  /** `href` of every link, unchanged. */
   readonly links: readonly string[];
 }
 
-const deepest = 512;
-const longestTitle = 512;
-const longestDescription = 2_048;
-const longestText = 1_000_000;
-const mostLinks = 5_000;
+const maxDepth = 512;
+const maxTitleLength = 512;
+const maxDescriptionLength = 2_048;
+const maxTextLength = 1_000_000;
+const maxLinks = 5_000;
 
 const descriptions = ['description', 'og:description', 'twitter:description'] as const;
 const wanted = new Set<string>(['og:title', ...descriptions]);
-/** Their content is not shown. */
+/** Elements whose content is not visible. */
 const hidden = new Set(['script', 'style', 'template', 'noscript', 'svg', 'iframe', 'object', 'title']);
-/** These do not end a word: `info<b>@</b>example.com` is one. */
+/** Elements that do not end a word: `info<b>@</b>example.com` is one word. */
 const inline = new Set([
   ...['abbr', 'b', 'bdi', 'bdo', 'cite', 'code', 'em', 'font', 'i', 'ins', 'kbd', 'mark', 'q', 's', 'small'],
   ...['span', 'strong', 'sub', 'sup', 'u', 'var', 'wbr'],
 ]);
 
-/** The parser keeps a list of these that only their own end tags shorten. */
+/** The parser keeps a stack of these that only their own end tags shorten. */
 const foreign = new Set('svg math mi mo mn ms mtext annotation-xml foreignobject desc title'.split(' '));
-/** So much is parsed at once. */
+/** Parsed at once. */
 const pieceLength = 16_384;
 
 class TooDeep extends Error {}
@@ -48,7 +47,7 @@ export async function readPage(texts: Iterable<string>, work: Work): Promise<Pag
   try {
     for (const piece of piecesOf(texts)) {
       parser.write(piece);
-      // The parser looks through its open elements at every tag, and a tag has at least four characters.
+      // At every tag the parser scans its open elements; a tag has at least four characters.
       work.count(piece.length * (1 + reader.depth / 4));
       await work.rest();
     }
@@ -74,7 +73,7 @@ class Reader {
   #title: string | undefined;
   #readsTitle = false;
   #text = '';
-  /** The element whose attributes come; empty: none of them matters. */
+  /** The element whose attributes follow; empty: they do not matter. */
   #element = '';
   #metaAttributes: { name?: string; property?: string; content?: string } = {};
 
@@ -83,11 +82,11 @@ class Reader {
   }
 
   page(): Page {
-    const title = first(longestTitle, this.#title, this.#meta.get('og:title'));
+    const title = first(maxTitleLength, this.#title, this.#meta.get('og:title'));
     const described = descriptions.map((key) => this.#meta.get(key));
     return {
       title,
-      description: first(longestDescription, ...described),
+      description: first(maxDescriptionLength, ...described),
       text: this.#text,
       links: this.#links,
     };
@@ -97,8 +96,8 @@ class Reader {
     this.#endMeta();
     this.#open.push(name);
     if (foreign.has(name)) this.#foreignDepth += 1;
-    if (this.#open.length > deepest || this.#foreignDepth > deepest) throw new TooDeep();
-    // A picture may have a title as well; the first outside of one is the page's.
+    if (this.#open.length > maxDepth || this.#foreignDepth > maxDepth) throw new TooDeep();
+    // An SVG may have a title too; the first one outside is the page's.
     this.#readsTitle = name === 'title' && this.#hiddenDepth === 0 && this.#title === undefined;
     if (this.#readsTitle) this.#title = '';
     if (hidden.has(name)) this.#hiddenDepth += 1;
@@ -106,20 +105,20 @@ class Reader {
     if (this.#hiddenDepth === 0 && !inline.has(name)) this.#add('\n');
   }
 
-  /** One by one: an object of all attributes of one element may have a million. The first of a name counts. */
+  /** Singly: one element may have a million attributes. The first of a name counts. */
   onattribute(name: string, value: string): void {
     if (this.#element === 'meta') {
       if (name === 'name' || name === 'property' || name === 'content')
-        this.#metaAttributes[name] ??= value.slice(0, longestDescription * 8);
+        this.#metaAttributes[name] ??= value.slice(0, maxDescriptionLength * 8);
     } else if (name === 'href' && (this.#element === 'a' || this.#element === 'area')) {
       // Longer ones cannot be fetched.
-      if (this.#links.length < mostLinks) this.#links.push(value.trim().slice(0, 4 * longestUrl + 1));
+      if (this.#links.length < maxLinks) this.#links.push(value.trim().slice(0, 4 * maxUrlLength + 1));
       this.#element = '';
     }
   }
 
   ontext(text: string): void {
-    if (this.#readsTitle && (this.#title?.length ?? 0) < longestTitle * 4) this.#title += text;
+    if (this.#readsTitle && (this.#title?.length ?? 0) < maxTitleLength * 4) this.#title += text;
     if (this.#hiddenDepth === 0) this.#add(text.replace(/\s+/g, ' '));
   }
 
@@ -133,30 +132,30 @@ class Reader {
   }
 
   #add(text: string): void {
-    if (this.#text.length < longestText) this.#text += text;
+    if (this.#text.length < maxTextLength) this.#text += text;
   }
 
   #endMeta(): void {
     const { name, property, content = '' } = this.#metaAttributes;
     const key = (name ?? property ?? '').trim().toLowerCase();
-    // The first that says something counts.
+    // The first one with content counts.
     if (wanted.has(key) && !this.#meta.has(key) && content.trim() !== '') this.#meta.set(key, content);
     if (this.#element === 'meta') this.#metaAttributes = {};
   }
 }
 
-function first(longest: number, ...texts: (string | undefined)[]): string | undefined {
-  return texts.map((text) => normalised(text ?? '', longest)).find((text) => text !== '');
+function first(maxLength: number, ...texts: (string | undefined)[]): string | undefined {
+  return texts.map((text) => normalised(text ?? '', maxLength)).find((text) => text !== '');
 }
 
-/** Control characters and what is left of half a character mean nothing, and PostgreSQL refuses NUL. */
-export function normalised(text: string, longest: number): string {
+/** Removes control characters and lone surrogates: PostgreSQL rejects NUL. */
+function normalised(text: string, maxLength: number): string {
   const clean = text
-    .slice(0, longest * 8)
+    .slice(0, maxLength * 8)
     .replace(/[\s\p{Cc}\p{Cs}\ufeff\u200b]+/gu, ' ')
     .trim();
   return clean
-    .slice(0, longest)
+    .slice(0, maxLength)
     .replace(/\p{Cs}$/u, '')
     .trimEnd();
 }

@@ -1,28 +1,27 @@
 /**
- * WF6, sitemap import: a row of `sitemap_files` is fetched, and what it lists is put beside it as Queued: pages into
- * `pages`, and the files of a sitemap index into `sitemap_files` again, where another claim finds them.
+ * WF6, sitemap import: fetches the sitemap of a row of `sitemap_files`, and inserts what it lists as Queued: pages into
+ * `pages`, and the files of a sitemap index into `sitemap_files`.
  *
- * All of a file's rows are written in one transaction that counts only if the claim still holds, so a file is imported
- * as a whole or not at all, and importing it again adds what is new. Two imports that list the same pages cannot wait
- * for each other in a circle: rows are written in one order, that of a hash of their URLs. An index that names itself ends by itself,
- * because a URL is stored once; one that grows for ever ends at `maxDepth`.
+ * All rows of a file are written in one transaction that commits only if the claim still holds: a file is imported as a
+ * whole or not at all, and importing it again adds only new rows. Rows are written in the order of a hash of their URLs, so
+ * that two imports of the same pages cannot deadlock. An index that contains itself ends because a URL is stored once;
+ * one that grows without end stops at `maxDepth`.
  */
 import { createHash } from 'node:crypto';
 import type { PoolClient } from 'pg';
 import type { Clock } from '../clock.js';
 import type { RecordContext, Row, WorkflowDefinition } from '../records/workflow.js';
-import { gunzipped } from './fetching/body.js';
-import { decodedText } from './fetching/charset.js';
-import { type Answer, Fetcher, type FetcherOptions } from './fetching/fetcher.js';
+import { decodedText, gunzipped } from './fetch/body.js';
+import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { queries } from './queries.generated.js';
 import { type Sitemap, SitemapParser } from './sitemap-parser.js';
 import { Work } from './work.js';
 
 export interface SitemapImportOptions extends Omit<FetcherOptions, 'clock'> {
   clock: Clock;
-  /** Of one file, packed or not. Default: 50 MB, the sitemap protocol's limit. */
+  /** Of one file, compressed or not. Default: 50 MB, the sitemap protocol's limit. */
   maxBytes?: number;
-  /** Sitemap indexes inside each other. Default: 3; the protocol knows one. */
+  /** Nested sitemap indexes. Default: 3; the protocol allows one. */
   maxDepth?: number;
   /** Default: 10. */
   batchSize?: number;
@@ -35,7 +34,7 @@ const rowsPerInsert = 1_000;
 
 export function sitemapImport(options: SitemapImportOptions): WorkflowDefinition {
   const { maxBytes = protocolMaxBytes, maxDepth = 3, batchSize = 10, concurrency = 4 } = options;
-  // A large file on a slow server: twice a page's time and more.
+  // A large file on a slow server takes longer than a page.
   const fetcher = new Fetcher({ totalMs: 120_000, ...options });
 
   async function process(record: Row, ctx: RecordContext): Promise<void> {
@@ -56,9 +55,9 @@ export function sitemapImport(options: SitemapImportOptions): WorkflowDefinition
     if (kind === 'sitemaps' && depth >= maxDepth) {
       throw new Error(`sitemap indexes are nested deeper than ${maxDepth}`);
     }
-    const ordered = { kind, urls: await inOneOrder(urls, new Work(options.clock, ctx.signal)) };
+    const ordered = { kind, urls: await orderByHash(urls, new Work(options.clock, ctx.signal)) };
     const added = await ctx.tx((client) => storeSitemap(client, record.id, depth, ordered));
-    ctx.trace(`added ${amount(added)} of ${amount(urls.length)} ${kind}, the others were known`);
+    ctx.trace(`added ${amount(added)} of ${amount(urls.length)} ${kind}, the others existed`);
   }
 
   return {
@@ -97,8 +96,8 @@ export async function readSitemap(
   return parser.end();
 }
 
-/** The same for everybody. By a hash, because comparing 50,000 long URLs takes 200 ms at a stretch. */
-async function inOneOrder(urls: readonly string[], work: Work): Promise<string[]> {
+/** By a hash, because comparing 50,000 long URLs blocks for 200 ms. */
+async function orderByHash(urls: readonly string[], work: Work): Promise<string[]> {
   const keyed: { key: number; url: string }[] = [];
   for (const url of urls) {
     keyed.push({ key: createHash('md5').update(url).digest().readUIntBE(0, 6), url });
@@ -109,7 +108,7 @@ async function inOneOrder(urls: readonly string[], work: Work): Promise<string[]
   return keyed.map(({ url }) => url);
 }
 
-/** How many rows are new. */
+/** Resolves to the number of new rows. */
 async function storeSitemap(
   client: PoolClient,
   id: unknown,

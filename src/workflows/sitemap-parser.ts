@@ -1,16 +1,16 @@
 /**
- * Reads a sitemap as it arrives: XML (`<urlset>`, `<sitemapindex>`) or plain text with one URL per line, within the
- * limits of the sitemap protocol. Promise: it ends with what it found or throws a SitemapError that names the place,
- * whatever the text is; and what it holds is bounded by the 50,000 URLs, not by the file.
+ * Parses a sitemap as a stream: XML (`<urlset>`, `<sitemapindex>`) or plain text with one URL per line, within the limits
+ * of the sitemap protocol. For any input it ends with the URLs found or throws a SitemapError with the position. Its
+ * memory is limited by the 50,000 URLs, not by the file.
  *
- * Strict about structure, because a file that breaks off would otherwise pass for a short one: every element closed,
- * in order. Lenient about what real files get wrong without losing anything: bare `&`, other namespaces, unknown
- * elements, entries that are no URL (counted, and left out).
+ * Strict about structure (every element closed, in order), because a truncated file would otherwise pass for a short
+ * one. Lenient about harmless errors of real files: bare `&`, other namespaces, unknown elements, entries that are not
+ * URLs (counted and skipped).
  */
 import { Parser } from 'htmlparser2';
-import { longestUrl, readUrl } from './fetching/urls.js';
+import { maxUrlLength, readUrl } from './fetch/urls.js';
 
-export const mostUrls = 50_000;
+const maxUrls = 50_000;
 
 export interface Sitemap {
   readonly kind: 'pages' | 'sitemaps';
@@ -18,7 +18,7 @@ export interface Sitemap {
   readonly urls: readonly string[];
   /** Entries that cannot be fetched. */
   readonly invalid: number;
-  /** Entries that were there before. */
+  /** Repeated entries. */
   readonly duplicates: number;
 }
 
@@ -27,12 +27,12 @@ export class SitemapError extends Error {
 }
 
 /** A sitemap is three deep, with extensions five. The parser's time grows with the square of the depth. */
-const deepest = 16;
-/** More than a URL can have with every character escaped is cut: it is invalid either way. */
-const longestEntry = longestUrl * 12;
+const maxDepth = 16;
+/** Longer than any URL with every character escaped: truncated, and invalid either way. */
+const maxEntryLength = maxUrlLength * 12;
 
 interface Format {
-  /** Of what it reads at present, from its beginning. */
+  /** Position of the element being read. */
   readonly index: number;
   write(text: string): void;
   end(): Sitemap['kind'];
@@ -41,7 +41,7 @@ interface Format {
 export class SitemapParser {
   readonly #entries = new Entries();
   #format: Format | undefined;
-  /** Where the text of the present `write` begins: in the file, and for the format. */
+  /** Where the text of this `write` begins: in the file, and for the format. */
   #place = { line: 1, column: 1 };
   #written = 0;
 
@@ -94,13 +94,11 @@ class Entries {
   duplicates = 0;
 
   add(text: string): void {
-    if (this.urls.size + this.invalid + this.duplicates >= mostUrls) {
-      throw new SitemapError(
-        `more than ${mostUrls.toLocaleString('en')} URLs, which is all that one sitemap may have`,
-      );
+    if (this.urls.size + this.invalid + this.duplicates >= maxUrls) {
+      throw new SitemapError(`more than ${maxUrls.toLocaleString('en')} URLs, the maximum of one sitemap`);
     }
     const read = readUrl(text.trim());
-    // U+FFFD: bytes that were no characters. What was meant cannot be known.
+    // U+FFFD stands for invalid bytes: the URL is unknown.
     if ('problem' in read || text.includes('\ufffd')) this.invalid += 1;
     else if (this.urls.has(read.url.href)) this.duplicates += 1;
     else this.urls.add(read.url.href);
@@ -141,12 +139,12 @@ class XmlSitemap implements Format {
 
   end(): Sitemap['kind'] {
     this.#parser.end();
-    if (this.#root === undefined) throw new SitemapError('there is no <urlset> and no <sitemapindex>');
+    if (this.#root === undefined) throw new SitemapError('neither <urlset> nor <sitemapindex> found');
     return this.#root.kind;
   }
 
   #open(name: string): void {
-    // `sm:urlset` is as good as `urlset`. `image:loc` is told from `loc` by its depth.
+    // `sm:urlset` counts as `urlset`. `image:loc` differs from `loc` by its depth.
     const local = name.slice(name.indexOf(':') + 1);
     if (this.#path.length === 0) {
       if (this.#root !== undefined) throw new SitemapError(`<${short(name)}> after the end of the sitemap`);
@@ -156,13 +154,13 @@ class XmlSitemap implements Format {
       }
     }
     this.#path.push(local);
-    if (this.#path.length > deepest) throw new SitemapError(`elements are nested deeper than ${deepest}`);
+    if (this.#path.length > maxDepth) throw new SitemapError(`elements are nested deeper than ${maxDepth}`);
     if (this.#path.length === 3 && local === 'loc' && this.#path[1] === this.#root?.entry)
       this.#location = '';
   }
 
   #text(text: string): void {
-    if (this.#location !== undefined && this.#location.length <= longestEntry) this.#location += text;
+    if (this.#location !== undefined && this.#location.length <= maxEntryLength) this.#location += text;
   }
 
   #close(name: string, implied: boolean): void {
@@ -174,7 +172,7 @@ class XmlSitemap implements Format {
   }
 }
 
-/** The parser is made for HTML as it is found; this tells what it forgives. */
+/** Reports errors that the parser, made for HTML, tolerates. */
 class StrictParser extends Parser {
   /** True while it closes a tag like `<url/>`, which it reports as implied. */
   selfClosing = false;
@@ -225,7 +223,7 @@ class TextSitemap implements Format {
   write(text: string): void {
     const lines = text.split('\n');
     for (const [at, line] of lines.entries()) {
-      if (this.#line.length <= longestEntry) this.#line += line;
+      if (this.#line.length <= maxEntryLength) this.#line += line;
       if (at === lines.length - 1) break;
       this.#take();
       this.index += line.length + 1;

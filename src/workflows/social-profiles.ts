@@ -1,6 +1,6 @@
 /**
- * Links to somebody's profile, told from links that share, log in or show one post. Each is written in one way: https,
- * the network's own host, no query.
+ * Recognises links to profiles, as opposed to links that share, log in or show a post. Normalises them: https, the
+ * network's own host, no query.
  */
 export interface SocialProfile {
   readonly network: string;
@@ -10,56 +10,21 @@ export interface SocialProfile {
 interface Network {
   readonly network: string;
   readonly hosts: readonly string[];
-  /** Of the path: what names the profile. */
+  /** The part of the path that names the profile. */
   readonly profile: RegExp;
 }
 
-/** First segments that are pages of the network itself. */
-const own = [
-  ...[
-    'about',
-    'ads',
-    'business',
-    'dialog',
-    'events',
-    'explore',
-    'features',
-    'groups',
-    'hashtag',
-    'help',
-    'home',
-  ],
-  ...[
-    'i',
-    'intent',
-    'legal',
-    'login',
-    'marketplace',
-    'p',
-    'pin',
-    'plugins',
-    'policies',
-    'policy',
-    'privacy',
-    'reel',
-  ],
-  ...[
-    'search',
-    'settings',
-    'share',
-    'sharer',
-    'sharer\\.php',
-    'signup',
-    'status',
-    'stories',
-    'terms',
-    'tos',
-    'tr',
-  ],
-  ...['tv', 'watch', 'joinchat', 'addstickers', 'sponsors', 'topics', 'orgs', 'pricing', 'pages', 'people'],
-  ...['profile\\.php'],
-].join('|');
-/** One segment of 2 to 100 characters that is none of those. */
+/** First path segments that are pages of the network itself. */
+const own = `
+  about ads business dialog events explore features groups hashtag help home i intent legal login
+  marketplace p pin plugins policies policy privacy reel search settings share sharer sharer\\.php
+  signup status stories terms tos tr tv watch joinchat addstickers sponsors topics orgs pricing pages
+  people profile\\.php
+`
+  .trim()
+  .split(/\s+/)
+  .join('|');
+/** One segment of 2 to 100 characters, other than those. */
 const name = new RegExp(`^/(?!(?:${own})(?:/|$))[\\p{L}\\p{N}._%-]{2,100}(?=/|$)`, 'iu');
 const handle = /^\/@[\p{L}\p{N}._%-]{2,100}(?=\/|$)/u;
 
@@ -96,7 +61,7 @@ const networks: readonly Network[] = [
 ];
 
 export function socialProfile(url: URL): SocialProfile | undefined {
-  // `de.linkedin.com`, `www.facebook.com`, `m.facebook.com` are the same place.
+  // `de.linkedin.com`, `www.facebook.com`, `m.facebook.com`: the prefix is dropped.
   const host = url.hostname.replace(/^(?:www|m|mobile|[a-z]{2}(?:-[a-z]{2})?)\.(?=[^.]+\.[^.]+$)/, '');
   const found = networks.find(({ hosts }) => hosts.includes(host));
   const [path] = found?.profile.exec(url.pathname) ?? [];

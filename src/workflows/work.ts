@@ -1,10 +1,10 @@
 /**
- * Work on the input of strangers, counted in characters looked at and done in slices: between two slices the event loop
- * runs, so a hostile page or sitemap delays other records by some milliseconds at a time. The signal ends it.
+ * Splits work on untrusted input into slices, counted in characters. The event loop runs between two slices, so a hostile
+ * page or sitemap delays other records by a few milliseconds at a time. The signal ends the work.
  */
 import type { Clock } from '../clock.js';
 
-/** Takes a few milliseconds, whatever the input. */
+/** Takes a few milliseconds for any input. */
 const sliceSize = 100_000;
 
 export class Work {
@@ -18,7 +18,7 @@ export class Work {
     this.#signal = signal;
   }
 
-  /** Everything counted so far. */
+  /** The characters counted so far. */
   get total(): number {
     return this.#total;
   }
@@ -28,7 +28,7 @@ export class Work {
     this.#left -= characters;
   }
 
-  /** Lets the event loop run if a slice is used up; to be called between small steps. Throws the signal's reason. */
+  /** Lets the event loop run after a full slice. Call it between small steps. Throws the signal's reason. */
   async rest(): Promise<void> {
     if (this.#left > 0) return;
     this.#left = sliceSize;

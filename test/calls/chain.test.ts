@@ -38,7 +38,7 @@ describe('resolving the chain', () => {
     },
   );
 
-  it('is the fallback if given, whatever the tier; tiers outside the chain count too', () => {
+  it('is the fallback if set, for any tier; tiers outside the chain count too', () => {
     expect(stepsOf({ tier: 'gold', fallback: ['basic', 'extra', 'acme', 'merchant:other'] })).toEqual([
       'pool:basic',
       'pool:extra',
@@ -186,7 +186,7 @@ describe('a stored merchant configuration', () => {
     expect(problem).toBeTruthy();
   });
 
-  it('comes back as it was written', () => {
+  it('reads the entry that it wrote', () => {
     const id = fc.stringMatching(/^[A-Za-z0-9_.-]{1,64}$/);
     const merchant = fc.record(
       {

@@ -4,7 +4,7 @@ import { countsSince, noCounts, quantileMs, readCounts } from '../../src/calls/h
 import { liveRows, pointsOf, replicasOf } from '../../src/calls/history/points.js';
 import { parseRow, toFields, type WrittenRow, withoutDuplicates } from '../../src/calls/history/rows.js';
 import { Metrics } from '../../src/calls/metrics.js';
-import { RecordMetrics } from '../../src/observe/record-metrics.js';
+import { RecordMetrics } from '../../src/records/metrics.js';
 
 const t0 = 1_800_000_000_000;
 const second = 1000;

@@ -1,6 +1,6 @@
 /**
  * docs/migration.md, "Going back" and coming here again: our own keys stand still while a Go router works on those it
- * knows, and what it has ended, given away or removed meanwhile is right again before this router answers its first call.
+ * knows. Calls and pods that it ended, allocated or removed are consistent before this router serves its first call.
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
@@ -15,7 +15,7 @@ import { openStore, type TestStore, testTiers, testTimes } from '../support/stor
 
 const clean = { violations: [], pending: [], complete: true };
 
-describeEngines('coming back from a Go router', (engine) => {
+describeEngines('a return from the Go router', (engine) => {
   let store: TestStore;
   let go: GoRouter;
   beforeEach(async () => {
@@ -44,7 +44,7 @@ describeEngines('coming back from a Go router', (engine) => {
     return adopt(store);
   }
 
-  /** Nobody has swept: what is right now was put right by the import. */
+  /** No sweep has run: the import made everything consistent. */
   async function expectClean(): Promise<void> {
     expect(await new Auditor(store.connection, new AbortController().signal).audit()).toMatchObject(clean);
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
@@ -52,7 +52,7 @@ describeEngines('coming back from a Go router', (engine) => {
   const callsOf = async (pod: string) =>
     (await store.calls.pod(pod)).calls.map(({ callSid }) => callSid).sort();
 
-  it('a pod whose call was released there and that was given to another has that other alone', async () => {
+  it('a pod whose call was released there and that got another call has only that call', async () => {
     const pod = await given('old', 'pool:gold');
     await go.release('old');
     await go.allocate('new', pod);
@@ -74,7 +74,7 @@ describeEngines('coming back from a Go router', (engine) => {
     },
   );
 
-  it('a call that was released there is not brought back by a late report of its pod', async () => {
+  it('a late report of its pod does not adopt a call that was released there', async () => {
     const pod = await given('old', 'pool:gold');
     await go.release('old');
     await comeBack();
@@ -90,7 +90,7 @@ describeEngines('coming back from a Go router', (engine) => {
     await expectClean();
   });
 
-  it('a call whose lease ran out there loses the pod to the one that got it', async () => {
+  it('a call whose lease expired there loses its pod to the call that got it', async () => {
     const pod = await given('old', 'pool:gold');
     await go.recover(pod);
     await go.allocate('new', pod);
@@ -100,7 +100,7 @@ describeEngines('coming back from a Go router', (engine) => {
     await expectClean();
   });
 
-  it('a call whose lease ran out there and whose pod went back has ended', async () => {
+  it('a call whose lease expired there and whose pod became available has ended', async () => {
     const pod = await given('old', 'pool:gold');
     await store.connection.command('test', (client) => client.zadd(`voice:pod:calls:${pod}`, 1, 'old'));
     await go.recover(pod);
@@ -187,7 +187,7 @@ describeEngines('coming back from a Go router', (engine) => {
     expect(await callsOf(pod)).toEqual([]);
   });
 
-  it('a start that is cut off after any of its scripts is made good by the next', async () => {
+  it('a start that stops after any of its scripts is completed by the next', async () => {
     const [moved, kept] = [await given('old', 'pool:gold'), await given('lives', 'pool:basic')];
     await go.release('old');
     await go.allocate('new', moved);
@@ -233,7 +233,7 @@ describeEngines('coming back from a Go router', (engine) => {
     }
   });
 
-  it('more than one page of calls and pods is put right', async () => {
+  it('imports more than one page of calls and pods', async () => {
     const names = Array.from({ length: 600 }, (_, i) => `many-${i}`);
     await store.register(names, 'pool:gold');
     const pods = new Map<string, string>();
@@ -254,7 +254,7 @@ describeEngines('a router, the Go router, and a router again', (engine) => {
 
   it('the audit finds nothing, loads are right, and calls of both end here', async () => {
     const go = new GoRouter(engine.redis);
-    // Nothing but the import puts anything right.
+    // Only the import repairs anything.
     const env = { CLEANUP_INTERVAL: '1h', RECONCILE_INTERVAL: '1h', CALL_INFO_TTL: '3h' };
     router = await startTestRouter(engine.url, env);
     const first = (await router.post('/allocate', { call_sid: 'old-1' })).body;

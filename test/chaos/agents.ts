@@ -1,13 +1,13 @@
 /**
  * The voice agents: one life per container. They report what they serve through the client that real agents import, over
- * any of the routers, and drop what they are told is not theirs. A container that ends takes its calls with it.
+ * any of the routers, and drop calls that the reply says are not theirs. A container that ends takes its calls with it.
  */
 import { type Client, createClient, type Reporter } from '../../src/client/index.js';
 import type { Dice } from '../../src/demo/dice.js';
 import type { KnownCall } from '../simulation/history.js';
+import type { CallHistory } from './call-history.js';
 import type { Router } from './routers.js';
 import { apiKey, times } from './times.js';
-import type { Witness } from './witness.js';
 
 export class Life {
   readonly serving = new Map<string, KnownCall>();
@@ -24,7 +24,7 @@ export class Life {
   constructor(
     readonly pod: string,
     readonly uid: string,
-    private readonly witness: Witness,
+    private readonly history: CallHistory,
     fetchAny: typeof globalThis.fetch,
   ) {
     this.listensFromMs = Date.now() + times.agentStartsMs;
@@ -47,7 +47,7 @@ export class Life {
     });
   }
 
-  /** The audio of a call arrives. False: nobody listens yet, or any more. */
+  /** A caller connects. False: the agent does not listen yet, or any more. */
   connect(call: KnownCall): boolean {
     if (!this.isAlive || Date.now() < this.listensFromMs) return false;
     this.awaited.delete(call);
@@ -58,15 +58,15 @@ export class Life {
   hangUp(call: KnownCall, why: string): void {
     this.awaited.delete(call);
     if (this.serving.get(call.sid) === call) this.serving.delete(call.sid);
-    this.witness.over(call, why);
+    this.history.over(call, why);
   }
 
-  /** The process is gone, and so are its calls: also those whose callers are still on their way. */
+  /** The process and its calls end: also calls whose callers are still connecting. */
   end(why: string): void {
     this.isAlive = false;
     this.#reporter.stop();
     this.#client.close();
-    for (const call of [...this.serving.values(), ...this.awaited]) this.witness.over(call, why);
+    for (const call of [...this.serving.values(), ...this.awaited]) this.history.over(call, why);
     this.serving.clear();
     this.awaited.clear();
   }
@@ -76,7 +76,7 @@ export class Life {
     return [...this.serving.keys()];
   }
 
-  /** The answer to the last list: reports are never beside each other. */
+  /** The reply to the last report: reports of an agent never overlap. */
   #reported({
     renewed,
     adopted,
@@ -89,18 +89,18 @@ export class Life {
     this.isKnown = true;
     for (const sid of renewed) {
       const call = this.serving.get(sid);
-      if (call) this.witness.reported(call, this.#sentMs);
+      if (call) this.history.reported(call, this.#sentMs);
     }
     for (const sid of adopted) {
       const call = this.serving.get(sid);
-      if (call) this.witness.adopted(call, fences[sid], this.#sentMs);
+      if (call) this.history.adopted(call, fences[sid], this.#sentMs);
     }
   }
 
   #drop(sid: string): void {
     const call = this.serving.get(sid);
     if (!call) return;
-    this.witness.denied(call, 'its agent was told to drop it', this.#sentMs);
+    this.history.denied(call, 'the router told its agent to drop it', this.#sentMs);
     this.hangUp(call, 'a conflict');
   }
 }
@@ -110,11 +110,11 @@ export class Agents {
   readonly #fetchAny: typeof globalThis.fetch;
 
   constructor(
-    private readonly witness: Witness,
+    private readonly history: CallHistory,
     routers: readonly Router[],
     dice: Dice,
   ) {
-    // As behind a load balancer that has not noticed yet who is down.
+    // As behind a load balancer that has not noticed a dead router yet.
     this.#fetchAny = (input, init) => {
       const { pathname, search } = new URL(String(input));
       return globalThis.fetch(dice.pick(routers).url + pathname + search, init);
@@ -123,7 +123,7 @@ export class Agents {
 
   start(pod: string, uid: string): Life {
     this.end(pod, 'another container starts');
-    const life = new Life(pod, uid, this.witness, this.#fetchAny);
+    const life = new Life(pod, uid, this.history, this.#fetchAny);
     this.lives.set(pod, life);
     return life;
   }

@@ -1,17 +1,17 @@
 /**
  * People who call: they ask any router, another one when it does not answer, hold for a while, and hang up. Some say so
- * twice, or late, or not at all; some go away while they are being connected; some providers ask twice for one call.
+ * twice, late, or never; some hang up during the connection; some providers allocate twice for one call.
  */
 import { Dice } from '../../src/demo/dice.js';
 import type { KnownCall } from '../simulation/history.js';
 import type { Agents, Life } from './agents.js';
+import type { CallHistory } from './call-history.js';
 import { wait } from './child.js';
 import { type Answer, type AnswerBody, nothing, type Router } from './routers.js';
-import type { Witness } from './witness.js';
 
 const callsPerSecond = 40;
-/** A fleet that answers nobody has so many callers waiting, and no more come. */
-const mostAtOnce = 250;
+/** The maximum number of callers that wait for a fleet that does not answer. */
+const maxAtOnce = 250;
 
 export class Callers {
   begun = 0;
@@ -23,7 +23,7 @@ export class Callers {
   readonly #dice: Dice;
 
   constructor(
-    private readonly witness: Witness,
+    private readonly history: CallHistory,
     private readonly routers: readonly Router[],
     private readonly agents: Agents,
     seed: number,
@@ -41,7 +41,7 @@ export class Callers {
     for (let nextMs = Date.now(); this.#isTaking; ) {
       nextMs += (-Math.log(1 - this.#dice.next()) / callsPerSecond) * 1000;
       await wait(Math.max(0, nextMs - Date.now()));
-      if (!this.#isTaking || this.#atOnce >= mostAtOnce) continue;
+      if (!this.#isTaking || this.#atOnce >= maxAtOnce) continue;
       this.begun += 1;
       this.#atOnce += 1;
       void this.#call(`CA${this.begun}`).finally(() => {
@@ -65,14 +65,14 @@ export class Callers {
     if (dice.next() < 0.1) await this.#askAgain(call);
     await wait(dice.between(0, 300));
     if (!life?.connect(call)) {
-      this.witness.over(call, 'nobody listens there');
+      this.history.over(call, 'no agent listens');
       await this.#release(call, undefined);
       return;
     }
     await this.#talk(call, life);
     const wasThere = life.serving.get(sid) === call;
     life.hangUp(call, 'it ended');
-    // An agent that has dropped it, or ended, was told why or could not tell; the caller knows nothing of that.
+    // The agent dropped the call or ended; the caller does not know that.
     if (dice.next() < 0.02) return;
     await this.#release(call, wasThere ? life : undefined);
   }
@@ -89,13 +89,13 @@ export class Callers {
       const sentMs = Date.now();
       const fence = call.fence;
       const { status } = await dice.pick(this.routers).post('/api/v1/renew', { call_sid: call.sid, fence });
-      // A report may have brought another fence meanwhile: then this was about the old one.
+      // A report may have returned another fence since: then this was about the old one.
       if ([404, 409].includes(status) && life.isAlive && call.fence === fence)
-        this.witness.denied(call, `a renewal was refused with ${status}`, sentMs);
+        this.history.denied(call, `a renewal was refused with ${status}`, sentMs);
     }
   }
 
-  /** Its outcome is unknown, and nobody will say another word about it: the report of its pod ends it. */
+  /** Its outcome is unknown, and no further request follows: the report of its pod ends it. */
   async #goAway(sid: string): Promise<void> {
     this.gone += 1;
     const leaving = new AbortController();
@@ -104,15 +104,15 @@ export class Callers {
   }
 
   async #allocate(sid: string): Promise<{ call: KnownCall; life: Life | undefined } | undefined> {
-    const { witness } = this;
-    const before = witness.before();
+    const { history } = this;
+    const before = history.before();
     const sentMs = Date.now();
     const { status, body } = await this.#insist('/api/v1/allocate', { call_sid: sid });
     if (status !== 200 || body.pod_name === undefined || body.fence === undefined) {
-      if (body.code === 'no_pods') witness.refused += 1;
-      else witness.failed += 1;
+      if (body.code === 'no_pods') history.refused += 1;
+      else history.failed += 1;
       if (![0, 503].includes(status))
-        witness.violated(`allocate ${sid} was answered with ${status} ${body.code}`);
+        history.violated(`allocate ${sid} was answered with ${status} ${body.code}`);
       return undefined;
     }
     const { call, life, isCertain } = this.#given(sid, body, before, sentMs);
@@ -122,51 +122,51 @@ export class Callers {
 
   /** Acknowledged by one router, known to every other: the history compares. */
   async #askAgain({ sid, pod }: KnownCall): Promise<void> {
-    const before = this.witness.before();
+    const before = this.history.before();
     const sentMs = Date.now();
     const { status, body } = await this.#post('/api/v1/allocate', { call_sid: sid });
     if (status !== 200 || body.fence === undefined) return;
     this.askedAgain += 1;
     const again = this.#given(sid, body, before, sentMs);
-    // Given anew elsewhere, and nobody comes: the caller is on the way to the pod of the first answer.
-    if (body.pod_name !== pod) this.witness.ofUnknownPod(again.call);
+    // Allocated again elsewhere, without a caller: that one is connecting to the pod of the first reply.
+    if (body.pod_name !== pod) this.history.ofUnknownPod(again.call);
   }
 
   #given(sid: string, body: AnswerBody, before: { fence: number; atMs: number }, sentMs: number) {
-    const { witness } = this;
+    const { history } = this;
     const { pod_name: pod = '', fence = 0, source_pool: pool = '', lease_expires_at = '' } = body;
     const life = this.agents.lives.get(pod);
     // Asked for before this container listened: it may have been given on the one before, and have ended with it.
-    const isCertain = life !== undefined && sentMs >= life.listensFromMs && !witness.isLost(sentMs);
-    const call = witness.allocatedAs(
+    const isCertain = life !== undefined && sentMs >= life.listensFromMs && !history.isLost(sentMs);
+    const call = history.allocatedAs(
       {
         ...{ sid, pod, pool, fence, leaseUntilMs: Date.parse(lease_expires_at) },
         uid: isCertain ? life.uid : `unknown ${sid}`,
         // Of two who ask for one call the slower one may hear last that it was the first; the call may be over by then.
-        wasExisting: body.was_existing === true || (witness.call(sid)?.fence ?? 0) >= fence,
+        wasExisting: body.was_existing === true || (history.call(sid)?.fence ?? 0) >= fence,
       },
       before,
     );
-    if (!isCertain) witness.ofUnknownPod(call);
+    if (!isCertain) history.ofUnknownPod(call);
     return { call, life, isCertain };
   }
 
   async #release(call: KnownCall, life: Life | undefined): Promise<void> {
-    const { witness } = this;
+    const { history } = this;
     const dice = this.#dice;
     const { sid, fence } = call;
     const sentMs = Date.now();
     const first = await this.#post('/api/v1/release', { call_sid: sid, fence });
-    const isSafe = life?.isAlive && witness.isPromised(call) && !witness.isLost(sentMs);
+    const isSafe = life?.isAlive && history.isPromised(call) && !history.isLost(sentMs);
     if (first.status === 404 && isSafe && call.fence === fence)
-      witness.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
+      history.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
     if (first.status === 0 || first.status === 503) {
       await this.#insist('/api/v1/release', { call_sid: sid, fence });
     } else if (dice.next() < 0.05) {
       await wait(dice.between(0, 1500));
       const second = await this.#post('/api/v1/release', { call_sid: sid, fence });
       if (first.status === 200 && second.status === 200)
-        witness.violated(`7: the second release of ${sid} with fence ${fence} freed something`);
+        history.violated(`7: the second release of ${sid} with fence ${fence} freed something`);
     }
   }
 

@@ -16,7 +16,7 @@ const missing = [nativeAvailable(), postgresAvailable()].filter((one) => one !==
 describe.skipIf(missing.length > 0)(
   `chaos with real processes${missing.map((why) => ` [${why}]`).join('')}`,
   () => {
-    it('breaks no promise, and everything is well again afterwards', { timeout: 480_000 }, async () => {
+    it('breaks no guarantee, and the fleet recovers', { timeout: 480_000 }, async () => {
       const outcome = await chaos({ seed: 20, minutes: 0.4 });
       expect(outcome.violations, `logs and histories: ${outcome.kept}`).toEqual([]);
       expect(outcome.kept === undefined || !existsSync(outcome.kept)).toBe(true);

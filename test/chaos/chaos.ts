@@ -1,7 +1,7 @@
 /**
  * Real processes under faults: three routers, Redis, PostgreSQL with record workers, a cluster of voice agents, and people
- * who call all the while. First the faults, from a seed; then everything is healed, and must be well again within a bound
- * (liveness); what was told, and what the stores wrote down, must fit together (safety).
+ * who call during the whole run. First the faults, from a seed; then all faults end, and the fleet must recover within a
+ * bound (liveness); replies and stored data must be consistent (safety).
  *
  * The seed gives the same faults at the same moments. It does not give the same run: processes have their own time.
  */
@@ -22,7 +22,7 @@ export interface ChaosOptions {
   /** Of faults; starting and healing come on top. */
   minutes: number;
   sentinel?: boolean;
-  /** Ends the faults early; everything is healed and checked all the same. */
+  /** Ends the faults early; the recovery and the checks still run. */
   signal?: AbortSignal;
   onProgress?: (progress: Progress) => void;
 }
@@ -46,7 +46,7 @@ export interface Outcome {
   eventsReplayed: number;
   /** How often all keys were looked at while it ran. */
   looks: number;
-  /** How often the leader's audit was asked what it had found. */
+  /** How often the findings of the leader's audit were read. */
   audits: number;
   healedInSeconds: number | undefined;
   violations: string[];
@@ -74,7 +74,7 @@ export async function chaos(options: ChaosOptions): Promise<Outcome> {
     const healedInSeconds = await run.heal();
     return await run.outcome(folder, faultMinutes, healedInSeconds);
   } catch (error) {
-    writeFileSync(join(folder, 'history.log'), world.witness.trace.join('\n'));
+    writeFileSync(join(folder, 'history.log'), world.history.trace.join('\n'));
     throw new Error(`the run broke off, see ${folder}: ${(error as Error).message}`, { cause: error });
   } finally {
     healing.abort();
@@ -121,12 +121,12 @@ class Run {
       const key = fault.key(place);
       if (this.#running.has(key) || Date.now() >= endMs || signal?.aborted) continue;
       this.#counts[fault.name] = (this.#counts[fault.name] ?? 0) + 1;
-      world.witness.note(`fault: ${fault.name} (${place}) for ${forMs} ms`);
+      world.history.note(`fault: ${fault.name} (${place}) for ${forMs} ms`);
       const running = fault
         .act(world, place, forMs)
-        .catch((error: unknown) => world.witness.violated(`the fault "${fault.name}" failed: ${error}`))
+        .catch((error: unknown) => world.history.violated(`the fault "${fault.name}" failed: ${error}`))
         .finally(() => {
-          world.witness.note(`fault over: ${fault.name} (${place})`);
+          world.history.note(`fault over: ${fault.name} (${place})`);
           this.#running.delete(key);
         });
       this.#running.set(key, running);
@@ -134,20 +134,20 @@ class Run {
     }
   }
 
-  /** Everything is mended; the result is how long it took until all was well, or undefined: it never was. */
+  /** Ends all faults and waits for recovery; resolves to its duration, or undefined if the fleet did not recover. */
   async heal(): Promise<number | undefined> {
     const { world } = this;
-    world.witness.note('healing');
+    world.history.note('healing');
     this.healing.abort();
     await Promise.all(this.#running.values());
     const startMs = Date.now();
-    // Callers go on for a while: a fleet that is well again serves them.
+    // Callers continue for a while: a recovered fleet serves them.
     await wait(2000);
     world.callers.stop();
     await this.#calling;
     await world.records.stopTaking();
     try {
-      // Callers end by themselves, and records have bounds of their own: the 90 s are those of pods and routers.
+      // Callers stop, and records have other bounds: the 90 s apply to pods and routers.
       await until(() => world.callers.atOnce === 0, 'the last caller has hung up', times.healedWithinMs);
       await this.#untilWell('everything is well again');
       await until(() => world.records.isIdle(), 'no record is left', times.healedWithinMs);
@@ -155,7 +155,7 @@ class Run {
       await this.#looking;
       return (Date.now() - startMs) / 1000;
     } catch (error) {
-      world.witness.violated(`8: ${(error as Error).message}${await this.#state()}`);
+      world.history.violated(`8: ${(error as Error).message}${await this.#state()}`);
       this.#isLooking = false;
       await this.#looking;
       return undefined;
@@ -164,20 +164,20 @@ class Run {
 
   async outcome(folder: string, minutes: number, healedInSeconds: number | undefined): Promise<Outcome> {
     const { world } = this;
-    const { witness, callers, records, reader, store } = world;
+    const { history, callers, records, reader, store } = world;
     for (const problem of await checkInvariants(store.redis, { settled: healedInSeconds !== undefined }))
-      witness.violated(`at the end: ${problem}`);
-    // After a failover the stream itself has lost what it had: it is no witness there.
+      history.violated(`at the end: ${problem}`);
+    // After a failover the stream has lost events: it is incomplete.
     if (!this.options.sentinel) {
       await reader.finish();
-      for (const problem of streamProblems(reader.events, limits)) witness.violated(problem);
+      for (const problem of streamProblems(reader.events, limits)) history.violated(problem);
     }
-    for (const problem of await records.problems()) witness.violated(problem);
-    const violations = [...witness.violations];
+    for (const problem of await records.problems()) history.violated(problem);
+    const violations = [...history.violations];
     this.isClean = violations.length === 0;
     if (!this.isClean) {
       writeFileSync(join(folder, 'violations.txt'), `${violations.join('\n')}\n`);
-      writeFileSync(join(folder, 'history.log'), `${witness.trace.join('\n')}\n`);
+      writeFileSync(join(folder, 'history.log'), `${history.trace.join('\n')}\n`);
       writeFileSync(
         join(folder, 'events.jsonl'),
         reader.events.map((event) => `${JSON.stringify(event)}\n`).join(''),
@@ -185,8 +185,8 @@ class Run {
     }
     return {
       ...{ seed: this.options.seed, minutes, healedInSeconds, violations },
-      ...{ calls: callers.begun, allocated: witness.allocated, refused: witness.refused },
-      ...{ failed: witness.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
+      ...{ calls: callers.begun, allocated: history.allocated, refused: history.refused },
+      ...{ failed: history.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
       eventsReplayed: this.options.sentinel ? 0 : reader.events.length,
       looks: this.#looks,
       audits: this.#audits,
@@ -223,14 +223,14 @@ class Run {
 
   /** What the keys say about each other, all the time: every step of the store leaves them right. */
   async #look(): Promise<void> {
-    const { store, witness, growing } = this.world;
+    const { store, history, growing } = this.world;
     while (this.#isLooking) {
       try {
         for (const problem of await checkInvariants(store.redis))
-          witness.violated(`in the store: ${problem}`);
+          history.violated(`in the store: ${problem}`);
         for (const name of ['fence', 'leader:epoch']) {
           const problem = growing.look(name, Number(await store.redis.get(`voice:${name}`)));
-          if (problem !== undefined) witness.violated(problem);
+          if (problem !== undefined) history.violated(problem);
         }
         this.#looks += 1;
       } catch (error) {
@@ -242,16 +242,16 @@ class Run {
     }
   }
 
-  /** In a healthy system the leader's own audit finds nothing, whatever happens to routers and their links. */
+  /** The leader's own audit finds nothing, under any fault of routers and their connections. */
   async #watchAudits(router: Router): Promise<void> {
-    const { witness } = this.world;
+    const { history } = this.world;
     let before = 0;
     while (this.#isLooking) {
       const found = await router.violationsFound();
       if (found !== undefined) this.#audits += 1;
-      // One finding is told once, not with every look.
+      // Each finding is reported once.
       if (found !== undefined && found > before)
-        witness.violated(`the audit of ${router.name} found ${found} violations: see its log`);
+        history.violated(`the audit of ${router.name} found ${found} violations: see its log`);
       before = found ?? 0;
       await wait(lookEveryMs);
     }
@@ -262,7 +262,7 @@ class Run {
       seconds: (Date.now() - this.#startMs) / 1000,
       calls: this.world.callers.begun,
       faults: Object.values(this.#counts).reduce((sum, n) => sum + n, 0),
-      violations: this.world.witness.violations.length,
+      violations: this.world.history.violations.length,
     });
   }
 

@@ -1,18 +1,18 @@
-/** The judges of chaos, lied to: each bad history must be seen, and a good one must not be held against anybody. */
+/** The checks of chaos find each bad history, and accept good ones. */
 import { expect, it } from 'vitest';
 import { Dice } from '../../src/demo/dice.js';
 import type { StreamEvent } from '../processes/history.js';
+import { CallHistory } from './call-history.js';
 import { OnlyGrows, type RecordsBook, recordProblems, streamProblems } from './checks.js';
 import { choose, faults } from './faults.js';
 import { limits, times } from './times.js';
-import { Witness } from './witness.js';
 
 const startMs = 1_800_000_000_000;
 
-/** A witness whose time is ours. */
-function witness() {
+/** A history on virtual time. */
+function startHistory() {
   const time = { ms: startMs };
-  const history = new Witness(startMs, () => time.ms);
+  const history = new CallHistory(startMs, () => time.ms);
   let fence = 1000;
   const given = (sid: string, pod = 'agent-0', more: { uid?: string; pool?: string; fence?: number } = {}) =>
     history.allocatedAs(
@@ -25,8 +25,8 @@ function witness() {
   return { history, given, pass: (ms: number) => (time.ms += ms), now: () => time.ms };
 }
 
-it('an exclusive pod that is given twice is seen', () => {
-  const { history, given } = witness();
+it('finds an exclusive pod that was allocated twice', () => {
+  const { history, given } = startHistory();
   given('a');
   given('b');
   expect(history.violations).toEqual([
@@ -34,16 +34,16 @@ it('an exclusive pod that is given twice is seen', () => {
   ]);
 });
 
-it('a shared pod takes as many as it may, and one more is seen', () => {
-  const { history, given } = witness();
+it('accepts a full shared pod, and finds one call more', () => {
+  const { history, given } = startHistory();
   for (const sid of ['a', 'b', 'c']) given(sid, 'agent-0', { pool: 'pool:basic' });
   expect(history.violations).toEqual([]);
   given('d', 'agent-0', { pool: 'pool:basic' });
   expect(history.violations).toHaveLength(1);
 });
 
-it('a pod whose call is over may be given again, and so may one that was replaced', () => {
-  const { history, given } = witness();
+it('accepts the next call of a pod after its call ended or the pod was replaced', () => {
+  const { history, given } = startHistory();
   history.over(given('a'), 'it ended');
   given('b');
   given('c', 'agent-0', { uid: 'uid-2' });
@@ -51,12 +51,12 @@ it('a pod whose call is over may be given again, and so may one that was replace
 });
 
 it('a call that no report has named is safe for the grace, and no longer', () => {
-  const early = witness();
+  const early = startHistory();
   early.given('a');
   early.pass(times.graceMs - 1);
   early.given('b');
   expect(early.history.violations).toHaveLength(1);
-  const late = witness();
+  const late = startHistory();
   late.given('a');
   late.pass(times.graceMs);
   late.given('b');
@@ -68,7 +68,7 @@ it('a call that a report has named is safe for a lease', () => {
     [times.leaseMs - 1, 1],
     [times.leaseMs, 0],
   ] as const) {
-    const { history, given, pass, now } = witness();
+    const { history, given, pass, now } = startHistory();
     const call = given('a');
     pass(1000);
     history.reported(call, now());
@@ -78,11 +78,11 @@ it('a call that a report has named is safe for a lease', () => {
   }
 });
 
-it('a call that was promised and is denied, forgotten, or on two pods is seen', () => {
-  const { history, given, now } = witness();
+it('finds a guaranteed call that is denied, forgotten, or on two pods', () => {
+  const { history, given, now } = startHistory();
   const [a, b, c] = [given('a', 'agent-0'), given('b', 'agent-1'), given('c', 'agent-2')];
   for (const call of [a, b, c]) history.reported(call, now());
-  history.denied(a, 'its agent was told to drop it', now());
+  history.denied(a, 'the router told its agent to drop it', now());
   history.adopted(b, 5000, now());
   given('c', 'agent-3');
   expect(history.violations).toEqual([
@@ -92,8 +92,8 @@ it('a call that was promised and is denied, forgotten, or on two pods is seen', 
   ]);
 });
 
-it('nothing is concluded from what was never promised: an unknown pod, a lapsed lease, a call that is over', () => {
-  const { history, given, pass, now } = witness();
+it('concludes nothing without a guarantee: an unknown pod, an expired lease, an ended call', () => {
+  const { history, given, pass, now } = startHistory();
   const unknown = given('a', 'agent-0');
   history.ofUnknownPod(unknown);
   history.denied(unknown, 'refused', now());
@@ -109,8 +109,8 @@ it('nothing is concluded from what was never promised: an unknown pod, a lapsed 
   expect(history.violations).toEqual([]);
 });
 
-it('a pod that is given after its drain was answered is seen, until the drain ends', () => {
-  const { history, given, pass } = witness();
+it('finds a pod that is allocated during an acknowledged drain', () => {
+  const { history, given, pass } = startHistory();
   history.drained('agent-0', 'uid-1');
   pass(1);
   history.over(given('a'), 'it ended');
@@ -120,8 +120,8 @@ it('a pod that is given after its drain was answered is seen, until the drain en
   expect(history.violations).toHaveLength(1);
 });
 
-it('a failover excuses what was asked before it, and nothing that came after', () => {
-  const { history, given, pass, now } = witness();
+it('a failover excuses earlier requests, and no later ones', () => {
+  const { history, given, pass, now } = startHistory();
   history.reported(given('a'), now());
   history.lostWrites();
   expect(history.isLost(now())).toBe(true);
@@ -133,8 +133,8 @@ it('a failover excuses what was asked before it, and nothing that came after', (
   expect(history.violations).toEqual([expect.stringContaining('was given to c beside b')]);
 });
 
-it('a fence that is not new is seen', () => {
-  const { history, given } = witness();
+it('finds a fence that is not new', () => {
+  const { history, given } = startHistory();
   given('a', 'agent-0', { fence: 2000 });
   given('b', 'agent-1', { fence: 2000 });
   expect(history.violations).toEqual([expect.stringContaining('fence 2000 of b is not above 2000')]);
@@ -144,7 +144,7 @@ const event = (type: string, call: string, pod: string, fence = 0): StreamEvent 
   ...{ type, call, pod, pool: 'pool:gold', fence },
 });
 
-it('a stream in which a pod is given twice, or a call is left, is seen', () => {
+it('finds a pod allocated twice, or an unended call, in the event stream', () => {
   const good = [
     event('call_allocated', 'a', 'agent-0', 1),
     event('call_released', 'a', 'agent-0'),
@@ -157,7 +157,7 @@ it('a stream in which a pod is given twice, or a call is left, is seen', () => {
   expect(streamProblems(doubled, limits)).toContain('events: agent-0 of pool:gold got b while it served a');
 });
 
-it('records that were finished twice, left, or had too many effects are seen', () => {
+it('finds records that finished twice, were left, or had too many effects', () => {
   const good: RecordsBook = {
     statuses: { Completed: 10 },
     changes: [
@@ -165,7 +165,7 @@ it('records that were finished twice, left, or had too many effects are seen', (
       { was: 'Processing', became: 'Queued', most: 2 },
       { was: 'Processing', became: 'Completed', most: 1 },
     ],
-    ...{ effectsTooMany: 0, claimsLeft: 0, mostResets: 2, maxResets: 10 },
+    ...{ effectsTooMany: 0, claimsLeft: 0, highestResets: 2, maxResets: 10 },
     failures: [{ error: 'no session: Connection terminated unexpectedly', n: 2 }],
   };
   expect(recordProblems(good)).toEqual([]);
@@ -176,17 +176,17 @@ it('records that were finished twice, left, or had too many effects are seen', (
     { statuses: { Completed: 9, Queued: 1 } },
     { effectsTooMany: 1 },
     { claimsLeft: 1 },
-    { mostResets: 11 },
+    { highestResets: 11 },
     { failures: [{ error: 'Cannot read properties of undefined', n: 1 }] },
     { failures: [{ error: null, n: 1 }] },
   ];
   for (const lie of lies) expect(recordProblems({ ...good, ...lie }), JSON.stringify(lie)).toHaveLength(1);
 });
 
-it('a number that goes back is seen, unless the store has lost something', () => {
+it('finds a decreasing number, unless the store has lost writes', () => {
   const growing = new OnlyGrows();
   expect(growing.look('leader:epoch', 7)).toBeUndefined();
-  expect(growing.look('leader:epoch', 6)).toBe('9: leader:epoch went back from 7 to 6');
+  expect(growing.look('leader:epoch', 6)).toBe('9: leader:epoch decreased from 7 to 6');
   growing.forget();
   expect(growing.look('leader:epoch', 6)).toBeUndefined();
 });

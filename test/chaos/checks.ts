@@ -1,4 +1,4 @@
-/** Judgements of what was written down, by themselves: they know nothing of processes, so that tests can lie to them. */
+/** Checks of recorded data. They do not depend on processes, so that tests can pass wrong data. */
 import { replay, type StreamEvent } from '../processes/history.js';
 
 export interface RecordsBook {
@@ -8,7 +8,7 @@ export interface RecordsBook {
   /** Rows with more effects than claims that could have written one. */
   effectsTooMany: number;
   claimsLeft: number;
-  mostResets: number;
+  highestResets: number;
   maxResets: number;
   /** Failed, and not because their budget of resets was used up. */
   failures: { error: string | null; n: number }[];
@@ -16,7 +16,7 @@ export interface RecordsBook {
 
 /**
  * The one reason for which a handler here may throw, and a throw is Failed by contract: `ctx.tx` had no session, or lost
- * it. Whoever wants such a record again retries it.
+ * it. A team retries such a record.
  */
 const databaseAway =
   /session|connect|connection|terminating|timeout|shutting down|starting up|recovery mode|ECONN|not (be )?reached/i;
@@ -37,8 +37,8 @@ export function recordProblems(book: RecordsBook): string[] {
   if (book.effectsTooMany > 0)
     found.push(`10: ${book.effectsTooMany} records have more effects than claims could have written`);
   if (book.claimsLeft > 0) found.push(`10: ${book.claimsLeft} claims are left with nothing to do`);
-  if (book.mostResets > book.maxResets)
-    found.push(`10: a record was reset ${book.mostResets} times, its budget is ${book.maxResets}`);
+  if (book.highestResets > book.maxResets)
+    found.push(`10: a record was reset ${book.highestResets} times, its budget is ${book.maxResets}`);
   for (const { error, n } of book.failures)
     if (!databaseAway.test(error ?? '')) found.push(`10: ${n} records failed with ${JSON.stringify(error)}`);
   return found;
@@ -63,7 +63,7 @@ export class OnlyGrows {
   /** A problem, or undefined. */
   look(name: string, value: number): string | undefined {
     const before = this.#highest.get(name) ?? 0;
-    if (value < before) return `9: ${name} went back from ${before} to ${value}`;
+    if (value < before) return `9: ${name} decreased from ${before} to ${value}`;
     this.#highest.set(name, value);
     return undefined;
   }

@@ -1,6 +1,6 @@
 /**
- * A process of the fleet. It writes its log into the folder of the run and never outlives us: the kernel ends it when we
- * are killed outright, and it is in a group of its own, so that Ctrl-C at the terminal reaches us alone and we can heal it.
+ * A process of the fleet. It writes its log to the folder of the run and never outlives this one: the kernel kills it if
+ * this process is killed. It has its own process group, so that Ctrl-C reaches only this process, which then cleans up.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findOnPath } from '../support/engines.js';
 
-/** Of the repository: what runs here may be compiled into a folder of its own. */
+/** The root of the repository: this code may be compiled into another folder. */
 export const root = rootOf(dirname(fileURLToPath(import.meta.url)));
 
 function rootOf(folder: string): string {
@@ -71,7 +71,7 @@ export class Child {
     this.#process.kill('SIGCONT');
   }
 
-  /** Resolves when it has ended. A process that holds still hears SIGTERM only when it goes on. */
+  /** Resolves when it has ended. A paused process handles SIGTERM only when it resumes. */
   async end(signal: 'SIGKILL' | 'SIGTERM' = 'SIGKILL'): Promise<void> {
     this.#isOurs = true;
     if (!this.isRunning) return;
@@ -82,7 +82,7 @@ export class Child {
 }
 
 /**
- * Ports that nobody listens on, all different. They are not those that the system gives out by itself: what is stopped and
+ * Unused ports, all different. They are not ephemeral ports of the system: a process that is stopped and
  * started again would find its port taken by any connection of any program.
  */
 export async function freePorts(count: number): Promise<number[]> {

@@ -93,12 +93,12 @@ async function main(): Promise<number> {
   const stopping = new AbortController();
   for (const name of ['SIGINT', 'SIGTERM'] as const)
     process.on(name, () => {
-      // The second time at once: what runs and what lies around is ended and removed on the way out.
+      // The second time at once: processes and files are cleaned up on exit.
       if (stopping.signal.aborted) process.exit(130);
       process.stderr.write('\nending the faults and healing: up to 90 s (again: at once)\n');
       stopping.abort();
     });
-  // The script that started us is gone.
+  // The script that started us has ended.
   process.once('disconnect', () => stopping.abort());
   process.channel?.unref();
   const { isTTY } = process.stderr;

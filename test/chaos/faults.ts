@@ -1,11 +1,11 @@
 /**
- * What goes wrong. Each fault is begun at one place, held for a while and ended by the same function, so that nothing is
+ * The faults. Each fault is begun at one place, held for a while and ended by the same function, so that nothing is
  * left broken; faults that would end each other share a key and do not overlap.
  */
 import type { Dice } from '../../src/demo/dice.js';
 import { until } from '../support/until.js';
+import { type Attack, rejectedRequests, slowBodies, unreadAnswers } from './attackers.js';
 import type { Link, Router } from './routers.js';
-import { type Attack, rejectedRequests, slowBodies, unreadAnswers } from './strangers.js';
 import { podNames, times } from './times.js';
 import type { World } from './world.js';
 
@@ -16,7 +16,7 @@ export interface Fault {
   lastsMs: readonly [number, number];
   /** How many places it may be at. */
   places: number;
-  /** Two faults with one key are never at once. */
+  /** Faults with the same key never overlap. */
   key: (place: number) => string;
   needs?: 'one server' | 'sentinel';
   act: (world: World, place: number, forMs: number) => Promise<void>;
@@ -291,17 +291,17 @@ const api: Fault[] = [
 // --- Strangers ---
 
 const attacked = (name: string, attack: Attack): Fault => ({
-  ...{ name, weight: 2, lastsMs: [1000, 8000], places: 3, key: (place) => `strangers ${place}` },
+  ...{ name, weight: 2, lastsMs: [1000, 8000], places: 3, key: (place) => `attack ${place}` },
   act: (world, place, forMs) => router(world, place).attack(attack, world.hold(forMs)),
 });
-const strangers: Fault[] = [
-  attacked('strangers: slow bodies', slowBodies),
-  attacked('strangers: unread answers', unreadAnswers),
-  attacked('strangers: rejected requests', rejectedRequests),
+const attacks: Fault[] = [
+  attacked('attack: slow bodies', slowBodies),
+  attacked('attack: unread answers', unreadAnswers),
+  attacked('attack: rejected requests', rejectedRequests),
 ];
 
 export const faults: readonly Fault[] = [
-  ...strangers,
+  ...attacks,
   ...routers,
   ...workers,
   ...links,

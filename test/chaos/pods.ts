@@ -1,15 +1,15 @@
 /**
  * The pods of the cluster, as a StatefulSet and a kubelet would lead them: what ends a container ends its agent first, so
- * that nobody is held to a call that has died. Every deed is over when its pod is ready again.
+ * that no guarantee covers a call that has ended. Every action ends when its pod is ready again.
  */
 import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
+import type { CallHistory } from './call-history.js';
 import { wait } from './child.js';
 import type { Answer, Router } from './routers.js';
 import { podNames, times } from './times.js';
-import type { Witness } from './witness.js';
 
-/** A real kubelet kills after this long, whoever still speaks. */
+/** A real kubelet kills after this time, with or without live calls. */
 const rollPatienceMs = 10_000;
 const becomesReadyMs = times.agentStartsMs + 200;
 
@@ -18,7 +18,7 @@ export class Pods {
     private readonly cluster: Cluster,
     private readonly agents: Agents,
     private readonly routers: readonly Router[],
-    private readonly witness: Witness,
+    private readonly history: CallHistory,
   ) {}
 
   async bearAll(): Promise<void> {
@@ -32,9 +32,9 @@ export class Pods {
     this.cluster.pods.setReady(name, true);
   }
 
-  /** Gone without a word; another one of the same name comes after a while, or at once. */
+  /** Killed without a drain; another pod of the same name starts after a while, or at once. */
   async lose(name: string, goneMs: number): Promise<void> {
-    this.agents.end(name, 'its pod is gone');
+    this.agents.end(name, 'its pod was deleted');
     this.cluster.pods.remove(name, { graceMs: 0 });
     if (goneMs > 0) await wait(goneMs);
     await this.bear(name);
@@ -77,24 +77,24 @@ export class Pods {
     await this.lose(name, 300);
   }
 
-  /** What is promised begins with the answer, and only if it was about the pod that is there now. */
+  /** The guarantee starts with the reply, and only if the reply was about the current pod. */
   async drain(name: string, uid?: string): Promise<void> {
     const life = this.agents.lives.get(name);
     const isKnown = life?.isKnown === true;
     const sentMs = Date.now();
     const { status } = await this.#ask('/api/v1/drain', { pod_name: name, uid });
-    if (status === 200 && life && isKnown && life.isAlive && !this.witness.isLost(sentMs))
-      this.witness.drained(name, life.uid);
+    if (status === 200 && life && isKnown && life.isAlive && !this.history.isLost(sentMs))
+      this.history.drained(name, life.uid);
   }
 
-  /** Until a router has said that it is done, or knows no such pod. */
+  /** Retries until a router confirms it, or the pod is unknown. */
   async undrain(name: string): Promise<void> {
-    this.witness.undrained(name);
+    this.history.undrained(name);
     for (const startMs = Date.now(); Date.now() < startMs + times.healedWithinMs; await wait(200)) {
       const { status } = await this.#ask('/api/v1/undrain', { pod_name: name });
       if (status === 200 || status === 404) return;
     }
-    this.witness.violated(`nobody ended the drain of ${name} within ${times.healedWithinMs} ms`);
+    this.history.violated(`the drain of ${name} did not end within ${times.healedWithinMs} ms`);
   }
 
   #ask(path: string, body: unknown): Promise<Answer> {

@@ -1,11 +1,11 @@
 /**
- * The record plane of the fleet: a real PostgreSQL, a team's table that goes on getting rows, and workers in processes of
+ * The record plane of the fleet: a real PostgreSQL, a team's table that keeps getting rows, and workers in processes of
  * their own, each with a proxy between itself and the database. The database itself writes down every change of status.
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
-import { guardPool } from '../../src/records/pool-guard.js';
+import { guardPool } from '../../src/records/sessions.js';
 import { keepHistory, statuses, teamTable } from '../records/fixture.js';
 import { type PostgresServer, postgresKinds } from '../support/postgres.js';
 import { openTcpProxy } from '../support/tcp-proxy.js';
@@ -117,7 +117,7 @@ export class Records {
 
   /** Whether nothing waits and nothing is in hand. */
   async isIdle(): Promise<boolean> {
-    // A record that was in hand at several deaths waits longer each time; here nobody waits for that.
+    // A record that was in progress at several crashes waits longer each time; here the wait is cut.
     await this.pool.query('UPDATE smart_router.claims SET not_before = now() WHERE not_before > now()');
     const { Queued = 0, Processing = 0 } = await statuses(this.pool);
     return Queued + Processing === 0;
@@ -144,7 +144,7 @@ export class Records {
           (SELECT page, was, became, count(*) AS n FROM history GROUP BY 1, 2, 3) AS one GROUP BY 1, 2`),
       effectsTooMany: effects?.n ?? 0,
       claimsLeft: claims?.n ?? 0,
-      mostResets: resets?.most ?? 0,
+      highestResets: resets?.most ?? 0,
       maxResets,
       failures,
     };
@@ -164,7 +164,7 @@ export class Records {
 
   async #fill(): Promise<void> {
     for (let n = 0; this.#isTaking; n += 1) {
-      // Whether a failed one took effect is not known, and need not be: what is in the table counts.
+      // It is unknown whether a failed statement took effect: only the table counts.
       await this.pool
         .query(
           "INSERT INTO pages (url) SELECT 'https://example.com/' || $1 || '/' || i FROM generate_series(1, $2) AS i",

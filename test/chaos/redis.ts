@@ -2,8 +2,8 @@
  * The store of the fleet, as processes that can be killed: one server with an append-only file, or a master and a replica
  * with a Sentinel.
  *
- * `appendfsync always`: with `everysec` Redis may put off its write while an fsync runs, and answers all the same; a kill
- * would then lose what was acknowledged, and nothing could be promised. The failovers of the Sentinel do lose writes: the
+ * `appendfsync always`: with `everysec` Redis may put off its write while an fsync runs, and still replies; a kill
+ * would then lose acknowledged writes, and nothing could be guaranteed. The failovers of the Sentinel do lose writes: the
  * replication is asynchronous.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -75,9 +75,9 @@ export interface Store {
   /** For looking into it: a connection of our own, past every proxy. */
   readonly redis: Redis;
   readonly servers: readonly RedisServer[];
-  /** Kills the master, says so, and resolves when another one is there. Only with a Sentinel. */
+  /** Kills the master and resolves when there is another one. Only with a Sentinel. */
   failOver?(onKilled: () => void): Promise<RedisServer>;
-  /** A server that was killed comes back, where there is a Sentinel as replica of the present master. */
+  /** Restarts a killed server; with a Sentinel as a replica of the current master. */
   rejoin(server: RedisServer): Promise<void>;
   stop(): Promise<void>;
 }
@@ -163,7 +163,7 @@ export async function openSentinel(folders: Folders): Promise<Store> {
     async failOver(onKilled) {
       const port = await masterPort();
       const master = servers.find((server) => server.port === port);
-      if (!master) throw new Error(`nobody of ours is the master at ${port}`);
+      if (!master) throw new Error(`none of our servers is the master at ${port}`);
       await master.kill();
       onKilled();
       await until(
@@ -192,7 +192,7 @@ export async function openSentinel(folders: Folders): Promise<Store> {
   };
 }
 
-/** ioredis prints errors nobody listens to, and here every server dies now and then. */
+/** ioredis prints errors without a listener, and here every server is killed now and then. */
 export function quiet(client: Redis): Redis {
   client.on('error', () => {});
   return client;

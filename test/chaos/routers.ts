@@ -1,21 +1,21 @@
 /**
  * Three routers as an operator starts them, each with a proxy between itself and the store and another one between itself
- * and the Kubernetes API. One that ends by itself is started again, as a kubelet would.
+ * and the Kubernetes API. One that exits is restarted, as a kubelet would do.
  */
 import { writeFileSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
+import type { Attack } from './attackers.js';
 import { Child, freePorts, root } from './child.js';
 import type { Store } from './redis.js';
-import type { Attack } from './strangers.js';
 import { apiKey, env, times } from './times.js';
 
 export type Link = TcpProxy & { close(): void };
 
 export interface Answer {
-  /** 0: none came, so nothing is known. */
+  /** 0: no reply. */
   status: number;
   body: AnswerBody;
   /** As it came. */
@@ -47,7 +47,7 @@ export class Router {
   #child: Child | undefined;
   #isWanted = false;
   #restart: NodeJS.Timeout | undefined;
-  /** Grows with whatever keeps it from answering: killed, paused, started. */
+  /** Increases with every interruption: killed, paused, started. */
   #disturbances = 0;
   #disturbedAtMs = 0;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 200 });
@@ -166,7 +166,7 @@ export class Router {
       }, hangsAfterMs);
       const isSettled = Date.now() - this.#disturbedAtMs > settledAfterMs;
       const over = (answer: Answer) => {
-        // A few hundred callers never fill a router by themselves: only strangers could have taken their places.
+        // A few hundred callers never fill a router: only attackers could have taken their places.
         if (answer.body.code === 'overloaded' && isSettled && disturbances === this.#disturbances)
           this.told.violated(`${this.name} rejected ${path} of a known caller as overloaded`);
         clearTimeout(givesUp);
@@ -207,7 +207,7 @@ export async function openRouters(
         POD_NAME: name,
         KUBECONFIG: kubeconfig,
         REDIS_URL: store.urlFor(link?.port),
-        // Both ways to lose the lead: ending oneself, which is the default, and going on.
+        // Both settings of LEADER_LOSS: exit (the default) and follow.
         LEADER_LOSS: i === 0 ? 'exit' : 'follow',
       };
       return new Router(name, port, link, api, settings, join(folder, `${name}.log`), told);

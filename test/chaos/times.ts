@@ -8,8 +8,8 @@ export const times = {
   /** Of an agent. */
   reportEveryMs: 1000,
   /**
-   * How long a caller waits for one answer. Below the grace: a call that nobody has reported yet is safe for that long, so
-   * when an answer comes what it says still holds.
+   * How long a caller waits for one reply. Below the grace: an unreported call is safe for that long, so a reply is still
+   * true when it arrives.
    */
   patienceMs: 4000,
   /**

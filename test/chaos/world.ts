@@ -1,4 +1,4 @@
-/** The whole fleet, opened in order and closed in reverse, whatever happened to it in between. */
+/** The whole fleet, opened in order and closed in reverse. */
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';
@@ -6,6 +6,7 @@ import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.
 import { Dice } from '../../src/demo/dice.js';
 import { quickestRoot } from '../support/postgres.js';
 import { Agents } from './agents.js';
+import { CallHistory } from './call-history.js';
 import { Callers } from './callers.js';
 import { OnlyGrows } from './checks.js';
 import { freePorts, root } from './child.js';
@@ -14,10 +15,9 @@ import { Pods } from './pods.js';
 import { Records } from './records.js';
 import { openSentinel, openSingle, type Store } from './redis.js';
 import { openRouters, type Router } from './routers.js';
-import { Witness } from './witness.js';
 
 export interface World {
-  readonly witness: Witness;
+  readonly history: CallHistory;
   readonly store: Store;
   readonly cluster: Cluster;
   readonly routers: readonly Router[];
@@ -60,7 +60,7 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     process.once('exit', removeData);
     closing.push(() => process.off('exit', removeData), removeData);
     mkdirSync(folder, { recursive: true });
-    const witness = new Witness(Date.now());
+    const history = new CallHistory(Date.now());
     const [port = 0] = await freePorts(1);
     const cluster = await startCluster({ clock: systemClock, port, bookmarkIntervalMs: 1000 });
     closing.push(() => cluster.stop());
@@ -68,7 +68,7 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     closing.push(() => store.stop());
     const records = await Records.open(folder);
     closing.push(() => records.stop());
-    const routers = await openRouters(folder, store, cluster, witness);
+    const routers = await openRouters(folder, store, cluster, history);
     closing.push(async () => {
       await Promise.all(routers.map((router) => router.end()));
       for (const router of routers) router.close();
@@ -76,14 +76,14 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     for (const router of routers) router.start();
     const reader = new EventReader(store.redis);
     closing.push(() => reader.stop());
-    const agents = new Agents(witness, routers, new Dice(seed ^ 0xa6e7));
+    const agents = new Agents(history, routers, new Dice(seed ^ 0xa6e7));
     closing.push(() => agents.stop());
-    const callers = new Callers(witness, routers, agents, seed);
+    const callers = new Callers(history, routers, agents, seed);
     closing.push(() => callers.stop());
     const growing = new OnlyGrows();
     return {
-      ...{ witness, store, cluster, routers, agents, callers, records, reader, growing, close },
-      pods: new Pods(cluster, agents, routers, witness),
+      ...{ history, store, cluster, routers, agents, callers, records, reader, growing, close },
+      pods: new Pods(cluster, agents, routers, history),
       hold: (ms) =>
         new Promise((resolve) => {
           if (healing.aborted) return resolve();
@@ -96,7 +96,7 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
           healing.addEventListener('abort', over);
         }),
       onLoss() {
-        witness.lostWrites();
+        history.lostWrites();
         growing.forget();
       },
       async leader() {

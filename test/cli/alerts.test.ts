@@ -51,22 +51,22 @@ describe('alerts', { timeout: 2 * noticedMs }, () => {
     expect((await run('top --once')).stdout).toContain('docs/runbook.md#smartrouternocapacity');
   });
 
-  it('that a router does not tell are unknown in status, and an error of alerts', async () => {
+  it('that cannot be read are unknown in status, and an error of alerts', async () => {
     const body = await (await fetch(`${router.url}/api/v1/status`)).json();
-    const older = await startScripted(({ url = '' }) =>
+    const busy = await startScripted(({ url = '' }) =>
       url.includes('/status')
         ? { json: body }
-        : { status: 404, json: { error: 'there is nothing here', code: 'not_found' } },
+        : { status: 503, json: { error: 'the router is overloaded', code: 'overloaded' } },
     );
-    expect((await run(['status', '--url', older.url])).stdout).toMatch(
-      /^alerts +unknown: this router does not tell$/m,
+    expect((await run(['status', '--url', busy.url])).stdout).toMatch(
+      /^alerts +unknown: the router did not answer$/m,
     );
-    expect(documentOf(await run(['status', '--json', '--url', older.url]))).toMatchObject({ alerts: null });
-    expect(await run(['alerts', '--url', older.url])).toMatchObject({
-      code: 1,
-      stderr: 'smart-router: there is nothing here\n',
+    expect(documentOf(await run(['status', '--json', '--url', busy.url]))).toMatchObject({ alerts: null });
+    expect(await run(['alerts', '--url', busy.url])).toMatchObject({
+      code: 6,
+      stderr: 'smart-router: the router is overloaded\n',
     });
-    await older.stop();
+    await busy.stop();
   });
 
   it('cannot be asked for without a router', async () => {

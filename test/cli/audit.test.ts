@@ -41,9 +41,9 @@ it('with violations shows each in one sentence and exits 8', async () => {
   const { code, stdout, stderr } = await run('audit');
   expect({ code, stderr }).toEqual({
     code: 8,
-    stderr: 'smart-router: 1 violation of what must always hold\n',
+    stderr: 'smart-router: 1 violation found\n',
   });
-  expect(stdout).toMatch(/^VIOLATIONS\npool:gold has the pod ghost assigned, which is not registered: .+$/m);
+  expect(stdout).toMatch(/^VIOLATIONS\npool:gold has the unregistered pod ghost assigned: .+$/m);
   expect(stdout).toMatch(/^PENDING\nkey voice:notes \(string\) is in no list of keys: .+$/m);
   expect(documentOf(await run('audit --json'))).toMatchObject({
     success: false,
@@ -58,5 +58,5 @@ it('with nothing but what the sweep will repair exits 0', async () => {
   const { code, stdout, stderr } = await run('audit');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toMatch(/^violations {2}none$/m);
-  expect(stdout).toMatch(/8: lacks .*: the sweep puts it back within CLEANUP_INTERVAL$/m);
+  expect(stdout).toMatch(/8: lacks .*: the sweep makes it available within CLEANUP_INTERVAL$/m);
 });

@@ -1,4 +1,4 @@
-import type { Streams } from '../../src/cli/screen.js';
+import type { Streams } from '../../src/cli/output.js';
 
 /** Streams that keep what is written; `tty` makes them terminals. */
 export function capture({ tty = false, input = '' } = {}): {

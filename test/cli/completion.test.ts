@@ -5,16 +5,16 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type CommandFacts, commandTree } from '../../src/cli/command-tree.js';
-import { completionScript, type Shell, shells } from '../../src/cli/completion-scripts.js';
+import { completionScript, type Shell, shells } from '../../src/cli/commands/completion.js';
 import { run } from '../../src/cli/index.js';
+import { Output } from '../../src/cli/output.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';
 import { findOnPath } from '../support/engines.js';
 import { capture } from './capture.js';
 
 const program = createProgram(
-  { env: {}, clock: systemClock, screen: new Screen(capture().streams, {}), exitCode: 0, resident: false },
+  { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
   { out: () => undefined, err: () => undefined },
 );
 const tree = commandTree(program);

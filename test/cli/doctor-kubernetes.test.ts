@@ -58,10 +58,10 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     const checks = await examine(kubeconfig);
     expect(Object.values(checks).map(({ status }) => status)).toEqual(Array(6).fill('ok'));
     expect(checks.server?.message).toMatch(/through KUBECONFIG, answers in \d+ ms: version v1\./);
-    expect(checks.rights?.message).toBe('the Role allows everything that the router does');
+    expect(checks.rights?.message).toBe('the Role allows everything that the router needs');
     expect(checks.pods?.message).toBe('3 pods with app=voice-agent in namespace default, 2 of them ready');
     expect(checks.reports?.message).toMatch(/^1 of 3 pods must report before/);
-    expect(checks.lease?.message).toContain('default/smart-router-leader is not there yet');
+    expect(checks.lease?.message).toContain('default/smart-router-leader does not exist yet');
     expect(requests.used()).toEqual(['get leases', 'list pods', 'watch pods']);
   });
 
@@ -71,7 +71,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     const { pods: check } = await examine(kubeconfig, { POD_LABEL_SELECTOR: 'app=voice-agnet' });
     expect(check).toMatchObject({
       status: 'warn',
-      message: 'the selector matches nothing: no pod has app=voice-agnet in namespace default',
+      message: 'the selector matches no pods: app=voice-agnet in namespace default',
       hint: expect.stringContaining('POD_LABEL_SELECTOR'),
     });
   });
@@ -80,7 +80,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     const { pods, kubeconfig } = await start();
     pods.create({ name: 'agent-0' });
     const { reports } = await examine(kubeconfig);
-    expect(reports).toMatchObject({ status: 'ok', message: expect.stringContaining('no pod says') });
+    expect(reports).toMatchObject({ status: 'ok', message: expect.stringContaining('no pod has') });
   });
 
   it('says who holds the Lease, and asks for none when the election is off', async () => {

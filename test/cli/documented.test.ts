@@ -1,18 +1,18 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
+import { Output } from '../../src/cli/output.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from './capture.js';
 
 const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8');
 const sections = new Map(page.split(/^## /m).map((part) => [part.split('\n', 1)[0] ?? '', part]));
 
-const screen = new Screen(capture().streams, {});
+const output = new Output(capture().streams, {});
 const program = createProgram(
-  { env: {}, clock: systemClock, screen, exitCode: 0, resident: false },
+  { env: {}, clock: systemClock, output, exitCode: 0, resident: false },
   { out: () => undefined, err: () => undefined },
 );
 const leaves = (command: Command, path: string[] = []): [string, Command][] =>
@@ -64,7 +64,7 @@ describe('--help', () => {
     expect(text).toContain('\nExit codes:\n  0    done\n');
     expect(text).toContain('--json');
     if (command.options.some(({ long }) => long === '--url'))
-      expect(text).toContain('environment. It is never an argument');
+      expect(text).toContain('It is never an argument');
   });
 
   it.each(commands)('of %s leaves the line breaks of its paragraphs to the terminal', (_, command) => {

@@ -2,8 +2,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { RouterApi } from '../../src/cli/api.js';
-import { follow, isAfter, type RouterEvent } from '../../src/cli/event-feed.js';
-import { eventLine } from '../../src/cli/event-line.js';
+import { eventLine } from '../../src/cli/commands/events.js';
+import { follow, isAfter, type RouterEvent } from '../../src/cli/event-stream.js';
 import { run as runHere } from '../../src/cli/index.js';
 import { systemClock } from '../../src/clock.js';
 import type { RunningRouter } from '../../src/main/router.js';
@@ -88,7 +88,7 @@ describe('events', () => {
     const all = await kept();
     expect(ids.slice(-(all.length - before))).toEqual(all.slice(before));
     expect(ids).toEqual(all.slice(-ids.length));
-    expect(stderr).toContain('Trying again');
+    expect(stderr).toContain('Retrying');
     expect(stderr).toContain('connected again');
   });
 
@@ -119,7 +119,10 @@ describe('events', () => {
     expect([since.code, since.stderr]).toEqual([2, expect.stringContaining('It must be a duration like')]);
     expect((await run('events --type A;B')).code).toBe(2);
     const unknown = await run('events --type cal_lost');
-    expect([unknown.code, unknown.stderr]).toEqual([0, expect.stringContaining('no event of type cal_lost')]);
+    expect([unknown.code, unknown.stderr]).toEqual([
+      0,
+      expect.stringContaining('unknown event type cal_lost'),
+    ]);
     for (const args of ['events', 'events --follow'])
       expect((await run(`${args} --url http://127.0.0.1:1`)).code).toBe(6);
   });

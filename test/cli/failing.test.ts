@@ -82,7 +82,7 @@ describe('something else where the router should be', () => {
     const page = await scripted(() => ({ text: '<html>Welcome</html>' }));
     const { code, stderr } = await page('status');
     expect(code).toBe(6);
-    expect(stderr).toMatch(/is not a Smart Router: it gave status 200 to \/status\. Check --url/);
+    expect(stderr).toMatch(/is not a Smart Router: got status 200 from \/status\. Check --url/);
     const redirect = await scripted(() => ({ status: 302, text: '' }));
     expect((await redirect('calls --json')).stdout).toContain('"code": "not_a_router"');
     const list = await scripted(() => ({ json: [] }));
@@ -191,7 +191,7 @@ describe('keys', () => {
     const refused = await run('status', { env: agent });
     expect(refused).toMatchObject({ code: 1, stdout: '' });
     expect(refused.stderr).toContain(
-      'the router refused the key in SMART_ROUTER_API_KEY: this needs the admin key',
+      'the router rejected the key in SMART_ROUTER_API_KEY: this needs the admin key',
     );
   });
 
@@ -200,7 +200,7 @@ describe('keys', () => {
     expect(none.code).toBe(1);
     expect(documentOf(none)).toMatchObject({
       code: 'unauthorized',
-      error: expect.stringContaining('put it in SMART_ROUTER_ADMIN_KEY'),
+      error: expect.stringContaining('set SMART_ROUTER_ADMIN_KEY'),
     });
     const wrong = await run('status', { env: { SMART_ROUTER_ADMIN_KEY: 'not-the-key-0123456789' } });
     expect(wrong.code).toBe(1);
@@ -230,7 +230,7 @@ describe('a store that is gone', () => {
     const { code, stdout, stderr } = await run('status');
     expect(code).toBe(6);
     expect(stdout).toMatch(/^store {3}down$/m);
-    expect(stderr).toContain('does not answer');
+    expect(stderr).toContain('is unreachable: ');
     expect(documentOf(await run('status --json'))).toMatchObject({
       success: false,
       code: 'store_unavailable',
@@ -268,7 +268,7 @@ describe('wrong usage', () => {
     ],
     [
       'drain --wait pod-a',
-      "option '--wait [duration]' argument 'pod-a' is invalid. It must be a duration like 30s or 5m, at most 24h; the pod comes first: drain POD --wait 5m.",
+      "option '--wait [duration]' argument 'pod-a' is invalid. It must be a duration like 30s or 5m, at most 24h, after the pod: drain POD --wait 5m.",
       'smart-router drain --help',
     ],
     [
@@ -305,8 +305,8 @@ describe('wrong usage', () => {
 
   it.each([
     ['{"gold":', 'the argument is not valid JSON'],
-    ['/no/such/file.json', 'cannot read /no/such/file.json: there is no such file'],
-    ['/', 'cannot read /: it is a folder'],
+    ['/no/such/file.json', 'cannot read /no/such/file.json: no such file'],
+    ['/', 'cannot read /: it is a directory'],
     ['-', 'standard input is not valid JSON'],
     ['[1]', 'must be a JSON object'],
   ])('tiers set %s exits 2', async (input, message) => {

@@ -297,7 +297,7 @@ describe('doctor', () => {
       expect(of('router')).toMatchObject({ status: 'warn' });
       expect(of('port')).toMatchObject({
         status: 'fail',
-        message: expect.stringContaining('something listens there'),
+        message: expect.stringContaining('the port is in use'),
       });
     } finally {
       server.close();
@@ -314,7 +314,7 @@ describe('doctor', () => {
       expect(of('router ready')).toMatchObject({ status: 'fail' });
       expect(of('router api key')).toMatchObject({
         status: 'skip',
-        message: expect.stringContaining('not looked at'),
+        message: expect.stringContaining('not checked'),
       });
       expect(of('router access')?.hint ?? '').not.toContain('Compare');
     } finally {
@@ -376,7 +376,7 @@ describe('serve', () => {
     const { code, stderr } = await run('serve', { env: { ...routerEnv, HTTP_PORT: String(port) } });
     server.close();
     expect(code).toBe(2);
-    expect(stderr).toContain(`HTTP_PORT ${port} on 127.0.0.1 is taken`);
+    expect(stderr).toContain(`HTTP_PORT ${port} on 127.0.0.1 is in use`);
   });
 });
 

@@ -51,7 +51,7 @@ describe('merchants export and import', () => {
     expect(dry.stdout).toMatch(/^acme +changed +\{"tier":"standard"\} +\{"tier":"standard","pool":"vip"\}$/m);
     expect(dry.stdout).toMatch(/^beta +added +- /m);
     expect(dry.stdout).toContain(
-      'A dry run: 2 added, 1 changed, 0 unchanged. Nothing was changed; --apply does it. 1 merchant not in the file: left as before.\n',
+      'Dry run: 2 added, 1 changed, 0 unchanged. Nothing was changed; --apply does it. 1 merchant not in the file: unchanged.\n',
     );
     expect(Object.keys(await stored()).sort()).toEqual(['acme', 'zeta']);
     expect((await run(`merchants import ${file} --apply`)).stdout).toContain(
@@ -99,7 +99,7 @@ describe('merchants export and import', () => {
     for (const wrong of ['[]', '{"acme":{}}'])
       expect(await run(`merchants import ${wrong}`)).toMatchObject({
         code: 2,
-        stderr: expect.stringContaining('must be what `merchants export` writes'),
+        stderr: expect.stringContaining('must be the output of `merchants export`'),
       });
   });
 

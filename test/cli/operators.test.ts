@@ -100,7 +100,7 @@ describe('pods', () => {
     const unknown = await run('pods --pool silver');
     expect(unknown).toMatchObject({
       code: 4,
-      stderr: 'smart-router: no pool "silver": known are basic, gold, merchant:vip\n',
+      stderr: 'smart-router: no pool "silver": the pools are basic, gold, merchant:vip\n',
     });
   });
 });
@@ -134,26 +134,24 @@ describe('calls', () => {
     expect(stdout).toContain(`fence     ${fence}\n`);
     const unknown = await run('calls CA404');
     expect(unknown).toMatchObject({ code: 4, stdout: '' });
-    expect(unknown.stderr).toMatch(
-      /^smart-router: no call of this id lives, and no event of one is kept: .*\n$/,
-    );
+    expect(unknown.stderr).toMatch(/^smart-router: no live call and no event with this id: .*\n$/);
     expect(documentOf(await run('calls CA404 --json'))).toMatchObject({
       success: false,
       code: 'call_not_found',
     });
   });
 
-  it('names the command that looks back where the router cannot tell the story', async () => {
-    const older = await startScripted(({ url = '' }) =>
+  it('names `events` if the router is too busy to read the timeline of a call', async () => {
+    const busy = await startScripted(({ url = '' }) =>
       url.endsWith('/timeline')
-        ? { status: 404, json: { error: 'there is nothing here', code: 'not_found' } }
+        ? { status: 503, json: { error: 'the router is overloaded', code: 'overloaded' } }
         : { status: 404, json: { error: 'no live call: it has ended', code: 'call_not_found' } },
     );
-    const { code, stderr } = await run(['calls', "it's 1", '--url', older.url]);
-    await older.stop();
+    const { code, stderr } = await run(['calls', "it's 1", '--url', busy.url]);
+    await busy.stop();
     expect(code).toBe(4);
     expect(stderr).toBe(
-      "smart-router: no live call: it has ended; what is kept of it: `smart-router events --call 'it'\\''s 1'`\n",
+      "smart-router: no live call: it has ended; `smart-router events --call 'it'\\''s 1'` shows its kept events\n",
     );
   });
 
@@ -185,7 +183,7 @@ describe('allocate and release', () => {
     expect(first).toMatchObject({ success: true, was_existing: false, source_pool: 'pool:gold' });
     expect(first.ws_url).toMatch(/\/plivo\/callback\/hello$/);
     const again = await run('allocate CA1');
-    expect(again.stdout).toContain(`pod     ${first.pod_name} (it had it already)\n`);
+    expect(again.stdout).toContain(`pod     ${first.pod_name} (already allocated)\n`);
     const released = await run('release CA1');
     expect(released).toMatchObject({ code: 0, stderr: '' });
     expect(released.stdout).toBe(`call CA1 ended; pod ${first.pod_name} is available again in pool:gold\n`);
@@ -204,7 +202,7 @@ describe('allocate and release', () => {
     expect(await run('allocate CA6')).toMatchObject({
       code: 3,
       stdout: '',
-      stderr: 'smart-router: no pod is free for this call: tried pool:gold, pool:basic\n',
+      stderr: 'smart-router: no free pod for this call: tried pool:gold, pool:basic\n',
     });
     expect(documentOf(await run('allocate CA6 --json'))).toMatchObject({ success: false, code: 'no_pods' });
   });
@@ -223,7 +221,7 @@ describe('drain and undrain', () => {
     await allocate('CA1');
     const drained = await run('drain pod-c');
     const stdout = expect.stringMatching(
-      /^Pod pod-c is draining with no active calls\.\nThe drain ends by itself at [-\d]+T[:.\d]+Z \(in (6m|5m\d+s)\)\.\n$/,
+      /^Pod pod-c is draining with no active calls\.\nThe drain expires at [-\d]+T[:.\d]+Z \(in (6m|5m\d+s)\)\.\n$/,
     );
     expect(drained).toEqual({ code: 0, stdout, stderr: '' });
     expect(documentOf(await run('undrain pod-c --json'))).toMatchObject({ success: true, pod_name: 'pod-c' });
@@ -239,7 +237,7 @@ describe('drain and undrain', () => {
       const [name = '', ...options] = command.split(' ');
       const { code, stderr } = await start(binary, [name, 'pod-c', ...options], { env }).ended;
       expect({ command, code }).toEqual({ command, code: 5 });
-      expect(stderr).toContain('pod "pod-c" is registered with another uid');
+      expect(stderr).toContain('pod "pod-c" was replaced: it is registered with another uid');
     }
     expect(await router.context.store.pod('pod-c')).toMatchObject({ blockedBy: '' });
     const other = start(binary, ['drain', 'pod-c'], { env: { ...env, POD_NAME: 'smart-router-0' } });
@@ -287,7 +285,7 @@ describe('drain and undrain', () => {
     const { code, stdout, stderr } = await waiting.ended;
     expect({ code, stdout }).toEqual({ code: 130, stdout: '' });
     expect(stderr).toMatch(
-      /stopped waiting for pod-[ab] with 1 live call\. The drain goes on \(\d+m \d+s left\)/,
+      /stopped waiting for pod-[ab] with 1 live call\. The drain continues \(\d+m \d+s left\)/,
     );
     expect(await router.context.store.pod(podName)).toMatchObject({ blockedBy: 'draining' });
   });
@@ -337,7 +335,7 @@ describe('tiers', () => {
     const wrong = ['tiers', 'set', '{"gold":{"type":"big","target":-1},"a b":{}}'];
     const { code, stderr } = await run([...wrong, '--url', 'http://127.0.0.1:1']);
     expect(code).toBe(2);
-    expect(stderr).toMatch(/^smart-router: the tier configuration is wrong:\n( {2}the argument: .*\n){3}$/);
+    expect(stderr).toMatch(/^smart-router: invalid tier configuration:\n( {2}the argument: .*\n){3}$/);
     const document = documentOf(await run([...wrong, '--json']));
     expect(document).toMatchObject({ success: false, code: 'usage' });
     expect(document.problems).toHaveLength(3);

@@ -49,18 +49,16 @@ describeOnePostgres('records advise', (postgres) => {
     const first = await advise();
     expect(first.code).toBe(0);
     expect(first.stdout).toMatch(
-      /^seen by +the database only: cannot reach the router at http:\/\/127\.0\.0\.1:1: /m,
+      /^source +the database only: cannot reach the router at http:\/\/127\.0\.0\.1:1: /m,
     );
-    expect(first.stdout).toMatch(/^timeout +5m, keep it: nothing that was seen speaks against it$/m);
+    expect(first.stdout).toMatch(/^timeout +5m, keep it: no observation speaks against it$/m);
     await pool.query(`
       INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets)
       SELECT f.id, i::text, CASE WHEN i < 3 THEN 'timed_out' ELSE 'unclaimed' END, 'requeued', 0
       FROM smart_router.workflows AS f, generate_series(1, 4) AS i`);
     const { stdout } = await advise();
-    expect(stdout).toMatch(
-      /^timeout +10m instead of 5m: 2 records were taken away for it in the last 7 days/m,
-    );
-    expect(stdout).toMatch(/^stuck\.after +1h, keep it: 2 rows of others were brought back/m);
+    expect(stdout).toMatch(/^timeout +10m instead of 5m: 2 records timed out in the last 7 days/m);
+    expect(stdout).toMatch(/^stuck\.after +1h, keep it: 2 rows of other programs were recovered/m);
   });
 
   it('refuses a wrong address and an unknown workflow', async () => {

@@ -59,7 +59,7 @@ describeOnePostgres('records of a router', (postgres) => {
     expect(inspected.stdout).toMatch(/^records +0 queued, 1 processing, 1 failed$/m);
     expect(inspected.stdout).toMatch(/^stuck +1, the oldest for 3h 0m$/m);
     expect(inspected.stdout).toMatch(
-      /^seen by +the router at http:.*; table and times are told with DATABASE_URL$/m,
+      /^source +the router at http:.*; set DATABASE_URL for table and times$/m,
     );
     for (const args of ['records inspect nobody', 'records stuck nobody'])
       expect(await run(args), args).toMatchObject({ code: 4, stdout: '' });
@@ -96,7 +96,7 @@ describe('records where neither a database nor a router is', () => {
     const { code, stderr } = await away('records reset jobs');
     expect(code).toBe(2);
     expect(stderr).toBe(
-      'smart-router: DATABASE_URL is not set: it says where the records are. A router that has them does it too: open http://127.0.0.1:1/#/records, or POST http://127.0.0.1:1/api/v1/records/WORKFLOW/reset (docs/api.md)\n',
+      'smart-router: DATABASE_URL is not set: it names the database with the records. A router with a database can do it: open http://127.0.0.1:1/#/records, or POST http://127.0.0.1:1/api/v1/records/WORKFLOW/reset (docs/api.md)\n',
     );
   });
 });

@@ -48,7 +48,7 @@ describeOnePostgres('records', (postgres) => {
     expect(found.rows).toEqual([{ found: null }]);
     const { stdout, stderr } = await run('records migrate --with-workflows');
     expect(stdout).toMatch(/^applied 001_sitemap_files$/m);
-    expect(stdout).toContain('kept    pages: it was there before\n');
+    expect(stdout).toContain('kept    pages: it existed already\n');
     // Both shipped workflows write to that table, so neither can run on it.
     const isOther = 'This is another table of the same name, and it is never changed: rename it, or take';
     expect(stderr.match(/^warning: workflow .*$/gm)).toEqual([
@@ -84,7 +84,7 @@ describeOnePostgres('records', (postgres) => {
     await run('records status');
     expect(await run('records stuck')).toMatchObject({ code: 2 });
     await run('records migrate');
-    expect(await run('records stuck')).toMatchObject({ code: 0, stdout: 'nothing is stuck\n' });
+    expect(await run('records stuck')).toMatchObject({ code: 0, stdout: 'no stuck records\n' });
     const old = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     const dead = await addJob(pool, 'ok', { status: 'Processing' });
     await claim(dead, '1 min');
@@ -138,14 +138,14 @@ describeOnePostgres('records', (postgres) => {
     await claim(live, '1 s');
     const dry = await run('records reset jobs');
     expect(dry.code).toBe(0);
-    expect(dry.stdout).toContain('A dry run: 1 queued again. Nothing was changed; --apply does it.\n');
+    expect(dry.stdout).toContain('Dry run: 1 requeued. Nothing was changed; --apply does it.\n');
     expect((await jobOf(pool, old)).status).toBe('Processing');
     const done = await run('records reset jobs --apply');
     expect(done.code).toBe(0);
-    expect(done.stdout).toContain('Done: 1 queued again.\n');
+    expect(done.stdout).toContain('Done: 1 requeued.\n');
     expect((await jobOf(pool, old)).status).toBe('Queued');
     expect((await jobOf(pool, live)).status).toBe('Processing');
-    expect(await run('records reset jobs --apply')).toMatchObject({ stdout: 'nothing is stuck\n' });
+    expect(await run('records reset jobs --apply')).toMatchObject({ stdout: 'no stuck records\n' });
   });
 
   it('reset --ids exits 5 if one of them was left alone, and 0 in a dry run', async () => {
@@ -157,11 +157,11 @@ describeOnePostgres('records', (postgres) => {
     const ids = `${fresh},${live}`;
     const dry = await run(`records reset jobs --ids ${ids}`);
     expect(dry.code).toBe(0);
-    expect(dry.stdout).toContain('1 queued again, 1 left alone');
+    expect(dry.stdout).toContain('1 requeued, 1 skipped');
     const done = await run(`records reset jobs --ids ${ids} --apply`);
     expect(done.code).toBe(5);
-    expect(done.stderr).toMatch(/^smart-router: 1 of 2 records left alone$/m);
-    expect(done.stdout).toMatch(new RegExp(`^${live} .*live claim +left alone`, 'm'));
+    expect(done.stderr).toMatch(/^smart-router: 1 of 2 records skipped$/m);
+    expect(done.stdout).toMatch(new RegExp(`^${live} .*live claim +skipped`, 'm'));
     expect((await jobOf(pool, fresh)).status).toBe('Queued');
     expect((await jobOf(pool, live)).status).toBe('Processing');
     expect(documentOf(await run(`records reset jobs --ids ${live} --apply --json`))).toMatchObject({
@@ -187,10 +187,10 @@ describeOnePostgres('records', (postgres) => {
     const dry = documentOf(await run('records reset jobs --json')) as { records: unknown[] };
     expect(dry).toMatchObject({ ...counts, dry_run: true });
     expect(dry.records).toHaveLength(1000);
-    const said = '2497 queued again, 2 failed for good, 1 held for a person (name them with --ids)';
+    const said = '2497 requeued, 2 failed, 1 held for a person (name them with --ids)';
     const { stdout } = await run('records reset jobs');
     expect(stdout).toContain('1000 of 2500 records shown\n');
-    expect(stdout).toContain(`A dry run: ${said}. Nothing was changed; --apply does it.\n`);
+    expect(stdout).toContain(`Dry run: ${said}. Nothing was changed; --apply does it.\n`);
     expect((await run('records status')).stdout).toMatch(/^jobs +0 +2500 +2500 +1 +0 /m);
     const done = documentOf(await run('records reset jobs --apply --json')) as { records: unknown[] };
     expect(done).toMatchObject({ ...counts, dry_run: false });
@@ -202,7 +202,7 @@ describeOnePostgres('records', (postgres) => {
       { status: 'Queued', n: 2497 },
     ]);
     expect((await run('records reset jobs --apply')).stdout).toContain(
-      'Done: 0 queued again, 1 held for a person',
+      'Done: 0 requeued, 1 held for a person',
     );
     // By id there are never more than are listed.
     const ids = Array.from({ length: 1001 }, (_, i) => i + 1).join(',');
@@ -219,22 +219,22 @@ describeOnePostgres('records', (postgres) => {
     await claim(late, '1 s');
     await pool.query("UPDATE smart_router.claims SET claimed_at = now() - interval '10 minutes'");
     expect((await run('records status')).stdout).toMatch(/^jobs +0 +1 +1 /m);
-    const left = '1 left alone (past the timeout, but the worker lives: name them with --ids)';
+    const left = '1 skipped (past the timeout, but the worker is alive: name them with --ids)';
     const dry = await run('records reset jobs');
-    expect(dry.stdout).toContain(`A dry run: 0 queued again, ${left}.`);
-    expect(dry.stdout).toMatch(new RegExp(`^${late} .*live claim +left alone`, 'm'));
+    expect(dry.stdout).toContain(`Dry run: 0 requeued, ${left}.`);
+    expect(dry.stdout).toMatch(new RegExp(`^${late} .*live claim +skipped`, 'm'));
     const done = await run('records reset jobs --apply');
     expect(done.code).toBe(0);
-    expect(done.stdout).toContain(`Done: 0 queued again, ${left}.`);
+    expect(done.stdout).toContain(`Done: 0 requeued, ${left}.`);
     expect((await jobOf(pool, late)).status).toBe('Processing');
-    expect((await run(`records reset jobs --ids ${late}`)).stdout).toContain('A dry run: 1 queued again.');
+    expect((await run(`records reset jobs --ids ${late}`)).stdout).toContain('Dry run: 1 requeued.');
     expect(await run(`records reset jobs --ids ${late} --apply`)).toMatchObject({ code: 0 });
     expect((await jobOf(pool, late)).status).toBe('Queued');
   });
 
   it('failed lists records with error and time, the newest first', async () => {
     await run('records migrate');
-    expect(await run('records failed')).toMatchObject({ code: 0, stdout: 'nothing has failed\n' });
+    expect(await run('records failed')).toMatchObject({ code: 0, stdout: 'no failed records\n' });
     const old = await addJob(pool, 'ok', { status: 'Failed', ago: '3 h' });
     const recent = await addJob(pool, 'ok', { status: 'Failed', ago: '5 m' });
     await pool.query("UPDATE jobs SET error = E'no luck\\nat all' WHERE id = $1", [recent]);
@@ -272,11 +272,11 @@ describeOnePostgres('records', (postgres) => {
     const count = async (status: string) =>
       Number((await pool.query('SELECT count(*) FROM jobs WHERE status = $1', [status])).rows[0]?.count);
     const dry = await run('records retry jobs --all');
-    expect(dry.stdout).toMatch(/^A dry run: 210[01] queued again.*--apply does it\.$/m);
+    expect(dry.stdout).toMatch(/^Dry run: 210[01] requeued.*--apply does it\.$/m);
     expect(await count('Failed')).toBe(2101);
     const applied = await run('records retry jobs --all --apply');
     expect(applied).toMatchObject({ code: 0, stderr: '' });
-    expect(applied.stdout).toMatch(/^Done: 2100 queued again, 1 left alone\.$/m);
+    expect(applied.stdout).toMatch(/^Done: 2100 requeued, 1 skipped\.$/m);
     expect([
       await count('Queued'),
       (await jobOf(pool, held)).status,
@@ -307,7 +307,7 @@ describeOnePostgres('records', (postgres) => {
       code: 2,
       stderr: expect.stringContaining('`smart-router records failed jobs` lists them'),
     });
-    expect((await run(`records retry jobs --ids ${id}`)).stdout).toContain('A dry run: 1 queued again.');
+    expect((await run(`records retry jobs --ids ${id}`)).stdout).toContain('Dry run: 1 requeued.');
     expect((await jobOf(pool, id)).status).toBe('Failed');
     expect(await run(`records retry jobs --ids ${id} --apply`)).toMatchObject({ code: 0 });
     expect((await jobOf(pool, id)).status).toBe('Queued');
@@ -353,7 +353,7 @@ describeOnePostgres('records', (postgres) => {
       GRANT USAGE ON ALL SEQUENCES IN SCHEMA smart_router TO ${role};
       GRANT SELECT ON jobs TO ${role}`);
     // Enough to look.
-    expect((await run('records reset jobs', env)).stdout).toContain('A dry run: 1 queued again.');
+    expect((await run('records reset jobs', env)).stdout).toContain('Dry run: 1 requeued.');
     expect(await run('records reset jobs --apply', env)).toMatchObject({
       code: 2,
       stderr: expect.stringContaining(
@@ -375,7 +375,7 @@ describeOnePostgres('records', (postgres) => {
     writeFileSync(path, 'export const workflows = [{');
     expect(await run('records status', { RECORDS_MODULE: path })).toMatchObject({
       code: 2,
-      stderr: `smart-router: RECORDS_MODULE ${path}: it cannot be loaded: Unexpected end of input; \`node ${path}\` shows where\n`,
+      stderr: `smart-router: RECORDS_MODULE ${path}: cannot be loaded: Unexpected end of input; \`node ${path}\` shows where\n`,
     });
   });
 
@@ -384,7 +384,7 @@ describeOnePostgres('records', (postgres) => {
     for (const command of ['stuck', 'reset', 'inspect'])
       expect(await run(`records ${command} nothing`)).toMatchObject({
         code: 4,
-        stderr: 'smart-router: there is no workflow "nothing": known are jobs\n',
+        stderr: 'smart-router: there is no workflow "nothing": the workflows are jobs\n',
       });
     expect(await run('records reset jobs --ids x')).toMatchObject({ code: 2 });
   });
@@ -513,9 +513,7 @@ describeOnePostgres('records', (postgres) => {
     await postgres.stop();
     const { code, stderr } = await run('records status');
     expect(code).toBe(6);
-    expect(stderr).toMatch(
-      /^smart-router: the database cannot be used: .* It is at postgres:\/\/postgres:\*+@/,
-    );
+    expect(stderr).toMatch(/^smart-router: cannot use the database: .* It is at postgres:\/\/postgres:\*+@/);
     expect(documentOf(await run('records status --json'))).toMatchObject({
       success: false,
       code: 'database_unavailable',
@@ -527,11 +525,11 @@ describe('records without a database to go to', () => {
   it.each([
     [
       {},
-      /^smart-router: DATABASE_URL is not set: it says where the records are; and cannot reach the router at http:\/\/127\.0\.0\.1:1: /,
+      /^smart-router: DATABASE_URL is not set: it names the database with the records; and cannot reach the router at http:\/\/127\.0\.0\.1:1: /,
     ],
     [
       { DATABASE_URL: 'embedded' },
-      /^smart-router: DATABASE_URL=embedded is a database beside a router; and cannot reach the router at /,
+      /^smart-router: DATABASE_URL=embedded is a database inside a router; and cannot reach the router at /,
     ],
     [{ DATABASE_URL: 'mysql://x/y' }, /^smart-router: DATABASE_URL must be embedded, or a URL/],
     [

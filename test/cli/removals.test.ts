@@ -50,12 +50,12 @@ it('removals confirm prints how many, and the leader removes them', async () => 
   await holdGhosts();
   const { code, stdout, stderr } = await run('removals confirm');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  expect(stdout).toBe('5 removals confirmed: the leader removes the pods in its next round\n');
+  expect(stdout).toBe('5 removals confirmed; the leader removes the pods in its next round\n');
   await until(async () => (await router.context.pools.removals()).held.length === 0, 'they are removed');
 });
 
 it('with nothing held, list says so, status is silent, and confirm exits 4', async () => {
-  expect(await run('removals list')).toMatchObject({ code: 0, stdout: 'the removal brake holds nothing\n' });
+  expect(await run('removals list')).toMatchObject({ code: 0, stdout: 'the removal brake holds no pods\n' });
   expect((await run('status')).stdout).not.toContain('removals');
   expect(await run('removals confirm')).toEqual({
     code: 4,

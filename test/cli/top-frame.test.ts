@@ -1,15 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import type { Alert } from '../../src/cli/alerts.js';
-import type { Call, Pod, Status } from '../../src/cli/answers.js';
-import type { RouterEvent } from '../../src/cli/event-feed.js';
-import type { Paint } from '../../src/cli/screen.js';
+import type { Alert } from '../../src/cli/commands/alerts.js';
+import type { RouterEvent } from '../../src/cli/event-stream.js';
+import type { Call, Pod, Status } from '../../src/cli/replies.js';
 import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
-import { type Frame, frame, poolBar, type Sight } from '../../src/cli/top/frame.js';
-import { decodeKeys } from '../../src/cli/top/keys.js';
-import { type Look, paceOfEvents } from '../../src/cli/top/look.js';
-import { poolUses } from '../../src/cli/top/pool-use.js';
-import { changes } from '../../src/cli/top/stage.js';
-import { drawn } from './pty.js';
+import { type Frame, frame, poolBar } from '../../src/cli/top/frame.js';
+import { poolUses, type Snapshot, type TopState } from '../../src/cli/top/snapshot.js';
+import type { Paint } from '../../src/terminal/text.js';
 
 const now = Date.parse('2026-11-15T12:00:00Z');
 const at = (agoMs: number) => new Date(now - agoMs).toISOString();
@@ -85,7 +81,7 @@ const events: RouterEvent[] = Array.from({ length: 20 }, (_, i) => ({
   pod: 'agent-1',
 }));
 
-function lookOf(change: Partial<Look> = {}): Look {
+function snapshotOf(change: Partial<Snapshot> = {}): Snapshot {
   return {
     nowMs: now,
     status,
@@ -93,17 +89,16 @@ function lookOf(change: Partial<Look> = {}): Look {
     calls: [call('CA-young', 'agent-1', 1000), call('CA-old', 'agent-2', 60_000)],
     listsProblem: null,
     replicas: 3,
-    pace: { callsPerSecond: 4.25, noPodsPerSecond: 0, p99Ms: 3.14 },
+    load: { callsPerSecond: 4.25, noPodsPerSecond: 0, p99Ms: 3.14 },
     alerts: [],
     ...change,
   };
 }
 
-function sightOf(change: Partial<Sight> = {}, look: Look = lookOf()): Sight {
+function stateOf(change: Partial<TopState> = {}, snapshot = snapshotOf()): TopState {
   return {
     url: 'http://127.0.0.1:8080',
-    look,
-    pace: look.pace,
+    snapshot,
     events,
     stale: undefined,
     nowMs: now,
@@ -116,29 +111,29 @@ const plain: Paint = (_, text) => text;
 const coloured: Paint = (colour, text) => (colour === undefined ? text : `\u001b[31m${text}\u001b[0m`);
 const seen = (line: string) => line.replaceAll(/\u001b\[\d+m/g, '');
 
-function draw(controls: Controls, sight = sightOf(), size = { columns: 80, rows: 24 }, paint = plain): Frame {
-  return frame({ sight, controls, ...size, paint, hasKeys: true });
+function draw(controls: Controls, state = stateOf(), size = { columns: 80, rows: 24 }, paint = plain): Frame {
+  return frame({ state, controls, ...size, paint, hasKeys: true });
 }
 
 /** As the keyboard would: each key is about the frame before it. */
 function drawAfter(
   keys: readonly string[],
-  sight = sightOf(),
-): { frame: Frame; controls: Controls; wish: unknown } {
+  state = stateOf(),
+): { frame: Frame; controls: Controls; action: unknown } {
   const controls = newControls();
-  let last = draw(controls, sight);
-  let wish: unknown;
+  let last = draw(controls, state);
+  let action: unknown;
   for (const key of keys) {
-    wish = press(controls, key, last.rows, last.page);
-    last = draw(controls, sight);
+    action = press(controls, key, last.rows, last.page);
+    last = draw(controls, state);
   }
-  return { frame: last, controls, wish };
+  return { frame: last, controls, action };
 }
 
 const selected = ({ lines }: Frame) => lines.find((line) => line.startsWith('> '))?.split(/\s+/)[1];
 
 describe('the picture of top', () => {
-  it('shows status, leader, replicas, pace, pools, pods, events and keys on 80 columns and 24 rows', () => {
+  it('shows status, leader, replicas, load, pools, pods, events and keys on 80 columns and 24 rows', () => {
     const text = draw(newControls()).lines.join('\n');
     for (const part of [
       'Smart Router 1.2.3  up  http://127.0.0.1:8080',
@@ -165,13 +160,13 @@ describe('the picture of top', () => {
     [10, 3],
     [1, 1],
   ])('fits into %i columns and %i rows, with and without colours, in every view', (columns, rows) => {
-    const troubled = lookOf({ alerts: [alert('critical')], listsProblem: 'x'.repeat(300) });
+    const troubled = snapshotOf({ alerts: [alert('critical')], listsProblem: 'x'.repeat(300) });
     for (const key of ['1', '2', '3', '4', '?']) {
       for (const paint of [plain, coloured]) {
         const controls = newControls();
         press(controls, key, [], 1);
         const stale = { sinceMs: now - 5000, reason: 'y'.repeat(300) };
-        const { lines } = draw(controls, sightOf({ stale }, troubled), { columns, rows }, paint);
+        const { lines } = draw(controls, stateOf({ stale }, troubled), { columns, rows }, paint);
         expect(lines.length).toBeLessThanOrEqual(rows);
         expect(Math.max(...lines.map((line) => [...seen(line)].length))).toBeLessThanOrEqual(columns);
       }
@@ -179,35 +174,36 @@ describe('the picture of top', () => {
   });
 
   it('says what is unknown instead of a number, for a router that does not tell', () => {
-    const pace = { callsPerSecond: null, noPodsPerSecond: null, p99Ms: null };
-    const text = draw(newControls(), sightOf({}, lookOf({ replicas: null, pace, alerts: null }))).lines.join(
-      '\n',
-    );
+    const load = { callsPerSecond: null, noPodsPerSecond: null, p99Ms: null };
+    const text = draw(
+      newControls(),
+      stateOf({}, snapshotOf({ replicas: null, load, alerts: null })),
+    ).lines.join('\n');
     expect(text).toContain('- calls/s   - no-pods/s   p99 -');
     expect(text).toContain('replicas -');
-    expect(drawAfter(['4'], sightOf({}, lookOf({ alerts: null }))).frame.lines.join('\n')).toContain(
-      'this router tells no alerts',
+    expect(drawAfter(['4'], stateOf({}, snapshotOf({ alerts: null }))).frame.lines.join('\n')).toContain(
+      'alerts cannot be read',
     );
   });
 
   it('says since when it is stale, and why', () => {
     const stale = { sinceMs: now - 65_000, reason: 'connection refused' };
-    const text = draw(newControls(), sightOf({ stale })).lines.join('\n');
-    expect(text).toMatch(/stale since \d\d:\d\d:\d\d \(1m 5s\), trying again: connection refused/);
+    const text = draw(newControls(), stateOf({ stale })).lines.join('\n');
+    expect(text).toMatch(/stale since \d\d:\d\d:\d\d \(1m 5s\), retrying: connection refused/);
   });
 
-  it('has the worst alert in sight in every view, and all of them in the fourth', () => {
-    const sight = sightOf({}, lookOf({ alerts: [alert('critical'), alert('warning')] }));
-    expect(draw(newControls(), sight).lines.join('\n')).toContain('critical: alert critical and 1 more (4)');
-    expect(drawAfter(['4'], sight).frame.lines.join('\n')).toMatch(
+  it('has the worst alert in state in every view, and all of them in the fourth', () => {
+    const state = stateOf({}, snapshotOf({ alerts: [alert('critical'), alert('warning')] }));
+    expect(draw(newControls(), state).lines.join('\n')).toContain('critical: alert critical and 1 more (4)');
+    expect(drawAfter(['4'], state).frame.lines.join('\n')).toMatch(
       /warning +1m 0s +name-warning +alert warning/,
     );
   });
 
   it('shows nothing of a name that would move the cursor', () => {
-    const nasty = sightOf(
+    const nasty = stateOf(
       {},
-      lookOf({ pods: [pod('x\u001b[2Jy\u202e', 'gold')], alerts: [alert('\u001b[1mz')] }),
+      snapshotOf({ pods: [pod('x\u001b[2Jy\u202e', 'gold')], alerts: [alert('\u001b[1mz')] }),
     );
     for (const key of ['1', '4'])
       expect(drawAfter([key], nasty).frame.lines.join('\n')).not.toMatch(/[\u001b\u202e]/);
@@ -217,15 +213,15 @@ describe('the picture of top', () => {
     const runbook = 'docs/runbook.md#smartrouternocapacity';
     const bad = { ...alert('critical'), runbook };
     const other = { ...alert('warning'), runbook: 'docs/runbook.md#smartrouterzombies' };
-    const sight = sightOf({}, lookOf({ alerts: [bad, other] }));
-    expect(drawAfter(['4'], sight).frame.lines.join('\n')).toContain(` what to do: ${runbook}\n`);
-    expect(drawAfter(['4', 'down'], sight).frame.lines.join('\n')).toContain(
+    const state = stateOf({}, snapshotOf({ alerts: [bad, other] }));
+    expect(drawAfter(['4'], state).frame.lines.join('\n')).toContain(` what to do: ${runbook}\n`);
+    expect(drawAfter(['4', 'down'], state).frame.lines.join('\n')).toContain(
       ` what to do: ${other.runbook}\n`,
     );
-    expect(drawAfter(['1'], sight).frame.lines.join('\n')).not.toContain('what to do');
+    expect(drawAfter(['1'], state).frame.lines.join('\n')).not.toContain('what to do');
     const wide = newControls();
     press(wide, '4', [], 1);
-    expect(draw(wide, sight, { columns: 180, rows: 24 }).lines.join('\n')).toMatch(
+    expect(draw(wide, state, { columns: 180, rows: 24 }).lines.join('\n')).toMatch(
       /alert critical +docs\/runbook\.md#smartrouternocapacity *$/m,
     );
   });
@@ -236,8 +232,11 @@ describe('the picture of top', () => {
     const closed = { is_draining: true, blocked_by: 'draining', calls: ['CA2'] } as const;
     const agents = [busy('b-0', 'CA1'), busy('b-1'), busy('b-2'), busy('b-3')];
     const barOf = (last: Pod) => {
-      const look = lookOf({ status: { ...status, pools: { basic: shared } }, pods: [...agents, last] });
-      const [use] = poolUses(look);
+      const snapshot = snapshotOf({
+        status: { ...status, pools: { basic: shared } },
+        pods: [...agents, last],
+      });
+      const [use] = poolUses(snapshot);
       return use && poolBar(use, 15, plain);
     };
     expect(barOf(busy('b-4', 'CA2'))).toBe('##-------------');
@@ -246,7 +245,7 @@ describe('the picture of top', () => {
 
   it('gives whatever a pool has at least one mark, and all of the bar to the only one', () => {
     const bar = (busy: number, draining: number, blocked: number, free: number) =>
-      poolBar({ places: { busy, draining, blocked, free } }, 10, plain);
+      poolBar({ slots: { busy, draining, blocked, free } }, 10, plain);
     expect(bar(1, 1, 1, 997)).toBe('#~x-------');
     expect(bar(0, 0, 0, 5)).toBe('----------');
     expect(bar(5, 0, 0, 0)).toBe('##########');
@@ -262,6 +261,7 @@ function alert(severity: string): Alert {
     summary: `alert ${severity}`,
     since: at(60_000),
     workflow: null,
+    runbook: 'docs/runbook.md',
   };
 }
 
@@ -278,9 +278,9 @@ describe('keys of top', () => {
     expect(selected(drawAfter(['down', 'down']).frame)).toBe('agent-1');
     const end = drawAfter(['end']);
     expect(selected(end.frame)).toBe('agent-9');
-    const fewer = sightOf({}, lookOf({ pods: pods.filter(({ pod_name }) => pod_name !== 'shared-0') }));
+    const fewer = stateOf({}, snapshotOf({ pods: pods.filter(({ pod_name }) => pod_name !== 'shared-0') }));
     expect(selected(draw(end.controls, fewer))).toBe('agent-9');
-    const without = sightOf({}, lookOf({ pods: pods.filter(({ pod_name }) => pod_name !== 'agent-9') }));
+    const without = stateOf({}, snapshotOf({ pods: pods.filter(({ pod_name }) => pod_name !== 'agent-9') }));
     expect(selected(draw(end.controls, without))).toBe('agent-8');
     expect(selected(drawAfter(['pgdn', 'pgup']).frame)).toBe('shared-0');
     expect(selected(drawAfter(['up', 'home']).frame)).toBe('shared-0');
@@ -298,66 +298,27 @@ describe('keys of top', () => {
     expect(filtered.frame.rows.map(({ id }) => id)).toEqual(['agent-0']);
     expect(filtered.frame.lines.join('\n')).toContain('/gold Drain: 1 of 33');
     expect(drawAfter(['/', ...'xx', 'backspace', 'backspace']).frame.rows).toHaveLength(33);
-    expect(drawAfter(['/', ...'nothing']).frame.lines.join('\n')).toContain('nothing matches the filter');
+    expect(drawAfter(['/', ...'nothing']).frame.lines.join('\n')).toContain('no rows match the filter');
     expect(drawAfter(['/', ...'nothing', 'escape']).frame.rows).toHaveLength(33);
-    expect(drawAfter(['/', 'q']).wish).toBeUndefined();
+    expect(drawAfter(['/', 'q']).action).toBeUndefined();
   });
 
   it('drain only after a yes, and the pod that was selected when it was asked', () => {
     const asked = drawAfter(['down', 'd']);
-    expect(asked.frame.lines.at(-1)).toContain('Drain agent-0: no new calls, running ones go on? y yes');
-    expect(asked.wish).toBeUndefined();
+    expect(asked.frame.lines.at(-1)).toContain('Drain agent-0: no new calls, running calls continue? y yes');
+    expect(asked.action).toBeUndefined();
     expect(press(asked.controls, 'y', [], 1)).toEqual({ do: 'drain', pod: 'agent-0' });
-    expect(drawAfter(['down', 'd', 'enter']).wish).toBeUndefined();
-    expect(drawAfter(['down', 'd', 'q']).frame.lines.at(-1)).toContain('agent-0 is left as it is');
-    expect(drawAfter(['down', 'u', 'y']).wish).toEqual({ do: 'undrain', pod: 'agent-0' });
-    expect(drawAfter(['2', 'd']).frame.lines.at(-1)).toContain('drain is for a pod');
+    expect(drawAfter(['down', 'd', 'enter']).action).toBeUndefined();
+    expect(drawAfter(['down', 'd', 'q']).frame.lines.at(-1)).toContain('agent-0 not changed');
+    expect(drawAfter(['down', 'u', 'y']).action).toEqual({ do: 'undrain', pod: 'agent-0' });
+    expect(drawAfter(['2', 'd']).frame.lines.at(-1)).toContain('drain needs a pod');
   });
 
   it('quit, also from the help', () => {
-    expect(drawAfter(['q']).wish).toEqual({ do: 'quit' });
-    expect(drawAfter(['interrupt']).wish).toEqual({ do: 'quit' });
-    expect(drawAfter(['/', 'interrupt']).wish).toEqual({ do: 'quit' });
-    expect(drawAfter(['?', 'q']).wish).toEqual({ do: 'quit' });
+    expect(drawAfter(['q']).action).toEqual({ do: 'quit' });
+    expect(drawAfter(['interrupt']).action).toEqual({ do: 'quit' });
+    expect(drawAfter(['/', 'interrupt']).action).toEqual({ do: 'quit' });
+    expect(drawAfter(['?', 'q']).action).toEqual({ do: 'quit' });
     expect(drawAfter(['?']).frame.lines.join('\n')).toContain('Ctrl-L');
-  });
-
-  it('are read from what a terminal sends, in whatever pieces', () => {
-    expect(decodeKeys('a\u001b[A\u001bOB\u001b[6~\t\r\u007f\u0003é').keys).toEqual([
-      'a',
-      'up',
-      'down',
-      'pgdn',
-      'tab',
-      'enter',
-      'backspace',
-      'interrupt',
-      'é',
-    ]);
-    expect(decodeKeys('\u001b')).toEqual({ keys: [], rest: '\u001b' });
-    expect(decodeKeys('x\u001b[5')).toEqual({ keys: ['x'], rest: '\u001b[5' });
-    expect(decodeKeys('\u001bx').keys).toEqual(['escape', 'x']);
-    expect(decodeKeys('\u001b[1;5C\u001b[200~').keys).toEqual([]);
-  });
-});
-
-describe('what top writes', () => {
-  it('is nothing when nothing changed, and only the lines that did', () => {
-    expect(changes(['a', 'b'], ['a', 'b'])).toBe('');
-    expect(changes(['a', 'b'], ['a', 'c'])).toBe('\u001b[2;1Hc\u001b[K');
-    expect(drawn(changes([], ['long line', 'b']) + changes(['long line', 'b'], ['x']))).toEqual(['x', '']);
-  });
-});
-
-describe('the pace by events', () => {
-  it('counts the last ten seconds, or as long as it was listened', () => {
-    const heard = [1000, 2000, 15_000].map((ago, i) => ({
-      id: `${i}-0`,
-      type: 'call_allocated',
-      at: at(ago),
-    }));
-    expect(paceOfEvents(heard, now, 60_000).callsPerSecond).toBe(0.2);
-    expect(paceOfEvents(heard, now, 4000)).toEqual({ callsPerSecond: 0.5, noPodsPerSecond: 0, p99Ms: null });
-    expect(paceOfEvents(heard, now, 10).callsPerSecond).toBeNull();
   });
 });

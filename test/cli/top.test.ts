@@ -55,7 +55,7 @@ describeTerminal('top on a terminal', () => {
     top.type('d');
     await top.shows('Drain pod-a: no new calls');
     top.type('n');
-    await top.shows('pod-a is left as it is');
+    await top.shows('pod-a not changed');
     expect((await router.context.store.pod('pod-a'))?.blockedBy).toBe('');
     top.type('d');
     await top.shows('Drain pod-a: no new calls');
@@ -86,7 +86,7 @@ describeTerminal('top on a terminal', () => {
     process.kill(top.pid, 'SIGUSR2');
     expect(await top.ended).toBe(1);
     expect([top.isAlternate(), top.hasCursor()]).toEqual([false, true]);
-    expect(top.screen().join('\n')).toContain('something unexpected went wrong: boom');
+    expect(top.screen().join('\n')).toContain('unexpected error: boom');
   });
 
   it('follows the size of the terminal, down to one that is much too small', async () => {
@@ -115,7 +115,7 @@ describeTerminal('top on a terminal', () => {
     const top = await startOnTerminal(binary, ['top', '--interval', '200ms', '--url', url]);
     await top.shows('[1 pods 4]');
     await proxy.down();
-    await top.shows(/stale since \d\d:\d\d:\d\d \(\d+s\), trying again: cannot reach the router/);
+    await top.shows(/stale since \d\d:\d\d:\d\d \(\d+s\), retrying: cannot reach the router/);
     await allocate('CA-meanwhile');
     await proxy.up();
     await until(() => !top.screen().join('\n').includes('stale'), 'it is no longer stale', 20_000);
@@ -132,7 +132,7 @@ describeTerminal('top on a terminal', () => {
     const top = await startOnTerminal(binary, args);
     await top.shows('[1 pods 4]');
     proxy.blackHole();
-    await top.shows('the router takes long to answer');
+    await top.shows('the router is slow to answer');
     top.type('q');
     expect(await top.ended).toBe(0);
   });

@@ -105,7 +105,7 @@ describe('open', () => {
     clock.advance(29_999);
     const error = await client.renew('CA1').catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ name: 'RouterUnavailableError', reason: 'breaker_open', attempts: 0 });
-    expect((error as Error).message).toContain('tried again in 1 ms');
+    expect((error as Error).message).toContain('The next attempt is in 1 ms');
     expect(router.received).toHaveLength(0);
   });
 
@@ -166,7 +166,7 @@ describe('half open', () => {
     await client.renew('CA9');
   });
 
-  it('ignores what comes back from before it opened', async () => {
+  it('ignores responses to requests from before it opened', async () => {
     const { router, clock, client } = await fixture({ retries: 0, timeoutMs: 60_000 });
     const late = [deferred(), deferred(), deferred()];
     router.queue.push(...late.map((one) => one.reply));

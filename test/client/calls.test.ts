@@ -52,7 +52,7 @@ describe('keepAlive', () => {
     expect(clock.timersMs).toEqual([(leaseMs / 3) * 0.8]);
   });
 
-  it('takes the lease’s length from the store’s two times, whatever this machine’s clock says', async () => {
+  it('takes the length of the lease from the store’s times, independent of the local clock', async () => {
     const { clock, call } = await withCall({
       allocated_at: '2001-01-01T00:00:00.000Z',
       lease_expires_at: '2001-01-01T00:01:00.000Z',
@@ -74,7 +74,7 @@ describe('keepAlive', () => {
     }
   });
 
-  it('starts by itself with autoRenew, and only once when asked twice', async () => {
+  it('starts with autoRenew, and only once when called twice', async () => {
     const { router, clock, client } = await fixture();
     router.queue.push(allocated(clock));
     const call = await client.allocate({ callSid: 'CA1' }, { autoRenew: true });
@@ -109,7 +109,7 @@ describe('keepAlive', () => {
     expect(clock.timersMs).toEqual([]);
   });
 
-  it('goes on through outages, refusals and an open breaker until it is released', async () => {
+  it('continues through outages, rejections and an open breaker until it is released', async () => {
     const { router, clock, call, events } = await withCall();
     clock.nextRandom = 0.5;
     const replies = [
@@ -165,7 +165,7 @@ describe('keepAlive', () => {
 });
 
 describe('renew of a handle', () => {
-  it('moves the lease, and aborts lost when the call is gone', async () => {
+  it('renews the lease, and aborts lost when the call has ended', async () => {
     const { router, clock, call } = await withCall();
     clock.advance(60_000);
     router.queue.push(renewed(clock), failure(409, 'stale_fence'));
@@ -192,7 +192,7 @@ describe('release of a handle', () => {
     expect(call.lost.aborted).toBe(false);
   });
 
-  it('gives null as pool when the pod does not come back', async () => {
+  it('gives null as pool when the pod takes no calls', async () => {
     const { router, call } = await withCall();
     router.queue.push({
       json: { success: true, pod_name: 'agent-1', released_to_pool: null, was_draining: true },

@@ -4,7 +4,7 @@ import { ClientClosedError } from '../../src/client/index.js';
 import { allocated, eventually, failure, fixture, released } from './scripted-router.js';
 
 describe('close', () => {
-  it('fails what is in flight with ClientClosedError, not with a fallback', async () => {
+  it('fails requests in flight with ClientClosedError, not with a fallback', async () => {
     const { router, client } = await fixture({ fallbackUrl: 'wss://fallback.example.com' });
     router.otherwise = () => 'hang';
     const call = client.allocate({ callSid: 'CA1' }).catch((thrown: unknown) => thrown);
@@ -53,7 +53,7 @@ describe('close', () => {
 });
 
 describe('a caller’s signal', () => {
-  it('gives up at once with its reason, whatever the operation waits for', async () => {
+  it('aborts every waiting operation at once with its reason', async () => {
     const { router, clock, client } = await fixture();
     router.queue.push('hang', failure(503, 'store_unavailable', { 'retry-after': '1' }));
     for (const waiting of [() => router.inFlight === 1, () => clock.sleepsMs.length === 1]) {

@@ -32,7 +32,7 @@ describe('messages', () => {
 
   it('so they are where the router failed', async () => {
     const { message } = await refused(said(503, 'store_unavailable', 'the store does not answer'));
-    expect(message).toContain('the store does not answer. Look at its logs and at /ready. (');
+    expect(message).toContain('the store does not answer. Check its log and /ready. (');
   });
 
   it.each([

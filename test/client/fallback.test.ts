@@ -46,7 +46,7 @@ describe('allocate while the router is down', () => {
     await expect(client.allocate({ callSid: 'CA1' })).rejects.toThrow(RouterUnavailableError);
   });
 
-  it('throws RouterUnavailableError where the fallback function fails, and tells of that', async () => {
+  it('throws RouterUnavailableError if the fallback function fails, and emits an event', async () => {
     const { router, client, events } = await fixture({
       fallbackUrl: () => {
         throw new Error('no idea');

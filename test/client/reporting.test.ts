@@ -112,7 +112,7 @@ describe('what a report tells the handles', () => {
     expect(call.fence).toBe(9);
   });
 
-  it('does not let an old renewal’s 409 lose a call that was adopted meanwhile', async () => {
+  it('does not lose a call to the 409 of an old renewal after its adoption', async () => {
     const { router, clock, client, events } = await fixture();
     const renewal = deferred();
     router.queue.push(renewal.reply, reported({ adopted: ['CA1'], fences: { CA1: 20 } }));
@@ -167,7 +167,7 @@ describe('startReporting', () => {
     expect(router.bodies(reportPath)).toEqual([{ calls: [], ...(sent && { interval_ms: sent }) }]);
   });
 
-  it('names conflicts and adopted calls, and goes on when a callback throws', async () => {
+  it('names conflicts and adopted calls, and continues when a callback throws', async () => {
     const { router, clock, client, events } = await fixture();
     router.otherwise = () => reported({ conflicts: ['CA1'], adopted: ['CA2'] });
     const told: unknown[] = [];

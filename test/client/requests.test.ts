@@ -45,7 +45,7 @@ describe('what the client sends', () => {
     });
   });
 
-  it('leaves out what was not given, and the Authorization header without a key', async () => {
+  it('omits undefined fields, and the Authorization header without a key', async () => {
     const { router, clock, client } = await fixture();
     router.queue.push(allocated(clock));
     await client.allocate({ callSid: 'CA1' });
@@ -112,7 +112,7 @@ describe('drain with wait', () => {
     expect(router.received[0]?.body).toEqual({ pod_name: 'agent-1', wait: '30000ms' });
   });
 
-  it('waits in a retry only for what is left', async () => {
+  it('waits in a retry only for the rest of the time', async () => {
     const { router, clock, client } = await fixture();
     router.otherwise = () => {
       if (router.received.length > 0) return drained;
@@ -142,7 +142,7 @@ describe('drain with wait', () => {
     expect(waits).toEqual(['50000ms', '50000ms', '19000ms']);
   });
 
-  it('goes on while the router is down or has too many drains, and fails only when the time is up', async () => {
+  it('continues while the router is down or has too many drains, and fails only when the time is up', async () => {
     const { router, clock, client, events } = await fixture({ retries: 0, breaker: { failures: 1000 } });
     router.queue.push('reset', failure(429, 'too_many_requests'), failure(503, 'store_unavailable'), drained);
     const done = client.drain('agent-1', { wait: '10m' });
@@ -162,7 +162,7 @@ describe('drain with wait', () => {
     });
   });
 
-  it('says which pod is meant, and that it has been replaced', async () => {
+  it('sends the uid, and reports a replaced pod', async () => {
     const { router, client } = await fixture();
     const drain_expires_at = '2026-11-15T09:11:44.906Z';
     router.queue.push({ json: { ...drained.json, drain_expires_at } }, drained);
@@ -174,7 +174,7 @@ describe('drain with wait', () => {
     expect(router.received.map(({ body }) => body.uid)).toEqual(['u1', undefined, 'u1', 'u1']);
   });
 
-  it('refuses a wait that is no duration', async () => {
+  it('rejects a wait that is not a duration', async () => {
     const { client } = await fixture();
     for (const wait of ['soon', '-1s', 1.5, Number.NaN, '999h']) {
       await expect(client.drain('agent-1', { wait })).rejects.toThrow(InvalidArgumentError);

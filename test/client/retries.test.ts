@@ -10,18 +10,18 @@ import {
   renewed,
 } from './scripted-router.js';
 
-/** Breakers that stay out of the way of what is tested here. */
+/** Breakers that never open in these tests. */
 const breaker = { failures: 1000 };
 
 function delays(events: Fixture['events']): number[] {
   return events.flatMap((event) => (event.type === 'retry' ? [event.delayMs] : []));
 }
 
-describe('what is retried', () => {
+describe('retries', () => {
   it.each([
     ['a cut connection', 'reset' as const],
     ['a 500', failure(500, 'internal')],
-    ['a 503 of a store that is away', failure(503, 'store_unavailable')],
+    ['a 503 for an unreachable store', failure(503, 'store_unavailable')],
     ['a 502 of a proxy', { status: 502, text: '<html>' }],
     ['a 429', failure(429, 'too_many_requests')],
     ['a 200 that is not the router’s', { text: '<html>' }],
@@ -96,7 +96,9 @@ describe('what is retried', () => {
   it('says which address could not be reached', async () => {
     const { router, client } = await fixture({ breaker, retries: 0 });
     await router.stop();
-    await expect(client.renew('CA1')).rejects.toThrow(/renew CA1: the router at http:\/\/127.*ECONNREFUSED/);
+    await expect(client.renew('CA1')).rejects.toThrow(
+      /renew CA1: cannot reach the router at http:\/\/127.*ECONNREFUSED/,
+    );
   });
 
   it('finds its own first release in the retry and calls the call ended', async () => {

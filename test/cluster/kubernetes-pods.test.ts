@@ -1,4 +1,4 @@
-/** What a pod object says, and that no object can say anything that breaks us. Spec 3, watch. */
+/** What a pod object says, and that no object can say anything that breaks us. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { observePod } from '../../src/cluster/kubernetes/pods.js';

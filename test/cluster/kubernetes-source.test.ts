@@ -1,4 +1,4 @@
-/** The voice agents of a namespace, listed and watched over real connections. Spec 3, watch. */
+/** The voice agents of a namespace, listed and watched over real connections. */
 
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** Pods that announce themselves by their reports. Spec 3, pod sources. */
+/** Pods that announce themselves by their reports. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
 import { Placer } from '../../src/pool/placer.js';

@@ -212,7 +212,7 @@ describe('refusals', () => {
     expect(parseTierConfigJson(' '.repeat(300_000)).problems[0]).toContain('at most');
   });
 
-  it('never throws for any JSON, and gives either a configuration or problems of one line', () => {
+  it('never throws for any JSON, and returns a configuration or problems of one line', () => {
     const value = fc.oneof(fc.jsonValue(), fc.anything());
     const key = fc.constantFrom('tiers', 'default_chain', 'gold', '__proto__', 'type', 'target');
     const near = fc.dictionary(key, fc.oneof(value, fc.dictionary(key, value)));
@@ -252,7 +252,7 @@ describe('serialising', () => {
     );
   });
 
-  it('parses to the same configuration', () => {
+  it('reads the text that it wrote', () => {
     fc.assert(
       fc.property(tierInput, (input) => {
         const config = parsed(input);

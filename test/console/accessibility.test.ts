@@ -6,19 +6,19 @@ import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 
 const pages: [hash: string, sign: string][] = [
-  ['overview', 'Happening now'],
+  ['overview', 'Latest events'],
   ['pods', 'gold-1'],
-  ['pods/gold-1', 'What happened to it'],
+  ['pods/gold-1', 'UID'],
   ['calls', 'CA1'],
   ['calls/CA1', 'Timeline'],
   ['recovery', 'Calls recovered'],
   ['records', 'This router has no records'],
-  ['tiers', 'Its calls try'],
+  ['tiers', 'Chain of its calls'],
   ['events', 'CA1'],
   ['runbook/operations/the-keys-for-redis-cli', 'deleting it'],
 ];
 
-describeBrowser('the console for everybody', (browser) => {
+describeBrowser('accessibility of the console', (browser) => {
   describeOneEngine('on a router', (engine) => {
     let router: TestRouter;
     beforeEach(async () => {
@@ -34,7 +34,7 @@ describeBrowser('the console for everybody', (browser) => {
     });
 
     for (const colorScheme of ['light', 'dark'] as const) {
-      it(`every page is readable and operable, ${colorScheme}`, async () => {
+      it(`every page is accessible, ${colorScheme}`, async () => {
         const page = await browser.open(`${router.url}/`, { colorScheme });
         for (const [hash, sign] of pages) {
           await page.goto(`${router.url}/#/${hash}`);
@@ -43,7 +43,7 @@ describeBrowser('the console for everybody', (browser) => {
         }
       });
 
-      it(`every dialog too, ${colorScheme}`, async () => {
+      it(`every dialog is accessible, ${colorScheme}`, async () => {
         const page = await browser.open(`${router.url}/#/pods`, { colorScheme });
         await page.getByRole('button', { name: 'Drain gold-1' }).click();
         await page.getByRole('dialog').waitFor();
@@ -69,7 +69,7 @@ describeBrowser('the console for everybody', (browser) => {
       });
     }
 
-    it('nothing sticks out of a screen of 360 pixels', async () => {
+    it('every page fits 360 pixels', async () => {
       const page = await browser.open(`${router.url}/`, { viewport: { width: 360, height: 740 } });
       for (const [hash, sign] of pages) {
         await page.goto(`${router.url}/#/${hash}`);
@@ -80,7 +80,7 @@ describeBrowser('the console for everybody', (browser) => {
       }
     });
 
-    it('announces what somebody who does not look must know', async () => {
+    it('announces alerts and changes of state to screen readers', async () => {
       const page = await browser.open(`${router.url}/#/pods`);
       await page.getByRole('button', { name: 'Drain gold-1' }).click();
       await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
@@ -92,7 +92,7 @@ describeBrowser('the console for everybody', (browser) => {
   });
 
   describeOneEngine('on a router with keys', (engine) => {
-    it('the sign-in is readable and operable', async () => {
+    it('the sign-in is accessible', async () => {
       const router = await startTestRouter(engine.url, {
         ...patientEnv,
         SMART_ROUTER_ADMIN_KEY: 'admin-key-0123456789',

@@ -68,10 +68,10 @@ describeBrowser('the console of the demo', (browser) => {
     }
   };
 
-  it('refuses a wrong key, and shows every pool with the right one', async () => {
+  it('rejects a wrong key, and shows every pool with the right one', async () => {
     const page = await browser.open(`${demo.url}/#/overview`, { expectNetworkErrors: true });
     await signIn(page, 'not-the-key-of-this-demo');
-    await page.getByRole('alert').getByText('this is not the admin key of the router').waitFor();
+    await page.getByRole('alert').getByText('wrong admin key').waitFor();
     await signIn(page);
     for (const pool of ['gold: 6', 'standard: 4', 'basic: 5', 'acme: 3', 'nova: 2'])
       await page.getByRole('img', { name: new RegExp(`${pool} pods, `) }).waitFor();
@@ -81,7 +81,7 @@ describeBrowser('the console of the demo', (browser) => {
     for (const refusal of refusals) page.problems.splice(page.problems.indexOf(refusal), 1);
   });
 
-  it('shows calls as they come, and a pod that dies is gone', async () => {
+  it('shows new calls, and removes a pod that crashed', async () => {
     const page = await open('overview');
     await page.locator('[data-pod="gold-0"]').waitFor();
     await page.evaluate(`(() => {
@@ -101,7 +101,7 @@ describeBrowser('the console of the demo', (browser) => {
     await page.locator(`[data-pod="${pod}"]`).waitFor();
   });
 
-  it('drains a pod, tells when its last call has ended, and ends the drain', async () => {
+  it('drains a pod, shows when its last call has ended, and undrains it', async () => {
     const page = await open('pods');
     await page.getByRole('button', { name: 'Drain standard-3', exact: true }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
@@ -114,7 +114,7 @@ describeBrowser('the console of the demo', (browser) => {
     await progress.waitFor({ state: 'detached' });
   });
 
-  it('tells which pod a call was on, also when it is over, and why one got none', async () => {
+  it('shows the pod of a live and of an ended call, and why a call got none', async () => {
     const page = await open('calls');
     const answer = (await (await post('/allocate', { call_sid: 'my-call' })).json()) as { pod_name: string };
     await rowOf(page, 'Live calls', 'my-call').getByText(answer.pod_name).waitFor();
@@ -131,14 +131,14 @@ describeBrowser('the console of the demo', (browser) => {
     await page.getByLabel('Search calls').press('Enter');
     await page
       .getByRole('complementary', { name: `Call ${refused}` })
-      .getByText(/Tried.*nova.*none had a pod that was free/)
+      .getByText(/Tried.*nova.*no free pod/)
       .waitFor();
   });
 
   it.skipIf(!hasPostgres)(
-    'shows a dry run of a reset of forgotten records, and then brings them back',
+    'shows a dry run of a reset of abandoned records, and then resets them',
     async () => {
-      await demo.until(/records +another-program has left \d pages? in Processing/);
+      await demo.until(/records +another-program left \d pages? in Processing/);
       const page = await open('records?workflow=page-curation');
       await page.getByRole('region', { name: 'Workflow sitemap-import' }).waitFor();
       await page.getByRole('table', { name: 'Stuck records of page-curation' }).waitFor();
@@ -147,15 +147,15 @@ describeBrowser('the console of the demo', (browser) => {
       await dialog.getByText('Dry run, nothing has changed.').waitFor();
       await dialog.getByRole('button', { name: /^Reset \d+ records?$/ }).click();
       await dialog.waitFor({ state: 'detached' });
-      await demo.until(/records +\d forgotten records? came back from another-program$/m);
+      await demo.until(/records +\d abandoned records? of another-program requeued$/m);
     },
   );
 
-  it('lists what was lost with a crashed agent, and whose records came back', async () => {
+  it('lists calls lost with a crashed agent, and recovered records', async () => {
     const page = await open('recovery');
     await page.getByRole('button', { name: '1 hour' }).waitFor();
     const sinceMs = Date.now();
-    await after('crash', /agent +\S+ crashed and took \d calls? with it/);
+    await after('crash', /agent +\S+ crashed; \d calls? lost/);
     let lost: string | undefined;
     await until(
       async () => {
@@ -176,11 +176,11 @@ describeBrowser('the console of the demo', (browser) => {
     await rowOf(page, 'Recoveries', 'dead worker').first().waitFor();
   });
 
-  it('previews what a merchant’s calls try, saves it, and says who did', async () => {
+  it('previews the chain of a merchant, saves it, and shows the change', async () => {
     const page = await open('tiers');
     await page.getByRole('button', { name: 'Add merchant' }).click();
-    await page.getByLabel('Id of the merchant').fill('newcomer');
-    await page.getByLabel('Tier where the default chain begins for it').selectOption('standard');
+    await page.getByLabel('Merchant id').fill('newcomer');
+    await page.getByLabel('Start of the default chain').selectOption('standard');
     const chain = page.getByRole('region', { name: 'Preview of the chain' });
     await chain.getByText(/standard.*basic/).waitFor();
     await page.getByRole('button', { name: 'Save' }).click();
@@ -192,7 +192,7 @@ describeBrowser('the console of the demo', (browser) => {
       .waitFor();
   });
 
-  it('tells events as they happen', async () => {
+  it('shows events as they happen', async () => {
     const page = await open('events');
     await rowOf(page, 'Events', 'Call allocated').first().waitFor();
     await page.getByLabel('Search events').fill('CA-listen');
@@ -200,7 +200,7 @@ describeBrowser('the console of the demo', (browser) => {
     await rowOf(page, 'Events', 'CA-listen').first().waitFor();
   });
 
-  it('is readable and operable on every page, with all that is on it', async () => {
+  it('is accessible on every page with data', async () => {
     const page = await open('overview');
     const shown: [name: string, sign: Locator][] = [
       ['overview', page.getByText('Call allocated')],
@@ -221,7 +221,7 @@ describeBrowser('the console of the demo', (browser) => {
     }
   });
 
-  it.skipIf(process.platform !== 'linux')('is true again after all routers were killed', async () => {
+  it.skipIf(process.platform !== 'linux')('recovers after all routers were killed', async () => {
     const page = await open('overview');
     await page.getByRole('img', { name: /^gold: 6 pods/ }).waitFor();
     const isRouter = (pid: number) => commandOf(pid).endsWith('\0serve\0');

@@ -7,7 +7,7 @@ import { eventTypes } from '../../console/src/event-types.js';
 
 const scripts = fileURLToPath(new URL('../../src/calls/store/lua', import.meta.url));
 
-it('lists the kinds of events that the scripts write', () => {
+it('lists every event type that the scripts write', () => {
   const written = new Set<string>();
   for (const name of readdirSync(scripts, { recursive: true, encoding: 'utf8' })) {
     if (!name.endsWith('.lua')) continue;

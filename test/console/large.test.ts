@@ -1,4 +1,4 @@
-/** A thousand pods and five thousand calls: the page holds what is in view and no more, and still finds everything. */
+/** 1,000 pods and 5,000 calls: the page contains only the rows in view, and finds everything. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
@@ -56,7 +56,7 @@ describeBrowser('the console of a large fleet', (browser) => {
     await table.getByText('CA-1234', { exact: true }).waitFor();
   });
 
-  it('lists all pods likewise, and stays true while calls come and go', async () => {
+  it('lists all pods likewise, and stays current while calls start and end', async () => {
     const page = await browser.open(`${router.url}/#/pods`);
     const table = page.getByRole('table', { name: 'Pods' });
     await page.getByRole('button', { name: 'All 1000' }).waitFor();
@@ -77,7 +77,7 @@ describeBrowser('the console of a large fleet', (browser) => {
     expect(await page.locator('[data-pod]').count()).toBe(pods);
   });
 
-  it('has patience for every page of a list, not for all of them together', async () => {
+  it('applies its timeout to each page of a list', async () => {
     const page = await browser.open('about:blank');
     // Deadlines that pass when the test says so.
     await page.addInitScript(() => {
@@ -112,7 +112,7 @@ describeBrowser('the console of a large fleet', (browser) => {
     );
   });
 
-  it('shows events without a gap, and counts them, when more came than it holds', async () => {
+  it('shows all events without a gap when more arrive than it holds', async () => {
     const page = await browser.open(`${router.url}/#/events`);
     const table = page.getByRole('table', { name: 'Events' });
     const rows = async () => Number(await table.getAttribute('aria-rowcount')) - 1;
@@ -126,8 +126,8 @@ describeBrowser('the console of a large fleet', (browser) => {
       await atOnce(n, (callSid) => core.release(callSid));
       await atOnce(n, (callSid) => core.allocate({ ...request, callSid }));
     }
-    await page.getByRole('button', { name: 'Go on (6,200 new)' }).click();
-    await until(async () => (await rows()) >= 5200, 'what was let go is read from the past');
+    await page.getByRole('button', { name: 'Resume (6,200 new)' }).click();
+    await until(async () => (await rows()) >= 5200, 'trimmed events are read again');
     const shown = await rows();
     const newestFirst: { type: string; call: string }[] = [];
     for (let before: string | null = ''; before !== null && newestFirst.length < shown; ) {

@@ -1,4 +1,4 @@
-/** What somebody who was woken must see at once, on whatever page and screen: who is dead, what is away, what is stuck. */
+/** What an operator on call must see at once on every page: failed routers, outages and stuck records. */
 import type { Page } from 'playwright-core';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
@@ -26,7 +26,7 @@ describeBrowser('the console at night', (browser) => {
         await route.fulfill({ response, json: to(await response.json()) });
       });
 
-    it('tells of a router that is silent, and of one that has gone', async () => {
+    it('shows routers with overdue heartbeats, and those that disappeared', async () => {
       const page = await open();
       const secondsAgo = (seconds: number) => new Date(Date.now() - seconds * 1000).toISOString();
       const startedAt = secondsAgo(2 * 3600);
@@ -45,7 +45,7 @@ describeBrowser('the console at night', (browser) => {
       await rowOf('router-b')
         .getByText(/^Not seen for [5-9] min/)
         .waitFor();
-      // So long was it up when it was last heard of; whether it still is nobody knows.
+      // The uptime at its last heartbeat.
       await rowOf('router-b').getByText('1 h 55 min', { exact: true }).waitFor();
       listed = () => [told('router-a', 1)];
       await rowOf('router-b')
@@ -55,7 +55,7 @@ describeBrowser('the console at night', (browser) => {
       await page.getByText(/^1 router gone/).waitFor();
     });
 
-    it.each([1280, 768, 390])('says at once that nobody leads, %i pixels wide', async (width) => {
+    it.each([1280, 768, 390])('shows that there is no leader, %i pixels wide', async (width) => {
       const page = await open({ width, height: 800 });
       let leads = false;
       await change(page, 'status', (body) => ({ ...body, ...(!leads && { leader: null }) }));
@@ -66,7 +66,7 @@ describeBrowser('the console at night', (browser) => {
       await page.getByText(/^No leader/).waitFor({ state: 'detached' });
     });
 
-    it('tells in the navigation and on the overview that records are stuck, unless an alert does', async () => {
+    it('shows stuck records in the navigation and, without an alert, on the overview', async () => {
       const page = await open();
       const records = { database: 'up', paused: false, braked: false, error: null };
       await change(page, 'status', (body) => ({ ...body, records }));
@@ -82,7 +82,7 @@ describeBrowser('the console at night', (browser) => {
       await show(page, 'overview');
       const line = page.getByRole('region', { name: 'Alerts' });
       await line.getByText('imports: 3 records stuck', { exact: true }).waitFor();
-      await line.getByText('the oldest for 12 min 0 s, 1 wait for a person', { exact: true }).waitFor();
+      await line.getByText('the oldest for 12 min 0 s, 1 held', { exact: true }).waitFor();
       const alert = {
         ...{ name: 'records.stuck_warning', severity: 'warning', summary: 'So many', workflow: 'imports' },
         ...{ since: new Date().toISOString(), runbook: 'docs/runbook-records.md#stuck-records' },
@@ -91,11 +91,11 @@ describeBrowser('the console at night', (browser) => {
       await line.getByText('So many').waitFor();
       expect(await line.getByText('imports: 3 records stuck').count()).toBe(0);
       await page.unroute('**/api/v1/alerts');
-      await line.getByRole('link', { name: 'Show them' }).click();
+      await line.getByRole('link', { name: 'Show records' }).click();
       await page.getByRole('heading', { name: 'Records', level: 1 }).waitFor();
     });
 
-    it('draws the pods that a tier lacks, up to its target', async () => {
+    it('draws missing pods up to the target of the tier', async () => {
       const page = await open();
       await show(page, 'overview');
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
@@ -110,21 +110,21 @@ describeBrowser('the console at night', (browser) => {
       expect(await basic.locator('.cell[data-is="missing"]').count()).toBe(0);
     });
 
-    it('says first what it means that the store is away, and then what was said', async () => {
+    it('shows the consequence of a store outage, then the error message', async () => {
       const page = await open();
       let isAway = true;
       const away = { status: 'down', store_error: 'the store did not answer (events): Socket timeout' };
       await change(page, 'status', (body) => ({ ...body, ...(isAway && away) }));
       const banner = page.getByRole('status').filter({ hasText: 'Stale since' });
       await banner
-        .getByText('The store (Redis) does not answer: new calls are refused, live calls go on')
+        .getByText('The store (Redis) does not answer: new calls are rejected, live calls continue')
         .waitFor();
       await banner.getByText(away.store_error, { exact: true }).waitFor();
       isAway = false;
       await banner.waitFor({ state: 'detached' });
     });
 
-    it('claims nothing before the first answer', async () => {
+    it('shows no data before the first answer', async () => {
       const page = await open();
       let answer = () => {};
       const asked = new Promise<void>((resolve) => {
@@ -137,12 +137,12 @@ describeBrowser('the console at night', (browser) => {
       await show(page, 'overview');
       const tile = page.getByRole('region', { name: 'Calls per second' });
       await tile.getByText('–').waitFor();
-      expect(await page.getByText('history begins now').count()).toBe(0);
+      expect(await page.getByText('history starts now').count()).toBe(0);
       answer();
       await page.getByRole('region', { name: 'Routers' }).getByText('router-under-test').waitFor();
     });
 
-    it('finds a pod or a call from everywhere with one key', async () => {
+    it('finds a pod or a call from every page with one key', async () => {
       await router.post('/allocate', { call_sid: 'CA-find-me' });
       const page = await open();
       await show(page, 'overview');

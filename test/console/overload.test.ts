@@ -2,14 +2,14 @@
 import { expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 
 describeBrowser('the overview', (browser) => {
   describeOneEngine('of a router that was overloaded', (engine) => {
-    it('counts refused calls as failures, and says what they are', async () => {
+    it('counts rejected calls as failures, and shows the reason', async () => {
       const limit = 20;
       const proxy = await tcpProxy(engine.port);
       const url = new URL(engine.url);
@@ -31,7 +31,7 @@ describeBrowser('the overview', (browser) => {
 
         const page = await browser.open(`${router.url}/#/overview`);
         const success = page.getByRole('region', { name: 'Success' });
-        await success.getByText('5 refused: overloaded', { exact: true }).waitFor();
+        await success.getByText('5 rejected: overloaded', { exact: true }).waitFor();
         // One of six; what is counted is told in thousandths per second.
         await success.getByText(/^1[67]\.\d %$/).waitFor();
         const told = '5 calls were rejected in the last 5 minutes because a router was overloaded';

@@ -1,4 +1,4 @@
-/** The pages of the console in a real browser, against real routers: what happens is seen at once, what is done is done. */
+/** The pages of the console in a real browser, against real routers. */
 import type { Page } from 'playwright-core';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
@@ -29,7 +29,7 @@ describeBrowser('the console', (browser) => {
       return (await router.post('/allocate', body)).body.pod_name as string;
     };
 
-    it('shows every pool as its pods, and a call the moment it begins and ends', async () => {
+    it('shows the pods of every pool, and calls as they start and end', async () => {
       const page = await open('overview');
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
       const pod = await allocate('CA1');
@@ -42,7 +42,7 @@ describeBrowser('the console', (browser) => {
       expect(await page.title()).toBe('Overview · Smart Router');
     });
 
-    it('does not lose what happens while it reads: the read may have looked before', async () => {
+    it('applies events that arrive during a read to its result', async () => {
       const page = await open('overview');
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
       let reads = 0;
@@ -69,7 +69,7 @@ describeBrowser('the console', (browser) => {
       expect(await busy.isVisible()).toBe(true);
     });
 
-    it('finds pods by name, by state, by pool and by the call they have', async () => {
+    it('finds pods by name, state, pool and call', async () => {
       const pod = await allocate('CA-find-me');
       const page = await open('pods');
       await rowOf(page, 'Pods', 'basic-1').waitFor();
@@ -86,12 +86,12 @@ describeBrowser('the console', (browser) => {
       await page.getByText('No pod matches').waitFor();
     });
 
-    it('drains a pod after asking, shows how far it is to the last call, and ends the drain', async () => {
+    it('drains a pod after a confirmation, shows the progress, and undrains it', async () => {
       const pod = await allocate('CA1');
       const page = await open('pods');
       await page.getByRole('button', { name: `Drain ${pod}`, exact: true }).click();
       const dialog = page.getByRole('dialog', { name: `Drain ${pod}?` });
-      await dialog.getByText('Its running call goes on until it ends.').waitFor();
+      await dialog.getByText('Its live call continues.').waitFor();
       expect((await router.get(`/pod/${pod}`)).body.blocked_by).toBeNull();
       await dialog.getByRole('button', { name: 'Drain' }).click();
       await rowOf(page, 'Pods', pod).getByText('Draining').waitFor();
@@ -106,7 +106,7 @@ describeBrowser('the console', (browser) => {
       expect((await router.get(`/pod/${pod}`)).body.blocked_by).toBeNull();
     });
 
-    it('shows one sentence of the router when it refuses', async () => {
+    it('shows the error message of a rejected request', async () => {
       const page = await open('pods');
       await rowOf(page, 'Pods', 'gold-1').waitFor();
       await page.getByRole('button', { name: 'Drain gold-1' }).click();
@@ -122,9 +122,9 @@ describeBrowser('the console', (browser) => {
       expect(page.problems.splice(0).join()).toContain('409');
     });
 
-    it('tells the whole life of a call that has ended, and why one got no pod', async () => {
+    it('shows the timeline of an ended call, and why a call got no pod', async () => {
       const page = await open('calls');
-      await page.getByText('Nobody is calling').waitFor();
+      await page.getByText('No live calls').waitFor();
       const pod = await allocate('CA-live');
       await rowOf(page, 'Live calls', 'CA-live').getByText(pod).waitFor();
       await router.post('/release', { call_sid: 'CA-live' });
@@ -141,16 +141,16 @@ describeBrowser('the console', (browser) => {
         503,
       );
       await page.getByLabel('Search calls').fill('CA-none');
-      await page.getByRole('button', { name: 'Look up, also ended calls' }).click();
+      await page.getByRole('button', { name: 'Look up, including ended calls' }).click();
       const refused = page.getByRole('complementary', { name: 'Call CA-none' });
-      await refused.getByText('Got no pod').waitFor();
-      await refused.getByText(/Tried.*gold.*none had a pod that was free/).waitFor();
+      await refused.getByText('No pod', { exact: true }).waitFor();
+      await refused.getByText(/Tried.*gold.*no free pod/).waitFor();
       await page.keyboard.press('Escape');
       await page.locator('body').press('Escape');
       await refused.waitFor({ state: 'detached' });
     });
 
-    it('lets the place of an alert’s runbook be copied', async () => {
+    it('copies the path of the runbook of an alert', async () => {
       const page = await open('tiers');
       const runbook = 'docs/runbook.md#calls-get-no-pod';
       const since = new Date(0).toISOString();
@@ -170,7 +170,7 @@ describeBrowser('the console', (browser) => {
       expect(await page.evaluate('window.copied')).toBe(runbook);
     });
 
-    it('asks again by itself when the router was asked too much', async () => {
+    it('retries after 429', async () => {
       await allocate('CA1');
       const page = await open('overview');
       let refusals = 0;
@@ -186,20 +186,20 @@ describeBrowser('the console', (browser) => {
       expect(page.problems.splice(0).join()).toContain('429');
     });
 
-    it('says in one sentence that there is no such call', async () => {
+    it('shows that a call is unknown', async () => {
       const page = await open('calls/CA-never');
       const panel = page.getByRole('complementary', { name: 'Call CA-never' });
-      await panel.getByText(/^No live call has this id.*Events are kept since \d\d:\d\d:\d\d\.$/).waitFor();
+      await panel.getByText(/^No live call has this id.*Events are stored since \d\d:\d\d:\d\d\.$/).waitFor();
       expect(await panel.getByRole('alert').count()).toBe(0);
       expect(page.problems.splice(0).join()).toContain('404');
     });
 
-    it('previews and saves tiers, refuses wrong ones, edits merchants, and shows who changed what', async () => {
+    it('previews and saves tiers, rejects invalid ones, edits merchants, and lists the changes', async () => {
       const page = await open('tiers');
       await page.getByRole('button', { name: 'Edit tiers' }).click();
       const dialog = page.getByRole('dialog', { name: 'Edit tiers' });
       const preview = dialog.getByRole('region', { name: 'Preview of the chains' });
-      await preview.getByText('without a merchant').waitFor();
+      await preview.getByText('no merchant').waitFor();
       await dialog.getByLabel('Target of gold').fill('many');
       await dialog.getByText(/gold.*whole number/).waitFor();
       expect(await dialog.getByRole('button', { name: 'Save' }).isDisabled()).toBe(true);
@@ -213,13 +213,13 @@ describeBrowser('the console', (browser) => {
       await page.getByText('version 2', { exact: true }).waitFor();
 
       await page.getByRole('button', { name: 'Add merchant' }).click();
-      await page.getByLabel('Id of the merchant').fill('acme');
+      await page.getByLabel('Merchant id').fill('acme');
       const chain = page.getByRole('region', { name: 'Preview of the chain' });
       await chain.getByText(/basic.*gold/).waitFor();
-      await page.getByLabel('Its own pool, tried first').fill('nobody');
-      await chain.getByText('merchant:nobody skipped: no such merchant pool').waitFor();
-      await page.getByLabel('Its own pool, tried first').fill('');
-      await page.getByLabel('Tier where the default chain begins for it').selectOption('gold');
+      await page.getByLabel('Own pool, tried first').fill('unknown');
+      await chain.getByText('merchant:unknown skipped: no such merchant pool').waitFor();
+      await page.getByLabel('Own pool, tried first').fill('');
+      await page.getByLabel('Start of the default chain').selectOption('gold');
       await chain.getByText('basic').waitFor({ state: 'detached' });
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByRole('button', { name: 'Edit acme' }).waitFor();
@@ -235,10 +235,10 @@ describeBrowser('the console', (browser) => {
         .waitFor();
       await page.getByRole('button', { name: 'Delete acme' }).click();
       await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
-      await page.getByText('No merchant has rules of its own').waitFor();
+      await page.getByText('No merchant has its own rules').waitFor();
     });
 
-    it('does not overwrite tiers that somebody else has changed meanwhile', async () => {
+    it('does not overwrite a concurrent change of the tiers', async () => {
       const page = await open('tiers');
       await page.getByRole('button', { name: 'Edit tiers' }).click();
       await router.put('/tiers', {
@@ -255,7 +255,7 @@ describeBrowser('the console', (browser) => {
       expect(page.problems.splice(0).join()).toContain('409');
     });
 
-    it('tails events live, holds still while paused, searches, and reads on into the past', async () => {
+    it('follows events live, pauses, searches, and loads older events', async () => {
       for (let n = 0; n < 250; n++)
         await router.context.router
           .allocate({ callSid: `CA-old-${n}`, merchantId: 'm', provider: '', flow: '', template: '' })
@@ -267,7 +267,7 @@ describeBrowser('the console', (browser) => {
       await rowOf(page, 'Events', 'Pod draining').waitFor();
       await page.getByRole('button', { name: 'Pause' }).click();
       await router.post('/undrain', { pod_name: 'basic-1' });
-      await page.getByRole('button', { name: /Go on \(\d+ new\)/ }).click();
+      await page.getByRole('button', { name: /Resume \(\d+ new\)/ }).click();
       await rowOf(page, 'Events', 'Pod undrained').waitFor();
       await page.getByLabel('Kind of event').selectOption('leader_elected');
       await rowOf(page, 'Events', 'Pod undrained').waitFor({ state: 'detached' });
@@ -283,7 +283,7 @@ describeBrowser('the console', (browser) => {
       );
     });
 
-    it('is worked with by keys alone', async () => {
+    it('can be operated by keyboard', async () => {
       const page = await open('overview');
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
       await page.keyboard.press('2');
@@ -302,7 +302,7 @@ describeBrowser('the console', (browser) => {
       expect(new URL(page.url()).hash).toBe('#/events');
     });
 
-    it('hears a key that is pressed the moment the page appears', async () => {
+    it('handles a key that is pressed as the page appears', async () => {
       const page = await open('tiers');
       // In the same turn as the heading: whatever listens a frame later has missed it.
       await page.addInitScript({
@@ -317,12 +317,12 @@ describeBrowser('the console', (browser) => {
       await page.getByRole('heading', { name: 'Pods', level: 1 }).waitFor();
     });
 
-    it('heeds no single key once they are turned off, also after it is opened anew', async () => {
+    it('ignores single keys once they are turned off, also after a reload', async () => {
       const page = await open('overview');
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
       await page.keyboard.press('?');
       const dialog = page.getByRole('dialog', { name: 'Keys and colours' });
-      await dialog.getByLabel(/^Single keys work/).uncheck();
+      await dialog.getByLabel(/^Enable single keys/).uncheck();
       await page.keyboard.press('Escape');
       await dialog.waitFor({ state: 'detached' });
       expect(await page.evaluate('({ ...localStorage })')).toEqual({ 'smart-router-keys': 'off' });
@@ -337,14 +337,14 @@ describeBrowser('the console', (browser) => {
       await page.locator('body').press('Escape');
       await panel.waitFor({ state: 'detached' });
       await page.getByRole('button', { name: 'Keys' }).click();
-      await dialog.getByLabel(/^Single keys work/).check();
+      await dialog.getByLabel(/^Enable single keys/).check();
       await page.keyboard.press('Escape');
       await dialog.waitFor({ state: 'detached' });
       await page.keyboard.press('7');
       await page.getByRole('heading', { name: 'Events', level: 1 }).waitFor();
     });
 
-    it('keeps the choice of colours, and nothing else', async () => {
+    it('stores the colour theme and nothing else', async () => {
       const page = await open('overview');
       await page.getByRole('button', { name: 'Dark' }).click();
       await page.reload();
@@ -356,7 +356,7 @@ describeBrowser('the console', (browser) => {
   });
 
   describeOneEngine('on a router with a short lease', (engine) => {
-    it('lists what was recovered, and why', async () => {
+    it('lists recoveries with their reasons', async () => {
       const router = await startTestRouter(engine.url, {
         ...patientEnv,
         LEASE_TTL: '1s',
@@ -364,7 +364,7 @@ describeBrowser('the console', (browser) => {
       });
       const page = await browser.open(`${router.url}/#/recovery`);
       try {
-        await page.getByText('Nothing had to be recovered').waitFor();
+        await page.getByText('No recoveries').waitFor();
         await router.post('/allocate', { call_sid: 'CA-orphan' });
         const row = rowOf(page, 'Recoveries', 'CA-orphan');
         await row.getByText('recovered').waitFor();
@@ -379,7 +379,7 @@ describeBrowser('the console', (browser) => {
   });
 
   describeOneEngine('on a router that follows a cluster', (engine) => {
-    it('no longer shows a pod that has died, and its call', async () => {
+    it('removes a crashed pod and its call', async () => {
       const fleet = await openFleet(engine.url);
       fleet.pods('agent-0', 'agent-1');
       const router = await fleet.startHere('router-0', patientEnv);

@@ -34,7 +34,7 @@ describeBrowser('records in the console', (browser) => {
         return browser.open(`${router.url}/#/records`);
       };
 
-      it('shows a dry run of a reset, changes nothing with it, and then brings the records back', async () => {
+      it('shows a dry run of a reset that changes nothing, and then resets the records', async () => {
         const stuck = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
         const page = await open();
         const card = page.getByRole('region', { name: 'Workflow jobs' });
@@ -44,17 +44,17 @@ describeBrowser('records in the console', (browser) => {
         await page.getByRole('button', { name: 'Reset all stuck…' }).click();
         const dialog = page.getByRole('dialog', { name: 'Reset stuck records of jobs' });
         await dialog.getByText('Dry run, nothing has changed.').waitFor();
-        await dialog.getByText('1 record queued again').waitFor();
+        await dialog.getByText('1 record requeued').waitFor();
         expect(await findings(page)).toEqual([]);
         expect((await jobOf(pool, stuck)).status).toBe('Processing');
         await dialog.getByRole('button', { name: 'Reset 1 record' }).click();
         await dialog.waitFor({ state: 'detached' });
         await card.getByText('nothing stuck').waitFor();
-        await page.getByText('Nothing is stuck').waitFor();
+        await page.getByText('No stuck records').waitFor();
         await until(async () => (await jobOf(pool, stuck)).status === 'Completed', 'the loop has done it');
       });
 
-      it('the badge says what the page says, also right after a reset', async () => {
+      it('badge and page agree, also right after a reset', async () => {
         await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
         const page = await open();
         const badge = page.getByRole('navigation').locator('.badge', { hasText: 'stuck' });
@@ -71,7 +71,7 @@ describeBrowser('records in the console', (browser) => {
         expect(await badge.count()).toBe(0);
       });
 
-      it('no longer offers what was just reset, and does not wait for its next turn to read', async () => {
+      it('reads again right after a reset and no longer lists the records', async () => {
         await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
         const page = await open();
         // From then on only what is done at once is done at all.
@@ -90,24 +90,24 @@ describeBrowser('records in the console', (browser) => {
         await reset.waitFor();
         await page.evaluate('globalThis.isNow = true');
         await reset.click();
-        await page.getByText('jobs: 1 record queued again.').last().waitFor();
-        await page.getByText('Nothing is stuck').waitFor();
+        await page.getByText('jobs: 1 record requeued.').last().waitFor();
+        await page.getByText('No stuck records').waitFor();
         expect(await page.getByRole('button', { name: 'Reset all stuck…' }).isDisabled()).toBe(true);
       });
 
-      it('says of records that were brought back by hand that it was by hand, and for how long they were stuck', async () => {
+      it('lists records that were reset by hand as such, with the time they were stuck', async () => {
         const id = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
         const page = await open();
         await page.getByLabel(`Choose record ${id}`).check();
         await page.getByRole('button', { name: 'Reset 1 record…' }).click();
         await page.getByRole('button', { name: 'Reset 1 record', exact: true }).click();
-        await page.getByText('Nothing is stuck').waitFor();
+        await page.getByText('No stuck records').waitFor();
         await page.goto(page.url().replace('#/records', '#/recovery?kind=record'));
         const row = page.getByRole('table', { name: 'Recoveries' }).getByRole('row').nth(1);
         await row.getByText(/^by hand, stuck 3 h/).waitFor();
       });
 
-      it('resets only what is chosen', async () => {
+      it('resets only the chosen records', async () => {
         const [one, other] = [
           await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' }),
           await addJob(pool, 'ok', { status: 'Processing', ago: '2 h' }),
@@ -125,7 +125,7 @@ describeBrowser('records in the console', (browser) => {
         await page.getByLabel(`Choose record ${other}`).waitFor();
       });
 
-      it('shows failed records with their errors, and retries those that are chosen, after a dry run', async () => {
+      it('shows failed records with their errors, and retries the chosen ones after a dry run', async () => {
         const [failed, other] = [
           await addJob(pool, 'ok', { status: 'Failed' }),
           await addJob(pool, 'ok', { status: 'Failed' }),
@@ -140,7 +140,7 @@ describeBrowser('records in the console', (browser) => {
         await dialog.getByLabel('All 2').check();
         await dialog.getByLabel(String(other), { exact: true }).uncheck();
         await dryRun.click();
-        await dialog.getByText('1 record queued again').waitFor();
+        await dialog.getByText('1 record requeued').waitFor();
         expect(await findings(page)).toEqual([]);
         expect((await jobOf(pool, failed)).status).toBe('Failed');
         await dialog.getByRole('button', { name: 'Retry 1 record' }).click();
@@ -148,7 +148,7 @@ describeBrowser('records in the console', (browser) => {
         expect((await jobOf(pool, other)).status).toBe('Failed');
       });
 
-      it('shows the sentence of the router while the database is away', async () => {
+      it('shows the error message while the database is down', async () => {
         const page = await open();
         await page.getByText('nothing stuck').waitFor();
         await postgres.stop();

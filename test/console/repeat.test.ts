@@ -1,7 +1,7 @@
 /** How often the console asks: once at a time, never on each other's heels, less often what takes long. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { pauseAfter } from '../../console/src/live/pauses.js';
-import { type Repeating, type Rest, repeat } from '../../console/src/live/repeat.js';
+import { type RepeatedRead, type Rest, repeat } from '../../console/src/live/repeat.js';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -10,8 +10,8 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Reads that answer when they are told to. */
-function heldReads(rest: Rest): { reading: Repeating; count: () => number; answer: () => Promise<void> } {
+/** Reads that the test completes. */
+function heldReads(rest: Rest): { reading: RepeatedRead; count: () => number; answer: () => Promise<void> } {
   let reads = 0;
   let letGo: (rest: Rest) => void = () => {};
   const reading = repeat(() => {
@@ -30,8 +30,8 @@ function heldReads(rest: Rest): { reading: Repeating; count: () => number; answe
   };
 }
 
-it('asked a hundred times while it reads, it reads once more, and not before a second has passed', async () => {
-  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 5000 });
+it('combines requests during a read into one more read, a second later', async () => {
+  const { reading, count, answer } = heldReads({ minMs: 1000, maxMs: 5000 });
   for (let n = 0; n < 100; n++) reading.again();
   expect(count()).toBe(1);
   await answer();
@@ -48,8 +48,8 @@ it('asked a hundred times while it reads, it reads once more, and not before a s
   reading.stop();
 });
 
-it('asked after its rest, it reads at once, and counts its time from there', async () => {
-  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 5000 });
+it('reads at once when requested after the pause, and restarts its interval', async () => {
+  const { reading, count, answer } = heldReads({ minMs: 1000, maxMs: 5000 });
   await answer();
   await vi.advanceTimersByTimeAsync(3000);
   reading.again();
@@ -59,8 +59,8 @@ it('asked after its rest, it reads at once, and counts its time from there', asy
   reading.stop();
 });
 
-it('unasked, it reads no second time where it is to read once', async () => {
-  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 0 });
+it('does not repeat a read without an interval', async () => {
+  const { reading, count, answer } = heldReads({ minMs: 1000, maxMs: 0 });
   await answer();
   await vi.advanceTimersByTimeAsync(60_000);
   expect(count()).toBe(1);
@@ -69,8 +69,8 @@ it('unasked, it reads no second time where it is to read once', async () => {
   reading.stop();
 });
 
-it('stopped, it reads no more, whoever asks', async () => {
-  const { reading, count, answer } = heldReads({ leastMs: 1000, mostMs: 5000 });
+it('does not read after stop', async () => {
+  const { reading, count, answer } = heldReads({ minMs: 1000, maxMs: 5000 });
   reading.again();
   reading.stop();
   await answer();
@@ -79,12 +79,12 @@ it('stopped, it reads no more, whoever asks', async () => {
   expect(count()).toBe(1);
 });
 
-it('rests four times as long as a read took, five seconds at least and a minute at most', () => {
+it('pauses four times as long as a read took, from five seconds to a minute', () => {
   const after = (tookMs: number) => pauseAfter({ tookMs, hasFailed: false, retryAfterMs: 0 });
   expect([10, 1250, 5000, 90_000].map(after)).toEqual([5000, 5000, 20_000, 60_000]);
 });
 
-it('tries again a second after a failure, later if the router asks for it or if it took long', () => {
+it('retries a second after a failure, later with Retry-After or after a slow read', () => {
   const after = (tookMs: number, retryAfterMs = 0) => pauseAfter({ tookMs, hasFailed: true, retryAfterMs });
   expect(after(10)).toBe(1000);
   expect(after(5000)).toBe(1000);

@@ -1,8 +1,8 @@
-/** What the console remembers of routers and pods that are no longer told of. */
+/** Routers and pods that disappeared recently. */
 import { describe, expect, it } from 'vitest';
 import { lostBy, rememberLost } from '../../console/src/live/lost-pods.js';
 import { rememberRouters } from '../../console/src/live/routers.js';
-import type { Pod } from '../../console/src/shapes.js';
+import type { Pod } from '../../console/src/types.js';
 
 const nowMs = Date.parse('2026-01-01T12:00:00Z');
 const at = (ms: number) => new Date(ms).toISOString();
@@ -16,21 +16,21 @@ const router = (name: string, silentMs: number) => ({
 const isOf = (routers: ReturnType<typeof rememberRouters>) => routers.map(({ name, is }) => `${name} ${is}`);
 
 describe('routers', () => {
-  it('are late once their word is overdue, and not between two words', () => {
+  it('are late once their heartbeat is overdue', () => {
     const known = rememberRouters([], [router('a', 0), router('b', 10_500), router('c', 14_000)], nowMs);
     expect(isOf(known)).toEqual(['a here', 'b here', 'c late']);
   });
 
-  it('are not late when all of them are: then the store was away', () => {
+  it('are not late when all of them are: the store failed then', () => {
     expect(isOf(rememberRouters([], [router('a', 20_000), router('b', 25_000)], nowMs))).toEqual([
       'a here',
       'b here',
     ]);
   });
 
-  it('are not judged by the time in which the store kept them from telling', () => {
+  it('are not late for heartbeats missed during an outage of the store', () => {
     const both = rememberRouters([], [router('a', 0), router('b', 0)], nowMs);
-    // The store was away for forty seconds; one of them was the first to tell again.
+    // The store failed for forty seconds; one router was the first to report again.
     const judged = (ms: number, listed = [router('a', -41_000), router('b', 0)]) =>
       isOf(rememberRouters(both, listed, nowMs + 40_000 + ms, nowMs + 40_000));
     expect(judged(5000)).toEqual(['a here', 'b here']);
@@ -39,7 +39,7 @@ describe('routers', () => {
     expect(judged(13_000, [router('a', -41_000)])).toEqual(['a here', 'b gone']);
   });
 
-  it('are gone when they are no longer listed, for ten minutes, and here again when they are', () => {
+  it('are gone for ten minutes after they left the list, unless they return', () => {
     const both = rememberRouters([], [router('a', 0), router('b', 0)], nowMs);
     const alone = (ms: number) => rememberRouters(both, [router('a', -ms)], nowMs + ms);
     expect(isOf(alone(31_000))).toEqual(['a here', 'b gone']);
@@ -59,12 +59,13 @@ describe('pods', () => {
     draining_until: null,
     blocked_by: null,
     leases: [],
+    last_report_at: null,
     uid: '',
     started_at: null,
   });
   const pods = new Map([['acme-0', pod('acme-0')]]);
 
-  it('that are removed are remembered with their pool until they are back, or for two minutes', () => {
+  it('are remembered with their pool for two minutes after their removal, or until they return', () => {
     const lost = lostBy({ id: '1', type: 'pod_removed', at: at(nowMs), pod: 'acme-0' }, pods);
     expect(lost).toEqual([{ pod: 'acme-0', tier: 'merchant:acme', atMs: nowMs }]);
     expect(rememberLost(lost, new Map(), nowMs + 119_000)).toBe(lost);
@@ -72,7 +73,7 @@ describe('pods', () => {
     expect(rememberLost(lost, pods, nowMs + 1000)).toEqual([]);
   });
 
-  it('that nobody knew, or that only drain, are not', () => {
+  it('are not remembered if they were unknown or only drain', () => {
     expect(lostBy({ id: '1', type: 'pod_removed', at: at(nowMs), pod: 'other' }, pods)).toEqual([]);
     expect(lostBy({ id: '1', type: 'pod_draining', at: at(nowMs), pod: 'acme-0' }, pods)).toEqual([]);
   });

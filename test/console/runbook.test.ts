@@ -1,4 +1,4 @@
-/** The runbook in the console: what the documents say is what is read there, and every alert leads to its page. */
+/** The runbook in the console, and the links from alerts to it. */
 import { describe, expect, it } from 'vitest';
 import { inlineOf, runbookPages, sectionsOf } from '../../scripts/runbook-pages.mjs';
 import { type AlertRule, alertRules, runbookOf } from '../../src/observe/alert-rules.js';
@@ -10,7 +10,7 @@ import { startTestRouter } from '../support/router.js';
 const pages = runbookPages(process.cwd());
 
 describe('a document', () => {
-  it('becomes its sections, each with what stands below it in smaller headings', () => {
+  it('is split into sections, each with its subsections', () => {
     const text = '# All\n\nFirst.\n\n## One, *here*\n\na\nb\n\n### Small\n\nc\n\n## Two\n\nd\n';
     const sections = sectionsOf(text, 'runbook');
     expect(sections.map(([anchor, { title }]) => [anchor, title])).toEqual([
@@ -27,7 +27,7 @@ describe('a document', () => {
     ]);
   });
 
-  it('keeps code, lists and tables as they are', () => {
+  it('keeps code, lists and tables', () => {
     const text =
       '## A\n\n```sql\nSELECT 1; -- | # not a heading\n\n# nor this\n```\n\n1. one\n   goes on\n2. two\n\n| a | b |\n|---|---|\n| `x \\| y` | |\n';
     expect(sectionsOf(text, 'runbook')[0]?.[1].blocks).toEqual([
@@ -37,7 +37,7 @@ describe('a document', () => {
     ]);
   });
 
-  it('links to what the console has, and to the web; every other link is its words', () => {
+  it('keeps links to the console and the web; other links become text', () => {
     expect(inlineOf('**Do** [`this`](#here), [that](operations.md#there).', 'runbook')).toEqual([
       { strong: ['Do'] },
       ' ',
@@ -56,14 +56,14 @@ describe('a document', () => {
 });
 
 describe('the pages', () => {
-  it('are there for every alert that names one', () => {
+  it('exist for every alert', () => {
     const named = Object.values<readonly AlertRule[]>(alertRules)
       .flat()
       .map((rule) => runbookOf(rule).replace('docs/', '').replace('.md#', '/'));
     expect(named.filter((page) => pages[page] === undefined)).toEqual([]);
   });
 
-  it('lead only to pages that are there', () => {
+  it('link only to existing pages', () => {
     const targets = [...JSON.stringify(pages).matchAll(/#\/runbook\/([^"]+)"/g)].map(([, page]) => page);
     expect(targets.length).toBeGreaterThan(10);
     expect(targets.filter((page) => pages[page as string] === undefined)).toEqual([]);
@@ -72,7 +72,7 @@ describe('the pages', () => {
 
 describeBrowser('the runbook in the console', (browser) => {
   describeOneEngine('of a router', (engine) => {
-    it('is one click from its alert, readable while the store is away, and leads on', async () => {
+    it('is one click from its alert and readable while the store is down', async () => {
       const router = await startTestRouter(engine.url, patientEnv);
       try {
         const page = await browser.open(`${router.url}/#/tiers`);

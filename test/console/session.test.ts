@@ -1,4 +1,4 @@
-/** Who may look, and what one sees while the router is away: sign-in, sign-out, the end of a session, a restart. */
+/** Sign-in, sign-out, the end of a session, and a restart of the router. */
 import { afterEach, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
@@ -16,7 +16,7 @@ describeBrowser('the console and its router', (browser) => {
       await router.stop();
     });
 
-    it('asks for the admin key, says why it refuses, and then opens where one wanted to go', async () => {
+    it('asks for the admin key, shows why it is rejected, then opens the requested page', async () => {
       router = await startTestRouter(engine.url, { ...patientEnv, ...keys });
       const page = await browser.open(`${router.url}/#/pods?tier=gold`);
       await page.getByRole('heading', { name: 'Sign in' }).waitFor();
@@ -24,7 +24,7 @@ describeBrowser('the console and its router', (browser) => {
       expect(await page.evaluate('document.activeElement.id')).toBe('key');
       await field.fill('not-the-key-0123456789');
       await page.getByRole('button', { name: 'Sign in' }).click();
-      await page.getByRole('alert').getByText('this is not the admin key of the router').waitFor();
+      await page.getByRole('alert').getByText('wrong admin key').waitFor();
       expect(await field.inputValue()).toBe('');
       await field.fill(adminKey);
       await field.press('Enter');
@@ -41,7 +41,7 @@ describeBrowser('the console and its router', (browser) => {
       expect(page.problems.splice(0).join()).toContain('401');
     });
 
-    it('does what only a session may, and is closed after signing out', async () => {
+    it('allows mutating requests with a session, and none after sign-out', async () => {
       router = await startTestRouter(engine.url, { ...patientEnv, ...keys });
       const page = await browser.open(`${router.url}/#/pods`);
       await page.getByLabel('Admin key').fill(adminKey);
@@ -56,7 +56,7 @@ describeBrowser('the console and its router', (browser) => {
       await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     });
 
-    it('releases a call in the name of the session, which is written down', async () => {
+    it('logs a release with the name of the session', async () => {
       router = await startTestRouter(engine.url, { ...patientEnv, ...keys });
       await router.post(
         '/allocate',
@@ -76,7 +76,7 @@ describeBrowser('the console and its router', (browser) => {
       expect(router.logText()).toMatch(/"action":"call\.release","what":"CA1".*"actor":"console:/);
     });
 
-    it('asks again when the session is over, and goes on where one was', async () => {
+    it('asks again when the session has expired, and returns to the same page', async () => {
       router = await startTestRouter(engine.url, { ...patientEnv, ...keys });
       const page = await browser.open(`${router.url}/#/events?type=leader_elected`);
       await page.getByLabel('Admin key').fill(adminKey);
@@ -93,7 +93,7 @@ describeBrowser('the console and its router', (browser) => {
   });
 
   describeOneEngine('that goes away', (engine) => {
-    it('says since when it is stale, greys what it shows, and is true again after a restart', async () => {
+    it('shows since when it is stale, and recovers after a restart', async () => {
       const first = await startTestRouter(engine.url);
       const page = await browser.open(`${first.url}/#/overview`, { expectNetworkErrors: true });
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
@@ -120,7 +120,7 @@ describeBrowser('the console and its router', (browser) => {
       }
     });
 
-    it('says so too when only the store does not answer', async () => {
+    it('is stale when only the store does not answer', async () => {
       const router = await startTestRouter(engine.url);
       const page = await browser.open(`${router.url}/#/overview`, { expectNetworkErrors: true });
       try {

@@ -1,7 +1,7 @@
-/** What the tiles of the overview say of the last hour: true counts in a true span. */
+/** The counts on the overview page for the last hour. */
 import { expect, it } from 'vitest';
-import type { History, HistoryPoint } from '../../console/src/shapes.js';
 import { spanText, successOf, trafficOf } from '../../console/src/traffic.js';
+import type { History, HistoryPoint } from '../../console/src/types.js';
 
 const startMs = Date.parse('2026-11-15T08:53:20.000Z');
 const at = (seconds: number) => new Date(startMs + seconds * 1000).toISOString();
@@ -22,6 +22,7 @@ function point(seconds: number, rates: Partial<HistoryPoint>): HistoryPoint {
     capacity: null,
     recovered: 0,
     lost: 0,
+    records: {},
     ...rates,
   };
 }
@@ -40,18 +41,18 @@ function history(points: HistoryPoint[], seenSeconds: number[]): History {
   };
 }
 
-it('ten seconds after a start there are ten seconds of data, and no minute', () => {
+it('covers ten seconds after ten seconds', () => {
   const { seconds, allocated } = trafficOf(history([point(0, { allocated: 0.6 })], [10]));
   expect([allocated, spanText(seconds)]).toEqual([6, 'in 10 s']);
 });
 
-it('a step that is not over counts as far as every router has told of it', () => {
+it('counts an incomplete step up to the last report of every router', () => {
   const points = [point(0, { allocated: 2 }), point(10, { allocated: 2 })];
   const { seconds, allocated } = trafficOf(history(points, [14, 19]));
   expect([allocated, seconds]).toEqual([28, 14]);
 });
 
-it('an hour of points is the last hour, also when no router is left that tells', () => {
+it('covers the last hour, also when no router reports any more', () => {
   const points = Array.from({ length: 360 }, (_, i) => point(10 * i, { allocated: 1 }));
   for (const seen of [[3595], []]) {
     const { seconds } = trafficOf(history(points, seen));
@@ -60,7 +61,7 @@ it('an hour of points is the last hour, also when no router is left that tells',
   expect(spanText(trafficOf(history(points.slice(0, 30), [300])).seconds)).toBe('in 5 min');
 });
 
-it('calls that were refused for overload are failures, with a figure of their own', () => {
+it('counts calls rejected for overload as failures, and separately', () => {
   const points = [
     point(0, { allocated: 1, shed: 3 }),
     point(10, { allocated: 1, no_pods: 0.5, errors: 0.5 }),
@@ -74,12 +75,7 @@ it('calls that were refused for overload are failures, with a figure of their ow
   expect(points.map(successOf)).toEqual([0.25, 0.5]);
 });
 
-it('nobody has asked: that is no failure', () => {
+it('has no success rate without requests', () => {
   expect(trafficOf(history([point(0, {})], [10])).success).toBeNull();
   expect(successOf(point(0, {}))).toBeNull();
-});
-
-it('a router from before it tells nothing of refused calls', () => {
-  const { shed: _, ...old } = point(0, { allocated: 1 });
-  expect(trafficOf(history([old], [10]))).toMatchObject({ shed: 0, success: 1 });
 });

@@ -1,19 +1,18 @@
 import { describe, expect, test } from 'vitest';
 import { introduction } from '../../src/demo/banner.js';
-import { drawCell, legend } from '../../src/demo/cells.js';
+import { CallCounts } from '../../src/demo/callers.js';
 import { type CommandParts, commandsOf } from '../../src/demo/commands.js';
-import { clip, type FrameOptions, frame } from '../../src/demo/frame.js';
-import { helpLines } from '../../src/demo/help.js';
-import { Ledger } from '../../src/demo/ledger.js';
-import { type Line, painter } from '../../src/demo/lines.js';
+import { drawCell, type FrameOptions, frame, helpPage, legend } from '../../src/demo/frame.js';
+import type { Line } from '../../src/demo/lines.js';
 import type { RecordsView } from '../../src/demo/records/plane.js';
-import { agentCount, sets } from '../../src/demo/scenery.js';
+import { agentCount, sets } from '../../src/demo/setup.js';
 import type { View } from '../../src/demo/view.js';
+import { paintColours, plain } from '../../src/terminal/text.js';
 
 const numbers = { type: 'exclusive', assigned: 6, available: 4, active_calls: 2, capacity: 6 };
 
 const records: RecordsView = {
-  leftOut: undefined,
+  disabledReason: undefined,
   isOpen: true,
   sitemaps: { queued: 3, running: 1, done: 12, failed: 0, latest: 'linden-bakery.example/sitemap.xml' },
   pages: { queued: 40, running: 6, done: 310, failed: 2, latest: 'linden-bakery.example/team: Team' },
@@ -23,7 +22,7 @@ const records: RecordsView = {
   ],
   stuck: 4,
   twice: 0,
-  returned: 0,
+  requeued: 0,
   kills: 1,
 };
 
@@ -44,7 +43,7 @@ function view(change: Partial<View> = {}): View {
       numbers,
     })),
     roll: { version: 1, done: agentCount, total: agentCount, isRolling: false },
-    ledger: new Ledger(),
+    calls: new CallCounts(),
     records,
     ...change,
   };
@@ -67,19 +66,19 @@ function draw(
     view: view(change),
     url: 'http://127.0.0.1:8080',
     elapsedMs: 61_000,
-    storyTells: true,
+    isStoryOn: true,
     lines: Array.from({ length: 100 }, (_, i) => line(`happening ${i}`)),
     latestCall: undefined,
     keys,
-    paint: painter(colours),
+    paint: colours ? paintColours : plain,
     ...more,
   });
 }
 
 const seen = (text: string) => text.replaceAll(/\u001b\[\d+m/g, '');
 
-describe('the picture on the stage', () => {
-  test('fits into every terminal, with the newest line and the keys in it', () => {
+describe('the picture of the demo', () => {
+  test('fits every terminal, with the newest line and the keys', () => {
     for (const size of [
       { columns: 80, rows: 24 },
       { columns: 200, rows: 60 },
@@ -93,15 +92,15 @@ describe('the picture on the stage', () => {
     }
   });
 
-  test('cuts off nothing that matters on 80 columns and 24 rows', () => {
-    const ledger = Object.assign(new Ledger(), {
-      began: 1300,
+  test('shows everything at 80 columns and 24 rows', () => {
+    const calls = Object.assign(new CallCounts(), {
+      started: 1300,
       served: 1234,
       lost: 12,
       busy: 34,
       unanswered: 5,
     });
-    const change = { ledger, records: { ...records, stuck: 12 } };
+    const change = { calls, records: { ...records, stuck: 12 } };
     const last = line(
       'all 7 records of worker-2 are finished by worker-1 and worker-2; finished twice since the start: 0',
     );
@@ -112,11 +111,11 @@ describe('the picture on the stage', () => {
     expect(picture.length).toBeLessThanOrEqual(24);
     const text = picture.join('\n');
     for (const { what } of commands) expect(text).toContain(what);
-    for (const { name } of sets) expect(text).toMatch(new RegExp(`^ ${name} .*take more$`, 'm'));
+    for (const { name } of sets) expect(text).toMatch(new RegExp(`^ ${name} .*available$`, 'm'));
     for (const part of [
       'http://127.0.0.1:8080/',
       '12 lost with a crashed agent',
-      '34 heard a busy tone',
+      '34 rejected, all busy',
       '5 unanswered',
       '12 stuck',
       '0 finished twice',
@@ -126,58 +125,58 @@ describe('the picture on the stage', () => {
       expect(text).toContain(part);
   });
 
-  test('explains every sign that it draws', () => {
+  test('has a legend for every symbol', () => {
     const states = ['free', 'busy', 'draining', 'starting', 'crashed'] as const;
-    const drawn = states.flatMap((state) =>
-      [0, 1].map((calls) => drawCell({ state, calls }, false, painter(false))),
-    );
-    for (const sign of drawn) expect(legend(painter(false))).toContain(sign);
-    expect(draw().join('\n')).toContain(legend(painter(false)));
-    expect(introduction(painter(false)).join('\n')).toContain(legend(painter(false)));
+    const drawn = states.flatMap((state) => [0, 1].map((calls) => drawCell({ state, calls }, false, plain)));
+    for (const sign of drawn) expect(legend(plain)).toContain(sign);
+    expect(draw().join('\n')).toContain(legend(plain));
+    expect(introduction(plain).join('\n')).toContain(legend(plain));
   });
 
-  test('names its address only when it answers', () => {
+  test('shows its address only when it is ready', () => {
     const picture = draw({}, undefined, false, { url: undefined }).join('\n');
     expect(picture).not.toContain('http:');
-    expect(picture).toContain('starts');
+    expect(picture).toContain('starting');
   });
 
-  test('the help page fits 80 columns and 24 rows, and names every key', () => {
+  test('the help page fits 80 columns and 24 rows and lists every key', () => {
     const commands = commandsOf({} as CommandParts);
-    const page = helpLines({
+    const page = helpPage({
       keys: commands,
       url: 'http://127.0.0.1:8080',
       columns: 80,
-      paint: painter(false),
+      rows: 99,
+      paint: plain,
     });
     expect(page.length).toBeLessThanOrEqual(24);
-    expect(Math.max(...page.map((one) => [...one].length))).toBeLessThan(80);
+    for (const end of ['rows are dated back 1 to 3 hours,', 'in another terminal', 'closes this page.'])
+      expect(page.some((one) => one.endsWith(end))).toBe(true);
     for (const { key, what } of commands) expect(page.join('\n')).toContain(`${key} ${what}`);
   });
 
-  test('shows who leads, who is down, and how many calls a shared agent has', () => {
+  test('shows the leader, stopped routers and the calls of shared agents', () => {
     const picture = draw().join('\n');
-    expect(picture).toMatch(/✕ router-1 ended +■ router-2 leads +□ router-3/);
+    expect(picture).toMatch(/✕ router-1 ended +■ router-2 leader +□ router-3/);
     expect(picture).toMatch(/gold +■ □ □ □ □ □ /);
     expect(picture).toMatch(/basic +2 □ □ □ □ /);
   });
 
-  test('shows a roll while there is one, and what is silent', () => {
+  test('shows a running roll, and backends that are down', () => {
     expect(draw().join('\n')).not.toContain('rolling');
     const roll = { version: 2, done: 7, total: 20, isRolling: true };
     const picture = draw({ roll, storeAnswers: false, apiAnswers: false }).join('\n');
     expect(picture).toContain('rolling: 7 of 20');
-    expect(picture).toMatch(/✕ Redis: silent +✕ Kubernetes API: silent/);
+    expect(picture).toMatch(/✕ Redis: down +✕ Kubernetes API: down/);
   });
 
-  test('a cut call is the one thing that is red', () => {
-    const ledger = Object.assign(new Ledger(), { began: 1, cut: 1 });
+  test('shows cut calls in red, zero in green', () => {
+    const calls = Object.assign(new CallCounts(), { started: 1, cut: 1 });
     const red = (change: Partial<View>) => draw(change, { columns: 100, rows: 40 }, true).join('\n');
-    expect(red({ ledger })).toContain('\u001b[31m1 cut');
+    expect(red({ calls })).toContain('\u001b[31m1 cut');
     expect(red({})).toContain('\u001b[32m0 cut');
   });
 
-  test('shows how far the records are, who works on them, and what is stuck', () => {
+  test('shows counts, workers and stuck records', () => {
     const picture = draw({}, { columns: 80, rows: 24 }).join('\n');
     expect(picture).toMatch(/sitemaps +3 queued {2}1 running {2}12 done {2}0 failed +linden-bakery/);
     expect(picture).toMatch(/pages +40 queued {2}6 running {2}310 done {2}2 failed +linden-bakery/);
@@ -185,7 +184,7 @@ describe('the picture on the stage', () => {
     expect(picture).toMatch(/backed by .*■ PostgreSQL/);
   });
 
-  test('a record finished twice is red, a stuck one yellow until it has come back', () => {
+  test('shows records finished twice in red, stuck records in yellow, zero in green', () => {
     const drawn = (change: Partial<RecordsView>) =>
       draw({ records: { ...records, ...change } }, { columns: 100, rows: 40 }, true).join('\n');
     expect(drawn({ twice: 1 })).toContain('\u001b[31m1 finished twice');
@@ -194,15 +193,11 @@ describe('the picture on the stage', () => {
     expect(drawn({ stuck: 0 })).toContain('\u001b[32m0 stuck');
   });
 
-  test('says why there are no records, or that they are on their way', () => {
+  test('shows why records are disabled, or that PostgreSQL is starting', () => {
     const drawn = (change: Partial<RecordsView>) => draw({ records: { ...records, ...change } }).join('\n');
-    const without = drawn({ leftOut: 'DATABASE_URL is off' });
-    expect(without).toContain('records   left out: DATABASE_URL is off');
+    const without = drawn({ disabledReason: 'DATABASE_URL is off' });
+    expect(without).toContain('records   disabled: DATABASE_URL is off');
     expect(without).not.toMatch(/PostgreSQL|worker-/);
-    expect(drawn({ isOpen: false, workers: [] })).toContain('records   PostgreSQL starts');
-  });
-
-  test('clips by what is seen and keeps the colours', () => {
-    expect(clip('\u001b[31mabcdef\u001b[0m', 3)).toBe('\u001b[31mabc\u001b[0m');
+    expect(drawn({ isOpen: false, workers: [] })).toContain('records   PostgreSQL is starting');
   });
 });

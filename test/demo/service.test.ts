@@ -20,36 +20,36 @@ async function open(
   return async () => (await fetch(`http://127.0.0.1:${port}/`, { headers: { connection: 'close' } })).text();
 }
 
-describe('the address in front of the routers', () => {
-  test('gives each connection to the next replica', async () => {
+describe('the service of the demo', () => {
+  test('distributes connections over the replicas', async () => {
     const [a, b] = [await replica('a'), await replica('b')];
     const ask = await open(() => [a.endpoint, b.endpoint]);
     const answers = [await ask(), await ask(), await ask(), await ask()];
     expect(answers.toSorted()).toEqual(['a', 'a', 'b', 'b']);
   });
 
-  test('goes on to another replica when one is dead and nobody has noticed yet', async () => {
+  test('tries the next replica when one refuses the connection', async () => {
     const [a, b] = [await replica('a'), await replica('b')];
     const ask = await open(() => [a.endpoint, b.endpoint]);
     await new Promise((resolve) => a.server.close(resolve));
     expect([await ask(), await ask()]).toEqual(['b', 'b']);
   });
 
-  test('who comes before it is opened waits for that', async () => {
+  test('connections wait until the service is opened', async () => {
     const a = await replica('a');
     let found: Endpoint[] = [];
-    let opens = () => {};
+    let markOpened = () => {};
     const opened = new Promise<void>((resolve) => {
-      opens = resolve;
+      markOpened = resolve;
     });
     const ask = await open(() => found, opened);
     const answers = [ask(), ask()];
     found = [a.endpoint];
-    opens();
+    markOpened();
     expect(await Promise.all(answers)).toEqual(['a', 'a']);
   });
 
-  test('refuses when there is nobody', async () => {
+  test('refuses connections without a replica', async () => {
     const ask = await open(() => []);
     await expect(ask()).rejects.toThrow();
   });

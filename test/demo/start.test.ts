@@ -1,4 +1,4 @@
-/** How the demo starts and ends, with each of its options. */
+/** Start and end of the demo, with each of its options. */
 import { spawn } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
 import { describeTerminal, startOnTerminal } from '../cli/pty.js';
@@ -15,16 +15,16 @@ function start(env: NodeJS.ProcessEnv = {}, ...args: string[]): Demo {
 afterEach(() => Promise.all(started.splice(0).map((demo) => demo.end())));
 
 describe('smart-router demo', { timeout: 2 * waitMs }, () => {
-  test('takes the next free port, leaves records out when told to, and ends with 0 when asked', async () => {
+  test('takes the next free port, runs without records, and exits with 0 on quit', async () => {
     const { server, port } = await listenSomewhere();
     const demo = start({ DATABASE_URL: 'off' }, '--port', String(port), '--no-story');
-    await demo.until(/^[\d:]{8} {2}records {3}left out: DATABASE_URL is off$/m);
+    await demo.until(/^[\d:]{8} {2}records {3}disabled: DATABASE_URL is off$/m);
     expect(demo.output).toContain(`Port ${port} is in use, so the demo listens at ${demo.url}/`);
     expect(Number(new URL(demo.url).port)).toBeGreaterThan(port);
     const answer = await fetch(`${demo.url}/api/v1/records`);
     expect(await answer.json()).toEqual({ workflows: [] });
     demo.type('kill-worker');
-    await demo.until(/▸ there are no records: DATABASE_URL is off$/m);
+    await demo.until(/▸ records are disabled: DATABASE_URL is off$/m);
     const { children } = demo;
     demo.type('quit');
     expect(await demo.exited).toBe(0);
@@ -34,7 +34,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(demo.errors).toBe('');
   });
 
-  test('starts although visitors have taken and drained agents before it was ready', async () => {
+  test('starts although visitors use and drain agents before it is ready', async () => {
     const { server, port } = await listenSomewhere();
     await new Promise((resolve) => server.close(resolve));
     const demo = start({ DATABASE_URL: 'off' }, '--port', String(port), '--no-story');
@@ -47,7 +47,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
       });
       return answer.ok;
     };
-    // From the first moment that somebody answers: a visitor's call is held for two minutes.
+    // From the first answer on: a visitor's call is held for two minutes.
     const taken = until(
       () => post('/allocate', { call_sid: 'early' }),
       'an early call has its agent',
@@ -62,7 +62,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(await demo.exited).toBe(0);
   });
 
-  test('ends by itself after --seconds, and --quiet shows no call', async () => {
+  test('--seconds ends it, and --quiet shows no call', async () => {
     const demo = start({ DATABASE_URL: 'off' }, '--seconds', '2', '--quiet');
     expect(await demo.exited).toBe(0);
     expect(demo.output).toMatch(/^ {2}Open +http:/m);
@@ -70,7 +70,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(demo.output).not.toContain('CA-1');
   });
 
-  test('--headless says one line of JSON when it answers, and ends cleanly on SIGTERM', async () => {
+  test('--headless prints one line of JSON when it is ready, and SIGTERM stops it cleanly', async () => {
     const demo = start({ DEMO_SPEED: '4' }, '--headless', '--no-story');
     await demo.until(/\n/);
     const { ready, url, pid } = JSON.parse(demo.output);
@@ -93,7 +93,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(demo.errors).toBe('');
   });
 
-  test('killed, it takes along whatever it has started', async () => {
+  test('a killed demo leaves no process behind', async () => {
     const demo = start({}, '--headless', '--no-story');
     await demo.until(/\n/);
     // Three routers; two workers, the database and its guard.
@@ -102,10 +102,10 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
       await until(() => demo.children.length === all, `it has ${all} children`, waitMs);
     const { children } = demo;
     await demo.end();
-    await until(() => !children.some(isRunning), 'everything it has started has ended');
+    await until(() => !children.some(isRunning), 'all its processes have exited');
   });
 
-  test('--headless ends with whoever has started it', async () => {
+  test('--headless ends with the process that started it', async () => {
     const demo = start({ DATABASE_URL: 'off' }, '--headless', '--no-story');
     await demo.until(/\n/);
     const { children } = demo;
@@ -114,8 +114,8 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(children.filter(isRunning)).toEqual([]);
   });
 
-  test.each(['demo/leash.js', 'demo/records/record-worker.js'])(
-    'a process of it whose demo is gone before %s is loaded ends all the same',
+  test.each(['demo/parent-watch.js', 'demo/records/record-worker.js'])(
+    'a child process ends when its demo exits before %s is loaded',
     async (file) => {
       const program = new URL(`../../dist/${file}`, import.meta.url).href;
       const child = spawn(
@@ -129,7 +129,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     },
   );
 
-  test('refuses a wrong DEMO_SPEED in one line', async () => {
+  test('rejects an invalid DEMO_SPEED in one line', async () => {
     const demo = start({ DEMO_SPEED: 'fast' });
     expect(await demo.exited).toBe(2);
     expect(demo.errors).toContain('DEMO_SPEED must be a number from 0.1 to 20, got "fast"');
@@ -147,7 +147,7 @@ describe('smart-router demo without room for temporary files', () => {
 });
 
 describeTerminal('smart-router demo on a terminal', () => {
-  test('says that its port is in use, in the picture and after it, and ? shows help', {
+  test('shows that its port is in use, in the picture and after it; ? shows help', {
     timeout: 2 * waitMs,
   }, async () => {
     const { server, port } = await listenSomewhere();
@@ -170,14 +170,14 @@ describeTerminal('smart-router demo on a terminal', () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  test('with TERM=dumb prints lines and takes words', { timeout: 2 * waitMs }, async () => {
+  test('with TERM=dumb prints lines and reads words', { timeout: 2 * waitMs }, async () => {
     const terminal = await startOnTerminal({ path: binary }, ['demo', '--port', '0', '--no-story'], {
       env: { DATABASE_URL: 'off', TERM: 'dumb' },
       patienceMs: waitMs,
     });
     await terminal.shows(/Open +http:/);
     terminal.type('help\n');
-    await terminal.shows(/▸ the commands are kill-leader/);
+    await terminal.shows(/▸ commands: kill-leader/);
     terminal.type('quit\n');
     expect(await terminal.ended).toBe(0);
     expect(terminal.raw()).not.toContain('\u001b');

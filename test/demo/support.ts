@@ -1,4 +1,4 @@
-/** The real binary with its routers and workers, driven through its input as a script would. */
+/** The real binary with its routers and workers, controlled through its input as a script would. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
@@ -7,9 +7,9 @@ import { expect } from 'vitest';
 import { postgresKinds } from '../support/postgres.js';
 
 export const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
-/** Three routers start in a second or two each, on a busy machine in ten. */
+/** Three routers start in a second or two each, on a busy machine in ten seconds. */
 export const waitMs = 120_000;
-/** Without it the demo leaves records out. */
+/** Without it the demo runs without records. */
 export const hasPostgres = postgresKinds.some(
   ({ name, available }) => name === 'embedded' && available() === true,
 );
@@ -25,7 +25,7 @@ export class Demo {
     const { PATH, HOME } = process.env;
     this.child = spawn(process.execPath, [binary, 'demo', '--seed', '3', ...args], {
       env: { PATH, HOME, HTTP_PORT: '0', ...env },
-      // With a channel, as a test runner has that wants it gone when it is gone itself.
+      // With a channel the demo ends with its parent.
       stdio: args.includes('--headless') ? ['pipe', 'pipe', 'pipe', 'ipc'] : 'pipe',
     });
     this.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
@@ -41,18 +41,18 @@ export class Demo {
     return /Open\s+(http:\S+)\//.exec(this.output)?.[1] ?? '';
   }
 
-  /** Routers, workers and the database, wherever the system tells who started whom. */
+  /** Routers, workers and the database; on Linux only. */
   get children(): number[] {
     return process.platform === 'linux' ? childrenOf(this.child.pid as number) : [];
   }
 
-  /** Waits for a match and gives its groups. */
+  /** Waits for a match and returns its groups. */
   async until(pattern: RegExp): Promise<string[]> {
     await expect.poll(() => this.output, { timeout: waitMs, interval: 50 }).toMatch(pattern);
     return pattern.exec(this.output)?.slice(1) ?? [];
   }
 
-  /** What was printed since `mark`, a length of the output. */
+  /** Returns the output after `mark`, a length of the output. */
   since(mark: number): string {
     return this.output.slice(mark);
   }
@@ -66,7 +66,7 @@ export class Demo {
     await this.exited;
   }
 
-  /** Until one is killed that had something to lose. */
+  /** Kills workers until one held records. */
   async killWorker(): Promise<{ worker: string; records: number }> {
     for (;;) {
       const mark = this.output.length;
@@ -95,7 +95,7 @@ function childrenOf(pid: number): number[] {
 
 export function isRunning(pid: number): boolean {
   try {
-    // A process that has ended and was not collected yet is no running one.
+    // A zombie process does not run.
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
   } catch {
     return false;

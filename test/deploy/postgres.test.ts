@@ -1,4 +1,4 @@
-/** The clean-up without our process: the function, the line for pg_cron, the script for cron, the trigger. Spec 4. */
+/** The clean-up without our process: the function, the line for pg_cron, the script for cron, the trigger. Guarantee 10c without a router. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Pool } from 'pg';
@@ -41,7 +41,7 @@ async function reset(pool: Pool, more = '', named = values): Promise<Record<stri
 }
 
 describePostgres('smart_router.reset_stuck, alone', (postgres) => {
-  it('resets what is stuck for over an hour and nothing else', async () => {
+  it('resets rows stuck for over an hour and nothing else', async () => {
     const pool = postgres.pool();
     await plainTable(pool);
     await stuckRows(pool, 1, 2);
@@ -80,7 +80,7 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
     expect(Object.keys(await reset(pool, ', batch => 100'))).toHaveLength(10);
   });
 
-  it('rows that somebody has locked are left for the next time, without waiting', async () => {
+  it('locked rows are skipped without waiting', async () => {
     const pool = postgres.pool();
     await plainTable(pool);
     await stuckRows(pool, 1, 3);
@@ -124,7 +124,7 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
     ]);
   });
 
-  it('a row without a time is left alone unless it is to be taken for stuck', async () => {
+  it('a row without a timestamp is skipped unless null_is_stuck', async () => {
     const pool = postgres.pool();
     await plainTable(pool);
     await pool.query("INSERT INTO pages (id, status) VALUES (1, 'Processing')");
@@ -144,7 +144,7 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
     await expect(reset(pool, ', batch => 0')).rejects.toThrow('batch must be at least 1');
   });
 
-  it('an enum must have the values, and has the usual ones unless others are named', async () => {
+  it('an enum must have the values, with Processing, Queued and Failed as defaults', async () => {
     const pool = postgres.pool();
     await pool.query(install);
     await pool.query(`
@@ -152,25 +152,27 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
       CREATE TABLE pages (id bigint PRIMARY KEY, status state, error text, updated_at timestamptz)`);
     await pool.query("INSERT INTO pages VALUES (1, 'Processing', NULL, now() - interval '2 hours')");
     await expect(reset(pool, '', '')).rejects.toThrow(
-      "'Queued' (queued) is no value of status in pages; it has 'Processing', 'waiting', 'Error'",
+      "'Queued' (queued) is not a value of status in pages; the values are 'Processing', 'waiting', 'Error'",
     );
     await migrate(pool);
     await pool.query("INSERT INTO smart_router.workflows (name) VALUES ('pages')");
     await expect(reset(pool, ", workflow => 'pages', queued => 'waiting'", '')).rejects.toThrow(
-      "'Failed' (failed) is no value of status in pages",
+      "'Failed' (failed) is not a value of status in pages",
     );
     expect(await statuses(pool)).toEqual({ Processing: 1 });
     expect(await reset(pool, ", queued => 'waiting'", '')).toEqual({ 1: 'requeued' });
     expect(await statuses(pool)).toEqual({ waiting: 1 });
   });
 
-  it('of a text all values must be named, and a dry run says that one is not in use', async () => {
+  it('a text column needs all values, and a dry run reports an unused one', async () => {
     const pool = postgres.pool();
     await plainTable(pool);
     await stuckRows(pool, 1, 1);
     for (const named of ['', ", processing => 'Processing'", ", queued => 'Queued'"])
-      await expect(reset(pool, '', named)).rejects.toThrow('column status of pages is no enum');
-    await expect(reset(pool, ", processing => 'x', queued => 'x'", '')).rejects.toThrow('must be two values');
+      await expect(reset(pool, '', named)).rejects.toThrow('column status of pages is not an enum');
+    await expect(reset(pool, ", processing => 'x', queued => 'x'", '')).rejects.toThrow(
+      'processing and queued must differ',
+    );
     expect(await statuses(pool)).toEqual({ Processing: 1 });
     const client = await postgres.client();
     const told: string[] = [];
@@ -180,13 +182,13 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
         `SELECT smart_router.reset_stuck('pages', 'status', processing => 'Processing', queued => 'new', dry_run => true)`,
       );
     await dry();
-    expect(told).toEqual(["no row of pages is 'new': is that the value which means queued?"]);
+    expect(told).toEqual(["no row of pages is 'new': check that this is the value for queued"]);
     await stuckRows(pool, 2, 2, '1 minute', 'new');
     await dry();
     expect(told).toHaveLength(1);
   });
 
-  it('takes columns as they are stored and as SQL writes them, and names those that there are', async () => {
+  it('takes columns by stored name and by SQL name, and lists the existing ones', async () => {
     const pool = postgres.pool();
     await pool.query(install);
     await pool.query(`
@@ -204,12 +206,12 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
     // As SQL reads it, that is another column.
     expect((await call(`'STATE', 'Touched At', id_column => 'Key'`)).rows).toEqual([]);
     await expect(call(`'State', 'touched_at', id_column => 'Key'`)).rejects.toThrow(
-      'column touched_at does not exist in pages (touched_column); it has "Key", "State", state, "Touched At"',
+      'column touched_at does not exist in pages (touched_column); the columns are "Key", "State", state, "Touched At"',
     );
     await expect(call(`'State', 'state', id_column => 'Key'`)).rejects.toThrow('must be a timestamp');
   });
 
-  it('can be installed twice, and before our schema as well as after it', async () => {
+  it('can be installed twice, before or after our schema', async () => {
     const pool = postgres.pool();
     await pool.query(install);
     await pool.query(install);
@@ -219,7 +221,7 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
 });
 
 describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
-  /** Two records held by a worker that lives, and two stuck ones that nobody holds. */
+  /** Two records of a live worker, and two stuck ones without a claim. */
   async function workedOn() {
     const pool = postgres.pool();
     await teamTable(pool, 2);
@@ -245,7 +247,7 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
   }
 
   it.each(['', ", workflow => 'pages'"])(
-    'a record that a living worker holds is left alone, and finishes (%j)',
+    'a record of a live worker is skipped, and finishes (%j)',
     async (more) => {
       const { pool, work, finish, held } = await workedOn();
       const done = await reset(pool, more);
@@ -256,7 +258,7 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
     },
   );
 
-  it('that of a dead worker is brought back, and what it finishes later is rejected', async () => {
+  it('a record of a dead worker is reset, and its late finish is rejected', async () => {
     const { pool, work, finish, held } = await workedOn();
     await pool.query("UPDATE smart_router.workers SET heartbeat_at = now() - interval '3 minutes'");
     expect(Object.keys(await reset(pool))).toHaveLength(2);
@@ -309,7 +311,7 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
     expect(await reset(pool)).toEqual({});
   });
 
-  it('while the router’s own sweep is at it, it does nothing', async () => {
+  it('does nothing while the router’s own sweep runs', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await pool.query(install);
@@ -328,7 +330,7 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
     // The names are those of the router.
     expect(readText('src/records/store.ts')).toMatch(/smart_router\.\$\{[^}]*'fast' : 'slow'\}_sweep/);
     expect(Object.values(await reset(pool, ", workflow => 'pages'"))).toEqual(['requeued']);
-    await expect(reset(pool, ", workflow => 'pagse'")).rejects.toThrow('has no workflow pagse');
+    await expect(reset(pool, ", workflow => 'pagse'")).rejects.toThrow('unknown workflow pagse');
   });
 });
 
@@ -373,12 +375,12 @@ describePsql('the script for cron (needs psql)', () => {
         },
       });
 
-    it('works through everything in batches, says how many, and then nothing', async () => {
+    it('resets everything in batches, prints how many, and then nothing', async () => {
       const pool = postgres.pool();
       await plainTable(pool);
       await stuckRows(pool, 1, 25);
       const dry = await script(['--dry-run', 'pages', 'status', 'error']);
-      expect(dry.stdout).toBe('pages: 25 stuck records would be reset (at most 1000 are looked at)\n');
+      expect(dry.stdout).toBe('pages: 25 stuck records would be reset (at most 1000 are checked)\n');
       expect(await statuses(pool)).toEqual({ Processing: 25 });
       const { stdout } = await script(['pages', 'status', 'error'], { ZOMBIE_BATCH: '10' });
       expect(stdout).toBe('pages: reset 25 stuck records\n');
@@ -398,7 +400,7 @@ describePsql('the script for cron (needs psql)', () => {
       expect(sooner.stdout).toBe('pages: reset 1 stuck records\n');
     });
 
-    it('takes the values of the status from the environment, and says which are missing', async () => {
+    it('takes the values of the status from the environment, and names missing ones', async () => {
       const pool = postgres.pool();
       await plainTable(pool);
       await stuckRows(pool, 1, 2, '2 hours', 'busy');
@@ -410,7 +412,7 @@ describePsql('the script for cron (needs psql)', () => {
       expect(await statuses(pool)).toEqual({ "it's new": 2 });
     });
 
-    it('fails with a message for a table that is not there, and reads no SQL out of names', async () => {
+    it('fails for a missing table, and never reads names as SQL', async () => {
       const pool = postgres.pool();
       await plainTable(pool);
       await expect(script(['nope', 'status'])).rejects.toMatchObject({
@@ -447,7 +449,7 @@ describePostgres('the trigger', (postgres) => {
   const touch = (pool: Pick<Pool, 'query'>) =>
     pool.query("UPDATE pages SET title = 'touched' WHERE url = 'first'");
 
-  it('whoever writes to the table brings back up to a hundred stuck rows, once a minute', async () => {
+  it('a write to the table resets up to a hundred stuck rows, once a minute', async () => {
     const pool = await withTrigger();
     await touch(pool);
     expect(await queued(pool)).toBe(100);
@@ -463,7 +465,7 @@ describePostgres('the trigger', (postgres) => {
     const other = await postgres.client();
     await other.query('BEGIN');
     await touch(other);
-    await pool.query("INSERT INTO pages (url) VALUES ('meanwhile')");
+    await pool.query("INSERT INTO pages (url) VALUES ('later')");
     await other.query('ROLLBACK');
     expect(await queued(pool)).toBe(1);
   });

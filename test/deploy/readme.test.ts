@@ -46,8 +46,8 @@ describe('the README of the chart', () => {
     expect(within(row('ARCHITECTURE.md', 'the leader dies'))).toEqual([died, stopped]);
     expect(within(row('docs/operations.md', 'it dies'))).toEqual([died]);
     expect(within(row('docs/operations.md', 'clean stop'))).toEqual([stopped]);
-    const [usually = 0, atMost] = within(row(readme, 'the Kubernetes API is unreachable'));
-    const [back, late] = within(row('docs/operations.md', 'the API server is gone for all'));
+    const [usually = 0, atMost] = within(row(readme, 'the Kubernetes API is down'));
+    const [back, late] = within(row('docs/operations.md', 'the API server is down for all'));
     expect([atMost, late]).toEqual([died, died]);
     expect(back).toBeLessThanOrEqual(usually);
     expect(text.replaceAll('\n', ' ')).toContain(

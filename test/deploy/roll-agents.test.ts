@@ -165,13 +165,8 @@ describeWith('kubectl', 'roll-agents.sh', () => {
       cluster.internals.registry.get(statefulSets, 'voice', 'voice-agent').json,
     );
     expect(metadata.generation).toBeGreaterThan(JSON.parse(before.json).metadata.generation);
-    cluster.internals.registry.patch(
-      statefulSets,
-      'voice',
-      'voice-agent',
-      { status: { observedGeneration: metadata.generation } },
-      'status',
-    );
+    const status = { observedGeneration: metadata.generation };
+    cluster.internals.registry.patch(statefulSets, 'voice', 'voice-agent', { status });
     expect(await rolling.ended).toBe(0);
     expect(deletions()).toEqual([]);
   }, 30_000);

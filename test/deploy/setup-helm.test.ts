@@ -73,7 +73,7 @@ describe('a zip file', () => {
 
   it('that lacks the file, or is none, says so', () => {
     expect(() => fileInZip(zip, 'helm')).toThrow('helm is not in the archive');
-    expect(() => fileInZip(Buffer.from('hello'), 'helm')).toThrow('no zip file');
+    expect(() => fileInZip(Buffer.from('hello'), 'helm')).toThrow('not a zip file');
   });
 });
 

@@ -1,4 +1,4 @@
-/** What is generated into docs/api.md, from a small OpenAPI document. */
+/** The generated parts of docs/api.md, from a small OpenAPI document. */
 import { expect, it } from 'vitest';
 import { withApiReference } from '../../scripts/docs-api.mjs';
 
@@ -59,7 +59,7 @@ More by hand.
 Stays.
 `;
 
-it('puts parameters before the example, the answer and its errors after it, and keeps what is written by hand', () => {
+it('puts parameters before the example, response and errors after it, and keeps hand-written text', () => {
   const written = withApiReference(page, document());
   const order = ['By hand.', '| `limit` | `10` | how many |', 'curl things', '| `things` |', 'More by hand.'];
   const places = order.map((part) => written.indexOf(part));

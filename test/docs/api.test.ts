@@ -1,4 +1,4 @@
-/** docs/api.md is run from top to bottom: what it says a router answers is what a router answers. */
+/** Runs docs/api.md from top to bottom: every documented response is compared with a router's. */
 import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -57,7 +57,7 @@ async function beginningOf(url: string): Promise<{ status: number; text: string 
   return { status: stream.status, text: new TextDecoder().decode(value) };
 }
 
-/** What differs from run to run becomes a word for its kind. */
+/** Replaces values that differ from run to run by the name of their kind. */
 function settled(value: unknown, key = ''): unknown {
   if (key.endsWith('_seconds') && typeof value === 'number') return '<seconds>';
   if (key === 'loops' || (key === 'version' && typeof value === 'string')) return `<${key}>`;

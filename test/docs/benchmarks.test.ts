@@ -1,4 +1,4 @@
-/** docs/benchmarks.md names every area, and has the place into which `npm run bench` writes. */
+/** docs/benchmarks.md names every area, and has the markers between which `npm run bench` writes. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { benchTable, withTable } from '../../scripts/bench-table.mjs';
@@ -22,7 +22,7 @@ describe('docs/benchmarks.md', () => {
     expect(page).toMatch(new RegExp(`^\\| \`${area}\` \\|`, 'm'));
   });
 
-  it('keeps everything around the table when it is written anew', () => {
+  it('keeps everything around the table when the table is replaced', () => {
     const text = withTable(page, 'one');
     expect(withTable(text, 'two')).toBe(text.replace('\n\none\n\n', '\n\ntwo\n\n'));
     expect(withTable(page, 'one').split('## Figures')[0]).toBe(page.split('## Figures')[0]);
@@ -31,14 +31,14 @@ describe('docs/benchmarks.md', () => {
 });
 
 describe('the table of all benchmarks', () => {
-  it('has a row for every figure, with its aim and whether it is met', () => {
+  it('has a row for every figure, with its target and whether it is met', () => {
     const table = benchTable(['calls'], [{ ...about, area: 'calls', figures: [figure] }]);
     expect(table).toContain('2 cores of a processor, 24 GiB; Node 20.0.0, redis');
-    expect(table).toContain('1 figures have an aim; 1 miss it.');
+    expect(table).toContain('1 figures have a target; 1 miss it.');
     expect(table).toContain('| calls | a \\| b | 0.50 x | at least 0.65 x | **no** |  |');
   });
 
-  it('has a row for what failed, and for an area that left nothing', () => {
+  it('has a row for a failed part, and for an area without results', () => {
     const results = [{ ...about, area: 'calls', figures: [], failed: ['sweep'] }];
     const table = benchTable(['calls', 'pool'], results);
     expect(table).toContain('| calls | part `sweep` | did not finish |');

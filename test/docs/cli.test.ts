@@ -3,16 +3,16 @@ import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { commandsTable, optionsTable, withReference } from '../../scripts/cli-reference.mjs';
 import { commandTree } from '../../src/cli/command-tree.js';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
+import { Output } from '../../src/cli/output.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 
 const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8');
 const tree = commandTree(
   createProgram(
-    { env: {}, clock: systemClock, screen: new Screen(capture().streams, {}), exitCode: 0, resident: false },
+    { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
     { out: () => undefined, err: () => undefined },
   ),
 );
@@ -28,7 +28,7 @@ it('every command is in the list of commands, and no group', () => {
   expect(table).not.toContain('[`records`]');
 });
 
-it('a changed option changes the page, and what is written by hand stays', () => {
+it('a changed option changes the page, and hand-written text stays', () => {
   const small = '# Title\n\n## `pods`\n\nBy hand.\n\n## Other\n\nAlso by hand.\n';
   const before = withReference(small, tree, exitCodeMeanings);
   expect(before).toContain('| `--pool <pool>` |');

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../src/calls/metrics.js';
-import { RecordMetrics } from '../../src/observe/record-metrics.js';
+import { RecordMetrics } from '../../src/records/metrics.js';
 
 const text = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
 const rows = new Map(

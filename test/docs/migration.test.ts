@@ -85,7 +85,7 @@ describe('the questions', () => {
     const [died, stopped] = secondsOf(lastCell(helm, 'the leader dies'));
     expect(secondsOf(lastCell(text, 'the leader, by a clean stop; by a crash'))).toEqual([stopped, died]);
     expect(secondsOf(lastCell(text, 'the Kubernetes API'))).toEqual(
-      secondsOf(lastCell(helm, 'the Kubernetes API is gone')),
+      secondsOf(lastCell(helm, 'the Kubernetes API is down')),
     );
     expect(secondsOf(lastCell(text, 'Redis, with all its content'))).toEqual(
       secondsOf(lastCell(helm, 'Redis loses everything')),

@@ -39,7 +39,7 @@ describe.each(documents)('%s', (path) => {
     expect(named.filter((name) => !variables.has(name) && !others.has(name))).toEqual([]);
   });
 
-  it('links to what is there', () => {
+  it('has no dead links', () => {
     const broken = [...prose.matchAll(/\]\(([^)\s]+)\)/g)]
       .map(([, link = '']) => link)
       .filter((link) => !/^[a-z]+:/.test(link))

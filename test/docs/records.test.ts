@@ -27,7 +27,7 @@ const anchors = (text: string) =>
       .replaceAll(' ', '-'),
   );
 
-/** As modules would: their imports are ours, their globals the test's. Resolves to what was exported. */
+/** Runs them as modules with our imports and the test's globals. Resolves to their exports. */
 async function run(
   code: string,
   globals: Record<string, unknown>,
@@ -86,13 +86,13 @@ describeOnePostgres('the programs of the guide', (postgres) => {
       process: { env: { DATABASE_URL: postgres.url } },
     });
     expect(printed).toEqual([
-      '1 records are stuck and would be brought back',
+      '1 stuck records would be recovered',
       expect.stringMatching(/^21, for 72\d\d s$/),
     ]);
     expect((await pool.query('SELECT * FROM invoices ORDER BY id')).rows).toEqual(before);
   });
 
-  it('finish all rows, bring back a stuck one, and stop', async () => {
+  it('finish all rows, requeue a stuck one, and stop', async () => {
     const { pool, workflows } = await prepared();
     const signals = new Map<string, () => Promise<void>>();
     await run(work, {
@@ -186,7 +186,7 @@ describe('the reference', () => {
       message = String(error);
     }
     const known = (at: string) =>
-      new RegExp(`${at}nonsense is no option; there are (.*)`).exec(message)?.[1]?.split(', ');
+      new RegExp(`${at}nonsense is not an option; the options are (.*)`).exec(message)?.[1]?.split(', ');
     const fields = (known('workflow: ') ?? []).filter((name) => name !== 'stuck');
     const stuck = (known('stuck\\.') ?? []).map((name) => `stuck.${name}`);
     expect(fields.length).toBeGreaterThan(10);
@@ -329,7 +329,7 @@ describePostgres('the queries of the runbook', (postgres) => {
   });
 
   it.each(Object.entries(shapes))(
-    '%s: finds and resets what is stuck, and leaves the living alone',
+    '%s: finds and resets stuck records, and no live ones',
     async (flow, shape) => {
       const pool = await populated(shape);
       const { table, status, error } = shape;
@@ -381,7 +381,7 @@ describePostgres('the queries of the runbook', (postgres) => {
     expect((await pool.query(query('any table: reset'))).rows).toEqual([]);
   });
 
-  it('the counts and the views tell the dead from the living', async () => {
+  it('the counts and the views distinguish dead and live workers', async () => {
     const pool = await populated(shapes.WF7);
     expect((await pool.query(query('WF7: count'))).rows).toEqual([
       { old: '4', zombie_count: '3', held: '1' },
@@ -396,7 +396,7 @@ describePostgres('the queries of the runbook', (postgres) => {
     ]);
   });
 
-  it('what was reset by hand is taken up by a worker, with a full budget', async () => {
+  it('a worker claims records that were reset by hand, with a full budget', async () => {
     const pool = await populated(shapes.WF7);
     await pool.query(query('WF7: reset'));
     const workflow = records.defineWorkflow({ ...pageCuration({ clock: systemClock }), process: () => {} });

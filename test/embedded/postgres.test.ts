@@ -90,7 +90,7 @@ async function query(url: string, text: string): Promise<unknown[]> {
 
 const dataOf = async (url: string) => String((await query(url, 'SHOW data_directory')).flat()[0]);
 
-/** Processes that name this text in their arguments; remains that nobody collects do not count. */
+/** Processes that name this text in their arguments; zombies do not count. */
 function processesNaming(text: string): number[] {
   const lines = execFileSync('ps', ['-A', '-ww', '-o', 'pid=,stat=,args='], { encoding: 'utf8' }).split('\n');
   return lines
@@ -191,7 +191,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       expect(lstatSync(join(kept, 'notes')).uid).toBe(process.getuid?.());
     });
 
-    it('finds what was committed before a crash', async () => {
+    it('keeps committed data after a crash', async () => {
       const kept = dataFolder();
       let crashed = false;
       const onCrash = () => {
@@ -200,7 +200,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       const first = await start({ folder: kept, onCrash });
       await query(first.url, "CREATE TABLE pages AS SELECT 'kept' AS state");
       process.kill(first.pid, 'SIGKILL');
-      await until(() => crashed, 'all its processes are gone');
+      await until(() => crashed, 'all its processes have ended');
       const second = await start({ folder: kept });
       expect(await query(second.url, 'SELECT state FROM pages')).toEqual([['kept']]);
     });
@@ -217,7 +217,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       const first = await start({ folder: kept });
       const error = await failure(start({ folder: kept }));
       expect(error).toBeInstanceOf(ConfigError);
-      expect(error.message).toMatch(new RegExp(`cannot use ${kept}/data: process ${process.pid} does`));
+      expect(error.message).toMatch(new RegExp(`cannot use ${kept}/data: process ${process.pid} uses it`));
       expect(await query(first.url, 'SELECT 1')).toEqual([[1]]);
     });
 
@@ -231,7 +231,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       expect(await query(winners[0]?.url ?? '', 'SELECT 1')).toEqual([[1]]);
     });
 
-    it('passes over the lock of a server that is gone, whose number another program has', async () => {
+    it('removes the lock of an ended server whose process id another program has', async () => {
       const kept = dataFolder();
       await (await start({ folder: kept })).stop();
       writeFileSync(join(kept, 'data/postmaster.pid'), `${process.pid}\n${kept}/data\n0\n1\n\n\n`);
@@ -260,12 +260,12 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
     it('refuses data that is not its own', async () => {
       const kept = dataFolder();
       mkdirSync(join(kept, 'data'));
-      expect((await failure(start({ folder: kept }))).message).toMatch(/it holds something else/);
+      expect((await failure(start({ folder: kept }))).message).toMatch(/it holds other data/);
       writeFileSync(join(kept, 'data/smart-router.password'), 'x');
       writeFileSync(join(kept, 'data/PG_VERSION'), '9\n');
       const error = await failure(start({ folder: kept }));
       expect(error).toBeInstanceOf(ConfigError);
-      expect(error.message).toMatch(/written by PostgreSQL 9, and this is \d\d/);
+      expect(error.message).toMatch(/written by PostgreSQL 9, this is PostgreSQL \d\d/);
       rmSync(join(kept, 'data'), { recursive: true });
       writeFileSync(join(kept, 'file'), '');
       expect(await failure(start({ folder: join(kept, 'file') }))).toBeInstanceOf(ConfigError);
@@ -341,14 +341,14 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
   it.each(['SIGKILL', 'SIGTERM'] as const)('ends with it, data and all: %s', async (signal) => {
     const { child, data } = await router();
     child.kill(signal);
-    await until(() => processesNaming(dirname(data)).length === 0, 'server and guard are gone');
+    await until(() => processesNaming(dirname(data)).length === 0, 'server and guard have ended');
     expect(existsSync(dirname(data))).toBe(false);
   });
 
-  it.each(['process.exit(0)', ''])('ends with it, and is no reason to stay: %j', async (end) => {
+  it.each(['process.exit(0)', ''])('ends with the process and does not keep it alive: %j', async (end) => {
     const { child, pid } = await router({ end });
     await until(() => child.exitCode === 0, 'the process has ended');
-    await until(() => processesNaming('postgres').includes(pid) === false, 'the server is gone');
+    await until(() => processesNaming('postgres').includes(pid) === false, 'the server has ended');
   });
 
   it('is ended by the next start if it outlived router and guard', async () => {
@@ -358,12 +358,12 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
     const guard = childrenOf(first.child.pid ?? 0).find((pid) => pid !== first.pid);
     process.kill(guard ?? 0, 'SIGKILL');
     first.child.kill('SIGKILL');
-    await until(() => first.child.signalCode !== null, 'the router is gone');
+    await until(() => first.child.signalCode !== null, 'the router has ended');
     expect(await query(first.url, 'SELECT 1')).toEqual([[1]]);
     const lines: string[] = [];
     const second = await start({ folder: kept, log: (line) => lines.push(line) });
     expect(await query(second.url, 'SELECT state FROM pages')).toEqual([['kept']]);
-    expect(lines[0]).toMatch(new RegExp(`process ${first.pid}\\) outlived its router`));
+    expect(lines[0]).toMatch(new RegExp(`orphaned PostgreSQL server \\(process ${first.pid}\\)`));
     expect(processesNaming(kept)).not.toContain(first.pid);
   });
 
@@ -373,7 +373,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
     expect(await query(url, 'SELECT 1')).toEqual([[1]]);
     expect(lstatSync(data).uid).toBe(nobody.uid);
     child.kill('SIGKILL');
-    await until(() => !processesNaming(data).includes(pid), 'the server is gone');
+    await until(() => !processesNaming(data).includes(pid), 'the server has ended');
   });
 
   it.runIf(isRoot)(
@@ -385,7 +385,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
         const { url, child } = await router({ folder: kept, ...(as && { as }) });
         await query(url, 'CREATE TABLE IF NOT EXISTS pages ()');
         child.kill('SIGTERM');
-        await until(() => processesNaming(kept).length === 0, 'the server is gone');
+        await until(() => processesNaming(kept).length === 0, 'the server has ended');
       }
       expect(lstatSync(join(kept, 'data')).uid).toBe(nobody.uid);
     },
@@ -424,7 +424,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
         expect(others).toEqual([]);
         expect(processesNaming(`${temporary}/${copy}/native/bin/postgres -D ${data}`)).toHaveLength(1);
         child.kill('SIGKILL');
-        await until(() => processesNaming(data).length === 0, 'the server is gone');
+        await until(() => processesNaming(data).length === 0, 'the server has ended');
       }
       await until(() => readdirSync(temporary).length === 1, 'only the copy is left');
     },

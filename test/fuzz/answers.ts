@@ -1,9 +1,9 @@
-/** What every answer of a router owes its caller, whatever was asked. */
+/** Checks that hold for every response of a router. */
 import { expect } from 'vitest';
 import { type ErrorCode, errorCodes } from '../../src/errors.js';
 import type { Answer, TestRouter } from '../support/router.js';
 
-/** Of no use to anybody but the tests, and long enough to be recognised wherever they turn up. */
+/** Only for tests, and long enough to be recognised in any text. */
 export const secrets = {
   SMART_ROUTER_API_KEY: 'fuzz-api-key-0123456789abcdef',
   SMART_ROUTER_ADMIN_KEY: 'fuzz-admin-key-0123456789abcdef',
@@ -12,7 +12,7 @@ export const secrets = {
   EXOTEL_WEBHOOK_TOKEN: 'fuzz-exotel-token-0123456789',
 };
 
-/** The machine may be busy with other tests, which is no overload of this router. */
+/** The machine may be busy with other tests, which is not an overload of this router. */
 export const unhurried = { OVERLOAD_DELAY: 'off' };
 
 export const asAdmin = { authorization: `Bearer ${secrets.SMART_ROUTER_ADMIN_KEY}` };
@@ -28,7 +28,7 @@ export function faultsOf(answer: Answer): string[] {
     .filter((secret) => text.includes(secret))
     .map(() => 'a secret is in the answer');
   if (status < 400) return faults;
-  if (status === 500) faults.push('an error that nobody expected');
+  if (status === 500) faults.push('an unexpected error');
   if (text.length > longestRefusal) faults.push(`a refusal of ${text.length} characters`);
   if (body?.success !== false || typeof body.error !== 'string')
     return [...faults, 'not the shape of an error'];
@@ -51,7 +51,7 @@ export function expectGood(answer: Answer, asked: unknown): void {
     );
 }
 
-/** Nothing was told to the log that must not be there, and nothing surprised anybody. */
+/** The log holds no secret and no unexpected error. */
 export function expectCleanLog(router: TestRouter): void {
   const text = router.logText();
   for (const [name, secret] of Object.entries(secrets)) expect(text.includes(secret), name).toBe(false);

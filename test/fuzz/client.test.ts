@@ -35,7 +35,7 @@ const said = some({
 const text = said.map((one) => JSON.stringify(one));
 const header = oddText.map((value) => value.replace(/[^\x21-\x7e]/g, ''));
 
-it('whatever the router answers, the client gives what it promises or an error of its own', async () => {
+it('the client turns any response into a valid result or one of its errors', async () => {
   const { router, another } = await fixture();
   const asks: ((client: Client) => Promise<unknown>)[] = [
     (client) => client.allocate({ callSid: 'CA1' }),

@@ -1,4 +1,5 @@
 /** Any arguments, before a router that answers anything: an exit code from the list, and a line that says why. */
+
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Command } from 'commander';
@@ -6,11 +7,11 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RouterApi } from '../../src/cli/api.js';
 import type { Cli } from '../../src/cli/cli.js';
-import { follow, isAfter, type RouterEvent } from '../../src/cli/event-feed.js';
-import { exitCodeMeanings } from '../../src/cli/exit-codes.js';
+import { follow, isAfter, type RouterEvent } from '../../src/cli/event-stream.js';
+import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { run } from '../../src/cli/index.js';
+import { Output } from '../../src/cli/output.js';
 import { createProgram } from '../../src/cli/program.js';
-import { Screen } from '../../src/cli/screen.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 import { secrets } from './answers.js';
@@ -59,7 +60,7 @@ function allLeaves(): Leaf[] {
   const cli: Cli = {
     env: {},
     clock: systemClock,
-    screen: new Screen(streams, {}),
+    output: new Output(streams, {}),
     exitCode: 0,
     resident: false,
   };
@@ -156,7 +157,7 @@ describe('the command line', () => {
         expect(Object.keys(exitCodeMeanings)).toContain(String(code));
         expect(shown).not.toMatch(/^\s+at .*[:(]\d+/m);
         expect(shown).not.toContain(secrets.SMART_ROUTER_ADMIN_KEY);
-        expect(shown).not.toContain('something unexpected went wrong');
+        expect(shown).not.toContain('unexpected error');
         // Nothing that moves the cursor of a terminal or renames its window.
         expect(shown).not.toContain('\u001b');
         if (code !== 0) expect(shown.trim()).not.toBe('');
@@ -190,7 +191,7 @@ const block = fc.oneof(
   { weight: 1, arbitrary: oddText.map((text) => `:${text}`) },
   { weight: 1, arbitrary: oddText.map((text) => `data:${text}\ndata: x`) },
 );
-/** Blocks end with an empty line; inside there is none. */
+/** Blocks end with an empty line and contain none. */
 const stream = fc.array(
   block.map((text) => text.replace(/\n{2,}/g, '\n').replace(/^\n|\n$/g, '')),
   { maxLength: 6 },
@@ -277,7 +278,7 @@ describe('a stream of events with anything in it', () => {
     }
   });
 
-  it('has ids that are compared whatever their length', () => {
+  it('has ids of any length that are compared', () => {
     const id = fc.tuple(fc.bigInt({ min: 0n, max: 10n ** 20n }), fc.bigInt({ min: 0n, max: 10n ** 20n }));
     fc.assert(
       fc.property(id, id, (a, b) => {

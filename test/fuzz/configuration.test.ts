@@ -64,7 +64,7 @@ describe('the environment with any values', () => {
     fc.assert(
       fc.property(environment, fc.constantFrom('serve', 'demo'), (env, mode) => {
         const rows = describeConfig(env, mode);
-        // Of an address that is damaged as well nobody can say which part of it is the password.
+        // In a damaged URL the password cannot be located.
         const isTold = Object.values(env).some(
           (value) => value.includes('hunter2') && !addresses.includes(value),
         );
@@ -94,7 +94,7 @@ describe('the environment with any values', () => {
     );
   });
 
-  it('has one problem for each variable that is wrong by itself, whatever the others are', () => {
+  it('has one problem for each wrong variable, independent of the others', () => {
     fc.assert(
       fc.property(fc.constantFrom(...names), text, (name, value) => {
         const problemsOf = (env: NodeJS.ProcessEnv) => {

@@ -4,10 +4,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { findContacts } from '../../src/workflows/contacts.js';
-import { type Chunks, decoded } from '../../src/workflows/fetching/body.js';
-import { decodedText } from '../../src/workflows/fetching/charset.js';
-import { FetchError } from '../../src/workflows/fetching/fetch-error.js';
-import { readUrl } from '../../src/workflows/fetching/urls.js';
+import { type Chunks, decoded, decodedText } from '../../src/workflows/fetch/body.js';
+import { FetchError } from '../../src/workflows/fetch/fetch-error.js';
+import { readUrl } from '../../src/workflows/fetch/urls.js';
 import { readPage } from '../../src/workflows/page-reader.js';
 import { readSitemap } from '../../src/workflows/sitemap-import.js';
 import { SitemapError } from '../../src/workflows/sitemap-parser.js';
@@ -107,7 +106,7 @@ const expectTold = (error: unknown) => {
 };
 
 describe('a document of a stranger', () => {
-  it('is a sitemap with URLs that can be fetched, or an error that says what is wrong', async () => {
+  it('is a sitemap with URLs that can be fetched, or a clear error', async () => {
     await fc.assert(
       fc.asyncProperty(text, packing, contentType, fc.nat(), async (content, how, type, number) => {
         const body = pieces(packed(content, how, number), 1 + (number % 4096));
@@ -127,7 +126,7 @@ describe('a document of a stranger', () => {
     );
   });
 
-  it('unpacks to no more than its limit, whatever its headers say', async () => {
+  it('unpacks to no more than its limit, for any headers', async () => {
     const packers = [gzipSync, deflateSync, deflateRawSync, brotliCompressSync, (bytes: Buffer) => bytes];
     const names = fc.array(
       fc.constantFrom('gzip', 'x-gzip', 'br', 'deflate', 'identity', '', 'GZIP', 'zstd'),

@@ -42,7 +42,7 @@ describeOneEngine('a running router', (engine) => {
   });
 
   it.each(['', 'x', '1.5', '1e400', 'nan', '-1'])(
-    'goes on when the version of the tiers was set to %j by hand',
+    'works when the version of the tiers was set to %j by hand',
     async (version) => {
       await engine.redis.set('voice:tier:version', version);
       expect((await router.get('/status')).body.tier_version).toBe(0);
@@ -52,7 +52,7 @@ describeOneEngine('a running router', (engine) => {
     },
   );
 
-  it('goes on when a key of the configuration was made a list by hand, and the next write mends it', async () => {
+  it('works when a key of the configuration is a list, and the next write repairs it', async () => {
     for (const key of ['voice:tier:config', 'voice:tier:version', 'voice:merchant:config'])
       await engine.redis.multi().del(key).rpush(key, 'x').exec();
     expect((await router.get('/tiers')).body.default_chain).toEqual(['gold', 'basic']);
@@ -94,7 +94,7 @@ describe('a Kubernetes API that answers in other types', () => {
   });
 
   it.each(['null', '{}', '[]', '{"metadata":null}', '{"metadata":{"resourceVersion":1}}'])(
-    '%s is no Lease',
+    '%s is not a Lease',
     async (body) => {
       const { api, stop } = await serving(body);
       const lock = new KubernetesLock({ api, namespace: 'default', name: 'leader', clock: systemClock });
@@ -166,17 +166,17 @@ describe('the command line', () => {
     expect(shown).not.toContain('\u001b');
   });
 
-  it('says that what answers is no router when its answer has another shape', async () => {
+  it('rejects a response of another shape as not the router’s', async () => {
     const { url, stop } = await startScripted(() => ({ json: { events: '' } }));
     const { code, shown } = await shownBy(['events'], url);
     await stop();
     expect(code).toBe(6);
-    expect(shown).toContain('does not answer as a Smart Router of this version does');
+    expect(shown).toContain('not a Smart Router of this version');
   });
 });
 
 describe('the client', () => {
-  it('takes no code and no sentence of a stranger at its word', async () => {
+  it('quotes neither code nor message of a server that is not the router', async () => {
     const { router, another } = await fixture();
     const key = 'a_key_of_lower_case_words_that_is_longer_than_any_code_of_the_router_could_be';
     const messageFor = async (json: object) => {

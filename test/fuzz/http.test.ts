@@ -1,4 +1,4 @@
-/** Every endpoint, asked what nobody meant to be asked: it answers in its own way, and the store stays true. */
+/** Every endpoint with random input: it answers in its format, and the store stays consistent. */
 import { get } from 'node:http';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -45,7 +45,7 @@ describeOneEngine('an endpoint that is asked anything', (engine) => {
     expectCleanLog(router);
   };
 
-  it('refuses in one sentence or does what was asked', async () => {
+  it('executes a request or rejects it with a message', async () => {
     const operations = operationsOf((await router.get('/openapi.json', asAdmin)).body).filter(
       // The stream has no end, and has a test of its own.
       ({ path }) => path !== '/api/v1/events',
@@ -62,7 +62,7 @@ describeOneEngine('an endpoint that is asked anything', (engine) => {
     await expectStillServing();
   });
 
-  it('keeps out whoever has no key, whatever the key looks like', async () => {
+  it('rejects every caller without the key, for any key', async () => {
     const operations = operationsOf((await router.get('/openapi.json', asAdmin)).body).filter(
       ({ path }) => !/twilio|plivo|exotel|session|health|ready|metrics/.test(path),
     );
@@ -140,7 +140,7 @@ describeOneEngine('an endpoint that is asked anything', (engine) => {
     await expectStillServing();
   });
 
-  it('survives bytes that are no request, and requests that break off', async () => {
+  it('survives invalid and incomplete requests', async () => {
     const head = fc.constantFrom(
       `POST /api/v1/allocate HTTP/1.1\r\nhost: x\r\nauthorization: ${asAdmin.authorization}\r\ncontent-type: application/json\r\n`,
       'GET / HTTP/1.1\r\nhost: x\r\n',

@@ -1,4 +1,4 @@
-/** An API server that says anything: each answer is understood or refused as such, and the leader goes on. */
+/** An API server with random responses: each one is understood or rejected, and the leader continues. */
 import type { ServerResponse } from 'node:http';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -131,7 +131,7 @@ describe('an API server that says anything', () => {
   };
   const never = new AbortController().signal;
 
-  it('is told as such, or its list has pods that can be ones', async () => {
+  it('is reported as an error, or its list has valid pods', async () => {
     const body = fc.oneof(text(page), damaged(text(page)));
     const status = fc.oneof(
       { weight: 6, arbitrary: fc.constant(200) },
@@ -187,7 +187,7 @@ describe('an API server that says anything', () => {
         expect(Number.isSafeInteger(record.transitions) && record.transitions >= 0).toBe(true);
         const observed = new ObservedLock(clock, 15_000);
         observed.observe(record);
-        expect(observed.isFreeFor('somebody else')).toBe(record.holder === '');
+        expect(observed.isFreeFor('another holder')).toBe(record.holder === '');
         const mine = { ...record, holder: 'me', writer: 'w', durationMs: 15_000 };
         await lock.write(mine, record.version, 5000).catch(expectTold);
       }),

@@ -1,4 +1,4 @@
-/** What people write about records: definitions, names of columns, ids. Told what is wrong with it, and nothing else. */
+/** User input about records (definitions, column names, ids) is accepted or rejected with a clear error. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError } from '../../src/errors.js';
@@ -99,7 +99,7 @@ beforeAll(async () => {
 });
 afterAll(() => engine.stop());
 
-describeOnePostgres('records that are asked for by any id', (postgres) => {
+describeOnePostgres('records with any id', (postgres) => {
   it('are found or not, and nothing in the database is broken', async () => {
     const pool = postgres.pool();
     await jobsTable(pool);
@@ -145,7 +145,7 @@ describeOnePostgres('records that are asked for by any id', (postgres) => {
     expectCleanLog(router);
   });
 
-  it('have names and texts that PostgreSQL reads as they were meant', async () => {
+  it('have names and texts that PostgreSQL reads unchanged', async () => {
     const pool = postgres.pool();
     await fc.assert(
       fc.asyncProperty(name, oddText, async (name, text) => {

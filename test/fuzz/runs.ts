@@ -23,7 +23,7 @@ export function fuzzing<T>(runs: number): Parameters<T> {
   };
 }
 
-/** The same for properties that wait for nothing, where a run cannot be told to end. */
+/** The same for synchronous properties, whose run cannot be interrupted. */
 export function fuzzingAtOnce<T>(runs: number): Parameters<T> {
   const { timeout: _, ...rest } = fuzzing<T>(runs);
   return rest;

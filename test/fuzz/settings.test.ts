@@ -1,6 +1,6 @@
 /**
- * Tiers and merchants in every shape: sent by somebody, or put into the store by hand. What is refused changes nothing;
- * what is taken reads back as itself; what is broken by hand costs no call its pod.
+ * Tiers and merchants in every shape, sent over HTTP or written to the store. Rejected input changes nothing;
+ * accepted input reads back as itself; broken entries in the store cost no call its pod.
  */
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -36,7 +36,7 @@ describe('the parsers', () => {
     );
   });
 
-  it('give a merchant configuration that reads back as itself, and a chain whatever it says', () => {
+  it('give a merchant configuration that reads back as itself, and a chain for any configuration', () => {
     const { config: tiers } = parseTierConfig({ gold: 1, basic: 1 });
     if (!tiers) throw new Error('these are tiers');
     fc.assert(
@@ -64,7 +64,7 @@ describe('the parsers', () => {
 describeOneEngine('the configuration of a running router', (engine) => {
   let router: TestRouter;
   beforeEach(async () => {
-    // An audit would tell, rightly, of what is written by hand here.
+    // An audit would report the keys that are written by hand here.
     router = await startTestRouter(engine.url, { ...unhurried, AUDIT_INTERVAL: 'off' });
   });
   afterEach(() => router.stop());
@@ -94,7 +94,7 @@ describeOneEngine('the configuration of a running router', (engine) => {
         const shown = (await router.get(path)).body;
         const { version: _, warnings: __, ...said } = answer.body;
         expect(shown).toMatchObject(said);
-        // What is shown may be sent back, and then nothing changes.
+        // The response can be sent back, and then changes nothing.
         const { version: ___, merchant_id, chain, skipped, ...document } = shown;
         const after = await stored();
         expect((await put(path, JSON.stringify(document))).status).toBe(200);
@@ -105,13 +105,13 @@ describeOneEngine('the configuration of a running router', (engine) => {
     );
     expect((await put('/tiers', baseEnv.TIER_CONFIG)).status).toBe(200);
     expect((await put('/merchants/acme', '{}')).status).toBe(200);
-    // Pods that were in a tier which is gone again come back with the next reconcile.
+    // The next reconcile adds the pods of a deleted tier again.
     const allocate = () => router.post('/allocate', { call_sid: 'good', merchant_id: 'acme' });
     await until(async () => (await allocate()).status === 200, 'a call gets a pod again');
     expectCleanLog(router);
   });
 
-  it('written by hand as anything at all leaves every call its pod, and is mended by the next good one', async () => {
+  it('leaves every call its pod after any write by hand, and is repaired by the next valid one', async () => {
     const text = fc.oneof(json(anyTiers), damaged(json(tierConfig)), oddText);
     const place = fc.oneof(
       text.map((value) => ['set', 'voice:tier:config', value]),
@@ -131,7 +131,7 @@ describeOneEngine('the configuration of a running router', (engine) => {
       fc.asyncProperty(fc.array(place, { minLength: 1, maxLength: 3 }), async (writes) => {
         for (const [how, key = '', ...rest] of writes) {
           if (how === 'set') await engine.redis.set(key, rest[0] ?? '');
-          // In one step: the leader writes back what is missing.
+          // In one step: the leader writes missing keys again.
           if (how === 'list') await engine.redis.multi().del(key).rpush(key, 'x').exec();
           if (how !== 'hset') continue;
           if ((await engine.redis.type(key)) !== 'hash') await engine.redis.del(key);
@@ -144,8 +144,8 @@ describeOneEngine('the configuration of a running router', (engine) => {
         const given = await router.post('/allocate', { call_sid, merchant_id: 'acme' });
         expectGood(given, writes);
         if (given.status === 200) expectGood(await router.post('/release', { call_sid }), writes);
-        const mended = await put('/merchants/acme', '{}');
-        expect(mended.text, JSON.stringify(writes)).toContain('"merchant_id":"acme"');
+        const repaired = await put('/merchants/acme', '{}');
+        expect(repaired.text, JSON.stringify(writes)).toContain('"merchant_id":"acme"');
         const good = await put('/tiers', baseEnv.TIER_CONFIG);
         expect(good.text, JSON.stringify(writes)).toContain('"default_chain":["gold","basic"]');
         // A tier that was renamed by hand takes its pods along; the next list brings them back.

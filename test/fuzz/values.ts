@@ -72,7 +72,7 @@ export const oddNumber: fc.Arbitrary<number> = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }),
 );
 
-/** `{"a":{"a": ...}}` or `[[...]]`, deep enough for whoever recurses. */
+/** `{"a":{"a": ...}}` or `[[...]]`, deep enough to overflow a recursion. */
 const nested = fc
   .tuple(fc.integer({ min: 1, max: 3000 }), fc.boolean())
   .map(([depth, isList]) =>
@@ -83,7 +83,7 @@ const nested = fc
 
 const key = fc.oneof(oddText, fc.constantFrom('call_sid', 'tiers', 'pod_name', 'type', 'length', 'valueOf'));
 
-/** Whatever JSON can hold; `__proto__` is an own key of it, as `JSON.parse` makes it. */
+/** Any JSON value; `__proto__` is an own key of it, as `JSON.parse` makes it. */
 export const oddJson: fc.Arbitrary<unknown> = fc.oneof(
   { weight: 4, arbitrary: oddText },
   { weight: 2, arbitrary: oddNumber },
@@ -99,7 +99,7 @@ export const oddJson: fc.Arbitrary<unknown> = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.oneof(oddText, oddNumber), { maxLength: 40 }) },
 );
 
-/** A value of the right kind most of the time, and now and then whatever there is. */
+/** A value of the right kind most of the time, and now and then any value. */
 export const orOdd = (arbitrary: fc.Arbitrary<unknown>, weight = 4): fc.Arbitrary<unknown> =>
   fc.oneof({ weight, arbitrary }, { weight: 1, arbitrary: oddJson });
 

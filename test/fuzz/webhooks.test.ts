@@ -123,7 +123,7 @@ describeOneEngine('a webhook with any body', (engine) => {
   });
   afterEach(() => router.stop());
 
-  /** As its provider would send it, over what is really sent. */
+  /** Signed like its provider does, over the bytes that are sent. */
   const signed = (provider: Provider, path: string, query: string, body: string, isForm: boolean) => {
     const target = `${path}${query === '' ? '' : `?${query}`}`;
     const url = `http://127.0.0.1:${router.port}${target}`;

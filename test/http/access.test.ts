@@ -1,4 +1,4 @@
-/** Who may do what: every endpoint, with every combination of keys set and given; and what is never logged. */
+/** Access to every endpoint, with every combination of configured and given keys; and secrets stay out of the log. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
@@ -46,7 +46,7 @@ const endpoints: [method: string, path: string, level: Level][] = [
   ['GET', '/metrics', 'public'],
 ];
 
-/** 401, 403, or undefined for "let in" (whatever the endpoint then says to an empty body). */
+/** 401, 403, or undefined for "admitted" (with any response to an empty body). */
 function expected(keys: { api: boolean; admin: boolean }, level: Level, who: keyof typeof given) {
   if (level === 'public' || (!keys.api && !keys.admin)) return undefined;
   if (keys.admin && who === 'admin') return undefined;
@@ -176,7 +176,7 @@ describeOneEngine('access', (engine) => {
     expect((await drain(host, { authorization: `Bearer ${apiKey}` })).status).toBe(200);
   });
 
-  it('an unknown path and a wrong method are told to everybody alike', async () => {
+  it('answers an unknown path and a wrong method alike for every caller', async () => {
     router = await startTestRouter(engine.url, { SMART_ROUTER_ADMIN_KEY: adminKey });
     expect((await router.get('/nowhere')).status).toBe(404);
     expect((await router.get('/allocate')).status).toBe(405);

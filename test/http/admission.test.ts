@@ -1,6 +1,6 @@
 /** When new calls are refused, and when no longer: on a clock of the test's own. */
 import { expect, it } from 'vitest';
-import { Admission, kindOf, leastLimit } from '../../src/http/admission.js';
+import { Admission, kindOf, minLimit } from '../../src/http/admission.js';
 import { ManualClock } from '../support/manual-clock.js';
 
 /** A clock whose timers come as late as the test says, as those of a busy loop do. */
@@ -17,7 +17,7 @@ function setUp({ maxInFlight = 1000, delay = 'on', lateMs = 0 } = {}) {
   const admission = new Admission({ clock, maxInFlight, delayMs: delay === 'on' ? 25 : undefined });
   const enter = (count: number) => Array.from({ length: count }, () => admission.enter('call'));
   const leave = (count: number) => Array.from({ length: count }, () => admission.leave('call'));
-  /** Looks at the loop, one after the other. */
+  /** Consecutive samples of the loop. */
   const look = (count: number) => {
     for (let i = 0; i < count; i++) clock.advanceToNext();
   };
@@ -87,12 +87,12 @@ it('a loop that is late all the time lets fewer new calls in than are in flight,
   expect(admission.callLimit).toBe(312);
   expect([admission.enter('call'), admission.enter('other')]).toEqual([false, true]);
   look(100);
-  expect(admission.callLimit).toBe(leastLimit);
+  expect(admission.callLimit).toBe(minLimit);
 });
 
-it('with fewer in flight than the least limit nobody is refused, however late the loop is', () => {
+it('with fewer in flight than the minimum limit no request is rejected, however late the loop is', () => {
   const { admission, enter, look } = setUp({ lateMs: 5000 });
-  enter(leastLimit - 1);
+  enter(minLimit - 1);
   look(100);
   expect(admission.enter('call')).toBe(true);
 });
@@ -104,7 +104,7 @@ it('a limit that was set lower than the least one holds', () => {
   expect([admission.callLimit, admission.enter('call')]).toEqual([10, false]);
 });
 
-it('one long pause among looks in time is no overload', () => {
+it('one long pause among samples on time is not an overload', () => {
   const { clock, admission, enter, look } = setUp();
   enter(500);
   clock.lateMs = 900;
@@ -114,7 +114,7 @@ it('one long pause among looks in time is no overload', () => {
   expect(admission.callLimit).toBe(1000);
 });
 
-it('the limit grows again step by step when the loop is in time, and at once when nobody is in flight', () => {
+it('the limit grows step by step while the loop is on time, and at once when nothing is in flight', () => {
   const { clock, admission, enter, leave, look } = setUp({ lateMs: 40 });
   enter(500);
   look(6);

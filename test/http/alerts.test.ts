@@ -1,9 +1,9 @@
-/** What is wrong now, asked over HTTP: each condition, from any replica, the worst first. */
+/** Active alerts over HTTP: each condition, from any replica, the most severe first. */
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import type { ActiveAlert } from '../../src/observe/alerts.js';
 import { describeOneEngine } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { until } from '../support/until.js';
@@ -27,20 +27,20 @@ describeOneEngine('alerts', (engine) => {
   };
   const alerts = async (router: TestRouter) => (await router.get('/alerts')).body.alerts as ActiveAlert[];
   const names = async (router: TestRouter) => (await alerts(router)).map(({ name }) => name);
-  /** Two looks with time between them: what has to last has lasted. */
+  /** Two checks with time between them, for conditions that must last. */
   const lasted = async (router: TestRouter, ms: number) => {
     await looked(router);
     clock.skip(ms);
     await looked(router);
   };
 
-  it('are none on a healthy router', async () => {
+  it('are empty on a healthy router', async () => {
     const router = await start();
     await lasted(router, 60_000);
     expect(await alerts(router)).toEqual([]);
   });
 
-  it('tell that calls got no pod, on every replica, until nobody was turned away for minutes', async () => {
+  it('report calls without a pod, on every replica, until all calls got one for minutes', async () => {
     const router = await start();
     const other = await start({ POD_NAME: 'other' });
     for (let i = 1; i <= 7; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
@@ -54,7 +54,7 @@ describeOneEngine('alerts', (engine) => {
       runbook: 'docs/runbook.md#smartrouternocapacity',
     };
     expect(await alerts(router)).toEqual([told]);
-    // A row tells of what the look before it has found.
+    // A row holds the result of the check before it.
     await looked(router);
     expect(await alerts(other)).toEqual([told]);
     await lasted(router, 360_000);
@@ -62,7 +62,7 @@ describeOneEngine('alerts', (engine) => {
     expect(await alerts(router)).toEqual([]);
   });
 
-  it('say how many calls all replicas refused, whichever is asked', async () => {
+  it('report from any replica how many calls all replicas rejected', async () => {
     const both = [await start(), await start({ POD_NAME: 'other' }), await start({ POD_NAME: 'idle' })];
     const [router, other, idle] = both as [TestRouter, TestRouter, TestRouter];
     for (let i = 1; i <= 5; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
@@ -79,7 +79,7 @@ describeOneEngine('alerts', (engine) => {
     expect(await summaries()).toEqual(
       all('3 calls got no pod in the last 5 minutes: nothing in their chain was free'),
     );
-    // What is sent to receivers has the same number, and comes from those who refused alone.
+    // Notifications have the same number, and come only from replicas that rejected calls.
     await looked(other);
     const sent = [router, other, idle].map(({ context }) =>
       context.history.own.calls.conditions().find(({ name }) => name === 'calls.no_pods'),
@@ -88,7 +88,7 @@ describeOneEngine('alerts', (engine) => {
     expect(sent.slice(0, 2).map((one) => one?.details.calls)).toEqual([3, 3]);
   });
 
-  it('tell that the store does not answer, while it does not', async () => {
+  it('report an unreachable store while it is unreachable', async () => {
     const router = await start();
     await engine.pause();
     await lasted(router, 6_000);
@@ -100,14 +100,14 @@ describeOneEngine('alerts', (engine) => {
     expect(await alerts(router)).toEqual([]);
   });
 
-  it('tell that the store does not answer also on a router that has never seen it, which writes nothing', async () => {
+  it('report an unreachable store also on a router that has never reached it, which writes nothing', async () => {
     await engine.pause();
     const router = await start({}, { ready: false });
     await lasted(router, 6_000);
     expect(await names(router)).toEqual(['calls.store_down']);
   });
 
-  it('tell that nobody leads, unless a replica says that it does', async () => {
+  it('report a missing leader, unless a replica says that it leads', async () => {
     // A lock that it may not write: elect.lua and the leader's own scripts alone use PERSIST.
     await engine.redis.call('ACL', 'SETUSER', 'follower', 'on', '>secret', '~*', '&*', '+@all', '-persist');
     const env = {
@@ -268,7 +268,7 @@ describeOneEngine('alerts', (engine) => {
     }, 'it is swept again');
   });
 
-  it('tell that an audit has found what must never be, and no longer when it is gone', async () => {
+  it('report the violations of an audit until they are repaired', async () => {
     const router = await start({ AUDIT_INTERVAL: '100ms' });
     await engine.redis.sadd('voice:pool:gold:assigned', 'ghost-1', 'ghost-2');
     const found = (count: number) =>
@@ -298,7 +298,7 @@ describeOneEngine('alerts', (engine) => {
     expect(await names(router)).toEqual([]);
   });
 
-  it('tell of records too: a database that is not there', async () => {
+  it('report an unreachable database of the records', async () => {
     const router = await start({ DATABASE_URL: 'postgres://127.0.0.1:1/nowhere', RECORDS_WORKFLOWS: 'wf7' });
     await lasted(router, 31_000);
     expect(await alerts(router)).toEqual([
@@ -310,7 +310,7 @@ describeOneEngine('alerts', (engine) => {
     ]);
   });
 
-  it('that a replica told are gone with it', async () => {
+  it('of a replica end with it', async () => {
     const router = await start();
     const other = await start({ POD_NAME: 'other' });
     for (let i = 1; i <= 6; i += 1) await other.post('/allocate', { call_sid: `CA${i}` });
@@ -323,6 +323,6 @@ describeOneEngine('alerts', (engine) => {
       const told = rows.filter(([, fields]) => fields.includes('other'));
       if (told.length > 0) await engine.redis.xdel('voice:history', ...told.map(([id]) => id));
       return (await names(router)).length === 0;
-    }, 'nobody tells of it any more');
+    }, 'no replica reports it any more');
   });
 });

@@ -11,7 +11,7 @@ export const wrongSids: [string, unknown, RegExp][] = [
   ['with a line break', 'CA\n1', sidRule],
   ['with a NUL', 'CA\u00001', sidRule],
   ['with a C1 control character', 'CA\u00851', sidRule],
-  ['half a surrogate pair', 'CA\ud800', /^the body has a \\u escape that is half of a surrogate pair/],
+  ['half a surrogate pair', 'CA\ud800', /^the body has a \\u escape of a lone surrogate/],
 ];
 
 /** A correct body and, for each field, values that are not. */

@@ -1,4 +1,4 @@
-/** Wrong requests, as one table: what is sent, and the status, code and sentence that must come back. */
+/** Wrong requests as a table: the request, and the expected status, code and message. */
 import { connect } from 'node:net';
 import type { Answer, TestRouter } from '../support/router.js';
 import { wrongFields, wrongSids } from './bad-input-fields.js';
@@ -66,7 +66,7 @@ export const rows: Row[] = [
     'a __proto__ in the body',
     400,
     'invalid_request',
-    /^the body is not valid JSON \(a key __proto__/,
+    /^the body is not valid JSON \(the key __proto__/,
     raw('/allocate', '{"call_sid":"CA1","__proto__":{"a":1}}', json),
   ],
   ...['text/plain', 'application/x-www-form-urlencoded', 'application/xml', 'nonsense'].map((type): Row => {
@@ -91,7 +91,7 @@ export const rows: Row[] = [
     'headers over 16 KiB',
     413,
     'payload_too_large',
-    /^the headers of the request are larger than 16 KiB/,
+    /^the request headers are larger than 16 KiB/,
     post('/allocate', { call_sid: 'CA1' }, { 'x-long': 'x'.repeat(20_000) }),
   ],
   // Two ids that differ only in such a byte would be one key of the store.
@@ -101,7 +101,7 @@ export const rows: Row[] = [
     return [`${path} with bytes that are not UTF-8`, 400, 'invalid_request', sentence, raw(path, body, json)];
   }),
   ...['{"call_sid":"CA\\udfff"}', '{"call_sid":"CA1","x":[{"\\uD800":1}]}'].map((body): Row => {
-    const sentence = /^the body has a \\u escape that is half of a surrogate pair/;
+    const sentence = /^the body has a \\u escape of a lone surrogate/;
     return [
       `half a surrogate pair in ${body}`,
       400,
@@ -119,7 +119,7 @@ export const rows: Row[] = [
     '/exotel/allocate?CallSid=CA%FF',
     '/exotel/allocate?CallSid=CA1&merchant_id=%ED%BF%BF',
   ].map((path): Row => {
-    const sentence = /^the (path|address) is not valid percent-enc/;
+    const sentence = /^the (path has invalid|URL is not valid) percent-enc/;
     return [`${path}, which is not UTF-8`, 400, 'invalid_request', sentence, get(path)];
   }),
   ...[
@@ -135,21 +135,21 @@ export const rows: Row[] = [
     ],
   ].map(([path = '', type = '', body = '']): Row => {
     const send = raw(path, Buffer.from(body, 'latin1'), { 'content-type': type });
-    const sentence = /^the body (is not a form in UTF-8|is not valid UTF-8|has a .u escape)/;
+    const sentence = /^the body (must be a form in UTF-8|is not valid UTF-8|has a .u escape)/;
     return [`${path} with ${JSON.stringify(body)}`, 400, 'invalid_request', sentence, send];
   }),
   [
     'bytes that are not HTTP',
     400,
     'invalid_request',
-    /^this is not a valid HTTP request/,
+    /^invalid HTTP request/,
     (router) => bytes(router, 'HELLO?\r\n\r\n'),
   ],
   [
     'a byte beyond ASCII in the path',
     400,
     'invalid_request',
-    /^(the address is not valid percent-encoded|this is not a valid HTTP request)/,
+    /^(the URL is not valid percent-encoded|invalid HTTP request)/,
     (router) =>
       bytes(router, 'GET /api/v1/calls/CA\xff HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n'),
   ],
@@ -210,18 +210,18 @@ export const rows: Row[] = [
     'broken percent-encoding',
     400,
     'invalid_request',
-    /^the path is not valid percent-encoding/,
+    /^the path has invalid percent-encoding/,
     get('/calls/%E0%A4%A'),
   ],
-  ['an unknown path', 404, 'not_found', /^there is nothing at GET \/api\/v1\/nowhere/, get('/nowhere')],
+  ['an unknown path', 404, 'not_found', /^no route for GET \/api\/v1\/nowhere/, get('/nowhere')],
+  ['an unknown path outside the prefix', 404, 'not_found', /^no route for GET \/allocate/, get('//allocate')],
   [
-    'an unknown path outside the prefix',
-    404,
-    'not_found',
-    /^there is nothing at GET \/allocate/,
-    get('//allocate'),
+    'GET where POST belongs',
+    405,
+    'method_not_allowed',
+    /^method GET is not allowed for .+: use POST$/,
+    get('/allocate'),
   ],
-  ['GET where POST belongs', 405, 'method_not_allowed', /^GET is not for .+: use POST$/, get('/allocate')],
   [
     'DELETE where GET belongs',
     405,
@@ -293,7 +293,7 @@ export const rows: Row[] = [
     'PUT /tiers at an old version',
     409,
     'version_conflict',
-    /changed meanwhile, it is at version 1: read it again$/,
+    /changed: it is at version 1 now; read it again$/,
     put('/tiers', { a: 1 }, { 'if-match': '"99"' }),
   ],
   [
@@ -333,7 +333,7 @@ export const rows: Row[] = [
   ],
 ];
 
-/** What is not HTTP cannot be sent by an HTTP client. */
+/** An HTTP client cannot send invalid HTTP. */
 function bytes(router: TestRouter, sent: string): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const socket = connect(router.port, '127.0.0.1', () => socket.write(sent, 'latin1'));

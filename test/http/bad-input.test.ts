@@ -53,7 +53,7 @@ describeOneEngine('wrong input', (engine) => {
     ]);
   });
 
-  it('does not include fields nobody knows: those are ignored', async () => {
+  it('does not include unknown fields: those are ignored', async () => {
     const answer = await router.post('/allocate', { call_sid: 'CA1', From: '+1555', nested: { a: [1] } });
     expect(answer.status).toBe(200);
     expect((await router.post('/release', { call_sid: 'CA1', why: 'done' })).status).toBe(200);

@@ -65,7 +65,7 @@ describeOneEngine('calls over HTTP', (engine) => {
     expect(answer.headers['retry-after']).toBe('1');
     expect(answer.body).toEqual({
       success: false,
-      error: 'no pod is free for this call: tried pool:gold, pool:basic',
+      error: 'no free pod for this call: tried pool:gold, pool:basic',
       code: 'no_pods',
     });
     expect((await router.get('/calls/one%20too%20many')).status).toBe(404);

@@ -1,7 +1,7 @@
-/** A store that does not answer, and callers that do not wait: nobody waits too long, and no pod is lost. */
+/** A store that does not answer, and callers that disconnect: every request ends in time, and no pod is lost. */
 import type { FastifyRequest } from 'fastify';
 import { afterEach, expect, it, vi } from 'vitest';
-import { allocateFor } from '../../src/http/allocating.js';
+import { allocateFor } from '../../src/http/allocation.js';
 import type { App } from '../../src/http/context.js';
 import { describeEngines } from '../support/engines.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';
@@ -43,7 +43,7 @@ describeEngines('deadlines', (engine) => {
       router.get('/ready'),
       router.form('/twilio/allocate', { CallSid: 'CA2' }),
     ]);
-    // The store stays paused meanwhile: whatever is answered is answered by its deadline.
+    // The store stays paused: every response is due to the deadline.
     for (const { status, body, headers } of answers) {
       expect(status).toBe(503);
       expect(body).toEqual({ success: false, error: expect.any(String), code: expect.any(String) });
@@ -85,10 +85,10 @@ describeEngines('deadlines', (engine) => {
     await until(() => allocate.mock.calls.length === 1, 'the router has asked the store');
     socket.destroy();
     await closed;
-    await until(async () => (await connections()) === 0, 'the router knows that the caller is gone');
+    await until(async () => (await connections()) === 0, 'the router knows that the caller has disconnected');
     await beforeResume();
     await engine.resume();
-    await until(() => giveBack.mock.settledResults[0]?.type === 'fulfilled', 'the pod was given back');
+    await until(() => giveBack.mock.settledResults[0]?.type === 'fulfilled', 'the pod was released');
     return { allocate, giveBack };
   }
 
@@ -114,7 +114,7 @@ describeEngines('deadlines', (engine) => {
     expect((await router.get('/calls/CA1')).body.fence).toBe(answer?.body.fence);
   });
 
-  it('a caller that is gone before the store is asked costs nothing', async () => {
+  it('a caller that disconnects before the store is asked gets no pod', async () => {
     router = await startTestRouter(engine.url);
     const request = { about: {}, raw: { socket: { destroyed: true } } } as unknown as FastifyRequest;
     const wanted = { callSid: 'CA1', merchantId: '', provider: 'twilio', flow: 'v2', template: undefined };
@@ -139,11 +139,11 @@ describeEngines('deadlines', (engine) => {
     const late = await router.post('/allocate', { call_sid: 'CA1' });
     expect([late.status, late.body.code, late.headers['retry-after']]).toEqual([503, 'timeout', '1']);
     answer();
-    await until(() => giveBack.mock.settledResults[0]?.type === 'fulfilled', 'the pod was given back');
+    await until(() => giveBack.mock.settledResults[0]?.type === 'fulfilled', 'the pod was released');
     expect((await router.get('/calls/CA1')).status).toBe(404);
   });
 
-  it('request ids come back as they were sent if they are sane, and are made up otherwise', async () => {
+  it('returns a valid request id as it was sent, and generates one otherwise', async () => {
     router = await startTestRouter(engine.url);
     const id = async (given?: string) => {
       const answer = await router.get('/pod/ghost', given === undefined ? {} : { 'x-request-id': given });

@@ -35,7 +35,7 @@ describeOneEngine('drain with wait', (engine) => {
   });
   const waiting = (count = 1) => until(() => router.context.feed.listeners === count, `${count} wait`);
 
-  /** A call on gold-1 and somebody who waits for its end. */
+  /** A call on gold-1 and a drain that waits for its end. */
   async function drainBusyPod(wait = '1h') {
     await router.post('/allocate', { call_sid: 'CA1' });
     const start = performance.now();
@@ -69,7 +69,7 @@ describeOneEngine('drain with wait', (engine) => {
     expect((await answer).body).toEqual(ended);
   });
 
-  it('answers with what is live when time is up', async () => {
+  it('answers with the live calls when the time is up', async () => {
     const { answer, start } = await drainBusyPod('400ms');
     expect((await answer).body).toEqual(live);
     expect(performance.now() - start).toBeGreaterThanOrEqual(400);
@@ -112,7 +112,7 @@ describeOneEngine('drain with wait', (engine) => {
     await waiting(0);
   });
 
-  it('keeps the mark for as long as somebody waits, whatever DRAINING_TTL says', async () => {
+  it('keeps the drain while a request waits, beyond DRAINING_TTL', async () => {
     await router.stop();
     router = await startTestRouter(engine.url, { ...env, DRAINING_TTL: '1s' });
     const { answer } = await drainBusyPod('1h');
@@ -123,7 +123,7 @@ describeOneEngine('drain with wait', (engine) => {
     await answer;
   });
 
-  it('answers at once with what is live when the router stops', async () => {
+  it('answers at once with the live calls when the router stops', async () => {
     await router.stop();
     router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '1h' });
     const { answer } = await drainBusyPod();
@@ -132,10 +132,10 @@ describeOneEngine('drain with wait', (engine) => {
     expect(body).toEqual(live);
     expect(headers.connection).toBe('close');
     await stopped;
-    expect(router.logText()).not.toContain('cut off');
+    expect(router.logText()).not.toContain('shutdown timeout');
   });
 
-  it('goes on through an outage of the store and never takes it for the end of the call', async () => {
+  it('continues through an outage of the store and never takes it for the end of the call', async () => {
     await router.stop();
     router = await startTestRouter(engine.url, {
       ...env,
@@ -144,7 +144,7 @@ describeOneEngine('drain with wait', (engine) => {
     });
     const { answer } = await drainBusyPod();
     await engine.pause();
-    await until(async () => (await router.get('/ready')).status === 503, 'the store is gone');
+    await until(async () => (await router.get('/ready')).status === 503, 'the store is unreachable');
     await engine.resume();
     await until(async () => (await router.get('/ready')).status === 200, 'the store is back');
     expect(router.context.feed.listeners).toBe(1);

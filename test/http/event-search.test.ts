@@ -1,6 +1,6 @@
 /** Looking back: the search over both streams, and the story of one call. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { mostLookedAt, mostOfCall } from '../../src/calls/event-search.js';
+import { maxSearched, maxSearchedForCall } from '../../src/calls/event-search.js';
 import { describeEngines } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -29,7 +29,7 @@ describeEngines('events', (engine) => {
     return body as { events: Found[]; before: string | null; kept_since: string | null };
   };
   const types = async (query: string) => (await find(query)).events.map(({ type }) => type);
-  /** What was kept of a call when the stream of all events had forgotten it. */
+  /** Events of a call that are kept after the main stream has been trimmed. */
   const forget = () => engine.redis.del('voice:events');
 
   it('are found newest first, each once, although the rare ones are kept twice', async () => {
@@ -79,7 +79,7 @@ describeEngines('events', (engine) => {
       await router.post(i % 2 === 0 ? '/drain' : '/undrain', { pod_name: 'gold-1' });
     }
     const all = (await find('?limit=500')).events.map(({ id }) => id);
-    // The rest of the stream of all events is gone: the journal goes on where it ends.
+    // The rest of the main stream is trimmed: the journal continues where it ends.
     await engine.redis.xtrim('voice:events', 'MAXLEN', 4);
     const left = (await find('?limit=500')).events.map(({ id }) => id);
     expect(left.length).toBeLessThan(all.length);
@@ -105,12 +105,12 @@ describeEngines('events', (engine) => {
     expect(kept_since).toBeNull();
   });
 
-  it('are looked at by the ten thousand: a search that finds nothing says where to go on', async () => {
+  it('are searched ten thousand at a time: an empty page says where to continue', async () => {
     await engine.redis.eval(
       "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'type', 'note', 'n', i) end",
       1,
       'voice:events',
-      mostLookedAt + 10,
+      maxSearched + 10,
     );
     const first = await find('?type=pod_registered');
     expect(first.events).toEqual([]);
@@ -127,7 +127,7 @@ describeEngines('events', (engine) => {
       redis.call('XADD', KEYS[1], '*', 'type', 'call_released', 'call', 'CA9')`,
       1,
       'voice:events',
-      mostOfCall + 500,
+      maxSearchedForCall + 500,
     );
     const { status, body } = await router.get('/calls/CA9/timeline');
     expect([status, body.is_complete]).toEqual([200, false]);
@@ -151,7 +151,7 @@ describeEngines('events', (engine) => {
     expect(body.error).toMatch(new RegExp(`^querystring: ${field} must be `));
   });
 
-  it('are not found while the store is away, which is said', async () => {
+  it('are an error while the store is unreachable', async () => {
     await engine.pause();
     const [search, timeline] = await Promise.all([
       router.get('/events/search'),
@@ -161,7 +161,7 @@ describeEngines('events', (engine) => {
     expect(search.body.code).toBe('store_unavailable');
   });
 
-  it('are searched by four at a time; the fifth is told to come again', async () => {
+  it('are searched by four requests at a time; the fifth gets Retry-After', async () => {
     await engine.pause();
     const asked = Promise.all(Array.from({ length: 8 }, () => router.get('/events/search')));
     const answers = (await asked).map(({ status, headers }) => [status, headers['retry-after']]);
@@ -184,7 +184,7 @@ describeEngines('the timeline of a call', (engine) => {
   };
   const story = async (sid: string) => (await timeline(sid)).events.map(({ type }) => type);
 
-  it('tells of a live call, with its last renewal', async () => {
+  it('shows a live call with its last renewal', async () => {
     await start();
     await router.post('/allocate', { call_sid: 'a/b c', merchant_id: 'acme' });
     await router.post('/renew', { call_sid: 'a/b c' });
@@ -220,7 +220,7 @@ describeEngines('the timeline of a call', (engine) => {
     ]);
   });
 
-  it('tells of a call that never got a pod, and which chain it tried', async () => {
+  it('shows a call that never got a pod, and the chain it tried', async () => {
     await start();
     for (let i = 1; i <= 6; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
     expect((await timeline('CA6')).events).toEqual([

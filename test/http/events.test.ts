@@ -1,7 +1,7 @@
 /** Server-sent events: live, replayed, resumed, bounded. */
 import { afterEach, expect, it, vi } from 'vitest';
 import { type Clock, systemClock } from '../../src/clock.js';
-import { lookEveryMs, stuckAfterMs } from '../../src/http/routes/events.js';
+import { pollEveryMs, stuckAfterMs } from '../../src/http/routes/events.js';
 import { describeEngines } from '../support/engines.js';
 import { rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -11,7 +11,7 @@ import { until } from '../support/until.js';
 /** The long waits of the event stream become short; everything else keeps its time. */
 const hasty: Clock = {
   ...systemClock,
-  sleep: (ms, signal) => systemClock.sleep(ms === lookEveryMs ? 5 : ms === stuckAfterMs ? 200 : ms, signal),
+  sleep: (ms, signal) => systemClock.sleep(ms === pollEveryMs ? 5 : ms === stuckAfterMs ? 200 : ms, signal),
 };
 
 describeEngines('events', (engine) => {
@@ -29,7 +29,7 @@ describeEngines('events', (engine) => {
   }
   const kept = async () => (await engine.redis.xrange('voice:events', '-', '+')).map(([id]) => id);
   const heard = (listener: Listener, id: string | undefined) =>
-    until(() => listener.events.at(-1)?.id === id, `event ${id} is heard`);
+    until(() => listener.events.at(-1)?.id === id, `event ${id} arrives`);
 
   it('come live, as soon as the answer has begun, with what happened to which call', async () => {
     router = await startTestRouter(engine.url);
@@ -39,7 +39,7 @@ describeEngines('events', (engine) => {
     expect(listener.headers['x-request-id']).toMatch(/./);
     const { body: call } = await router.post('/allocate', { call_sid: 'CA1', merchant_id: 'acme' });
     await router.post('/release', { call_sid: 'CA1' });
-    await until(() => listener.events.length === 2, 'both events are heard');
+    await until(() => listener.events.length === 2, 'both events arrive');
     const [first, second] = listener.events;
     expect(first).toEqual({
       id: expect.stringMatching(/^\d+-\d+$/),
@@ -112,7 +112,7 @@ describeEngines('events', (engine) => {
     await engine.resume();
     await until(async () => (await router.post('/release', { call_sid: 'CA1' })).status !== 503, 'released');
     const again = await hear('', { 'last-event-id': last });
-    await until(() => again.events.some(({ type }) => type === 'call_released'), 'it goes on');
+    await until(() => again.events.some(({ type }) => type === 'call_released'), 'it continues');
     expect(again.events.map(({ id }) => id)).toEqual((await kept()).filter((id) => id > last));
   });
 
@@ -145,7 +145,7 @@ describeEngines('events', (engine) => {
   it('keep a silent connection alive', async () => {
     router = await startTestRouter(engine.url, {}, { clock: hasty });
     const listener = await hear();
-    await until(() => listener.comments.length >= 3, 'heartbeats are heard');
+    await until(() => listener.comments.length >= 3, 'heartbeats arrive');
     expect(listener.events).toEqual([]);
   });
 

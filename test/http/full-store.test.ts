@@ -1,4 +1,4 @@
-/** A router whose Redis is at `maxmemory`: live calls go on, new ones are refused, and nothing calls it an outage. */
+/** A router whose Redis is at `maxmemory`: live calls continue, new ones are rejected, and it does not count as an outage. */
 import { afterEach, expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -63,7 +63,7 @@ describeOneEngine('a full Redis', (engine) => {
     expect(codeOf(await router.put('/tiers', { gold: 2 }))).toEqual(full);
     expect(codeOf(await router.put('/merchants/acme', {}))).toEqual(full);
 
-    // The row of the history is refused too, and counted: the next look tells of it.
+    // The row of the history is rejected, too, and counted: the next check reports it.
     for (let i = 0; i < 2; i++) await router.context.history.runOnce();
     const { body } = await router.get('/alerts');
     expect(body.alerts.map(({ name }: { name: string }) => name)).toEqual(['calls.store_full']);

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import type { Point } from '../../src/calls/history/points.js';
 import { parseRow, withoutDuplicates } from '../../src/calls/history/rows.js';
 import { describeEngines, nativeAvailable, redisCluster } from '../support/engines.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -58,7 +58,7 @@ describeEngines('the history', (engine) => {
     expect((await first.get('/history')).body.replicas).toHaveLength(2);
   });
 
-  it('goes on after the store was away: nothing is lost, nothing is counted twice, no loop crashes', async () => {
+  it('continues after an outage of the store: nothing is lost or counted twice, no loop crashes', async () => {
     const router = await start('router-a');
     await router.post('/allocate', { call_sid: 'CA1' });
     await looked(router);
@@ -80,7 +80,7 @@ describeEngines('the history', (engine) => {
     expect((body.points as Point[]).some(({ errors }) => errors > 0)).toBe(true);
   });
 
-  it('is for as many minutes as are asked for, in steps that give at most 360 points', async () => {
+  it('covers the requested minutes, in steps that give at most 360 points', async () => {
     const router = await start('router-a');
     await looked(router);
     const steps = async (minutes: number) => {
@@ -111,7 +111,7 @@ describeEngines('the history', (engine) => {
     expect(later.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
   });
 
-  it('and the alerts are told although another version wrote what nobody here understands', async () => {
+  it('and the alerts work although another version wrote unreadable rows', async () => {
     const router = await start('router-a');
     await looked(router);
     const [[, fields] = ['', []]] = await engine.redis.xrange('voice:history', '-', '+', 'COUNT', 1);
@@ -135,9 +135,9 @@ describeEngines('the history', (engine) => {
     expect([alerts.status, alerts.body]).toEqual([200, { alerts: [] }]);
   });
 
-  it('keeps about six hours of five replicas, whatever was in the stream before', async () => {
+  it('keeps about six hours of five replicas, with any earlier content of the stream', async () => {
     const router = await start('router-a');
-    // In pieces: the router waits for its answers meanwhile.
+    // In pieces, because the router waits for replies of the same store.
     for (let piece = 0; piece < 40; piece++)
       await engine.redis.eval(
         "for i = 1, 500 do redis.call('XADD', KEYS[1], '*', 'n', i) end",

@@ -153,7 +153,7 @@ describeOneEngine('metrics', (engine) => {
     const crash = await router.post('/release', { call_sid: 'broken' });
     expect([crash.status, crash.body]).toEqual([
       500,
-      { success: false, error: 'something went wrong inside the router: see its log', code: 'internal' },
+      { success: false, error: 'internal error: see the log of the router', code: 'internal' },
     ]);
     const text = await scrape();
     expect(value(text, 'http_requests_total{method="GET",endpoint="unmatched",status="404"}')).toBe(2);
@@ -161,10 +161,10 @@ describeOneEngine('metrics', (engine) => {
     expect(text).not.toMatch(/PROPFIND|MKCOL/);
     expect(value(text, 'smart_router_panics_recovered_total')).toBe(1);
     expect(value(text, 'smart_router_releases_total{pool="",status="error"}')).toBe(1);
-    expect(router.logText()).toContain('a request failed in a way nobody expected');
+    expect(router.logText()).toContain('request failed with an unexpected error');
   });
 
-  it('shows the same state on two routers, whoever leads and whoever took the calls', async () => {
+  it('shows the same state on the leader and on a follower', async () => {
     router = await startTestRouter(engine.url);
     const other = await startTestRouter(engine.url, { POD_NAME: 'second' });
     try {
@@ -180,7 +180,7 @@ describeOneEngine('metrics', (engine) => {
     }
   });
 
-  it('shows no state at all while the store is gone, and counts the errors', async () => {
+  it('shows no gauges of state while the store is unreachable, and counts the errors', async () => {
     router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '400ms', REDIS_COMMAND_TIMEOUT: '400ms' });
     await router.post('/allocate', { call_sid: 'CA1' });
     expect(stateOf(await scrape())).toContain('smart_router_active_calls 1');

@@ -1,4 +1,4 @@
-/** Odd but possible: keys written by hand, numbers beyond 64 bits, methods nobody expects. */
+/** Unusual input: keys written by hand, numbers beyond 64 bits, unexpected methods. */
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
@@ -18,7 +18,7 @@ describeEngines('odd but possible', (engine) => {
     await router.stop();
   });
 
-  it('a fallback that names only a merchant pool nobody has still gives the call a pod', async () => {
+  it('a fallback that names only an unknown merchant pool still gives the call a pod', async () => {
     const { body } = await router.put('/merchants/ghost', { fallback: ['merchant:nosuchpool'] });
     expect(body.skipped).toEqual([{ step: 'merchant:nosuchpool', reason: 'no such merchant pool' }]);
     expect((await router.post('/allocate', { call_sid: 'G1', merchant_id: 'ghost' })).status).toBe(200);

@@ -62,7 +62,7 @@ describeOneEngine('too many requests at once', (engine) => {
     expect((await router.post('/allocate', { call_sid: 'CA3' })).status).toBe(200);
     expect(await metric('smart_router_requests_shed_total{kind="call"} 1')).toBe(true);
     const told = () => router.logs().filter(({ msg }) => String(msg).startsWith('router overloaded'));
-    await until(() => told().length > 0, 'it is told');
+    await until(() => told().length > 0, 'it is logged');
     expect(told()).toMatchObject([{ refused: 1, limit: 2 }]);
   });
 
@@ -76,7 +76,7 @@ describeOneEngine('too many requests at once', (engine) => {
     await closed;
     await idle();
     proxy.pass();
-    // Pods that nobody waits for any more are given back first.
+    // Pods of disconnected callers are released first.
     await until(async () => (await router.post('/allocate', { call_sid: 'CA5' })).status === 200, 'a pod');
   });
 
@@ -89,7 +89,7 @@ describeOneEngine('too many requests at once', (engine) => {
     proxy.pass();
   });
 
-  it('an address that nobody has is answered before its body has come', async () => {
+  it('answers an unknown path before its body has arrived', async () => {
     const proxy = await stuck(2);
     for (const path of ['/nothing', '/api/v1/events']) {
       const { socket, text } = await rawConnection(router.port);
@@ -101,7 +101,7 @@ describeOneEngine('too many requests at once', (engine) => {
     proxy.pass();
   });
 
-  it('a new call under an address that is written in another way is one all the same', async () => {
+  it('counts a new call under a path that is written in another way', async () => {
     const proxy = await stuck(2);
     const waiting = ['CA1', 'CA2'].map((call_sid) => router.post('/allocate', { call_sid }));
     await inFlight(2);
@@ -177,7 +177,7 @@ describeOneEngine('too many requests at once', (engine) => {
     proxy.pass();
     await until(
       async () => (await router.get('/calls/CA1')).status === 404,
-      'the pod of the caller that is gone is free',
+      'the pod of the disconnected caller is free',
     );
     expect((await router.post('/allocate', { call_sid: 'CA2' })).status).toBe(200);
   });

@@ -109,7 +109,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     expect((await router.get('/status')).body.records.cleanup).toBe(false);
   });
 
-  it('resets what is stuck, after a dry run that is the default', async () => {
+  it('resets stuck records, after a dry run that is the default', async () => {
     await start({ ZOMBIE_CLEANUP_ENABLED: 'false' });
     const id = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     await untilOpen();
@@ -126,7 +126,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     const { body } = await router.post('/records/jobs/reset', { dry_run: false });
     expect(body).toMatchObject({ success: true, dry_run: false, requeued: 1, records: [{ id }] });
     await finished(id, 'Completed');
-    const told = router.logs().find(({ msg }) => msg === 'records were reset');
+    const told = router.logs().find(({ msg }) => msg === 'records reset');
     expect(told).toMatchObject({ by: expect.stringMatching(/^anonymous@/), workflow: 'jobs', requeued: 1 });
   });
 
@@ -148,7 +148,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     expect(body.records).toHaveLength(1000);
   });
 
-  it('never resets what somebody works on, and says so', async () => {
+  it('never resets a record with a live claim, and says so', async () => {
     await start();
     const held = await addJob(pool, 'wait');
     await until(
@@ -186,7 +186,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
     ).toBe(1);
   });
 
-  it('refuses what is wrong by name', async () => {
+  it('rejects wrong arguments by name', async () => {
     await start();
     await untilOpen();
     for (const [path, body, status, code] of [
@@ -205,11 +205,11 @@ describeOnePostgres('records over HTTP', (postgres) => {
     }
     expect((await router.get('/records/nothing/stuck')).body).toMatchObject({
       code: 'workflow_not_found',
-      error: 'there is no workflow "nothing": known are jobs',
+      error: 'there is no workflow "nothing": the workflows are jobs',
     });
   });
 
-  it('is for operators: the API key does not open it', async () => {
+  it('is for operators: the API key is not sufficient', async () => {
     const keys = {
       SMART_ROUTER_API_KEY: 'api-key-of-the-agents',
       SMART_ROUTER_ADMIN_KEY: 'key-of-the-operators',
@@ -268,13 +268,13 @@ describeOnePostgres('records over HTTP', (postgres) => {
     });
   });
 
-  it('a table that does not fit is told, and taken into use once it does', async () => {
+  it('a table that does not fit is reported, and used once it fits', async () => {
     await pool.query('ALTER TABLE jobs RENAME COLUMN error TO mistake');
     await start();
     const told = await until(async () => {
       const { error } = await state();
       return /column "error"/.test(error ?? '') && error;
-    }, 'it is told');
+    }, 'it is reported');
     expect(told).toBe('workflow jobs: column "error" (error) does not exist in "jobs"');
     expect((await state()).database).toBe('up');
     await pool.query('ALTER TABLE jobs RENAME COLUMN mistake TO error');
@@ -331,7 +331,7 @@ describe('a router without DATABASE_URL', () => {
     expect((await router.get('/status')).body.records).toBeNull();
     expect((await router.post('/records/jobs/reset', {})).body).toMatchObject({
       code: 'workflow_not_found',
-      error: 'this router processes no records: DATABASE_URL is not set, or no workflow is named',
+      error: 'this router processes no records: DATABASE_URL is not set, or no workflow is configured',
     });
     const { text } = await router.get('/metrics');
     expect(text).not.toMatch(/^smart_router_records_(database_up|breaker_open|brake_holding|stuck)\b/m);

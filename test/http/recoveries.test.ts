@@ -1,4 +1,4 @@
-/** What had lost its owner and came back: calls and pods from the store, records from the database. */
+/** Recovered calls and pods from the store, recovered records from the database. */
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
 import { describeEngines, type Engine, embeddedValkey } from '../support/engines.js';
@@ -20,7 +20,7 @@ describeEngines('recoveries', (engine) => {
   };
   const timed = { at: expect.stringMatching(/Z$/) };
 
-  it('are none on a router where nothing was lost', async () => {
+  it('are empty on a router without losses', async () => {
     router = await startTestRouter(engine.url);
     expect(await recoveries()).toEqual({
       since: expect.stringMatching(/Z$/),
@@ -77,7 +77,7 @@ describeEngines('recoveries', (engine) => {
           kind: 'pod',
           id: 'gold-1',
           place: 'pool:gold',
-          reason: 'it was missing among the available',
+          reason: 'missing from available',
           outcome: 'recovered',
           age_seconds: null,
           detail: null,
@@ -97,7 +97,7 @@ describeEngines('recoveries', (engine) => {
   });
 
   it('tell a drain that ran out from a pod that was missing', async () => {
-    // Only the sweep: a reconcile that comes first would put it back without a word.
+    // Only the sweep: an earlier reconcile would repair it without an event.
     router = await startTestRouter(engine.url, { DRAINING_TTL: '300ms', RECONCILE_INTERVAL: '1h' });
     await router.post('/drain', { pod_name: 'gold-1' });
     await until(async () => (await recoveries()).items.length === 1, 'the drain has run out');
@@ -105,7 +105,7 @@ describeEngines('recoveries', (engine) => {
       kind: 'pod',
       id: 'gold-1',
       outcome: 'recovered',
-      reason: 'its drain or suspension is over',
+      reason: 'drain or suspension ended',
     });
   });
 
@@ -136,7 +136,7 @@ describeEngines('recoveries', (engine) => {
     expect((await recoveries()).calls.lost).toBe(1);
   });
 
-  it('are those of the minutes that are asked for, at most 500 of them in detail', async () => {
+  it('cover the requested minutes, at most 500 of them in detail', async () => {
     router = await startTestRouter(engine.url, { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h' });
     const { redis } = engine;
     await redis.del('voice:journal');
@@ -160,7 +160,7 @@ describeEngines('recoveries', (engine) => {
     }
   });
 
-  it('are unknown while the store is away', async () => {
+  it('are unknown while the store is unreachable', async () => {
     router = await startTestRouter(engine.url);
     await engine.pause();
     expect((await router.get('/recoveries')).status).toBe(503);
@@ -194,7 +194,7 @@ describeOnePostgres('recoveries of records', (postgres) => {
       RECORDS_MODULE: recordsModule(),
     });
     postgres.onEnd(() => router.stop());
-    await until(async () => (await jobOf(pool, id)).status === 'Completed', 'it came back and was done');
+    await until(async () => (await jobOf(pool, id)).status === 'Completed', 'it is requeued and completed');
     const held = await addJob(pool, 'ok', { status: 'Failed' });
     await router.post('/records/jobs/retry', { ids: [held] });
     // One of a workflow that this router does not have.

@@ -31,7 +31,7 @@ describeEngines('pods that announce themselves', (engine) => {
     router = await startTestRouter(engine.url, { ...env, REGISTERED_POD_TTL: '300ms' });
     await report('idle', { tier: 'gold' });
     await report('busy', { tier: 'basic', calls: ['running'] });
-    await until(async () => (await router.get('/pod/idle')).status === 404, 'the idle one is gone');
+    await until(async () => (await router.get('/pod/idle')).status === 404, 'the idle pod is deleted');
     const busy = await until(async () => {
       const { body } = await router.get('/pod/busy');
       return body.blocked_by === 'awaiting_report' && body;

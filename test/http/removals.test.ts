@@ -1,11 +1,11 @@
-/** The removal brake over HTTP: what it holds, and an operator's word that it is gone. */
+/** The removal brake over HTTP: held pods, and an operator's confirmation. */
 import { afterEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { ghosts, holdGhosts } from '../support/held-removals.js';
 import { dump, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
-// No round but those that somebody asks for: two more lists would remove the pods without anybody's word.
+// Only requested rounds: two more lists would remove the pods without a confirmation.
 const quiet = { RECONCILE_INTERVAL: '1h', CLEANUP_INTERVAL: '20m' };
 
 describeEngines('removals', (engine) => {
@@ -30,7 +30,7 @@ describeEngines('removals', (engine) => {
     expect(await dump(engine.redis)).toEqual(before);
     expect((await router.get('/status')).body.removals_held).toBe(0);
     expect(await gauge()).toBe('0');
-    expect(router.logText()).not.toContain('held removals were confirmed');
+    expect(router.logText()).not.toContain('held removals confirmed');
   });
 
   it('are listed while the brake holds them, in the status and in the metrics too', async () => {
@@ -42,7 +42,7 @@ describeEngines('removals', (engine) => {
     expect((await router.get('/pod/ghost-1')).body.blocked_by).toBe('unconfirmed');
   });
 
-  it('are done at once by the leader that is told they are right, and the log and an event say by whom', async () => {
+  it('are done at once by the leader after a confirmation, and the log and an event name the operator', async () => {
     router = await startTestRouter(engine.url, quiet);
     await holdGhosts(router);
     const answer = await router.post('/removals/confirm', {});
@@ -51,7 +51,7 @@ describeEngines('removals', (engine) => {
     expect((await router.get('/pod/ghost-1')).status).toBe(404);
     expect((await router.get('/pod/gold-1')).status).toBe(200);
     const by = expect.stringMatching(/^anonymous@.*127\.0\.0\.1$/);
-    const lines = router.logs().filter(({ msg }) => msg === 'held removals were confirmed');
+    const lines = router.logs().filter(({ msg }) => msg === 'held removals confirmed');
     expect(lines).toEqual([expect.objectContaining({ by, pods: 5 })]);
     const events = await engine.redis.xrevrange('voice:events', '+', '-');
     const told = events.map(([, fields]) => fields).find((fields) => fields.includes('removals_confirmed'));
@@ -91,7 +91,7 @@ describeEngines('removals', (engine) => {
     expect(await held()).toEqual({ held: ghosts, confirmed: [] });
   });
 
-  it('are unknown, not none, while the store does not answer', async () => {
+  it('are unknown, not empty, while the store is unreachable', async () => {
     router = await startTestRouter(engine.url, quiet);
     await engine.pause();
     const [status, list, confirmation, text] = await Promise.all([

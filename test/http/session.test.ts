@@ -61,7 +61,7 @@ describeOneEngine('a session of the console', (engine) => {
     expect(refusal(await router.get('/status', { cookie }))).toEqual([401, 'unauthorized']);
   });
 
-  it('ends the stream of events that was opened with it; one of a key goes on', async () => {
+  it('ends the event stream that it opened; one of a key continues', async () => {
     const clock = await start({ ...keys, CONSOLE_SESSION_TTL: '30m' });
     const cookie = await signIn();
     const opened = async (headers: Record<string, string>) => {
@@ -78,7 +78,10 @@ describeOneEngine('a session of the console', (engine) => {
     const told = async (call_sid: string, to: (typeof own)[]) => {
       await router.post('/allocate', { call_sid }, { authorization: `Bearer ${apiKey}` });
       for (const { listener } of to)
-        await until(() => listener.events.find(({ data }) => data.call === call_sid), `${call_sid} is told`);
+        await until(
+          () => listener.events.find(({ data }) => data.call === call_sid),
+          `the event of ${call_sid} arrives`,
+        );
     };
     clock.skip(29 * 60_000);
     await told('CA1', [own, other]);
@@ -176,7 +179,7 @@ describeOneEngine('a session of the console', (engine) => {
     expect((await router.get(`/status?cookie=${encodeURIComponent(cookie)}`)).status).toBe(401);
   });
 
-  it('does not mend a wrong key that is sent beside it', async () => {
+  it('does not make up for a wrong key', async () => {
     await start();
     const cookie = await signIn();
     const ask = (authorization: string) => router.get('/status', { cookie, authorization });
@@ -211,13 +214,13 @@ describeOneEngine('a session of the console', (engine) => {
     expect((await from('2001:db8:0:8::1', adminKey)).status).toBe(200);
   });
 
-  it('takes for an address only what is one, whatever a trusted proxy hands on', async () => {
+  it('counts text that is not an address as one unknown address, behind a trusted proxy', async () => {
     await start({ ...keys, TRUST_PROXY: '1' });
     const from = (address: string, key = 'wrong-key') =>
       router.post('/session', { key }, { 'x-forwarded-for': address });
     for (let i = 0; i < 5; i += 1) await from(`<script>${i}</script>`);
     for (let i = 0; i < 5; i += 1) await from(`${i}`.repeat(10_000));
-    expect((await from('somebody else', adminKey)).status).toBe(429);
+    expect((await from('not an address', adminKey)).status).toBe(429);
     // Some proxies add the port, which is another one with every connection.
     for (let i = 0; i < 5; i += 1) await from(`192.0.2.1:${50_000 + i}`);
     for (let i = 0; i < 5; i += 1) await from('192.0.2.1');
@@ -232,7 +235,7 @@ describeOneEngine('a session of the console', (engine) => {
     );
   });
 
-  it('says what is wrong with a body without repeating it', async () => {
+  it('rejects a wrong body without quoting it', async () => {
     await start();
     for (const body of [
       {},
@@ -251,7 +254,7 @@ describeOneEngine('a session of the console', (engine) => {
     expect(refusal(form)).toEqual([415, 'unsupported_media_type']);
   });
 
-  it('ends with a sign-out: the cookie is taken back', async () => {
+  it('ends with a sign-out, which deletes the cookie', async () => {
     await start();
     const cookie = await signIn();
     const answer = await router.ask('/session', { method: 'DELETE', headers: { cookie } });
@@ -287,7 +290,7 @@ describeOneEngine('a session of the console', (engine) => {
   it('is not needed on a router without keys', async () => {
     await start({});
     expect(await state()).toMatchObject({ required: false, signed_in: true, expires_at: null });
-    const answer = await router.post('/session', { key: 'whatever' });
+    const answer = await router.post('/session', { key: 'any key' });
     expect([answer.status, answer.body]).toEqual([200, { success: true, expires_at: null }]);
     expect(answer.headers['set-cookie']).toBeUndefined();
     expect((await router.post('/drain', { pod_name: 'gold-1' })).status).toBe(200);

@@ -28,7 +28,7 @@ describeEngines('settings over HTTP', (engine) => {
   const metric = async (name: string) =>
     Number(new RegExp(`^${name} (\\d+)$`, 'm').exec((await router.get('/metrics')).text)?.[1]);
 
-  it('GET /tiers shows what holds, with its version as ETag', async () => {
+  it('GET /tiers shows the current tiers, with their version as ETag', async () => {
     const answer = await router.get('/tiers');
     expect(answer.body).toEqual({ ...tiers, version: 1 });
     expect(answer.headers.etag).toBe('"1"');
@@ -165,7 +165,7 @@ describeEngines('settings over HTTP', (engine) => {
       async () => (await metric('smart_router_settings_refresh_errors_total')) > 0,
       'it is counted',
     );
-    expect(router.logText()).toContain('the tier configuration in the store is not valid');
+    expect(router.logText()).toContain('invalid tier configuration in the store');
     expect((await router.get('/tiers')).body).toMatchObject(tiers);
     expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(200);
   });
@@ -186,7 +186,7 @@ describeEngines('settings over HTTP', (engine) => {
 
   it('TIER_CONFIG that differs from the store is warned about and shown, and does not count', async () => {
     const other = await start({ TIER_CONFIG: '{"gold":99,"basic":1}' });
-    expect(other.logText()).toContain('TIER_CONFIG differs from the configuration in the store');
+    expect(other.logText()).toContain('TIER_CONFIG ignored: the store has another tier configuration');
     const { body } = await other.get('/status');
     expect([body.tier_config_differs, body.tier_version]).toEqual([true, 1]);
     expect((await other.get('/tiers')).body).toMatchObject(tiers);
@@ -223,7 +223,7 @@ describeEngines('settings over HTTP', (engine) => {
       const answer = await router.post('/allocate', { call_sid: merchant_id, merchant_id });
       expect(answer.status).toBe(200);
     }
-    expect(router.logText()).toContain('a merchant entry is malformed and counts as empty');
+    expect(router.logText()).toContain('malformed merchant entry; default chain used');
   });
 
   it('logs a malformed merchant and a skipped step once per change, not at every refresh', async () => {
@@ -245,8 +245,8 @@ describeEngines('settings over HTTP', (engine) => {
     expect(lines('steps of a merchant chain skipped')).toMatchObject([
       { merchant: 'beta', skipped: [{ step: 'nowhere', reason: 'no such tier' }] },
     ]);
-    expect(lines('no usable id')).toHaveLength(1);
-    expect(lines('configuration in the store is not valid')).toHaveLength(1);
+    expect(lines('merchant entry with an invalid id')).toHaveLength(1);
+    expect(lines('invalid tier configuration in the store')).toHaveLength(1);
     await engine.redis.hset(
       'voice:merchant:config',
       'acme',
@@ -267,9 +267,7 @@ describeEngines('settings over HTTP', (engine) => {
     // The leader applies the text again with every reconcile.
     await quiet.context.settings.refreshOrThrow();
     await quiet.context.settings.reapply();
-    const lines = quiet
-      .logs()
-      .filter(({ msg }) => msg === 'the tier configuration in the store has warnings');
+    const lines = quiet.logs().filter(({ msg }) => msg === 'tier configuration in the store has warnings');
     expect(lines).toMatchObject([{ warnings: [expect.stringContaining('nowhere')] }]);
   });
 
@@ -281,14 +279,14 @@ describeEngines('settings over HTTP', (engine) => {
       '{"tiers":{"gold":{"type":"exclusive","target":2,"max_concurrent":0}},"default_chain":["gold"]}';
     await engine.redis.set('voice:tier:config', text);
     router = await startTestRouter(engine.url);
-    expect(router.logText()).toContain('the tier configuration in the store is not valid');
+    expect(router.logText()).toContain('invalid tier configuration in the store');
     const { body } = await router.post('/allocate', { call_sid: 'CA1' });
     expect(body.source_pool).toBe('pool:gold');
     expect(await engine.redis.get('voice:tier:config')).toBe(text);
     await engine.redis.set('voice:tier:config', text.replace(',"max_concurrent":0', ''));
     await until(
       async () => !('basic' in (await router.get('/tiers')).body.tiers),
-      'the mended text is applied',
+      'the repaired text is applied',
     );
   });
 

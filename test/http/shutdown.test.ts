@@ -1,4 +1,4 @@
-/** A clean stop: what is in flight is finished, who waits is told, nobody new comes in, and it does not hang. */
+/** A clean stop: it finishes requests in flight, answers waiting ones, accepts no new connection, and does not hang. */
 import { afterEach, expect, it, vi } from 'vitest';
 import type { App } from '../../src/http/context.js';
 import { describeOneEngine } from '../support/engines.js';
@@ -35,7 +35,7 @@ describeOneEngine('a clean stop', (engine) => {
     const { status, headers } = await answer;
     expect([status, headers.connection]).toEqual([200, 'close']);
     await stopped;
-    expect(router.logText()).not.toContain('cut off');
+    expect(router.logText()).not.toContain('shutdown timeout');
     expect(await engine.redis.hget('voice:call:CA1', 'pod_name')).toMatch(/^gold-/);
   });
 
@@ -59,7 +59,7 @@ describeOneEngine('a clean stop', (engine) => {
     const listeners = await Promise.all([1, 2, 3].map(() => listen(`${router.url}/api/v1/events`)));
     await router.stop();
     for (const { closed } of listeners) await closed;
-    expect(router.logText()).not.toContain('cut off');
+    expect(router.logText()).not.toContain('shutdown timeout');
     expect(router.context.feed.listeners).toBe(0);
   });
 
@@ -104,27 +104,27 @@ describeOneEngine('a clean stop', (engine) => {
       await closed;
       expect(text().split('\r\n\r\n')[1]).toHaveLength(largeBytes);
       await stopped;
-      expect(router.logText()).not.toContain('cut off');
+      expect(router.logText()).not.toContain('shutdown timeout');
     },
   );
 
-  it('does not wait for SHUTDOWN_TIMEOUT when only an answer is left that nobody reads', async () => {
+  it('does not wait for SHUTDOWN_TIMEOUT when only an unread response is left', async () => {
     const { socket, closed } = await answering('in the stop');
     await router.stop();
     socket.resume();
     await closed;
-    expect(router.logText()).toContain('neither sent a whole request nor taken their answer');
-    expect(router.logText()).not.toContain('cut off');
+    expect(router.logText()).toContain('closed connections with an unfinished request or unread response');
+    expect(router.logText()).not.toContain('shutdown timeout');
   });
 
-  it('cuts off after SHUTDOWN_TIMEOUT what does not end by itself', async () => {
+  it('cuts unfinished requests after SHUTDOWN_TIMEOUT', async () => {
     router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '300ms' });
     const { socket, closed } = await rawConnection(router.port);
     socket.write('POST /api/v1/allocate HTTP/1.1\r\nhost: router\r\ncontent-length: 100\r\n\r\n{');
     await router.get('/health');
     await router.stop();
     await closed;
-    expect(router.logText()).toContain('some requests did not finish in time and are cut off');
+    expect(router.logText()).toContain('shutdown timeout: closing connections of unfinished requests');
   });
 
   it('may be asked for twice', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { SignInLimit } from '../../src/http/sign-in-limit.js';
+import { SignInLimit } from '../../src/http/sessions.js';
 import { ManualClock } from '../support/manual-clock.js';
 
 describe('the limit of wrong keys', () => {

@@ -1,4 +1,4 @@
-/** Webhooks with tokens: who may ring, over which address the signature counts, and what is switched off. */
+/** Webhooks with tokens: valid signatures, the signed URL, and disabled providers. */
 import { createHmac } from 'node:crypto';
 import { request } from 'node:http';
 import { afterEach, expect, it } from 'vitest';
@@ -118,7 +118,7 @@ describeOneEngine('signed webhooks', (engine) => {
     for (const provider of ['twilio', 'plivo', 'exotel']) {
       expect((await router.form(path(provider, 2048), {})).status).toBe(403);
       const long = await router.form(path(provider, 2049), {});
-      expect([long.status, long.body.error]).toEqual([400, 'the address is longer than 2 KiB']);
+      expect([long.status, long.body.error]).toEqual([400, 'the URL is longer than 2 KiB']);
     }
   });
 
@@ -148,7 +148,7 @@ describeOneEngine('signed webhooks', (engine) => {
     expect((await router.get(path, basic('exotel-token'))).status).toBe(200);
   });
 
-  it('PUBLIC_URL is what the signature is computed over, whatever the Host header says', async () => {
+  it('the signature is computed over PUBLIC_URL, not over the Host header', async () => {
     await start({ ...tokens, PUBLIC_URL: 'https://calls.example.com/voice' });
     const send = (url: string) => router.form('/twilio/allocate', ring, twilio(url, ring));
     expect((await send(`${router.url}/api/v1/twilio/allocate`)).status).toBe(403);
@@ -171,7 +171,7 @@ describeOneEngine('signed webhooks', (engine) => {
   });
 
   it.each([{ SMART_ROUTER_API_KEY: key }, { SMART_ROUTER_ADMIN_KEY: key }])(
-    'once a key is set (%o), a provider without a token is off, whatever is sent with it',
+    'once a key is set (%o), a provider without a token is disabled for every request',
     async (keys) => {
       await start({ ...keys, EXOTEL_WEBHOOK_TOKEN: 'exotel-token' });
       const bearer = { authorization: `Bearer ${key}` };
@@ -183,7 +183,7 @@ describeOneEngine('signed webhooks', (engine) => {
       ] as const) {
         const answer = await router.form(path, fields, bearer);
         expect([answer.status, answer.body.code]).toEqual(refused);
-        expect(answer.body.error).toMatch(/^webhooks of (twilio|plivo) are off: set its token/);
+        expect(answer.body.error).toMatch(/^webhooks of (twilio|plivo) are disabled: set its token/);
       }
       expect((await router.get('/exotel/allocate?CallSid=E1&token=exotel-token')).status).toBe(200);
     },

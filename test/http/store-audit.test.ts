@@ -1,10 +1,10 @@
-/** The audit over HTTP: what an operator asks, and what the leader finds by itself. */
+/** The audit over HTTP, on request of an operator and by the leader. */
 import { afterEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
-// Nobody repairs what a test has broken.
+// No loop repairs what a test has broken.
 const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', AUDIT_INTERVAL: 'off' };
 
 describeEngines('the audit', (engine) => {
@@ -91,6 +91,6 @@ describeEngines('the audit', (engine) => {
       counts: { pods: expect.any(Number), violations: 1 },
     });
     await engine.redis.srem('voice:pool:gold:assigned', 'ghost');
-    await until(async () => (await gauge()) === '0', 'it is gone');
+    await until(async () => (await gauge()) === '0', 'it is repaired');
   });
 });

@@ -69,7 +69,7 @@ describeOneEngine('a preview of tiers', (engine) => {
     expect(chains).toEqual(await merchants());
     expect(whole).toEqual({
       merchant_id: null,
-      chain: [...router.context.settings.chainFor('somebody else').steps],
+      chain: [...router.context.settings.chainFor('another merchant').steps],
       skipped: [],
     });
   });

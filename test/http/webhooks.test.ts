@@ -118,7 +118,7 @@ describeOneEngine('webhooks', (engine) => {
   describe('when nothing is free', () => {
     beforeEach(() => router.post('/allocate', { call_sid: 'other' }));
 
-    it('Twilio and Plivo are told to say so and hang up, with 200; Exotel gets 503', async () => {
+    it('Twilio and Plivo get a sentence and a hangup, with 200; Exotel gets 503', async () => {
       const twilio = await router.form('/twilio/allocate', { CallSid: 'CA1' });
       expect([twilio.status, twilio.text]).toEqual([200, `<Response><Say>${busy}</Say><Hangup/></Response>`]);
       const plivo = await router.form('/plivo/allocate', { CallUUID: 'P1' });
@@ -170,7 +170,7 @@ describeOneEngine('webhooks', (engine) => {
     expect(await liveCalls()).toBe(0);
   });
 
-  it('a final status is 200 also while the store is gone, with a line in the log', async () => {
+  it('a final status is 200 also while the store is unreachable, with a log line', async () => {
     await router.post('/allocate', { call_sid: 'C1' });
     await engine.pause();
     try {
@@ -179,7 +179,7 @@ describeOneEngine('webhooks', (engine) => {
     } finally {
       await engine.resume();
     }
-    expect(router.logText()).toContain('a finished call could not be released');
+    expect(router.logText()).toContain('releasing a finished call failed');
     await until(async () => (await router.get('/ready')).status === 200, 'the store is back');
   });
 });

@@ -1,4 +1,4 @@
-/** Terms, deadlines and faults of one election, moment by moment. Spec 3. */
+/** Terms, deadlines and faults of one election, moment by moment. Guarantee 9. */
 import { describe, expect, it } from 'vitest';
 import { Election } from '../../src/leadership/election.js';
 import type { LockRecord } from '../../src/leadership/leadership.js';

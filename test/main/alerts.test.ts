@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeConfig } from '../../src/config/config.js';
-import { prepareRecords } from '../../src/main/records-plane.js';
+import { Plane } from '../../src/main/records-plane.js';
 import { migrateRecords } from '../../src/main/workflows.js';
 import { type Received, type Receiver, startReceiver } from '../observe/alerts-receiver.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
@@ -40,7 +40,7 @@ async function serve(env: Record<string, string> = {}): Promise<TestRouter> {
       ALERT_INTERVAL: '100ms',
       ...env,
     },
-    { clock, openRecords: prepareRecords },
+    { clock, openRecords: Plane.create },
   );
   onTestFinished(() => router.stop());
   return router;

@@ -4,11 +4,11 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { loadConfig } from '../../src/config/config.js';
-import { prepareRecords, type RecordsCompanion } from '../../src/main/records-plane.js';
-import { RecordsPulse, tellAll } from '../../src/main/records-status.js';
+import { Plane } from '../../src/main/records-plane.js';
+import { RecordsStatusTracker } from '../../src/main/records-status.js';
 import { startRouter } from '../../src/main/router.js';
 import { silentLogger } from '../../src/observe/log.js';
-import type { Workflow } from '../../src/records/workflow.js';
+import { combineObservers } from '../../src/records/observer.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
 import { embeddedValkey } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -107,7 +107,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(status.stdout).toMatch(/^records-fast-sweep +running/m);
     });
 
-    it('but fetches nothing from a private address unless it is allowed to', async () => {
+    it('but fetches nothing from private addresses unless allowed', async () => {
       await createTables();
       await serve({ DATABASE_URL: postgres.url, RECORDS_WORKFLOWS: 'wf7' });
       await pool.query('INSERT INTO pages (url) VALUES ($1)', [`${site}/a`]);
@@ -119,7 +119,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(failed.page_processing_error).toMatch(/private|not public|address/i);
     });
 
-    it('only where they are named, and creates no table in the database of a team', async () => {
+    it('only where they are named, and creates no table in the team’s database', async () => {
       const { url, child } = await serve({ DATABASE_URL: postgres.url });
       expect(await recordsOf(url)).toBeNull();
       child.kill('SIGKILL');
@@ -142,7 +142,7 @@ describeOnePostgres('serve with a database', (postgres) => {
           const found = (await recordsOf(other.url)).error ?? '';
           return found.includes('workflow sitemap-import: table "sitemap_files" does not exist') && found;
         },
-        'the status says what is off',
+        'the status names the disabled workflow',
         20_000,
       );
       expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
@@ -160,7 +160,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       ]);
     });
 
-    it('on a table of that name that a team had before, which stays as it is', async () => {
+    it('on an existing table of that name, which stays unchanged', async () => {
       await pool.query(`CREATE TABLE pages (
         id uuid PRIMARY KEY DEFAULT gen_random_uuid(), url text NOT NULL, title text, description text,
         contacts jsonb, page_processing_status text, page_processing_error text, updated_at timestamp)`);
@@ -183,8 +183,8 @@ describeOnePostgres('serve with a database', (postgres) => {
     });
   });
 
-  describe('told to stop', () => {
-    it('finishes what runs, gives back what was claimed and not begun, and signs off', async () => {
+  describe('on stop', () => {
+    it('finishes running records, releases claims that were not started, and signs off', async () => {
       await jobsTable(pool);
       for (let i = 0; i < 8; i += 1) await addJob(pool, 'wait');
       const { child, ended } = await serve({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
@@ -203,7 +203,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(await rows('SELECT * FROM smart_router.workers')).toEqual([]);
     });
 
-    it('ends within SHUTDOWN_TIMEOUT, although a handler never does', async () => {
+    it('ends within SHUTDOWN_TIMEOUT although a handler never ends', async () => {
       await jobsTable(pool);
       await addJob(pool, 'hold');
       const { child, ended, shows } = await serve({
@@ -213,7 +213,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       });
       await until(async () => (await count("status = 'Processing'")) === 1, 'it is claimed', 20_000);
       child.kill('SIGTERM');
-      await shows('some records did not finish in time: the recovery brings them back');
+      await shows('records still running at the shutdown timeout: the recovery requeues them');
       expect((await ended).code).toBe(0);
     });
   });
@@ -249,7 +249,7 @@ describeOnePostgres('serve with a database', (postgres) => {
 });
 
 describeOnePostgres('the record plane', (postgres) => {
-  it('starts what runs beside it once the database is open', async () => {
+  it('serves operations and runs the weekly report once the database is open', async () => {
     const engine = await embeddedValkey();
     onTestFinished(() => engine.stop());
     const env = {
@@ -259,34 +259,28 @@ describeOnePostgres('the record plane', (postgres) => {
       RECORDS_WORKFLOWS: 'wf6,wf7',
     };
     const config = { ...loadConfig(env), databaseUrl: postgres.url, isOwnDatabase: true };
-    const heard: string[] = [];
-    let database: { pool: Pool; workflows: readonly Workflow[] } | undefined;
-    const companion: RecordsCompanion = {
-      observer: { stuck: (workflow) => heard.push(workflow) },
-      start: (given) => {
-        database = given;
-      },
-      stop: async () => void heard.push('stopped'),
-    };
-    const plane = await prepareRecords(config, {
+    const counted: string[] = [];
+    const plane = await Plane.create(config, {
       clock: systemClock,
       log: silentLogger,
-      listener: {},
-      companions: [companion],
+      listener: { stuck: (workflow) => counted.push(workflow) },
     });
-    expect(() => plane.desk()).toThrow('the database has not been opened yet');
+    const reporter = () => plane.loops.find(({ name }) => name === 'records-report');
+    expect(() => plane.operations()).toThrow('the database has not been opened yet');
+    expect(reporter()).toMatchObject({ running: false });
     plane.start();
-    const { pool, workflows } = await until(() => database, 'it is started', 20_000);
-    expect(workflows.map(({ name }) => name)).toEqual(['sitemap-import', 'page-curation']);
-    await pool.query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
-    expect((await plane.desk().look('page-curation')).failed).toBe(1);
-    await until(() => heard.includes('page-curation'), 'it hears of the sweeps');
+    await until(() => reporter()?.running, 'the report loop runs', 20_000);
+    await postgres
+      .pool()
+      .query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
+    expect((await plane.operations().look('page-curation')).failed).toBe(1);
+    await until(() => counted.includes('page-curation'), 'a sweep has counted stuck records');
     await plane.stop();
-    expect(heard).toContain('stopped');
+    expect(reporter()).toMatchObject({ running: false });
   });
 });
 
-describe('what is wrong with RECORDS_MODULE stops the start', () => {
+describe('a wrong RECORDS_MODULE stops the start', () => {
   const start = (text: string | undefined) =>
     startRouter(
       loadConfig({
@@ -300,13 +294,13 @@ describe('what is wrong with RECORDS_MODULE stops the start', () => {
     "{ name: 'a', table: 't', status: { column: 's', queued: 'q', processing: 'p', completed: 'c', failed: 'f' }, touchedAt: 'at', process() {} }";
 
   it.each([
-    ['no such file', undefined, /nowhere\.mjs: there is no such file$/],
-    ['a module that throws', "throw new Error('boom')", /it cannot be loaded: boom$/],
-    ['nothing exported', 'export const x = 1', /it must export `workflows`/],
-    ['an empty list', 'export default []', /it must export `workflows`/],
+    ['no such file', undefined, /nowhere\.mjs: no such file$/],
+    ['a module that throws', "throw new Error('boom')", /cannot be loaded: boom$/],
+    ['nothing exported', 'export const x = 1', /must export `workflows`/],
+    ['an empty list', 'export default []', /must export `workflows`/],
     ['something else', 'export default [1]', /a workflow must be an object, got 1$/],
-    ['a wrong definition', "export default { name: 'a', tabel: 'x' }", /workflow a: tabel is no option/],
-    ['the same name twice', `export default [${definition}, ${definition}]`, /there are two workflows a$/],
+    ['a wrong definition', "export default { name: 'a', tabel: 'x' }", /workflow a: tabel is not an option/],
+    ['the same name twice', `export default [${definition}, ${definition}]`, /duplicate workflow a$/],
   ])('%s', async (_, text, message) => {
     await expect(start(text)).rejects.toMatchObject({
       name: 'ConfigError',
@@ -315,39 +309,39 @@ describe('what is wrong with RECORDS_MODULE stops the start', () => {
   });
 });
 
-describe('what is known without asking the database', () => {
-  it('is absent once it is older than any sweep would leave it, and while there are no sessions', () => {
+describe('the status without a query', () => {
+  it('has no stuck counts once they are stale, and while sessions fail', () => {
     const clock = new ManualClock();
-    const pulse = new RecordsPulse(clock);
-    expect(pulse.gauges()).toMatchObject({ isUp: false, stuck: undefined });
-    pulse.observer.session?.('ok');
-    pulse.observer.stuck?.('pages', 3, 70);
-    expect(pulse.gauges().stuck?.get('pages')).toMatchObject({ records: 3, oldestSeconds: 70 });
-    pulse.observer.session?.('failed');
-    expect(pulse.gauges()).toMatchObject({ isUp: false, stuck: undefined });
-    pulse.observer.session?.('ok');
-    pulse.observer.breaker?.(true);
-    expect(pulse.gauges()).toMatchObject({ isUp: false, isPaused: true, stuck: undefined });
-    pulse.observer.breaker?.(false);
-    expect(pulse.gauges().stuck?.size).toBe(1);
+    const tracker = new RecordsStatusTracker(clock);
+    expect(tracker.gauges()).toMatchObject({ isUp: false, stuck: undefined });
+    tracker.observer.session?.('ok');
+    tracker.observer.stuck?.('pages', 3, 70);
+    expect(tracker.gauges().stuck?.get('pages')).toMatchObject({ records: 3, oldestSeconds: 70 });
+    tracker.observer.session?.('failed');
+    expect(tracker.gauges()).toMatchObject({ isUp: false, stuck: undefined });
+    tracker.observer.session?.('ok');
+    tracker.observer.breaker?.(true);
+    expect(tracker.gauges()).toMatchObject({ isUp: false, isPaused: true, stuck: undefined });
+    tracker.observer.breaker?.(false);
+    expect(tracker.gauges().stuck?.size).toBe(1);
     clock.advance(151_000);
-    expect(pulse.gauges().stuck?.size).toBe(0);
+    expect(tracker.gauges().stuck?.size).toBe(0);
   });
 
-  it('has a p99 after a hundred records, of the latest thousand', () => {
-    const pulse = new RecordsPulse(new ManualClock());
-    for (let i = 1; i < 100; i += 1) pulse.observer.processed?.('pages', i);
-    expect(pulse.p99('pages')).toBeNull();
-    pulse.observer.processed?.('pages', 100);
-    expect(pulse.p99('pages')).toBe(99);
-    for (let i = 0; i < 1000; i += 1) pulse.observer.processed?.('pages', 2);
-    expect(pulse.p99('pages')).toBe(2);
+  it('has a p99 of the latest thousand records after a hundred', () => {
+    const tracker = new RecordsStatusTracker(new ManualClock());
+    for (let i = 1; i < 100; i += 1) tracker.observer.processed?.('pages', i);
+    expect(tracker.p99('pages')).toBeNull();
+    tracker.observer.processed?.('pages', 100);
+    expect(tracker.p99('pages')).toBe(99);
+    for (let i = 0; i < 1000; i += 1) tracker.observer.processed?.('pages', 2);
+    expect(tracker.p99('pages')).toBe(2);
   });
 
-  it('everybody who listens is told everything', () => {
+  it('combined observers all receive every event', () => {
     const heard: string[] = [];
     const listener = (name: string) => ({ claimed: (...args: unknown[]) => heard.push(`${name} ${args}`) });
-    tellAll([listener('a'), {}, listener('b')]).claimed?.('pages', 2);
+    combineObservers([listener('a'), {}, listener('b')]).claimed?.('pages', 2);
     expect(heard).toEqual(['a pages,2', 'b pages,2']);
   });
 });

@@ -1,4 +1,4 @@
-/** The records process of a router: what happens to calls when it crashes, blocks or runs out of memory. */
+/** The records process of a router: its crashes, blocks and lack of memory do not affect calls. */
 import { readFileSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { serialize } from 'node:v8';
@@ -6,8 +6,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AppError, ConfigError } from '../../src/errors.js';
 import { RecordsChannel } from '../../src/main/records-channel.js';
-import { readMessage, receivedError, sentError } from '../../src/main/records-messages.js';
-import { Reports } from '../../src/main/records-reports.js';
+import { ReportBuffer, readMessage, receivedError, sentError } from '../../src/main/records-messages.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -20,13 +19,13 @@ const binary = useBinary();
 const patienceMs = 25_000;
 
 const startsIn = (text: string) =>
-  [...text.matchAll(/"pid":(\d+),"heap_mb":\d+,"msg":"records run in a process of their own"/g)].map(
-    ([, pid]) => Number(pid),
+  [...text.matchAll(/"pid":(\d+),"heap_mb":\d+,"msg":"records process started"/g)].map(([, pid]) =>
+    Number(pid),
   );
 
 function isAlive(pid: number): boolean {
   try {
-    // A zombie has ended; only its parent has not been told yet.
+    // A zombie has ended; its parent has not read its exit code yet.
     return !/^\d+ \(.*\) [ZX]/s.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
   } catch {
     return false;
@@ -91,7 +90,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
   const done = (id: string) =>
     until(async () => (await jobOf(pool, id)).status === 'Completed', 'the record is done', patienceMs);
 
-  it('is started again after a crash: records are down in between, calls are not affected', async () => {
+  it('is restarted after a crash: records are down in between, calls are not affected', async () => {
     const router = await inProcess();
     await until(() => isOpen(router), 'the database is open', patienceMs);
     const [first = 0] = startsIn(router.logText());
@@ -127,7 +126,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
     });
   });
 
-  it('that a handler blocks delays no call, shows as down, and is killed after the timeout and at a stop', async () => {
+  it('that a handler blocks delays no call, shows as down, and is killed after the timeout or at a stop', async () => {
     const clock = new SkippingClock();
     const router = await inProcess({ SHUTDOWN_TIMEOUT: '500ms' }, { clock });
     const spinning = await addJob(pool, 'spin');
@@ -149,16 +148,13 @@ describeOnePostgres('the records process of a router', (postgres) => {
     });
     // The timeout of its workflow is 5 minutes, and the grace 30 s.
     await seconds(330);
-    await until(
-      () => router.logText().includes('the records process does not respond and is killed'),
-      'it is killed',
-    );
+    await until(() => router.logText().includes('records process does not respond; killed'), 'it is killed');
     for (const { status } of await Promise.all(waiting)) expect(status).toBe(503);
     await until(() => isOpen(router), 'another one runs', patienceMs);
     const next = await addJob(pool, 'spin');
     await until(() => isProcessing(next), 'the handler runs again', patienceMs);
     await router.stop();
-    expect(router.logText()).toContain('the records process did not stop in time and is killed');
+    expect(router.logText()).toContain('records process did not stop in time; killed');
     await until(() => !startsIn(router.logText()).some(isAlive), 'no process is left');
   });
 
@@ -209,7 +205,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
     });
   });
 
-  it('that runs out of memory ends alone, and is started again', async () => {
+  it('that runs out of memory ends alone, and is restarted', async () => {
     const { url, output, shows } = await serve({ ...env, RECORDS_HEAP_MB: '64' });
     await addJob(pool, 'eat');
     await shows('the records process ended with SIGABRT');
@@ -217,7 +213,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
     await until(() => startsIn(output()).length === 2, 'it is started again', patienceMs);
   });
 
-  it('ends at once with a router that is killed, although a handler blocks it', async () => {
+  it('ends at once with a killed router although a handler blocks it', async () => {
     const spinning = await addJob(pool, 'spin');
     const { child, output } = await serve(env);
     await until(() => isProcessing(spinning), 'the handler runs', patienceMs);
@@ -227,7 +223,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
     await until(() => !isAlive(pid), 'it has ended');
   });
 
-  it('leaves Ctrl-C to the router, and finishes what runs', async () => {
+  it('leaves Ctrl-C to the router, and finishes running records', async () => {
     const waiting = await addJob(pool, 'wait');
     const { child, ended, output } = await serve(env);
     await until(() => isProcessing(waiting), 'the handler runs', patienceMs);
@@ -240,10 +236,10 @@ describeOnePostgres('the records process of a router', (postgres) => {
     expect((await jobOf(pool, waiting)).status).toBe('Completed');
   });
 
-  it('shares the embedded database of its router, which outlives it and ends with the router', async () => {
+  it('uses the embedded database of its router, which survives its crash and ends with the router', async () => {
     const { child, output } = await serve({ DATABASE_URL: 'embedded' });
-    const migrated = () => output().match(/the database was brought up to date/g)?.length ?? 0;
-    const runs = () => output().match(/the record loop runs/g)?.length ?? 0;
+    const migrated = () => output().match(/database migrated/g)?.length ?? 0;
+    const runs = () => output().match(/record loop started/g)?.length ?? 0;
     await until(() => runs() === 1, 'the loop runs', patienceMs);
     process.kill(startsIn(output())[0] ?? 0, 'SIGKILL');
     await until(() => runs() === 2, 'the loop runs again', patienceMs);
@@ -258,7 +254,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
 });
 
 describe('between a router and its records process', () => {
-  it('errors keep their type, code and advice', () => {
+  it('errors keep their type, code and details', () => {
     const details = { retryAfterSeconds: 5, problems: ['a', 'b'] };
     const cross = (error: unknown) => receivedError(structuredClone(sentError(error)));
     const app = cross(new AppError('database_unavailable', 'gone', { ...details, cause: new Error('x') }));
@@ -285,11 +281,11 @@ describe('between a router and its records process', () => {
     [{ ...emptyReport, events: [['claimed', null]] }],
     [{ ...emptyReport, lines: [null] }],
   ])('rejects the invalid message %j', (message) => {
-    expect(() => readMessage(message)).toThrow(/^it is not /);
+    expect(() => readMessage(message)).toThrow(/^not /);
     expect(readMessage(emptyReport)).toBe(emptyReport);
   });
 
-  it('messages arrive in order, however their bytes are split; bytes that are not a message are an error', async () => {
+  it('messages arrive in order for any split of their bytes; invalid bytes are an error', async () => {
     const socket = new PassThrough();
     const heard: unknown[] = [];
     const errors: unknown[] = [];
@@ -313,10 +309,10 @@ describe('between a router and its records process', () => {
     await channel.send('nothing happens');
   });
 
-  it('one report is on its way at a time, and what does not fit into the next one is counted', async () => {
+  it('one report is sent at a time, and what does not fit into the next one is counted', async () => {
     const sent: { events: number; lines: number; dropped: number }[] = [];
     let written = () => {};
-    const reports = new Reports(({ events, lines, dropped }) => {
+    const reports = new ReportBuffer(({ events, lines, dropped }) => {
       sent.push({ events: events.length, lines: lines.length, dropped });
       return new Promise((resolve) => {
         written = resolve;
@@ -324,8 +320,8 @@ describe('between a router and its records process', () => {
     });
     const flushed = [reports.flush(() => undefined), reports.flush(() => undefined)];
     await until(() => sent.length === 1, 'the first is sent');
-    for (let i = 0; i < 25_000; i += 1) reports.event('session', ['ok']);
-    for (let i = 0; i < 1500; i += 1) reports.line('{}');
+    for (let i = 0; i < 25_000; i += 1) reports.addEvent('session', ['ok']);
+    for (let i = 0; i < 1500; i += 1) reports.addLine('{}');
     expect(sent).toEqual([{ events: 0, lines: 0, dropped: 0 }]);
     written();
     await until(() => sent.length === 2, 'the second is sent');

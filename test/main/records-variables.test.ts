@@ -38,10 +38,10 @@ describeOnePostgres('serve', (postgres) => {
   };
   const statusOf = async (pool: Pool, id: string) => (await jobOf(pool, id)).status;
 
-  it('resets what is older than ZOMBIE_STUCK_THRESHOLD_MINUTES, every ZOMBIE_CLEANUP_INTERVAL_MINUTES', async () => {
+  it('resets rows older than ZOMBIE_STUCK_THRESHOLD_MINUTES, every ZOMBIE_CLEANUP_INTERVAL_MINUTES', async () => {
     const pool = postgres.pool();
     const env = { ZOMBIE_STUCK_THRESHOLD_MINUTES: '5', ZOMBIE_CLEANUP_INTERVAL_MINUTES: '7' };
-    const { old, young, line } = await serve(pool, env, 'the record recovery runs');
+    const { old, young, line } = await serve(pool, env, 'record recovery started');
     expect(line).toMatchObject({ stuck_after_minutes: 5, slow_sweep_minutes: 7 });
     await until(
       async () => (await statusOf(pool, old)) === 'Completed',
@@ -51,7 +51,7 @@ describeOnePostgres('serve', (postgres) => {
     expect(await statusOf(pool, young)).toBe('Processing');
   });
 
-  it('resets nothing with ZOMBIE_CLEANUP_ENABLED=false, and still counts what is stuck', async () => {
+  it('resets nothing with ZOMBIE_CLEANUP_ENABLED=false, and still counts stuck rows', async () => {
     const pool = postgres.pool();
     const env = { ZOMBIE_CLEANUP_ENABLED: 'false', ZOMBIE_STUCK_THRESHOLD_MINUTES: '5' };
     const { old, line } = await serve(pool, env, 'smart-router is listening');

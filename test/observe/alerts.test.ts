@@ -1,4 +1,4 @@
-/** When an alert fires, how often receivers are notified, and when it is resolved. Spec 4, alerts. */
+/** When an alert fires, how often receivers are notified, and when it is resolved. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { pagerDutySink, webhookSink } from '../../src/observe/alert-delivery.js';
 import { Alerts, type AlertsOptions } from '../../src/observe/alerts.js';
@@ -322,14 +322,14 @@ describe('sessions, zombies, breaker, mass stall, removals', () => {
   });
 
   it('mass stall and held removals fire and are resolved', async () => {
-    alerts.records.observer.brake(true);
+    alerts.records.observer.massStall(true);
     held(7);
     await round();
     expect(sent().sort()).toEqual(['trigger pool.removals_held', 'trigger records.mass_stall']);
     const found = receiver.received.find(({ body }) => body.condition === 'pool.removals_held');
     expect(found?.body.runbook).toBe('docs/runbook.md#smartrouterremovalsheld');
     for (let i = 0; i < 3; i += 1) {
-      alerts.records.observer.brake(false);
+      alerts.records.observer.massStall(false);
       held(0);
       await round();
       clock.advance(minute);

@@ -3,7 +3,7 @@ import { afterEach, expect, it } from 'vitest';
 import type { Point } from '../../src/calls/history/points.js';
 import type { ActiveAlert } from '../../src/observe/alerts.js';
 import { describeEngines } from '../support/engines.js';
-import { looked } from '../support/looking.js';
+import { looked } from '../support/history-round.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';

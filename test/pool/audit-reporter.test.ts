@@ -50,7 +50,9 @@ describeOneEngine('the audit of a leader', (engine) => {
     expect(log).toHaveLength(11);
     expect(log.every(({ level }) => level === 50)).toBe(true);
     expect(log[0]).toMatchObject({
-      msg: expect.stringMatching(/^invariant violated: pool:gold has the pod ghost-\d+ assigned/),
+      msg: expect.stringMatching(
+        /^invariant violated: pool:gold has the unregistered pod ghost-\d+ assigned/,
+      ),
       pod: expect.stringMatching(/^ghost-/),
     });
     expect(log[10]).toMatchObject({ violations: 25 });

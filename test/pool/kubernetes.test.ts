@@ -1,4 +1,4 @@
-/** The life of pods, from the API server to the store, through the leader's loops. Spec 3 and the audit's scenarios. */
+/** The life of pods, from the API server to the store, through the leader's loops. Guarantee 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import type { Cluster } from '../../src/cluster/simulator/cluster.js';

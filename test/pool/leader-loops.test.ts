@@ -1,4 +1,4 @@
-/** One term of a leader: its epoch, what it does when the store refuses it, and its end. Spec 3, epoch. */
+/** One term of a leader: its epoch, what it does when the store refuses it, and its end. Guarantee 9. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { LeaderLoops } from '../../src/pool/leader-loops.js';
 import { type Kubernetes, kubernetes } from '../cluster/fixture.js';

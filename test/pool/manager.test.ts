@@ -1,4 +1,4 @@
-/** Terms, epochs and the loops of a leader. Spec 3 and invariant 9. */
+/** Terms, epochs and the loops of a leader. Guarantee 9. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';

@@ -1,4 +1,4 @@
-/** The only writer of pods drops outdated reports. Spec 3, watch and reconcile. */
+/** The only writer of pods drops outdated reports. Guarantee 9. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import type { ClusterPod } from '../../src/cluster/pods.js';

@@ -1,4 +1,4 @@
-/** The store is made to agree with the cluster. Spec 3, reconcile and tier assignment. */
+/** The store is made to agree with the cluster. Guarantee 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import { describeEngines } from '../support/engines.js';

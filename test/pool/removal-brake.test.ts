@@ -1,4 +1,4 @@
-/** The removal brake: a list that would empty the pools is not believed at once. Spec 3, reconcile. */
+/** The removal brake: a list that would empty the pools is not believed at once. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { RemovalBrake } from '../../src/pool/removal-brake.js';

@@ -1,4 +1,4 @@
-/** Follows the changes of the pods across ended watches. Spec 3, watch. */
+/** Follows the changes of the pods across ended watches. */
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';

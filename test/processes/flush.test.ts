@@ -1,5 +1,5 @@
 /**
- * The store loses everything while calls run. Spec 3: pools come back from the cluster, live calls from the reports of
+ * The store loses everything while calls run. Pools are restored from the cluster, live calls from the reports of
  * their pods, and a pod that must report first never gets a second call while its own is alive.
  */
 import { expect, it, onTestFinished } from 'vitest';
@@ -14,7 +14,7 @@ const podCount = 8;
 const reconcileMs = 1000;
 const reportEveryMs = 100;
 
-/** A voice agent as it is: it knows the calls it serves, whatever the store believes. */
+/** A voice agent: it knows the calls it serves, independent of the store. */
 class Agent {
   readonly calls = new Set<string>();
   readonly violations: string[] = [];
@@ -31,14 +31,14 @@ class Agent {
   async report(router: TestRouter): Promise<number> {
     const body = { calls: [...this.calls], uid: this.uid };
     const answer = await router.post(`/pod/${this.name}/report`, body);
-    // What it must drop it drops: somebody else has it, or it has ended.
+    // It drops a call that ended or that another pod has.
     for (const sid of answer.body?.conflicts ?? []) this.calls.delete(sid);
     return answer.body?.adopted?.length ?? 0;
   }
 }
 
 describeOneEngine('losing all of the store under load', (engine) => {
-  it('pools and live calls come back, nobody gets two calls, fences and epochs only grow', async () => {
+  it('restores pools and live calls, gives no pod two calls, and fences and epochs only grow', async () => {
     const fleet = await openFleet(engine.url);
     const agents = new Map<string, Agent>();
     for (let i = 0; i < podCount; i++) {
@@ -77,7 +77,7 @@ describeOneEngine('losing all of the store under load', (engine) => {
         const agent = agents.get(body.pod_name);
         agent?.begin(sid);
         await pause(500 + Math.random() * 1500);
-        // Nobody hangs up before the store is back, however long a busy machine takes for it.
+        // No caller hangs up before the store is restored, even on a busy machine.
         while (isLost && !over) await pause(50);
         // The agent hangs up first; the release may find nothing right after the loss.
         agent?.calls.delete(sid);

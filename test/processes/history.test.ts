@@ -1,4 +1,4 @@
-/** A witness that sees nothing proves nothing: each kind of wrong history is told. */
+/** The history check finds each kind of wrong history. */
 import { describe, expect, it } from 'vitest';
 import { overlaps, replay, type StreamEvent } from './history.js';
 
@@ -21,7 +21,7 @@ const ended = (call: string, pod: string, type = 'call_released'): StreamEvent =
 
 describe('the replay of the event stream', () => {
   it.each<[string, StreamEvent[], RegExp[]]>([
-    ['one after the other is right', [given('1', 'a'), ended('1', 'a'), given('2', 'a')], []],
+    ['two in a row are right', [given('1', 'a'), ended('1', 'a'), given('2', 'a')], []],
     ['two on a shared pod are right', [given('1', 'a', 'pool:basic'), given('2', 'a', 'pool:basic')], []],
     ['two on an exclusive pod', [given('1', 'a'), given('2', 'a')], [/a of pool:gold got 2/]],
     [
@@ -57,18 +57,18 @@ describe('the callers’ own times', () => {
     untilMs,
   });
 
-  it('two at once on an exclusive pod are told, two in a row are not', () => {
+  it('reports two calls at once on an exclusive pod, not two in a row', () => {
     expect(overlaps([held('1', 0, 10), held('2', 10, 20)], limits)).toEqual([]);
     expect(overlaps([held('2', 9, 20), held('1', 0, 10)], limits)).toEqual(['a served 2 and 1 at once']);
   });
 
-  it('more than a shared pod takes are told', () => {
+  it('reports more calls than a shared pod takes', () => {
     const two = [held('1', 0, 10, 'pool:basic'), held('2', 1, 10, 'pool:basic')];
     expect(overlaps(two, limits)).toEqual([]);
     expect(overlaps([...two, held('3', 2, 10, 'pool:basic')], limits)).toHaveLength(1);
   });
 
-  it('a fence given twice is told', () => {
+  it('reports a fence that was used twice', () => {
     const one = held('1', 0, 1);
     expect(overlaps([one, { ...one, call: '2', fromMs: 5, untilMs: 6 }], limits)).toHaveLength(1);
   });

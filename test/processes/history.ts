@@ -32,7 +32,7 @@ export function followEvents(url: string): { all(): Promise<StreamEvent[]> } {
       idle = found.length === 0;
     }
   })();
-  // A test that fails never asks for them; its connection is closed under the reader.
+  // A failed test does not read them; its connection is closed during the read.
   reading.catch(() => {});
   return {
     async all() {

@@ -1,4 +1,4 @@
-/** Routers die without a word, under load. Spec 7, invariants 5, 8 and 9. */
+/** Routers are killed under load. Guarantees 5, 8 and 9. */
 import { expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -64,7 +64,7 @@ describeOneEngine('killing routers', (engine) => {
     expect(load.abandoned).toBeGreaterThan(0);
     expect(load.checkedElsewhere).toBeGreaterThan(0);
 
-    // Calls that nobody released are the only ones left; a lease and a sweep later there are none.
+    // Only unreleased calls are left; a lease and a sweep later all have ended.
     for (const router of routers) await until('no pod is lost', () => isIdle(router));
     expect(replay(await events.all(), limits), `seed ${seed}`).toMatchObject({ violations: [], live: 0 });
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
@@ -84,7 +84,7 @@ describeOneEngine('killing routers', (engine) => {
     expect(await isIdle(survivor)).toBe(true);
   });
 
-  it('a killed leader is replaced, with a new epoch, and what nobody renewed ends all the same', async () => {
+  it('a killed leader is replaced, with a new epoch, and calls that are not renewed end', async () => {
     const first = await start();
     const second = await start();
     expect(await leads(first)).toBe(true);
@@ -94,7 +94,7 @@ describeOneEngine('killing routers', (engine) => {
     expect((await allocate(first, 'abandoned')).status).toBe(200);
     expect((await allocate(second, 'live')).status).toBe(200);
     await first.signal('SIGKILL');
-    await until('the sweep goes on', async () => {
+    await until('the sweep continues', async () => {
       expect((await renew(second, 'live')).status).toBe(200);
       return (await second.get('/api/v1/calls/abandoned')).status === 404;
     });
@@ -105,7 +105,7 @@ describeOneEngine('killing routers', (engine) => {
     expect(await checkInvariants(engine.redis)).toEqual([]);
   });
 
-  it('a clean stop answers what is in flight, and does not wait for connections that only stay open', async () => {
+  it('a clean stop answers requests in flight, and does not wait for idle connections', async () => {
     const survivor = await start();
     const proxy = await tcpProxy(engine.port);
     const leaver = await startRouter({
@@ -134,7 +134,7 @@ async function leads(router: RouterProcess): Promise<boolean> {
   return (await router.get('/api/v1/status')).body.is_leader === true;
 }
 
-/** What a busy machine may answer: nothing is acknowledged, and whoever asked asks again. */
+/** Replies of a busy machine: nothing was acknowledged, and the client retries. */
 const busy = ['overloaded', 'timeout', 'store_unavailable'];
 
 /** Callers that try another router when one does not answer, as the client library does. */
@@ -164,7 +164,7 @@ class Load {
     const { pod_name, fence } = answer.body;
     this.served += 1;
 
-    // Acknowledged by one router, known to the other, whatever has happened to the first.
+    // Acknowledged by one router, known to the other, even if the first was killed.
     if (this.#random() < 0.3) {
       const other = this.#routers.find((one) => one !== router);
       const again = other && (await allocate(other, sid));
@@ -194,7 +194,7 @@ class Load {
     if (!fine) this.#say(sid, 'release', released.answer);
   }
 
-  /** Until somebody answers. */
+  /** Retries until a router answers. */
   async #insist(
     ask: (router: RouterProcess) => Promise<Answer>,
     onLost?: () => void,

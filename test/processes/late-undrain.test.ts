@@ -1,6 +1,6 @@
 /**
  * A router that stood still finds requests in front of it whose senders have long gone on. What an operator gave up is not
- * done over what was sent since through another router.
+ * applied over later requests through another router.
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
@@ -13,11 +13,11 @@ interface Late {
   path: string;
   body: object;
   before?: [method: 'post' | 'put', path: string, body: object][];
-  /** What is sent through the other router after the late one was given up. */
+  /** Sent through the other router after the late request was given up. */
   since: [method: 'post' | 'put', path: string, body: object][];
 }
 
-describeOneEngine('given up while its router stood still', (engine) => {
+describeOneEngine('a request given up while its router was frozen', (engine) => {
   let still: RouterProcess;
   let other: RouterProcess;
   beforeEach(async () => {
@@ -28,7 +28,7 @@ describeOneEngine('given up while its router stood still', (engine) => {
   });
   afterEach(() => Promise.all([still, other].map((router) => router.signal('SIGKILL'))));
 
-  /** It reaches the router that stands still, and its sender leaves without an answer; `since` happens; the router goes on. */
+  /** The request reaches a frozen router, and its client gives up; `since` runs; then the router resumes. */
   async function giveUp({ method, path, body, before = [], since }: Late): Promise<void> {
     for (const [how, where, what] of before)
       expect((await other[how](`/api/v1${where}`, what)).status).toBe(200);
@@ -45,7 +45,7 @@ describeOneEngine('given up while its router stood still', (engine) => {
     await still.signal('SIGCONT');
     const isLate = ({ reqId }: Record<string, unknown>) => reqId === 'late';
     await until(() => still.logged('request').some(isLate), 'it has come to the request');
-    // Later in the same connection to the store than whatever the late one might have sent.
+    // Sent later on the same store connection than the late request.
     expect((await still.put('/api/v1/merchants/afterwards', {})).status).toBe(200);
   }
 
@@ -84,7 +84,7 @@ describeOneEngine('given up while its router stood still', (engine) => {
       'gold',
     ],
     [
-      'the removal of a merchant does not remove what was written since',
+      'the removal of a merchant does not remove a later entry',
       {
         ...{ method: 'DELETE', path: '/merchants/acme', body: {} },
         since: [['put', '/merchants/acme', { tier: 'gold' }]],
@@ -93,7 +93,7 @@ describeOneEngine('given up while its router stood still', (engine) => {
       'gold',
     ],
     [
-      'a drain is done all the same: its pod may have ended without waiting for the answer',
+      'a late drain is applied: its pod may have ended without waiting for the reply',
       { method: 'POST', path: '/drain', body: gold, since: [] },
       isDraining,
       1,

@@ -1,6 +1,6 @@
 /**
  * Three router processes, a simulated API server, a real Redis: who leads, when leaders die, stop, freeze or are cut
- * off. Spec 3 and invariant 9. Calls are served by the others all the while. How soon is a matter of the simulation, where
+ * off. Guarantee 9. The other replicas keep serving calls. How soon is a matter of the simulation, where
  * the time is not the machine's.
  */
 import { expect, it } from 'vitest';
@@ -53,7 +53,7 @@ describeOneEngine('leadership among three routers', (engine) => {
     routers.filter((router) => router !== one);
   const epoch = async () => Number(await engine.redis.get('voice:leader:epoch'));
 
-  it('a killed leader is replaced, and calls go on', async () => {
+  it('a killed leader is replaced, and calls are served', async () => {
     const [fleet, routers] = await three();
     const first = await fleet.leader(routers);
     const rest = others(routers, first);
@@ -69,7 +69,7 @@ describeOneEngine('leadership among three routers', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('a leader that stops cleanly is replaced at once: nobody waits for its lease to end', async () => {
+  it('a leader that stops cleanly is replaced at once, before its lease ends', async () => {
     const [fleet, routers] = await three({
       LEADER_ELECTION_DURATION: '1h',
       LEADER_ELECTION_RENEW_DEADLINE: '30m',
@@ -117,10 +117,10 @@ describeOneEngine('leadership among three routers', (engine) => {
     const calls = traffic(rest);
     const name = String((await cut.get('/api/v1/status')).body.leader);
     fleet.cluster.faults.isolate(name, 'hang');
-    // Down before anybody else may lead: there is never a second one.
+    // It stops before another replica may lead: there are never two leaders.
     await until('it no longer leads', async () => {
       if (!cut.running) return true;
-      // The others first: whoever leads then and is not this one has begun before this one was asked.
+      // Ask the others first: another leader then started before this one was asked.
       const others = await Promise.all(rest.map((router) => router.get('/api/v1/status')));
       const { status, body } = await cut.get('/api/v1/status');
       if (others.some((answer) => answer.body.is_leader)) expect(body.is_leader).not.toBe(true);
@@ -132,7 +132,7 @@ describeOneEngine('leadership among three routers', (engine) => {
     await calls.stop();
   });
 
-  it('with LEADER_LOSS=follow it goes on serving calls, and may lead again', async () => {
+  it('with LEADER_LOSS=follow it keeps serving calls, and may lead again', async () => {
     const [fleet, routers] = await three({ LEADER_LOSS: 'follow' });
     const cut = await fleet.leader(routers);
     const name = String((await cut.get('/api/v1/status')).body.leader);
@@ -162,7 +162,7 @@ describeOneEngine('leadership among three routers', (engine) => {
     expect((await fleet.leader([last])).url).toBe(last.url);
     const before = await epoch();
     await second.signal('SIGCONT');
-    await until('the frozen one follows, and goes on running', async () => {
+    await until('the frozen one follows, and keeps running', async () => {
       const { body } = await second.get('/api/v1/status');
       return body.is_leader === false && body.leader === (await last.get('/api/v1/status')).body.leader;
     });

@@ -1,5 +1,5 @@
 /**
- * Three routers, one store, 1,000 callers, fewer slots than callers. Spec 7, invariants 1 to 4 and 7. Every answer is
+ * Three routers, one store, 1,000 callers, fewer slots than callers. Guarantees 1 to 4 and 7. Every answer is
  * accounted for: by the callers, by the event stream, and by what the routers counted.
  */
 import { expect, it } from 'vitest';
@@ -38,7 +38,7 @@ const env = {
   // 1,000 requests at once on two cores wait for each other longer than they would for a store.
   REQUEST_TIMEOUT: '30s',
   REDIS_COMMAND_TIMEOUT: '30s',
-  // Nobody is refused for being one too many: each of them is to be answered by the store.
+  // No overload protection: the store must answer every request.
   MAX_REQUESTS_IN_FLIGHT: '10000',
 };
 
@@ -68,14 +68,14 @@ interface Plan {
   visits: number;
 }
 
-/** Every promise is checked in here; what is left to look at is how much was done. */
+/** Checks every guarantee, and returns how much was done. */
 async function race(engine: SuiteEngine, plan: Plan): Promise<Crowd> {
   const seed = Math.floor(Math.random() * 2 ** 32);
   const routers = await startThree(engine.url);
   const events = followEvents(engine.url);
   const crowd = new Crowd(routers, seed, plan);
 
-  // All at once, nobody lets go: exactly the slots are given.
+  // All at once, without a release: exactly the free slots are allocated.
   await crowd.each((caller) => crowd.ask(caller));
   expect(crowd.holding, `seed ${seed}`).toBe(slots);
   for (const router of routers) {
@@ -85,7 +85,7 @@ async function race(engine: SuiteEngine, plan: Plan): Promise<Crowd> {
   }
   expect(await checkInvariants(engine.redis)).toEqual([]);
 
-  // Everybody gets a pod, holds it, lets go, and comes again, until all attempts are spent.
+  // Each caller allocates, holds, releases and repeats until all attempts are used.
   await crowd.each((caller) => crowd.comeAndGo(caller));
   expect(crowd.problems.slice(0, 20), `seed ${seed}`).toEqual([]);
   const { allocated, existing, no_pods } = crowd.answers;
@@ -234,7 +234,7 @@ class Crowd {
     if (this.#random() < 0.3 && this.#attemptsLeft > 0) await this.#holdOn(caller, got.fence);
     this.held.push({ ...got, untilMs: performance.now() });
     await this.#letGo(caller, got.fence);
-    // A late one, when the pod probably serves somebody else.
+    // A late release, when the pod probably serves another call.
     if (this.#random() < 0.25) {
       await pause(this.#below(100));
       const late = await release(this.#any(), sid, this.#random() < 0.5 ? got.fence : undefined);

@@ -15,7 +15,7 @@ import { until } from '../support/until.js';
 const agentCount = 20;
 
 describeOneEngine('rolling out a new agent version', (engine) => {
-  it('rolls twenty agents through drain-and-wait with calls running, and cuts none', {
+  it('rolls twenty agents through drain-and-wait with live calls, and cuts none', {
     timeout: 90_000,
   }, async () => {
     const fleet = await openFleet(engine.url);
@@ -70,7 +70,7 @@ describeOneEngine('rolling out a new agent version', (engine) => {
         const uid = fleet.cluster.pods.get(body.pod_name)?.metadata.uid ?? '';
         const calls = serving.get(uid);
         if (calls) calls.add(sid);
-        else cut.push(`${sid} went to ${body.pod_name}, which does not run`);
+        else cut.push(`${sid} was allocated to ${body.pod_name}, a pod that does not run`);
         for (let beats = 0; beats < 4; beats++) {
           await pause(50 + Math.random() * 150);
           const renewed = await any().post('/renew', { call_sid: sid, fence: body.fence });
@@ -78,7 +78,7 @@ describeOneEngine('rolling out a new agent version', (engine) => {
         }
         calls?.delete(sid);
         const { status: done } = await any().post('/release', { call_sid: sid, fence: body.fence });
-        if (done !== 200) cut.push(`${sid} was gone at its end: ${done}`);
+        if (done !== 200) cut.push(`${sid} was not found at its end: ${done}`);
         served += 1;
       }
     });
@@ -109,7 +109,7 @@ describeOneEngine('rolling out a new agent version', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('an ordinary deletion waits for the call: it ends when it ends, not before', async () => {
+  it('an ordinary deletion waits until the call ends', async () => {
     const fleet = await openFleet(engine.url);
     const router = await fleet.startHere('r-0');
     const set = runStatefulSet(fleet.cluster, {

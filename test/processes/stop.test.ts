@@ -1,13 +1,13 @@
-/** SIGTERM: whoever has sent a request gets its answer; whoever has not does not hold the router. */
+/** SIGTERM: complete requests are answered; idle connections and partial requests do not delay the stop. */
 import { afterEach, expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
 import { startRouter } from '../support/processes.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';
 
-describeOneEngine('a router that is told to stop', (engine) => {
+describeOneEngine('a router that stops', (engine) => {
   afterEach(() => engine.resume());
 
-  /** It may take an hour: a stop that waits for it never ends here. */
+  /** It may take an hour: a stop that waits for it would never end. */
   async function startPatient(env: Record<string, string> = {}) {
     const pods = { REDIS_URL: engine.url, STATIC_PODS: 'gold-1=gold' };
     const router = await startRouter({ ...pods, SHUTDOWN_TIMEOUT: '1h', ...env });
@@ -25,11 +25,11 @@ describeOneEngine('a router that is told to stop', (engine) => {
     expect(await router.stop()).toBe(0);
     await Promise.all([half.closed, silent.closed]);
     expect(half.text() + silent.text()).toBe('');
-    expect(router.output).not.toContain('cut off');
+    expect(router.output).not.toContain('shutdown timeout');
     expect(await engine.redis.exists('voice:call:half')).toBe(0);
   });
 
-  it('answers what has arrived, although that takes longer than others are waited for', async () => {
+  it('answers complete requests, even if that takes longer than the grace for others', async () => {
     const { router, half } = await startPatient({ REQUEST_TIMEOUT: '5s', REDIS_COMMAND_TIMEOUT: '5s' });
     await engine.pause();
     const answer = router.post('/api/v1/allocate', { call_sid: 'whole' });
@@ -39,6 +39,6 @@ describeOneEngine('a router that is told to stop', (engine) => {
     await engine.resume();
     expect(await stopped).toBe(0);
     await half.closed;
-    expect(router.output).not.toContain('cut off');
+    expect(router.output).not.toContain('shutdown timeout');
   });
 });

@@ -1,4 +1,4 @@
-/** The store goes away, stalls, forgets everything; the network in between breaks. Spec 2.5, 3, invariant 11. */
+/** The store goes away, stalls, forgets everything; the network in between breaks. Guarantee 11. */
 import { expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -21,7 +21,7 @@ import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
 
 const podCount = 6;
 const requestTimeoutMs = 1000;
-/** Two cores, several processes: an answer of a busy machine, not one that never comes. */
+/** Long enough for several processes on two busy cores. */
 const slackMs = 10_000;
 const env = {
   ...quickTimes,
@@ -89,7 +89,7 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis)).toEqual([]);
   });
 
-  it('a store that comes back empty under load has all its pods again', async () => {
+  it('a store that restarts empty under load has all its pods again', async () => {
     const router = await start();
     const load = new Load(router);
     const callers = Promise.all(Array.from({ length: 8 }, (_, i) => load.run(`caller-${i}`)));
@@ -101,7 +101,7 @@ describeEngines('losing the store', (engine) => {
     const before = load.served;
     await until('calls are served again', () => load.served >= before + 20);
     load.backMs = performance.now();
-    await until('they go on being served', () => load.served >= before + 100);
+    await until('calls are served again', () => load.served >= before + 100);
     load.ending = true;
     await callers;
     expect(load.problems).toEqual([]);
@@ -109,7 +109,7 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('a stalled store is a 503 in time, and leaves nothing behind once it goes on', async () => {
+  it('a stalled store is a 503 in time, and leaves nothing behind once it resumes', async () => {
     const router = await start();
     expect((await allocate(router, 'live')).status).toBe(200);
     const load = new Load(router);
@@ -128,7 +128,7 @@ describeEngines('losing the store', (engine) => {
     const before = load.served;
     await until('calls are served again', () => load.served >= before + 20);
     load.backMs = performance.now();
-    await until('they go on being served', () => load.served >= before + 100);
+    await until('calls are served again', () => load.served >= before + 100);
     load.ending = true;
     await callers;
     expect(load.problems).toEqual([]);
@@ -137,7 +137,7 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('an allocate that the store hears of too late takes no pod', async () => {
+  it('an allocate that reaches the store too late takes no pod', async () => {
     const proxy = await tcpProxy(engine.port);
     const router = await startBehind(proxy, { LEASE_TTL: '1m', CALL_INFO_TTL: '5m' });
     // The router knows the store's clock from the first answer on.
@@ -147,7 +147,7 @@ describeEngines('losing the store', (engine) => {
     for (const { status, body } of answers) {
       expect({ status, code: body.code }).toEqual({ status: 503, code: 'store_unavailable' });
     }
-    // Later than the router's patience by the store's own clock, what was stuck arrives.
+    // The delayed request arrives later than the router's patience, by the store's clock.
     const answeredMs = await storeMs();
     await until('it is too late', async () => (await storeMs()) > answeredMs + 200);
     proxy.pass();
@@ -206,7 +206,7 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('a connection that died without a word is replaced', { timeout: 40_000 }, async () => {
+  it('a connection that died without a reset is replaced', { timeout: 40_000 }, async () => {
     const proxy = await tcpProxy(engine.port);
     const router = await startBehind(proxy);
     proxy.strand();
@@ -229,7 +229,7 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis)).toEqual([]);
   });
 
-  it('a router started without a store answers no call before it has taken over what is in the store', async () => {
+  it('a router started without a store answers no call before it has imported the calls of the store', async () => {
     const proxy = await tcpProxy(engine.port);
     await proxy.down();
     const router = await startRouter({ ...env, REDIS_URL: `redis://127.0.0.1:${proxy.port}` });
@@ -265,7 +265,7 @@ describeEngines('losing the store', (engine) => {
       HTTP_PORT: new URL(taken.url).port,
     });
     expect(code).not.toBe(0);
-    expect(output).toContain('is taken');
+    expect(output).toContain('is in use');
     expect(output).not.toMatch(/^\s+at .*:\d+:\d+/m);
   });
 
@@ -298,7 +298,7 @@ describeEngines('losing the store', (engine) => {
   });
 });
 
-/** Until there is an answer that is not "the store is away". */
+/** Retries until the reply is not store_unavailable. */
 async function insist<T extends Answer | string | null>(ask: () => Promise<T>): Promise<T> {
   let last: T | undefined;
   await until('the store answers', async () => {
@@ -308,13 +308,13 @@ async function insist<T extends Answer | string | null>(ask: () => Promise<T>): 
   return last as T;
 }
 
-/** Callers that hold a call for a moment, and what they were told. */
+/** Callers that hold a call for a moment, and the replies they got. */
 class Load {
   readonly problems: string[] = [];
   ending = false;
   served = 0;
   slowestMs = 0;
-  /** From the first to the second moment the store may be away; calls of before may be lost. */
+  /** Between the two times the store may be unreachable; earlier calls may be lost. */
   lossMs = Number.POSITIVE_INFINITY;
   backMs = Number.POSITIVE_INFINITY;
   readonly #router: RouterProcess;
@@ -333,7 +333,7 @@ class Load {
         await pause(20);
         const releaseMs = performance.now();
         const { status, text } = this.#note(releaseMs, await release(this.#router, sid, given.body.fence));
-        // Lost with the store, or released by a request whose answer never came.
+        // Lost with the store, or released by a request whose reply was lost.
         const lost = startMs < this.backMs && performance.now() > this.lossMs;
         if (status === 404 && !lost) this.problems.push(`${sid}: ${text}`);
       } else await pause(20);

@@ -1,4 +1,4 @@
-/** Claims whose answer was lost: this worker holds what it does not know of, and gives it back. Spec 4, job loop. */
+/** Claims whose reply was lost: the worker releases records that it holds without knowing. */
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { Breaker } from '../../src/records/breaker.js';
@@ -14,7 +14,7 @@ import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { memoryLog, pagesWorkflow, statuses, teamTable } from './fixture.js';
 
-describeOnePostgres('a claim whose answer is lost', (postgres) => {
+describeOnePostgres('a claim whose reply is lost', (postgres) => {
   const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
     new Claimer({
       ...{ workflow: pagesWorkflow({ orderBy: 'url' }) as Workflow, store, clock },
@@ -29,7 +29,7 @@ describeOnePostgres('a claim whose answer is lost', (postgres) => {
     });
   const urls = (claims: Claim[]) => claims.map(({ record }) => record.url);
 
-  it('while records are taken one by one is given back as well', async () => {
+  it('is released, also while records are claimed singly', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     await admin.query("INSERT INTO pages (url) VALUES ('a'), ('b'), ('c')");
@@ -59,12 +59,12 @@ describeOnePostgres('a claim whose answer is lost', (postgres) => {
     expect(urls(await claimer.claim())).toEqual(['b']);
   });
 
-  it('and comes only after others were made is given back all the same', async () => {
+  it('is released, also when the database executes it after later claims', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     await admin.query("INSERT INTO pages (url) VALUES ('a'), ('b'), ('c')");
     const table = await openTable(admin, pagesWorkflow({ orderBy: 'url' }) as Workflow);
-    // Nobody waits for this claim any more, and the database has not ended it yet.
+    // The client gave up on this claim; the database still executes it.
     const slow = await postgres.client();
     await slow.query('BEGIN');
     class Impatient extends RecordStore {
@@ -84,7 +84,7 @@ describeOnePostgres('a claim whose answer is lost', (postgres) => {
     await expect(claimer.claim()).rejects.toThrow('Query read timeout');
     expect(urls(await claimer.claim())).toEqual(['b']);
     await slow.query('COMMIT');
-    // Neither what it knows of nor what comes later is given back.
+    // Neither known nor later claims are released.
     expect(urls(await claimer.claim())).toEqual(['a']);
     expect(urls(await claimer.claim())).toEqual(['c']);
     clock.skip(120_000);

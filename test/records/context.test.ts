@@ -1,4 +1,4 @@
-/** What a handler is given: a signal, a fenced transaction, a note that survives. Spec 4. */
+/** The context of a handler: a signal, a fenced transaction, a trace that survives. */
 import { expect, it } from 'vitest';
 import { ClaimLost, inspect } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -31,7 +31,7 @@ async function passing<T>(clock: ManualClock, promise: Promise<T>): Promise<T> {
 }
 
 describePostgres('the context of a handler', (postgres) => {
-  it('the signal aborts at the timeout, and work that ends soon after it still counts', async () => {
+  it('the signal aborts at the timeout, and work that ends shortly after still counts', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const clock = new ManualClock();
@@ -56,7 +56,7 @@ describePostgres('the context of a handler', (postgres) => {
     expect(rows).toEqual([{ error: 'Timed out after 10s: I was busy' }]);
   });
 
-  it('a handler that does not listen is left behind, and its record goes to another', async () => {
+  it('a handler that ignores its signal loses its slot, and another worker gets its record', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const clock = new ManualClock();
@@ -65,14 +65,14 @@ describePostgres('the context of a handler', (postgres) => {
     const run = loop.runOnce();
     await until(async () => (await statuses(pool)).Processing === 1, 'it runs');
     expect(await passing(clock, run)).toMatchObject({ claimed: 1, completed: 0, failed: 0 });
-    expect(loop.log.said('goes on after its time')).toHaveLength(1);
+    expect(loop.log.said('handler ignored its timeout')).toHaveLength(1);
     const recovery = recovers(postgres, { pool, workflows: [never] });
     expect(await recovery.runOnce()).toMatchObject({ requeued: 0 });
     await pool.query("UPDATE smart_router.claims SET claimed_at = now() - interval '41 s'");
     expect(await recovery.runOnce()).toMatchObject({ requeued: 1, records: [{ reason: 'timed_out' }] });
   });
 
-  it('the signal aborts on a lost claim, on the word of the database only', async () => {
+  it('the signal aborts on a lost claim only after a reply of the database', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const clock = new ManualClock();
@@ -91,7 +91,7 @@ describePostgres('the context of a handler', (postgres) => {
     // The question gets no answer.
     await pool.query('ALTER TABLE smart_router.claims RENAME TO away');
     for (let i = 0; i < 12; i += 1) clock.advance(500);
-    await until(() => loop.log.said('claims could not be looked at').length > 0, 'it asks in vain');
+    await until(() => loop.log.said('claims not verified').length > 0, 'its check fails');
     expect(signal?.aborted).toBe(false);
     await pool.query('ALTER TABLE smart_router.away RENAME TO claims');
     await pool.query('UPDATE smart_router.claims SET token = 0');
@@ -100,7 +100,7 @@ describePostgres('the context of a handler', (postgres) => {
     expect(await page(pool)).toMatchObject({ status: 'Processing' });
   });
 
-  it('tx keeps the writes of a handler whose claim holds, and nothing of one whose claim was lost', async () => {
+  it('tx commits the writes of a handler whose claim holds, and rolls back those of a lost claim', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     await pool.query('CREATE TABLE effects (page uuid)');
@@ -140,7 +140,7 @@ describePostgres('the context of a handler', (postgres) => {
     expect(rows).toEqual([{ url: expect.stringMatching(/\/2$/) }]);
   });
 
-  it('between the last look of tx and its commit nobody takes the record', async () => {
+  it('no worker takes the record between the last check of tx and its commit', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await pool.query('CREATE TABLE effects (page uuid UNIQUE DEFERRABLE INITIALLY DEFERRED)');
@@ -175,7 +175,7 @@ describePostgres('the context of a handler', (postgres) => {
     expect((await pool.query('SELECT FROM effects')).rowCount).toBe(1);
   });
 
-  it('what a handler throws inside tx is its own failure, not one of the session', async () => {
+  it('an error of a handler inside tx is its own failure, not one of the session', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const sessions: string[] = [];
@@ -196,7 +196,7 @@ describePostgres('the context of a handler', (postgres) => {
     expect(sessions).not.toContain('failed');
   });
 
-  it('a note shows what a stuck record was doing, in the dry run, in inspect and after the reset', async () => {
+  it('a trace is shown with a stuck record in the dry run, in inspect and after the reset', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const busy = gate();
@@ -227,7 +227,7 @@ describePostgres('the context of a handler', (postgres) => {
 });
 
 describeOnePostgres('a handler that hangs in its transaction', (postgres) => {
-  it('keeps its record no longer than its timeout and a moment', async () => {
+  it('loses its record shortly after its timeout', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await pool.query('CREATE TABLE effects (page uuid)');

@@ -81,7 +81,7 @@ export function memoryLog(): { log: Logger; lines: Logged[]; said(text: string):
   return { log, lines, said: (text) => lines.filter(({ msg }) => msg.includes(text)) };
 }
 
-/** Stopped after the test, whatever its outcome. */
+/** Stopped after the test. */
 export function startable(
   postgres: SuitePostgres,
   options: RecordLoopOptions,
@@ -102,7 +102,7 @@ export function recovers(
   return Object.assign(recovery, { log });
 }
 
-/** What only the database knows of a process that has died: it holds what it claimed, and will never finish it. */
+/** Rows of a process that has died: it holds its claims, and will never finish them. */
 export async function deadWorker(
   pool: Pool,
   { workflow = pagesWorkflow(), most = 1000, silentMs = 60_000, host = 'gone' } = {},
@@ -136,7 +136,7 @@ export async function silence(pool: Pool, seconds = 60): Promise<void> {
   );
 }
 
-/** A row in Processing that somebody else took, minutes ago. */
+/** A row that another program set to Processing, minutes ago. */
 export async function foreign(
   pool: Pool,
   minutes: number | null,

@@ -1,4 +1,4 @@
-/** A worker lives as long as its heartbeat, and no longer. Spec 4, heartbeat. The thread: lessons 14 and 15. */
+/** A worker lives as long as its heartbeat, and no longer. Guarantee: a busy event loop loses no claim. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { describePostgres } from '../support/postgres.js';
@@ -15,7 +15,7 @@ const untilBeaten = async (pool: Pool) => {
 };
 
 describePostgres('the heartbeat', (postgres) => {
-  it('comes from a connection of its own, also when the pool is exhausted', async () => {
+  it('runs on its own connection, also when the pool is exhausted', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     const pool = postgres.pool({ max: 1 });
@@ -28,7 +28,7 @@ describePostgres('the heartbeat', (postgres) => {
     expect(loop.log.lines.filter(({ level }) => level >= 40)).toEqual([]);
   });
 
-  it('goes on over a connection that was cut', async () => {
+  it('reconnects after its connection was cut', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()], heartbeat: { every: 30 } });
@@ -41,7 +41,7 @@ describePostgres('the heartbeat', (postgres) => {
     await untilBeaten(pool);
   });
 
-  it('comes from the pool, with a warning, where a thread could not connect', async () => {
+  it('runs on the main thread, with a warning, if the pool options cannot be copied', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
     const { hostname: host, port, username: user, password, pathname } = new URL(postgres.url);
@@ -55,13 +55,13 @@ describePostgres('the heartbeat', (postgres) => {
     const pool = postgres.pool({ ...given, password: () => password } as never);
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()], heartbeat: { every: 30 } });
     await loop.start();
-    expect(loop.log.said('heartbeats come from the pool')).toMatchObject([{ level: 40 }]);
+    expect(loop.log.said('heartbeat runs on the main thread')).toMatchObject([{ level: 40 }]);
     await untilBeaten(admin);
     await until(async () => (await statuses(admin)).Completed === 1, 'it works');
   });
 
   it.each(['thread', 'pool'])(
-    'from the %s: a worker whose row is gone starts over, its old claims are void',
+    'from the %s: a worker whose row was deleted restarts with void claims',
     async (from) => {
       const pool = postgres.pool();
       await teamTable(pool, 4);
@@ -92,8 +92,8 @@ describePostgres('the heartbeat', (postgres) => {
       await loop.start();
       await until(() => begun.length === 1, 'the first is processed, three wait');
       const { rows } = await pool.query('DELETE FROM smart_router.workers RETURNING id');
-      await until(() => begun[0]?.aborted, 'it is told');
-      expect(loop.log.said('the database had given this worker up')).toMatchObject([{ worker: rows[0].id }]);
+      await until(() => begun[0]?.aborted, 'its signal aborts');
+      expect(loop.log.said('worker was declared dead')).toMatchObject([{ worker: rows[0].id }]);
       first.open();
       await until(
         () => loop.log.said('late finishes').length === 4,
@@ -115,7 +115,7 @@ describePostgres('the heartbeat', (postgres) => {
     },
   );
 
-  it('a worker that stops signs off, and what it left behind is free at once', async () => {
+  it('a worker that stops signs off, and its claims can be taken at once', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()] });

@@ -1,4 +1,4 @@
-/** What a handler does to the connection that `ctx.tx` lends it stays inside its transaction. */
+/** Session state that a handler sets in `ctx.tx` ends with its transaction. */
 import type { Pool, PoolClient } from 'pg';
 import { describe, expect, it } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -60,7 +60,7 @@ describeOnePostgres('on one connection', (postgres) => {
     await spoil(pool, startable(postgres, { pool, workflows: [spoiling(statement)] }), admin);
   });
 
-  it('what needs no new connection keeps the one there is', async () => {
+  it('statements without session state keep the connection', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
     const pool = postgres.pool({ max: 1 });
@@ -82,7 +82,7 @@ describeOnePostgres('on one connection', (postgres) => {
     expect(await pid()).toBe(before);
   });
 
-  it('a connection that a trigger of the table spoils is replaced after its first error', async () => {
+  it('a connection whose session state a trigger changed is replaced after its first error', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
     await admin.query(`
@@ -116,7 +116,7 @@ describeOnePostgres('on one connection', (postgres) => {
 });
 
 describeOnePostgres('the transaction of ctx.tx', (postgres) => {
-  it('is not begun or ended by the handler', async () => {
+  it('rejects BEGIN, COMMIT and ROLLBACK of the handler', async () => {
     const statements = [
       'COMMIT',
       'ROLLBACK',
@@ -142,7 +142,7 @@ describeOnePostgres('the transaction of ctx.tx', (postgres) => {
     expect((await pool.query('SELECT FROM effects')).rowCount).toBe(0);
   });
 
-  it('is over for a handler that keeps the client', async () => {
+  it('rejects statements of a handler that keeps the client', async () => {
     const pool = postgres.pool({ max: 1 });
     await teamTable(pool, 2);
     let kept: PoolClient | undefined;

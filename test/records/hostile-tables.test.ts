@@ -1,4 +1,4 @@
-/** Tables that do not keep the status which is written to them: nothing spins, and the log says why. */
+/** Tables that do not keep the status: claiming slows down, and the log says why. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import type { WorkflowDefinition } from '../../src/records/workflow.js';
@@ -16,7 +16,7 @@ import {
   teamTable,
 } from './fixture.js';
 
-const refusing = 'the table does not keep the status that is written to it';
+const refusing = 'table does not keep the status written to it';
 
 /** `body` runs for each row that is updated. */
 const trigger = (pool: Pool, when: 'BEFORE' | 'AFTER', condition: string, body: string) =>
@@ -43,7 +43,7 @@ describeOnePostgres('a trigger', (postgres) => {
     ['before, by keeping the row', 'BEFORE', 'RETURN NULL'],
     ['after', 'AFTER', restore],
   ] as const)(
-    'that undoes the claim (%s) runs no handler, and stops no other workflow',
+    'that undoes the claim (%s) starts no handler, and stops no other workflow',
     async (_, when, body) => {
       const pool = postgres.pool();
       await teamTable(pool, 3);
@@ -57,12 +57,12 @@ describeOnePostgres('a trigger', (postgres) => {
       await loop.start();
       await until(() => loop.log.said(refusing).length > 0, 'it says so');
       const done = "SELECT FROM others WHERE status = 'Completed'";
-      await until(async () => (await pool.query(done)).rowCount === 3, 'the other workflow goes on');
-      await until(() => loop.log.said('records could not be claimed').length >= 2, 'it tries again');
+      await until(async () => (await pool.query(done)).rowCount === 3, 'the other workflow runs');
+      await until(() => loop.log.said('claim failed').length >= 2, 'it tries again');
       expect(runs).toEqual([]);
       expect(loop.log.said(refusing)).toMatchObject([{ level: 50, workflow: 'pages' }]);
       await pool.query('DROP TRIGGER hostile ON pages');
-      await until(async () => (await statuses(pool)).Completed === 3, 'it goes on once the trigger is gone');
+      await until(async () => (await statuses(pool)).Completed === 3, 'it resumes after DROP TRIGGER');
       expect(runs).toHaveLength(3);
     },
   );
@@ -79,10 +79,10 @@ describeOnePostgres('a trigger', (postgres) => {
     expect(await loop.runOnce()).toMatchObject({ claimed: 2, completed: 2 });
     expect(await loop.runOnce()).toMatchObject({ claimed: 0 });
     expect(runs).not.toContain('https://example.com/2');
-    expect(loop.log.said('left alone for an hour')).toHaveLength(1);
+    expect(loop.log.said('skipped for an hour')).toHaveLength(1);
   });
 
-  it.each(['Processing', 'Queued'])('that sets a finished record back to %s is named', async (status) => {
+  it.each(['Processing', 'Queued'])('that sets a finished record back to %s is reported', async (status) => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     await trigger(pool, 'BEFORE', "new.status = 'Completed'", `new.status := '${status}'`);
@@ -90,14 +90,14 @@ describeOnePostgres('a trigger', (postgres) => {
     const loop = startable(postgres, { pool, workflows: [workflow], poll: 5 });
     await loop.start();
     await until(() => loop.log.said(refusing).length > 0, 'it says so');
-    expect(loop.log.said(refusing)).toMatchObject([{ reason: `a trigger set its status back to ${status}` }]);
+    expect(loop.log.said(refusing)).toMatchObject([{ reason: `a trigger set the status back to ${status}` }]);
     await loop.stop();
     // One more batch may have been claimed before the first was judged.
     expect(runs.length).toBeLessThanOrEqual(6);
     expect(loop.log.said('ZOMBIE RECORD ALERT')).toHaveLength(status === 'Processing' ? 3 : 0);
   });
 
-  it('that keeps stuck records in Processing makes no reset of them', async () => {
+  it('that keeps stuck records in Processing causes no resets', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await deadWorker(pool);
@@ -110,19 +110,19 @@ describeOnePostgres('a trigger', (postgres) => {
 
 describeOnePostgres('a finish that changes nothing', (postgres) => {
   it.each([
-    ['its row was deleted', 'DELETE FROM pages'],
-    ['another program set its status to Failed', "UPDATE pages SET status = 'Failed'"],
+    ['the row was deleted', 'DELETE FROM pages'],
+    ['another program set the status to Failed', "UPDATE pages SET status = 'Failed'"],
     [
-      'a trigger or a rule keeps its row as it is',
+      'a trigger or a rule keeps the row unchanged',
       `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
        CREATE TRIGGER keep BEFORE UPDATE ON pages FOR EACH ROW EXECUTE FUNCTION keep()`,
     ],
-  ])('says why: %s', async (reason, meanwhile) => {
+  ])('logs the reason: %s', async (reason, change) => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const workflow = pagesWorkflow({
       process: async () => {
-        await pool.query(meanwhile);
+        await pool.query(change);
       },
     });
     const loop = startable(postgres, { pool, workflows: [workflow] });
@@ -137,7 +137,7 @@ describeOnePostgres('a finish that changes nothing', (postgres) => {
     ]);
   });
 
-  it('says that row-level security does not let it', async () => {
+  it('logs that row-level security prevents it', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
     await admin.query(`
@@ -160,7 +160,7 @@ describeOnePostgres('a finish that changes nothing', (postgres) => {
     const loop = startable(postgres, { pool, workflows: [workflow] });
     expect(await loop.runOnce()).toMatchObject({ abandoned: 1 });
     expect(loop.log.said('ZOMBIE RECORD ALERT')).toMatchObject([
-      { msg: expect.stringContaining('row-level security does not let this role change it') },
+      { msg: expect.stringContaining('row-level security does not let this role change the row') },
     ]);
     expect(await page(admin)).toMatchObject({ status: 'Processing' });
     await loop.stop();
@@ -201,8 +201,8 @@ describeOnePostgres('a table that cannot be written', (postgres) => {
     const refused = startable(postgres, { pool, workflows }).start();
     await expect(refused).rejects.toThrow(
       [
-        'workflow pages: "pages" has the rule quiet for UPDATE: drop it, or make it a trigger',
-        'workflow computed: column status of "computed" is generated: it cannot be written',
+        'workflow pages: "pages" has the rule quiet for UPDATE: drop it, or replace it with a trigger',
+        'workflow computed: column status of "computed" is a generated column: it cannot be written',
       ].join('\n'),
     );
   });

@@ -1,6 +1,6 @@
-/** Fifteen ways in which others lost records, doubled them, or never got them back. Each is a test. */
+/** Fifteen bugs of other job queues that lost, doubled or stranded records. Each is a test. */
 import { expect, it } from 'vitest';
-import { Desk } from '../../src/records/by-hand.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { describePostgres } from '../support/postgres.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
@@ -23,7 +23,7 @@ import {
 } from './fixture.js';
 
 describePostgres('lessons', (postgres) => {
-  it('lesson 1: a threshold shorter than the work may take is refused, and a general one never undercuts it', async () => {
+  it('lesson 1: a stuck threshold below the timeout is rejected, and the default never undercuts it', async () => {
     expect(() => pagesWorkflow({ timeout: '2h', stuck: { after: '1h' } })).toThrow(
       'workflow pages: stuck.after (1h) must not be shorter than timeout (2h)',
     );
@@ -67,7 +67,7 @@ describePostgres('lessons', (postgres) => {
     ]);
   });
 
-  it('lesson 3: a row that is completed, or is about to be, is never overwritten by a rescue', async () => {
+  it('lesson 3: the recovery never overwrites a row that is or is being completed', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const [done, soon] = await deadWorker(pool);
@@ -76,7 +76,7 @@ describePostgres('lessons', (postgres) => {
     await other.query('BEGIN');
     await other.query("UPDATE pages SET status = 'Completed' WHERE id = $1", [soon?.id]);
     const recovery = recovers(postgres, { pool, workflows: [pagesWorkflow()] });
-    // It waits for nobody: the row that is locked is looked at again next time.
+    // It does not wait: the locked row is for the next sweep.
     expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 0 });
     await other.query('COMMIT');
     expect(await recovery.runOnce()).toMatchObject({ requeued: 0, failed: 0 });
@@ -104,7 +104,7 @@ describePostgres('lessons', (postgres) => {
     expect((await pool.query('SELECT status FROM others')).rows).toEqual([{ status: 'Processing' }]);
   });
 
-  it('lesson 5: a batch full of rows that cannot come back starves nobody, and the oldest age is told', async () => {
+  it('lesson 5: a batch of rows that cannot be recovered does not starve others, and the oldest age is reported', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 6);
     const refused = await deadWorker(pool);
@@ -124,12 +124,12 @@ describePostgres('lessons', (postgres) => {
     expect(recovery.log.said('held for a person')).toHaveLength(12);
     expect(await recovery.runOnce()).toMatchObject({ requeued: 0, held: 0 });
     await recovery.start();
-    await until(() => stuck.length > 0, 'the numbers are told');
+    await until(() => stuck.length > 0, 'stuck records are counted');
     expect(stuck[0]?.[0]).toBe(12);
     expect(stuck[0]?.[1]).toBeGreaterThan(3 * 3600 - 1);
   });
 
-  it('lesson 6: a record is finished once, though a live worker and its successor both try', async () => {
+  it('lesson 6: a record is finished once although a live worker and its successor both try', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await keepHistory(pool);
@@ -182,7 +182,7 @@ describePostgres('lessons', (postgres) => {
     },
   );
 
-  it('lesson 8: what comes back goes to the back of the queue, and waits ever longer', async () => {
+  it('lesson 8: a reset record goes to the back of the queue, with a growing pause', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await deadWorker(pool);
@@ -209,7 +209,7 @@ describePostgres('lessons', (postgres) => {
     expect(waits).toEqual([10, 20]);
   });
 
-  it('lesson 9: a new process with the name of a dead one does not hide its orphans', async () => {
+  it('lesson 9: a new process with the name of a dead one does not hide its claims', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const [orphan] = await deadWorker(pool);
@@ -225,7 +225,7 @@ describePostgres('lessons', (postgres) => {
     expect(again?.token).not.toBe(orphan?.token);
   });
 
-  it('lesson 10: the sweeper is no job: it runs while every slot is busy, and gets up again after a crash', async () => {
+  it('lesson 10: the sweep runs while every slot is busy, and again after a crash', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const busy = gate();
@@ -245,12 +245,12 @@ describePostgres('lessons', (postgres) => {
     await recovery.start();
     await until(() => crashes.includes('records-slow-sweep'), 'it crashes');
     await pool.query('ALTER TABLE smart_router.elsewhere RENAME TO resets');
-    await until(async () => (await statuses(pool)).Queued === 1, 'it brings back what it could not before');
+    await until(async () => (await statuses(pool)).Queued === 1, 'it requeues the record');
     expect(recovery.loops).toMatchObject([{ running: true }, { running: true }]);
     busy.open();
   });
 
-  it('lesson 11: stale records take no slot from those that would bring them back', async () => {
+  it('lesson 11: stale records do not use the slots of new ones', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 5);
     const one = pagesWorkflow({ concurrency: 1, batchSize: 2 });
@@ -259,10 +259,10 @@ describePostgres('lessons', (postgres) => {
     await loop.start();
     await until(async () => (await statuses(pool)).Completed === 3, 'the others are done');
     await recovers(postgres, { pool, workflows: [one] }).runOnce();
-    await until(async () => (await statuses(pool)).Completed === 5, 'and those that came back');
+    await until(async () => (await statuses(pool)).Completed === 5, 'and the requeued ones');
   });
 
-  it('lesson 12: a poison pill ends as Failed after its own budget, whatever else fails or passes', async () => {
+  it('lesson 12: a poison pill ends as Failed after its own budget of resets', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     await pool.query("UPDATE pages SET url = 'poison' WHERE id = (SELECT min(id::text)::uuid FROM pages)");
@@ -270,7 +270,7 @@ describePostgres('lessons', (postgres) => {
     const recovery = recovers(postgres, { pool, workflows: [workflow] });
     const outcomes: unknown[] = [];
     for (let round = 0; round < 4; round += 1) {
-      // Whoever takes it dies of it.
+      // Every worker that takes it dies.
       const claims = await deadWorker(pool, { workflow, most: 1 });
       if (claims[0]?.record.url !== 'poison') break;
       const { records } = await recovery.runOnce();
@@ -285,7 +285,7 @@ describePostgres('lessons', (postgres) => {
     expect(await statuses(pool)).toEqual({ Completed: 2, Failed: 1 });
   });
 
-  it('lesson 12: a poison pill fails nobody who was only held by the same worker', async () => {
+  it('lesson 12: a poison pill does not fail other records of the same worker', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     await pool.query("UPDATE pages SET url = 'poison' WHERE id = (SELECT min(id::text)::uuid FROM pages)");
@@ -293,7 +293,7 @@ describePostgres('lessons', (postgres) => {
     const recovery = recovers(postgres, { pool, workflows: [workflow] });
     for (let round = 0; round < 3; round += 1) {
       expect(await deadWorker(pool, { workflow })).toHaveLength(3);
-      // Its turn came first, and nobody else's.
+      // Only this record had started.
       await pool.query(
         "UPDATE smart_router.claims SET begun = NULL WHERE record_id <> (SELECT id::text FROM pages WHERE url = 'poison')",
       );
@@ -321,13 +321,18 @@ describePostgres('lessons', (postgres) => {
     expect([await die(), await die()]).toEqual(['requeued', 'failed']);
     await pool.query("UPDATE pages SET status = 'Queued'");
     expect([await die(), await die()]).toEqual(['requeued', 'failed']);
-    const desk = new Desk({ pool, workflows: [workflow], stuckAfterMs: 3_600_000, log: memoryLog().log });
+    const operations = new RecordOperations({
+      pool,
+      workflows: [workflow],
+      stuckAfterMs: 3_600_000,
+      log: memoryLog().log,
+    });
     const { id } = await page(pool);
-    expect(await desk.retry('pages', { ids: [id], dryRun: false })).toMatchObject({ requeued: 1 });
+    expect(await operations.retry('pages', { ids: [id], dryRun: false })).toMatchObject({ requeued: 1 });
     expect([await die(), await die()]).toEqual(['requeued', 'failed']);
   });
 
-  it('lesson 14: heartbeats that fail cancel nothing; only the word of the database does', async () => {
+  it('lesson 14: failed heartbeats cancel nothing; only a reply of the database does', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const proxy = await tcpProxy(postgres.port);
@@ -345,7 +350,7 @@ describePostgres('lessons', (postgres) => {
     const run = loop.runOnce();
     await until(() => signal, 'it runs');
     await proxy.down();
-    await until(() => loop.log.said('a heartbeat failed').length >= 3, 'several heartbeats fail');
+    await until(() => loop.log.said('heartbeat failed').length >= 3, 'several heartbeats fail');
     expect(signal?.aborted).toBe(false);
     await pool.query('DELETE FROM smart_router.workers');
     await proxy.up();

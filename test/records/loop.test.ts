@@ -1,4 +1,4 @@
-/** Claim, process, finish. Spec 4, job loop. */
+/** Claim, process, finish. Guarantee 10a. */
 import { expect, it } from 'vitest';
 import { createRecordLoop } from '../../src/records/index.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -21,7 +21,7 @@ import {
 } from './fixture.js';
 
 describePostgres('the record loop', (postgres) => {
-  it('runOnce is one batch, finished on return, and never more than asked for', async () => {
+  it('runOnce processes one batch, finished on return, never more than batchSize', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 25);
     const seen: string[] = [];
@@ -42,7 +42,7 @@ describePostgres('the record loop', (postgres) => {
     expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(0);
   });
 
-  it('a throw is Failed at once, with the message cut to 1,024 characters', async () => {
+  it('a throw makes the record Failed, with the message truncated to 1,024 characters', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const process = () => {
@@ -55,7 +55,7 @@ describePostgres('the record loop', (postgres) => {
     await loop.stop();
   });
 
-  it('runs through everything when started, and stops clean in the middle', async () => {
+  it('processes all records when started, and stops cleanly in the middle', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3000);
     let done = 0;
@@ -82,7 +82,7 @@ describePostgres('the record loop', (postgres) => {
     expect(done).toBe(3000);
   });
 
-  it('a dead worker loses its claims, its late finish is rejected, the next one finishes them', async () => {
+  it('a dead worker loses its claims, its late finish is rejected, the next worker finishes them', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 5);
     const slow = gate();
@@ -101,7 +101,7 @@ describePostgres('the record loop', (postgres) => {
     expect(await next.runOnce()).toMatchObject({ claimed: 5, completed: 5 });
     slow.open();
     expect(await late).toMatchObject({ claimed: 5, completed: 0, rejected: 5 });
-    expect(dead.log.said('late finishes were rejected')).toMatchObject([{ count: 5 }]);
+    expect(dead.log.said('late finishes rejected')).toMatchObject([{ count: 5 }]);
     expect(await statuses(pool)).toEqual({ Completed: 5 });
   });
 
@@ -132,7 +132,7 @@ describePostgres('the record loop', (postgres) => {
     expect(pool.listenerCount('error')).toBeLessThan(5);
   });
 
-  it('works on one at a time of those that may kill it, and on all others meanwhile', async () => {
+  it('runs one suspect at a time, and all other records beside it', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 5);
     const { table } = await storeOf(pool);
@@ -166,7 +166,7 @@ describePostgres('the record loop', (postgres) => {
     await until(async () => (await statuses(pool)).Completed === 6, 'all are done');
   });
 
-  it('one batch gives back what may kill it and would have to wait for another batch', async () => {
+  it('a batch releases suspects while another batch runs one', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const { table } = await storeOf(pool);
@@ -183,7 +183,7 @@ describePostgres('the record loop', (postgres) => {
     const second = loop.runOnce();
     const given =
       "SELECT FROM smart_router.claims JOIN pages ON id::text = record_id WHERE token IS NULL AND timeout_ms > 0 AND status = 'Queued'";
-    await until(async () => (await pool.query(given)).rowCount === 1, 'the second one is given back').finally(
+    await until(async () => (await pool.query(given)).rowCount === 1, 'the second one is released').finally(
       busy.open,
     );
     expect(await second).toMatchObject({ claimed: 1 });
@@ -192,7 +192,7 @@ describePostgres('the record loop', (postgres) => {
     expect(await statuses(pool)).toEqual({ Completed: 2 });
   });
 
-  it('with one slot records are processed in their order', async () => {
+  it('processes records in order with one slot', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     await pool.query(
@@ -211,7 +211,7 @@ describePostgres('the record loop', (postgres) => {
     expect(seen).toEqual([...seen].sort().reverse());
   });
 
-  it('works on several workflows as one worker, and says what was done for each', async () => {
+  it('runs several workflows as one worker, with counts for each', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     await pool.query('CREATE TABLE posts (LIKE pages INCLUDING ALL)');
@@ -229,7 +229,7 @@ describePostgres('the record loop', (postgres) => {
     );
   });
 
-  it('stop gives back what was not begun, at once for others, and start works again', async () => {
+  it('stop releases claims that were not started, and start works again', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 10);
     const busy = gate();
@@ -238,7 +238,7 @@ describePostgres('the record loop', (postgres) => {
     await loop.start();
     await until(async () => (await statuses(pool)).Processing === 10, 'all are claimed');
     const stopped = loop.stop();
-    await until(async () => (await statuses(pool)).Queued === 8, 'eight are given back');
+    await until(async () => (await statuses(pool)).Queued === 8, 'eight are released');
     busy.open();
     await stopped;
     expect(await statuses(pool)).toEqual({ Queued: 8, Completed: 2 });
@@ -253,7 +253,7 @@ describePostgres('the record loop', (postgres) => {
     await until(beats, 'it has a heartbeat again');
   });
 
-  it('records that wait long for their turn keep their claim, and are not begun without it', async () => {
+  it('records that wait long for a slot keep their claim, and do not start without it', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     const clock = new ManualClock();
@@ -275,7 +275,7 @@ describePostgres('the record loop', (postgres) => {
     clock.advance(500);
     clock.advance(5500);
     await until(async () => (await young()) === 2, 'those that wait are renewed');
-    // The next one in the queue is taken away while the database cannot be asked by anybody.
+    // The next claim in the queue is deleted while the database is unreachable.
     const { rows } = await pool.query<{ record_id: string }>(
       "SELECT record_id FROM smart_router.claims WHERE claimed_at > now() - interval '1 minute'",
     );
@@ -283,7 +283,7 @@ describePostgres('the record loop', (postgres) => {
     await pool.query('DELETE FROM smart_router.claims WHERE record_id = ANY($1)', [waiting]);
     gates[0]?.open();
     clock.advance(11_000);
-    await until(() => loop.log.said('late finishes were rejected').length > 0, 'it finds out');
+    await until(() => loop.log.said('late finishes rejected').length > 0, 'it finds out');
     for (const { open } of gates) open();
     // Its lookers-after sleep by the clock of the test.
     const ended = run.then((counts) => counts);
@@ -295,7 +295,7 @@ describePostgres('the record loop', (postgres) => {
     expect(await ended).toMatchObject({ claimed: 3, completed: 1, rejected: 2 });
   });
 
-  it('a claim whose answer was lost is given back before the next one, and costs no reset', async () => {
+  it('a claim whose reply was lost is released before the next one, without a reset', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 10);
     const proxy = await tcpProxy(postgres.port);
@@ -314,10 +314,10 @@ describePostgres('the record loop', (postgres) => {
     expect(await loop.runOnce()).toMatchObject({ claimed: 4, completed: 4 });
     expect(await loop.runOnce()).toMatchObject({ claimed: 2, completed: 2 });
     expect(await statuses(pool)).toEqual({ Completed: 10 });
-    expect(loop.log.said('whose answer was lost')).toMatchObject([{ records: 4 }]);
+    expect(loop.log.said('its reply was lost')).toMatchObject([{ records: 4 }]);
   });
 
-  it('stop waits for a batch that somebody runs by hand', async () => {
+  it('stop waits for a runOnce in progress', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     const busy = gate();
@@ -331,7 +331,7 @@ describePostgres('the record loop', (postgres) => {
     const run = loop.runOnce();
     await until(() => begun === 1, 'one runs, two wait');
     const stopped = loop.stop();
-    await until(async () => (await statuses(pool)).Queued === 2, 'those that wait are given back');
+    await until(async () => (await statuses(pool)).Queued === 2, 'waiting claims are released');
     expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(1);
     busy.open();
     await stopped;
@@ -339,7 +339,7 @@ describePostgres('the record loop', (postgres) => {
     expect(await statuses(pool)).toEqual({ Completed: 1, Queued: 2 });
   });
 
-  it('a row that may not be claimed is left alone, and keeps nobody behind it', async () => {
+  it('a row that cannot be claimed is skipped, and does not block the queue', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 4);
     await pool.query(
@@ -348,12 +348,12 @@ describePostgres('the record loop', (postgres) => {
     await pool.query("ALTER TABLE pages ADD CONSTRAINT young CHECK (url <> 'refused') NOT VALID");
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()] });
     expect(await loop.runOnce()).toMatchObject({ claimed: 3, completed: 3 });
-    expect(loop.log.said('does not let this record be claimed')).toMatchObject([{ level: 50 }]);
+    expect(loop.log.said('record cannot be claimed')).toMatchObject([{ level: 50 }]);
     expect(await loop.runOnce()).toMatchObject({ claimed: 0 });
     expect(await statuses(pool)).toEqual({ Completed: 3, Queued: 1 });
   });
 
-  it('a claim that the database refuses altogether is tried again, and ends nothing', async () => {
+  it('a claim that the database refuses is retried', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const loop = startable(postgres, { pool, workflows: [pagesWorkflow()], poll: 20 });
@@ -362,10 +362,10 @@ describePostgres('the record loop', (postgres) => {
     await pool.query('ALTER TABLE away RENAME TO pages');
     await loop.start();
     await pool.query('ALTER TABLE pages RENAME TO away');
-    await until(() => loop.log.said('records could not be claimed').length > 1, 'it is said');
+    await until(() => loop.log.said('claim failed').length > 1, 'it is said');
     await expect(loop.runOnce()).rejects.toThrow('does not exist');
     await pool.query("UPDATE away SET status = 'Queued'");
     await pool.query('ALTER TABLE away RENAME TO pages');
-    await until(async () => (await statuses(pool)).Completed === 1, 'it goes on');
+    await until(async () => (await statuses(pool)).Completed === 1, 'it resumes');
   });
 });

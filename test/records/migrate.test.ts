@@ -1,4 +1,4 @@
-/** Our own schema: made once, by whoever is first, and by those who may. */
+/** Our own schema: created once, by a role with the right to do so. */
 import { expect, it } from 'vitest';
 import { createRecordLoop, createRecovery, migrate } from '../../src/records/index.js';
 import { applyMigrations } from '../../src/records/migrate.js';
@@ -7,7 +7,7 @@ import { describePostgres } from '../support/postgres.js';
 import { memoryLog, pagesWorkflow, recovers, startable, statuses, teamTable } from './fixture.js';
 
 describePostgres('migrate', (postgres) => {
-  it('from ten connections at once happens once', async () => {
+  it('runs once from ten connections', async () => {
     const pools = Array.from({ length: 10 }, () => postgres.pool({ max: 1 }));
     const applied = await Promise.all(pools.map((pool) => migrate(pool)));
     const names = migrations.map(({ name }) => name);
@@ -15,13 +15,13 @@ describePostgres('migrate', (postgres) => {
     expect(await migrate(postgres.pool())).toEqual({ applied: [] });
   });
 
-  it('brings an older schema up to date, leaves a newer one alone, and what fails leaves nothing behind', async () => {
+  it('updates an older schema, keeps a newer one, and rolls back on failure', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     // As the version before last would have left it.
     await pool.query("DELETE FROM smart_router.migrations WHERE set = 'records'");
     const loop = createRecordLoop({ pool, workflows: [pagesWorkflow()], log: memoryLog().log });
-    await expect(loop.start()).rejects.toThrow('the schema smart_router is missing');
+    await expect(loop.start()).rejects.toThrow('the schema smart_router does not exist');
     const done = (...names: string[]) =>
       pool.query("INSERT INTO smart_router.migrations (set, name) SELECT 'records', unnest($1::text[])", [
         names,
@@ -29,7 +29,9 @@ describePostgres('migrate', (postgres) => {
     const [first = '', ...others] = migrations.map(({ name }) => name);
     await done(first);
     if (others.length > 0)
-      await expect(loop.start()).rejects.toThrow(`is older than this version (${others.join(', ')} to come)`);
+      await expect(loop.start()).rejects.toThrow(
+        `is older than this version (missing: ${others.join(', ')})`,
+      );
     await done(...others, '999_later');
     await loop.start();
     await loop.stop();
@@ -46,7 +48,7 @@ describePostgres('migrate', (postgres) => {
     expect(await applyMigrations(pool, 'others', [])).toEqual({ applied: [] });
   });
 
-  it('says who may do it and what to grant where a role may not, and such a role can do everything else', async () => {
+  it('names the missing rights and the GRANTs, with which the role can do everything else', async () => {
     const admin = postgres.pool();
     const role = `team_${postgres.name}`;
     await admin.query(`CREATE ROLE ${role} LOGIN PASSWORD 'secret'`);
@@ -56,7 +58,7 @@ describePostgres('migrate', (postgres) => {
     url.password = 'secret';
     const pool = postgres.pool({ connectionString: url.href });
     await expect(migrate(pool)).rejects.toThrow(
-      /the schema smart_router cannot be brought up to date: permission denied for database .* GRANT USAGE ON SCHEMA smart_router TO/s,
+      /cannot migrate the schema smart_router: permission denied for database .* GRANT USAGE ON SCHEMA smart_router TO/s,
     );
     await teamTable(admin, 3);
     await expect(migrate(pool)).rejects.toThrow('permission denied for schema smart_router');
@@ -78,7 +80,7 @@ describePostgres('migrate', (postgres) => {
     expect(await statuses(admin)).toEqual({ Queued: 3 });
   });
 
-  it('a recovery without the schema says what to do, and works once it is there', async () => {
+  it('a recovery without the schema says what to do, and works once the schema exists', async () => {
     const pool = postgres.pool();
     const recovery = createRecovery({ pool, workflows: [pagesWorkflow()], log: memoryLog().log });
     await expect(recovery.start()).rejects.toThrow('call migrate(pool)');

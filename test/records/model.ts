@@ -1,5 +1,5 @@
 /**
- * The record plane as a model: what every statement must answer, whatever happened before. It is played beside the real
+ * The record plane as a model of the expected results of every statement. It runs beside the real
  * statements on a real database; the first difference is a failure. Time passes by moving every time that the database
  * has written into the past, in steps that stay clear of all bounds.
  */
@@ -13,16 +13,16 @@ import type { Table } from '../../src/records/table.js';
 import { memoryLog, type Page } from './fixture.js';
 
 export const stepS = 20;
-export const bounds = { deadMs: 45_000, graceMs: 30_000, afterMs: 610_000 };
+export const bounds = { deadAfterMs: 45_000, timeoutGraceMs: 30_000, stuckAfterMs: 610_000 };
 export const timeoutMs = 300_000;
 export const maxResets = 2;
 const states = ['Queued', 'Processing', 'Completed', 'Failed'] as const;
 type State = (typeof states)[number];
 
 /** Numbers pick one of what there is at that moment. */
-export type Deed =
+export type Step =
   | { do: 'claim'; worker: number; most: number; begins: boolean }
-  | { do: 'finish' | 'giveBack' | 'renew'; worker: number; which: number; fails: boolean }
+  | { do: 'finish' | 'release' | 'renew'; worker: number; which: number; fails: boolean }
   | { do: 'beat' | 'kill' | 'signOff'; worker: number }
   | { do: 'pass'; steps: number }
   | { do: 'fast'; judges: boolean }
@@ -47,7 +47,7 @@ interface ModelWorker {
   isKnown: boolean;
   isAlive: boolean;
   beatAt: number;
-  /** Everything that it ever claimed and has not finished: also what it has lost meanwhile. */
+  /** Everything that it claimed and has not finished, including lost claims. */
   claims: { id: string; token: string }[];
 }
 
@@ -88,40 +88,40 @@ export class Model {
     return model;
   }
 
-  async play(deed: Deed): Promise<void> {
-    switch (deed.do) {
+  async play(step: Step): Promise<void> {
+    switch (step.do) {
       case 'claim':
-        await this.#claim(this.#worker(deed.worker), deed.most, deed.begins);
+        await this.#claim(this.#worker(step.worker), step.most, step.begins);
         break;
       case 'finish':
-      case 'giveBack':
+      case 'release':
       case 'renew':
-        await this.#answer(deed.do, this.#worker(deed.worker), deed.which, deed.fails);
+        await this.#answer(step.do, this.#worker(step.worker), step.which, step.fails);
         break;
       case 'beat':
       case 'kill':
       case 'signOff':
-        await this.#live(deed.do, this.#worker(deed.worker));
+        await this.#live(step.do, this.#worker(step.worker));
         break;
       case 'pass':
-        await this.#pass(deed.steps);
+        await this.#pass(step.steps);
         break;
       case 'fast':
-        await this.#fast(deed.judges);
+        await this.#fast(step.judges);
         break;
       case 'slow':
         await this.#slow();
         break;
       default:
-        await this.#byHand(deed);
+        await this.#byHand(step);
     }
     await this.#compare();
   }
 
-  /** Everybody is dead, an hour passes, the sweeps run: nothing is stuck, and no record was reset too often. */
+  /** All workers are dead, an hour passes, the sweeps run: nothing is stuck, and no record was reset too often. */
   async end(): Promise<void> {
     for (const worker of this.#workers) worker.isAlive = false;
-    // The slow sweep first sees what has no time; then that has aged.
+    // The slow sweep first marks rows without a timestamp; then they have aged.
     await this.#slow();
     await this.#pass(60);
     await this.#fast(true);
@@ -163,9 +163,9 @@ export class Model {
     for (const { token } of claims) this.#lastToken = Math.max(this.#lastToken, Number(token));
   }
 
-  /** Whether it lives or not, whether it still holds it or not: processes come back from the dead. */
+  /** Also for dead workers and lost claims: a suspended process may resume. */
   async #answer(
-    what: 'finish' | 'giveBack' | 'renew',
+    what: 'finish' | 'release' | 'renew',
     worker: ModelWorker,
     which: number,
     fails: boolean,
@@ -190,7 +190,7 @@ export class Model {
       if (holds) this.#claims.delete(id);
       if (moves) this.#records.set(id, { state: fails ? 'Failed' : 'Completed', touchedAt: this.#now });
     } else {
-      expect(await this.#store.giveBack([mine])).toBe(moves ? 1 : 0);
+      expect(await this.#store.release([mine])).toBe(moves ? 1 : 0);
       if (holds) claim.token = null;
       if (moves) record.state = 'Queued';
     }
@@ -235,13 +235,13 @@ export class Model {
       const claim = this.#claims.get(id);
       if (state !== 'Processing' || touchedAt !== null || claim?.token) continue;
       if (claim) claim.seenAt ??= this.#now;
-      else this.#claims.set(id, { ...nobody, seenAt: this.#now });
+      else this.#claims.set(id, { ...unclaimed, seenAt: this.#now });
     }
     const expected = [...this.#records].flatMap(([id, { state, touchedAt }]) => {
       const claim = this.#claims.get(id);
       const since = touchedAt ?? claim?.seenAt;
       if (state !== 'Processing' || claim?.token || since === undefined || since === null) return [];
-      return (this.#now - since) * 1000 > bounds.afterMs ? [this.#reset(id, 'unclaimed')] : [];
+      return (this.#now - since) * 1000 > bounds.stuckAfterMs ? [this.#reset(id, 'unclaimed')] : [];
     });
     await this.#sweep(expected, (sweeps) => sweeps.unclaimed(new AbortController().signal));
   }
@@ -259,9 +259,9 @@ export class Model {
   }
 
   #reset(id: string, reason: string): string {
-    const claim = this.#claims.get(id) ?? { ...nobody };
+    const claim = this.#claims.get(id) ?? { ...unclaimed };
     const { resets } = claim;
-    // Nothing is held against a record that came back before and was not even begun.
+    // A reset does not count for a record that was reset before and had not started.
     const counts = reason === 'unclaimed' || resets === 0 || claim.begun === claim.token;
     const isOver = counts && resets >= maxResets;
     this.#records.set(id, { state: isOver ? 'Failed' : 'Queued', touchedAt: this.#now });
@@ -289,18 +289,18 @@ export class Model {
     }
   }
 
-  async #byHand(deed: Extract<Deed, { record: number }>): Promise<void> {
+  async #byHand(step: Extract<Step, { record: number }>): Promise<void> {
     const ids = [...this.#records.keys()].sort();
-    const id = ids[deed.record % Math.max(1, ids.length)];
+    const id = ids[step.record % Math.max(1, ids.length)];
     if (id === undefined) return;
-    if (deed.do === 'remove') {
+    if (step.do === 'remove') {
       this.#records.delete(id);
       await this.#pool.query('DELETE FROM pages WHERE id = $1', [id]);
       return;
     }
-    const state = deed.do === 'take' ? 'Processing' : states[deed.state % states.length];
-    const isTimed = deed.do === 'edit' || deed.timed;
-    if (state === undefined || (deed.do === 'take' && this.#records.get(id)?.state !== 'Queued')) return;
+    const state = step.do === 'take' ? 'Processing' : states[step.state % states.length];
+    const isTimed = step.do === 'edit' || step.timed;
+    if (state === undefined || (step.do === 'take' && this.#records.get(id)?.state !== 'Queued')) return;
     this.#records.set(id, { state, touchedAt: isTimed ? this.#now : null });
     await this.#pool.query(
       'UPDATE pages SET status = $2, updated_at = CASE WHEN $3::boolean THEN now() END WHERE id = $1',
@@ -327,18 +327,18 @@ export class Model {
   }
 
   #isTimedOut({ claimedAt }: ModelClaim): boolean {
-    return (this.#now - claimedAt) * 1000 > timeoutMs + bounds.graceMs;
+    return (this.#now - claimedAt) * 1000 > timeoutMs + bounds.timeoutGraceMs;
   }
 
   #isLost(claim: ModelClaim, judges: boolean): boolean {
     if (claim.token === null) return false;
     const owner = this.#workers.find(({ id }) => id === claim.worker);
-    const isDead = !owner?.isKnown || (this.#now - owner.beatAt) * 1000 > bounds.deadMs;
+    const isDead = !owner?.isKnown || (this.#now - owner.beatAt) * 1000 > bounds.deadAfterMs;
     return this.#isTimedOut(claim) || (judges && isDead);
   }
 }
 
-const nobody: ModelClaim = {
+const unclaimed: ModelClaim = {
   token: null,
   worker: 0,
   claimedAt: 0,

@@ -1,11 +1,11 @@
-/** No session to be had: what is tried, what is said, what is kept aside, and how it goes on. Spec 4, session failures. */
+/** Database outages: retries, log lines, the spool, and the restart. */
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import type { RecordObserver } from '../../src/records/index.js';
-import { DiskSpool, FirstSpool, RedisSpool } from '../../src/records/spool.js';
+import { DiskSpool, RedisSpool, SpoolChain } from '../../src/records/spool.js';
 import type { Outcome } from '../../src/records/store.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { describeOnePostgres, type SuitePostgres } from '../support/postgres.js';
@@ -32,7 +32,7 @@ async function breakable(postgres: SuitePostgres): Promise<{ proxy: TcpProxy; ur
   return { proxy, url: postgres.url.replace(`:${postgres.port}/`, `:${proxy.port}/`) };
 }
 
-/** How often each thing was told. */
+/** How often each event happened. */
 function counting(): { told: Record<string, number>; observer: RecordObserver } {
   const told: Record<string, number> = {};
   const add = (what: string, n = 1) => {
@@ -60,7 +60,7 @@ const files = (folder: string) =>
     : [];
 
 describeOnePostgres('without a session', (postgres) => {
-  it('three tries a second apart, then Failed with the reason as soon as one works', async () => {
+  it('tries three times a second apart, then marks the record Failed once a session works', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
     const pool = postgres.pool({ max: 2 });
@@ -83,7 +83,7 @@ describeOnePostgres('without a session', (postgres) => {
       ],
     });
     const run = loop.runOnce();
-    const failed = () => loop.log.said('no session to finish records with');
+    const failed = () => loop.log.said('no session to finish records');
     await until(() => failed().length === 2, 'two tries fail');
     for (const hog of hogs) hog.release();
     expect(await run).toMatchObject({ claimed: 1, failed: 1, abandoned: 0 });
@@ -98,7 +98,7 @@ describeOnePostgres('without a session', (postgres) => {
     expect(told['session failed']).toBeGreaterThanOrEqual(3);
   });
 
-  it('claiming pauses, is probed, and resumes; meanwhile nothing is tried', async () => {
+  it('claiming pauses, probes and resumes without other attempts', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
     const { proxy, url } = await breakable(postgres);
@@ -114,7 +114,7 @@ describeOnePostgres('without a session', (postgres) => {
     await until(async () => (await statuses(admin)).Completed === 1, 'it works');
     await proxy.down();
     await until(() => loop.isPaused, 'it pauses');
-    const tries = () => loop.log.said('records could not be claimed').length;
+    const tries = () => loop.log.said('claim failed').length;
     const tried = tries();
     await admin.query("INSERT INTO pages (url) VALUES ('x'), ('y')");
     // The first probe comes after a second; the polls would have come a hundred times by then.
@@ -122,12 +122,12 @@ describeOnePostgres('without a session', (postgres) => {
     expect(tries()).toBe(tried);
     expect(told).toMatchObject({ opened: 1 });
     await proxy.up();
-    await until(async () => (await statuses(admin)).Completed === 3, 'it goes on');
+    await until(async () => (await statuses(admin)).Completed === 3, 'it resumes');
     expect(told).toMatchObject({ opened: 1, closed: 1 });
-    expect(loop.log.said('no records are claimed')).toMatchObject([{ level: 50 }]);
+    expect(loop.log.said('claiming paused')).toMatchObject([{ level: 50 }]);
   });
 
-  it('stop does not wait for the database, and does not say that it is back', async () => {
+  it('stop does not wait for the database, and does not report that it answers', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     const { proxy, url } = await breakable(postgres);
@@ -141,12 +141,12 @@ describeOnePostgres('without a session', (postgres) => {
     await proxy.down();
     await until(() => loop.isPaused, 'it pauses');
     await loop.stop();
-    expect(loop.log.said('again: records are claimed')).toEqual([]);
-    expect(loop.log.said('could not sign off')).toHaveLength(1);
+    expect(loop.log.said('claiming resumed')).toEqual([]);
+    expect(loop.log.said('worker not signed off')).toHaveLength(1);
   });
 
-  /** Two records are processed while the database is away: one completes, one fails. */
-  const outage = async (more: { redis?: Redis } = {}, meanwhile = async () => {}) => {
+  /** Two records are processed during an outage: one completes, one fails. */
+  const outage = async (more: { redis?: Redis } = {}, during = async () => {}) => {
     const folder = temporaryFolder();
     const admin = postgres.pool();
     await teamTable(admin, 2);
@@ -173,7 +173,7 @@ describeOnePostgres('without a session', (postgres) => {
     const run = loop.runOnce();
     await until(async () => (await statuses(admin)).Processing === 2, 'they run');
     await proxy.down();
-    await meanwhile();
+    await during();
     down.open();
     expect(await run).toMatchObject({ claimed: 2, completed: 0, failed: 0, abandoned: 0, spooled: 2 });
     expect(told).toMatchObject({ spooled: 2, opened: 1 });
@@ -183,7 +183,7 @@ describeOnePostgres('without a session', (postgres) => {
   };
   const done = { Completed: 1, Failed: 1 };
 
-  it('finished work is kept on disk and written when the database is back', async () => {
+  it('finished work is spooled on disk and written when the database is back', async () => {
     const { admin, proxy, told, folder, loop } = await outage();
     expect(files(folder)).toHaveLength(1);
     await proxy.up();
@@ -197,7 +197,7 @@ describeOnePostgres('without a session', (postgres) => {
     expect(await loop.runOnce()).toMatchObject({ claimed: 0 });
   });
 
-  it('finished work outlives its process, and is written once', async () => {
+  it('finished work survives its process, and is written once', async () => {
     const { admin, loop, told, folder, successor } = await outage();
     await loop.stop();
     expect(files(folder)).toHaveLength(1);
@@ -211,7 +211,7 @@ describeOnePostgres('without a session', (postgres) => {
     expect(await mostOften(admin, 'Processing', 'Completed')).toBe(1);
   });
 
-  it('work that came back meanwhile belongs to others: what was kept aside is late', async () => {
+  it('a spooled outcome is late if its record was reset in between', async () => {
     const { admin, loop, told, successor } = await outage();
     await loop.stop();
     await silence(admin);
@@ -225,7 +225,7 @@ describeOnePostgres('without a session', (postgres) => {
     expect(await mostOften(admin, 'Processing', 'Completed')).toBe(1);
   });
 
-  it('a row that the database refuses in the replay holds up nobody', async () => {
+  it('a row that the database refuses in the replay does not block others', async () => {
     const { admin, proxy, told } = await outage();
     await admin.query(
       "ALTER TABLE pages ADD CONSTRAINT never CHECK (url NOT LIKE '%/1' OR status = 'Processing')",
@@ -236,7 +236,7 @@ describeOnePostgres('without a session', (postgres) => {
     expect(told).toMatchObject({ zombie: 1, failed: 1 });
   });
 
-  it('what is kept aside for one database is never written to another', async () => {
+  it('outcomes spooled for one database are never written to another', async () => {
     const { admin, loop, folder, successor } = await outage();
     await loop.stop();
     const { rows } = await admin.query('SELECT id FROM smart_router.installation');
@@ -263,7 +263,7 @@ describeOnePostgres('without a session', (postgres) => {
     return { engine, redis };
   };
 
-  it('with a Redis it is kept there', async () => {
+  it('with Redis outcomes are spooled there', async () => {
     const { redis } = await valkey();
     const { admin, proxy, told, folder } = await outage({ redis });
     expect(files(folder)).toEqual([]);
@@ -276,7 +276,7 @@ describeOnePostgres('without a session', (postgres) => {
     expect(await redis.keys('*')).toEqual([]);
   });
 
-  it('with a Redis that is away as well it is kept on disk, and written while Redis is still away', async () => {
+  it('with an unreachable Redis outcomes are spooled on disk and written before Redis is back', async () => {
     const { engine, redis } = await valkey();
     const { admin, proxy, told, folder } = await outage({ redis }, () => engine.pause());
     expect(files(folder)).toHaveLength(1);
@@ -287,7 +287,7 @@ describeOnePostgres('without a session', (postgres) => {
     await engine.resume();
   });
 
-  it('what waits in a Redis that is away is asked for again when it is back', {
+  it('outcomes in an unreachable Redis are replayed when it is back', {
     timeout: 40_000,
   }, async () => {
     const { engine, redis } = await valkey();
@@ -307,13 +307,13 @@ describe('a spool', () => {
     { id: 'a', token: '1', error: null },
     { id: 'b "\n', token: '2', error: 'no\n' },
   ];
-  const content = async (spool: FirstSpool | DiskSpool | RedisSpool, place: string) => {
+  const content = async (spool: SpoolChain | DiskSpool | RedisSpool, place: string) => {
     const found: Outcome[] = [];
     await spool.replay(place, async (batch) => void found.push(...batch));
     return found;
   };
 
-  it('on disk refuses what does not fit, and keeps the rest', async () => {
+  it('on disk rejects outcomes beyond its limit, and keeps the rest', async () => {
     const spool = new DiskSpool(temporaryFolder(), 100);
     await spool.add('x/y', outcomes);
     await expect(spool.add('z', [...outcomes, ...outcomes, ...outcomes])).rejects.toThrow('is full');
@@ -322,7 +322,7 @@ describe('a spool', () => {
     await spool.add('z', outcomes);
   });
 
-  it('keeps what could not be written, and forgets what could', async () => {
+  it('keeps outcomes that could not be written, and deletes the others', async () => {
     const folder = temporaryFolder();
     const spool = new DiskSpool(folder);
     await spool.add('x', outcomes);
@@ -335,30 +335,30 @@ describe('a spool', () => {
     expect(await content(spool, 'x')).toEqual([]);
   });
 
-  it('in Redis refuses what does not fit, and survives what it does not understand', async () => {
+  it('in Redis rejects outcomes beyond its limit, and ignores invalid entries', async () => {
     const engine = await embeddedValkey();
     const redis = new Redis(engine.url);
     onTestFinished(async () => {
       redis.disconnect();
       await engine.stop();
     });
-    const spool = new RedisSpool(redis, systemClock, { most: 3, prefix: 'p:' });
+    const spool = new RedisSpool(redis, systemClock, { max: 3, prefix: 'p:' });
     await spool.add('x', outcomes);
     await expect(spool.add('x', outcomes)).rejects.toThrow('is full');
     await redis.rpush('p:x', 'nonsense');
     expect(await content(spool, 'x')).toEqual(outcomes);
     expect(await redis.llen('p:x')).toBe(0);
     const disk = new DiskSpool(temporaryFolder());
-    const both = new FirstSpool([spool, disk]);
+    const both = new SpoolChain([spool, disk]);
     await both.add('x', outcomes);
     await both.add('x', [{ id: 'c', token: '3', error: null }, ...outcomes]);
     expect((await content(both, 'x')).map(({ id }) => id)).toEqual(['a', 'b "\n', 'c', 'a', 'b "\n']);
   });
 
-  it('that cannot be used says so, and says that it may hold something', async () => {
+  it('that is unusable fails, and reports that it may contain outcomes', async () => {
     const folder = join(temporaryFolder(), 'file');
     writeFileSync(folder, '');
-    const spool = new FirstSpool([new DiskSpool(folder)]);
+    const spool = new SpoolChain([new DiskSpool(folder)]);
     await expect(spool.add('x', outcomes)).rejects.toThrow();
     expect(await spool.replay('x', async () => {})).toBe(false);
   });

@@ -48,11 +48,11 @@ afterEach(async () => {
 });
 
 // Without the guard the test run itself ends with an uncaught exception.
-it('a connection that breaks while it is handed over is a failed session', async () => {
+it('a connection that breaks while it is acquired is a failed session', async () => {
   const sessions = new Sessions({ pool, clock: systemClock });
   await expect(sessions.query('SELECT 1', [])).rejects.toThrow(SessionError);
 });
 
-it('migrations that get such a connection fail with its word', async () => {
+it('migrations on such a connection fail with its error', async () => {
   await expect(migrate(pool)).rejects.toThrow(/connection/i);
 });

@@ -1,4 +1,4 @@
-/** Real processes that die without a word, and a database that goes away again and again. Spec 7, invariant 10. */
+/** Real processes that are killed, and a database that restarts repeatedly. Guarantee 10. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
@@ -58,7 +58,7 @@ async function expectFinishedOnce(pool: Pool, records: number): Promise<void> {
 }
 
 describeOnePostgres('processes', (postgres) => {
-  it('killed again and again by one record: it alone fails, its neighbours are finished', {
+  it('killed repeatedly by one record: only that record fails', {
     timeout: 120_000,
   }, async () => {
     const pool = postgres.pool();
@@ -72,7 +72,7 @@ describeOnePostgres('processes', (postgres) => {
     await until(
       async () => {
         if (worker.hasEnded) worker = startWorker(told);
-        // Nobody waits here for what is to wait after a reset.
+        // Skips the pause after a reset.
         await pool.query('UPDATE smart_router.claims SET not_before = now() WHERE not_before > now()');
         const { Completed = 0, Failed = 0 } = await statuses(pool);
         return Completed + Failed === 300;
@@ -138,7 +138,7 @@ describeOnePostgres('processes', (postgres) => {
     expect(all.filter(({ output }) => output.includes('ZOMBIE'))).toEqual([]);
   });
 
-  it('the last words of a process that was killed are found with its record', async () => {
+  it('the last trace of a killed process is found with its record', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const told = {
@@ -163,7 +163,7 @@ describeOnePostgres('processes', (postgres) => {
     ]);
   });
 
-  it('with a database that is restarted again and again: nothing is lost, nothing is finished twice', {
+  it('with a database that restarts repeatedly: nothing is lost or finished twice', {
     timeout: 60_000,
   }, async () => {
     const pool = postgres.pool();
@@ -186,11 +186,11 @@ describeOnePostgres('processes', (postgres) => {
     }
     await until(async () => (await completed(pool)) === records, 'all are done', 30_000);
     await expectFinishedOnce(pool, records);
-    // Nobody was taken for dead.
+    // No worker was declared dead.
     expect((await pool.query('SELECT reason, worker FROM smart_router.resets')).rows).toEqual([]);
     expect(await Promise.all(workers.map((worker) => worker.end('SIGTERM')))).toEqual([0, 0]);
     const said = workers.map(({ output }) => output).join('');
-    expect(said).toMatch(/no session to finish records with|records could not be claimed/);
+    expect(said).toMatch(/no session to finish records|claim failed/);
     expect(said).not.toMatch(/ZOMBIE|late finishes/);
   });
 });

@@ -1,10 +1,12 @@
 /**
- * What happens between the moment at which a statement looks and the one at which it locks. For that the statement waits
+ * Races between the snapshot of a statement and its locks. The statement waits
  * at a gate, a lock of the database, right after its picture of the database has been taken.
  */
+
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import type { Claim, RecordStore } from '../../src/records/store.js';
+import { defaultBounds } from '../../src/records/workflow.js';
 import { describePostgres, type SuitePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import { deadWorker, pagesWorkflow, statuses, storeOf, teamTable } from './fixture.js';
@@ -20,13 +22,13 @@ const gated = (sql: string) => {
   return changed;
 };
 
-/** Runs the statement, and `meanwhile` once it waits at its gate. Resolves to its rows. */
+/** Runs the statement, and `during` once it waits at its gate. Resolves to its rows. */
 async function raced(
   postgres: SuitePostgres,
   pool: Pool,
   sql: string,
   args: unknown[],
-  meanwhile: () => Promise<unknown>,
+  during: () => Promise<unknown>,
 ): Promise<Record<string, unknown>[]> {
   const keeper = await postgres.client();
   const runner = await postgres.client();
@@ -35,7 +37,7 @@ async function raced(
   run.catch(() => {});
   const waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted";
   await until(async () => (await pool.query(waiting, [gate])).rowCount === 1, 'it waits at the gate');
-  await meanwhile();
+  await during();
   await keeper.query('SELECT pg_advisory_unlock($1)', [gate]);
   return (await run).rows;
 }
@@ -47,11 +49,11 @@ async function newWorker(pool: Pool): Promise<number> {
   return rows[0].id;
 }
 
-describePostgres('between look and lock', (postgres) => {
+describePostgres('between check and lock', (postgres) => {
   const cases: [
     what: string,
     silentMs: number,
-    meanwhile: (store: RecordStore, pool: Pool, claim: Claim) => Promise<unknown>,
+    during: (store: RecordStore, pool: Pool, claim: Claim) => Promise<unknown>,
     then: string,
   ][] = [
     [
@@ -62,17 +64,17 @@ describePostgres('between look and lock', (postgres) => {
     ],
     ['was renewed', 0, (store, _, claim) => store.renew([claim]), 'Processing'],
     [
-      'came back and has a new owner',
+      'was requeued and has a new owner',
       60_000,
       async (store, pool) => {
-        expect((await store.recoverClaims(10, 45_000, 30_000))?.recovered).toHaveLength(1);
+        expect((await store.recoverClaims(10, defaultBounds))?.recovered).toHaveLength(1);
         expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(1);
       },
       'Processing',
     ],
   ];
 
-  it.each(cases)('a claim that %s is not taken by the fast sweep', async (_, silentMs, meanwhile, then) => {
+  it.each(cases)('a claim that %s is not taken by the fast sweep', async (_, silentMs, during, then) => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const store = await storeOf(pool);
@@ -83,18 +85,16 @@ describePostgres('between look and lock', (postgres) => {
       await pool.query("UPDATE smart_router.claims SET claimed_at = now() - interval '1 h'");
     const { workflowId, queries } = store.table;
     const args = [workflowId, 10, 45_000, 30_000, null, 0, null];
-    const rows = await raced(postgres, pool, queries.recoverClaims, args, () =>
-      meanwhile(store, pool, claim),
-    );
-    expect(rows.filter(({ record_id }) => record_id !== null)).toEqual([]);
+    const rows = await raced(postgres, pool, queries.recoverClaims, args, () => during(store, pool, claim));
+    expect(rows.filter(({ id }) => id !== null)).toEqual([]);
     expect(await statuses(pool)).toEqual({ [then]: 1 });
   });
 
-  it('a record that is claimed is not forgotten', async () => {
+  it('the claim of a claimed record is not deleted', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const store = await storeOf(pool);
-    await store.giveBack(await deadWorker(pool));
+    await store.release(await deadWorker(pool));
     const args = [store.table.workflowId, 10, 45_000, 30_000];
     await raced(postgres, pool, store.table.queries.forget, args, async () => {
       expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(1);
@@ -102,7 +102,7 @@ describePostgres('between look and lock', (postgres) => {
     expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(1);
   });
 
-  it('a handler whose last look is done commits before anybody claims its record anew', async () => {
+  it('a handler after its last check commits before its record is claimed again', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const store = await storeOf(pool, pagesWorkflow());
@@ -111,7 +111,7 @@ describePostgres('between look and lock', (postgres) => {
     const handler = await pool.connect();
     await handler.query('BEGIN');
     expect(await store.hold(handler, claim, 60_000, true)).toEqual(expect.any(String));
-    // Somebody queues it by hand.
+    // An operator requeues it.
     await pool.query("UPDATE pages SET status = 'Queued'");
     let isCommitted = false;
     const again = store.claim(await newWorker(pool), 1, 300_000, 0).then((got) => ({ got, isCommitted }));

@@ -1,4 +1,4 @@
-/** What lost its owner comes back: when, how often, and what keeps it from coming back too early. Spec 4, recovery. */
+/** Recovery of records that lost their worker: when, how often, and not too early. */
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { createRecovery, inspect } from '../../src/records/index.js';
@@ -34,7 +34,7 @@ async function everything(pool: Pool): Promise<unknown> {
 const queueAgain = 'UPDATE smart_router.claims SET not_before = now() WHERE not_before IS NOT NULL';
 
 describePostgres('recovery', (postgres) => {
-  it('takes a claim past its timeout and the grace from a worker that lives, and not before', async () => {
+  it('takes a claim from a live worker after its timeout and grace, not before', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     await deadWorker(pool, { silentMs: 0, workflow: pagesWorkflow({ timeout: '1m' }) });
@@ -69,7 +69,7 @@ describePostgres('recovery', (postgres) => {
     expect((await inspect(pool, workflow)).stuck).toBe(policy === 'hold' ? 1 : 0);
   });
 
-  it('what is held for a person is free again once a person has moved it', async () => {
+  it('a record held for a person is claimable once a person has requeued it', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const workflow = pagesWorkflow({ stuck: { policy: 'hold' } });
@@ -83,7 +83,7 @@ describePostgres('recovery', (postgres) => {
     expect(await recovery.runOnce()).toMatchObject({ held: 1 });
   });
 
-  it('resets of rows of others never pass the budget either, and wait ever longer', async () => {
+  it('resets of unclaimed rows respect the budget, with growing pauses', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const id = await foreign(pool, 120);
@@ -93,7 +93,7 @@ describePostgres('recovery', (postgres) => {
     for (let i = 0; i < 3; i += 1) {
       const { records } = await recovery.runOnce();
       outcomes.push(records[0]?.outcome);
-      // Somebody else takes it again and forgets it.
+      // Another program takes it again and leaves it.
       await pool.query(
         "UPDATE pages SET status = 'Processing', updated_at = now() - interval '2 h' WHERE status = 'Queued'",
       );
@@ -103,7 +103,7 @@ describePostgres('recovery', (postgres) => {
     expect(await resetsOf(pool)).toHaveLength(3);
   });
 
-  it('a row without a time ages from when it is first seen, and what it aged is forgotten when it moves on', async () => {
+  it('a row without a timestamp ages from when it is first seen, until its status changes', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const id = await foreign(pool, null);
@@ -111,7 +111,7 @@ describePostgres('recovery', (postgres) => {
     const age = "UPDATE smart_router.claims SET seen_at = seen_at - interval '61 minutes'";
     expect(await recovery.runOnce()).toMatchObject({ requeued: 0 });
     await pool.query(age);
-    // Finished by its owner, and later taken again by somebody who writes no time either.
+    // Finished by its owner, and later taken again by a program that writes no timestamp either.
     await pool.query("UPDATE pages SET status = 'Completed'");
     expect(await recovery.runOnce()).toMatchObject({ requeued: 0 });
     await pool.query("UPDATE pages SET status = 'Processing'");
@@ -125,7 +125,7 @@ describePostgres('recovery', (postgres) => {
     expect(await recovery.runOnce()).toMatchObject({ records: [{ id, resets: 1, outcome: 'requeued' }] });
   });
 
-  it('goes in bounded batches, each a transaction of its own', async () => {
+  it('works in bounded batches, each in its own transaction', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 10);
     await deadWorker(pool);
@@ -138,7 +138,7 @@ describePostgres('recovery', (postgres) => {
     expect(rows.map(({ n }) => n)).toEqual([4, 4, 2, 4, 4, 2]);
   });
 
-  it('two at once bring each record back once, and one that finds another at it leaves it alone', async () => {
+  it('two at once recover each record once, and one that finds another sweeping stops', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 100);
     await deadWorker(pool);
@@ -168,7 +168,7 @@ describePostgres('recovery', (postgres) => {
     expect(await resetsOf(pool)).toHaveLength(200);
   });
 
-  it('a dry run changes nothing, and says exactly what the real run then does', async () => {
+  it('a dry run changes nothing, and lists exactly what the real run then does', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 30);
     const workflow = pagesWorkflow({ stuck: { maxResets: 1 } });
@@ -199,7 +199,7 @@ describePostgres('recovery', (postgres) => {
     );
   });
 
-  it('a dry run counts all, also those that it does not list', async () => {
+  it('a dry run counts all records, also unlisted ones', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     await pool.query(
@@ -213,7 +213,7 @@ describePostgres('recovery', (postgres) => {
     expect(await recovery.runOnce({ workflow: 'other' })).toMatchObject({ requeued: 0 });
   });
 
-  it.each([-5, 5])('a clock of the program that is %i hours off changes nothing', async (hours) => {
+  it.each([-5, 5])('a process clock that is %i hours off changes nothing', async (hours) => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const clock = new ManualClock(Date.now() + hours * 3_600_000);
@@ -241,7 +241,7 @@ describePostgres('recovery', (postgres) => {
     }, 'it ends');
   });
 
-  it('a workflow that cannot be swept keeps no other from it', async () => {
+  it('a workflow that cannot be swept does not stop the others', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     await pool.query('CREATE TABLE broken (LIKE pages INCLUDING ALL)');
@@ -254,7 +254,7 @@ describePostgres('recovery', (postgres) => {
     expect(await statuses(pool)).toEqual({ Queued: 1 });
   });
 
-  it('forgets old resets and workers that are long gone, and nothing else', async () => {
+  it('deletes old resets and old dead workers, and nothing else', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const workflow = pagesWorkflow({ stuck: { after: '26h' }, timeout: '26h' });
@@ -271,16 +271,16 @@ describePostgres('recovery', (postgres) => {
     expect((await resetsOf(pool)).map(({ record_id }) => record_id)).toEqual(['y']);
   });
 
-  it('relations between its times are checked', () => {
+  it('checks the relations between its durations', () => {
     const given = { pool: postgres.pool(), workflows: [], log: memoryLog().log };
     expect(() => createRecovery({ ...given, deadAfter: '30s', fastEvery: '20s' })).toThrow(
       'fastEvery (20s) must be at most half of deadAfter (30s)',
     );
-    expect(() => createRecovery({ ...given, slowEvery: 'often' })).toThrow('"often" is no time');
+    expect(() => createRecovery({ ...given, slowEvery: 'often' })).toThrow('"often" is not a duration');
   });
 });
 
-describePostgres('a recovery that runs', (postgres) => {
+describePostgres('a running recovery', (postgres) => {
   /** The database's clock stands, as good as still; the recovery's own is moved by the test. */
   const started = async (pool: Pool, more: Partial<WorkflowDefinition<Page>> = {}) => {
     const clock = new ManualClock();
@@ -289,7 +289,7 @@ describePostgres('a recovery that runs', (postgres) => {
       pool,
       workflows: [pagesWorkflow(more)],
       clock,
-      observer: { brake: (isHolding) => brakes.push(isHolding) },
+      observer: { massStall: (isHolding) => brakes.push(isHolding) },
     });
     await recovery.start();
     let rounds = 0;
@@ -309,7 +309,7 @@ describePostgres('a recovery that runs', (postgres) => {
     return { clock, brakes, recovery, next, first: await round() };
   };
 
-  it('takes no claim before one bound of answers, whatever its age, and rows of others at once', async () => {
+  it('takes no claim of any age before deadAfter has passed, and unclaimed rows at once', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     const [timedOut] = await deadWorker(pool);
@@ -325,7 +325,7 @@ describePostgres('a recovery that runs', (postgres) => {
     expect(await next()).toBe(4);
   });
 
-  it('starts to count anew after the database was away', async () => {
+  it('restarts that wait after an outage of the database', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     await deadWorker(pool);
@@ -365,7 +365,7 @@ describePostgres('a recovery that runs', (postgres) => {
     expect(await statuses(pool)).toEqual({ Queued: 1 });
   });
 
-  it('when most workers fall silent at once it holds for one bound, tells, and goes on', async () => {
+  it('holds once for deadAfter and alerts when most workers miss their heartbeats at once', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     for (let i = 0; i < 3; i += 1) await deadWorker(pool, { most: 1, silentMs: 50_000 });
@@ -378,8 +378,8 @@ describePostgres('a recovery that runs', (postgres) => {
     expect([await next(), brakes]).toEqual([1, [true]]);
     expect([await next(), await next(), brakes]).toEqual([1, 1, [true]]);
     expect(await next()).toBe(4);
-    expect(recovery.log.said('most workers fell silent at once')).toMatchObject([
-      { level: 50, silent: 3, all: 4 },
+    expect(recovery.log.said('most workers missed their heartbeats at once')).toMatchObject([
+      { level: 50, stalled: 3, all: 4 },
     ]);
     await pool.query('UPDATE smart_router.workers SET heartbeat_at = now()');
     await next();
@@ -389,7 +389,7 @@ describePostgres('a recovery that runs', (postgres) => {
   it.each([
     ['two of two', 2, 0],
     ['three of seven', 3, 4],
-  ])('%s workers that fall silent brake nothing', async (_, silent, alive) => {
+  ])('%s workers without heartbeats cause no hold', async (_, silent, alive) => {
     const pool = postgres.pool();
     await teamTable(pool, silent);
     for (let i = 0; i < silent; i += 1) await deadWorker(pool, { most: 1, silentMs: 50_000 });

@@ -1,4 +1,4 @@
-/** The weekly report: its numbers, its words, once a week from one replica. Spec 4. */
+/** The weekly report: its numbers, its words, once a week from one replica. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { createLogger, silentLogger } from '../../src/observe/log.js';
 import { createRecordLoop, createRecovery, migrate } from '../../src/records/index.js';
 import { weeklyReport } from '../../src/records/report.js';
 import { reportMarkdown } from '../../src/records/report-markdown.js';
-import { Reporter, type ReporterOptions } from '../../src/records/report-schedule.js';
+import { Reporter, type ReporterOptions } from '../../src/records/reporter.js';
 import { startReceiver } from '../observe/alerts-receiver.js';
 import { describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
@@ -54,7 +54,7 @@ describePostgres('the weekly report', (postgres) => {
     return pool;
   }
 
-  it('counts by workflow, reason, outcome and day, and only what is inside the week', async () => {
+  it('counts by workflow, reason, outcome and day within the week', async () => {
     const pool = await installed();
     await resets(pool, [
       { id: '1', at: '2025-11-10T00:00:00Z', reason: 'dead_worker' },
@@ -89,7 +89,7 @@ describePostgres('the weekly report', (postgres) => {
     ]);
   });
 
-  it('names what was stuck longest, and what came back again and again with its last trace', async () => {
+  it('names the record stuck longest, and repeatedly reset records with their last trace', async () => {
     const pool = await installed();
     await resets(pool, [
       { id: 'a', at: '2025-11-11T01:00:00Z', seconds: 100, worker: 'h1 1', trace: 'fetching x' },
@@ -121,7 +121,7 @@ describePostgres('the weekly report', (postgres) => {
     expect(all.workflows[0]?.repeatOffenders.map(({ id }) => id)).toEqual(['a', 'c']);
   });
 
-  it('without dates it is the last seven days by the database’s clock', async () => {
+  it('covers the last seven days by the database’s clock by default', async () => {
     const pool = await installed();
     await resets(pool, [
       { id: '1', at: new Date(systemClock.now() - 6 * 86_400_000).toISOString() },
@@ -131,7 +131,7 @@ describePostgres('the weekly report', (postgres) => {
     await expect(weeklyReport(pool, { since: monday, until: before })).rejects.toThrow('before its `until`');
   });
 
-  it('tells a real life: a dead worker, its record brought back, its late finish', async () => {
+  it('reports a dead worker, its requeued record and its late finish', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 2);
     const late = reporter(pool);
@@ -174,7 +174,7 @@ describePostgres('the weekly report', (postgres) => {
     await dead.stop();
   });
 
-  it('late finishes are not known where nobody counts them, and zero where somebody does', async () => {
+  it('late finishes are null without a counting process, and zero with one', async () => {
     const pool = await installed();
     await resets(pool, [{ id: '1', at: '2025-11-11T01:00:00Z' }]);
     const [unknown] = (await weeklyReport(pool)).workflows;
@@ -199,7 +199,7 @@ describePostgres('the weekly report', (postgres) => {
     expect(await counting.runOnce()).toMatchObject({ late_finishes: 3 });
   });
 
-  it('comes once a week, from one of several replicas, to log, folder and webhook', async () => {
+  it('is delivered once a week, by one of several replicas, to log, folder and webhook', async () => {
     const pool = await installed();
     await resets(pool, [{ id: '1', at: '2025-11-11T01:00:00Z' }]);
     const receiver = await startReceiver();
@@ -237,7 +237,7 @@ describePostgres('the weekly report', (postgres) => {
     expect(rows.map((row) => row.report.records)).toEqual([1, 0]);
   });
 
-  it('one that could not be delivered is free for another replica a quarter of an hour later', async () => {
+  it('after a failed delivery another replica takes it 15 minutes later', async () => {
     const pool = await installed();
     const receiver = await startReceiver();
     postgres.onEnd(() => receiver.end());
@@ -255,7 +255,7 @@ describePostgres('the weekly report', (postgres) => {
     expect(receiver.received).toHaveLength(2);
   });
 
-  it('a fresh installation has nothing to say about the week before it', async () => {
+  it('a new installation does not report the week before it', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     expect(await reporter(pool).runOnce()).toMatchObject({ reports: 0 });
@@ -263,7 +263,7 @@ describePostgres('the weekly report', (postgres) => {
     expect(await reporter(pool).runOnce({ now: nextWeek })).toMatchObject({ reports: 1 });
   });
 
-  it('as Markdown it has a line for every workflow, and markup in a trace stays text', async () => {
+  it('as Markdown has a line for every workflow, with markup in traces escaped', async () => {
     const pool = await installed();
     await resets(pool, [
       { id: 'x|y', at: '2025-11-11T01:00:00Z', trace: 'a | b\n# not a title <b>' },
@@ -273,23 +273,17 @@ describePostgres('the weekly report', (postgres) => {
     await pool.query("INSERT INTO smart_router.workflows (name) VALUES ('quiet')");
     const text = reportMarkdown(await weeklyReport(pool, { since: before, until: monday }));
     expect(text).toContain('# Stuck records, 2025-11-10 to 2025-11-17\n');
-    expect(text).toContain(
-      '**2 records** were brought back; the week before it was 1 (+100 %). Manual interventions: 0.',
-    );
+    expect(text).toContain('**2 records** recovered; the week before: 1 (+100 %). Manual interventions: 0.');
     expect(text).toContain('| pages | 2 | 1 | 2 | 0 | 0 | 0 | not counted |');
     expect(text).toContain('| quiet | 0 | 0 | 0 | 0 | 0 | 0 | not counted |');
-    expect(text).toContain(
-      '| x\\|y | 2 | 0 | nobody of ours held it | requeued | a \\| b \\# not a title \\<b\\> |',
-    );
+    expect(text).toContain('| x\\|y | 2 | 0 | no claim | requeued | a \\| b \\# not a title \\<b\\> |');
     expect(text).not.toContain('## quiet');
   });
 
-  it('a quiet week says so', async () => {
+  it('reports a week without stuck records', async () => {
     const pool = await installed();
     await pool.query("INSERT INTO smart_router.workflows (name) VALUES ('quiet')");
     const text = reportMarkdown(await weeklyReport(pool, { since: before, until: monday }));
-    expect(text).toContain(
-      'No record had to be brought back, as in the week before. Manual interventions: 0.',
-    );
+    expect(text).toContain('No stuck record, as in the week before. Manual interventions: 0.');
   });
 });

@@ -1,4 +1,4 @@
-/** A database that is restarted costs no work of a handler, and applies none of it twice. */
+/** A restart of the database loses no work of a handler, and applies none twice. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Pool } from 'pg';
@@ -15,7 +15,7 @@ import { until } from '../support/until.js';
 import { gate, type Page, pagesWorkflow, startable, teamTable, temporaryFolder } from './fixture.js';
 
 describeOnePostgres('a restart of the database', (postgres) => {
-  it('in the middle of both shipped workflows is waited for: nothing is lost, fetched or alerted again', async () => {
+  it('during both shipped workflows loses nothing, and fetches and alerts nothing again', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     await applyMigrations(pool, 'workflows', migrations);
@@ -25,7 +25,7 @@ describeOnePostgres('a restart of the database', (postgres) => {
     const web = createServer(async (request, response) => {
       asked.push(request.url ?? '');
       if (asked.length === 2) bothAsked.open();
-      // Both have fetched what they need; the database is gone when they want to write it.
+      // Both have fetched their pages; the database is down when they write.
       await stopped.opened;
       response.end(
         request.url === '/sitemap.xml'
@@ -74,14 +74,9 @@ describeOnePostgres('a restart of the database', (postgres) => {
 });
 
 describeOnePostgres('a COMMIT without a reply', (postgres) => {
-  /** Its COMMIT waits for another transaction; `meanwhile` happens to it then. */
+  /** Its COMMIT waits for another transaction; `during` runs then. */
   const commit = async (
-    meanwhile: (parts: {
-      admin: Pool;
-      proxy: TcpProxy;
-      pid: number;
-      go(): Promise<unknown>;
-    }) => Promise<void>,
+    during: (parts: { admin: Pool; proxy: TcpProxy; pid: number; go(): Promise<unknown> }) => Promise<void>,
   ) => {
     const admin = postgres.pool();
     await teamTable(admin, 1);
@@ -113,7 +108,7 @@ describeOnePostgres('a COMMIT without a reply', (postgres) => {
       pid = (await admin.query(waiting)).rows[0]?.pid ?? 0;
       return pid !== 0;
     }, 'the commit is under way');
-    await meanwhile({ admin, proxy, pid, go: () => other.query('ROLLBACK') });
+    await during({ admin, proxy, pid, go: () => other.query('ROLLBACK') });
     expect(await run).toMatchObject({ completed: 1, failed: 0, abandoned: 0 });
     expect((await admin.query('SELECT FROM effects')).rowCount).toBe(1);
     return runs;
@@ -129,7 +124,7 @@ describeOnePostgres('a COMMIT without a reply', (postgres) => {
     expect(runs).toEqual(['begun', 'run 1']);
   });
 
-  it('that is still under way is waited for', async () => {
+  it('that is still in progress is waited for', async () => {
     const runs = await commit(async ({ admin, proxy, pid, go }) => {
       proxy.reset();
       const asks = "SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_xact_status%' AND pid <> $1";

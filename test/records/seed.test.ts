@@ -27,7 +27,7 @@ describePostgres('zombie record cleanup', (postgres) => {
     expect(Date.now() - stuck.updated_at.getTime()).toBeLessThan(60_000);
   });
 
-  it('ignores records that are being processed since a short time', async () => {
+  it('ignores records in Processing for a short time', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
     const id = await foreign(pool, 5);
@@ -40,7 +40,7 @@ describePostgres('zombie record cleanup', (postgres) => {
 
 // With a proxy in between it is about the loop, not about the server.
 describeOnePostgres('a loop without sessions', (postgres) => {
-  it('a loop that gets no session says ZOMBIE RECORD ALERT, and the record comes back', async () => {
+  it('logs ZOMBIE RECORD ALERT without a session, and the record is requeued', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
     const proxy = await tcpProxy(postgres.port);
@@ -77,12 +77,12 @@ describeOnePostgres('a loop without sessions', (postgres) => {
       {
         level: 60,
         record: id,
-        msg: `ZOMBIE RECORD ALERT: pages ID ${id} stuck in Processing - could not obtain error session; the recovery brings it back`,
+        msg: `ZOMBIE RECORD ALERT: pages ID ${id} stuck in Processing - could not obtain error session; the recovery requeues it`,
       },
     ]);
     expect(await page(pool)).toMatchObject({ status: 'Processing' });
     await proxy.up();
-    // Its worker lives and its timeout is far away: nobody waits for either.
+    // Does not wait for its live worker or its timeout.
     await until(async () => (await page(pool)).status === 'Completed', 'it is processed again');
     expect(runs).toBe(2);
     expect(told).toEqual(['pages', 'given_up requeued']);

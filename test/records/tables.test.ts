@@ -1,9 +1,9 @@
-/** Every table that a team may have is used as it is, and what does not fit is refused by name. Spec 4, workflow. */
+/** Any table of a team is used unchanged, and one that does not fit is rejected by name. */
 import type { Pool } from 'pg';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/observe/log.js';
-import { Desk } from '../../src/records/by-hand.js';
 import { inspect, migrate } from '../../src/records/index.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { defineWorkflow, type WorkflowDefinition } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
 import { deadWorker, pagesWorkflow, recovers, startable, teamTable } from './fixture.js';
@@ -26,7 +26,7 @@ const problemsOf = (run: () => unknown): string[] => {
 };
 
 describe('a definition', () => {
-  it('is told everything that is wrong with it, at once and by name', () => {
+  it('is rejected with all its problems at once', () => {
     const wrong = {
       name: 'a b',
       table: 'x.y.z',
@@ -45,9 +45,9 @@ describe('a definition', () => {
     } as unknown as WorkflowDefinition;
     const found = problemsOf(() => defineWorkflow(wrong)).join('\n');
     for (const name of [
-      'retries is no option; there are name, table',
-      'status.done is no option',
-      'stuck.limit is no option',
+      'retries is not an option; the options are name, table',
+      'status.done is not an option',
+      'stuck.limit is not an option',
       'name must be',
       'table must be the name of a table',
       'id must be the name of a column',
@@ -60,9 +60,9 @@ describe('a definition', () => {
       'batchSize must be a whole number from 1 to 10000',
       'concurrency must be',
       'orderBy must be columns',
-      'timeout must be a time',
+      'timeout must be a duration',
       'timeZone must be',
-      'stuck.after must be a time',
+      'stuck.after must be a duration',
       'stuck.policy must be requeue, fail or hold',
       'stuck.maxResets must be',
       'process must be a function',
@@ -105,7 +105,7 @@ describePostgres('a table that does not fit', (postgres) => {
     return error.problems;
   };
 
-  it('is refused with everything that it lacks, of all workflows at once', async () => {
+  it('is rejected with all problems of all workflows at once', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     await pool.query(`
@@ -119,16 +119,16 @@ describePostgres('a table that does not fit', (postgres) => {
       'workflow w0: table "missing" does not exist',
       'workflow w1: column "message" (error) does not exist in "t"',
       'workflow w1: column "rank" (orderBy) does not exist in "t"',
-      'workflow w1: column "id" (id) must be unique and NOT NULL: a primary key, or a unique index on a column that is never empty',
-      'workflow w1: column "at" (touchedAt) must be a timestamp, it is date',
-      "workflow w1: 'Completed' (status.completed) is no value of state: it has 'Queued', 'Processing', 'Done'",
-      "workflow w1: 'Failed' (status.failed) is no value of state: it has 'Queued', 'Processing', 'Done'",
+      'workflow w1: column "id" (id) must be unique and NOT NULL: a primary key, or a unique index on a NOT NULL column',
+      'workflow w1: column "at" (touchedAt) must be a timestamp, not date',
+      "workflow w1: 'Completed' (status.completed) is not a value of state: the values are 'Queued', 'Processing', 'Done'",
+      "workflow w1: 'Failed' (status.failed) is not a value of state: the values are 'Queued', 'Processing', 'Done'",
       'workflow w2: "v" must be a table',
       ...[1, 2, 3, 4].map(() => expect.stringContaining('workflow w2: ')),
     ]);
   });
 
-  it('is refused for values that its columns would cut or not take, and for a time zone that nobody knows', async () => {
+  it('is rejected for values that its columns truncate or refuse, and for an unknown time zone', async () => {
     const pool = postgres.pool();
     await migrate(pool);
     await pool.query(`
@@ -142,20 +142,20 @@ describePostgres('a table that does not fit', (postgres) => {
         { table: 'empty' },
       ),
     ).toEqual([
-      "workflow w0: the database knows no time zone 'Mars/Olympus' (timeZone)",
-      'workflow w0: column "note" (error) must be a text, it is json',
-      "workflow w0: 'Processing' (status.processing) is no value of character varying(9)",
+      "workflow w0: the time zone 'Mars/Olympus' (timeZone) is unknown to the database",
+      'workflow w0: column "note" (error) must be a text, not json',
+      "workflow w0: 'Processing' (status.processing) is not a value of character varying(9)",
       ...['queued', 'processing', 'completed', 'failed'].map((name) =>
-        expect.stringContaining(`(status.${name}) is no value of integer`),
+        expect.stringContaining(`(status.${name}) is not a value of integer`),
       ),
       expect.stringContaining('workflow w2: column "id" (id) must be unique and NOT NULL'),
     ]);
   });
 
-  it('is refused before the schema of ours is there, with what to do', async () => {
+  it('is rejected before migrate has run, with what to do', async () => {
     const loop = startable(postgres, { pool: postgres.pool(), workflows: [pagesWorkflow()] });
     await expect(loop.start()).rejects.toThrow(
-      'the schema smart_router is missing: call migrate(pool), or run `smart-router records migrate`',
+      'the schema smart_router does not exist: call migrate(pool), or run `smart-router records migrate`',
     );
   });
 });
@@ -191,7 +191,7 @@ const cases: Case[] = [
     workflow: {},
   },
   {
-    title: 'a number as status and a uuid id that is no primary key',
+    title: 'a number as status and a uuid id that is not the primary key',
     create: plain
       .replace(
         'bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY',
@@ -224,14 +224,14 @@ const cases: Case[] = [
     },
   },
   {
-    title: 'times without a zone, in UTC, whatever the session thinks',
+    title: 'times without a zone, in UTC, with any session time zone',
     create: plain.replace('at timestamptz DEFAULT now()', "at timestamp DEFAULT (now() AT TIME ZONE 'UTC')"),
     insert,
     workflow: {},
     session: '-c TimeZone=Asia/Tokyo',
   },
   {
-    title: 'times without a zone, in the zone that was told',
+    title: 'times without a zone, in the configured zone',
     create: plain.replace(
       'at timestamptz DEFAULT now()',
       "at timestamp(0) DEFAULT (now() AT TIME ZONE 'America/New_York')",
@@ -257,13 +257,13 @@ const cases: Case[] = [
     advice: true,
   },
   {
-    title: 'an index on what is queued, as we advise',
+    title: 'an index on queued rows, as advised',
     create: plain.replace('ON t (status)', "ON t (at) WHERE status = 'Queued'"),
     insert,
     workflow: {},
   },
   {
-    title: 'an index on what is not finished',
+    title: 'an index on unfinished rows',
     create: plain.replace('ON t (status)', "ON t (at) WHERE status IN ('Queued', 'Processing')"),
     insert,
     workflow: {},
@@ -276,7 +276,7 @@ const cases: Case[] = [
     advice: true,
   },
   {
-    title: 'an index on anything but what is queued',
+    title: 'an index on all but queued rows',
     create: plain.replace('ON t (status)', "ON t (at) WHERE status <> 'Queued'"),
     insert,
     workflow: {},
@@ -365,13 +365,18 @@ describePostgres('a table with', (postgres) => {
       { name: 'orphan', status: completed, error: noError },
       { name: 'young', status: processing, error: noError },
     ]);
-    const desk = new Desk({ pool, workflows: [workflow], stuckAfterMs: 3_600_000, log: silentLogger });
-    expect(await desk.failed(workflow.name, 10)).toMatchObject([
+    const operations = new RecordOperations({
+      pool,
+      workflows: [workflow],
+      stuckAfterMs: 3_600_000,
+      log: silentLogger,
+    });
+    expect(await operations.failed(workflow.name, 10)).toMatchObject([
       { error: workflow.error === undefined ? null : cut('this message is rather long') },
     ]);
   });
 
-  it('many blocks and no index: the slow sweep reads it piece by piece and finds everything', async () => {
+  it('many blocks and no index: the slow sweep reads it by ranges of blocks and finds everything', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0, { index: false });
     await pool.query(`

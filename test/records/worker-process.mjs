@@ -1,6 +1,6 @@
 /**
  * A program of a team, as a process of its own: one loop and one recovery over `pages`. Told by its first argument,
- * as JSON: { url, deadAfter, heartbeat, batchSize, usesTx, hangs, diesAt, maxResets, spoolFolder }. Runs what was built,
+ * as JSON: { url, deadAfter, heartbeat, batchSize, usesTx, hangs, diesAt, maxResets, spoolFolder }. Runs from dist,
  * as programs do.
  */
 import pg from 'pg';

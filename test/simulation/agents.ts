@@ -1,6 +1,6 @@
 /**
- * The voice agents, which are the truth: a call is where an agent speaks with somebody. And the pods they run in, as the
- * cluster tells of them.
+ * The voice agents, which are the truth: a call is where an agent serves it. And the pods they run in, as the cluster
+ * reports them.
  */
 import type { KnownCall } from './history.js';
 import type { World } from './world.js';
@@ -17,15 +17,15 @@ export interface Agent {
   name: string;
   uid: string;
   isAlive: boolean;
-  /** Of its process: what was given to an earlier one finds nobody here. */
+  /** Of its process: calls of an earlier process are not served here. */
   startedAtMs: number;
   /** It neither reports nor renews nor releases. */
   isSilent: boolean;
-  /** With our client it reports; without, it renews its calls one by one, and knows nothing of what others think. */
+  /** With our client it reports; without it, it renews each call. */
   reports: boolean;
   mustReport: boolean;
   serving: Map<string, KnownCall>;
-  /** The router's time, as the last answer told it. */
+  /** The router's time in the last reply. */
   told?: { atMs: number; heardMs: number };
 }
 
@@ -57,20 +57,20 @@ export class Agents {
     if (reports) this.#reportLater(agent);
   }
 
-  /** The process is gone, and so are its calls; the cluster notices a moment later and puts another one there. */
+  /** The process and its calls end; the cluster notices a moment later and starts another one. */
   lose(name: string): void {
     const { world } = this;
     const agent = this.all.get(name);
     if (!agent?.isAlive) return;
     agent.isAlive = false;
-    this.#endCalls(agent, 'its pod is gone');
+    this.#endCalls(agent, 'its pod was deleted');
     world.time.after(500, () => {
       world.cluster.put({ name, uid: agent.uid, state: 'gone', mustReport: agent.mustReport });
       world.time.after(3000, () => this.bear(name));
     });
   }
 
-  /** The same pod, another process: its calls are gone. */
+  /** The same pod, another process: its calls have ended. */
   restartContainer(name: string): void {
     const { world } = this;
     const agent = this.all.get(name);
@@ -118,7 +118,7 @@ export class Agents {
     return storeMs < Date.parse(this.world.cluster.pod(name)?.startedAt ?? '');
   }
 
-  /** It speaks with somebody, and takes no other call before it has said so, whatever the store has lost. */
+  /** It serves a call, and takes no other before it has reported it, even if the store lost its data. */
   isGuarded(call: KnownCall): boolean {
     const agent = this.all.get(call.pod);
     return agent?.mustReport === true && agent.uid === call.uid && agent.serving.get(call.sid) === call;
@@ -146,7 +146,7 @@ export class Agents {
     const { told } = agent;
     const asOfMs = told && Math.floor(told.atMs + time.nowMs - told.heardMs);
     const { atMs: askedAtMs } = history.before();
-    // A first report does not say as of when it is: it judges whatever is there when it arrives.
+    // A first report has no time: it applies to the calls at its arrival.
     history.heardFrom(agent.name, sids, asOfMs ?? sentMs + firstReportLateMs);
     try {
       const report = await world.askAny(
@@ -154,7 +154,7 @@ export class Agents {
         2,
       );
       agent.told = { atMs: report.atMs, heardMs: time.nowMs };
-      // The store's clock may have been set back meanwhile.
+      // The store's clock may have been set back since.
       const setBackMs = store.setBackMs - setBackBefore;
       const leaseUntilMs = Math.min(sentMs, report.atMs) + times.leaseTtlMs - setBackMs;
       for (const sid of report.renewed) history.renewed(sid, leaseUntilMs);

@@ -20,12 +20,12 @@ const lasting = (kind: string, place: number, atSeconds: number, seconds: number
 const once = (kind: string, place: number, atSeconds: number) => lasting(kind, place, atSeconds, 0.001);
 
 /**
- * Two lead for a moment: the Lease is deleted, and who has just started takes it before the leader has noticed. Meanwhile
+ * Two replicas lead for a moment: the Lease is deleted, and a starting replica takes it before the leader notices. Then
  * pods come and go, so that both have something to write. (Not a whole number of sweeps apart: those tell the leader.) The
  * first write that is refused ends the older term, so half of the times begin with a removal, half with a registration.
  */
 export const twoLeaders: readonly Fault[] = [60, 97, 131, 168, 205, 243].flatMap((s, i) => [
-  // Whoever leads, it is not among those that are started at every second time.
+  // The leader is not among the replicas that are restarted.
   ...(i % 2 === 0 ? [0, 1] : [2]).map((place) => lasting('a router is killed', place, s - 3, 3)),
   once('the Lease is deleted', -1, s - 0.005),
   ...[0, 2, 4].map((place) => once('a container restarts', place, s + (i < 3 ? 0.8 : 0.05) + place / 4)),
@@ -47,9 +47,9 @@ export const brokenRouters: readonly BrokenRouter[] = [
   },
   {
     broken: 'a look for a successor that failed counts as none',
-    // The pod is replaced unseen, gets a call, and when its end is told at last the cluster answers with errors.
+    // The pod is replaced unnoticed and gets a call; when the watch reports its end, the cluster replies with errors.
     faults: [
-      lasting('the cluster falls silent', -1, 60, 40),
+      lasting('the cluster stops answering', -1, 60, 40),
       ...[1, 2, 4].map((place) => once('a pod is lost', place, 60 + place)),
       lasting('many call at once', -1, 70, 20),
       lasting('the cluster answers with errors', -1, 100.001, 2),

@@ -13,7 +13,7 @@ export class Callers {
   isTaking = true;
   /** Chance that the provider asks twice. */
   duplicates = 0.02;
-  /** Chance that somebody hangs up before being connected, and nobody says so. */
+  /** Chance that a caller hangs up before the connection, and no status arrives. */
   hangUps = 0.02;
   rateFactor = 1;
 
@@ -77,7 +77,7 @@ export class Callers {
     await world.wait(100 + traffic.next() * 400);
     const agent = agents.all.get(call.pod);
     if (!agent?.isAlive || agent.uid !== call.uid || agent.startedAtMs >= call.allocatedAtMs) {
-      history.over(call, 'nobody answers there');
+      history.over(call, 'no agent answers');
       await this.#release(call);
       return;
     }
@@ -92,7 +92,7 @@ export class Callers {
     agents.hangUp(agent, sid, 'it ended');
     if (agent.isSilent) return;
     await this.#release(call);
-    // Somebody says it a second time, much later; and some are called again under the same name.
+    // Some releases are repeated much later, and some SIDs are used again.
     if (traffic.next() < 0.1) time.after(traffic.next() * 60_000, () => void this.#release(call));
     if (this.isTaking && traffic.next() < 0.1) void this.#call(sid, merchantId);
   }
@@ -102,7 +102,7 @@ export class Callers {
     const { nowMs: sentMs, setBackMs: setBackBefore } = world.store;
     try {
       const { leaseExpiresAtMs } = await world.askAny((calls) => calls.renew(call.sid, call.fence));
-      // The store's clock may have been set back meanwhile.
+      // The store's clock may have been set back since.
       const leaseUntilMs = Math.min(sentMs + world.times.leaseTtlMs, leaseExpiresAtMs);
       world.history.renewed(call.sid, leaseUntilMs - (world.store.setBackMs - setBackBefore));
     } catch (error) {

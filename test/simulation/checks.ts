@@ -1,4 +1,4 @@
-/** What must be true: of the keys at any moment, and of everything once the world has healed. */
+/** The checks: of the keys at any moment, and of everything once all faults have ended. */
 import { createHash } from 'node:crypto';
 import { scripts } from '../../src/calls/store/scripts.generated.js';
 import { dumpScript, type Keyspace, keyspaceOf, violations } from '../support/invariants.js';
@@ -33,18 +33,18 @@ export function checkWrite(
   if (name && Array.isArray(reply) && reply[0] === 'ok') history.accepted(name, Number(epoch));
 }
 
-/** One leads, every call that is spoken is known and nothing else, every pod can be had. */
+/** One replica leads, the store has exactly the calls that agents serve, every free pod is available. */
 export function checkHealed(world: World): void {
   const { history, agents, running } = world;
   const leaders = running.filter(({ manager }) => manager.isLeader);
-  if (leaders.length !== 1) history.violated(`${leaders.length} lead after everything was healed`);
-  if (world.audits === 0) history.violated('nobody has audited the store');
+  if (leaders.length !== 1) history.violated(`${leaders.length} replicas lead after all faults ended`);
+  if (world.audits === 0) history.violated('no audit has run');
   checkKeys(world);
   const { keys } = keysOf(world);
-  const spoken = new Map(
+  const served = new Map(
     [...agents.all.values()].flatMap(({ name, serving, reports }) =>
       [...serving.values()].map((call) => {
-        // What nobody reports may have ended for us, with its lease or with the store.
+        // A call that is not reported may have ended with its lease or with the store's data.
         const mustBeKnown = reports || (!call.isExcused && call.leaseUntilMs > world.store.nowMs);
         return [`${call.sid} on ${name}`, mustBeKnown] as [string, boolean];
       }),
@@ -55,9 +55,11 @@ export function checkHealed(world: World): void {
       ? items.filter((_, i) => i % 2 === 0).map((sid) => `${sid} on ${key.slice(10)}`)
       : [],
   );
-  for (const [one, mustBeKnown] of spoken)
-    if (mustBeKnown && !known.includes(one)) history.violated(`${one} is spoken and not known`);
-  for (const one of known) if (!spoken.has(one)) history.violated(`${one} is known and not spoken: a leak`);
+  for (const [one, mustBeKnown] of served)
+    if (mustBeKnown && !known.includes(one))
+      history.violated(`${one} is served by an agent but not in the store`);
+  for (const one of known)
+    if (!served.has(one)) history.violated(`${one} is in the store but not served: a leak`);
   const free = [...keys].flatMap(([key, { type, items }]) =>
     /:available$|^merchant:.*:pods$/.test(key)
       ? type === 'zset'
@@ -65,11 +67,11 @@ export function checkHealed(world: World): void {
         : items
       : [],
   );
-  // A drain of its predecessor that a clock ahead of the cluster's put after its start: said in the guarantees.
+  // A drain of the earlier pod that a clock ahead of the cluster's dates after the start: see docs/guarantees.md.
   const isDrainedEarly = (name: string) => world.store.skewMs > 0 && keys.has(`pod:draining:${name}`);
   for (const { name, serving } of agents.all.values())
     if (serving.size === 0 && !free.includes(name) && !isDrainedEarly(name))
-      history.violated(`${name} is free and cannot be had`);
+      history.violated(`${name} is free but not available`);
 }
 
 function keysOf({ store }: World): Keyspace {

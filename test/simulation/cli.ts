@@ -6,7 +6,7 @@ import { type Fault, kinds } from './faults.js';
 import { shrink } from './shrink.js';
 import { type Outcome, simulate } from './simulate.js';
 
-/** Each seed has a Valkey of its own, whose memory comes back late: ten thousand in one thread would fill the machine. */
+/** Each seed has its own Valkey, whose memory is freed late: ten thousand in one thread would fill the machine. */
 const seedsPerWorker = 500;
 
 const usage = `Usage: npm run simulate -- [options]
@@ -119,7 +119,7 @@ function report({ seed, violations }: Omit<Outcome, 'trace'>): void {
 
 function progress(done: number, all: number, failed: number): void {
   if (!process.stderr.isTTY) {
-    // In a log: twenty lines, however many seeds.
+    // In a log: twenty lines for any number of seeds.
     if (Math.floor((done / all) * 20) > Math.floor(((done - 1) / all) * 20))
       process.stderr.write(`${done}/${all}${failed > 0 ? `, ${failed} failed` : ''}\n`);
     return;

@@ -1,6 +1,6 @@
 /**
  * The cluster as routers see it: pods with versions, a list, a watch that may end, err or be too old, and the Lease.
- * What it answers may come late, never, or after it has happened.
+ * Its replies may be late, lost, or outdated.
  */
 import {
   type ClusterPod,
@@ -21,7 +21,7 @@ export interface ApiTrouble {
   slow: number;
   slowMs: number;
   /**
-   * Chance that a list shows what was some changes ago, to somebody who knows of newer ones: one who knows of none cannot
+   * Chance that a list is some changes behind, for a client that has seen newer ones: a client that has seen none cannot
    * tell, and to those the cluster promises the present.
    */
   stale: number;
@@ -39,11 +39,11 @@ export const noApiTrouble: ApiTrouble = {
   isSilent: false,
 };
 
-/** How many changes a watch can go back. */
+/** The number of changes that a watch can replay. */
 const keptChanges = 50;
 const requestTimeoutMs = 10_000;
 /** How many changes a stale list may be behind: with six pods, the loss of one and its successor are three. */
-const mostBehind = 8;
+const maxBehind = 8;
 
 export class Cluster {
   #trouble: ApiTrouble = noApiTrouble;
@@ -55,7 +55,7 @@ export class Cluster {
   #lease: HeldRecord | undefined;
   #leaseVersion = 0;
   readonly #watchers = new Set<() => void>();
-  /** Watches go on from here; older ones are told to list again. */
+  /** Watches continue from here; older ones must list again. */
   #forgottenUpTo = 0;
 
   get trouble(): ApiTrouble {
@@ -80,7 +80,7 @@ export class Cluster {
   }
 
   put(pod: Omit<ClusterPod, 'version'>): void {
-    this.#past = [...this.#past, this.#list()].slice(-mostBehind);
+    this.#past = [...this.#past, this.#list()].slice(-maxBehind);
     this.#version += 1;
     const whole: ClusterPod = { ...pod, version: String(this.#version) };
     if (whole.state === 'gone') this.#pods.delete(whole.name);
@@ -109,11 +109,11 @@ export class Cluster {
     this.#lease = undefined;
   }
 
-  /** A new leader knows nothing of what it was told in an earlier term. */
+  /** A new leader does not know the versions of an earlier term. */
   beginTerm({ name }: Process): void {
     this.#told.delete(name);
   }
-  /** The newest version that each process was told of since it leads. */
+  /** The newest version that each leader has seen. */
   readonly #told = new Map<string, number>();
 
   #tell({ name }: Process, version: number): void {

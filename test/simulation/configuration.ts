@@ -15,7 +15,7 @@ export const tierVariants = [
   { tiers: { gold, basic: basic(3), vip }, default_chain: ['gold', 'vip', 'basic'] },
 ];
 /** Of all variants that may be chosen: which one holds when a call is given, its caller cannot know. The audit does. */
-export function mostCallsPerPod(pool: string, doTiersChange: boolean): number {
+export function maxCallsPerPod(pool: string, doTiersChange: boolean): number {
   if (pool !== 'pool:basic') return 1;
   return doTiersChange ? 4 : 3;
 }
@@ -26,4 +26,4 @@ export const merchantVariants = [
   { fallback: ['merchant:vip', 'basic'] },
   { tier: 'basic' },
 ];
-export const merchantIds = ['', '', 'acme', 'zenith', 'nobody'] as const;
+export const merchantIds = ['', '', 'acme', 'zenith', 'unknown'] as const;

@@ -1,6 +1,6 @@
 /**
- * What goes wrong, where, and for how long. A schedule is made from a seed before anything begins, as a list: so a run can
- * be repeated with a part of it, until only what is needed for a failure is left.
+ * The faults, with their places and durations. A schedule is a list made from a seed before the run, so that a run can be
+ * repeated with a part of it, down to the faults that a failure needs.
  */
 import type { Dice } from '../../src/demo/dice.js';
 import { noApiTrouble } from './cluster.js';
@@ -18,7 +18,7 @@ export interface Fault {
 
 interface Kind {
   places: 'router' | 'pod' | 'one';
-  longestMs: number;
+  maxMs: number;
   /** The result ends it. */
   begin(world: World, place: number): (() => void) | undefined;
 }
@@ -43,7 +43,7 @@ const onApi =
   };
 const onStore = (begin: Kind['begin']): Kind => ({
   places: 'one',
-  longestMs: 20_000,
+  maxMs: 20_000,
   begin,
 });
 /** It happens, and there is nothing to end. */
@@ -75,36 +75,36 @@ const failOver = (lagMs: number, skewMs: number) =>
   });
 
 export const kinds: Readonly<Record<string, Kind>> = {
-  'requests to the store are lost': { places: 'router', longestMs: 40_000, begin: onLink({ loss: 0.3 }) },
+  'requests to the store are lost': { places: 'router', maxMs: 40_000, begin: onLink({ loss: 0.3 }) },
   'answers of the store are lost': {
     places: 'router',
-    longestMs: 40_000,
+    maxMs: 40_000,
     begin: onLink({ lossOfAnswers: 0.3 }),
   },
   'the store is slow to reach': {
     places: 'router',
-    longestMs: 40_000,
+    maxMs: 40_000,
     begin: onLink({ slow: 0.5, slowMs: 3000 }),
   },
-  'nothing reaches the store': { places: 'router', longestMs: 40_000, begin: onLink({ cutOut: true }) },
-  'nothing comes back from the store': {
+  'nothing reaches the store': { places: 'router', maxMs: 40_000, begin: onLink({ cutOut: true }) },
+  'replies of the store are lost': {
     places: 'router',
-    longestMs: 40_000,
+    maxMs: 40_000,
     begin: onLink({ cutBack: true }),
   },
   'a router is cut off from the store': {
     places: 'router',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: onLink({ cutOut: true, cutBack: true }),
   },
   'a connection to the store breaks': {
     places: 'router',
-    longestMs: 1000,
+    maxMs: 1000,
     begin: once((world, place) => world.routers[place]?.link.reset()),
   },
   'a router is killed': {
     places: 'router',
-    longestMs: 40_000,
+    maxMs: 40_000,
     begin: (world, place) => {
       world.killRouter(place);
       return restart(world, place);
@@ -112,7 +112,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   },
   'a router stops and starts': {
     places: 'router',
-    longestMs: 20_000,
+    maxMs: 20_000,
     begin: (world, place) => {
       const router = world.routers[place];
       world.routers[place] = undefined;
@@ -120,11 +120,11 @@ export const kinds: Readonly<Record<string, Kind>> = {
       return restart(world, place);
     },
   },
-  'a router is paused for a moment': { places: 'router', longestMs: 5000, begin: pause },
-  'a router is paused past its lease': { places: 'router', longestMs: 90_000, begin: pause },
+  'a router is paused for a moment': { places: 'router', maxMs: 5000, begin: pause },
+  'a router is paused past its lease': { places: 'router', maxMs: 90_000, begin: pause },
   'the clock of a router jumps': {
     places: 'router',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: (world, place) => {
       const process = world.routers[place]?.process;
       if (process) process.wallSkewMs = 7_200_000;
@@ -143,7 +143,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   }),
   'every connection to the store breaks': onStore(once((world) => world.store.resetConnections())),
   'the store forgets its scripts': onStore(once((world) => world.store.admin('SCRIPT', 'FLUSH'))),
-  'the store comes back empty': onStore((world) => {
+  'the store restarts empty': onStore((world) => {
     world.store.stop();
     return () => {
       world.store.start(true);
@@ -153,29 +153,29 @@ export const kinds: Readonly<Record<string, Kind>> = {
   'a failover loses the last moments': onStore(failOver(300, 0)),
   'a failover loses seconds, to a clock that is ahead': onStore(failOver(3000, 5000)),
   'a failover loses seconds, to a clock that is behind': onStore(failOver(3000, -5000)),
-  // Leases end early by as much, and no call has two pods for it; fences go on growing, whatever the clock does.
+  // Leases end early by as much, and no call gets two pods; fences keep growing.
   'the clock of the store jumps ahead': onStore(once((world) => world.store.setClock(45_000))),
   'the clock of the store is set back': onStore(once((world) => world.store.setClock(-3000))),
-  'the cluster does not answer': { places: 'one', longestMs: 60_000, begin: onApi({ isDown: true }) },
-  'the cluster answers with errors': { places: 'one', longestMs: 60_000, begin: onApi({ failure: 0.5 }) },
-  'answers of the cluster are lost': { places: 'one', longestMs: 60_000, begin: onApi({ loss: 0.4 }) },
-  'the cluster answers late': { places: 'one', longestMs: 60_000, begin: onApi({ slow: 0.6, slowMs: 9000 }) },
-  'the cluster falls silent': { places: 'one', longestMs: 60_000, begin: onApi({ isSilent: true }) },
+  'the cluster does not answer': { places: 'one', maxMs: 60_000, begin: onApi({ isDown: true }) },
+  'the cluster answers with errors': { places: 'one', maxMs: 60_000, begin: onApi({ failure: 0.5 }) },
+  'answers of the cluster are lost': { places: 'one', maxMs: 60_000, begin: onApi({ loss: 0.4 }) },
+  'the cluster answers late': { places: 'one', maxMs: 60_000, begin: onApi({ slow: 0.6, slowMs: 9000 }) },
+  'the cluster stops answering': { places: 'one', maxMs: 60_000, begin: onApi({ isSilent: true }) },
   'lists of the cluster are stale': {
     places: 'one',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: onApi({ stale: 0.7 }),
   },
   'the Lease is deleted': {
     places: 'one',
-    longestMs: 1000,
+    maxMs: 1000,
     begin: once((world) => world.deleteLease()),
   },
-  'watches end': { places: 'one', longestMs: 1000, begin: once((world) => world.cluster.cutWatches()) },
-  'watches are too old': { places: 'one', longestMs: 1000, begin: once((world) => world.cluster.compact()) },
+  'watches end': { places: 'one', maxMs: 1000, begin: once((world) => world.cluster.cutWatches()) },
+  'watches are too old': { places: 'one', maxMs: 1000, begin: once((world) => world.cluster.compact()) },
   'requests arrive twice': {
     places: 'one',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: (world) => {
       world.redeliveries = 0.3;
       return () => {
@@ -185,17 +185,17 @@ export const kinds: Readonly<Record<string, Kind>> = {
   },
   'a pod is lost': {
     places: 'pod',
-    longestMs: 1000,
+    maxMs: 1000,
     begin: once((world, place) => world.agents.lose(podName(place))),
   },
   'a container restarts': {
     places: 'pod',
-    longestMs: 1000,
+    maxMs: 1000,
     begin: once((world, place) => world.agents.restartContainer(podName(place))),
   },
   'a pod is not ready': {
     places: 'pod',
-    longestMs: 40_000,
+    maxMs: 40_000,
     begin: (world, place) => {
       world.agents.setReady(podName(place), false);
       return () => world.agents.setReady(podName(place), true);
@@ -203,20 +203,20 @@ export const kinds: Readonly<Record<string, Kind>> = {
   },
   'a pod is rolled': {
     places: 'pod',
-    longestMs: 1000,
+    maxMs: 1000,
     begin: once((world, place) => world.agents.roll(podName(place))),
   },
   'a pod is drained': {
     places: 'pod',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: (world, place) => {
       void world.operators.drain(podName(place));
       return () => void world.operators.undrain(podName(place));
     },
   },
-  'an agent falls silent': {
+  'an agent stops reporting': {
     places: 'pod',
-    longestMs: 180_000,
+    maxMs: 180_000,
     begin: (world, place) => {
       const agent = world.agents.all.get(podName(place));
       if (agent) agent.isSilent = true;
@@ -225,9 +225,9 @@ export const kinds: Readonly<Record<string, Kind>> = {
       };
     },
   },
-  'callers hang up unheard': {
+  'hang-ups are lost': {
     places: 'one',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: (world) => {
       world.callers.hangUps = 0.5;
       return () => {
@@ -237,7 +237,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   },
   'providers ask twice': {
     places: 'one',
-    longestMs: 60_000,
+    maxMs: 60_000,
     begin: (world) => {
       world.callers.duplicates = 0.7;
       return () => {
@@ -247,7 +247,7 @@ export const kinds: Readonly<Record<string, Kind>> = {
   },
   'many call at once': {
     places: 'one',
-    longestMs: 20_000,
+    maxMs: 20_000,
     begin: (world) => {
       world.callers.rateFactor = 10;
       return () => {
@@ -266,10 +266,10 @@ export const varieties = drawn.map(([, kind]) => kind).reduce((sum, { places }) 
 
 export function schedule(dice: Dice, durationMs: number, count: number): Fault[] {
   const faults = Array.from({ length: count }, (): Fault => {
-    const [kind, { places, longestMs }] = dice.pick(drawn);
+    const [kind, { places, maxMs }] = dice.pick(drawn);
     const place = places === 'one' ? -1 : Math.floor(dice.next() * placesOf[places]);
     const atMs = Math.floor(dice.next() * durationMs);
-    return { kind, place, atMs, forMs: Math.min(Math.floor(dice.next() * longestMs), durationMs - atMs) };
+    return { kind, place, atMs, forMs: Math.min(Math.floor(dice.next() * maxMs), durationMs - atMs) };
   });
   return faults.sort((a, b) => a.atMs - b.atMs);
 }

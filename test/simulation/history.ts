@@ -1,5 +1,5 @@
 /**
- * What callers and agents have been told, and whether it fits together. It knows nothing of keys: only of answers that
+ * The replies that callers and agents got, and whether they are consistent. It does not read keys, only replies that
  * arrived. Where an answer did not arrive nothing is concluded from it.
  *
  * A promise that the store itself has broken is not held against the router: after a failover that lost writes, or with
@@ -16,7 +16,7 @@ export interface KnownCall {
   givenAtMs: number;
   /** When the store gave it, as far as its answers tell. */
   allocatedAtMs: number;
-  /** An agent speaks with it. One that nobody connects to is ended by the report of its pod, after a grace. */
+  /** An agent serves it. The report of its pod ends a call without a caller, after a grace. */
   isConnected: boolean;
   /** From here on its pod may be given to another: it was released, or its agent has ended it. */
   isOver: boolean;
@@ -37,7 +37,7 @@ export class History {
   /** Since when, and until when by the store's clock. */
   readonly #drained = new Map<string, { atMs: number; untilMs: number }>();
   readonly #undrainedAtMs = new Map<string, number>();
-  /** When each pod last said which calls it has, by the store's clock. */
+  /** The time of each pod's last report, by the store's clock. */
   readonly #reportedAtMs = new Map<string, number>();
   readonly #trace: string[] = [];
   #highestFence = 0;
@@ -75,7 +75,7 @@ export class History {
     return [...this.#live];
   }
 
-  /** What may be relied upon when a request is sent. */
+  /** The guarantees at the time of a request. */
   before(): { fence: number; atMs: number } {
     return { fence: this.#highestFence, atMs: this.nowMs() };
   }
@@ -89,7 +89,7 @@ export class History {
       fence: number;
       leaseUntilMs: number;
       wasExisting: boolean;
-      /** Given before its pod had started, by what the two clocks say: said in the guarantees. */
+      /** Allocated before its pod started, by the two clocks: see docs/guarantees.md. */
       isBeforeItsPod?: boolean;
       allocatedAtMs?: number;
     },
@@ -110,9 +110,9 @@ export class History {
       );
     if (!wasExisting) {
       this.allocated += 1;
-      // Asked for before a failover, answered after it by a clock that is behind: said in the guarantees.
+      // Requested before a failover, answered after it by a clock that is behind: see docs/guarantees.md.
       if (fence <= before.fence && before.atMs > this.#lossAtMs)
-        this.violated(`fence ${fence} of ${sid} is not above ${before.fence}, given before it was asked for`);
+        this.violated(`fence ${fence} of ${sid} is not above ${before.fence}, which an earlier allocate got`);
       const others = this.live.filter(
         (call) => call.sid !== sid && call.pod === pod && call.uid === uid && holds(call),
       );
@@ -207,7 +207,7 @@ export class History {
   }
 
   /**
-   * Said before the store's clock is set back. What has run out by then may be gone, whatever the clock says after; what
+   * Called before the store's clock is set back. Leases that have expired by then may have ended, regardless of the clock; what
    * has not was promised for a length of time, and a renewal by the new clock may end at a smaller number.
    */
   setBack(byMs: number): void {
@@ -223,7 +223,7 @@ export class History {
 
   /**
    * The store has lost writes it had acknowledged. Where its clock is behind the last fence, fences begin again from
-   * there. Calls that are `guarded` are safe all the same: their pod is given to nobody before it has reported.
+   * there. Calls that are `guarded` are still safe: their pod takes no call before it has reported.
    */
   excuse(isGuarded: (call: KnownCall) => boolean = () => false): void {
     for (const call of this.#calls.values()) {

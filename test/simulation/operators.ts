@@ -48,7 +48,7 @@ export class Operators {
     history.undrained(name);
     await this.world
       .askAny((calls) => {
-        // Nobody stands at the door here, as src/http does: a router that was paused does it when it goes on.
+        // Unlike src/http, a paused router here still runs the request when it resumes.
         history.undrained(name);
         return calls.undrain(name);
       })
@@ -91,8 +91,8 @@ export class Operators {
     );
   }
 
-  #later(longestMs: number, act: () => void): void {
-    this.world.time.after(this.world.traffic.next() * longestMs, () => {
+  #later(maxMs: number, act: () => void): void {
+    this.world.time.after(this.world.traffic.next() * maxMs, () => {
       if (!this.world.isHealed) act();
     });
   }

@@ -23,7 +23,7 @@ export class ReplyReader {
     this.#at = 0;
   }
 
-  /** The next whole answer, or undefined if there is none yet. */
+  /** The next complete reply, or undefined. */
   next(): Reply | undefined {
     const start = this.#at;
     const reply = this.#read();

@@ -9,14 +9,14 @@ const kindsOf = (faults: readonly Fault[]) => faults.map(({ kind }) => kind).joi
 const seed = 1;
 const letters = [...'abcdefghijk'].map(fault);
 
-describe('what a failure takes', () => {
-  it('is found among all faults, wherever they stand', async () => {
+describe('the smallest set of faults for a failure', () => {
+  it('is found among all faults, at any position', async () => {
     const violation = async (faults: readonly Fault[]) =>
       ['b', 'g', 'k'].every((kind) => kindsOf(faults).includes(kind)) ? 'at 5 ms: call CA1' : undefined;
     expect(kindsOf(await fewest(letters, violation))).toBe('bgk');
   });
 
-  it('is what breaks the same promise: less that breaks another one does not count', async () => {
+  it('breaks the same guarantee: a smaller set that breaks another one does not count', async () => {
     const violation = async (faults: readonly Fault[]) => {
       const kinds = kindsOf(faults);
       if (kinds.includes('c') && kinds.includes('h'))
@@ -26,7 +26,7 @@ describe('what a failure takes', () => {
     expect(kindsOf(await fewest(letters, violation))).toBe('ch');
   });
 
-  it('is not looked for where nothing fails', async () => {
+  it('is not searched if nothing fails', async () => {
     await expect(fewest(letters, async () => undefined)).rejects.toThrow('does not fail');
   });
 

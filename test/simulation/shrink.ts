@@ -1,8 +1,8 @@
-/** Leaves out faults as long as the run still fails in the same way: what is left is what it takes. */
+/** Removes faults while the run still fails in the same way, down to the faults that are needed. */
 import type { Fault } from './faults.js';
 import { faultsOf, type SimulationOptions, simulate } from './simulate.js';
 
-/** What is broken, without who and when: two runs that break the same promise say so of other pods at other times. */
+/** The kind of a violation, without names and times: two runs break the same guarantee with other pods at other times. */
 export function sortOf(violation: string): string {
   return violation
     .replace(/^at \d+ ms: /, '')
@@ -18,7 +18,7 @@ export async function shrink(
   const firstOf = async (faults: readonly Fault[]) =>
     (await simulate(seed, { ...options, faults })).violations[0];
   const all = faultsOf(seed);
-  // What comes after the failure has no part in it.
+  // Faults after the failure are not needed.
   const failedMs = Number(/^at (\d+) ms/.exec((await firstOf(all)) ?? '')?.[1] ?? Number.POSITIVE_INFINITY);
   return fewest(
     all.filter(({ atMs }) => atMs <= failedMs),
@@ -27,7 +27,7 @@ export async function shrink(
   );
 }
 
-/** Halves first, then ever smaller parts, down to single faults; another violation than the first is no success. */
+/** Removes halves first, then smaller parts, down to single faults; only the same violation counts. */
 export async function fewest(
   all: readonly Fault[],
   firstViolation: (faults: readonly Fault[]) => Promise<string | undefined>,

@@ -11,33 +11,33 @@ const replay = ({ seed }: Outcome) =>
   `seed ${seed}: npm run simulate -- --seed ${seed}, and with --shrink what it takes`;
 
 describe('the simulation', () => {
-  it('knows sixty faults and more, kinds times places', () => {
+  it('has at least sixty faults, kinds times places', () => {
     expect(varieties).toBeGreaterThanOrEqual(60);
   });
 
-  it.each(seeds)('seed %i: nothing is broken, and everything heals', async (seed) => {
+  it.each(seeds)('seed %i: no guarantee is broken, and everything recovers', async (seed) => {
     const outcome = await simulate(seed);
     expect(outcome.violations, replay(outcome)).toEqual([]);
     expect(outcome.calls).toBeGreaterThan(20);
     expect(outcome.faults).toBeGreaterThan(10);
-    // The leader's own audit, all the while: it found nothing either.
+    // The leader's own audit ran as well, and found nothing.
     expect(outcome.audits).toBeGreaterThan(5);
   });
 
-  it('the same seed gives the same history, another one another', async () => {
+  it('the same seed gives the same history, another seed another one', async () => {
     const [first, again, other] = [await simulate(3), await simulate(3), await simulate(4)];
     expect(again.trace).toEqual(first.trace);
     expect(again.digest).toBe(first.digest);
     expect(other.digest).not.toBe(first.digest);
   });
 
-  it('two that lead for a moment harm nothing', async () => {
+  it('two leaders at once break no guarantee', async () => {
     const outcome = await simulate(1, { faults: twoLeaders });
     expect(outcome.violations).toEqual([]);
     expect(outcome.faults).toBe(twoLeaders.length);
   });
 
-  it('a list older than what the watch has told undoes nothing', async () => {
+  it('a list older than the watch reverts nothing', async () => {
     const faults: Fault[] = [
       { kind: 'requests to the store are lost', place: 0, atMs: 11_209, forMs: 17_194 },
       { kind: 'lists of the cluster are stale', place: -1, atMs: 38_382, forMs: 38_225 },
@@ -53,17 +53,17 @@ async function firstNoticed(options: SimulationOptions): Promise<string> {
     const [first] = (await simulate(seed, options)).violations;
     if (first !== undefined) return first;
   }
-  return 'nobody noticed';
+  return 'not noticed';
 }
 
 const found = brokenScripts.filter(({ isSeenInSimulation }) => isSeenInSimulation);
 const olderLeaders = brokenScripts.filter(({ broken }) => /^(sweep|register|remove) obeys/.test(broken));
 const [orphans] = brokenScripts.filter(({ broken }) => broken === 'a released call leaves its record');
 
-describe('a broken router is found out', () => {
+describe('finds a broken router', () => {
   it.each(found)('$broken', async (control) => {
     const sabotage: SimulationOptions['sabotage'] = ({ store }) => store.breakScript(control);
-    expect(await firstNoticed({ sabotage })).not.toBe('nobody noticed');
+    expect(await firstNoticed({ sabotage })).not.toBe('not noticed');
   });
 
   it.each(olderLeaders)('$broken', async (control) => {
@@ -73,17 +73,19 @@ describe('a broken router is found out', () => {
 
   it.each(brokenRouters)('$broken', async ({ faults, rewire }) => {
     const [seed = 1] = seeds;
-    // What it takes harms nobody who is not broken.
+    // The same faults break no unmodified router.
     if (faults) expect((await simulate(seed, { faults })).violations).toEqual([]);
-    expect(await firstNoticed({ rewire, ...(faults ? { faults } : {}) })).not.toBe('nobody noticed');
+    expect(await firstNoticed({ rewire, ...(faults ? { faults } : {}) })).not.toBe('not noticed');
   });
 
-  it("by the leader's own audit, where nobody else looks at the keys", async () => {
+  it("by the leader's own audit, without the checks of the simulation", async () => {
     if (!orphans) throw new Error('there is no such control');
     const sabotage: SimulationOptions['sabotage'] = (world) => {
       world.isLookedAt = false;
       world.store.breakScript(orphans);
     };
-    expect(await firstNoticed({ sabotage })).toMatch(/the audit of router-.* found: .*which has it not/);
+    expect(await firstNoticed({ sabotage })).toMatch(
+      /the audit of router-.* found: .*which does not have the call/,
+    );
   });
 });

@@ -37,7 +37,7 @@ export class Store {
   readonly #time: VirtualTime;
   readonly #links = new Set<StoreLink>();
   #admin: VirtualConnection;
-  /** Added to its clock: a failover to another machine, or somebody has set it. */
+  /** Added to its clock: a failover to another machine, or the clock was set. */
   skewMs = 0;
   /** How far its clock was set back, in all. */
   setBackMs = 0;
@@ -87,7 +87,7 @@ export class Store {
     return reply;
   }
 
-  /** From now on this script is another one, whoever runs it. */
+  /** Replaces a script for all clients from now on. */
   breakScript(control: BrokenScript): void {
     const text = scripts[control.script];
     const broken = brokenText(control);
@@ -104,7 +104,7 @@ export class Store {
     return reply;
   }
 
-  /** Runs `work` when the store gets to it: at once, or when it goes on after a pause. */
+  /** Runs `work` at once, or after a pause of the store. */
   whenItRuns(work: () => void): void {
     if (this.isPaused) this.#held.push(work);
     else work();
@@ -137,7 +137,7 @@ export class Store {
     return this.#valkey.snapshot();
   }
 
-  /** A replica takes over that had not heard of what came after `then`, on a machine with a clock of its own. */
+  /** A replica without the writes after `then` takes over, on a machine with another clock. */
   failOver(then: Snapshot, skewMs: number): void {
     for (const link of this.#links) link.reset();
     this.#valkey.restore(then);
@@ -173,7 +173,7 @@ export class StoreLink {
   client(commandTimeoutMs: number | undefined): Client {
     const client = new SimulatedClient(this, commandTimeoutMs ?? 15_000);
     this.#clients.add(client);
-    // Every method that is not one of its own is a command.
+    // Every other method is a command.
     return new Proxy(client, {
       get(target, name) {
         const own = Reflect.get(target, name, target);
@@ -294,7 +294,7 @@ class SimulatedClient extends EventEmitter {
       this.#arrivesMs = Math.max(this.#arrivesMs, time.nowMs + out);
       time.after(this.#arrivesMs - time.nowMs, () =>
         link.store.whenItRuns(() => {
-          // A request that had not arrived when its connection broke never does.
+          // A request that had not arrived when its connection broke is lost.
           if (life !== this.#life || !link.store.isUp) return;
           const reply = link.store.execute(connection, args);
           const back = link.way('back');

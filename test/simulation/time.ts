@@ -120,7 +120,7 @@ export class Process {
     return this.#state === 'runs';
   }
 
-  /** What comes from outside (a timer, an answer) waits while it is paused. */
+  /** Timers and replies wait while it is paused. */
   enter(work: () => void): void {
     if (this.#state === 'killed') return;
     if (this.#state === 'paused') this.#later.push(work);

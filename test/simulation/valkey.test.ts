@@ -5,7 +5,7 @@ import { VirtualValkey } from './valkey.js';
 const script = "return {redis.call('TIME'), redis.call('INCR', KEYS[1])}";
 
 describe('Valkey on a virtual clock', () => {
-  it('answers within the call, by our time, and forgets what has expired', async () => {
+  it('answers within the call, on virtual time, and expires keys', async () => {
     let nowUs = 1_700_000_000_000_000;
     const valkey = await VirtualValkey.start(() => nowUs);
     const connection = valkey.connect();

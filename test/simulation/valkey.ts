@@ -4,7 +4,7 @@
  * commands at the same times give the same answers.
  *
  * Compiled once, and its memory right after the start is kept: another empty store is a copy away. A copy of the memory
- * taken later is the store as it was then: what a failover to a replica that lags brings back.
+ * taken later is the store as it was then: the state after a failover to a replica that lags.
  */
 import { readFile } from 'node:fs/promises';
 import { type Reply, ReplyReader, requestOf } from './protocol.js';
@@ -46,7 +46,7 @@ export interface Snapshot {
 }
 
 let compiled: Promise<object> | undefined;
-/** Instances that nobody uses, and what they were right after their start. */
+/** Idle instances, with their memory right after the start. */
 const idle: { valkey: VirtualValkey; fresh: Snapshot }[] = [];
 
 export class VirtualValkey {
@@ -96,7 +96,7 @@ export class VirtualValkey {
   }
 
   /**
-   * Nobody needs it any more: the next start is a copy of memory instead of 50 ms. Its memory never shrinks, and its C
+   * Returns it for reuse: the next start is a copy of memory instead of 50 ms. Its memory never shrinks, and its C
    * library adds to the end of what there is: after some lives it is slower to copy than to start another one.
    */
   end(): void {
@@ -123,7 +123,7 @@ export class VirtualValkey {
     };
   }
 
-  /** Lets Valkey do what it does by itself: time has passed. */
+  /** Runs Valkey's periodic work after time has passed. */
   tick(): void {
     if (this.#nowUs() < this.#cronAtUs) return;
     this.#cronAtUs = this.#nowUs() + cronMs * 1000;
@@ -140,7 +140,7 @@ export class VirtualValkey {
     };
   }
 
-  /** The store is as it was; whoever was connected then or since is not any more. */
+  /** Restores the store; all connections are closed. */
   restore({ memory, connections, freeFds, nextFd }: Snapshot): void {
     for (const connection of [...this.#connections.values(), ...connections.values()])
       connection.closed = true;

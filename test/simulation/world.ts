@@ -1,6 +1,6 @@
 /**
  * Three routers, a store, a cluster of voice agents (agents.ts), callers (callers.ts) and operators (operators.ts).
- * Everybody talks to a router of their choice, tries another one when it does not answer, and gives up after a while.
+ * Each client uses a random router, tries another one if it does not answer, and gives up after a while.
  */
 import type { CallRouter } from '../../src/calls/router.js';
 import type { Settings } from '../../src/calls/settings.js';
@@ -11,7 +11,7 @@ import { Agents } from './agents.js';
 import { Callers } from './callers.js';
 import { checkKeys, checkWrite } from './checks.js';
 import { Cluster } from './cluster.js';
-import { mostCallsPerPod } from './configuration.js';
+import { maxCallsPerPod } from './configuration.js';
 import { History } from './history.js';
 import { Operators } from './operators.js';
 import { leaderDurationMs, type Rewire, SimulatedRouter, times } from './router.js';
@@ -23,7 +23,7 @@ const routerCount = 3;
 const patienceMs = 5000;
 /** A proxy that tries again does so within this time, so that nothing of it is left when everything is healed. */
 const redeliveredWithinMs = 4000;
-/** Between two looks at all keys: often enough to see what the next sweep would have mended. */
+/** Between two checks of all keys: short enough to find what the next sweep would repair. */
 const commandsPerLook = 45;
 
 export interface WorldOptions {
@@ -49,7 +49,7 @@ export class World {
   readonly #rewire: Rewire | undefined;
   #births = 0;
   isHealed = false;
-  /** Whether all keys are looked at all the while, past the routers. */
+  /** Whether all keys are checked during the run, directly in the store. */
   isLookedAt = true;
   /** How often the leader has audited the store. */
   audits = 0;
@@ -70,7 +70,7 @@ export class World {
     this.history = new History(
       () => time.nowMs - 1_800_000_000_000,
       () => store.nowMs,
-      (pool) => mostCallsPerPod(pool, this.operators.changesTiers),
+      (pool) => maxCallsPerPod(pool, this.operators.changesTiers),
       times.reportGraceMs,
     );
     this.agents = new Agents(this);
@@ -94,7 +94,7 @@ export class World {
     return world;
   }
 
-  /** A name that nobody had before. */
+  /** An unused name. */
   newBirth(): number {
     this.#births += 1;
     return this.#births;
@@ -175,7 +175,7 @@ export class World {
           );
         });
       };
-      // Either answer may be the one that comes through, never both.
+      // One of the two replies arrives, never both.
       const isFirstLost = isTwice && traffic.next() < 0.5;
       deliver(router, thereMs, isFirstLost);
       if (isTwice)
@@ -183,7 +183,7 @@ export class World {
     });
   }
 
-  /** Whatever router answers; throws the last error. */
+  /** Tries the routers until one answers; throws the last error. */
   async askAny<T>(act: Act<T>, tries = 3): Promise<T> {
     let last: unknown;
     for (let i = 0; i < tries; i += 1) {
@@ -204,7 +204,7 @@ export class World {
     });
   }
 
-  /** Every fault is over; operators end their drains, and callers go on for a while. */
+  /** Ends all faults; operators end their drains, and callers continue for a while. */
   heal(): void {
     this.history.note('healed');
     this.isHealed = true;
@@ -219,7 +219,7 @@ export class World {
       this.agents.setReady(name, true);
     }
     for (const agent of this.agents.all.values()) agent.isSilent = false;
-    // Who still speaks then has been found again; nobody new disturbs the count.
+    // Live calls are known again by then; no new call changes the count.
     this.time.after(60_000, () => {
       this.callers.isTaking = false;
     });

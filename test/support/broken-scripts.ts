@@ -7,7 +7,7 @@ import { scripts } from '../../src/calls/store/scripts.generated.js';
 
 export interface BrokenScript {
   broken: string;
-  /** Within ten seeds. The others are seen by the model, which does what no fault brings about. */
+  /** Found within ten seeds. The model finds the others, with operations that no fault causes. */
   isSeenInSimulation?: true;
   script: ScriptName;
   line: string;
@@ -29,7 +29,7 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: 'if false then',
   },
   {
-    broken: 'release frees the pod whatever calls it has left',
+    broken: 'release frees a pod that has calls left',
     isSeenInSimulation: true,
     script: 'release',
     line: "local load = call('ZCARD', calls_key)",
@@ -299,7 +299,7 @@ export const brokenScripts: readonly BrokenScript[] = [
     becomes: "call('EXISTS', P .. 'pod:draining:' .. name) == 0",
   },
   {
-    broken: 'a held pod that comes back stays held',
+    broken: 'a held pod that is registered again stays held',
     script: 'register',
     line: 'release_hold(name)',
     becomes: '',

@@ -1,6 +1,6 @@
 /**
- * A real browser for tests of the console: Chromium of the machine, without a window, reaching nothing but loopback.
- * One per test file; every page is a context of its own, and remembers whatever went wrong in it.
+ * A real browser for tests of the console: Chromium of the machine, headless, limited to loopback.
+ * One per test file; every page has its own context, and records its errors.
  */
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
@@ -24,7 +24,7 @@ export interface SuiteBrowser {
     options?: BrowserContextOptions & { expectNetworkErrors?: boolean },
   ): Promise<ConsolePage>;
   /**
-   * Closes every page, and fails if anything went wrong in one, or if axe finds fault with what is on it. It happens
+   * Closes every page, and fails if one had an error, or if axe finds a problem on it. It happens
    * after each test; a test that stops a router does it first, because a page that loses its router complains.
    */
   close(): Promise<void>;
@@ -36,7 +36,7 @@ const testTimeoutMs = 90_000;
 /** A router that a page looks at, on a busy machine: no answer is late, so no error is in the page's console. */
 export const patientEnv = { REQUEST_TIMEOUT: '15s', REDIS_COMMAND_TIMEOUT: '12s' };
 
-/** What the browser says of a request that failed, by itself. */
+/** The browser's own message about a failed request. */
 const networkError = /^Failed to load resource: (net::|the server responded with a status of 5\d\d)/;
 
 /** Runs the suite where there is a Chromium; elsewhere it is listed as skipped, with the reason. */

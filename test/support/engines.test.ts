@@ -43,7 +43,7 @@ describeEngines('an engine', (engine) => {
     expect(await answer).toBe('answered');
   });
 
-  it('comes back empty on the same port when restarted', async () => {
+  it('restarts empty on the same port', async () => {
     const before = engine.pid;
     await engine.redis.set('key', 'value');
     await engine.restart();

@@ -250,7 +250,7 @@ export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
       nativeRedis({
         args: (port) => [
           ...['--port', String(port), '--cluster-port', String(busPort), '--cluster-enabled', 'yes'],
-          // A node that has met nobody does not know its own address.
+          // A node without a peer does not know its own address.
           ...['--cluster-announce-ip', '127.0.0.1'],
           ...['--cluster-config-file', `nodes-${port}.conf`, '--cluster-node-timeout', '2000'],
         ],
@@ -318,7 +318,7 @@ export function describeEngines(title: string, suite: (engine: SuiteEngine) => v
   describeOn(chosen, title, suite);
 }
 
-/** Runs it on the native engine, else on the embedded one: for processes and HTTP, where the store does not matter. */
+/** Runs on the native engine, else on the embedded one: for tests of processes or HTTP, not of the store. */
 export function describeOneEngine(title: string, suite: (engine: SuiteEngine) => void): void {
   const kind = preferred();
   describeOn(kind ? [kind] : [], title, suite);
@@ -377,7 +377,7 @@ async function stopRunning(): Promise<void> {
   running.clear();
 }
 
-/** ioredis prints errors nobody listens to; a test that pauses or restarts the engine makes some. */
+/** ioredis prints errors without a listener; a test that pauses or restarts the engine causes some. */
 function quiet(client: Redis): Redis {
   client.on('error', () => {});
   return client;
@@ -492,7 +492,7 @@ function startServer(args: string[], readyLine: RegExp): Promise<ChildProcess> {
   return new Promise((resolve, reject) => {
     let output = '';
     const read = (chunk: Buffer) => {
-      // The log goes on for as long as the server runs; only its beginning matters.
+      // Only the beginning of the log matters.
       if (output.length < 100_000) output += chunk.toString();
       if (readyLine.test(output)) resolve(child);
     };
@@ -506,7 +506,7 @@ function startServer(args: string[], readyLine: RegExp): Promise<ChildProcess> {
 }
 
 function signal(child: ChildProcess, name: NodeJS.Signals): void {
-  if (!child.kill(name)) throw new Error(`process ${child.pid} is gone`);
+  if (!child.kill(name)) throw new Error(`process ${child.pid} has exited`);
 }
 
 async function kill(child: ChildProcess): Promise<void> {
@@ -528,7 +528,7 @@ async function withClient<T>(port: number, use: (client: Redis) => Promise<T>): 
 async function until(what: string, condition: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + 30_000;
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`Waited 30 s in vain until ${what}.`);
+    if (performance.now() > deadline) throw new Error(`timed out after 30 s waiting until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }

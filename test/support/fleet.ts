@@ -1,6 +1,6 @@
 /**
  * Router processes against a simulated cluster and a real store, with times scaled down: what takes 15 s in
- * production takes 1.5 s here. Each router has a kubeconfig of its own, so that a test can cut one of them off.
+ * production takes 1.5 s here. Each router has its own kubeconfig, so that a test can disconnect one of them.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -41,7 +41,7 @@ export interface Fleet {
   cluster: Cluster;
   /** Starts one more router; its name is its identity and the name of its client at the API server. */
   start(name: string, env?: RouterEnv): Promise<RouterProcess>;
-  /** The same inside this process, for tests that need no process of its own: much faster to start. */
+  /** The same inside this process, which starts much faster. */
   startHere(name: string, env?: RouterEnv): Promise<TestRouter>;
   /** Waits until exactly one of the running routers says that it leads, and all name the same leader. */
   leader(routers: readonly RouterProcess[]): Promise<RouterProcess>;

@@ -68,7 +68,7 @@ export class GoRouter {
     let left = 0;
     if (this.#isShared(tier)) left = Number(await this.#redis.zincrby(availableOf(tier), -1, pod));
     else await this.#redis.sadd(availableOf(tier), pod);
-    // The lease of a shared pod goes with its last call, whichever call it names.
+    // The lease of a shared pod is deleted with its last call, even if it names another one.
     if (left <= 0) await this.#redis.del(`voice:lease:${pod}`);
     await this.#redis.hset(`voice:pod:${pod}`, { status: 'available', allocated_call_sid: '' });
     await this.#redis.del(`voice:call:${sid}`);

@@ -12,7 +12,8 @@ import type { Keyspace } from '../../src/calls/audit/keyspace.js';
 export type { CheckOptions } from '../../src/calls/audit/checks.js';
 export { violations } from '../../src/calls/audit/checks.js';
 export type { KeyContent, Keyspace, PodState, PoolState, State } from '../../src/calls/audit/keyspace.js';
-export { isMarkByHand, parseKind, parseState } from '../../src/calls/audit/keyspace.js';
+export { isMarkByHand, parseState } from '../../src/calls/audit/keyspace.js';
+export { parseKind } from '../../src/calls/store/replies.js';
 
 /** One script, so that it sees one moment even while routers work. */
 export const dumpScript = `

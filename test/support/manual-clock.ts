@@ -1,7 +1,7 @@
 import type { Clock } from '../../src/clock.js';
 
 /**
- * A clock that stands still until the test moves it. `random()` gives `nextRandom` until it is changed.
+ * A clock that only the test moves. `random()` gives `nextRandom` until it is changed.
  * Timers run in the order of their times, inside `advance`; what they start in promises runs afterwards,
  * so a test waits for a condition before it advances again.
  */
@@ -68,7 +68,7 @@ export class ManualClock implements Clock {
     this.#moveTo(endMs);
   }
 
-  /** Moves to the next timer or sleeper and no further, so that what it starts is not already late. */
+  /** Moves to the next timer or sleeper only, so that timers it starts are not late. */
   advanceToNext(): void {
     this.advance(Math.min(...this.timersMs, ...this.sleepsMs));
   }

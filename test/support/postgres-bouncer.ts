@@ -1,6 +1,6 @@
 /**
  * A real PgBouncer in transaction mode in front of a test's database: a connection keeps its server only for one
- * transaction, so what belongs to a session (LISTEN, SET, session locks, prepared statements) does not hold.
+ * transaction, so session state (LISTEN, SET, session locks, prepared statements) is lost.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chownSync, existsSync, mkdtempSync, realpathSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { type ServerUser, serverUser, temporaryRoot } from '../../src/embedded/p
 import { findOnPath, setupReason } from './engines.js';
 import type { SuitePostgres } from './postgres.js';
 
-/** Debian's place is not on everybody's PATH. */
+/** Debian's folder is not on every PATH. */
 const program = () => findOnPath('pgbouncer') ?? ['/usr/sbin/pgbouncer'].find(existsSync);
 
 export function pgBouncerAvailable(): true | string {
@@ -85,7 +85,7 @@ function writeSettings(folder: string, server: URL, port: string, poolSize: numb
       'max_client_conn = 500',
       'auth_type = scram-sha-256',
       `auth_file = ${users}`,
-      // Seconds until it tries a server again that was away.
+      // Seconds until it retries an unreachable server.
       'server_login_retry = 1',
       '',
     ].join('\n'),
@@ -103,7 +103,7 @@ function start(settings: string, user: ServerUser | undefined): Promise<ChildPro
   return new Promise((resolve, reject) => {
     let output = '';
     child.stderr.on('data', (chunk: Buffer) => {
-      // The log goes on for as long as it runs; only its beginning matters.
+      // Only the beginning of the log matters.
       if (output.length < 100_000) output += chunk.toString();
       if (/process up/.test(output)) resolve(child);
     });

@@ -36,7 +36,7 @@ function childrenOf(parent: number): number[] {
   });
 }
 
-/** A connection may have ended meanwhile, and its process with it. */
+/** A connection and its process may have ended since. */
 function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);

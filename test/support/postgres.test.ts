@@ -42,7 +42,7 @@ describePostgres('a PostgreSQL', (postgres) => {
     }
   });
 
-  it.each(['clean', 'crash'] as const)('keeps what was committed over a restart (%s)', async (how) => {
+  it.each(['clean', 'crash'] as const)('keeps commits over a restart (%s)', async (how) => {
     const pool = postgres.pool();
     const { pid } = postgres;
     await pool.query("CREATE TABLE pages AS SELECT 'kept' AS state");
@@ -53,7 +53,7 @@ describePostgres('a PostgreSQL', (postgres) => {
     expect(rows).toEqual([{ state: 'kept' }]);
   });
 
-  it('answers nobody while it is stopped', async () => {
+  it('refuses connections while it is stopped', async () => {
     await postgres.stop();
     await expect(postgres.client()).rejects.toThrow(/ECONNREFUSED/);
     await postgres.start();

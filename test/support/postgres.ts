@@ -1,9 +1,9 @@
 /**
- * Real PostgreSQL servers for tests: the embedded one, and the machine's own programs (Debian's, or what is on PATH),
+ * Real PostgreSQL servers for tests: the embedded one, and the machine's own programs (Debian's, or those on PATH),
  * as a server of the test's own. No service of the machine is touched, nothing here imitates a database.
  *
  * One server of each kind per test file, on a free loopback port, ended with the process that started it; every test
- * has a fresh database in it. Nothing is flushed to disk, and yet what was committed survives `restart('crash')`: only
+ * has a fresh database in it. Nothing is flushed to disk, and yet commits survive `restart('crash')`: only
  * a crash of the machine would lose it.
  */
 import {
@@ -29,7 +29,7 @@ import {
   startServer,
 } from '../../src/embedded/postgres-process.js';
 import { reachable, type ServerUser, serverUser, temporaryRoot } from '../../src/embedded/postgres-user.js';
-import { guardPool } from '../../src/records/pool-guard.js';
+import { guardPool } from '../../src/records/sessions.js';
 import { findOnPath, setupReason } from './engines.js';
 import { type Paused, pauseProcesses } from './postgres-pause.js';
 
@@ -47,7 +47,7 @@ export interface PostgresServer {
   /** Ends it until `start()`; the data stays. */
   stop(how?: 'clean' | 'crash'): Promise<void>;
   start(): Promise<void>;
-  /** For good: the data is removed. */
+  /** Stops the server and deletes its data. */
   end(): Promise<void>;
 }
 
@@ -153,7 +153,7 @@ const memory = '/dev/shm';
 const memoryNeeded = 1024 ** 3;
 
 /**
- * Data goes into memory where there is room: ext4 passes over files deleted in the last five seconds one by one, and a database of
+ * Data goes into memory where there is room: ext4 scans files deleted in the last five seconds, and a database of
  * 300 files made after another was dropped took 225 ms instead of 15.
  */
 export function quickestRoot(user: ServerUser | undefined): string {
@@ -186,9 +186,9 @@ export interface SuitePostgres extends Omit<PostgresServer, 'end'> {
   readonly name: string;
   /** Of this test's own database, as superuser. */
   readonly url: string;
-  /** A pool on it, ended after the test; a client that was not given back by then fails the test. */
+  /** A pool that ends after the test; an unreleased client fails the test. */
   pool(options?: pg.PoolConfig): pg.Pool;
-  /** A connection of its own, as for LISTEN; ended after the test. */
+  /** A separate connection, as for LISTEN; closed after the test. */
   client(options?: pg.ClientConfig): Promise<pg.Client>;
   /** Runs after the test, before pools and clients end; the last one first. */
   onEnd(cleanup: () => unknown): void;
@@ -205,7 +205,7 @@ export function describePostgres(title: string, suite: (postgres: SuitePostgres)
   describeOn(postgresKinds, title, suite);
 }
 
-/** Runs it on the native server, else on the embedded one: for what is about processes, not about the database. */
+/** Runs on the native server, else on the embedded one: for tests of processes, not of the database. */
 export function describeOnePostgres(title: string, suite: (postgres: SuitePostgres) => void): void {
   const best = postgresKinds.findLast((kind) => kind.available() === true);
   describeOn(best ? [best] : [], title, suite);
@@ -305,7 +305,7 @@ class TestDatabases {
         failures.push(error);
       }
     }
-    // Whatever the test did to it, the next one finds it running.
+    // The next test finds it running.
     await this.started().resume();
     await this.started().start();
     for (const pool of this.pools.splice(0)) {
@@ -331,7 +331,7 @@ class TestDatabases {
 
   private pool(options: pg.PoolConfig = {}): pg.Pool {
     const pool = new pg.Pool({ connectionString: this.url(), ...options });
-    // A test that restarts the server breaks idle connections; nobody else listens.
+    // A test that restarts the server breaks idle connections, which have no other listener.
     guardPool(pool);
     this.pools.push(pool);
     return pool;
@@ -359,7 +359,7 @@ class TestDatabases {
   }
 }
 
-/** `pool.end()` waits for ever for a client that was not given back. */
+/** `pool.end()` never resolves with an unreleased client. */
 async function endPool(pool: pg.Pool): Promise<void> {
   if (pool.ended || pool.ending) return;
   const patience = new AbortController();
@@ -367,6 +367,6 @@ async function endPool(pool: pg.Pool): Promise<void> {
   const outcome = await Promise.race([pool.end().then(() => 'ended'), late]);
   patience.abort();
   if (outcome === 'late') {
-    throw new Error(`${pool.totalCount} client(s) of a pool were not given back by the end of the test.`);
+    throw new Error(`${pool.totalCount} client(s) of a pool were not released by the end of the test.`);
   }
 }

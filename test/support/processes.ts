@@ -1,6 +1,6 @@
 /**
  * Real router processes: `node bin/smart-router.js serve`, as an operator starts them. They listen on a free port,
- * belong to the test that starts them and end with it, whatever its outcome.
+ * belong to the test that starts them and end with it, also if it fails.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { findOnPath } from './engines.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What the API answers; fields of all operations, so that a test reads what it expects. */
+/** The replies of the API: the fields of all operations. */
 export interface AnswerBody {
   success?: boolean;
   error?: string;
@@ -167,7 +167,7 @@ function spawnRouter(env: RouterEnv): ChildProcess {
       METRICS_PORT: 'off',
       POD_SOURCE: 'static',
       LOG_FORMAT: 'json',
-      // Where many tests share a few cores every loop is late: that is no overload.
+      // With many tests on a few cores every event loop is late: that is not an overload.
       OVERLOAD_DELAY: 'off',
       ...env,
     },
@@ -203,7 +203,7 @@ function logLines(text: string): LogLine[] {
       const parsed: unknown = JSON.parse(line);
       return typeof parsed === 'object' && parsed !== null && 'msg' in parsed ? [parsed as LogLine] : [];
     } catch {
-      // The last line may be cut, and stderr is no JSON.
+      // The last line may be incomplete, and stderr is not JSON.
       return [];
     }
   });
@@ -229,7 +229,7 @@ function build(): void {
       rmSync(lock, { recursive: true });
     }
   }
-  // Only told: another test file may be running from it at this moment.
+  // Only a message: another test file may be using it.
   if (!toldOld && newestMs(join(root, 'src')) > statSync(built).mtimeMs) {
     console.warn('dist/ is older than src/, and these tests run dist/: `npm run build` first.');
     toldOld = true;
@@ -301,12 +301,13 @@ export async function until(
 ): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain until ${what}`);
+    if (performance.now() > deadline)
+      throw new Error(`timed out after ${timeoutMs} ms waiting until ${what}`);
     await pause(25);
   }
 }
 
-/** For callers that hold a call or wait before they try again; never to give something time to happen. */
+/** For callers that hold a call or wait before a retry; not for waiting until something has happened. */
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest';
 
 /**
  * Table `jobs`: `what` decides what becomes of a record: ok, fail, hold (until its signal aborts), wait (for `done`),
- * spin (blocks the event loop for ever), eat (memory without end).
+ * spin (blocks the event loop), eat (uses up memory).
  */
 const source = `
 export const workflows = [

@@ -65,7 +65,7 @@ export const baseEnv = {
   REQUEST_TIMEOUT: '1s',
   REDIS_COMMAND_TIMEOUT: '800ms',
   SHUTDOWN_TIMEOUT: '5s',
-  // Where many tests share a few cores every loop is late; what is refused then is a matter of its own tests.
+  // With many tests on a few cores every event loop is late; other tests cover overload.
   OVERLOAD_DELAY: 'off',
   LOG_LEVEL: 'debug',
 };
@@ -113,7 +113,7 @@ export async function startTestRouter(
 
 const fullPath = (path: string) => (path.startsWith('//') ? path.slice(1) : `/api/v1${path}`);
 
-/** One request on a connection of its own, as raw as the test wants it. */
+/** One raw request on a new connection. */
 export function askOnce(
   target: RequestOptions,
   { method = 'GET', headers = {}, body, signal }: Asking = {},
@@ -161,7 +161,7 @@ function memoryLog(level: string) {
   return { log: createLogger({ level, format: 'json', destination }), text: () => lines.join('') };
 }
 
-/** Every key but the streams of what happened and what moves by itself, as text: two equal dumps mean nothing has changed. */
+/** Every key as text, except streams and keys that change with time: two equal dumps mean nothing has changed. */
 export async function dump(redis: Redis): Promise<Record<string, unknown>> {
   const keys = (await redis.keys('*')).filter((key) => !/:(events|journal|history)$/.test(key)).sort();
   const entries = await Promise.all(keys.map(async (key) => [key, await read(redis, key)] as const));

@@ -7,7 +7,7 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-it('tells who is not root the whole command for each missing package', async (test) => {
+it('prints the command for each missing package without root', async (test) => {
   const elsewhere = 'this is not Debian';
   if (!isDebian()) return test.skip(elsewhere);
   // Nothing can be installed here: `apt-get` is not on this PATH either.

@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from '../../src/clock.js';
 
 /**
- * The system's clock, with time that a test can leave out: whoever sleeps over it wakes up. Deadlines (`after`) are not
+ * The system's clock with time that a test can skip: sleepers of that time wake up. Deadlines (`after`) are not
  * moved, so a request that is on its way while time is skipped does not fail for it.
  */
 export class SkippingClock implements Clock {
@@ -21,7 +21,7 @@ export class SkippingClock implements Clock {
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const atMs = this.monotonic() + ms;
-    // A sleep that is longer than what is left after a skip begins anew with the rest.
+    // A sleep that is longer than the skip continues with the rest.
     while (this.monotonic() < atMs && !signal?.aborted) {
       const woken = new AbortController();
       const sleeper = { atMs, wake: () => woken.abort() };

@@ -32,6 +32,6 @@ it('names the only test with its reason, and every test without one', () => {
   ]);
 });
 
-it('nothing skipped is nothing to print', () => {
+it('prints nothing without skipped tests', () => {
   expect(skipLines([])).toEqual([]);
 });

@@ -1,10 +1,10 @@
-/** The proxy breaks connections, never the order of their bytes: TCP does not do that. */
+/** The proxy breaks connections but keeps the order of their bytes, as TCP does. */
 import { connect, createServer } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { tcpProxy } from './tcp-proxy.js';
 import { until } from './until.js';
 
-it('what was slow arrives before what came after it was quick again, and before what was stuck', async () => {
+it('delivers delayed data before later data and before stalled data', async () => {
   let heard = '';
   const server = createServer((socket) => {
     socket.on('error', () => {});
@@ -21,7 +21,7 @@ it('what was slow arrives before what came after it was quick again, and before 
   client.setNoDelay(true);
   onTestFinished(() => void client.destroy());
   let said = '';
-  /** Each in a packet of its own, which the proxy has seen. */
+  /** Sends each in its own packet. */
   const say = (text: string) =>
     new Promise<void>((resolve) => {
       said += text;

@@ -9,11 +9,11 @@ export interface TcpProxy {
   readonly port: number;
   /** Connections that are open now. */
   readonly connections: number;
-  /** Everything passes again, first of all what was stuck: TCP delivers late rather than never. */
+  /** Everything passes again, delayed data first: TCP delivers late rather than never. */
   pass(): void;
-  /** Both directions get stuck, on present and future connections; nobody is told. */
+  /** Stalls both directions, on present and future connections, without closing them. */
   blackHole(): void;
-  /** Present connections are stuck for ever, as after the death of a machine; new ones work. */
+  /** Stalls present connections permanently, as after a host died; new ones work. */
   strand(): void;
   /** Requests arrive and are done, their replies are thrown away. End it with `reset()`. */
   loseReplies(): void;
@@ -33,7 +33,7 @@ interface Link {
   server: Socket;
   stranded: boolean;
   held: [to: Socket, chunk: Buffer][];
-  /** Chunks on their slow way, oldest first; what comes after them waits behind them, however fast it could be. */
+  /** Delayed chunks, oldest first; later chunks wait behind them. */
   late: Map<Socket, Buffer[]>;
 }
 
@@ -44,7 +44,7 @@ export async function tcpProxy(targetPort: number): Promise<TcpProxy> {
   return proxy;
 }
 
-/** For programs beside the tests: ends when it is told to. */
+/** For programs outside tests: the caller closes it. */
 export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { close(): void }> {
   const links = new Set<Link>();
   let mode: Mode = 'pass';
@@ -58,7 +58,7 @@ export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { clo
     };
     if (delayMs === 0 && late.length === 0) return write(chunk);
     late.push(chunk);
-    // Each timer sends the oldest one, so that bytes never overtake each other, whichever timer is first.
+    // Each timer sends the oldest chunk, so that bytes stay in order.
     setTimeout(() => write(late.shift() as Buffer), delayMs);
   };
 
@@ -80,7 +80,7 @@ export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { clo
       from.on('data', (chunk: Buffer) => forward(link, to, chunk));
       from.on('error', () => {});
       from.on('close', () => {
-        // A stranded connection hears nothing of its other end either.
+        // A stalled connection does not see the close of its other end either.
         if (!link.stranded) to.destroy();
         if (client.destroyed && server.destroyed) links.delete(link);
       });

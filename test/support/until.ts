@@ -1,5 +1,5 @@
-/** Waits for a condition instead of for a time: fast when it holds soon, and a clear message when it never does. */
-// Long enough for a machine that does ten other things: only a condition that never holds takes all of it.
+/** Waits for a condition instead of a time. */
+// Long enough for a busy machine: only a condition that never holds takes all of it.
 const patienceMs = 40_000;
 
 /** Resolves to the first value of `condition` that is neither false nor undefined; an error counts as "not yet". */

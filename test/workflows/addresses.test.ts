@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { notPublic } from '../../src/workflows/fetching/addresses.js';
+import { notPublic } from '../../src/workflows/fetch/addresses.js';
 import { propertyRuns } from '../support/property-runs.js';
 
 describe('addresses', () => {
@@ -81,7 +81,7 @@ describe('addresses', () => {
     expect(notPublic(address)).toBeUndefined();
   });
 
-  it('every IPv4 address is judged the same when an IPv6 address carries it', () => {
+  it('every IPv4 address is judged the same inside an IPv6 address', () => {
     fc.assert(
       fc.property(fc.ipV4(), (address) => {
         expect(notPublic(`::ffff:${address}`)).toBe(notPublic(address));
@@ -91,7 +91,7 @@ describe('addresses', () => {
     );
   });
 
-  it('every IPv6 address outside 2000::/3 that carries no public IPv4 address is refused', () => {
+  it('every IPv6 address outside 2000::/3 without a public IPv4 address is refused', () => {
     fc.assert(
       fc.property(fc.ipV6(), (address) => {
         const refused = notPublic(address) !== undefined;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { charsetOf, decodedText } from '../../src/workflows/fetching/charset.js';
+import { charsetOf, decodedText } from '../../src/workflows/fetch/body.js';
 
 async function decode(bytes: Buffer, contentType?: string, pieceLength = bytes.length || 1): Promise<string> {
   async function* pieces() {
@@ -16,7 +16,7 @@ const utf16 = (text: string) => Buffer.from(`\ufeff${text}`, 'utf16le');
 
 describe('characters', () => {
   it.each([
-    ['UTF-8 without a word', utf8('grüße'), undefined],
+    ['UTF-8 without a declaration', utf8('grüße'), undefined],
     ['a header', latin1('grüße'), 'text/html; charset=ISO-8859-1'],
     ['a header in quotes', latin1('grüße'), 'text/html;charset="windows-1252"'],
     ['no word and no UTF-8', latin1('grüße'), 'text/html'],
@@ -29,7 +29,7 @@ describe('characters', () => {
     expect(await decode(bytes, contentType, 1)).toBe('grüße');
   });
 
-  it('a character that is cut between two pieces stays one', async () => {
+  it('a character split between two chunks stays one', async () => {
     const long = 'xßü😀'.repeat(2000);
     expect(await decode(utf8(long), undefined, 4097)).toBe(long);
   });
@@ -41,19 +41,19 @@ describe('characters', () => {
     ['<meta charset=utf-16>', 'utf-8'],
     ['<meta charset=nonsense>', 'utf-8'],
     ['<title>charset=koi8-r</title>', 'utf-8'],
-  ])('%s says it itself', (text, charset) => {
+  ])('%s declares its character set', (text, charset) => {
     expect(charsetOf(utf8(text), undefined)).toBe(charset);
   });
 
-  it('the header wins over what the page says', () => {
+  it('the header wins over the declaration of the page', () => {
     expect(charsetOf(utf8('<meta charset="koi8-r">'), 'text/html; charset=utf-8')).toBe('utf-8');
   });
 
-  it('a character that is cut at the end is no reason to doubt UTF-8', () => {
+  it('a truncated character at the end still counts as UTF-8', () => {
     expect(charsetOf(utf8('grüße ß').subarray(0, -1), undefined)).toBe('utf-8');
   });
 
-  it('bytes that mean nothing are marked, never thrown', async () => {
+  it('invalid bytes are replaced, never an error', async () => {
     expect(await decode(Buffer.from([0x61, 0xff, 0x62]), 'text/html; charset=utf-8')).toBe('a\ufffdb');
   });
 });

@@ -29,7 +29,7 @@ describe('e-mail addresses', () => {
     expect((await inText(text)).emails).toEqual(emails);
   });
 
-  it('links give theirs, decoded, without subject, one or several', async () => {
+  it('links yield theirs, decoded, without subject, one or several', async () => {
     const links = [
       'mailto:a%40example.com?subject=b@example.com',
       'MAILTO:c@example.com, d@example.com',
@@ -38,7 +38,7 @@ describe('e-mail addresses', () => {
     expect((await inLinks(...links)).emails).toEqual(['a@example.com', 'c@example.com', 'd@example.com']);
   });
 
-  it('inline elements do not hide one', async () => {
+  it('inline elements do not split an address', async () => {
     const html = '<p>info<span>@</span><b>example</b>.com</p><p>second@example.com</p>third@example.com';
     const page = await readPage([html], work());
     expect((await findContacts(page, work())).emails).toEqual([
@@ -67,7 +67,7 @@ describe('phone numbers', () => {
     expect((await inText(text)).phones).toEqual(phones);
   });
 
-  it('links are believed, international or not', async () => {
+  it('links are accepted, international or not', async () => {
     const links = [
       'tel:+49-30-1234567',
       'tel:0049%2030%207654321',
@@ -105,7 +105,7 @@ describe('social profiles', () => {
     ['https://wa.me/4915112345678?text=hi', 'whatsapp', 'https://wa.me/4915112345678'],
     ['https://www.xing.com/companies/acme', 'xing', 'https://xing.com/companies/acme'],
     ['https://bsky.app/profile/acme.test', 'bluesky', 'https://bsky.app/profile/acme.test'],
-  ])('%s is one', async (link, network, url) => {
+  ])('%s is a profile', async (link, network, url) => {
     expect((await inLinks(link)).social).toEqual([{ network, url }]);
   });
 
@@ -123,17 +123,17 @@ describe('social profiles', () => {
     'https://evil.test/?https://facebook.com/acme',
     'javascript:location="https://x.com/acme"',
     '/facebook.com/acme',
-  ])('%s is none', async (link) => {
+  ])('%s is not a profile', async (link) => {
     expect((await inLinks(link)).social).toEqual([]);
   });
 
-  it('one profile is given once, however it is written', async () => {
+  it('one profile is returned once for every spelling', async () => {
     const links = ['https://x.com/Acme', 'https://twitter.com/acme', 'https://www.x.com/acme?s=20'];
     expect((await inLinks(...links)).social).toHaveLength(1);
   });
 });
 
-it('of each kind there are at most fifty', async () => {
+it('returns at most fifty of each kind', async () => {
   const numbers = Array.from({ length: 80 }, (_, n) => n + 10);
   const text = numbers.map((n) => `a${n}@example.com +49301234${n}0`).join('\n');
   const links = numbers.map((n) => `https://x.com/acme${n}`);

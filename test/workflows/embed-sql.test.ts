@@ -41,10 +41,10 @@ it.each([
   ['no number', ['one.sql']],
 ])('%s in the numbers stops the build', (_, names) => {
   for (const name of names) write(`src/a/migrations/${name}`, 'SELECT 1;');
-  expect(() => embedSql(root)).toThrow(/the name must begin with 00[12]_, the next number/);
+  expect(() => embedSql(root)).toThrow(/the name must start with 00[12]_, the next number/);
 });
 
-it('queries are known by name and lose their comments', () => {
+it('queries are keyed by name and lose their comments', () => {
   write('src/a/queries/find_all.sql', "-- All.\n-- $1 name\nSELECT '--'\n  -- why\nFROM t\n\n");
   embedSql(root);
   expect(readFileSync(join(root, 'src/a/queries.generated.ts'), 'utf8')).toBe(

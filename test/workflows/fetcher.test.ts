@@ -6,14 +6,14 @@ import { type AddressInfo, createServer } from 'node:net';
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
-import { FetchError } from '../../src/workflows/fetching/fetch-error.js';
+import { guardedLookup, systemResolve } from '../../src/workflows/fetch/addresses.js';
+import { FetchError } from '../../src/workflows/fetch/fetch-error.js';
 import {
   type Answer,
   Fetcher,
   type FetcherOptions,
   type FetchRequest,
-} from '../../src/workflows/fetching/fetcher.js';
-import { guardedLookup, systemResolve } from '../../src/workflows/fetching/lookup.js';
+} from '../../src/workflows/fetch/fetcher.js';
 import { findOnPath } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';
@@ -63,8 +63,8 @@ function selfSigned(): { key: string; cert: string } {
   return { key: pem, cert: pem };
 }
 
-describe('an answer', () => {
-  it('gives the body, its type and where it came from, and names itself to the server', async () => {
+describe('a response', () => {
+  it('yields the body, its type and final URL, and sends a user agent', async () => {
     const url = web.on('/a', 'hello', { 'content-type': 'text/html; charset=utf-8' });
     const answer = await fetcher({ userAgent: 'test/1' }).get(`${url}#part`, request(), async (one) => ({
       ...one,
@@ -90,29 +90,29 @@ describe('an answer', () => {
     expect(await get(url)).toBe('hello '.repeat(1000));
   });
 
-  it('packed twice is unpacked in the right order', async () => {
+  it('compressed twice is unpacked in the right order', async () => {
     const packed = gzipSync(brotliCompressSync(Buffer.from('hello')));
     expect(await get(web.on('/a', packed, { 'content-encoding': 'br, gzip' }))).toBe('hello');
   });
 
-  it('that is empty is empty, packed or not', async () => {
+  it('that is empty stays empty, compressed or not', async () => {
     expect(await get(web.on('/a', '', { 'content-encoding': 'gzip' }))).toBe('');
     expect(await get(web.on('/b', ''))).toBe('');
   });
 
-  it('in an encoding nobody asked for is refused', async () => {
+  it('in an unsupported encoding is refused', async () => {
     const url = web.on('/a', 'x', { 'content-encoding': 'zstd' });
-    expect(await failure(get(url))).toBe('the content encoding zstd is not understood');
+    expect(await failure(get(url))).toBe('the content encoding zstd is not supported');
     const often = web.on('/b', 'x', { 'content-encoding': 'gzip, gzip, gzip' });
-    expect(await failure(get(often))).toBe('the content encoding gzip, gzip, gzip is not understood');
+    expect(await failure(get(often))).toBe('the content encoding gzip, gzip, gzip is not supported');
   });
 
-  it.each([404, 410, 429, 500, 503, 304])('of %d is told', async (status) => {
+  it.each([404, 410, 429, 500, 503, 304])('of %d is an error', async (status) => {
     const url = web.on('/a', (response) => response.writeHead(status).end());
     expect(await failure(get(url))).toBe(`GET ${url} answered ${status}`);
   });
 
-  it('is left alone when the reader has had enough, and the connection is closed', async () => {
+  it('is not read further than needed, and its connection is closed', async () => {
     const url = web.on('/endless', (response) => {
       response.writeHead(200);
       const more = () => response.destroyed || response.write('x'.repeat(1000), more);
@@ -126,7 +126,7 @@ describe('an answer', () => {
     await until(() => web.open.size === 0, 'the connection is closed');
   });
 
-  it('is closed when the reader fails, whose error stays as it is', async () => {
+  it('is closed when the reader fails, with the error unchanged', async () => {
     const url = web.on('/a', (response) => void response.writeHead(200).write('x'));
     const own = new Error('mine');
     await expect(fetcher().get(url, request(), () => Promise.reject(own))).rejects.toBe(own);
@@ -147,7 +147,7 @@ describe('size', () => {
     expect(await failure(get(over, {}, { maxBytes: 1000 }))).toBe('the page is larger than 1,000 bytes');
   });
 
-  it('is refused by its announcement, before the body comes', async () => {
+  it('is refused by its Content-Length, before the body', async () => {
     const url = web.on(
       '/huge',
       (response) => void response.writeHead(200, { 'content-length': 6 * 1024 ** 2 }).write('x'),
@@ -172,7 +172,7 @@ describe('size', () => {
     expect(seen).toBeLessThanOrEqual(100 * kilobyte);
   });
 
-  it('is limited between two layers as well, where the last one gives nothing', async () => {
+  it('is limited between two layers, even if the last one is empty', async () => {
     // Members of gzip without content: 20 bytes each, a thousand times smaller when packed again.
     const nothing = Buffer.concat(Array<Buffer>(20_000).fill(gzipSync(Buffer.alloc(0))));
     const url = web.on('/bomb', gzipSync(nothing), { 'content-encoding': 'gzip, gzip' });
@@ -180,44 +180,44 @@ describe('size', () => {
   });
 });
 
-describe('broken answers', () => {
-  it('gzip that breaks off is told', async () => {
+describe('broken responses', () => {
+  it('truncated gzip is an error', async () => {
     const packed = gzipSync(Buffer.from('hello '.repeat(1000)));
     const url = web.on('/a', packed.subarray(0, packed.length - 12), { 'content-encoding': 'gzip' });
     expect(await failure(get(url))).toBe('the gzip data is broken (unexpected end of file)');
   });
 
-  it('bytes that are not what the header says are told', async () => {
+  it('bytes that do not match the header are an error', async () => {
     const url = web.on('/a', 'plain text', { 'content-encoding': 'gzip' });
     expect(await failure(get(url))).toBe('the gzip data is broken (incorrect header check)');
   });
 
-  it('a body shorter than announced is told', async () => {
+  it('a body shorter than its Content-Length is an error', async () => {
     const url = web.on('/a', (response) => {
       response.writeHead(200, { 'content-length': 100 });
       response.write('x', () => response.destroy());
     });
-    expect(await failure(get(url))).toBe(`GET ${url} failed: the connection broke off`);
+    expect(await failure(get(url))).toBe(`GET ${url} failed: the connection was reset`);
   });
 
-  it('a connection closed before the answer is told', async () => {
+  it('a connection closed before the response is an error', async () => {
     const url = web.on('/a', (response) => response.destroy());
-    expect(await failure(get(url))).toBe(`GET ${url} failed: the connection broke off`);
+    expect(await failure(get(url))).toBe(`GET ${url} failed: the connection was reset`);
   });
 
   it.each([
-    ['something else', 'SSH-2.0-OpenSSH_9.2\r\n', 'the answer is not HTTP'],
+    ['something else', 'SSH-2.0-OpenSSH_9.2\r\n', 'the response is not HTTP'],
     [
       'endless headers',
       `HTTP/1.1 200 OK\r\nx: ${'y'.repeat(100_000)}\r\n`,
-      'the headers of the answer are too long',
+      'the headers of the response are too long',
     ],
     [
       'another protocol unasked',
       'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n',
       'the connection was closed without an answer',
     ],
-  ])('%s is told', async (_, answer, reason) => {
+  ])('%s is an error', async (_, answer, reason) => {
     const server = createServer((socket) => {
       socket.on('error', () => {});
       socket.once('data', () => socket.write(answer));
@@ -231,7 +231,7 @@ describe('broken answers', () => {
     }
   });
 
-  it('a port where nobody listens is told', async () => {
+  it('a closed port is an error', async () => {
     const server = createServer();
     await once(server.listen(0, '127.0.0.1'), 'listening');
     const { port } = server.address() as AddressInfo;
@@ -240,14 +240,14 @@ describe('broken answers', () => {
     expect(await failure(get(url))).toBe(`GET ${url} failed: the connection was refused`);
   });
 
-  it('a server without TLS behind https is told', async () => {
+  it('a server without TLS behind https is an error', async () => {
     const url = web.origin.replace('http:', 'https:');
     expect(await failure(get(url))).toBe(`GET ${url}/ failed: the server does not speak TLS`);
   });
 
   const openssl = findOnPath('openssl');
   const reason = openssl ? '' : ' [openssl is not on PATH]';
-  (openssl ? it : it.skip)(`a certificate that nobody vouches for is refused${reason}`, async () => {
+  (openssl ? it : it.skip)(`an untrusted certificate is refused${reason}`, async () => {
     const server = https.createServer(selfSigned(), (_request, response) => response.end('secret'));
     await once(server.listen(0, '127.0.0.1'), 'listening');
     const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}/`;
@@ -260,11 +260,11 @@ describe('broken answers', () => {
     }
   });
 
-  it('a name that does not exist is told', async () => {
+  it('a name that does not exist is an error', async () => {
     const resolve: FetcherOptions['resolve'] = (_host, _options, callback) =>
       callback(Object.assign(new Error('getaddrinfo ENOTFOUND nowhere.test'), { code: 'ENOTFOUND' }), []);
     expect(await failure(get('http://nowhere.test/', { resolve }))).toBe(
-      'GET http://nowhere.test/ failed: there is no such host',
+      'GET http://nowhere.test/ failed: no such host',
     );
     expect(
       await failure(get('http://nowhere.test/', { resolve: (_h, _o, callback) => callback(null, []) })),
@@ -273,7 +273,7 @@ describe('broken answers', () => {
 });
 
 describe('time', () => {
-  it('a server that never answers is given up after the longest silence', async () => {
+  it('a server that never answers fails after the maximum silence', async () => {
     const clock = new ManualClock();
     const url = web.on('/slow', () => {});
     const message = failure(get(url, { clock, silenceMs: 10_000 }));
@@ -286,7 +286,7 @@ describe('time', () => {
     expect(clock.timersMs).toEqual([]);
   });
 
-  it('a body that stops in the middle is given up as well', async () => {
+  it('a body that stops in the middle fails after the maximum silence', async () => {
     const clock = new ManualClock();
     const url = web.on('/slow', (response) => void response.writeHead(200).write('x'));
     let read = 0;
@@ -302,7 +302,7 @@ describe('time', () => {
 
   it.each([
     ['silence', 'sent nothing for 10s', (clock: ManualClock) => clock.advance(10_000)],
-    ['the caller’s signal', 'was given up: stop', (_: ManualClock, stop: () => void) => stop()],
+    ['the caller’s signal', 'was aborted: stop', (_: ManualClock, stop: () => void) => stop()],
   ])('rejects a body without a length that is cut off by %s', async (_name, how, cutOff) => {
     const clock = new ManualClock();
     const caller = new AbortController();
@@ -321,7 +321,7 @@ describe('time', () => {
     expect(await message).toBe(`GET ${url} ${how}`);
   });
 
-  it('a body that drips is given up at the total time, though it is never silent for long', async () => {
+  it('a body that drips fails at the total time', async () => {
     const clock = new ManualClock();
     let drip = () => {};
     const url = web.on('/drip', (response) => {
@@ -345,7 +345,7 @@ describe('time', () => {
     expect(await message).toBe(`GET ${url} took longer than 30s`);
   });
 
-  it('the time of a slow reader is not the server’s silence', async () => {
+  it('the time of a slow reader does not count as silence of the server', async () => {
     const clock = new ManualClock();
     let finish = () => {};
     const url = web.on('/a', (response) => {
@@ -378,19 +378,17 @@ describe('time', () => {
     expect(slow).toContain('/slow');
   });
 
-  it('the caller can give up before, during and after', async () => {
+  it('the caller can abort before, during and after', async () => {
     const url = web.on('/slow', () => {});
     const before = AbortSignal.abort(new Error('the claim is lost'));
-    expect(await failure(get(url, {}, { signal: before }))).toBe(
-      `GET ${url} was given up: the claim is lost`,
-    );
+    expect(await failure(get(url, {}, { signal: before }))).toBe(`GET ${url} was aborted: the claim is lost`);
     expect(web.asked).toEqual([]);
 
     const during = new AbortController();
     const message = failure(get(url, {}, { signal: during.signal }));
     await until(() => web.asked.length === 1, 'the request has arrived');
     during.abort(new Error('the claim is lost'));
-    expect(await message).toBe(`GET ${url} was given up: the claim is lost`);
+    expect(await message).toBe(`GET ${url} was aborted: the claim is lost`);
     await until(() => web.open.size === 0, 'the connection is closed');
 
     const inBody = new AbortController();
@@ -398,7 +396,7 @@ describe('time', () => {
     const reading = fetcher().get(half, request({ signal: inBody.signal }), async ({ body }) => {
       for await (const _ of body) inBody.abort(new Error('the claim is lost'));
     });
-    expect(await failure(reading)).toBe(`GET ${half} was given up: the claim is lost`);
+    expect(await failure(reading)).toBe(`GET ${half} was aborted: the claim is lost`);
     await until(() => web.open.size === 0, 'the connection is closed');
   });
 });
@@ -418,7 +416,7 @@ describe('redirects', () => {
     expect(answer).toEqual([`${web.origin}/end`, 'here']);
   });
 
-  it('a loop is noticed when it closes', async () => {
+  it('a loop is detected when it closes', async () => {
     redirect('/a', '/b');
     redirect('/b', '/a');
     expect(await failure(get(`${web.origin}/a`))).toBe(
@@ -429,7 +427,7 @@ describe('redirects', () => {
     expect(web.asked).toEqual(['/a', '/b', '/self']);
   });
 
-  it('an endless chain ends after the allowed number', async () => {
+  it('an endless chain ends after maxRedirects', async () => {
     for (let n = 0; n < 10; n += 1) redirect(`/${n}`, `/${n + 1}`);
     expect(await failure(get(`${web.origin}/0`, { maxRedirects: 3 }))).toBe(
       `GET ${web.origin}/0 redirects more than 3 times`,
@@ -442,19 +440,19 @@ describe('redirects', () => {
   it.each([
     ['file:///etc/passwd', 'file:// is neither http nor https'],
     ['gopher://x/', 'gopher:// is neither http nor https'],
-    ['http://user:secret@127.0.0.1/', 'it contains a user name or a password'],
-    ['http://', 'it is not an absolute URL'],
+    ['http://user:secret@127.0.0.1/', 'contains a user name or a password'],
+    ['http://', 'not an absolute URL'],
   ])('to %s is refused', async (location, problem) => {
     const url = redirect('/a', location);
     expect(await failure(get(url))).toBe(`GET ${url} redirects to ${location}: ${problem}`);
   });
 
-  it('without a Location is told', async () => {
+  it('without a Location is an error', async () => {
     const url = web.on('/a', (response) => response.writeHead(302).end());
     expect(await failure(get(url))).toBe(`GET ${url} answered 302 without a Location`);
   });
 
-  it('to a name in bare UTF-8 finds the page', async () => {
+  it('to an unescaped UTF-8 path finds the page', async () => {
     redirect('/a', Buffer.from('/grüße').toString('latin1'));
     web.on(encodeURI('/grüße'), 'hello');
     expect(await get(`${web.origin}/a`)).toBe('hello');
@@ -493,7 +491,7 @@ describe('private addresses', () => {
     expect(web.asked).toEqual([]);
   });
 
-  it('a name that leads to one is refused', async () => {
+  it('a name that resolves to one is refused', async () => {
     const url = `http://inside.test:${web.port}/`;
     expect(await failure(get(url, { ...careful, resolve: answering('10.0.0.8') }))).toBe(
       `refused: inside.test is 10.0.0.8, a private address ${remedy}`,
@@ -504,7 +502,7 @@ describe('private addresses', () => {
     expect(web.asked).toEqual([]);
   });
 
-  it('of several addresses of a name only those allowed are connected to', async () => {
+  it('only the allowed addresses of a name are connected to', async () => {
     web.on('/', 'found');
     const mixed = answering('10.0.0.8', '127.0.0.1', '::1');
     const url = `http://mixed.test:${web.port}/`;
@@ -521,7 +519,7 @@ describe('private addresses', () => {
     expect(given).toEqual([all, '1.1.1.1']);
   });
 
-  it('a name is looked up once for a connection, so it cannot change between the check and the connection', async () => {
+  it('a name is resolved once per connection, so it cannot change after the check', async () => {
     web.on('/', 'first answer');
     let lookups = 0;
     const resolve: FetcherOptions['resolve'] = (host, options, callback) => {
@@ -532,7 +530,7 @@ describe('private addresses', () => {
     expect(lookups).toBe(1);
   });
 
-  it('every redirect is checked anew, by address and by name', async () => {
+  it('every redirect is checked, by address and by name', async () => {
     const oneAllowed = { allowPrivateAddresses: ['127.0.0.1'], resolve: answering('127.0.0.2') };
     const toAddress = web.on('/a', (response) =>
       response.writeHead(302, { location: 'http://10.0.0.8/' }).end(),
@@ -548,7 +546,7 @@ describe('private addresses', () => {
     expect(web.asked).toEqual(['/a', '/b']);
   });
 
-  it('allowed, a name is connected to the address that was looked up', async () => {
+  it('an allowed name is connected to its resolved address', async () => {
     web.on('/', 'inside');
     const url = `http://inside.test:${web.port}/`;
     expect(await get(url, { resolve: answering('127.0.0.1') })).toBe('inside');
@@ -558,12 +556,12 @@ describe('private addresses', () => {
 
 describe('URLs', () => {
   it.each([
-    ['', 'it is not an absolute URL'],
-    ['/relative', 'it is not an absolute URL'],
+    ['', 'not an absolute URL'],
+    ['/relative', 'not an absolute URL'],
     ['ftp://example.com/', 'ftp:// is neither http nor https'],
     ['javascript:alert(1)', 'javascript:// is neither http nor https'],
-    ['https://user@example.com/', 'it contains a user name or a password'],
-    [`https://example.com/${'x'.repeat(3000)}`, 'it is longer than 2048 characters'],
+    ['https://user@example.com/', 'contains a user name or a password'],
+    [`https://example.com/${'x'.repeat(3000)}`, 'longer than 2048 characters'],
   ])('%.40s cannot be fetched', async (url, problem) => {
     const message = await failure(get(url));
     expect(message).toMatch(/^cannot fetch /);

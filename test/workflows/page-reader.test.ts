@@ -10,27 +10,27 @@ const page = (head: string, body = '') =>
   readPage([`<!doctype html><html><head>${head}</head><body>${body}</body></html>`], work());
 
 describe('title', () => {
-  it('is decoded, and its white space is one space', async () => {
+  it('is decoded, with white space collapsed', async () => {
     expect((await page('<title>\n  Fish &amp; Chips&nbsp;&mdash;\t London \n</title>')).title).toBe(
       'Fish & Chips — London',
     );
   });
 
-  it('is the first one, and never that of a picture', async () => {
+  it('is the first one, never that of an SVG', async () => {
     const html = '<svg><title>logo</title></svg><title>Shop</title><title>Other</title>';
     expect((await readPage([html], work())).title).toBe('Shop');
   });
 
-  it('holds no markup, only text', async () => {
+  it('is text without markup', async () => {
     expect((await page('<title>a <b>bold</b> shop</title>')).title).toBe('a <b>bold</b> shop');
   });
 
-  it('falls back to what is given for sharing, and else is missing', async () => {
+  it('falls back to og:title, else is undefined', async () => {
     expect((await page('<title> </title><meta property="og:title" content="Shop">')).title).toBe('Shop');
     expect((await page('')).title).toBeUndefined();
   });
 
-  it('is cut at 512 characters, never inside one, and holds nothing that a database refuses', async () => {
+  it('is truncated at 512 characters, never inside one, without characters that PostgreSQL refuses', async () => {
     expect((await page(`<title>${'x'.repeat(2000)}</title>`)).title).toBe('x'.repeat(512));
     expect((await page(`<title>${'x'.repeat(511)}😀😀</title>`)).title).toBe('x'.repeat(511));
     expect((await page('<title>a\0b\u0007c&#0;d\ud800e</title>')).title).toBe('a b c\ufffdd e');
@@ -52,7 +52,7 @@ describe('description', () => {
 });
 
 describe('text and links', () => {
-  it('what is not shown is not read', async () => {
+  it('invisible content is not read', async () => {
     const { text } = await page(
       '<style>a</style><script>b</script>',
       '<noscript>c</noscript><template>d</template>seen<!-- e -->',
@@ -65,14 +65,14 @@ describe('text and links', () => {
     expect(text.split(/\n+/).filter(Boolean)).toEqual(['onetwo', 'three', 'four', 'five']);
   });
 
-  it('links are read as they are written', async () => {
+  it('links are returned unchanged', async () => {
     expect((await page('', '<a href=" /a ">x</a><a name=b>y</a><area href="c&amp;d">')).links).toEqual([
       '/a',
       'c&d',
     ]);
   });
 
-  it('a page nested deeper than browsers show is read up to there', async () => {
+  it('a page nested deeper than browsers show is read up to that depth', async () => {
     const { title, text } = await page('<title>Deep</title>', `begin${'<div>'.repeat(600)}end`);
     expect(title).toBe('Deep');
     expect(text).toContain('begin');
@@ -135,7 +135,7 @@ describe('any HTML', () => {
   );
   const html = fc.array(fc.oneof(pieces, fc.string({ unit: 'binary' }))).map((parts) => parts.join(''));
 
-  it('gives texts within their bounds and nothing that a database refuses', async () => {
+  it('yields texts within their limits, without characters that PostgreSQL refuses', async () => {
     await fc.assert(
       fc.asyncProperty(html, async (value) => {
         const found = await readPage([value], work());
@@ -203,13 +203,13 @@ describe('any HTML', () => {
       expect(perSlice).toBeLessThan(500_000);
     });
 
-    it('512 open elements are looked through at every end tag, in slices', async () => {
+    it('512 open elements are scanned at every end tag, in slices', async () => {
       const { perCharacter, perSlice } = await spent('<b>'.repeat(511) + million('</x>'));
       expect(perCharacter).toBeLessThan(130);
       expect(perSlice).toBeLessThan(2_500_000);
     });
 
-    it('lists of addresses in links are searched once for each link', async () => {
+    it('lists of addresses are searched once per link', async () => {
       const html = `<a href="mailto:${'a,'.repeat(1000)}">`.repeat(100);
       const replacing = vi.spyOn(String.prototype, 'replace');
       onTestFinished(() => replacing.mockRestore());
@@ -217,7 +217,7 @@ describe('any HTML', () => {
       expect(replacing.mock.calls.length).toBeLessThan(1000);
     });
 
-    it('ends with its time', async () => {
+    it('stops at its deadline', async () => {
       const late = AbortSignal.abort(new Error('GET http://x/ took longer than 30s'));
       await expect(readPage([million('a ')], work(systemClock, late))).rejects.toThrow(
         'took longer than 30s',
@@ -225,7 +225,7 @@ describe('any HTML', () => {
     });
   });
 
-  it('stops where the parser would collect pictures without end', async () => {
+  it('stops where the parser would collect SVGs without end', async () => {
     const { text } = await page('', `begin${'<div><svg></div>'.repeat(600)}end`);
     expect(text).toContain('begin');
     expect(text).not.toContain('end');

@@ -1,4 +1,4 @@
-/** The shipped workflows as they run: a real web server, a real database, the record loop. Spec 4, shipped workflows. */
+/** The shipped workflows as they run: a real web server, a real database, the record loop. Guarantee 10a. */
 import { gzipSync } from 'node:zlib';
 import type { Pool } from 'pg';
 import { pino } from 'pino';
@@ -79,7 +79,7 @@ async function importOutcome(
 }
 
 describePostgres('sitemap import', (postgres) => {
-  it('puts every page of a sitemap beside it, as Queued', async () => {
+  it('inserts every page of a sitemap as Queued', async () => {
     const pool = await database(postgres);
     expect(await importOutcome(pool, web.on('/sitemap.xml', urlset('/b', '/a', '/a')))).toEqual([
       'Completed',
@@ -100,14 +100,14 @@ describePostgres('sitemap import', (postgres) => {
   it.each([
     ['as a file', {}],
     ['by the server', { 'content-encoding': 'gzip' }],
-  ])('reads a sitemap packed with gzip %s', async (_, headers) => {
+  ])('reads a sitemap compressed with gzip %s', async (_, headers) => {
     const pool = await database(postgres);
     const url = web.on('/sitemap.xml.gz', gzipSync(urlset('/a')), headers);
     expect(await importOutcome(pool, url)).toEqual(['Completed', null]);
     expect(await pageRows(pool)).toHaveLength(1);
   });
 
-  it('reads one that is packed twice, as a file and by the server', async () => {
+  it('reads one compressed twice, as a file and by the server', async () => {
     const pool = await database(postgres);
     const twice = gzipSync(gzipSync(urlset('/a')));
     expect(await importOutcome(pool, web.on('/s.gz', twice, { 'content-encoding': 'gzip' }))).toEqual([
@@ -125,7 +125,7 @@ describePostgres('sitemap import', (postgres) => {
     expect(await pageRows(pool)).toHaveLength(2);
   });
 
-  it('follows an index: its files are queued one deeper, and end even if they name each other', async () => {
+  it('queues the files of an index one level deeper, and ends even if they contain each other', async () => {
     const pool = await database(postgres);
     await addSitemap(pool, web.on('/index.xml', index('/1.xml', '/2.xml.gz', '/index.xml')));
     web.on('/1.xml', urlset('/a', '/b'));
@@ -144,7 +144,7 @@ describePostgres('sitemap import', (postgres) => {
     );
   });
 
-  it('an index that goes deeper and deeper is stopped', async () => {
+  it('fails an index nested deeper than maxDepth', async () => {
     const pool = await database(postgres);
     for (let n = 0; n < 9; n += 1) web.on(`/${n}.xml`, index(`/${n + 1}.xml`));
     expect(await importOutcome(pool, `${web.origin}/0.xml`, { maxDepth: 2 })).toEqual([
@@ -154,7 +154,7 @@ describePostgres('sitemap import', (postgres) => {
     expect(web.asked).toEqual(['/0.xml', '/1.xml', '/2.xml']);
   });
 
-  it('imported again, it adds what is new and leaves what is known', async () => {
+  it('adds only new pages when imported again', async () => {
     const pool = await database(postgres);
     await importOutcome(pool, web.on('/sitemap.xml', urlset('/a', '/b')));
     await pool.query(
@@ -174,7 +174,7 @@ describePostgres('sitemap import', (postgres) => {
     ]);
   });
 
-  it('what is wrong is written beside the file, in one line, and nothing of it is imported', async () => {
+  it('writes the error in one line, and imports nothing of the file', async () => {
     const pool = await database(postgres);
     const loop = web.on('/loop', (response) => response.writeHead(302, { location: '/loop' }).end());
     const cases: [string, string, Partial<SitemapImportOptions>?][] = [
@@ -215,7 +215,7 @@ describePostgres('sitemap import', (postgres) => {
     expect(await pageRows(pool)).toEqual([]);
   });
 
-  it('whose claim is lost while the file is read, imports nothing', async () => {
+  it('imports nothing if its claim is lost while the file is read', async () => {
     const pool = await database(postgres);
     const url = web.on('/sitemap.xml', (response) => {
       void pool.query('DELETE FROM smart_router.claims').then(() => response.end(urlset('/a')));
@@ -225,7 +225,7 @@ describePostgres('sitemap import', (postgres) => {
     expect(await pageRows(pool)).toEqual([]);
   });
 
-  it('two that list the same pages in opposite order do not wait for each other in a circle', async () => {
+  it('two imports of the same pages in opposite order do not deadlock', async () => {
     const pool = await database(postgres);
     const paths = Array.from({ length: 5000 }, (_, n) => `/${n}`);
     await addSitemap(pool, web.on('/1.xml', urlset(...paths)));
@@ -235,7 +235,7 @@ describePostgres('sitemap import', (postgres) => {
     expect(await pageRows(pool)).toHaveLength(5000);
   });
 
-  it('leaves notes of what it is doing', async () => {
+  it('leaves traces of its progress', async () => {
     const pool = await database(postgres);
     const url = web.on('/sitemap.xml', urlset('/a', '/b', '/b'));
     await addSitemap(pool, url);
@@ -251,13 +251,13 @@ describePostgres('sitemap import', (postgres) => {
     expect(notes).toEqual([
       `fetching ${url}`,
       'parsed 2 URLs (pages), dropped 0 invalid, 1 twice',
-      'added 2 of 2 pages, the others were known',
+      'added 2 of 2 pages, the others existed',
     ]);
   });
 });
 
 describePostgres('page curation', (postgres) => {
-  it('writes title, description and contacts beside the page', async () => {
+  it('writes title, description and contacts', async () => {
     const pool = await database(postgres);
     await addSitemap(pool, web.on('/sitemap.xml', urlset('/contact')));
     const html = `<title>Müller &amp; Söhne</title><meta name=description content="Brot">
@@ -279,7 +279,7 @@ describePostgres('page curation', (postgres) => {
     ]);
   });
 
-  it('a page that says nothing is Completed all the same', async () => {
+  it('completes a page without content', async () => {
     const pool = await database(postgres);
     await pool.query('INSERT INTO pages (url) VALUES ($1)', [web.on('/empty', '')]);
     await runAll(pool, {}, {});
@@ -304,7 +304,7 @@ describePostgres('page curation', (postgres) => {
     expect(await pageRows(pool)).toMatchObject([{ page_processing_status: 'Completed', description: 'c' }]);
   });
 
-  it('what is wrong is written beside the page, in one line', async () => {
+  it('writes the error in one line', async () => {
     const pool = await database(postgres);
     const cases: [string, string][] = [
       [`${web.origin}/gone`, `GET ${web.origin}/gone answered 404`],
@@ -326,7 +326,7 @@ describePostgres('page curation', (postgres) => {
     for (const [url, message] of cases) expect(rows.get(url)).toEqual(['Failed', message]);
   });
 
-  it('whose claim is lost while the page is read, writes nothing', async () => {
+  it('writes nothing if its claim is lost while the page is read', async () => {
     const pool = await database(postgres);
     const url = web.on('/page', (response) => {
       void pool.query('DELETE FROM smart_router.claims').then(() => response.end('<title>Late</title>'));
@@ -339,7 +339,7 @@ describePostgres('page curation', (postgres) => {
 });
 
 describePostgres('the shipped tables', (postgres) => {
-  it('are made once, and answer the queries of the manual clean-up', async () => {
+  it('are created once, and work with the queries of the runbook', async () => {
     const pool = await database(postgres);
     expect(await applyMigrations(pool, 'workflows', migrations)).toEqual({ applied: [] });
     await pool.query(`SELECT id, domain, updated_at, sitemap_import_status, sitemap_import_error FROM sitemap_files

@@ -41,7 +41,7 @@ describe('XML', () => {
     expect(parse(index)).toMatchObject({ kind: 'sitemaps', urls: ['https://a.test/1.xml.gz'] });
   });
 
-  it('entities, CDATA, white space, comments and bare ampersands are understood', () => {
+  it('entities, CDATA, white space, comments and bare ampersands are accepted', () => {
     const inside = [
       url('\n  https://a.test/?a=1&amp;b=2  \n'),
       url('<![CDATA[https://a.test/?c=1&d=2]]>'),
@@ -58,25 +58,25 @@ describe('XML', () => {
     ]);
   });
 
-  it('prefixes are understood, and the locations of pictures and videos are no pages', () => {
+  it('prefixes are accepted, and locations of images and videos are skipped', () => {
     const text = `<sm:urlset xmlns:sm="x" xmlns:image="y"><sm:url><sm:loc>https://a.test/</sm:loc>
       <image:image><image:loc>https://a.test/a.png</image:loc></image:image><xhtml:link href="https://a.test/b"/>
       </sm:url></sm:urlset>`;
     expect(parse(text).urls).toEqual(['https://a.test/']);
   });
 
-  it('locations of the other kind of file are no entries', () => {
+  it('locations of the other kind of file are skipped', () => {
     expect(
       parse('<urlset><sitemap><loc>https://a.test/</loc></sitemap><loc>https://b.test/</loc></urlset>').urls,
     ).toEqual([]);
   });
 
-  it('an empty set is no error', () => {
+  it('an empty set is accepted', () => {
     expect(parse('<urlset/>')).toMatchObject({ kind: 'pages', urls: [] });
     expect(parse(urlset('<url/>'))).toMatchObject({ urls: [], invalid: 0 });
   });
 
-  it('what cannot be fetched is left out and counted, as is what comes twice', () => {
+  it('invalid and repeated entries are skipped and counted', () => {
     const inside = [
       'https://a.test/',
       'https://A.test',
@@ -102,7 +102,7 @@ describe('XML', () => {
 });
 
 describe('plain text', () => {
-  it('has one URL per line, whatever the line ends with', () => {
+  it('has one URL per line, with any line ending', () => {
     const text =
       '\n\nhttps://a.test/1\r\nhttps://a.test/2\n\n  https://a.test/1  \nnonsense\nhttps://a.test/3';
     expect(parse(text)).toEqual({
@@ -113,7 +113,7 @@ describe('plain text', () => {
     });
   });
 
-  it('without a single URL it is no sitemap', () => {
+  it('without a URL is not a sitemap', () => {
     expect(failure('{"error":\n"not found"}')).toBe('line 2, column 13: neither XML nor a list of URLs');
   });
 });
@@ -122,7 +122,7 @@ describe('broken files', () => {
   it.each([
     ['', 'the sitemap is empty'],
     [' \n ', 'the sitemap is empty'],
-    ['<!-- nothing -->', 'line 1, column 17: there is no <urlset> and no <sitemapindex>'],
+    ['<!-- nothing -->', 'line 1, column 17: neither <urlset> nor <sitemapindex> found'],
     [
       '\n\n<!doctype html>\n<html><body>Not found',
       'line 4, column 1: expected <urlset> or <sitemapindex>, found <html>',
@@ -135,7 +135,7 @@ describe('broken files', () => {
     ['<urlset></url></urlset>', 'line 1, column 9: an end tag that closes nothing'],
     ['<urlset></urlset>\n<urlset></urlset>', 'line 2, column 1: <urlset> after the end of the sitemap'],
     [`<urlset>${'<a>'.repeat(20)}`, 'line 1, column 54: elements are nested deeper than 16'],
-  ])('%j is told with its place, however it is cut into pieces', (text, message) => {
+  ])('%j is an error with its position, for any split into chunks', (text, message) => {
     expect(failure(text)).toBe(message);
     const [place] = /^line \d+/.exec(message) ?? [''];
     for (const length of [1, 2, 3, 7]) {
@@ -198,7 +198,7 @@ describe('any text', () => {
     }
   };
 
-  it('gives valid URLs or a SitemapError', () => {
+  it('yields valid URLs or a SitemapError', () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -219,7 +219,7 @@ describe('any text', () => {
     );
   });
 
-  it('gives the same however it is cut into pieces', () => {
+  it('yields the same for any split into chunks', () => {
     fc.assert(
       fc.property(
         text.map((one) => urlset(url(one))),
@@ -265,7 +265,7 @@ describe('a hostile sitemap', () => {
     },
   );
 
-  it('ends with its time', async () => {
+  it('stops at its deadline', async () => {
     const signal = AbortSignal.abort(new Error('took too long'));
     const body = chunks(`<urlset>${' '.repeat(1_000_000)}</urlset>`);
     const reading = readSitemap({ body, contentType: 'text/xml', signal }, limit, systemClock);

@@ -14,7 +14,7 @@ export interface Web {
   readonly port: number;
   /** `http://127.0.0.1:port` */
   readonly origin: string;
-  /** Paths in the order they were asked for. */
+  /** Paths in the order of the requests. */
   readonly asked: string[];
   readonly requests: IncomingMessage[];
   /** Connections open now. */

@@ -1,18 +1,16 @@
-/**
- * One event applied to what is known of pods and calls. Doing it twice, or a little late, changes nothing: the next
- * event or the next read is right again.
- */
-import type { Call, Pod, RouterEvent } from '../shapes';
-import { tierOf } from '../words';
+/** Applies one event to the known pods and calls. Idempotent; the next event or read corrects a late one. */
+
+import { tierOf } from '../labels';
+import type { Call, Pod, RouterEvent } from '../types';
 
 export interface Fleet {
   pods: Map<string, Pod>;
   calls: Map<string, Call>;
-  /** How long a lease is here, learned from the calls that were read; 0 while unknown. */
+  /** The duration of a lease, derived from the calls that were read; 0 while unknown. */
   leaseMs: number;
 }
 
-/** Pods and calls are replaced, never changed in place: whoever compares by identity sees what is new. */
+/** Replaces pods and calls instead of changing them, so that a comparison by identity sees the change. */
 export function applyEvent(fleet: Fleet, event: RouterEvent): void {
   const { type, call, pod, at } = event;
   switch (type) {
@@ -71,7 +69,7 @@ function beginCall(fleet: Fleet, event: RouterEvent, sid: string, podName: strin
       fence: Number(event.fence ?? 0),
     });
   }
-  // Also of a known call: its pod may have been read before the call began.
+  // Also for a known call: its pod may have been read before the call started.
   const pod = fleet.pods.get(podName);
   if (!pod || pod.leases.some((lease) => lease.call_sid === sid)) return;
   const lease = { call_sid: sid, lease_expires_at: known?.lease_expires_at ?? expires };
@@ -95,6 +93,7 @@ function changePod(fleet: Fleet, name: string, change: Partial<Pod>, mayBeNew = 
     draining_until: null,
     blocked_by: null,
     leases: [],
+    last_report_at: null,
     uid: '',
     started_at: null,
   };
@@ -105,7 +104,7 @@ function untilOf(ms: string | undefined): string | null {
   return ms !== undefined && /^\d+$/.test(ms) ? new Date(Number(ms)).toISOString() : null;
 }
 
-/** The commonest distance between a call's last renewal and its deadline. */
+/** The most frequent time between a call's last renewal and its deadline. */
 export function learnLease(calls: Iterable<Call>): number {
   let longest = 0;
   for (const { allocated_at, renewed_at, lease_expires_at } of calls) {

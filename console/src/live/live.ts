@@ -1,61 +1,60 @@
 /**
- * Everything the console knows, in one place, live. Three sources, each repairing the others:
+ * The state of the console, kept up to date from three sources:
  *
- * - reads: at the start, whenever a page opens, and again what the open page shows: every five seconds, less often
- *   where a read takes long;
- * - the event stream, applied the moment it arrives;
- * - what came through the stream while a read was under way is applied to its result once more, because the read may
- *   have looked before it happened.
+ * - reads: at the start, when a page opens, and every five seconds for the data of the open page, less often when reads
+ *   are slow;
+ * - the event stream, applied at once;
+ * - events that arrived during a read are applied to its result again, because the read may be older.
  *
- * While either fails the state keeps what it had and says since when it is stale.
+ * While reads or stream fail, the state keeps its data and the time since which it is stale.
  */
-import { ApiError, ask, patiently, readPages, request } from '../api';
-import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../shapes';
+import { ApiError, ask, readPages, request, withTimeout } from '../api';
 import { learnRouterTime, routerNow } from '../time';
+import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../types';
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
+import { type Outage, outageOf, worse } from './outage';
 import { pauseAfter } from './pauses';
 import { followRecords, noRecords, type RecordNumbers } from './records';
-import type { Repeating } from './repeat';
+import type { RepeatedRead } from './repeat';
 import { type KnownRouter, rememberRouters } from './routers';
 import { type Following, followEvents } from './stream';
-import { type Trouble, troubleOf, worse } from './trouble';
 
-/** What a page can ask to be read. */
+/** The data that a page can request. */
 export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts' | 'records';
 
-/** For one page of one list. */
-const patienceMs = 5000;
-/** One read that fails is a hiccup, while the stream goes on; two are an outage. */
+/** For one page of a list. */
+const timeoutMs = 5000;
+/** One failed read is tolerated while the stream works; two are an outage. */
 const readsToBelieve = 2;
 const mostEvents = 5000;
 
 export interface LiveState extends Fleet {
   status: Status | undefined;
   history: History | undefined;
-  /** Also those that are no longer in the history. */
+  /** Including those that left the history recently. */
   routers: readonly KnownRouter[];
-  /** Since when this page has known of no leader; undefined while there is one. */
+  /** Since when there is no leader; undefined while there is one. */
   leaderlessSince: number | undefined;
   lostPods: readonly LostPod[];
   alerts: Alert[] | undefined;
   records: RecordNumbers;
   /** Newest last. */
   events: RouterEvent[];
-  /** How many came through the stream, also those no longer in the list. */
+  /** The number of events from the stream, including those no longer in the list. */
   heard: number;
-  /** How often the oldest of the list were let go: what lies before it is then to be read anew. */
+  /** How often the list was trimmed: older events must be read again then. */
   trims: number;
   /** Topics that were read at least once. */
   known: ReadonlySet<Topic>;
-  /** Topics of the open page: only these are kept true. */
+  /** Topics of the open page: only these are kept up to date. */
   shown: ReadonlySet<Topic>;
   /** Topics that this router does not have. */
   absent: ReadonlySet<Topic>;
-  /** Since when what is shown may be wrong; undefined while all is well. */
+  /** Since when the state may be stale; undefined while it is live. */
   staleSince: number | undefined;
-  trouble: Trouble | undefined;
-  /** Grows with every change of pods or calls. */
+  outage: Outage | undefined;
+  /** Incremented with every change of pods or calls. */
   fleetVersion: number;
   eventVersion: number;
 }
@@ -79,17 +78,17 @@ export class Live {
     shown: new Set(),
     absent: new Set(),
     staleSince: undefined,
-    trouble: undefined,
+    outage: undefined,
     fleetVersion: 0,
     eventVersion: 0,
   };
   readonly #listeners = new Set<() => void>();
   readonly #eventListeners = new Set<(events: RouterEvent[]) => void>();
   #topics: readonly Topic[] = ['status'];
-  /** Events that arrived since the oldest read under way began. */
+  /** Events since the start of the oldest running read. */
   #since: RouterEvent[] = [];
   #stream: Following | undefined;
-  #records: Repeating | undefined;
+  #records: RepeatedRead | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #round = 0;
   #reading: AbortController | undefined;
@@ -105,7 +104,7 @@ export class Live {
     this.#stream = followEvents({
       opened: () => {
         this.#streamFails = false;
-        // Whatever was missed is made good by reading everything again.
+        // A full read replaces the missed events.
         void this.read();
       },
       heard: (events) => this.#hear(events),
@@ -128,7 +127,7 @@ export class Live {
     this.#reading?.abort();
   }
 
-  /** What the open page shows: read at once, and again and again. */
+  /** Sets the topics of the open page; reads them at once and repeatedly. */
   show(topics: readonly Topic[]): void {
     this.#topics = [
       'status',
@@ -140,7 +139,7 @@ export class Live {
     if (this.state.shown.has('records')) this.readRecords();
   }
 
-  /** Reads the numbers of the records now, and not only when their turn has come. */
+  /** Reads the record counts now. */
   readRecords(): void {
     this.#records?.again();
   }
@@ -155,7 +154,7 @@ export class Live {
     return () => void this.#eventListeners.delete(listener);
   }
 
-  /** Reads the topics of the open page now; a newer round makes an older one void. */
+  /** Reads the topics of the open page now; a newer round cancels an older one. */
   async read(): Promise<void> {
     clearTimeout(this.#timer);
     this.#round += 1;
@@ -164,7 +163,7 @@ export class Live {
     this.#reading?.abort();
     const reading = new AbortController();
     this.#reading = reading;
-    const deadline = () => patiently(patienceMs, reading.signal);
+    const deadline = () => withTimeout(timeoutMs, reading.signal);
     const beganAt = performance.now();
     let retryAfterMs = 0;
     try {
@@ -175,14 +174,14 @@ export class Live {
       this.state.leaseMs = learnLease(this.state.calls.values()) || this.state.leaseMs;
       this.state.known = new Set([...this.state.known, ...this.#topics]);
       this.state.fleetVersion += 1;
-      // After an outage the stream need not wait for its turn.
+      // After an outage the stream reconnects at once.
       if (this.#failedReads > 0) this.#stream?.hurry();
       this.#failedReads = 0;
       if (!this.#streamFails) this.#lastTrueAt = Date.now();
       this.#judge(undefined);
     } catch (error) {
       if (round !== this.#round) return;
-      // What the others still read is of no use any more.
+      // The other reads of this round are obsolete.
       reading.abort();
       if (error instanceof ApiError) retryAfterMs = error.retryAfterMs;
       this.#failedReads += 1;
@@ -194,7 +193,7 @@ export class Live {
     this.#timer = setTimeout(() => void this.read(), pauseMs);
   }
 
-  /** What happened before the page was opened, so that it does not begin empty. */
+  /** Reads the events from before the page was opened. */
   async #recall(): Promise<void> {
     try {
       const { events } = await ask<EventPage>('/events/search?limit=100');
@@ -202,9 +201,9 @@ export class Live {
       const heard = new Set(state.events.map(({ id }) => id));
       state.events = [...events.filter(({ id }) => !heard.has(id)).reverse(), ...state.events];
       state.eventVersion += 1;
-      this.#tell();
+      this.#notify();
     } catch {
-      // Then it begins with what happens next.
+      // The list starts with the next event.
     }
   }
 
@@ -238,7 +237,7 @@ export class Live {
             state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
           };
         }
-        // In a rhythm of their own: counting rows may take long.
+        // Separately: counting rows may take long.
         case 'records':
           return () => {};
         case 'alerts': {
@@ -266,7 +265,7 @@ export class Live {
       isOpen: () => state.shown.has('records'),
       tell: (change) => {
         state.records = { ...state.records, ...change };
-        this.#tell();
+        this.#notify();
       },
     });
   }
@@ -281,7 +280,7 @@ export class Live {
         this.#know({ ...state.status, leader: event.leader });
     }
     state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
-    // The first read of the past may have had one that the stream brings only now: it is listed once.
+    // The first read may have contained this event already.
     const listed = new Set(state.events.slice(-100).map(({ id }) => id));
     const unlisted = events.filter(({ id }) => !listed.has(id));
     state.events.push(...unlisted);
@@ -293,26 +292,26 @@ export class Live {
     state.fleetVersion += 1;
     state.eventVersion += 1;
     for (const listener of this.#eventListeners) listener(events);
-    this.#tell();
+    this.#notify();
   }
 
   #judge(error: unknown): void {
     const { state } = this;
     const down = state.status?.status === 'down';
-    const found = troubleOf(error, state.status);
-    if (found?.away === 'store') this.#storeAwayAt = routerNow();
+    const found = outageOf(error, state.status);
+    if (found?.part === 'store') this.#storeAwayAt = routerNow();
     if (this.#streamFails || this.#failedReads >= readsToBelieve || down) {
       state.staleSince ??= this.#lastTrueAt;
-      state.trouble = worse(state.trouble, found);
+      state.outage = worse(state.outage, found);
     } else {
       state.staleSince = undefined;
-      state.trouble = undefined;
+      state.outage = undefined;
     }
-    this.#tell();
+    this.#notify();
   }
 
-  /** Many changes, one rendering: the next frame's, or at once in a tab that draws no frames. */
-  #tell(): void {
+  /** One rendering per frame for all changes, or at once in a hidden tab. */
+  #notify(): void {
     if (this.#frame) return;
     this.#frame = true;
     const run = () => {
@@ -326,7 +325,7 @@ export class Live {
 
 export const live = new Live();
 
-/** How many calls are live, from what the open page keeps true. */
+/** The number of live calls, from the topics of the open page. */
 export function liveCalls(state: LiveState): number | null | undefined {
   if (state.shown.has('calls') && state.known.has('calls')) return state.calls.size;
   if (!state.shown.has('pods') || !state.known.has('pods')) return state.status?.active_calls;

@@ -1,8 +1,8 @@
 /**
- * Pods that left a moment ago. A pool of a merchant has no target that would say that one is missing: without this a
- * pod that crashed would leave no trace in its picture.
+ * Pods that were removed recently. The pool of a merchant has no target, so without this list a crashed pod would
+ * disappear from its picture without a trace.
  */
-import type { Pod, RouterEvent } from '../shapes.js';
+import type { Pod, RouterEvent } from '../types.js';
 
 export interface LostPod {
   pod: string;
@@ -10,7 +10,7 @@ export interface LostPod {
   atMs: number;
 }
 
-/** A container that starts again is back by then; whoever scaled down on purpose is not reminded of it for long. */
+/** Long enough for a restart, and short after an intended scale-down. */
 const rememberedMs = 120_000;
 
 export function rememberLost(
@@ -22,7 +22,7 @@ export function rememberLost(
   return kept.length === lost.length ? lost : kept;
 }
 
-/** To be asked before the event is applied: afterwards nobody knows where the pod was. */
+/** Must run before the event is applied, which deletes the pod with its tier. */
 export function lostBy({ type, pod, at }: RouterEvent, pods: ReadonlyMap<string, Pod>): LostPod[] {
   const known = type === 'pod_removed' && pod !== undefined ? pods.get(pod) : undefined;
   return known ? [{ pod: known.pod_name, tier: known.tier, atMs: Date.parse(at) }] : [];

@@ -1,24 +1,24 @@
-/** How long to leave the router alone after a read. */
+/** The pause after a read. */
 
-const everyMs = 5000;
-/** While it fails, it is tried sooner: the page should be true again the moment the router is. */
+const intervalMs = 5000;
+/** Shorter after a failure, so that the page recovers soon after the router. */
 const retryMs = 1000;
 const longestMs = 60_000;
-/** A read that takes long costs the router much: it reads for us a fifth of the time at most. */
+/** Slow reads are expensive for the router: reads take at most a fifth of the time. */
 const restPerRead = 4;
-/** Of a failed one. After the five seconds that one page may take it is the second above. */
+/** For a failed read. After the timeout of five seconds it is the second above. */
 const restPerFailure = 0.2;
 
 export interface LastRead {
   tookMs: number;
   hasFailed: boolean;
-  /** What the router asked for; 0: nothing. */
+  /** From Retry-After; 0: none. */
   retryAfterMs: number;
 }
 
 export function pauseAfter({ tookMs, hasFailed, retryAfterMs }: LastRead): number {
   const pauseMs = hasFailed
     ? Math.max(retryMs, tookMs * restPerFailure, retryAfterMs)
-    : Math.max(everyMs, tookMs * restPerRead);
+    : Math.max(intervalMs, tookMs * restPerRead);
   return Math.min(pauseMs, longestMs);
 }

@@ -1,53 +1,52 @@
 /**
- * The numbers of the records, from one read for every page: the badge, the overview and the page of the records cannot
- * disagree. The router counts rows of the team's own tables for it, so it is asked rarely, and the more rarely the
- * longer the counting takes; more often only while the page of the records is open.
+ * The record counts, from one read for all pages, so that badge, overview and records page agree. The router counts table
+ * rows for it, so reads are rare, more so when they are slow, and more frequent only while the records page is open.
  */
 import { ask, sentenceOf } from '../api';
-import type { WorkflowNumbers } from '../shapes';
-import { type Repeating, repeat } from './repeat';
+import type { WorkflowNumbers } from '../types';
+import { type RepeatedRead, repeat } from './repeat';
 
-const leastMs = 1000;
+const minMs = 1000;
 const openEveryMs = 5000;
-const everyMs = 15_000;
+const intervalMs = 15_000;
 const restPerRead = 10;
 const longestMs = 300_000;
-const patienceMs = 20_000;
+const timeoutMs = 20_000;
 
 export interface RecordNumbers {
-  /** As they were last read; kept while they cannot be read. Undefined before the first read. */
+  /** The last successful read; undefined before the first one. */
   workflows: readonly WorkflowNumbers[] | undefined;
-  /** Those with stuck records; empty while that is not known: a number that may be wrong is worse than none. */
+  /** Workflows with stuck records; empty while the counts are unknown. */
   stuck: readonly WorkflowNumbers[];
-  /** One sentence; undefined while all is well. */
-  trouble: string | undefined;
+  /** The error message; undefined after a successful read. */
+  problem: string | undefined;
 }
 
-export const noRecords: RecordNumbers = { workflows: undefined, stuck: [], trouble: undefined };
+export const noRecords: RecordNumbers = { workflows: undefined, stuck: [], problem: undefined };
 
 export interface RecordsOptions {
   /** Whether the database answers. */
   mayAsk: () => boolean;
-  /** Whether the page of the records is open. */
+  /** Whether the records page is open. */
   isOpen: () => boolean;
   tell: (change: Partial<RecordNumbers>) => void;
 }
 
-export function followRecords({ mayAsk, isOpen, tell }: RecordsOptions): Repeating {
+export function followRecords({ mayAsk, isOpen, tell }: RecordsOptions): RepeatedRead {
   return repeat(async () => {
     const beganAt = performance.now();
     try {
       if (mayAsk() || isOpen()) {
         const { workflows } = await ask<{ workflows: WorkflowNumbers[] }>('/records', {
-          signal: AbortSignal.timeout(patienceMs),
+          signal: AbortSignal.timeout(timeoutMs),
         });
-        tell({ workflows, stuck: workflows.filter(({ stuck }) => stuck > 0), trouble: undefined });
+        tell({ workflows, stuck: workflows.filter(({ stuck }) => stuck > 0), problem: undefined });
       } else tell({ stuck: [] });
     } catch (error) {
-      tell({ stuck: [], trouble: sentenceOf(error) });
+      tell({ stuck: [], problem: sentenceOf(error) });
     }
-    if (isOpen()) return { leastMs, mostMs: openEveryMs };
-    const restMs = Math.min(longestMs, Math.max(everyMs, restPerRead * (performance.now() - beganAt)));
-    return { leastMs, mostMs: restMs };
+    if (isOpen()) return { minMs, maxMs: openEveryMs };
+    const restMs = Math.min(longestMs, Math.max(intervalMs, restPerRead * (performance.now() - beganAt)));
+    return { minMs, maxMs: restMs };
   });
 }

@@ -1,21 +1,21 @@
 /**
- * Reading again and again, one read at a time. Whoever asks for another while one runs, or right after it, gets one
- * more when its time has come: however often it is asked, the router hears of it once.
+ * Repeats a read, one at a time. Requests for another read while one runs, or right after it, are combined into one more
+ * read.
  */
 export interface Rest {
-  /** No read sooner than this after the last, whoever asks. */
-  leastMs: number;
-  /** Unasked after this; 0: only when asked. */
-  mostMs: number;
+  /** The minimum pause, also before a requested read. */
+  minMs: number;
+  /** The next read without a request; 0: none. */
+  maxMs: number;
 }
 
-export interface Repeating {
+export interface RepeatedRead {
   again(): void;
   stop(): void;
 }
 
-/** Reads at once. `read` must not reject: its answer says how long to rest. */
-export function repeat(read: () => Promise<Rest>): Repeating {
+/** Reads at once. `read` must not reject; it returns the pause. */
+export function repeat(read: () => Promise<Rest>): RepeatedRead {
   let isBusy = false;
   let isWanted = false;
   let isOver = false;
@@ -24,13 +24,13 @@ export function repeat(read: () => Promise<Rest>): Repeating {
     clearTimeout(timer);
     isBusy = true;
     isWanted = false;
-    const { leastMs, mostMs } = await read();
+    const { minMs, maxMs } = await read();
     if (isOver) return;
     timer = setTimeout(() => {
       isBusy = false;
       if (isWanted) void run();
-      else if (mostMs > 0) timer = setTimeout(() => void run(), Math.max(0, mostMs - leastMs));
-    }, leastMs);
+      else if (maxMs > 0) timer = setTimeout(() => void run(), Math.max(0, maxMs - minMs));
+    }, minMs);
   };
   void run();
   return {

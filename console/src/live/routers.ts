@@ -1,29 +1,28 @@
 /**
- * Which routers there are, and which there were a moment ago. Every router tells of itself each ten seconds and is
- * listed until thirty after its last word: one that has died looks well for half a minute and is then gone without a
- * word. So the page judges by the last word itself, and remembers who left the list.
+ * The routers, and those that disappeared recently. Every router sends a heartbeat every 10 s and is listed for 30 s after
+ * the last one. So the page uses the time of the last heartbeat, and remembers routers that left the list.
  */
-import type { Replica } from '../shapes.js';
+import type { Replica } from '../types.js';
 
 export interface KnownRouter extends Replica {
-  /** `late`: its word is overdue. `gone`: no longer listed. */
+  /** `late`: its heartbeat is overdue. `gone`: no longer listed. */
   is: 'here' | 'late' | 'gone';
 }
 
-/** The ten seconds between two words, and what it takes to write and to read one. */
+/** The 10 s between heartbeats, and time to write and read one. */
 const lateAfterMs = 13_000;
-/** Long enough for somebody who was woken by it. */
+/** Long enough for an operator on call. */
 const rememberedMs = 10 * 60_000;
 
-/** `storeAwayAtMs`: when the store last failed to answer, which keeps every router from telling; 0: never. */
+/** `storeFailedAtMs`: when the store last failed, which stops all heartbeats; 0: never. */
 export function rememberRouters(
   known: readonly KnownRouter[],
   listed: readonly Replica[],
   nowMs: number,
-  storeAwayAtMs = 0,
+  storeFailedAtMs = 0,
 ): KnownRouter[] {
-  const silentMs = ({ seen_at }: Replica) => nowMs - Math.max(Date.parse(seen_at), storeAwayAtMs);
-  // All of them late: clocks differ, or the store was away unnoticed. That says nothing about any one of them.
+  const silentMs = ({ seen_at }: Replica) => nowMs - Math.max(Date.parse(seen_at), storeFailedAtMs);
+  // If all are late, clocks differ or the store failed unnoticed: no router is to blame.
   const isTelling = listed.some((router) => silentMs(router) < lateAfterMs);
   const names = new Set(listed.map(({ name }) => name));
   const unlisted = known.filter(

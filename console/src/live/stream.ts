@@ -1,20 +1,20 @@
 /**
- * The event stream of the router, for as long as the page is open. It is read with `fetch`, not with an EventSource:
- * that one hears only the kinds of events it was told of, and cannot tell a refusal (401, 429) from a broken line.
+ * The event stream of the router while the page is open. It uses `fetch` instead of EventSource, which only receives
+ * registered event types and does not distinguish a rejection (401, 429) from a broken connection.
  *
- * After a break it goes on behind the last event, with a growing pause of random length, so that a hundred consoles do
- * not come back in one moment. A line that is silent for longer than its heartbeat counts as broken.
+ * After a break it resumes after the last event, with exponential backoff and jitter, so that many consoles do not
+ * reconnect at once. A connection without a heartbeat counts as broken.
  */
 import { request } from '../api';
-import type { RouterEvent } from '../shapes';
+import type { RouterEvent } from '../types';
 
 const firstPauseMs = 500;
 const longestPauseMs = 10_000;
-/** The router says something every 15 s. */
+/** The router sends a heartbeat every 15 s. */
 const longestSilenceMs = 35_000;
 
 export interface StreamListener {
-  /** Connected: from now on nothing is missed. `resumed` is false when events may have been missed before. */
+  /** Connected. `resumed` is false when earlier events may have been missed. */
   opened(resumed: boolean): void;
   heard(events: RouterEvent[]): void;
   broke(error: unknown): void;
@@ -22,7 +22,7 @@ export interface StreamListener {
 
 export interface Following {
   stop(): void;
-  /** The router is there after all: no more waiting. */
+  /** Reconnects at once: the router answers again. */
   hurry(): void;
 }
 
@@ -88,7 +88,7 @@ async function read(response: Response, line: AbortController, heard: (events: R
   }
 }
 
-/** What is no event is passed over: a stream that broke at it would break at it again after every new beginning. */
+/** Invalid events are skipped: failing on one would fail again after every reconnect. */
 function parse(block: string): RouterEvent[] {
   const data = block.split('\n').find((one) => one.startsWith('data: '));
   if (data === undefined) return [];

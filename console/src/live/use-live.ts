@@ -1,6 +1,6 @@
-/** Components that follow the live state: rendered again only when what they selected is another value. */
+/** Hooks for the live state: a component renders again only when its selected value changes. */
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { RouterEvent } from '../shapes';
+import type { RouterEvent } from '../types';
 import { type LiveState, live, type Topic } from './live';
 
 export function useLive<T>(select: (state: LiveState) => T): T {
@@ -18,9 +18,9 @@ export function useLive<T>(select: (state: LiveState) => T): T {
   return selected;
 }
 
-/** What the page shows; the names are constant while it is open. */
+/** The topics of the page; constant while it is open. */
 export function useTopics(...topics: Topic[]): void {
-  // The names decide, not the array they come in.
+  // Depends on the names, not on the identity of the array.
   useEffect(() => live.show(topics), [topics.join()]);
 }
 

@@ -1,12 +1,12 @@
-/** Live calls; and any call, also one that has ended, by its id: what happened to it from the first to the last moment. */
+/** Live calls, and the timeline of any call by its id, including ended ones. */
 import { useMemo } from 'preact/hooks';
+import { count } from '../labels';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, go, type Route, refine } from '../routes';
-import type { Call } from '../shapes';
+import type { Call } from '../types';
 import { CallPanel } from '../ui/call-panel';
 import { Age, Countdown, Empty, PodLink, PoolChip, Search } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
-import { count } from '../words';
 
 export function CallsPage({ route }: { route: Route }) {
   useTopics('calls');
@@ -15,7 +15,7 @@ export function CallsPage({ route }: { route: Route }) {
   const isKnown = useLive((state) => state.known.has('calls'));
   const { q = '' } = Object.fromEntries(route.query);
   const search = (text: string) => refine(addressOf('calls', route.item, { q: text }));
-  // The map changes in place, the version tells.
+  // The map changes in place; the version shows that it changed.
   const rows = useMemo(() => {
     const words = q.trim().toLowerCase();
     const all = [...calls.values()];
@@ -87,7 +87,7 @@ export function CallsPage({ route }: { route: Route }) {
           onEnter={lookUp}
         />
         <button type="button" class="btn" disabled={sid === ''} onClick={lookUp}>
-          Look up, also ended calls
+          Look up, including ended calls
         </button>
         <span class="soft small">
           {q === '' ? `${count(calls.size)} live` : `${count(rows.length)} of ${count(calls.size)} live`}
@@ -112,10 +112,10 @@ export function CallsPage({ route }: { route: Route }) {
               <Empty icon="calls" title="Reading calls…" />
             ) : q !== '' ? (
               <Empty icon="search" title="No live call matches">
-                If you have its whole id, press Enter: calls that have ended are found too.
+                With a complete call id, press Enter to find ended calls too.
               </Empty>
             ) : (
-              <Empty icon="calls" title="Nobody is calling">
+              <Empty icon="calls" title="No live calls">
                 The next call appears here at once. Try <code>smart-router allocate CA1</code>.
               </Empty>
             )

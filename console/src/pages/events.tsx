@@ -1,15 +1,15 @@
-/** Everything that happens, as it happens; and what happened before, as far back as it is kept. */
+/** Live events, followed by the stored ones. */
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { ApiError, ask, sentenceOf } from '../api';
 import { eventTypes } from '../event-types';
+import { count, eventName } from '../labels';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
-import type { EventPage, RouterEvent } from '../shapes';
+import type { EventPage, RouterEvent } from '../types';
 import { EventText, EventType } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { Empty, Note, Search, Time } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
-import { count, eventName } from '../words';
 
 const columns: Column<RouterEvent>[] = [
   { head: 'Time', width: '122px', narrow: '76px', cell: (event) => <Time at={event.at} /> },
@@ -44,7 +44,7 @@ export function EventsPage({ route }: { route: Route }) {
   const refineTo = (change: Record<string, string>) =>
     refine(addressOf('events', undefined, { q, type, ...change }));
 
-  // The list grows in place, the version tells.
+  // The list grows in place; the version shows that it changed.
   const rows = useMemo(() => {
     const words = q.trim().toLowerCase();
     const fits = (event: RouterEvent) =>
@@ -89,18 +89,18 @@ export function EventsPage({ route }: { route: Route }) {
           onClick={() => setPaused(paused === undefined ? { ...now, events: [...now.events] } : undefined)}
         >
           <Icon name={paused === undefined ? 'pause' : 'play'} />
-          {paused === undefined ? 'Pause' : waiting > 0 ? `Go on (${count(waiting)} new)` : 'Go on'}
+          {paused === undefined ? 'Pause' : waiting > 0 ? `Resume (${count(waiting)} new)` : 'Resume'}
         </button>
         <span class="soft small">
           {paused === undefined ? 'Newest first, live' : 'Paused'}
           {past.keptSince && (
             <>
-              ; kept since <Time at={past.keptSince} />
+              ; stored since <Time at={past.keptSince} />
             </>
           )}
         </span>
       </div>
-      {past.trouble && <Note tone="bad">{past.trouble}</Note>}
+      {past.problem && <Note tone="bad">{past.problem}</Note>}
       <Table
         label="Events"
         columns={columns}
@@ -121,30 +121,30 @@ export function EventsPage({ route }: { route: Route }) {
   );
 }
 
-/** Says what else could be tried: only what has been narrowed can be widened. */
+/** Suggests to remove the filters that are set. */
 function NoEvents({ q, type }: { q: string; type: string }) {
   if (q === '' && type === '')
     return (
-      <Empty icon="events" title="Nothing has happened yet">
-        Events appear here the moment they happen.
+      <Empty icon="events" title="No events yet">
+        Events appear here as they happen.
       </Empty>
     );
   return (
     <Empty icon="events" title="No event matches">
       {type === ''
-        ? 'Other words may find it.'
+        ? 'Try other words.'
         : q === ''
-          ? 'None of this kind is kept. All kinds show what is.'
-          : 'Other words or all kinds may find it.'}{' '}
-      Records that were brought back are no events: they are on the page{' '}
+          ? 'No event of this kind is stored. Try all kinds.'
+          : 'Try other words or all kinds.'}{' '}
+      Recovered records are not events: they are on the page{' '}
       <a href={addressOf('recovery', undefined, { kind: 'record' })}>Recovery</a>.
     </Empty>
   );
 }
 
 /**
- * What is kept of the past, page by page, newest first. Once the oldest of what was heard had to go, it begins there:
- * between the two nothing may be missing.
+ * The stored events, page by page, newest first. After the live list was trimmed they start at its oldest event, so that
+ * none is missing between the two.
  */
 function usePast(
   q: string,
@@ -154,7 +154,7 @@ function usePast(
   const [events, setEvents] = useState<RouterEvent[]>([]);
   const [before, setBefore] = useState<string | null>(null);
   const [keptSince, setKeptSince] = useState<string | null>(null);
-  const [trouble, setTrouble] = useState<string>();
+  const [problem, setProblem] = useState<string>();
   const [isBusy, setBusy] = useState(false);
   const query = new URLSearchParams({
     limit: String(pageSize),
@@ -165,7 +165,7 @@ function usePast(
   const oldest = trims > 0 ? heard[0]?.id : undefined;
   const from = useRef('');
   from.current = oldest === undefined ? path : `${path}&before=${oldest}`;
-  /** What was asked of an earlier past is no part of this one. */
+  /** Discards answers to an earlier query. */
   const turn = useRef(0);
 
   useEffect(() => {
@@ -179,10 +179,10 @@ function usePast(
         setEvents(page.events);
         setBefore(page.before);
         setKeptSince(page.kept_since);
-        setTrouble(undefined);
+        setProblem(undefined);
       } catch (error) {
         if (mine === turn.current && !(error instanceof ApiError && error.isAbsent))
-          setTrouble(sentenceOf(error));
+          setProblem(sentenceOf(error));
       }
     }, 250);
     return () => {
@@ -202,9 +202,9 @@ function usePast(
         setBefore(page.before);
       }
     } catch (error) {
-      setTrouble(sentenceOf(error));
+      setProblem(sentenceOf(error));
     }
     setBusy(false);
   };
-  return { events, before, keptSince, trouble, isBusy, more };
+  return { events, before, keptSince, problem, isBusy, more };
 }

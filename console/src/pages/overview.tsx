@@ -1,24 +1,24 @@
-/** The whole router in one look: is anything wrong, how much goes through, and every pod of every pool. */
+/** The overview: alerts, traffic, every pod of every pool, routers and the latest events. */
 import { useMemo, useState } from 'preact/hooks';
+import { count, figure, percent } from '../labels';
 import { liveCalls } from '../live/live';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf } from '../routes';
-import type { HistoryPoint } from '../shapes';
 import { clockText } from '../time';
 import { spanText, successOf, trafficOf } from '../traffic';
-import { Alarms } from '../ui/alarms';
+import type { HistoryPoint } from '../types';
+import { Alerts } from '../ui/alerts';
 import { EventText, EventType } from '../ui/event-line';
 import { Empty, Time } from '../ui/parts';
 import { PoolPictures } from '../ui/pool-picture';
 import { Routers } from '../ui/routers';
 import { Spark } from '../ui/spark';
-import { count, figure, percent } from '../words';
 
 export function OverviewPage() {
   useTopics('pods', 'history');
   return (
     <div class="page">
-      <Alarms />
+      <Alerts />
       <Tiles />
       <PoolPictures />
       <div class="two">
@@ -50,7 +50,7 @@ function Tiles() {
         {...shared}
         title="Active calls"
         value={count(active)}
-        sub={capacity > 0 ? `of ${count(capacity)} possible` : ''}
+        sub={capacity > 0 ? `capacity ${count(capacity)}` : ''}
         lines={[(p) => p.active_calls]}
         show={(v) => count(v === null ? null : Math.round(v))}
       />
@@ -70,7 +70,7 @@ function Tiles() {
         sub={span}
         note={
           traffic && traffic.shed > 0
-            ? (at) => `${at ? `${figure(at.shed)}/s` : count(traffic.shed)} refused: overloaded`
+            ? (at) => `${at ? `${figure(at.shed)}/s` : count(traffic.shed)} rejected: overloaded`
             : undefined
         }
         tone={(latest?.shed ?? 0) > 0 ? 'bad' : undefined}
@@ -110,12 +110,12 @@ interface TileProps {
   value: string;
   unit?: string;
   sub: string;
-  /** One more line, of all points or of the one that is pointed at. */
+  /** One more line, for all points or for the one at the pointer. */
   note?: ((point: HistoryPoint | undefined) => string) | undefined;
   tone?: 'bad' | undefined;
   points: readonly HistoryPoint[];
   absent: boolean;
-  /** False: the first read is under way, and nothing can be said yet. */
+  /** False until the first read. */
   isKnown: boolean;
   lines: readonly Pick[];
   show: (value: number | null) => string;
@@ -124,7 +124,7 @@ interface TileProps {
 function Tile(props: TileProps) {
   const { title, value, unit, sub, note, tone, points, absent, isKnown, lines, show } = props;
   const [at, setAt] = useState<number>();
-  // The points decide; the lines are made anew each time.
+  // Depends on the points; the lines are new functions in every rendering.
   const data = useMemo(
     () => ({
       times: points.map((point) => Date.parse(point.at) / 1000),
@@ -152,9 +152,9 @@ function Tile(props: TileProps) {
             {!isKnown ? (
               <span class="skeleton" />
             ) : absent ? (
-              'this router keeps no history'
+              'this router has no history'
             ) : (
-              'history begins now'
+              'history starts now'
             )}
           </div>
         </div>
@@ -168,19 +168,19 @@ const shown = 8;
 function Latest() {
   const version = useLive((state) => state.eventVersion);
   const events = useLive((state) => state.events);
-  // The list grows in place, the version tells.
+  // The list grows in place; the version shows that it changed.
   const latest = useMemo(() => events.slice(-shown).reverse(), [events, version]);
   return (
     <section class="card" aria-labelledby="latest">
       <header>
-        <h2 id="latest">Happening now</h2>
+        <h2 id="latest">Latest events</h2>
         <a class="small" href={addressOf('events')}>
           All events
         </a>
       </header>
       {latest.length === 0 ? (
-        <Empty icon="events" title="Quiet so far">
-          Calls, pods and changes appear here the moment they happen.
+        <Empty icon="events" title="No events yet">
+          Calls, pods and changes appear here as they happen.
         </Empty>
       ) : (
         <ol class="feed">

@@ -1,9 +1,21 @@
-/** Every pod: found by name, state or tier, and taken out of service without cutting a call. */
+/** All pods, filtered by name, state or tier, with drain and undrain. */
 import { useMemo } from 'preact/hooks';
-import { useAsked } from '../live/use-asked';
+import {
+  collator,
+  count,
+  eventName,
+  type PodState,
+  podStates,
+  poolName,
+  stateLabels,
+  stateOf,
+  stateText,
+  toneOf,
+} from '../labels';
 import { useEvents, useLive, useTopics } from '../live/use-live';
+import { useRequest } from '../live/use-request';
 import { addressOf, go, type Route, refine } from '../routes';
-import type { EventPage, Pod } from '../shapes';
+import type { EventPage, Pod } from '../types';
 import { DrainButton, DrainProgress } from '../ui/drain';
 import { EventText } from '../ui/event-line';
 import {
@@ -21,18 +33,6 @@ import {
 } from '../ui/parts';
 import { tally } from '../ui/pool-picture';
 import { type Column, Table } from '../ui/table';
-import {
-  collator,
-  count,
-  eventName,
-  type PodState,
-  podStates,
-  poolName,
-  stateOf,
-  stateText,
-  stateWords,
-  toneOf,
-} from '../words';
 
 const nextLease = (pod: Pod) =>
   pod.leases.reduce<string | null>(
@@ -50,7 +50,7 @@ export function PodsPage({ route }: { route: Route }) {
   const filter = (change: Record<string, string>) =>
     refine(addressOf('pods', route.item, { ...query, ...change }));
 
-  // The map changes in place, the version tells.
+  // The map changes in place; the version shows that it changed.
   const found = useMemo(() => {
     const words = q.trim().toLowerCase();
     return [...pods.values()].filter(
@@ -67,7 +67,7 @@ export function PodsPage({ route }: { route: Route }) {
     () => (state === '' ? found : found.filter((pod) => stateOf(pod) === state)),
     [found, state],
   );
-  // The map changes in place, the version tells.
+  // The map changes in place; the version shows that it changed.
   const tiers = useMemo(
     () => [...new Set([...pods.values()].map((pod) => pod.tier))].sort(collator.compare),
     [pods, version],
@@ -130,7 +130,7 @@ export function PodsPage({ route }: { route: Route }) {
       <div class="row">
         <Search
           label="Search pods"
-          placeholder="Name of a pod or id of a call"
+          placeholder="Pod name or call id"
           value={q}
           onInput={(text) => filter({ q: text })}
         />
@@ -142,7 +142,7 @@ export function PodsPage({ route }: { route: Route }) {
             { value: '', text: 'All', n: found.length },
             ...podStates.map((one: PodState) => ({
               value: one as string,
-              text: stateWords[one],
+              text: stateLabels[one],
               n: counts[one],
             })),
           ]}
@@ -191,13 +191,13 @@ export function PodsPage({ route }: { route: Route }) {
             !isKnown ? (
               <Empty icon="pods" title="Reading pods…" />
             ) : pods.size === 0 ? (
-              <Empty icon="pods" title="No pod is known">
-                The leader registers what the source names. See <code>POD_SOURCE</code>, and{' '}
+              <Empty icon="pods" title="No pods">
+                The leader registers the pods of the source. See <code>POD_SOURCE</code> and{' '}
                 <code>smart-router doctor</code>.
               </Empty>
             ) : (
               <Empty icon="search" title="No pod matches">
-                Of {count(pods.size)} pods none fits the search and the filters.
+                None of {count(pods.size)} pods matches the search and the filters.
               </Empty>
             )
           }
@@ -211,7 +211,7 @@ export function PodsPage({ route }: { route: Route }) {
 function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
   const pod = useLive((state) => state.pods.get(name));
   const isKnown = useLive((state) => state.known.has('pods'));
-  const past = useAsked<EventPage>(`/events/search?pod=${encodeURIComponent(name)}&limit=50`);
+  const past = useRequest<EventPage>(`/events/search?pod=${encodeURIComponent(name)}&limit=50`);
   const { again } = past;
   useEvents((events) => {
     if (events.some((event) => event.pod === name)) again();
@@ -227,8 +227,8 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
           </div>
           {pod.blocked_by === 'unreadable' && (
             <Note tone="warn">
-              A key of it in the store is of a wrong type, so it gets no call. The leader’s log names the key;
-              docs/operations.md says what to do with it.
+              A key of this pod in the store has a wrong type, so the pod gets no calls. The log of the leader
+              names the key; see docs/operations.md.
             </Note>
           )}
           <dl class="pairs">
@@ -252,7 +252,7 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
             <dd class="mono">{pod.uid || '–'}</dd>
           </dl>
           <section class="stack">
-            <h3>{pod.leases.length === 0 ? 'No call' : 'Calls'}</h3>
+            <h3>{pod.leases.length === 0 ? 'No calls' : 'Calls'}</h3>
             {pod.leases.map((lease) => (
               <div class="row" key={lease.call_sid}>
                 <CallLink sid={lease.call_sid} />
@@ -264,13 +264,13 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
           </section>
         </>
       ) : (
-        isKnown && <Note>There is no pod of this name now. What is kept of it is below.</Note>
+        isKnown && <Note>No pod has this name at the moment. Its stored events are below.</Note>
       )}
       <section class="stack">
-        <h3>What happened to it</h3>
-        {past.trouble && <Note tone="bad">{past.trouble}</Note>}
+        <h3>Events</h3>
+        {past.problem && <Note tone="bad">{past.problem}</Note>}
         {past.isAbsent && <p class="soft small">This router cannot search events.</p>}
-        {past.value?.events.length === 0 && <p class="soft small">Nothing that is still kept.</p>}
+        {past.value?.events.length === 0 && <p class="soft small">No stored events.</p>}
         <ol class="line">
           {past.value?.events.map((event) => (
             <li key={event.id} data-tone={toneOf(event.type)}>

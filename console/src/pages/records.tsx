@@ -1,29 +1,29 @@
-/** Records of the team's own tables: how far each workflow is, what is stuck, and bringing it back by hand. */
+/** The workflows with their counts, and the stuck records with reset and retry. */
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { count, figure, plural, spaced } from '../labels';
 import { live } from '../live/live';
-import { useAsked } from '../live/use-asked';
 import { useLive, useTopics } from '../live/use-live';
+import { useRequest } from '../live/use-request';
 import { addressOf, type Route, refine } from '../routes';
-import type { HandledRecord, History, WorkflowNumbers } from '../shapes';
 import { durationText } from '../time';
-import { HandleDialog, type Handling, outcomeWords } from '../ui/handle-records';
+import type { HandledRecord, History, WorkflowNumbers } from '../types';
 import { Chip, Empty, Note } from '../ui/parts';
+import { outcomeLabels, type RecordsAction, RecordsDialog } from '../ui/records-dialog';
 import { Spark } from '../ui/spark';
 import { type Column, Table } from '../ui/table';
-import { count, figure, plural, spaced } from '../words';
 
 export function RecordsPage({ route }: { route: Route }) {
   useTopics('history', 'records');
-  const { workflows, trouble } = useLive(({ records }) => records);
+  const { workflows, problem } = useLive(({ records }) => records);
   const state = useLive(({ status }) => status?.records);
   const history = useLive((live) => live.history);
-  // The first with something stuck stays: the list must not change to another one under somebody's hand.
+  // Chosen once: the list must not switch to another workflow while it is used.
   const found = useRef<string | undefined>(undefined);
   found.current ??= workflows?.find(({ stuck }) => stuck > 0)?.name;
   const chosen = route.query.get('workflow') ?? found.current ?? workflows?.[0]?.name;
   const choose = (workflow: string) => refine(addressOf('records', undefined, { workflow }));
-  const [handling, setHandling] = useState<Handling>();
-  // The list of what is stuck is read anew with each: what was brought back must not be offered again.
+  const [handling, setHandling] = useState<RecordsAction>();
+  // Read again after each action: the list must not contain handled records.
   const [handledTimes, setHandledTimes] = useState(0);
 
   if (state === null || workflows?.length === 0) {
@@ -40,11 +40,13 @@ export function RecordsPage({ route }: { route: Route }) {
   }
   return (
     <div class="page">
-      {trouble && <Note tone="bad">{trouble}</Note>}
+      {problem && <Note tone="bad">{problem}</Note>}
       {state?.error && <Note tone="bad">{state.error}</Note>}
-      {state?.paused && <Note tone="warn">Nothing is claimed: sessions of the database fail.</Note>}
+      {state?.paused && <Note tone="warn">Claiming is paused: database sessions fail.</Note>}
       {state?.braked && (
-        <Note tone="warn">Most workers fell silent at once, and nothing is taken from them yet.</Note>
+        <Note tone="warn">
+          Most workers stopped their heartbeats at once; their records are not requeued yet.
+        </Note>
       )}
       <div class="two">
         {workflows?.map((workflow) => (
@@ -67,7 +69,7 @@ export function RecordsPage({ route }: { route: Route }) {
         />
       )}
       {handling && (
-        <HandleDialog
+        <RecordsDialog
           handling={handling}
           onHandled={() => {
             setHandledTimes(handledTimes + 1);
@@ -141,7 +143,7 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
           bad={workflow.stuck > 0}
           note={[
             stuckFor !== null && `oldest ${durationText(stuckFor)}`,
-            (workflow.held ?? 0) > 0 && `${workflow.held} for a person`,
+            (workflow.held ?? 0) > 0 && `${workflow.held} held`,
           ]
             .filter(Boolean)
             .join(', ')}
@@ -151,12 +153,12 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
           <dt>Completed</dt>
           <dd>
             {figure(rate)}
-            <span class="small">a second</span>
+            <span class="small">per second</span>
           </dd>
         </div>
       </dl>
       {points.length > 1 && (
-        <Spark label={`${name}: records completed a second`} times={chart.times} lines={chart.lines} />
+        <Spark label={`${name}: records completed per second`} times={chart.times} lines={chart.lines} />
       )}
       {workflow.advice.map((advice) => (
         <p class="note small" key={advice}>
@@ -199,20 +201,20 @@ function NumberOf({
 
 interface StuckProps {
   workflow: string;
-  /** How many the card above counts. */
+  /** The count in the card above. */
   known: number | undefined;
-  onHandle: (handling: Handling) => void;
+  onHandle: (handling: RecordsAction) => void;
 }
 
 function Stuck({ workflow, known, onHandle }: StuckProps) {
-  const asked = useAsked<{ total: number; records: HandledRecord[] }>(
+  const request = useRequest<{ total: number; records: HandledRecord[] }>(
     `/records/${encodeURIComponent(workflow)}/stuck?limit=1000`,
   );
-  const { again } = asked;
-  // The list follows the number at once, so that both say the same.
+  const { again } = request;
+  // Read again when the count changes, so that both agree.
   useEffect(again, [again, known]);
   const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
-  const records = asked.value?.records ?? [];
+  const records = request.value?.records ?? [];
   const ids = records.map(({ id }) => id).filter((id) => picked.has(id));
   const pick = (id: string, isOn: boolean) => {
     const next = new Set(picked);
@@ -287,13 +289,13 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
       sort: ({ resets }) => resets,
       cell: ({ resets }) => resets,
     },
-    { head: 'Will be', width: '120px', cell: ({ outcome }) => outcomeWords[outcome] ?? spaced(outcome) },
+    { head: 'Will be', width: '120px', cell: ({ outcome }) => outcomeLabels[outcome] ?? spaced(outcome) },
   ];
   return (
     <section class="stack" aria-labelledby="stuck">
       <div class="row">
         <h2 id="stuck">Stuck in {workflow}</h2>
-        <span class="soft small">{asked.value ? plural(asked.value.total, 'record') : ''}</span>
+        <span class="soft small">{request.value ? plural(request.value.total, 'record') : ''}</span>
         <div class="row end grow">
           <button
             type="button"
@@ -313,7 +315,7 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
           </button>
         </div>
       </div>
-      {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
+      {request.problem && <Note tone="bad">{request.problem}</Note>}
       <div class="stuck-table">
         <Table
           label={`Stuck records of ${workflow}`}
@@ -322,7 +324,7 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
           keyOf={({ id }) => id}
           below={({ outcome, worker, trace }) =>
             [
-              `will be ${outcomeWords[outcome] ?? spaced(outcome)}`,
+              `will be ${outcomeLabels[outcome] ?? spaced(outcome)}`,
               worker && `worker ${worker}`,
               trace && `last note: ${trace}`,
             ]
@@ -330,9 +332,9 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
               .join(' · ')
           }
           empty={
-            asked.value ? (
-              <Empty icon="check" title="Nothing is stuck">
-                Every record in Processing has a worker that is alive.
+            request.value ? (
+              <Empty icon="check" title="No stuck records">
+                Every record in Processing has a live worker.
               </Empty>
             ) : (
               <Empty icon="records" title="Reading…" />

@@ -1,13 +1,13 @@
-/** What lost its owner and what was done about it: calls, pods and records in one list. */
+/** Recoveries of calls, pods and records in one list. */
 import { useMemo, useRef } from 'preact/hooks';
-import { useAsked } from '../live/use-asked';
+import { count, figure, plural, spaced, type Tone } from '../labels';
 import { useEvents, useTopics } from '../live/use-live';
+import { useRequest } from '../live/use-request';
 import { addressOf, type Route, refine } from '../routes';
-import type { EventPage, Recoveries, RecoveryItem } from '../shapes';
 import { durationText, routerNow } from '../time';
+import type { EventPage, Recoveries, RecoveryItem } from '../types';
 import { CallLink, Chip, Choices, Empty, Note, PodLink, PoolChip, Time } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
-import { count, figure, plural, spaced, type Tone } from '../words';
 
 const spans = [
   { value: '15', text: '15 min' },
@@ -22,7 +22,7 @@ const toneOfOutcome = (outcome: string): Tone =>
 const placeOf = ({ kind, place }: RecoveryItem) =>
   place === '' ? '–' : kind === 'record' ? place : <PoolChip pool={place} />;
 
-/** A record was stuck all that time; of a call or pod only its age is known. */
+/** The age of a record is the time it was stuck; of a call or pod its whole age. */
 function reasonOf({ kind, reason, age_seconds: age }: RecoveryItem): string {
   const why = spaced(reason);
   if (age === null) return why;
@@ -66,7 +66,7 @@ const columns: Column<RecoveryItem>[] = [
   {
     head: 'Why',
     width: 'minmax(200px, 2fr)',
-    // By reason, and of the same reason by how long.
+    // By reason, then by age.
     sort: ({ reason, age_seconds }) => `${reason} ${age_seconds ?? 0}`,
     cell: (item) => (
       <span title={[reasonOf(item), item.detail].filter(Boolean).join('; ')}>{reasonOf(item)}</span>
@@ -84,22 +84,21 @@ const columns: Column<RecoveryItem>[] = [
 const minuteMs = 60_000;
 
 /**
- * Since when calls and pods that came back are known, where that is later than what was asked for: an emptied store has
- * forgotten them, and a young one has never had any. An event from before the period is the proof that none of it is
- * missing, because the oldest go first.
+ * Since when recoveries of calls and pods are stored, if that is later than the period: the store may be new or flushed.
+ * An event from before the period proves that the period is complete, because the oldest events are trimmed first.
  */
 function useKeptOnlySince({ value, minutes }: { value: Recoveries | undefined; minutes: string }) {
   const sinceMs = value && Date.parse(value.since);
-  // By the minute: the period moves with every read, and need not be asked about each time.
+  // Rounded to minutes: the period moves with every read.
   const before = sinceMs === undefined ? undefined : Math.floor(sinceMs / minuteMs) * minuteMs;
-  const page = useAsked<EventPage>(
+  const page = useRequest<EventPage>(
     before === undefined ? undefined : `/events/search?limit=1&before=${before}-0`,
   ).value;
   const known = useRef<{ minutes: string; page: EventPage } | undefined>(undefined);
   if (page) known.current = { minutes, page };
   const last = known.current?.minutes === minutes ? known.current.page : undefined;
   if (!value || !last || last.events.length > 0 || sinceMs === undefined) return undefined;
-  // Rare events are kept for longer than all of them are.
+  // Rare events are stored for longer.
   const oldest = value.items.findLast(({ kind }) => kind !== 'record')?.at;
   const kept = last.kept_since ?? new Date(routerNow()).toISOString();
   const since = oldest !== undefined && oldest < kept ? oldest : kept;
@@ -109,8 +108,8 @@ function useKeptOnlySince({ value, minutes }: { value: Recoveries | undefined; m
 export function RecoveryPage({ route }: { route: Route }) {
   useTopics('status');
   const { minutes = '60', kind = '' } = Object.fromEntries(route.query);
-  const asked = useAsked<Recoveries>(`/recoveries?minutes=${/^\d{1,5}$/.test(minutes) ? minutes : '60'}`);
-  const { value, again } = asked;
+  const request = useRequest<Recoveries>(`/recoveries?minutes=${/^\d{1,5}$/.test(minutes) ? minutes : '60'}`);
+  const { value, again } = request;
   useEvents((events) => {
     if (events.some(({ type }) => /recovered|call_lost|pod_removed/.test(type))) again();
   });
@@ -126,13 +125,12 @@ export function RecoveryPage({ route }: { route: Route }) {
       kind === 'record' && age !== null && age > (most ?? -1) ? age : most,
     null,
   );
-  if (asked.isAbsent) {
+  if (request.isAbsent) {
     return (
       <div class="page">
         <section class="card">
-          <Empty icon="recovery" title="This router keeps no list of recoveries">
-            It is older than this page. The events call_recovered, call_lost and pod_recovered say the same
-            one by one.
+          <Empty icon="recovery" title="This router has no list of recoveries">
+            It is older than this page. See the events call_recovered, call_lost and pod_recovered.
           </Empty>
         </section>
       </div>
@@ -166,23 +164,23 @@ export function RecoveryPage({ route }: { route: Route }) {
         />
         {value && <Period since={value.since} keptOnlySince={keptOnlySince} hasRecords={records > 0} />}
       </div>
-      {asked.trouble && <Note tone="bad">{asked.trouble}</Note>}
+      {request.problem && <Note tone="bad">{request.problem}</Note>}
       {value && (
         <section class="card stack" aria-label="Summary">
           <dl class="figures">
             <Figure name="Calls recovered" n={value.calls.recovered} />
             <Figure name="Calls lost" n={value.calls.lost} bad={value.calls.lost > 0} />
             <Figure name="Pods recovered" n={value.pods.recovered} />
-            <Figure name="Records brought back" n={value.records === null ? null : records} />
+            <Figure name="Records recovered" n={value.records === null ? null : records} />
             <div>
               <dt>Rate</dt>
               <dd>
-                {figure(live / keptMinutes + records / Number(minutes))} <small>a minute</small>
+                {figure(live / keptMinutes + records / Number(minutes))} <small>per minute</small>
               </dd>
             </div>
             {stuckLongest !== null && (
               <div>
-                <dt>A record had been stuck for up to</dt>
+                <dt>Longest stuck record</dt>
                 <dd>{durationText(stuckLongest)}</dd>
               </div>
             )}
@@ -218,16 +216,16 @@ export function RecoveryPage({ route }: { route: Route }) {
           value === undefined ? (
             <Empty icon="recovery" title="Reading…" />
           ) : (
-            <Empty icon="check" title="Nothing had to be recovered">
-              No {kind === '' ? 'call, pod or record' : kind} was brought back{' '}
+            <Empty icon="check" title="No recoveries">
+              No {kind === '' ? 'call, pod or record' : kind} was recovered{' '}
               {keptOnlySince === undefined || kind === 'record' ? (
                 `in the last ${plural(Number(minutes), 'minute')}`
               ) : (
                 <>
-                  since <Time at={keptOnlySince} />; what was before is not known
+                  since <Time at={keptOnlySince} />; earlier events are not stored
                 </>
               )}
-              . What is still stuck is on the pages Calls and Records.
+              . Stuck records are on the page Records.
             </Empty>
           )
         }
@@ -236,7 +234,7 @@ export function RecoveryPage({ route }: { route: Route }) {
   );
 }
 
-/** The period that is really known: what the store has forgotten must not look as if it had been quiet. */
+/** The stored period: a flushed store must not look like a quiet one. */
 function Period(props: { since: string; keptOnlySince: string | undefined; hasRecords: boolean }) {
   const { since, keptOnlySince, hasRecords } = props;
   if (keptOnlySince === undefined)
@@ -246,8 +244,8 @@ function Period(props: { since: string; keptOnlySince: string | undefined; hasRe
       </span>
     );
   return (
-    <span class="small tone-warn" title="Nothing older is in the store: it is new, or it was emptied.">
-      {hasRecords ? 'calls and pods ' : ''}kept only since <Time at={keptOnlySince} />
+    <span class="small tone-warn" title="The store has no older events: it is new or was flushed.">
+      {hasRecords ? 'calls and pods ' : ''}stored only since <Time at={keptOnlySince} />
       {hasRecords && (
         <>
           , records since <Time at={since} />

@@ -1,4 +1,4 @@
-/** One page of the runbook, for whoever is called at night and has no checkout: drawn from data, never from markup. */
+/** One page of the runbook, for an operator on call without a checkout; rendered from data, not from HTML. */
 
 import type { Block, Inline } from 'virtual:runbook';
 import { useEffect, useState } from 'preact/hooks';

@@ -1,22 +1,22 @@
-/** Which pools there are, which of them a call tries, and who changed that. */
+/** Tiers, merchants with their chains, and the changes of both. */
 import { useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
-import { useAsked } from '../live/use-asked';
+import { count, eventName, inChainOrder, toneOf } from '../labels';
 import { useEvents, useLive, useTopics } from '../live/use-live';
-import type { EventPage, Merchant, Tiers } from '../shapes';
+import { useRequest } from '../live/use-request';
+import type { EventPage, Merchant, Tiers } from '../types';
 import { EventText } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { MerchantDialog } from '../ui/merchant-dialog';
+import { notify } from '../ui/messages';
 import { Chain, Dialog, Empty, Note, Time, Wide } from '../ui/parts';
-import { tell } from '../ui/telling';
 import { TiersDialog } from '../ui/tiers-dialog';
-import { count, eventName, inChainOrder, toneOf } from '../words';
 
 export function TiersPage() {
   useTopics('status');
-  const tiers = useAsked<Tiers>('/tiers');
-  const merchants = useAsked<{ merchants: Merchant[] }>('/merchants');
-  const past = useAsked<EventPage>('/events/search?type=tiers_changed,merchant_changed&limit=50');
+  const tiers = useRequest<Tiers>('/tiers');
+  const merchants = useRequest<{ merchants: Merchant[] }>('/merchants');
+  const past = useRequest<EventPage>('/events/search?type=tiers_changed,merchant_changed&limit=50');
   const pools = useLive((state) => state.status?.pools);
   const differs = useLive((state) => state.status?.tier_config_differs ?? false);
   const [isEditing, setEditing] = useState(false);
@@ -34,11 +34,11 @@ export function TiersPage() {
   const names = inChainOrder(Object.keys(config?.tiers ?? {}), config?.default_chain ?? []);
   return (
     <div class="page">
-      {tiers.trouble && <Note tone="bad">{tiers.trouble}</Note>}
+      {tiers.problem && <Note tone="bad">{tiers.problem}</Note>}
       {differs && (
         <Note tone="warn">
-          <code>TIER_CONFIG</code> of this router is not what holds here. What was set at run time wins until
-          the store is empty.
+          <code>TIER_CONFIG</code> of this router differs from the configuration in the store, which takes
+          precedence until the store is empty.
         </Note>
       )}
       <section class="card" aria-labelledby="tiers">
@@ -66,7 +66,7 @@ export function TiersPage() {
                       Assigned
                     </th>
                     <th scope="col" class="num">
-                      Calls a pod
+                      Calls per pod
                     </th>
                   </tr>
                 </thead>
@@ -94,7 +94,7 @@ export function TiersPage() {
               </table>
             </Wide>
             <p class="row">
-              <span class="soft small">Without a merchant’s own rules a call tries</span>
+              <span class="soft small">Default chain</span>
               <Chain
                 chain={config.default_chain.map((name) => (name.includes(':') ? name : `pool:${name}`))}
               />
@@ -110,10 +110,10 @@ export function TiersPage() {
             <Icon name="plus" /> Add merchant
           </button>
         </header>
-        {merchants.trouble && <Note tone="bad">{merchants.trouble}</Note>}
+        {merchants.problem && <Note tone="bad">{merchants.problem}</Note>}
         {merchants.value?.merchants.length === 0 ? (
-          <Empty icon="tiers" title="No merchant has rules of its own">
-            Every call takes the default chain. Add one to give a merchant its own pool, tier or fallback.
+          <Empty icon="tiers" title="No merchant has its own rules">
+            Every call uses the default chain. Add a merchant to give it its own pool, tier or fallback.
           </Empty>
         ) : (
           <Wide label="Table of merchants">
@@ -121,7 +121,7 @@ export function TiersPage() {
               <thead>
                 <tr>
                   <th scope="col">Merchant</th>
-                  <th scope="col">Its calls try</th>
+                  <th scope="col">Chain of its calls</th>
                   <th scope="col">
                     <span class="hidden-visually">Actions</span>
                   </th>
@@ -168,9 +168,9 @@ export function TiersPage() {
         <header>
           <h2 id="changes">Changes</h2>
         </header>
-        {past.isAbsent && <p class="soft small">This router cannot search its events.</p>}
-        {past.trouble && <Note tone="bad">{past.trouble}</Note>}
-        {past.value?.events.length === 0 && <p class="soft small">No change that is still kept.</p>}
+        {past.isAbsent && <p class="soft small">This router cannot search events.</p>}
+        {past.problem && <Note tone="bad">{past.problem}</Note>}
+        {past.value?.events.length === 0 && <p class="soft small">No stored changes.</p>}
         <ol class="line">
           {past.value?.events.map((event) => (
             <li key={event.id} data-tone={toneOf(event.type)}>
@@ -213,22 +213,22 @@ function DeleteDialog({
   onDeleted: () => void;
   onClose: () => void;
 }) {
-  const [trouble, setTrouble] = useState<string>();
+  const [problem, setProblem] = useState<string>();
   const remove = async () => {
     try {
       await ask(`/merchants/${encodeURIComponent(id)}`, { method: 'DELETE' });
-      tell(`${id} has no rules of its own any more.`);
+      notify(`Rules of ${id} deleted.`);
       onDeleted();
       onClose();
     } catch (error) {
-      setTrouble(sentenceOf(error));
+      setProblem(sentenceOf(error));
     }
   };
   return (
     <Dialog title={`Delete the rules of ${id}?`} onClose={onClose}>
       <div class="stack">
-        <p>New calls of this merchant take the default chain. Calls that are running stay where they are.</p>
-        {trouble && <Note tone="bad">{trouble}</Note>}
+        <p>New calls of this merchant use the default chain. Live calls are not affected.</p>
+        {problem && <Note tone="bad">{problem}</Note>}
         <div class="row end">
           <button type="button" class="btn" onClick={onClose}>
             Cancel

@@ -1,9 +1,9 @@
-/** What is true of the whole router, on every page: whether what is shown is true, and whether somebody leads. */
+/** On every page: the leader, whether the page is live or stale, and why. */
 import type { ComponentChildren } from 'preact';
-import type { Trouble } from '../live/trouble';
+import { count } from '../labels';
+import type { Outage } from '../live/outage';
 import { useLive } from '../live/use-live';
 import { clockText, durationText, useSeconds } from '../time';
-import { count } from '../words';
 import { Icon } from './icons';
 import { Chip } from './parts';
 
@@ -32,14 +32,14 @@ export function Facts({ children }: { children: ComponentChildren }) {
   );
 }
 
-/** Another router takes over within twenty seconds: what lasts longer does not mend itself. */
+/** Another router takes over within 20 s; a longer gap needs an operator. */
 const takeOverMs = 30_000;
 
 function NoLeader({ since }: { since: number }) {
   useSeconds();
   const forMs = Date.now() - since;
   return (
-    <span title="Calls are served. Pods do not come and go until a router leads.">
+    <span title="Calls are served. Pods are not added or removed until a router leads.">
       <Chip tone={forMs < takeOverMs ? 'warn' : 'bad'} icon="warning">
         No leader for {durationText(forMs / 1000)}
       </Chip>
@@ -47,15 +47,15 @@ function NoLeader({ since }: { since: number }) {
   );
 }
 
-const consequences: Record<Trouble['away'], string> = {
-  store: 'The store (Redis) does not answer: new calls are refused, live calls go on',
-  router: 'The router cannot be reached: this page shows what was true before',
-  answer: 'The router answers too late or with errors: this page shows what was true before',
+const consequences: Record<Outage['part'], string> = {
+  store: 'The store (Redis) does not answer: new calls are rejected, live calls continue',
+  router: 'The router is unreachable: this page shows its last known state',
+  answer: 'The router answers late or with errors: this page shows its last known state',
 };
 
 export function Banner() {
   const since = useLive((state) => state.staleSince);
-  const trouble = useLive((state) => state.trouble);
+  const outage = useLive((state) => state.outage);
   const held = useLive((state) => state.status?.removals_held ?? 0);
   return (
     <div role="status" class="banners">
@@ -63,10 +63,10 @@ export function Banner() {
         <div class="banner">
           <Icon name="warning" />
           <div>
-            {trouble && <b>{consequences[trouble.away]}</b>}
+            {outage && <b>{consequences[outage.part]}</b>}
             <p class="small">
               <span>Stale since {clockText(since)}, reconnecting</span>
-              {trouble && <span class="raw">{trouble.detail}</span>}
+              {outage && <span class="raw">{outage.detail}</span>}
             </p>
           </div>
         </div>
@@ -77,7 +77,7 @@ export function Banner() {
           <div>
             <b>The removal brake holds {held === 1 ? 'one pod' : `${count(held)} pods`}</b>
             <p class="small">
-              They are missing from the cluster’s list. If they are really gone:{' '}
+              They are missing from the list of the cluster. If that is intended:{' '}
               <code>smart-router removals confirm</code>
             </p>
           </div>

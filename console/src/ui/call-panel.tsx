@@ -1,18 +1,17 @@
-/** One call beside the list, live or ended: where it is or was, and everything that happened to it. */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { ApiError, ask, patiently, sentenceOf } from '../api';
-import { type Repeating, repeat } from '../live/repeat';
-import { useAsked } from '../live/use-asked';
+/** The panel of one call, live or ended: its pod and its timeline. */
+import { useState } from 'preact/hooks';
+import { ApiError, sentenceOf } from '../api';
+import { eventName, toneOf } from '../labels';
 import { useEvents, useLive } from '../live/use-live';
-import type { Call, EventPage, RouterEvent, Timeline } from '../shapes';
+import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
-import { eventName, toneOf } from '../words';
+import type { Call, EventPage, RouterEvent, Timeline } from '../types';
 import { byText, detailText } from './event-line';
 import { Age, Chain, Chip, Countdown, Note, Panel, PodLink, PoolChip, Time } from './parts';
 import { ReleaseButton } from './release';
 
 export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
-  const { value, error, again } = useTimeline(sid);
+  const { value, error, again } = useRequest<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 0);
   const call = useLive((state) => state.calls.get(sid));
   useEvents((events) => {
     if (events.some((event) => event.call === sid)) again();
@@ -25,7 +24,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
   return (
     <Panel label={`Call ${sid}`} title={<span class="mono">{sid}</span>} onClose={onClose}>
       {isUnknown && <UnknownCall />}
-      {isAbsent && <Note>This router keeps no timelines; only live calls can be shown.</Note>}
+      {isAbsent && <Note>This router has no timelines; only live calls are shown.</Note>}
       {error !== undefined && !isUnknown && !isAbsent && <Note tone="bad">{sentenceOf(error)}</Note>}
       <div class="row">
         {shown && (
@@ -39,7 +38,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
         {ended &&
           (last?.type === 'no_pods' ? (
             <Chip tone="bad" icon="warning">
-              Got no pod
+              No pod
             </Chip>
           ) : (
             <Chip>Ended</Chip>
@@ -55,9 +54,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
       {value && (
         <section class="stack">
           <h3>Timeline</h3>
-          {!value.is_complete && (
-            <p class="soft small">Its beginning is no longer kept: this is what the router still has.</p>
-          )}
+          {!value.is_complete && <p class="soft small">The beginning of the timeline is no longer stored.</p>}
           <ol class="line">
             {value.events.map((event) => (
               <TimelineStep key={event.id} event={event} />
@@ -77,57 +74,19 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
   );
 }
 
-/** Not a failure of anything: a typing error, or a call of long ago. */
+/** A typing error, or a call of long ago. */
 function UnknownCall() {
-  const since = useAsked<EventPage>('/events/search?limit=1', 0).value?.kept_since;
+  const since = useRequest<EventPage>('/events/search?limit=1', 0).value?.kept_since;
   return (
     <Note>
-      No live call has this id, and no event of one is kept.{' '}
+      No live call has this id, and no events of it are stored.{' '}
       {since && (
         <>
-          Events are kept since <Time at={since} />.
+          Events are stored since <Time at={since} />.
         </>
       )}
     </Note>
   );
-}
-
-const patienceMs = 20_000;
-const leastMs = 1000;
-const retryMs = 3000;
-
-/** Read once, again when asked, and while the router cannot answer. That there is none is an answer, unlike elsewhere. */
-function useTimeline(sid: string) {
-  const [answer, setAnswer] = useState<{ sid: string; value?: Timeline; error?: unknown }>();
-  const reading = useRef<Repeating | undefined>(undefined);
-  useEffect(() => {
-    const over = new AbortController();
-    const mine = repeat(async () => {
-      try {
-        const value = await ask<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, {
-          signal: patiently(patienceMs, over.signal),
-        });
-        if (!over.signal.aborted) setAnswer({ sid, value });
-      } catch (error) {
-        if (!over.signal.aborted)
-          setAnswer((before) => ({ ...(before?.sid === sid ? before : {}), sid, error }));
-        if (!(error instanceof ApiError) || error.isPassing) {
-          const asked = error instanceof ApiError ? error.retryAfterMs : 0;
-          return { leastMs: Math.max(leastMs, asked), mostMs: Math.max(retryMs, asked) };
-        }
-      }
-      return { leastMs, mostMs: 0 };
-    });
-    reading.current = mine;
-    return () => {
-      mine.stop();
-      over.abort();
-    };
-  }, [sid]);
-  const again = useCallback(() => reading.current?.again(), []);
-  return answer?.sid === sid
-    ? { value: answer.value, error: answer.error, again }
-    : { value: undefined, error: undefined, again };
 }
 
 function CallFacts({ call }: { call: Call }) {
@@ -165,7 +124,7 @@ function CallFacts({ call }: { call: Call }) {
   );
 }
 
-/** The same of a call that has ended, as far as its events tell; the provider is not in them. */
+/** The same for an ended call, from its events; they do not contain the provider. */
 function PastFacts({ events }: { events: readonly RouterEvent[] }) {
   const lastOf = (field: string) => events.findLast((event) => event[field])?.[field];
   const [pod, pool, merchant, fence] = ['pod', 'pool', 'merchant', 'fence'].map(lastOf);
@@ -238,7 +197,7 @@ function TimelineStep({ event }: { event: RouterEvent }) {
         )}
         {chain !== undefined && (
           <div>
-            Tried <Chain chain={chain.split(' ').filter(Boolean)} />: none had a pod that was free
+            Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
           </div>
         )}
         {saw && <div class="soft">{detailText('saw', saw)}</div>}

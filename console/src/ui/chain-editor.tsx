@@ -1,10 +1,10 @@
-/** A list whose order matters: moved with buttons, so that it works without a mouse. */
+/** An ordered list with buttons to move entries: it works without a mouse. */
 import { Icon } from './icons';
 
 interface ChainEditorProps {
   label: string;
   steps: readonly string[];
-  /** What can be added. */
+  /** Steps that can be added. */
   options: readonly string[];
   onChange: (steps: string[]) => void;
 }
@@ -48,7 +48,7 @@ export function ChainEditor({ label, steps, options, onChange }: ChainEditorProp
             <button
               type="button"
               class="btn icon small"
-              aria-label={`Take ${step} out`}
+              aria-label={`Remove ${step}`}
               onClick={() => onChange(steps.filter((one) => one !== step))}
             >
               <Icon name="close" />

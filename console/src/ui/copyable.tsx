@@ -1,17 +1,17 @@
-/** A text that is needed elsewhere, with a button that takes it along. */
+/** A text with a button that copies it. */
 import { useRef } from 'preact/hooks';
-import { tell } from './telling';
+import { notify } from './messages';
 
 export function Copyable({ what, title, text }: { what: string; title: string; text: string }) {
   const code = useRef<HTMLElement>(null);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      tell(`Copied: ${text}`);
+      notify(`Copied: ${text}`);
     } catch {
-      // A page that did not come over TLS has no clipboard: one key is left to press.
+      // Without TLS there is no clipboard API: the text is selected for Ctrl-C.
       if (code.current) getSelection()?.selectAllChildren(code.current);
-      tell('It is selected: copy it with Ctrl or ⌘ and C.');
+      notify('It is selected: copy it with Ctrl or ⌘ and C.');
     }
   };
   return (

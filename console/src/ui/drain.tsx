@@ -1,19 +1,19 @@
-/** Drain and undrain: what will happen is said before, and how far it is afterwards. */
+/** Drain and undrain: a dialog with the consequences, and the progress of running drains. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
+import { plural, stateOf } from '../labels';
 import { live } from '../live/live';
-import { useAsked } from '../live/use-asked';
 import { useEvents, useLive } from '../live/use-live';
-import type { EventPage, Pod, RouterEvent } from '../shapes';
+import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
-import { plural, stateOf } from '../words';
+import type { EventPage, Pod, RouterEvent } from '../types';
 import { byText } from './event-line';
+import { announce, notify } from './messages';
 import { Countdown, Dialog, Note, PodLink } from './parts';
-import { say, tell } from './telling';
 
 export function DrainButton({ pod, small = true }: { pod: Pod; small?: boolean }) {
   const [isOpen, setOpen] = useState(false);
-  // One that terminates or is not ready cannot be brought back from here.
+  // A pod that is terminating or not ready cannot be undrained.
   const drains = pod.blocked_by === 'draining';
   if (pod.blocked_by === 'terminating') return <span class="soft small">terminating</span>;
   return (
@@ -31,9 +31,9 @@ export function DrainButton({ pod, small = true }: { pod: Pod; small?: boolean }
   );
 }
 
-/** The latest drains, newest first: who began them, and how long they last. Undefined while unknown. */
+/** The latest drains, newest first. Undefined until they are read. */
 function useDrains(isWanted: boolean): readonly RouterEvent[] | undefined {
-  const { value, again } = useAsked<EventPage>(
+  const { value, again } = useRequest<EventPage>(
     isWanted ? '/events/search?type=pod_draining&limit=50' : undefined,
     0,
   );
@@ -44,8 +44,8 @@ function useDrains(isWanted: boolean): readonly RouterEvent[] | undefined {
 }
 
 /**
- * How long a drain lasts here, learned from those there were: the API does not tell `DRAINING_TTL`. Somebody who waits
- * for a drain makes it longer, never shorter, so the shortest is the one to go by.
+ * The duration of a drain, from the latest ones: the API does not return `DRAINING_TTL`. A drain with `wait` is longer,
+ * never shorter, so the minimum is used.
  */
 function usualSeconds(drains: readonly RouterEvent[]): number | undefined {
   const lengths = drains
@@ -55,14 +55,13 @@ function usualSeconds(drains: readonly RouterEvent[]): number | undefined {
 }
 
 function drainedText(pod: string, calls: number): string {
-  if (calls === 0) return `Pod ${pod} is draining and has no call: it is safe to stop.`;
-  const left =
-    calls === 1 ? 'Its call goes on; when it has ended' : `Its ${calls} calls go on; when they have ended`;
-  return `Pod ${pod} is draining: it gets no new call. ${left}, the pod is safe to stop.`;
+  if (calls === 0) return `Pod ${pod} is draining and has no calls: it is safe to stop.`;
+  const left = calls === 1 ? 'its call has ended' : `its ${calls} calls have ended`;
+  return `Pod ${pod} is draining: it gets no new calls. It is safe to stop when ${left}.`;
 }
 
 function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onClose: () => void }) {
-  const [trouble, setTrouble] = useState<string>();
+  const [problem, setProblem] = useState<string>();
   const [isBusy, setBusy] = useState(false);
   const earlier = useDrains(!drains);
   const usual = usualSeconds(earlier ?? []);
@@ -75,11 +74,11 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
         method: 'POST',
         body: { pod_name: pod.pod_name },
       });
-      tell(drains ? message : drainedText(pod.pod_name, active_calls));
+      notify(drains ? message : drainedText(pod.pod_name, active_calls));
       void live.read();
       onClose();
     } catch (error) {
-      setTrouble(sentenceOf(error));
+      setProblem(sentenceOf(error));
       setBusy(false);
     }
   };
@@ -87,28 +86,28 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
     <Dialog title={drains ? `End the drain of ${pod.pod_name}?` : `Drain ${pod.pod_name}?`} onClose={onClose}>
       <div class="stack">
         {drains ? (
-          <p>It takes new calls again at once.</p>
+          <p>The pod accepts new calls again at once.</p>
         ) : (
           <>
             <p>
-              It gets no new call until the drain ends:{' '}
+              The pod gets no new calls until the drain ends:{' '}
               {usual === undefined ? (
                 <>
-                  by itself after the time in <code>DRAINING_TTL</code> (6 min unless it was set)
+                  after <code>DRAINING_TTL</code> (default: 6 min)
                 </>
               ) : (
-                <>by itself after {durationText(usual)}</>
+                <>after {durationText(usual)}</>
               )}
               , or when you undrain it.
             </p>
             <p>
               {calls === 0
-                ? 'It has no call, so nobody is waited for.'
-                : `Its ${calls === 1 ? 'running call goes' : `${calls} running calls go`} on until ${calls === 1 ? 'it ends' : 'they end'}.`}
+                ? 'It has no calls.'
+                : `Its ${calls === 1 ? 'live call continues' : `${calls} live calls continue`}.`}
             </p>
           </>
         )}
-        {trouble && <Note tone="bad">{trouble}</Note>}
+        {problem && <Note tone="bad">{problem}</Note>}
         <div class="row end">
           <button type="button" class="btn" onClick={onClose}>
             Cancel
@@ -122,26 +121,26 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
   );
 }
 
-/** Every pod that drains with how many of its calls have ended: those seen since this page was opened. */
+/** The draining pods and how many of their calls have ended since this page was opened. */
 export function DrainProgress() {
   const version = useLive((state) => state.fleetVersion);
   const pods = useLive((state) => state.pods);
-  const most = useRef(new Map<string, number>());
+  const maxCalls = useRef(new Map<string, number>());
   const draining = [...pods.values()].filter((pod) => stateOf(pod) === 'draining');
   const drains = useDrains(draining.length > 0);
-  // The map changes in place, the version tells.
+  // The map changes in place; the version shows that it changed.
   useEffect(() => {
     for (const pod of draining) {
       const calls = pod.leases.length;
-      const before = most.current.get(pod.pod_name) ?? 0;
-      if (calls > before) most.current.set(pod.pod_name, calls);
+      const before = maxCalls.current.get(pod.pod_name) ?? 0;
+      if (calls > before) maxCalls.current.set(pod.pod_name, calls);
       if (calls === 0 && before > 0) {
-        say(`${pod.pod_name} is drained: its last call has ended.`);
-        most.current.set(pod.pod_name, 0);
+        announce(`${pod.pod_name} is drained: its last call has ended.`);
+        maxCalls.current.set(pod.pod_name, 0);
       }
     }
-    for (const name of most.current.keys())
-      if (!draining.some((pod) => pod.pod_name === name)) most.current.delete(name);
+    for (const name of maxCalls.current.keys())
+      if (!draining.some((pod) => pod.pod_name === name)) maxCalls.current.delete(name);
   }, [version]);
   if (draining.length === 0) return null;
   const shown = draining.toSorted((a, b) => b.leases.length - a.leases.length).slice(0, 4);
@@ -150,7 +149,7 @@ export function DrainProgress() {
       <header>
         <h2 id="draining">{plural(draining.length, 'pod')} draining</h2>
         {draining.length > shown.length && (
-          <span class="soft small">the {shown.length} with most calls are shown</span>
+          <span class="soft small">showing the {shown.length} with most calls</span>
         )}
       </header>
       <ul class="drains">
@@ -158,7 +157,7 @@ export function DrainProgress() {
           <DrainLine
             key={pod.pod_name}
             pod={pod}
-            began={Math.max(pod.leases.length, most.current.get(pod.pod_name) ?? 0)}
+            callsAtStart={Math.max(pod.leases.length, maxCalls.current.get(pod.pod_name) ?? 0)}
             by={drains?.find((event) => event.pod === pod.pod_name)?.by}
           />
         ))}
@@ -167,32 +166,32 @@ export function DrainProgress() {
   );
 }
 
-function DrainLine({ pod, began, by }: { pod: Pod; began: number; by: string | undefined }) {
+function DrainLine({ pod, callsAtStart, by }: { pod: Pod; callsAtStart: number; by: string | undefined }) {
   const calls = pod.leases.length;
-  // One that terminates does not come back by itself.
+  // A terminating pod never accepts calls again.
   const until = pod.blocked_by === 'draining' ? pod.draining_until : null;
   return (
     <li>
       <PodLink name={pod.pod_name} />
       <div class="drain-state">
-        {/* Of a single call a bar would say nothing until there is nothing left to say. */}
-        {began > 1 && calls > 0 && (
+        {/* A bar for a single call would jump from empty to full. */}
+        {callsAtStart > 1 && calls > 0 && (
           <div
             class="progress"
             role="progressbar"
             aria-label={`${pod.pod_name}: calls ended`}
             aria-valuemin={0}
-            aria-valuemax={began}
-            aria-valuenow={began - calls}
+            aria-valuemax={callsAtStart}
+            aria-valuenow={callsAtStart - calls}
           >
-            <div style={{ width: `${Math.round(((began - calls) / began) * 100)}%` }} />
+            <div style={{ width: `${Math.round(((callsAtStart - calls) / callsAtStart) * 100)}%` }} />
           </div>
         )}
         <span class="small soft">
           {calls === 0 ? 'Drained, safe to stop' : `${plural(calls, 'call')} left`}
           {until !== null && (
             <>
-              ; <Countdown lead="takes calls again in " until={until} />
+              ; <Countdown lead="accepts calls again in " until={until} />
             </>
           )}
           {by && ` · ${byText(by)}`}

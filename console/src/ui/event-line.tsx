@@ -1,7 +1,8 @@
-/** One event in words. */
-import type { RouterEvent } from '../shapes';
+/** The text of one event. */
+
+import { eventName, plural, poolName, toneOf } from '../labels';
 import { clockText, durationText } from '../time';
-import { eventName, plural, poolName, toneOf } from '../words';
+import type { RouterEvent } from '../types';
 import { CallLink, PodLink } from './parts';
 
 export const EventType = ({ type }: { type: string }) => (
@@ -10,7 +11,7 @@ export const EventType = ({ type }: { type: string }) => (
   </span>
 );
 
-const told = [
+const shownFields = [
   'id',
   'type',
   'at',
@@ -26,14 +27,14 @@ const told = [
   'uid',
 ];
 
-/** What the event says beside what and when; fields that a newer router adds are shown as they are. */
+/** The details of an event; unknown fields are shown as they are. */
 export function EventText({ event, without }: { event: RouterEvent; without?: 'call' | 'pod' }) {
   const { call, pod, pool, merchant, reason, by, chain } = event;
-  const more = Object.entries(event).filter(([name, value]) => !told.includes(name) && value !== '');
+  const more = Object.entries(event).filter(([name, value]) => !shownFields.includes(name) && value !== '');
   const details = [
     pool && poolName(pool),
     merchant && (event.type === 'merchant_changed' ? merchant : `for ${merchant}`),
-    chain && `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: none was free`,
+    chain && `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: no free pod`,
     reason,
     ...more.map(([name, value]) => detailText(name, value ?? '')),
     by && byText(by),
@@ -49,30 +50,30 @@ export function EventText({ event, without }: { event: RouterEvent; without?: 'c
   );
 }
 
-/** Who did it, as the router's own log of who did what has it. */
-export const byText = (by: string) => (by === 'start' ? 'by a router at its start' : `by ${by}`);
+/** The user, as in the audit log of the router. */
+export const byText = (by: string) => (by === 'start' ? 'by a router at startup' : `by ${by}`);
 
-/** How the tiers came to be what they are. */
+/** How the tiers were set. */
 const modes: Record<string, string> = {
-  init: 'the first ones, from TIER_CONFIG',
-  apply: 'written into the store by hand',
+  init: 'initial, from TIER_CONFIG',
+  apply: 'written directly to the store',
   replace: '',
 };
 
-/** `pool:gold 2 pods 2 calls 0 blocked; pool:basic 0 pods` as it is in a sentence. */
+/** `gold had 2 pods with 2 calls` for `pool:gold 2 pods 2 calls 0 blocked`. */
 function sawText(saw: string): string {
   const parts = saw.split('; ').map((part) => {
     const seen = /^(\S+) (\d+) pods(?: (\d+) calls (\d+) blocked)?$/.exec(part);
     if (!seen) return part;
     const [, pool = '', pods, calls, blocked] = seen;
     if (pods === '0') return `${poolName(pool)} had no pods`;
-    const closed = Number(blocked) > 0 ? `, ${blocked} of them taking no calls` : '';
+    const closed = Number(blocked) > 0 ? `, ${blocked} of them blocked` : '';
     return `${poolName(pool)} had ${plural(Number(pods), 'pod')} with ${plural(Number(calls), 'call')}${closed}`;
   });
   return parts.join('; ');
 }
 
-/** The rules of a merchant as a sentence has them; what cannot be read is shown as it is. */
+/** The rules of a merchant as text; invalid JSON is shown as it is. */
 function rulesText(json: string): string {
   try {
     const { pool, tier, fallback } = JSON.parse(json) as {

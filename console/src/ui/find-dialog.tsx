@@ -1,12 +1,12 @@
-/** What `/` opens where a page has no search of its own: the id of a call or of a pod, and there it goes. */
+/** The dialog of `/` on pages without a search: finds a call by its id or a pod by its name. */
 import { useState } from 'preact/hooks';
+import { collator, stateText } from '../labels';
 import { live } from '../live/live';
 import { addressOf, go } from '../routes';
-import { collator, stateText } from '../words';
 import { Icon } from './icons';
 import { Dialog } from './parts';
 
-const mostFound = 6;
+const maxFound = 6;
 
 interface Found {
   kind: 'pods' | 'calls';
@@ -14,7 +14,7 @@ interface Found {
   about: string;
 }
 
-/** What the page knows of, best first; and, whatever it is, as the id of a call: the router also knows ended ones. */
+/** Known pods and calls, best match first; the text itself as a call id, because the router also has ended calls. */
 function find(text: string): Found[] {
   const words = text.trim().toLowerCase();
   if (words === '') return [];
@@ -37,10 +37,11 @@ function find(text: string): Found[] {
   const found = known
     .filter(({ id }) => rank(id) < 3)
     .sort((a, b) => rank(a.id) - rank(b.id) || collator.compare(a.id, b.id))
-    .slice(0, mostFound);
+    .slice(0, maxFound);
   const id = text.trim();
   const isKnown = (kind: Found['kind']) => found.some((one) => one.kind === kind && one.id === id);
-  if (!isKnown('calls') && !isKnown('pods')) found.push({ kind: 'calls', id, about: 'look up, also ended' });
+  if (!isKnown('calls') && !isKnown('pods'))
+    found.push({ kind: 'calls', id, about: 'look up, including ended calls' });
   if (!isKnown('pods') && pods.size === 0) found.push({ kind: 'pods', id, about: 'look up' });
   return found;
 }
@@ -57,11 +58,11 @@ export function FindDialog({ onClose }: { onClose: () => void }) {
       <div class="find">
         <div class="search">
           <Icon name="search" />
-          {/* Not of the type search: there Escape empties the field, and here it closes the dialog. */}
+          {/* Not type=search: there Escape clears the field instead of closing the dialog. */}
           <input
             class="field"
-            aria-label="Id of a call or name of a pod"
-            placeholder="Id of a call or name of a pod"
+            aria-label="Call id or pod name"
+            placeholder="Call id or pod name"
             value={text}
             maxLength={256}
             autocomplete="off"

@@ -1,4 +1,4 @@
-/** Line icons on a 24 grid, drawn here. They always stand beside words, so readers skip them. */
+/** Line icons on a 24 grid. They always accompany text, so screen readers skip them. */
 const shapes = {
   overview: 'M4 4h7v7H4zM13 4h7v4h-7zM13 11h7v9h-7zM4 14h7v6H4z',
   pods: 'M12 3l8 4.5v9L12 21l-8-4.5v-9zM4.3 7.6 12 12l7.7-4.4M12 12v8.6',

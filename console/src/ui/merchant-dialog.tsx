@@ -1,14 +1,14 @@
-/** The rules of one merchant: where its calls begin, its own pool, or a chain of its own; and what comes of them. */
+/** The rules of one merchant (tier, own pool, own chain) and the resulting chain. */
 import { useRef, useState } from 'preact/hooks';
 import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
 import type { TierConfig } from '../../../src/config/tiers.js';
 import { ApiError, ask, sentenceOf } from '../api';
+import { inChainOrder, poolName } from '../labels';
 import { useLive } from '../live/use-live';
-import type { Merchant, Tiers } from '../shapes';
-import { inChainOrder, poolName } from '../words';
+import type { Merchant, Tiers } from '../types';
 import { ChainEditor } from './chain-editor';
+import { notify } from './messages';
 import { Chain, Dialog, Note } from './parts';
-import { tell } from './telling';
 
 interface MerchantDialogProps {
   merchant: Merchant | undefined;
@@ -17,7 +17,7 @@ interface MerchantDialogProps {
   onClose: () => void;
 }
 
-/** As the router itself resolves it, so that what is shown before saving is what calls get afterwards. */
+/** Resolves the chain as the router does. */
 function chainFor(
   { tiers, default_chain }: Tiers,
   rules: MerchantConfig,
@@ -46,7 +46,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   const [fallback, setFallback] = useState<readonly string[]>(merchant?.fallback ?? []);
   const [problems, setProblems] = useState<readonly string[]>([]);
   const [isBusy, setBusy] = useState(false);
-  /** What is wrong is said once somebody wants to save, and then at once. */
+  /** Errors are shown after the first attempt to save. */
   const [isJudged, setJudged] = useState(false);
   const idField = useRef<HTMLInputElement>(null);
   const poolField = useRef<HTMLInputElement>(null);
@@ -73,7 +73,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
         method: 'PUT',
         body: rules,
       });
-      tell(`Calls of ${saved.merchant_id} now try ${saved.chain.map(poolName).join(', ') || 'no pool'}.`);
+      notify(`Calls of ${saved.merchant_id} now try ${saved.chain.map(poolName).join(', ') || 'no pool'}.`);
       onSaved();
       onClose();
     } catch (error) {
@@ -89,7 +89,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
       <form class="stack" onSubmit={save}>
         {!merchant && (
           <div class="label">
-            <label for="merchant-id">Id of the merchant</label>
+            <label for="merchant-id">Merchant id</label>
             <input
               id="merchant-id"
               ref={idField}
@@ -104,7 +104,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
           </div>
         )}
         <div class="label">
-          <label for="merchant-pool">Its own pool, tried first (empty: none)</label>
+          <label for="merchant-pool">Own pool, tried first (empty: none)</label>
           <input
             id="merchant-pool"
             ref={poolField}
@@ -118,14 +118,14 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
           <Wrong id="merchant-pool-wrong" text={poolWrong} />
         </div>
         <label class="label" for="merchant-tier">
-          Tier where the default chain begins for it
+          Start of the default chain
           <select
             id="merchant-tier"
             class="field"
             value={tier}
             onChange={(event) => setTier(event.currentTarget.value)}
           >
-            <option value="">At its beginning</option>
+            <option value="">First tier</option>
             {tiers.map((name) => (
               <option key={name} value={name}>
                 {name}
@@ -134,13 +134,13 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
           </select>
         </label>
         <ChainEditor
-          label="A chain of its own, instead of the default one (empty: the default)"
+          label="Own chain instead of the default chain (empty: default)"
           steps={fallback}
           options={tiers}
           onChange={setFallback}
         />
         <section class="stack" aria-label="Preview of the chain">
-          <h3>With this, its calls would try</h3>
+          <h3>Resulting chain</h3>
           <Chain chain={steps} skipped={skipped} />
         </section>
         {problems.length > 0 && (
@@ -163,7 +163,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   );
 }
 
-/** What is wrong with a field, right below it; the field has the focus then, and is described by it. */
+/** The error of a field, below it; the focused field refers to it. */
 const Wrong = ({ id, text }: { id: string; text: string }) =>
   text === '' ? null : (
     <span id={id} class="tone-bad">

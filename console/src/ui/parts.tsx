@@ -1,13 +1,13 @@
-/** Small parts that many pages use. */
+/** Small components for many pages. */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import { isMerchantPool, poolName, stateOf, stateText, type Tone } from '../labels';
 import { addressOf } from '../routes';
-import type { Pod, Skipped } from '../shapes';
 import { clockText, durationText, useSeconds } from '../time';
-import { isMerchantPool, poolName, stateOf, stateText, type Tone } from '../words';
+import type { Pod, Skipped } from '../types';
 import { Icon, type IconName } from './icons';
 
-/** A moment, in the viewer's zone; the exact one is in the title. */
+/** A time in the viewer's zone; the title has the exact one. */
 export function Time({ at }: { at: string }) {
   return (
     <time dateTime={at} title={at}>
@@ -16,7 +16,7 @@ export function Time({ at }: { at: string }) {
   );
 }
 
-/** How long ago, counted on. */
+/** The time since a moment, updated every second. */
 export function Age({ since }: { since: string }) {
   const now = useSeconds();
   return (
@@ -26,10 +26,7 @@ export function Age({ since }: { since: string }) {
   );
 }
 
-/**
- * How long a lease still holds; the last ten seconds stand out, in words too. `lead` is said before it, but not of one
- * that is overdue.
- */
+/** The time until a lease expires; the last ten seconds are highlighted. `lead` precedes it unless it is overdue. */
 export function Countdown({ until, lead = '' }: { until: string | null; lead?: string }) {
   const now = useSeconds();
   if (until === null) return <span class="soft">{lead}…</span>;
@@ -70,7 +67,7 @@ export function PoolChip({ pool }: { pool: string }) {
   );
 }
 
-/** The pools a call tries, in order, and what is left out and why. */
+/** The pools a call tries, in order, and the skipped steps with their reasons. */
 export function Chain({ chain, skipped = [] }: { chain: readonly string[]; skipped?: readonly Skipped[] }) {
   if (chain.length === 0 && skipped.length === 0) return <span class="soft">no pool</span>;
   return (
@@ -149,7 +146,7 @@ interface SearchProps {
   onEnter?: () => void;
 }
 
-/** The one field that `/` jumps to. */
+/** The search field of a page; `/` focuses it. */
 export function Search({ label, placeholder, value, onInput, onEnter }: SearchProps) {
   return (
     <div class="search">
@@ -196,7 +193,7 @@ export function Choices<T extends string>({ label, value, options, onChange }: C
   );
 }
 
-/** A modal dialog of the browser's own: it keeps the focus, and Escape closes it. */
+/** A native modal dialog: it keeps the focus, and Escape closes it. */
 export function Dialog(props: {
   title: string;
   wide?: boolean;
@@ -225,7 +222,7 @@ export function Dialog(props: {
   );
 }
 
-/** What may be wider than the screen, and can then be scrolled by keyboard too. */
+/** Content that may be wider than the screen; it can be scrolled by keyboard too. */
 export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
   return (
     <section class="scroll-x" tabIndex={0} aria-label={label}>

@@ -1,16 +1,10 @@
 /**
- * Every pool as a picture of its pods: one cell each. A cell's shape says the same as its colour: empty is free, filled
- * is busy (as high as its load; amber where no pod of the pool has room), striped drains, dashed with a cross takes no calls, dotted and empty is not there: up
- * to the tier's target, or, in a merchant's pool, which has none, what left a moment ago.
+ * Every pool as a picture with one cell per pod. Shape and colour have the same meaning: empty is free, filled is busy (as
+ * high as its load; amber when the pool is full), striped is draining, dashed with a cross is blocked, dotted is missing:
+ * up to the target of the tier or, in a merchant's pool, which has none, pods that were removed in the last two minutes.
  */
 import { memo } from 'preact/compat';
 import { useMemo, useState } from 'preact/hooks';
-import type { LostPod } from '../live/lost-pods';
-import { useAsked } from '../live/use-asked';
-import { useEvents, useLive } from '../live/use-live';
-import { addressOf, go } from '../routes';
-import type { Pod, Pool, Tier, Tiers } from '../shapes';
-import { clockText } from '../time';
 import {
   collator,
   count,
@@ -19,17 +13,23 @@ import {
   plural,
   podStates,
   poolName,
+  stateLabels,
   stateOf,
   stateText,
-  stateWords,
-} from '../words';
+} from '../labels';
+import type { LostPod } from '../live/lost-pods';
+import { useEvents, useLive } from '../live/use-live';
+import { useRequest } from '../live/use-request';
+import { addressOf, go } from '../routes';
+import { clockText } from '../time';
+import type { Pod, Pool, Tier, Tiers } from '../types';
 import { Countdown, Empty } from './parts';
 
-/** Beyond this a cell is too small to point at, and a bar says it better. */
-const mostCells = 1500;
-/** A target of thousands that were never there is told in words; squares of it would only hide the others. */
-const mostGhosts = 24;
-const targetsEveryMs = 60_000;
+/** With more pods a bar replaces the cells, which would be too small to point at. */
+const maxCells = 1500;
+/** More missing pods are shown as a number only. */
+const maxMissingCells = 24;
+const targetsIntervalMs = 60_000;
 
 interface PoolView {
   name: string;
@@ -51,7 +51,7 @@ export function PoolPictures() {
   const [tip, setTip] = useState<{ pod: string; x: number; y: number }>();
   const tiers = useTargets();
   const lost = useLive((state) => state.lostPods);
-  // The map changes in place, the version tells.
+  // The map changes in place; the version shows that it changed.
   const views = useMemo(
     () => viewsOf(pods, pools ?? {}, (name, there) => missingFrom(name, there, tiers, lost)),
     [pods, pools, version, tiers, lost],
@@ -84,7 +84,7 @@ export function PoolPictures() {
   const tipped = tip && pods.get(tip.pod);
   return (
     <section class="stack" aria-label="Pools">
-      {/* biome-ignore lint/a11y: the same pods are links on the page of each pool, which the headings lead to */}
+      {/* biome-ignore lint/a11y: the headings lead to the same pods as links */}
       <div class="pools" onMouseOver={point} onMouseLeave={() => setTip(undefined)} onClick={open}>
         {views.map((view) => (
           <PoolCard key={view.name} {...view} />
@@ -109,11 +109,11 @@ export function PoolPictures() {
 }
 
 function useTargets(): Record<string, Tier> | undefined {
-  const asked = useAsked<Tiers>('/tiers', targetsEveryMs);
+  const request = useRequest<Tiers>('/tiers', targetsIntervalMs);
   useEvents((events) => {
-    if (events.some(({ type }) => type === 'tiers_changed')) asked.again();
+    if (events.some(({ type }) => type === 'tiers_changed')) request.again();
   });
-  return asked.value?.tiers;
+  return request.value?.tiers;
 }
 
 function missingFrom(
@@ -129,7 +129,7 @@ function missingFrom(
       : undefined;
   const left = lost.filter(({ tier }) => tier === name);
   const first = left[0];
-  return first && { n: left.length, text: `${left.length} gone since ${clockText(first.atMs)}` };
+  return first && { n: left.length, text: `${left.length} removed since ${clockText(first.atMs)}` };
 }
 
 function viewsOf(
@@ -168,18 +168,18 @@ export function tally(pods: readonly Pod[]): Record<PodState, number> {
 function PoolCard({ name, pool, pods, missing }: PoolView) {
   const counts = tally(pods);
   const calls = pods.reduce((sum, pod) => sum + pod.leases.length, 0);
-  const most =
+  const maxCalls =
     pool.type === 'shared' && pool.assigned > 0 ? Math.max(1, Math.round(pool.capacity / pool.assigned)) : 1;
-  const isFull = pods.length > 0 && !pods.some((pod) => hasRoom(pod, most));
+  const isFull = pods.length > 0 && !pods.some((pod) => hasRoom(pod, maxCalls));
   const fullText = counts.busy > 0 ? 'full' : 'takes no calls';
   const words = podStates
     .filter((state) => counts[state] > 0)
-    .map((state) => `${counts[state]} ${stateWords[state].toLowerCase()}`)
+    .map((state) => `${counts[state]} ${stateLabels[state].toLowerCase()}`)
     .concat(isFull ? [fullText] : [], missing ? [missing.text] : []);
   const label = `${poolName(name)}: ${plural(pods.length, 'pod')}, ${plural(calls, 'call')}. ${words.join(', ')}`;
   const size = pods.length <= 48 ? 24 : pods.length <= 120 ? 20 : pods.length <= 400 ? 14 : 10;
   const kind =
-    { exclusive: 'one call each', shared: `up to ${most} each`, gone: 'deleted tier' }[pool.type] ??
+    { exclusive: 'one call each', shared: `up to ${maxCalls} calls each`, gone: 'deleted tier' }[pool.type] ??
     pool.type;
   return (
     <section class="card pool" aria-label={poolName(name)} data-full={isFull ? '' : undefined}>
@@ -193,14 +193,14 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
         <b>{count(calls)}</b> of {count(Math.max(pool.capacity, calls))} calls
         {isFull && <b class="full">{fullText}</b>}
       </p>
-      {pods.length > mostCells ? (
+      {pods.length > maxCells ? (
         <div class="poolbar" role="img" aria-label={label}>
           {podStates.map((state) => (
             <div key={state} data-is={state} style={{ flex: counts[state] }} />
           ))}
         </div>
       ) : pods.length === 0 && !missing ? (
-        <p class="soft small">No pod is in this pool.</p>
+        <p class="soft small">This pool has no pods.</p>
       ) : (
         <div
           class="cells"
@@ -209,9 +209,9 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
           style={{ '--size': `${size}px`, '--gap': size < 16 ? '3px' : '5px' }}
         >
           {pods.map((pod) => (
-            <Cell key={pod.pod_name} pod={pod} most={most} numbers={size >= 20 && most > 1} />
+            <Cell key={pod.pod_name} pod={pod} maxCalls={maxCalls} numbers={size >= 20 && maxCalls > 1} />
           ))}
-          {Array.from({ length: Math.min(missing?.n ?? 0, mostGhosts) }, (_, index) => (
+          {Array.from({ length: Math.min(missing?.n ?? 0, maxMissingCells) }, (_, index) => (
             <div class="cell" data-is="missing" key={`missing ${index}`} title={missing?.text} />
           ))}
         </div>
@@ -221,7 +221,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
           .filter((state) => counts[state] > 0 || state === 'free')
           .map((state) => (
             <span key={state} class={state === 'free' && isFull ? 'tone-warn' : undefined}>
-              {count(counts[state])} {stateWords[state].toLowerCase()}
+              {count(counts[state])} {stateLabels[state].toLowerCase()}
             </span>
           ))}
         {missing && <b class="tone-bad">{missing.text}</b>}
@@ -230,13 +230,21 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
   );
 }
 
-/** Whether it could take one more call. */
-function hasRoom(pod: Pod, most: number): boolean {
+/** Whether the pod can take one more call. */
+function hasRoom(pod: Pod, maxCalls: number): boolean {
   const state = stateOf(pod);
-  return state === 'free' || (state === 'busy' && pod.leases.length < most);
+  return state === 'free' || (state === 'busy' && pod.leases.length < maxCalls);
 }
 
-const Cell = memo(function Cell({ pod, most, numbers }: { pod: Pod; most: number; numbers: boolean }) {
+const Cell = memo(function Cell({
+  pod,
+  maxCalls,
+  numbers,
+}: {
+  pod: Pod;
+  maxCalls: number;
+  numbers: boolean;
+}) {
   const state = stateOf(pod);
   const calls = pod.leases.length;
   return (
@@ -245,8 +253,8 @@ const Cell = memo(function Cell({ pod, most, numbers }: { pod: Pod; most: number
       data-pod={pod.pod_name}
       data-is={state}
       data-calls={calls > 0 ? calls : undefined}
-      data-full={calls >= most ? '' : undefined}
-      style={{ '--load': Math.min(100, (100 * calls) / most) }}
+      data-full={calls >= maxCalls ? '' : undefined}
+      style={{ '--load': Math.min(100, (100 * calls) / maxCalls) }}
     >
       {numbers && calls > 0 ? calls : ''}
     </div>
@@ -259,18 +267,18 @@ function Legend() {
       {podStates.map((state) => (
         <span class="mark" key={state}>
           <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
-          {stateWords[state]}
+          {stateLabels[state]}
         </span>
       ))}
       <span
         class="mark"
-        title="Up to the target of its tier; of a merchant’s pool, what left in the last two minutes"
+        title="Up to the target of the tier; in a merchant’s pool, pods removed in the last two minutes"
       >
         <i class="cell" data-is="missing" aria-hidden="true" />
         Missing
       </span>
-      <span>A number: calls on a shared pod</span>
-      <span>Amber: no pod of the pool has room</span>
+      <span>Number: calls on a shared pod</span>
+      <span>Amber: the pool is full</span>
     </div>
   );
 }

@@ -1,10 +1,10 @@
-/** Releasing a call by hand: for one that has ended for everybody but the router. What it does not do is said before. */
+/** Releases a call that has ended but that the router still holds. The dialog states that it does not hang up. */
 import { useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { live } from '../live/live';
-import type { Call } from '../shapes';
+import type { Call } from '../types';
+import { notify } from './messages';
 import { Countdown, Dialog, Note, PodLink, Time } from './parts';
-import { tell } from './telling';
 
 export function ReleaseButton({ call }: { call: Call }) {
   const [isOpen, setOpen] = useState(false);
@@ -25,31 +25,31 @@ export function ReleaseButton({ call }: { call: Call }) {
 
 interface Released {
   pod_name: string;
-  /** Null: the pod takes no new call, because it drains or is not ready. */
+  /** Null: the pod takes no new calls, because it is draining or not ready. */
   released_to_pool: string | null;
 }
 
 function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
   const { call_sid, pod_name, fence, renewed_at } = call;
-  const [trouble, setTrouble] = useState<string>();
+  const [problem, setProblem] = useState<string>();
   const [isBusy, setBusy] = useState(false);
   const release = async () => {
     setBusy(true);
     try {
-      // With the fence of the call that is on the screen: should its id have been given a pod anew, that one stays.
+      // With the fence of the shown call: a newer call with the same id is not released.
       const body = { call_sid, ...(fence > 0 && { fence }) };
       const released = await ask<Released>('/release', { method: 'POST', body });
-      tell(
+      notify(
         `Call ${call_sid} is released. ${
           released.released_to_pool === null
-            ? `Pod ${released.pod_name} is rid of it, and takes no new call now.`
-            : `Pod ${released.pod_name} takes the next call.`
+            ? `Pod ${released.pod_name} takes no new calls at the moment.`
+            : `Pod ${released.pod_name} is available.`
         }`,
       );
       void live.read();
       onClose();
     } catch (error) {
-      setTrouble(sentenceOf(error));
+      setProblem(sentenceOf(error));
       setBusy(false);
     }
   };
@@ -57,9 +57,8 @@ function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
     <Dialog title={`Release ${call_sid}?`} onClose={onClose}>
       <div class="stack">
         <p>
-          It frees <PodLink name={pod_name} /> for the next call. <b>It does not hang up the phone:</b> if
-          somebody still talks there, the pod may get a second call beside theirs. To end a conversation, end
-          it at the provider.
+          This frees <PodLink name={pod_name} /> for the next call. <b>It does not hang up the phone:</b> if
+          the call still runs, the pod may get a second one. To end a conversation, end it at the provider.
         </p>
         <p>
           {renewed_at === null ? (
@@ -70,9 +69,9 @@ function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
             </>
           )}
           <Countdown lead="it ends in " until={call.lease_expires_at} />. Unless it is renewed, the router
-          then frees the pod by itself.
+          then releases the call.
         </p>
-        {trouble && <Note tone="bad">{trouble}</Note>}
+        {problem && <Note tone="bad">{problem}</Note>}
         <div class="row end">
           <button type="button" class="btn" onClick={onClose}>
             Cancel

@@ -1,8 +1,9 @@
-/** Every router: who leads, who is late with its word, and who has gone in the last minutes. */
+/** The routers: role, last heartbeat, and those that disappeared in the last minutes. */
+
+import { plural } from '../labels';
 import type { KnownRouter } from '../live/routers';
 import { useLive } from '../live/use-live';
 import { clockText, durationText } from '../time';
-import { plural } from '../words';
 import { Age, Chip } from './parts';
 
 export function Routers() {
@@ -48,7 +49,7 @@ export function Routers() {
       )}
       {status.leader === null && (
         <p class="note small" data-tone="warn">
-          <b>No router leads.</b> Calls are served; pods do not come and go until one does.
+          <b>No router leads.</b> Calls are served; pods are not added or removed until one leads.
           {status.election.last_error && <span class="raw">{status.election.last_error}</span>}
         </p>
       )}
@@ -57,7 +58,7 @@ export function Routers() {
       )}
       {crashed.map((loop) => (
         <p class="note small" data-tone="bad" key={loop.name}>
-          The loop {loop.name} has crashed {loop.crashes} times: {loop.last_error}
+          Loop {loop.name} crashed {loop.crashes} times: {loop.last_error}
         </p>
       ))}
     </section>
@@ -92,7 +93,7 @@ function RouterRow({ router, leads }: { router: KnownRouter; leads: boolean }) {
         <Age since={seen_at} /> ago
       </td>
       <td class={is === 'here' ? '' : 'soft'}>
-        {/* Nobody knows whether one that is silent is still up: it stands still at the last word. */}
+        {/* Without a heartbeat the uptime at the last one is shown. */}
         {is === 'here' ? (
           <Age since={started_at} />
         ) : (

@@ -1,8 +1,9 @@
-/** The frame: navigation, what is true of the whole router, the banner, and the page inside. */
+/** The frame of every page: navigation, header, banner and content. */
 import type { FunctionComponent } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { sentenceOf } from '../api';
 import { letters, useKeyboard, useKeysSwitch } from '../keyboard';
+import { count } from '../labels';
 import { liveCalls } from '../live/live';
 import { useLive } from '../live/use-live';
 import { CallsPage } from '../pages/calls';
@@ -15,14 +16,13 @@ import { RunbookPage } from '../pages/runbook';
 import { TiersPage } from '../pages/tiers';
 import { addressOf, go, pageNames, type Route, type RouteName, useRoute } from '../routes';
 import { signOut } from '../session';
-import type { Session } from '../shapes';
 import { type Theme, useTheme } from '../theme';
-import { count } from '../words';
+import type { Session } from '../types';
 import { Banner, Facts } from './banner';
 import { FindDialog } from './find-dialog';
 import { Brand, Icon, type IconName } from './icons';
+import { announce, Messages, notify } from './messages';
 import { Dialog } from './parts';
-import { say, Telling, tell } from './telling';
 
 const pages: Record<RouteName, { title: string; short: string; view: FunctionComponent<{ route: Route }> }> =
   {
@@ -66,7 +66,7 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
       await signOut();
       await onLeave();
     } catch (error) {
-      tell(sentenceOf(error), 'bad');
+      notify(sentenceOf(error), 'bad');
     }
   };
 
@@ -139,14 +139,14 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
           id="main"
           ref={main}
           tabIndex={-1}
-          // The runbook is true all the same, and needed just then.
+          // The runbook is never stale.
           data-stale={stale === undefined || route.page === 'runbook' ? undefined : ''}
           aria-label={title}
         >
           <View key={route.page} route={route} />
         </main>
       </div>
-      <Telling />
+      <Messages />
       <Announcer />
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
       {isFindOpen && <FindDialog onClose={() => setFindOpen(false)} />}
@@ -184,31 +184,31 @@ function StuckBadge() {
   );
 }
 
-/** Says aloud what somebody who does not look must know. */
+/** Announces changes of state to screen readers. */
 function Announcer() {
   const stale = useLive((state) => state.staleSince !== undefined);
   const leader = useLive((state) => state.status?.leader);
   const worst = useLive((state) => state.alerts?.find(({ severity }) => severity !== 'warning')?.summary);
   const first = useRef(true);
   useEffect(() => {
-    if (!first.current) say(stale ? 'What is shown is stale. Reconnecting.' : 'Live again.');
+    if (!first.current) announce(stale ? 'The page is stale. Reconnecting.' : 'Live again.');
     first.current = false;
   }, [stale]);
   const knownLeader = useRef<string | null | undefined>(undefined);
   useEffect(() => {
     if (knownLeader.current !== undefined && leader && leader !== knownLeader.current)
-      say(`${leader} leads now.`);
-    if (knownLeader.current && leader === null) say('No router leads. Calls are served.');
+      announce(`${leader} is the new leader.`);
+    if (knownLeader.current && leader === null) announce('No router leads. Calls are served.');
     knownLeader.current = leader;
   }, [leader]);
   useEffect(() => {
-    if (worst !== undefined) say(`Alert: ${worst}`);
+    if (worst !== undefined) announce(`Alert: ${worst}`);
   }, [worst]);
   return null;
 }
 
 const themes: readonly { value: Theme; name: string; icon: IconName }[] = [
-  { value: 'system', name: 'As the system', icon: 'screen' },
+  { value: 'system', name: 'System colours', icon: 'screen' },
   { value: 'light', name: 'Light', icon: 'sun' },
   { value: 'dark', name: 'Dark', icon: 'moon' },
 ];
@@ -258,7 +258,7 @@ function Help({ onClose }: { onClose: () => void }) {
           <dt>
             <kbd>?</kbd>
           </dt>
-          <dd>These keys</dd>
+          <dd>Show these keys</dd>
         </dl>
         <label class="row">
           <input
@@ -266,7 +266,7 @@ function Help({ onClose }: { onClose: () => void }) {
             checked={areKeysOn}
             onChange={(event) => setKeysOn(event.currentTarget.checked)}
           />
-          Single keys work (Escape always does)
+          Enable single keys (Escape always works)
         </label>
         <ThemeSwitch />
         <form method="dialog" class="row end">

@@ -1,4 +1,4 @@
-/** The last hour as a line, with the value under the pointer. */
+/** A chart of the last hour, with the value at the pointer. */
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
@@ -8,9 +8,9 @@ interface SparkProps {
   label: string;
   /** Seconds since 1970. */
   times: readonly number[];
-  /** The first one is the main one; null is a gap. */
+  /** The first is the main line; null is a gap. */
   lines: readonly (readonly (number | null)[])[];
-  /** The place the pointer is at, or undefined when it has left. */
+  /** The index at the pointer; undefined when it has left. */
   onPoint?: (index: number | undefined) => void;
 }
 
@@ -39,7 +39,7 @@ export function Spark({ label, times, lines, onPoint }: SparkProps) {
         padding: [4, 0, 2, 0],
         legend: { show: false },
         axes: [{ show: false }, { show: false }],
-        // A flat line of noughts lies at the bottom, not in the middle.
+        // A line of zeros is at the bottom, not in the middle.
         scales: {
           y: { range: (_, low, high) => [Math.min(0, low), Math.max(high * 1.1, low + 0.001, 0.001)] },
         },

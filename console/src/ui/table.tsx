@@ -1,20 +1,20 @@
 /**
- * A table of any length: the rows in view, a few around them, and nothing else are in the page. Every row has the same
- * height, which makes the place of each one a multiplication.
+ * A table of any length: only the rows in view and a few around them are in the page. All rows have the same height, so
+ * the position of a row is a multiplication.
  */
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { collator } from '../words';
-import { fitColumns, type Track } from './fitting';
+import { collator } from '../labels';
+import { fitColumns, type Track } from './columns';
 
 export interface Column<Row> extends Track {
-  /** Never empty: somebody who does not see the table is told it with every cell. */
+  /** Never empty: screen readers announce it with every cell. */
   head: string;
-  /** Shown instead of it. */
+  /** Shown instead of `head`. */
   headCell?: ComponentChildren;
   numeric?: boolean;
   cell: (row: Row) => ComponentChildren;
-  /** With it the column can be sorted by. */
+  /** Makes the column sortable. */
   sort?: (row: Row) => string | number;
 }
 
@@ -24,15 +24,15 @@ interface TableProps<Row> {
   rows: readonly Row[];
   keyOf: (row: Row) => string;
   selected?: string | undefined;
-  /** Index of the column, negative (minus one) for descending. Without it the rows stay as they come. */
+  /** The index of the column; for descending order -1 - index. Without it the rows are not sorted. */
   sortedBy?: number;
-  /** The second line of a row where only the essential columns have room: what the others would say. */
+  /** The second line of a row when only the essential columns fit. */
   below?: (row: Row) => ComponentChildren;
   empty: ComponentChildren;
 }
 
 const around = 6;
-/** In pixels, the same for every row. */
+/** In pixels. */
 const lineHeight = 44;
 const twoLinesHeight = 64;
 
@@ -46,7 +46,7 @@ export function Table<Row>(props: TableProps<Row>) {
     if (!element) return;
     const look = () =>
       setView({ top: element.scrollTop, height: element.clientHeight, width: element.clientWidth });
-    // Before the first picture: the observer looks only after it.
+    // Before the first paint: the observer runs after it.
     look();
     const observer = new ResizeObserver(look);
     observer.observe(element);
@@ -56,7 +56,7 @@ export function Table<Row>(props: TableProps<Row>) {
       element.removeEventListener('scroll', look);
     };
   }, []);
-  // Columns are made anew with every rendering.
+  // Columns are new objects in every rendering.
   const sorted = useMemo(() => sort(rows, columns, order), [rows, order]);
   const { shown, tracks, isNarrow } = fitColumns(columns, view.width);
   const secondLine = isNarrow && shown.length < columns.length ? below : undefined;

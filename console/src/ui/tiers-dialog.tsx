@@ -1,22 +1,22 @@
 /**
- * Editing the tiers. The router itself says, before anything is saved, whether they are right and which chains every
- * merchant would get; a version that somebody else wrote meanwhile is not overwritten.
+ * Edits the tiers. The router validates them before they are saved and returns the resulting chains of all merchants; a
+ * concurrent change is not overwritten.
  */
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, ask, sentenceOf } from '../api';
-import type { Preview, Tier, Tiers } from '../shapes';
-import { inChainOrder } from '../words';
+import { inChainOrder } from '../labels';
+import type { Preview, Tier, Tiers } from '../types';
 import { ChainEditor } from './chain-editor';
 import { Icon } from './icons';
+import { notify } from './messages';
 import { Chain, Dialog, Note } from './parts';
-import { tell } from './telling';
 
 interface Draft {
   key: number;
   name: string;
   type: string;
   target: string;
-  most: string;
+  maxCalls: string;
 }
 
 let nextKey = 0;
@@ -25,17 +25,17 @@ const draftOf = (name: string, tier?: Tier): Draft => ({
   name,
   type: tier?.type ?? 'exclusive',
   target: String(tier?.target ?? 1),
-  most: String(tier?.max_concurrent ?? 3),
+  maxCalls: String(tier?.max_concurrent ?? 3),
 });
-/** What is no number stays a text: the router's own sentence about it is shown. */
+/** Text that is not a number is sent as it is: the router's error is shown. */
 const numberOf = (text: string) => (/^\d+$/.test(text.trim()) ? Number(text) : text);
 
 function documentOf(drafts: readonly Draft[], chain: readonly string[]) {
   return {
     tiers: Object.fromEntries(
-      drafts.map(({ name, type, target, most }) => [
+      drafts.map(({ name, type, target, maxCalls }) => [
         name.trim(),
-        { type, target: numberOf(target), ...(type === 'shared' && { max_concurrent: numberOf(most) }) },
+        { type, target: numberOf(target), ...(type === 'shared' && { max_concurrent: numberOf(maxCalls) }) },
       ]),
     ),
     default_chain: chain,
@@ -83,7 +83,9 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
         body: wanted,
         headers: { 'if-match': `"${base}"` },
       });
-      tell(`Tiers saved as version ${saved.version}.${saved.warnings ? ` ${saved.warnings.join(' ')}` : ''}`);
+      notify(
+        `Tiers saved as version ${saved.version}.${saved.warnings ? ` ${saved.warnings.join(' ')}` : ''}`,
+      );
       onSaved();
       onClose();
     } catch (error) {
@@ -130,11 +132,11 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
         )}
         {preview?.valid && (
           <section class="stack" aria-label="Preview of the chains">
-            <h3>With this, calls would try</h3>
+            <h3>Resulting chains</h3>
             <dl class="pairs">
               {preview.chains.map((line) => (
                 <>
-                  <dt>{line.merchant_id ?? 'without a merchant'}</dt>
+                  <dt>{line.merchant_id ?? 'no merchant'}</dt>
                   <dd>
                     <Chain chain={line.chain} skipped={line.skipped} />
                   </dd>
@@ -162,9 +164,9 @@ interface TierDraftProps {
   onRemove: () => void;
 }
 
-/** No row of a table: on a phone its fields stand in two lines, each still with its name above. */
+/** Not a table row: on a phone the fields take two lines, each with its label above. */
 function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
-  const { name, type, target, most } = draft;
+  const { name, type, target, maxCalls } = draft;
   return (
     <li>
       <label class="label">
@@ -200,15 +202,15 @@ function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
         />
       </label>
       <label class="label">
-        <span>Calls a pod</span>
+        <span>Calls per pod</span>
         <input
           class="field"
           inputMode="numeric"
-          aria-label={`Calls a pod of ${name} may have`}
-          // A pod of an exclusive tier has one, and that is no choice.
+          aria-label={`Calls per pod of ${name}`}
+          // A pod of an exclusive tier always has one.
           disabled={type !== 'shared'}
-          value={type === 'shared' ? most : '1'}
-          onInput={(event) => onChange({ most: event.currentTarget.value })}
+          value={type === 'shared' ? maxCalls : '1'}
+          onInput={(event) => onChange({ maxCalls: event.currentTarget.value })}
         />
       </label>
       <button type="button" class="btn icon" aria-label={`Remove ${name}`} onClick={onRemove}>
@@ -228,7 +230,7 @@ function usePreview(text: string): Preview | undefined {
         const answer = await ask<Preview>('/tiers/preview', { method: 'POST', body: JSON.parse(text) });
         if (isCurrent) setPreview(answer);
       } catch (error) {
-        // A router that cannot tell now, or at all, still judges what is saved.
+        // Without a preview the router still validates on save.
         const isAbsent =
           !(error instanceof ApiError) || error.isAbsent || error.status === 0 || error.status >= 500;
         const problems =

@@ -1,30 +1,27 @@
 /**
- * The live audit: do calls and pods contradict each other, now, in the store that serves calls?
+ * The live audit: checks whether calls and pods in a running store contradict each other.
  *
- * It promises no false alarm and no burden. Names are read with cursors, in small pages, while everything moves; so a
- * name proves nothing. What is judged is always a part of the keys that one short script has read at one moment, and
- * that can be judged alone: some pods with all that belongs to them. What no pod accounts for (a record, an entry of an
- * index, a member of `available`, a trace of a pod, two equal fences) is only a suspect, and is read once more, together
- * with whatever could account for it, before it is a finding.
+ * Guarantees: no false alarm, and no noticeable load. Names are read in small pages with cursors while they change, so a name
+ * alone proves nothing. Each check runs on keys that one short script read at one moment: some pods with everything that
+ * belongs to them. Anything that no pod accounts for (a record, an index entry, a member of `available`, keys of a removed
+ * pod, two equal fences) is read once more, together with its possible owners, before it is reported.
  *
- * One audit at a time: who asks meanwhile gets the outcome of the one under way. Its weakness is time: what came and
- * went between two audits is not seen, and the names of all pods and calls are in memory while it runs.
+ * One audit runs at a time: a second request gets its result. Weaknesses: a contradiction that appears and disappears between
+ * two audits is not seen, and the names of all pods and calls are in memory during an audit.
  */
 import type { StoreConnection } from '../store/connection.js';
+import { availableKey, identifyKey, keysOf } from '../store/keys.js';
 import { contradictions } from './checks.js';
-import { isViolation } from './findings.js';
-import { strangeKey, subjectOf } from './key-shapes.js';
-import { parseState } from './keyspace.js';
+import { type AuditReport, Findings, isViolation } from './findings.js';
+import { checkKey, parseState } from './keyspace.js';
 import { AuditReader } from './reader.js';
-import { type AuditReport, Findings } from './report.js';
 
-/** 10,000 pods with 5,000 calls take about a second: what takes longer than this is no use to who waits. */
-export const longestAuditMs = 60_000;
-/**
- * So that no script holds the store for long: a pod with its call takes about 30 us. A shared pod is one look however many
- * calls it has.
- */
-const entriesPerLook = 50;
+/** 10,000 pods with 5,000 calls take about a second; a client waits no longer than this. */
+const maxAuditMs = 60_000;
+/** Limits the time of one script: a pod with its call takes about 30 us. A shared pod is read whole. */
+const entriesPerRead = 50;
+
+const names = keysOf('');
 
 export class Auditor {
   readonly #connection: StoreConnection;
@@ -51,17 +48,17 @@ class Audit {
   readonly #findings = new Findings();
   readonly #startMs: number;
   #keys = 0;
-  /** The pool in whose set a pod was judged. */
+  /** Checked pods, with the pool in whose set they were found. */
   readonly #pods = new Map<string, string>();
-  /** Calls that were judged with their pod, and the fence of each. */
+  /** Calls checked with their pod, with their fences. */
   readonly #calls = new Map<string, string>();
-  /** Entries of indexes that no pod has accounted for yet, by pool. */
+  /** Index entries by pool that no checked pod has. */
   readonly #indexed = new Map<string, Set<string>>();
-  /** Pods that the sweep leaves aside: see lua/lib/aside.lua. */
+  /** Pods that the sweep skips: see lua/lib/unreadable.lua. */
   readonly #unreadable = new Set<string>();
-  /** Pools whose key of pods is of a wrong type: nothing can be said of who is assigned. */
+  /** Pools whose key `assigned` has a wrong type. */
   readonly #unreadablePools = new Set<string>();
-  /** Which pod has a call that has no record: nothing else leads to it. */
+  /** Calls without a record, with their pod. */
   readonly #withoutRecord = new Map<string, string>();
 
   constructor(connection: StoreConnection, stopping: AbortSignal | undefined) {
@@ -74,37 +71,31 @@ class Audit {
   async run(): Promise<AuditReport> {
     const limits = await this.#reader.pools();
     const named = await this.#readKeys();
-    // A pool that nobody knows has pods and calls all the same.
+    // A pool that is missing in `pools` may have pods and calls.
     for (const pool of named.pools) if (!limits.has(pool)) limits.set(pool, 1);
-    // Before the pods: a call that is in the index now is on a pod when that is looked at, or has ended by then.
+    // Before the pods: a call of the index is then on a pod when that is read, or has ended.
     for (const pool of limits.keys()) {
       if (this.#isOver()) break;
       const calls = new Set<string>();
       this.#indexed.set(pool, calls);
-      for await (const page of this.#unlessOver(this.#reader.indexed(pool)))
+      for await (const page of this.#members(this.#reader.keyNames.poolCalls(pool)))
         for (const sid of page) calls.add(sid);
     }
-    for (const [pool, limit] of limits) if (!this.#isOver()) await this.#judgePods(pool, limit);
-    for (const pool of limits.keys()) if (!this.#isOver()) await this.#judgeAvailable(pool);
-    for await (const page of this.#unlessOver(this.#reader.withMetadata()))
+    for (const [pool, limit] of limits) if (!this.#isOver()) await this.#checkPods(pool, limit);
+    for (const pool of limits.keys()) if (!this.#isOver()) await this.#checkAvailable(pool);
+    for await (const page of this.#members(this.#reader.keyNames.podMetadata))
       for (const pod of page) named.pods.add(pod);
-    await this.#judge(
-      '',
-      [...named.pods].filter((pod) => !this.#pods.has(pod)),
-      [],
-    );
-    await this.#judge(
-      '',
-      [],
-      [...named.calls].filter((sid) => !this.#calls.has(sid)),
-    );
+    const otherPods = [...named.pods].filter((pod) => !this.#pods.has(pod));
+    await this.#check('', otherPods, []);
+    const otherCalls = [...named.calls].filter((sid) => !this.#calls.has(sid));
+    await this.#check('', [], otherCalls);
     for (const [pool, calls] of this.#indexed) {
-      for (const some of pieces([...calls], entriesPerLook)) {
+      for (const some of pieces([...calls], entriesPerRead)) {
         const holders = new Set(some.flatMap((sid) => this.#withoutRecord.get(sid) ?? []));
-        if (!this.#isOver()) await this.#look(pool, [...holders], some);
+        if (!this.#isOver()) await this.#checkTogether(pool, [...holders], some);
       }
     }
-    await this.#judgeFences();
+    await this.#checkFences();
     const { violations, violationCount, pending, pendingCount } = this.#findings;
     return {
       complete: !this.#isOver(),
@@ -121,29 +112,34 @@ class Audit {
   }
 
   #isOver(): boolean {
-    const isLate = this.#connection.clock.monotonic() - this.#startMs > longestAuditMs;
+    const isLate = this.#connection.clock.monotonic() - this.#startMs > maxAuditMs;
     return isLate || this.#stopping?.aborted === true;
   }
 
-  async *#unlessOver<T>(pages: AsyncGenerator<T>): AsyncGenerator<T> {
+  async *#untilOver<T>(pages: AsyncGenerator<T>): AsyncGenerator<T> {
     for await (const page of pages) {
       if (this.#isOver()) return;
       yield page;
     }
   }
 
-  /** Judges every key by its name, and remembers whom they speak of. */
+  #members(key: string): AsyncGenerator<string[]> {
+    return this.#untilOver(this.#reader.members(key));
+  }
+
+  /** Checks every key by its name, and collects the pods, calls and pools that keys belong to. */
   async #readKeys(): Promise<{ pods: Set<string>; calls: Set<string>; pools: Set<string> }> {
     const named = { pods: new Set<string>(), calls: new Set<string>(), pools: new Set<string>() };
-    for await (const page of this.#unlessOver(this.#reader.keys())) {
+    for await (const page of this.#untilOver(this.#reader.keys())) {
       for (const [key, facts] of page) {
-        const strange = strangeKey(key, facts, this.#connection.keyPrefix);
-        const { pod, call, pool } = subjectOf(key);
-        if (strange) this.#findings.add({ ...strange, ...subjectOf(key) });
-        const isNeeded = pod !== undefined && (key === `pod:calls:${pod}` || key === `pod:${pod}`);
-        if (strange?.kind === 'wrong_type' && isNeeded) this.#unreadable.add(pod);
-        if (strange?.kind === 'wrong_type' && pool !== undefined && key === `${pool}:assigned`)
-          this.#unreadablePools.add(pool);
+        const finding = checkKey(key, facts, this.#connection.keyPrefix);
+        const { pod, call, pool } = identifyKey(key)?.subject ?? {};
+        if (finding) this.#findings.add(finding);
+        if (finding?.kind === 'wrong_type') {
+          if (pod !== undefined && [names.podCalls(pod), names.pod(pod)].includes(key))
+            this.#unreadable.add(pod);
+          if (pool !== undefined && key === names.assigned(pool)) this.#unreadablePools.add(pool);
+        }
         if (pod !== undefined) named.pods.add(pod);
         if (call !== undefined) named.calls.add(call);
         if (pool !== undefined) named.pools.add(pool);
@@ -153,54 +149,55 @@ class Audit {
     return named;
   }
 
-  async #judgePods(pool: string, limit: number): Promise<void> {
-    const podsPerLook = Math.ceil(entriesPerLook / Math.max(1, limit));
-    for await (const page of this.#unlessOver(this.#reader.assigned(pool))) {
-      await this.#judge(pool, page, [], podsPerLook);
+  async #checkPods(pool: string, limit: number): Promise<void> {
+    const podsPerRead = Math.ceil(entriesPerRead / Math.max(1, limit));
+    for await (const page of this.#members(this.#reader.keyNames.assigned(pool))) {
+      await this.#check(pool, page, [], podsPerRead);
       for (const pod of page) this.#pods.set(pod, pool);
     }
   }
 
-  /** Those of its own pods were judged with the pods. */
-  async #judgeAvailable(pool: string): Promise<void> {
-    for await (const page of this.#unlessOver(this.#reader.available(pool))) {
-      const strangers = page.filter((pod) => this.#pods.get(pod) !== pool);
-      await this.#judge(pool, strangers, []);
+  /** The members that are pods of this pool were checked already. */
+  async #checkAvailable(pool: string): Promise<void> {
+    for await (const page of this.#members(availableKey(this.#reader.keyNames, pool))) {
+      const others = page.filter((pod) => this.#pods.get(pod) !== pool);
+      await this.#check(pool, others, []);
     }
   }
 
-  async #judgeFences(): Promise<void> {
+  async #checkFences(): Promise<void> {
     const owners = new Map<string, string>();
     for (const [sid, fence] of this.#calls) {
       const other = owners.get(fence);
-      // Both together: only one moment can show that they are equal.
-      if (other !== undefined && fence !== '' && !this.#isOver()) await this.#look('', [], [other, sid]);
+      // Read both together: only one moment can prove that they are equal.
+      if (other !== undefined && fence !== '' && !this.#isOver())
+        await this.#checkTogether('', [], [other, sid]);
       owners.set(fence, sid);
     }
   }
 
-  async #judge(
+  async #check(
     pool: string,
     pods: readonly string[],
     calls: readonly string[],
-    perLook = entriesPerLook,
+    perRead = entriesPerRead,
   ): Promise<void> {
-    for (const some of pieces(pods, perLook)) if (!this.#isOver()) await this.#look(pool, some, []);
-    for (const some of pieces(calls, perLook)) if (!this.#isOver()) await this.#look(pool, [], some);
+    for (const some of pieces(pods, perRead)) if (!this.#isOver()) await this.#checkTogether(pool, some, []);
+    for (const some of pieces(calls, perRead)) if (!this.#isOver()) await this.#checkTogether(pool, [], some);
   }
 
-  async #look(pool: string, pods: readonly string[], calls: readonly string[]): Promise<void> {
-    const { keyspace, limitsSinceMs } = await this.#reader.look(pool, pods, calls);
+  async #checkTogether(pool: string, pods: readonly string[], calls: readonly string[]): Promise<void> {
+    const { keyspace, limitsSinceMs } = await this.#reader.read(pool, pods, calls);
     const asked = new Set(pods);
     const state = parseState(keyspace);
     for (const finding of contradictions(keyspace, { live: { limitsSinceMs } })) {
-      // Of a pod that only a record names there is too little here to judge it.
+      // A pod that only a record names was not read completely.
       const isAboutAsked = finding.call !== undefined || finding.pod === undefined || asked.has(finding.pod);
-      // What the sweep would repair there waits for the key, which is told of already.
-      const waits = this.#unreadable.has(finding.pod ?? '') && !isViolation(finding);
+      // The sweep repairs an unreadable pod only after its key, which is reported already.
+      const isWaiting = this.#unreadable.has(finding.pod ?? '') && !isViolation(finding);
       const home = state.pods.get(finding.pod ?? '')?.pool ?? '';
       const isUnknown = finding.kind === 'wrong_pool' && this.#unreadablePools.has(home);
-      if (isAboutAsked && !waits && !isUnknown) this.#findings.add(finding);
+      if (isAboutAsked && !isWaiting && !isUnknown) this.#findings.add(finding);
     }
     for (const name of pods) {
       const pod = state.pods.get(name);
@@ -208,7 +205,7 @@ class Audit {
         const record = state.records.get(sid);
         this.#calls.set(sid, record?.get('fence') ?? '');
         if (!record) this.#withoutRecord.set(sid, name);
-        // Whether the index is right about it was judged above.
+        // The checks above include its index entry.
         this.#indexed.get(pod?.pool ?? '')?.delete(sid);
       }
     }

@@ -1,13 +1,13 @@
 /**
- * What an audit can find, and what follows from each.
+ * The findings of an audit, and what to do about each.
  *
- * A violation is what a healthy system never shows, not even for a moment: every operation is one step of the store,
- * and each leaves it right. Pending is what a healthy system may show for a while: time has passed and the sweep has
- * not come by yet, or an operator did by hand what operators may do, and the sweep draws the conclusion.
+ * A violation never occurs in a healthy system: every operation is one atomic step that leaves the store consistent.
+ * Pending findings occur in a healthy system for a while, until the next sweep: a lease expired, or an operator changed a
+ * key by hand.
  */
 export interface Finding {
   kind: FindingKind;
-  /** What contradicts what, by name. */
+  /** The contradiction, with names. */
   text: string;
   pod?: string;
   call?: string;
@@ -16,7 +16,7 @@ export interface Finding {
 
 interface Meaning {
   class: 'violation' | 'pending';
-  /** What to do, or who repairs it. */
+  /** What to do, or what repairs it. */
   advice: string;
 }
 
@@ -27,57 +27,55 @@ const violation = (advice: string): Meaning => ({ class: 'violation', advice });
 const pending = (advice: string): Meaning => ({ class: 'pending', advice });
 
 const meanings = {
-  // --- Keys by themselves ---
+  // --- Single keys ---
   unknown_key: pending('no operation reads it; if no newer version wrote it, delete it'),
   wrong_type: violation(
-    'what it describes is not known; keep a copy (RENAME), and the leader builds what it can anew',
+    'its content is unreadable; keep a copy (RENAME), and the leader rebuilds derived keys',
   ),
-  no_end: violation(
-    'it would stay for ever; give it a time with PEXPIRE, or delete it once its call has ended',
-  ),
-  vanishes: violation('what it holds would be lost; take the time away with PERSIST'),
+  no_end: violation('it would never expire; set a TTL with PEXPIRE, or delete it once its call has ended'),
+  vanishes: violation('its content would be lost; remove the TTL with PERSIST'),
   // --- Calls and pods ---
   two_calls: violation(
-    'nobody repairs it; end the call that the agent does not serve with `smart-router release`',
+    'not repaired automatically; end the call that the agent does not serve with `smart-router release`',
   ),
-  over_limit: violation('nobody repairs it; drain the pod until calls have ended, and keep the event stream'),
-  lowered_limit: pending(
-    'max_concurrent was lowered or may have been, which cuts no call; they end by themselves',
+  over_limit: violation(
+    'not repaired automatically; drain the pod until calls have ended, and keep the event stream',
   ),
+  lowered_limit: pending('max_concurrent was or may have been lowered, which ends no call; no action needed'),
   two_pods: violation(
-    'the sweep takes away what the record of the call does not name, within CLEANUP_INTERVAL',
+    'the sweep removes the call from the pod that its record does not name, within CLEANUP_INTERVAL',
   ),
   no_record: pending('the sweep ends the call within CLEANUP_INTERVAL, as after a record deleted by hand'),
   orphan_record: violation(
-    'the pod may get another call; its next report takes the call back, and `smart-router release` deletes the record',
+    'the pod may get another call; its next report adopts the call, and `smart-router release` deletes the record',
   ),
-  earlier_router: pending('an earlier router left the record; it ends with its time, within CALL_INFO_TTL'),
-  past_lease: pending('the sweep ends the call within CLEANUP_INTERVAL, unless somebody renews it'),
-  fence_ahead: violation('the next allocate moves the counter on; look who has written `fence`'),
-  same_fence: violation('a late release of one could end the other; look who has written `fence`'),
-  broken_record: violation('the record was changed; it goes when the call ends'),
+  earlier_router: pending('an earlier router left the record; it expires within CALL_INFO_TTL'),
+  past_lease: pending('the sweep ends the call within CLEANUP_INTERVAL, unless it is renewed'),
+  fence_ahead: violation('the next allocate advances the counter; find out what wrote `fence`'),
+  same_fence: violation('a late release of one could end the other; find out what wrote `fence`'),
+  broken_record: violation('the record was changed by hand; it is deleted when the call ends'),
   // --- Pods and pools ---
-  left_behind: violation('no call can get it; delete its keys, or let the leader register it again'),
-  left_to_expire: pending('no call can get it; what is left ends by itself'),
+  left_behind: violation('it takes no calls; delete its keys, or let the leader register it again'),
+  left_to_expire: pending('it takes no calls; its keys expire'),
   wrong_pool: violation(byReconcile),
   no_such_pool: violation(byReconcile),
   assigned_unregistered: violation(
-    'no call can get it; if the cluster has it the leader registers it within RECONCILE_INTERVAL, else take it out with SREM',
+    'it takes no calls; if the cluster has it, the leader registers it within RECONCILE_INTERVAL, else remove it with SREM',
   ),
-  pool_unknown: violation('no call can get its pods; delete its keys, or give it back to the configuration'),
-  // --- What is derived ---
+  pool_unknown: violation('its pods take no calls; delete its keys, or add it to the configuration again'),
+  // --- Derived keys ---
   index_differs: violation(bySweep),
-  index_extra: violation('it counts as a live call until its time is over; then the sweep takes it out'),
+  index_extra: violation('it counts as a live call until its deadline; then the sweep removes it'),
   available_type: violation(
-    'no call can get its pods; the sweep builds it anew within CLEANUP_INTERVAL if the pool is configured',
+    'its pods take no calls; the sweep rebuilds it within CLEANUP_INTERVAL if the pool is configured',
   ),
-  available_stranger: violation(`allocate does not believe it; ${bySweep}`),
-  available_blocked: violation(`allocate does not believe it; ${bySweep}`),
-  available_by_hand: pending(`allocate does not believe it; ${bySweep}`),
-  available_busy: violation(`allocate does not believe it; ${bySweep}`),
+  available_stranger: violation(`allocate rejects it; ${bySweep}`),
+  available_blocked: violation(`allocate rejects it; ${bySweep}`),
+  available_by_hand: pending(`allocate rejects it; ${bySweep}`),
+  available_busy: violation(`allocate rejects it; ${bySweep}`),
   available_score: violation(bySweep),
-  not_available: pending('the sweep puts it back within CLEANUP_INTERVAL'),
-  mirror: pending(`only people read it; ${bySweep}`),
+  not_available: pending('the sweep makes it available within CLEANUP_INTERVAL'),
+  mirror: pending(`for operators only; ${bySweep}`),
 } as const satisfies Record<string, Meaning>;
 
 export type FindingKind = keyof typeof meanings;
@@ -88,7 +86,57 @@ export function isViolation({ kind }: Finding): boolean {
   return meanings[kind].class === 'violation';
 }
 
-/** One sentence: what contradicts what, and what to do or who repairs it. */
+/** One sentence: the contradiction, and what to do or what repairs it. */
 export function sentenceOf({ kind, text }: Finding): string {
   return `${text}: ${meanings[kind].advice}`;
+}
+
+/** Per list: as many as a person reads. */
+const maxListed = 100;
+/** Beyond this number, a contradiction seen from two sides may count twice. */
+const maxRemembered = 20_000;
+
+export interface AuditReport {
+  /** False: the audit timed out or was stopped before it read everything. */
+  complete: boolean;
+  tookMs: number;
+  pools: number;
+  pods: number;
+  calls: number;
+  keys: number;
+  violationCount: number;
+  violations: ReportedFinding[];
+  pendingCount: number;
+  pending: ReportedFinding[];
+}
+
+export interface ReportedFinding {
+  kind: string;
+  pod: string | null;
+  call: string | null;
+  pool: string | null;
+  /** The contradiction, and what to do or what repairs it. */
+  message: string;
+}
+
+export class Findings {
+  readonly violations: ReportedFinding[] = [];
+  readonly pending: ReportedFinding[] = [];
+  violationCount = 0;
+  pendingCount = 0;
+  readonly #seen = new Set<string>();
+
+  add(finding: Finding): void {
+    const { kind, pod = null, call = null, pool = null } = finding;
+    const message = sentenceOf(finding);
+    // The same contradiction may be seen again later, with other times in its text.
+    const timeless = finding.text.replace(/\b\d{10,}\b|\d+ ms/g, '');
+    const identity = [kind, pod, call, pool, timeless].join(' ');
+    if (this.#seen.has(identity)) return;
+    if (this.#seen.size < maxRemembered) this.#seen.add(identity);
+    const list = isViolation(finding) ? this.violations : this.pending;
+    if (isViolation(finding)) this.violationCount += 1;
+    else this.pendingCount += 1;
+    if (list.length < maxListed) list.push({ kind, pod, call, pool, message });
+  }
 }

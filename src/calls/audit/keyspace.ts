@@ -1,5 +1,7 @@
-/** The keys of the store, or a part of them, as the checks see them: pods, pools, calls. Read by reader.ts, at one moment. */
-import { subjectOf } from './key-shapes.js';
+/** Parses the keys of the store, or a part of them, into pods, pools and calls. */
+import { availableKey, identifyKey, keysOf } from '../store/keys.js';
+import { parseKind } from '../store/replies.js';
+import type { Finding } from './findings.js';
 
 export interface Keyspace {
   prefix: string;
@@ -7,24 +9,27 @@ export interface Keyspace {
   keys: Map<string, KeyContent>;
 }
 
-export interface KeyContent {
+export interface KeyFacts {
   type: string;
-  /** -1 = for ever. */
+  /** -1: no TTL. */
   ttlMs: number;
+}
+
+export interface KeyContent extends KeyFacts {
   /** string: one item; set: members; hash and zset: pairs, flat; stream: nothing. */
   items: string[];
 }
 
 export interface PodState {
   name: string;
-  /** `pool:gold`, `merchant:acme`; undefined for a pod that is not registered. */
+  /** `pool:gold`, `merchant:acme`; undefined for an unregistered pod. */
   pool: string | undefined;
   /** Why it may not take a call, or empty. */
   block: string;
   drainingUntil: string | undefined;
   suspended: string;
   lease: string | undefined;
-  /** Entries of its call set with their deadlines. */
+  /** Live calls with their deadlines. */
   calls: Map<string, number>;
   fields: Map<string, string>;
   hasMetadata: boolean;
@@ -32,9 +37,9 @@ export interface PodState {
 
 export interface PoolState {
   id: string;
-  /** As `pools` says it; undefined for a pool that is not there. */
+  /** The stored kind; undefined for a pool that is missing in `pools`. */
   value: string | undefined;
-  kind: 'exclusive' | 'shared' | undefined;
+  kind?: 'exclusive' | 'shared';
   max: number;
   assigned: Set<string>;
   /** Member to score (0 in a set). */
@@ -52,15 +57,26 @@ export interface State {
   fence: number;
 }
 
-export function parseKind(value: string | undefined): { kind: PoolState['kind']; max: number } {
-  if (value === 'exclusive' || value === 'label') return { kind: 'exclusive', max: 1 };
-  const shared = /^shared:(\d+)$/.exec(value ?? '');
-  return shared ? { kind: 'shared', max: Number(shared[1]) } : { kind: undefined, max: 0 };
-}
-
-/** What an operator wrote (`yes`, `1`) is no deadline: it holds as long as it is there. See deadline_of in lua/lib/pods.lua. */
+/** A mark written by an operator (`yes`, `1`) has no deadline: see deadline_of in lua/lib/pods.lua. */
 export function isMarkByHand(mark: string): boolean {
   return !/^\d{12,14}$/.test(mark);
+}
+
+/** Key names without the prefix. */
+const names = keysOf('');
+
+/** Checks the name, the type and the TTL of a key, regardless of its content. */
+export function checkKey(key: string, { type, ttlMs }: KeyFacts, prefix: string): Finding | undefined {
+  const known = identifyKey(key);
+  const name = `key ${prefix}${key}`;
+  if (!known) return { kind: 'unknown_key', text: `${name} (${type}) is in no list of keys` };
+  const { types, ttl } = known.shape;
+  const finding = (kind: Finding['kind'], text: string): Finding => ({ kind, text, ...known.subject });
+  if (!types.includes(type))
+    return finding('wrong_type', `${name} is a ${type}, not a ${types.join(' or ')}`);
+  if (ttl === 'required' && ttlMs < 0) return finding('no_end', `${name} has no time to live`);
+  if (ttl === undefined && ttlMs >= 0) return finding('vanishes', `${name} vanishes in ${ttlMs} ms`);
+  return undefined;
 }
 
 export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
@@ -71,41 +87,39 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     return new Map(items.flatMap((item, i) => (i % 2 === 0 ? [[item, items[i + 1] ?? '']] : [])));
   };
   const scores = (key: string) => new Map([...flat(key)].map(([member, score]) => [member, Number(score)]));
-  const tails = (prefix: string) =>
+  const valuesAfter = (prefix: string) =>
     [...keys.keys()].filter((key) => key.startsWith(prefix)).map((key) => key.slice(prefix.length));
 
-  const kinds = flat('pools');
-  const metadata = flat('pod:metadata');
+  const kinds = flat(names.pools);
+  const metadata = flat(names.podMetadata);
   const poolIds = new Set(kinds.keys());
-  const names = new Set(metadata.keys());
+  const podNames = new Set(metadata.keys());
   for (const key of keys.keys()) {
-    const { pod, pool } = subjectOf(key);
-    if (pod !== undefined) names.add(pod);
+    const { pod, pool } = identifyKey(key)?.subject ?? {};
+    if (pod !== undefined) podNames.add(pod);
     if (pool !== undefined) poolIds.add(pool);
   }
   const pools = new Map<string, PoolState>();
   for (const id of poolIds) {
-    const availableKey = id.startsWith('merchant:') ? `${id}:pods` : `${id}:available`;
-    const content = keys.get(availableKey);
+    const key = availableKey(names, id);
+    const content = keys.get(key);
     const available =
-      content?.type === 'zset'
-        ? scores(availableKey)
-        : new Map((content?.items ?? []).map((pod) => [pod, 0]));
+      content?.type === 'zset' ? scores(key) : new Map((content?.items ?? []).map((pod) => [pod, 0]));
     pools.set(id, {
       id,
       value: kinds.get(id),
       ...parseKind(kinds.get(id)),
-      assigned: new Set(keys.get(`${id}:assigned`)?.items),
+      assigned: new Set(keys.get(names.assigned(id))?.items),
       available,
       availableType: content?.type ?? 'none',
-      index: scores(`${id}:calls`),
+      index: scores(names.poolCalls(id)),
     });
   }
   const pods = new Map<string, PodState>();
-  for (const name of names) {
-    const tier = text(`pod:tier:${name}`);
-    const drainingUntil = text(`pod:draining:${name}`);
-    const suspended = text(`pod:suspended:${name}`) ?? '';
+  for (const name of podNames) {
+    const tier = text(names.podTier(name));
+    const drainingUntil = text(names.podDraining(name));
+    const suspended = text(names.podSuspended(name)) ?? '';
     const draining =
       drainingUntil !== undefined && (isMarkByHand(drainingUntil) || Number(drainingUntil) > nowMs);
     pods.set(name, {
@@ -114,9 +128,9 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
       block: suspended || (draining ? 'draining' : ''),
       drainingUntil,
       suspended,
-      lease: text(`lease:${name}`),
-      calls: scores(`pod:calls:${name}`),
-      fields: flat(`pod:${name}`),
+      lease: text(names.lease(name)),
+      calls: scores(names.podCalls(name)),
+      fields: flat(names.pod(name)),
       hasMetadata: metadata.has(name),
     });
   }
@@ -124,14 +138,14 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
     nowMs,
     pods,
     pools,
-    records: new Map(tails('call:').map((sid) => [sid, flat(`call:${sid}`)])),
-    // The same call may have ended in several slices of time: the last one counts.
-    tombstones: tails('tombstones:')
-      .flatMap((slot) => [...flat(`tombstones:${slot}`)])
+    records: new Map(valuesAfter(names.call('')).map((sid) => [sid, flat(names.call(sid))])),
+    // A call may have ended in several slices: the last deadline counts.
+    tombstones: valuesAfter(names.tombstones(''))
+      .flatMap((slot) => [...flat(names.tombstones(slot))])
       .reduce(
         (all, [sid, until]) => all.set(sid, Math.max(all.get(sid) ?? 0, Number(until))),
         new Map<string, number>(),
       ),
-    fence: Number(text('fence') ?? 0),
+    fence: Number(text(names.fence) ?? 0),
   };
 }

@@ -1,42 +1,40 @@
 /**
- * Reads the store for an audit while calls are served: names page by page with cursors, which miss or repeat what
- * changes meanwhile, and then what they stand for in one short script, which sees one moment. Nothing is written, and
- * no command takes the store longer than a sweep's does.
+ * Reads the store for an audit while calls are served: names in pages with cursors, which may miss or repeat changing
+ * members, and then their content in one short script, at one moment. It writes nothing, and no command takes longer than
+ * that of a sweep.
  */
 import { AppError } from '../../errors.js';
-import type { Client, Reply, StoreConnection } from '../store/connection.js';
-import { keysOf } from '../store/keys.js';
-import { pairs } from '../store/replies.js';
-import { list } from '../store/store.js';
-import type { KeyFacts } from './key-shapes.js';
-import { type KeyContent, type Keyspace, parseKind } from './keyspace.js';
+import type { Client, StoreConnection } from '../store/connection.js';
+import { globOf, type Keys, keysOf } from '../store/keys.js';
+import { list, pairs, parseKind, strings } from '../store/replies.js';
+import type { KeyContent, KeyFacts, Keyspace } from './keyspace.js';
 
-/** Of names: a page of them takes the store about 0.2 ms. */
+/** A page of names takes the store about 0.2 ms. */
 const namesPerPage = 200;
-/** Of all keys of the server: many of them may not be ours. */
+/** Of all keys of the server: many may belong to others. */
 const keysPerPage = 250;
 
-/** A part of the keys at one moment, cut down to what was asked about. */
+/** A part of the keys at one moment. */
 export interface Part {
   keyspace: Keyspace;
-  /** Since when surely nobody has changed the limit of a pool; undefined if nothing in this part depends on it. */
+  /** The limits of pools have not changed since then; undefined if nothing in this part depends on it. */
   limitsSinceMs: number | undefined;
 }
 
 export class AuditReader {
   readonly #connection: StoreConnection;
-  readonly #keys: ReturnType<typeof keysOf>;
+  readonly keyNames: Keys;
 
   constructor(connection: StoreConnection) {
     this.#connection = connection;
-    this.#keys = keysOf(connection.keyPrefix);
+    this.keyNames = keysOf(connection.keyPrefix);
   }
 
   /** Pages of all keys under the prefix, without it. */
   async *keys(): AsyncGenerator<[key: string, facts: KeyFacts][]> {
     let cursor = '0';
     do {
-      const args = [cursor, keysPerPage, this.#keys.pattern];
+      const args = [cursor, keysPerPage, globOf(this.#connection.keyPrefix)];
       const [next, ...rows] = list(await this.#connection.run('auditKeys', args, 'audit'));
       cursor = String(next);
       yield rows.map((row) => {
@@ -46,41 +44,24 @@ export class AuditReader {
     } while (cursor !== '0');
   }
 
-  /** Every pool that the store knows, and how many calls a pod of it may have. */
+  /** Every pool with its maximum number of calls per pod. */
   async pools(): Promise<Map<string, number>> {
     const limits = new Map<string, number>();
-    for await (const page of this.#pages(this.#keys.pools)) {
+    for await (const page of this.#pages(this.keyNames.pools)) {
       for (const [pool, value] of page) limits.set(pool, parseKind(value).max);
     }
     return limits;
   }
 
-  assigned(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.assigned(pool as `pool:${string}`));
-  }
-
-  available(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.available(pool));
-  }
-
-  /** The calls that the index of a pool has. */
-  indexed(pool: string): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.calls(pool));
-  }
-
-  withMetadata(): AsyncGenerator<string[]> {
-    return this.#members(this.#keys.podMetadata);
-  }
-
-  /** Everything about these pods and calls, which were found in a set of this pool (empty = in none). */
-  async look(pool: string, pods: readonly string[], calls: readonly string[]): Promise<Part> {
+  /** Everything about pods and calls that were found in a set of this pool (empty = in none). */
+  async read(pool: string, pods: readonly string[], calls: readonly string[]): Promise<Part> {
     const args = [pool, pods.length, ...pods, ...calls];
     const [now, since, ...rows] = list(await this.#connection.run('audit', args));
     const keys = new Map<string, KeyContent>();
     for (const row of rows) {
       const [key, type, items] = list(row);
-      // What is looked at here is what the keys hold; their time was looked at with their names.
-      keys.set(String(key), { type: String(type), ttlMs: -1, items: strings(items ?? []) });
+      // TTLs were checked with the names of the keys.
+      keys.set(String(key), { type: String(type), ttlMs: -1, items: strings(items ?? null) });
     }
     return {
       keyspace: { prefix: this.#connection.keyPrefix, nowMs: Number(now), keys },
@@ -88,11 +69,12 @@ export class AuditReader {
     };
   }
 
-  async *#members(key: string): AsyncGenerator<string[]> {
+  /** Pages of the members of a set or sorted set, or of the fields of a hash. */
+  async *members(key: string): AsyncGenerator<string[]> {
     for await (const page of this.#pages(key)) yield page.map(([member]) => member);
   }
 
-  /** Members of a set, of a sorted set with their scores, fields of a hash with their values; nothing of anything else. */
+  /** Members of a set, of a sorted set with scores, fields of a hash with values; nothing for other types. */
   async *#pages(key: string): AsyncGenerator<(readonly [member: string, value: string])[]> {
     const type = await this.#connection.command('audit', (client) => client.type(key));
     const scan = scans[type];
@@ -103,7 +85,7 @@ export class AuditReader {
       try {
         page = await this.#connection.command('audit', (client) => scan(client, key, cursor));
       } catch (error) {
-        // It was converted meanwhile: the next audit reads it as what it is then.
+        // Its type was just converted: the next audit reads it.
         if (error instanceof AppError && /WRONGTYPE/.test(error.message)) return;
         throw error;
       }
@@ -119,7 +101,3 @@ const scans: Readonly<Record<string, Scan>> = {
   zset: (client, key, cursor) => client.zscan(key, cursor, 'COUNT', namesPerPage),
   hash: (client, key, cursor) => client.hscan(key, cursor, 'COUNT', namesPerPage),
 };
-
-function strings(reply: Reply): string[] {
-  return list(reply).map(String);
-}

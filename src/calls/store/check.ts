@@ -1,4 +1,4 @@
-/** What a store must be before it is used: new enough, and addressed the way it is set up. */
+/** Checks a store before it is used: its version, and that REDIS_URL and REDIS_KEY_PREFIX fit a Cluster. */
 import type { Config } from '../../config/config.js';
 import { hasHashTag } from '../../config/fields.js';
 import { ConfigError } from '../../errors.js';
@@ -10,7 +10,7 @@ export interface StoreFacts {
   clusterEnabled: boolean;
   evictionPolicy: string;
   usedMemoryBytes: number;
-  /** 0: no limit. */
+  /** 0 = no limit. */
   maxMemoryBytes: number;
   persistence: string;
 }
@@ -41,12 +41,12 @@ export async function checkStore(
   const [needMajor, needMinor] = engine === 'valkey' ? [7, 2] : [6, 2];
   if (major < needMajor || (major === needMajor && minor < needMinor)) {
     throw new ConfigError([
-      `the store is ${engine} ${version}: ${engine} ${needMajor}.${needMinor} or newer is needed`,
+      `the store is ${engine} ${version}: ${engine} ${needMajor}.${needMinor} or newer is required`,
     ]);
   }
   if (clusterEnabled && !hasHashTag(config.redisKeyPrefix)) {
     throw new ConfigError([
-      `the store is a Cluster: REDIS_KEY_PREFIX must carry a hash tag like {voice}: so that all keys are in one slot, got ${config.redisKeyPrefix}`,
+      `the store is a Cluster: REDIS_KEY_PREFIX needs a hash tag like {voice}: to keep all keys in one slot, got ${config.redisKeyPrefix}`,
     ]);
   }
   if (clusterEnabled && !config.redisUrl.startsWith('redis+cluster://')) {

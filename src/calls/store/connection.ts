@@ -1,21 +1,21 @@
 /**
- * The way to the store: one client for a single server, Sentinel or Cluster, and one method that runs a script.
+ * The connection to the store: one client for a single server, Sentinel or Cluster, and one method that runs a script.
  *
- * Promises: every command has a deadline; an error is an error, never an empty answer; nothing is sent again
- * behind the caller's back (a script that ran although its reply was lost would otherwise run twice); a flushed
- * script cache or a restarted server costs one extra round trip. While the connection is down a command waits
- * a short while for it, then fails; the client goes on connecting for ever.
+ * Guarantees: every command has a deadline; an error is never an empty reply; no command is resent (a script whose reply
+ * was lost would run twice); a flushed script cache or a restarted server costs one extra round trip. While the
+ * connection is down, a command waits for half of its deadline, then fails; the client keeps reconnecting.
  */
 import { createHash } from 'node:crypto';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import type { Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
+import { keysOf } from './keys.js';
 import { scripts } from './scripts.generated.js';
 
 export type ScriptName = keyof typeof scripts;
 export type Reply = string | number | null | Reply[];
 export type Client = Redis | Cluster;
-/** `full`: Redis is out of memory and refused it. */
+/** `full`: Redis refused the command at maxmemory. */
 export type StoreOutcome = 'ok' | 'error' | 'full';
 
 export interface ConnectionOptions {
@@ -23,13 +23,13 @@ export interface ConnectionOptions {
   keyPrefix: string;
   commandTimeoutMs: number;
   clock: Clock;
-  /** Told of every command: for metrics. */
+  /** Called for every command, for metrics. */
   observe?: (operation: string, outcome: StoreOutcome, seconds: number) => void;
-  /** Told when the connection comes and goes. */
+  /** Called when the connection is established or lost. */
   onState?: (state: 'up' | 'down', reason?: string) => void;
-  /** Tests put their own time in, in microseconds; production uses the store's clock. */
+  /** Time for tests, in microseconds; production uses the store's clock. */
   nowUs?: () => number;
-  /** The simulation puts its own in: a client without a socket, whose time is the simulation's. */
+  /** The simulation's client: without a socket, on the simulation's time. */
   createClient?: (commandTimeoutMs: number | undefined) => Client;
 }
 
@@ -37,21 +37,21 @@ const shas = Object.fromEntries(
   Object.entries(scripts).map(([name, text]) => [name, createHash('sha1').update(text).digest('hex')]),
 ) as Record<ScriptName, string>;
 
-/** Redis 6.2 puts the error of a script behind the script's name, with the dash of the protocol. */
+/** Redis 6.2 prefixes the error of a script with the script's name and keeps the dash of the protocol. */
 const outOfMemory = /(?:^|: )-?OOM\b/;
-/** Replies that mean "not now" rather than "you are wrong". */
-const notNow =
+/** Errors that a retry may solve, unlike those of a wrong command. */
+const temporary =
   /(?:^|: )-?(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|BUSY|TRYAGAIN|NOREPLICAS|MISCONF|NOAUTH|WRONGPASS|NOPERM|MOVED|ASK|UNBLOCKED)\b|The user executing the script can't run this command/;
 
-/** Between the end of a client that nobody has closed and its next life. */
-const revivalMs = 250;
+/** Before a client that ended without being closed connects again. */
+const reconnectMs = 250;
 
 /**
- * The keys that a script declares: the prefix, and on a Cluster a second name. Neither key exists. While a slot migrates,
- * a node answers TRYAGAIN to a command with two missing keys, so a script never runs against half of the keys.
+ * The keys that a script declares: the prefix, which never exists, and on a Cluster a second key. While a slot migrates, a node
+ * answers TRYAGAIN to a command with two keys of which one is missing, so a script never runs against half of the keys.
  */
 function declaredKeys(client: Client, keyPrefix: string): readonly string[] {
-  return client instanceof Cluster ? [keyPrefix, `${keyPrefix}slot`] : [keyPrefix];
+  return client instanceof Cluster ? [keyPrefix, keysOf(keyPrefix).pools] : [keyPrefix];
 }
 
 export class StoreConnection {
@@ -74,78 +74,59 @@ export class StoreConnection {
     this.keyPrefix = options.keyPrefix;
     this.#client = createClient(options, options.commandTimeoutMs);
     this.#keys = declaredKeys(this.#client, options.keyPrefix);
-    // Every request that meets a lost connection waits for `ready`.
+    // Every request waits for `ready` while the connection is down.
     this.#client.setMaxListeners(0);
-    this.#client.on('error', (error: Error) => {
-      this.#lastError = describeError(error);
-    });
+    this.#client.on('error', this.#noteError);
     this.#client.on('ready', () => {
       this.#setState(true);
       this.#lastError = 'the connection was closed';
-      // The first allocate needs to know the store's time; after a failover it may be another.
+      // The first allocate needs the store's time, which may differ after a failover.
       this.#client.time().then(
         ([seconds, micros]) => this.learnTime(Number(seconds) * 1000 + Number(micros) / 1000),
         () => undefined,
       );
     });
     this.#client.on('close', () => this.#setState(false));
-    // A Sentinel's word of a failover that comes while the client asks for the master ends the client for good.
+    // A failover message from a Sentinel while the client looks up the master ends the client permanently.
     this.#client.on('end', () => {
-      if (!this.#closed) options.clock.after(revivalMs, () => this.#connect(), { unref: true });
+      if (!this.#closed) options.clock.after(reconnectMs, () => this.#connect(), { unref: true });
     });
     this.#connect();
   }
 
+  readonly #noteError = (error: Error): void => {
+    this.#lastError = describeError(error);
+  };
+
   #connect(): void {
     if (this.#closed) return;
-    this.#client.connect().catch((error: Error) => {
-      this.#lastError = describeError(error);
-    });
+    this.#client.connect().catch(this.#noteError);
   }
 
-  /** A connection of its own for blocking reads: those must not stand in front of everybody else's commands. */
+  /** A separate connection for blocking reads, which would delay all other commands. */
   blockingClient(): Client {
     const client = createClient(this.#options, undefined);
-    // Its user sees the failed read; the main connection tells the reason.
+    // Its user sees the failed read; the main connection reports the reason.
     client.on('error', () => undefined);
     return client;
   }
 
-  /** Runs one script; `args` follow the time override. Rejects with an AppError and nothing else. */
-  async run(name: ScriptName, args: readonly (string | number)[], operation: string = name): Promise<Reply> {
-    const { nowUs, clock } = this.#options;
+  /** Runs one script; `args` start at ARGV[2]. Rejects only with an AppError. */
+  run(name: ScriptName, args: readonly (string | number)[], operation: string = name): Promise<Reply> {
+    const { nowUs } = this.#options;
     const now = nowUs ? String(nowUs()) : '';
-    const start = clock.monotonic();
-    try {
-      if (this.#client.status !== 'ready') await this.#untilReady();
-      let reply: Reply;
+    const keys = this.#keys;
+    return this.command(operation, async (client) => {
       try {
-        reply = (await this.#client.evalsha(
-          shas[name],
-          this.#keys.length,
-          ...this.#keys,
-          now,
-          ...args,
-        )) as Reply;
+        return (await client.evalsha(shas[name], keys.length, ...keys, now, ...args)) as Reply;
       } catch (error) {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
-        reply = (await this.#client.eval(
-          scripts[name],
-          this.#keys.length,
-          ...this.#keys,
-          now,
-          ...args,
-        )) as Reply;
+        return (await client.eval(scripts[name], keys.length, ...keys, now, ...args)) as Reply;
       }
-      this.#observe(operation, 'ok', start);
-      return reply;
-    } catch (error) {
-      this.#observe(operation, isFull(error) ? 'full' : 'error', start);
-      throw this.#toAppError(operation, error);
-    }
+    });
   }
 
-  /** Runs plain commands under the same deadline and the same errors. */
+  /** Runs plain commands with the same deadline and the same errors. */
   async command<T>(operation: string, send: (client: Client) => Promise<T>): Promise<T> {
     const start = this.#options.clock.monotonic();
     try {
@@ -164,7 +145,7 @@ export class StoreConnection {
     observe?.(operation, outcome, (clock.monotonic() - startMs) / 1000);
   }
 
-  /** One SCAN page of the server that holds our keys: on a Cluster, the node of the prefix's slot. */
+  /** One SCAN page of the server that has our keys: in a Cluster, the node of the prefix's slot. */
   scan(cursor: string, pattern: string, count: number): Promise<[string, string[]]> {
     return this.command('scan', async (client) => {
       const script = "return redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])";
@@ -172,18 +153,18 @@ export class StoreConnection {
     });
   }
 
-  /** Keeps the estimate of the store's clock: `storeNowMs` was read during the command that just returned. */
+  /** Updates the estimate of the store's clock with a time from the command that just returned. */
   learnTime(storeNowMs: number): void {
     this.#offsetMs = storeNowMs - this.#options.clock.monotonic();
   }
 
-  /** The store's clock as far as it is known here, or undefined before the first answer. */
+  /** The estimated time of the store, or undefined before the first reply. */
   estimateNowMs(): number | undefined {
     if (this.#options.nowUs) return undefined;
     return this.#offsetMs === undefined ? undefined : this.#offsetMs + this.#options.clock.monotonic();
   }
 
-  /** The second it is at the store, as a number and in ISO 8601: here it is written once, in a script every time. */
+  /** The current second of the store, as a number and in ISO 8601: formatted once here instead of in every script. */
   second(): readonly [second: number | '', iso: string] {
     const now = this.estimateNowMs();
     if (now === undefined) return ['', ''];
@@ -193,7 +174,7 @@ export class StoreConnection {
     return this.#second;
   }
 
-  /** Now at the store in ISO 8601, as far as it is known here; empty before the first answer. */
+  /** The estimated time of the store in ISO 8601, or empty before the first reply. */
   stamp(): string {
     const now = this.estimateNowMs();
     return now === undefined ? '' : new Date(now).toISOString();
@@ -214,7 +195,7 @@ export class StoreConnection {
     this.#options.onState?.(up ? 'up' : 'down', up ? undefined : this.#lastError);
   }
 
-  /** Half of the command's time: a blip passes unseen, and the caller still gets its answer in time. */
+  /** Waits for half of the deadline: a short interruption goes unnoticed, and the caller still gets its reply in time. */
   async #untilReady(): Promise<void> {
     const patienceMs = this.#options.commandTimeoutMs / 2;
     const ready = await new Promise<boolean>((resolve) => {
@@ -236,7 +217,7 @@ export class StoreConnection {
     if (isFull(error)) {
       return new AppError(
         'store_full',
-        `Redis is out of memory (${operation}): nothing was changed; raise its maxmemory, or delete other data in it`,
+        `Redis is out of memory (${operation}): nothing was changed; raise maxmemory or delete other data`,
         { retryAfterSeconds: 1, cause: error },
       );
     }
@@ -244,7 +225,7 @@ export class StoreConnection {
     if (access !== undefined) {
       return new AppError('store_unavailable', access, { retryAfterSeconds: 1, cause: error });
     }
-    if (error instanceof Error && error.name === 'ReplyError' && !notNow.test(error.message)) {
+    if (error instanceof Error && error.name === 'ReplyError' && !temporary.test(error.message)) {
       return new AppError('internal', `the store refused ${operation}: ${message}`, { cause: error });
     }
     return new AppError('store_unavailable', `the store did not answer (${operation}): ${message}`, {
@@ -254,7 +235,7 @@ export class StoreConnection {
   }
 }
 
-/** A reply, or `nothing` where the key was written by hand as another type: what it describes is then not known. */
+/** The reply of a command, or `nothing` if the key has a wrong type, because an operator wrote it by hand. */
 export async function unlessWrongType<T>(reply: Promise<T>, nothing: T): Promise<T> {
   try {
     return await reply;
@@ -264,12 +245,11 @@ export async function unlessWrongType<T>(reply: Promise<T>, nothing: T): Promise
   }
 }
 
-/** Redis answered, and refused to take more memory. */
 function isFull(error: unknown): boolean {
   return error instanceof Error && error.name === 'ReplyError' && outOfMemory.test(error.message);
 }
 
-/** What to do about a password that is missing or wrong. Redis' own words are about its protocol. */
+/** What to do about a missing or wrong password: the text of Redis is about its protocol. */
 function accessProblem(message: string): string | undefined {
   if (/\bNOAUTH\b/.test(message)) {
     return 'the store requires a password (NOAUTH): set it in REDIS_URL, like redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT (characters such as @ : / must be percent-encoded)';
@@ -284,7 +264,7 @@ function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const inner = (error as { lastNodeError?: Error }).lastNodeError;
   if (inner) return describeError(inner);
-  // An AggregateError (localhost as IPv4 and IPv6) has an empty message.
+  // The message of an AggregateError (localhost as IPv4 and IPv6) is empty.
   const first = error instanceof AggregateError ? error.errors[0] : undefined;
   return first instanceof Error ? first.message : error.message || error.name;
 }
@@ -294,7 +274,7 @@ interface Address {
   port: number;
 }
 
-/** `host:port,host:port` behind an optional `user:password@`, as Sentinel and Cluster addresses are written. */
+/** Parses `user:password@host:port,host:port`, the form of Sentinel and Cluster addresses. */
 function parseAddresses(
   rest: string,
   defaultPort: number,
@@ -330,17 +310,17 @@ function createClient(options: ConnectionOptions, commandTimeout: number | undef
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
     retryStrategy: retryDelay,
-    // A demoted master answers READONLY: connect anew and find the right one.
+    // A demoted master replies READONLY: reconnect to find the new one.
     reconnectOnError: (error: Error) => error.message.includes('READONLY'),
     connectionName: 'smart-router',
-    // A machine that died says nothing: a connection that owes an answer for this long is replaced. Without it
-    // the kernel keeps sending for about 15 minutes. A blocking read is answered every 5 s.
+    // A host that died sends nothing: a connection without a reply for this long is replaced. Without the limit
+    // the kernel keeps sending for about 15 minutes. A blocking read gets a reply every 5 s.
     socketTimeout: commandTimeout === undefined ? 15_000 : 2 * commandTimeout,
     ...(commandTimeout === undefined ? {} : { commandTimeout }),
   } satisfies RedisOptions;
   const special = /^redis\+(sentinel|cluster):\/\/([^/?]+)(?:\/([^?]*))?(?:\?(.*))?$/.exec(options.url);
   if (!special) {
-    // A private certificate authority is made known as to any Node program: NODE_EXTRA_CA_CERTS.
+    // NODE_EXTRA_CA_CERTS adds a private certificate authority, as for any Node program.
     return new Redis(options.url, common);
   }
   const [, kind, hosts = '', path = '', query = ''] = special;

@@ -1,44 +1,43 @@
 /**
- * The leader's operations. Every write carries the epoch of the leader's term (but a pod's own word, see `register`); the store refuses an older one,
- * and that refusal is an `EpochRefused`, which ends the term of whoever meets it.
+ * The leader's operations. Every write carries the epoch of the leader's term, except a pod that registers itself. The store
+ * refuses an older epoch; that is an `EpochRefused`, which ends the leader's term.
  */
 import type { PoolId } from '../../config/tiers.js';
 import { type Reply, type StoreConnection, unlessWrongType } from './connection.js';
 import { keysOf } from './keys.js';
-import { pairs } from './replies.js';
-import { list } from './store.js';
+import { list, pairs } from './replies.js';
 
 export class EpochRefused extends Error {
   override readonly name = 'EpochRefused';
   constructor(epoch: string) {
-    super(`the store has seen a newer leader than epoch ${epoch}`);
+    super(`a newer leader than epoch ${epoch} has written to the store`);
   }
 }
 
 export interface PodRegistration {
   name: string;
   uid: string;
-  /** Wanted by label or by hand; undefined lets the store choose by the targets. */
+  /** Set by a label or an operator; undefined: the store chooses by the targets. */
   pool: PoolId | undefined;
-  /** Why it takes no calls although it is known, or empty. */
+  /** Why it takes no calls, or empty. */
   suspended: '' | 'terminating' | 'not_ready' | 'awaiting_report';
-  /** It goes if it has neither a call nor a drain: nothing of it is worth keeping. */
+  /** Remove it if it has neither a call nor a drain. */
   idleGoes?: boolean;
-  /** It stays although `idleGoes`, if it is known and its container runs on: what it has reported still holds. */
+  /** Keep it despite `idleGoes` if it is registered and its container still runs: its reports still count. */
   idleStays?: boolean;
-  /** More than the store knows of: the calls it had before the restart are lost. */
+  /** If higher than the stored count, the calls from before the restart are lost. */
   restarts?: number | undefined;
-  /** ISO time; calls allocated later belong to the restarted container, or to the next one. */
+  /** ISO time; later calls belong to the restarted container, or to the next one. */
   startedAt?: string | undefined;
-  /** Its container has ended and none runs: the calls from before `startedAt` are lost. */
+  /** Its container ended and none runs: calls from before `startedAt` are lost. */
   ended?: boolean;
-  /** After a loss of the store's content it takes calls only once it has reported what it serves. */
+  /** After the store lost its data, it takes calls only once it has reported the calls it serves. */
   mustReport: boolean;
   metadata: string;
 }
 
 export interface Assignment {
-  /** Merchant pools and the chain's tiers with their targets, in the order they are filled. */
+  /** Merchant pools and the chain's tiers with their targets, in the order in which they are filled. */
   candidates: readonly { pool: PoolId; target: number }[];
   /** Where a pod goes when all targets are met. */
   last: PoolId;
@@ -47,25 +46,25 @@ export interface Assignment {
 export interface Registered {
   podName: string;
   /**
-   * `waiting`: it has more calls than the pool it belongs to allows; it moves when they have ended.
-   * `removed`, `skipped`: it was idle and not ready, and was known before or not.
-   * `replaced`: it took over the name, and calls that were given before anybody told us.
-   * `unreadable`: a key of it is of a wrong type (`wrongKey`); it takes no new call, and nothing else was changed.
+   * `waiting`: it has more calls than its new pool allows, and moves when they have ended.
+   * `removed`, `skipped`: it was idle and not ready, and was registered before or not.
+   * `replaced`: it has the name of an earlier pod, and calls that were allocated before the leader noticed.
+   * `unreadable`: one of its keys has a wrong type (`wrongKey`); it takes no new call, and nothing else changed.
    */
   outcome: 'new' | 'known' | 'replaced' | 'moved' | 'waiting' | 'removed' | 'skipped' | 'unreadable';
-  /** Empty where it has none. */
+  /** Empty if it has none. */
   pool: PoolId | '';
   lostCalls: string[];
   wrongKey?: string;
 }
 
-/** A pod that takes no new call until this key, which somebody has written as another type, is gone. */
+/** A pod that takes no new call until an operator renames or deletes this key of a wrong type. */
 export interface UnreadablePod {
   podName: string;
   key: string;
 }
 
-/** A pod that was blocked because it no longer reports. */
+/** A pod that was blocked because it stopped reporting. */
 export interface SilentPod {
   podName: string;
   pool: PoolId;
@@ -93,7 +92,7 @@ export class PoolStore {
     return String(await this.connection.run('takeEpoch', [leader], 'take_epoch'));
   }
 
-  /** An empty epoch is the word of the pod itself, not a leader's. */
+  /** With an empty epoch the pod registers itself. */
   async register(
     epoch: string,
     pods: readonly PodRegistration[],
@@ -102,18 +101,10 @@ export class PoolStore {
     const request = {
       candidates: assignment.candidates.map(({ pool, target }) => [pool, target]),
       last: assignment.last,
-      pods: pods.map((pod) => ({
-        name: pod.name,
-        uid: pod.uid,
-        pool: pod.pool ?? '',
-        suspended: pod.suspended,
-        idle_goes: pod.idleGoes ?? false,
-        idle_stays: pod.idleStays ?? false,
-        restarts: pod.restarts,
-        started_at: pod.startedAt,
-        ended: pod.ended ?? false,
-        must_report: pod.mustReport,
-        metadata: pod.metadata,
+      pods: pods.map(({ pool = '', idleGoes = false, idleStays = false, ended = false, ...pod }) => ({
+        ...{ name: pod.name, uid: pod.uid, pool, suspended: pod.suspended, metadata: pod.metadata },
+        ...{ idle_goes: idleGoes, idle_stays: idleStays, must_report: pod.mustReport },
+        ...{ ended, restarts: pod.restarts, started_at: pod.startedAt },
       })),
     };
     const rows = await this.#write('register', epoch, [this.reportGraceMs, JSON.stringify(request)]);
@@ -124,7 +115,7 @@ export class PoolStore {
     });
   }
 
-  /** The names of a pool's pods; one that comes or goes at that time may be missed or given. None where it cannot be read. */
+  /** The names of a pool's pods; may miss pods that change pools during the scan. Empty if the key has a wrong type. */
   async *assigned(pool: PoolId): AsyncGenerator<string> {
     const key = keysOf(this.connection.keyPrefix).assigned(pool);
     let cursor = '0';
@@ -137,7 +128,7 @@ export class PoolStore {
     } while (cursor !== '0');
   }
 
-  /** Live calls of each pod, or -1 for one that is not registered or cannot be read. */
+  /** Live calls of each pod, or -1 for an unregistered or unreadable one. */
   async suspend(
     epoch: string,
     reason: 'terminating' | 'not_ready' | 'unconfirmed',
@@ -158,10 +149,7 @@ export class PoolStore {
     });
   }
 
-  /**
-   * Pods that the removal brake holds, and those of them whose removal an operator has confirmed. Where the key of the held
-   * ones is of a wrong type, `ifUnreadable` is the answer.
-   */
+  /** Pods that the removal brake holds (`ifUnreadable` if that key has a wrong type), and those confirmed by an operator. */
   async removals(ifUnreadable: readonly string[] = []): Promise<{ held: string[]; confirmed: string[] }> {
     const keys = keysOf(this.connection.keyPrefix);
     const [held, confirmed] = await this.connection.command('removals', (client) =>
@@ -173,11 +161,11 @@ export class PoolStore {
     return { held: held.sort(), confirmed: confirmed.sort() };
   }
 
-  /** Those of these pods that have live calls, or whose calls cannot be read. */
+  /** The pods of a list that have live calls or are unreadable. */
   async withCalls(pods: readonly string[]): Promise<string[]> {
-    const { podCallsPrefix } = keysOf(this.connection.keyPrefix);
+    const { podCalls } = keysOf(this.connection.keyPrefix);
     const counts = await this.connection.command('removals', (client) =>
-      Promise.all(pods.map((pod) => unlessWrongType(client.zcard(`${podCallsPrefix}${pod}`), 1))),
+      Promise.all(pods.map((pod) => unlessWrongType(client.zcard(podCalls(pod)), 1))),
     );
     return pods.filter((_, i) => counts[i] !== 0);
   }
@@ -187,31 +175,31 @@ export class PoolStore {
     return Number(await this.connection.run('confirmRemovals', [by], 'confirm_removals'));
   }
 
-  /** Every pod that has ever reported and is not removed: when it last did, and what it was registered with. */
+  /** Every pod that ever reported and was not removed: the time since its last report, and its metadata. */
   async reported(): Promise<{ name: string; silentMs: number; metadata: string | null }[]> {
     const keys = keysOf(this.connection.keyPrefix);
     const { nowMs, seen } = await this.connection.command('reported', async (client) => {
-      // The score first: a report that comes in between makes a pod look younger, never older.
-      // Of a wrong type it stays an error: an empty list would remove every pod.
+      // Scores before the time: a report in between makes a pod look younger, never older.
+      // A wrong type stays an error: an empty list would remove every pod.
       const seen = await client.zrange(keys.reported, '0', '-1', 'WITHSCORES');
       const [seconds, micros] = await client.time();
       return { nowMs: Number(seconds) * 1000 + Number(micros) / 1000, seen };
     });
-    const names = seen.filter((_, i) => i % 2 === 0);
+    const names = pairs(seen).map(([name]) => name);
     const metadata =
       names.length === 0
         ? []
         : await this.connection.command('reported', (client) =>
             unlessWrongType(client.hmget(keys.podMetadata, ...names), []),
           );
-    return names.map((name, i) => ({
+    return pairs(seen).map(([name, atMs], i) => ({
       name,
-      silentMs: nowMs - Number(seen[2 * i + 1]),
+      silentMs: nowMs - Number(atMs),
       metadata: metadata[i] ?? null,
     }));
   }
 
-  /** Blocks silent pods, `batch` of them after the first `offset`; `left` of those stay as they are. */
+  /** Looks at `batch` silent pods after the first `offset` and blocks them; `left` of them stay unblocked. */
   async blockSilent(
     epoch: string,
     offset: number,
@@ -225,7 +213,7 @@ export class PoolStore {
     return { lookedAt: Number(lookedAt), left: Number(left), blocked };
   }
 
-  /** Gives at most `batch` pods calls again that have cooled off; resolves to how many those were. */
+  /** Unblocks at most `batch` pods that have cooled off; resolves to their number. */
   async endFlapping(epoch: string, batch: number): Promise<number> {
     return Number((await this.#write('endFlapping', epoch, [batch]))[0]);
   }
@@ -238,11 +226,8 @@ export class PoolStore {
     batch: number,
   ): Promise<SweepBatch> {
     const args = [this.reportGraceMs, pool, phase, cursor, batch];
-    const [next, lookedAt, callsEnded, podsPutBack, podsTakenOut, ...unreadable] = await this.#write(
-      'sweep',
-      epoch,
-      args,
-    );
+    const reply = await this.#write('sweep', epoch, args);
+    const [next, lookedAt, callsEnded, podsPutBack, podsTakenOut, ...unreadable] = reply;
     return {
       cursor: String(next),
       lookedAt: Number(lookedAt),

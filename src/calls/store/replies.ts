@@ -1,21 +1,22 @@
-/** Shapes of what operators read: pods, calls and pools as the scripts describe them. */
+/** Parses the replies of scripts: pods, calls and pools as operators see them. */
 import type { PoolId } from '../../config/tiers.js';
+import { AppError } from '../../errors.js';
 import type { Reply } from './connection.js';
 
 export interface PoolCounts {
   pool: PoolId;
-  /** `gone`: its tier was deleted and its pods have not been moved yet. */
+  /** `gone`: its tier was deleted, and its pods have not been moved yet. */
   kind: 'exclusive' | 'shared' | 'gone';
   maxConcurrent: number;
   assigned: number;
-  /** Pods that could take a call now. */
+  /** Pods that can take a call. */
   available: number;
   activeCalls: number;
   /** Pods that have no call and cannot get one: blocked, or lost from `available`. */
   stranded: number;
-  /** Calls that its pods could have at once. */
+  /** Calls that its pods can serve at once. */
   capacity: number;
-  /** Its key `assigned` where that is of a wrong type: what it has is then not known; else empty. */
+  /** The key `assigned` if it has a wrong type, which makes the counts unknown; else empty. */
   unreadableKey: string;
 }
 
@@ -34,26 +35,33 @@ export interface Snapshot {
 export interface PodInfo {
   podName: string;
   pool: PoolId | '';
-  /** Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping`, `unconfirmed`, `unreadable` (in lists), or empty. */
+  /**
+   * Why it takes no new call: `draining`, `terminating`, `not_ready`, `awaiting_report`, `flapping`, `unconfirmed`,
+   * `unreadable` (in lists), or empty.
+   */
   blockedBy: string;
   drainingUntilMs: number | undefined;
   leaseCallSid: string | null;
   uid: string;
   metadata: string;
   calls: { callSid: string; leaseExpiresAtMs: number }[];
-  /** Undefined where it has never reported. */
+  /** Undefined if the pod never reported. */
   lastReportMs: number | undefined;
 }
 
-export interface CallInfo {
+/** Where a call comes from. */
+export interface Route {
+  provider: string;
+  flow: string;
+  template: string;
+}
+
+export interface CallInfo extends Route {
   callSid: string;
   leaseExpiresAtMs: number;
   podName: string;
   sourcePool: string;
   merchantId: string;
-  provider: string;
-  flow: string;
-  template: string;
   allocatedAt: string;
   renewedAt: string | undefined;
   fence: number;
@@ -75,9 +83,7 @@ export function parseSnapshot(reply: Reply[]): Snapshot {
 
 function parsePool(row: Reply): PoolCounts {
   const [pool, value, assigned, available, activeCalls, stranded, unreadableKey = ''] = strings(row);
-  const shared = /^shared:(\d+)$/.exec(value ?? '');
-  const kind = shared ? 'shared' : value === 'gone' ? 'gone' : 'exclusive';
-  const maxConcurrent = shared ? Number(shared[1]) : kind === 'gone' ? 0 : 1;
+  const { kind = 'gone', max: maxConcurrent } = parseKind(value);
   return {
     pool: pool as PoolId,
     kind,
@@ -91,6 +97,13 @@ function parsePool(row: Reply): PoolCounts {
   };
 }
 
+/** The kind of a pool as `pools` stores it: see lua/lib/pools.lua. */
+export function parseKind(value: string | undefined): { kind?: 'exclusive' | 'shared'; max: number } {
+  if (value === 'exclusive' || value === 'label') return { kind: 'exclusive', max: 1 };
+  const shared = /^shared:(\d+)$/.exec(value ?? '');
+  return shared ? { kind: 'shared', max: Number(shared[1]) } : { max: 0 };
+}
+
 export function parsePod(row: Reply): PodInfo {
   const parts = Array.isArray(row) ? row : [];
   const [podName = '', pool = '', blockedBy = '', until = '', lease = '', uid = '', metadata = ''] = parts
@@ -100,7 +113,7 @@ export function parsePod(row: Reply): PodInfo {
     podName,
     pool: pool as PoolId | '',
     blockedBy,
-    // Any other text is a mark by hand, without a deadline: see deadline_of in lua/lib/pods.lua.
+    // An operator wrote any other text by hand, without a deadline: see deadline_of in lua/lib/pods.lua.
     drainingUntilMs: /^\d{12,14}$/.test(until) ? Number(until) : undefined,
     leaseCallSid: lease === '' ? null : lease,
     uid,
@@ -130,22 +143,21 @@ export function parseCall(row: Reply): CallInfo {
   };
 }
 
-/** Hashes, streams and scores come as one flat list: name, value, name, value. */
+/** Pairs of a flat list (name, value, name, value), as Redis returns hashes, streams and scores. */
 export function pairs(flat: readonly string[]): [string, string][] {
   return flat.flatMap((item, i) => (i % 2 === 0 ? [[item, flat[i + 1] ?? ''] as [string, string]] : []));
 }
 
-function strings(reply: Reply): string[] {
+export function strings(reply: Reply): string[] {
   return Array.isArray(reply) ? reply.map(String) : [];
 }
 
-interface Route {
-  provider: string;
-  flow: string;
-  template: string;
+export function list(reply: Reply): Reply[] {
+  if (!Array.isArray(reply)) throw new AppError('internal', 'unexpected reply from the store: not a list');
+  return reply;
 }
 
-/** One field of the call record instead of three: every argument of a script costs the store time. */
+/** One field of the call record instead of three: each argument of a script costs the store time. */
 export function joinRoute({ provider, flow, template }: Route): string {
   return [provider, flow, template].map(encodeURIComponent).join('/');
 }

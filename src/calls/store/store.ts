@@ -1,20 +1,23 @@
 /**
- * The operations on calls and pods that any replica may do. Each one is one script and one round trip; this
- * file only turns arguments into strings and answers into objects, and codes into errors.
+ * The operations on calls and pods that any replica may run. Each is one script and one round trip; this file converts
+ * arguments to strings, replies to objects and reply codes to errors.
  */
-
 import type { PoolId } from '../../config/tiers.js';
-import { AppError } from '../../errors.js';
-import type { Reply, StoreConnection } from './connection.js';
+import { AppError, type ErrorCode } from '../../errors.js';
+import type { Reply, ScriptName, StoreConnection } from './connection.js';
+import { keysOf } from './keys.js';
 import {
   type CallInfo,
   joinRoute,
+  list,
   type PodInfo,
   pairs,
   parseCall,
   parsePod,
   parseSnapshot,
+  type Route,
   type Snapshot,
+  strings,
 } from './replies.js';
 
 export interface LeaseTimes {
@@ -22,18 +25,18 @@ export interface LeaseTimes {
   callInfoTtlMs: number;
   drainingTtlMs: number;
   reportGraceMs: number;
-  /** 0 = off: a call nobody has renewed nor reported by then ends. */
+  /** A call that is neither renewed nor reported within this time ends; 0 = off. */
   noShowTimeoutMs: number;
 }
 
-export interface AllocateRequest {
+export interface CallRequest extends Route {
   callSid: string;
   merchantId: string;
-  provider: string;
-  flow: string;
-  template: string;
+}
+
+export interface AllocateRequest extends CallRequest {
   chain: readonly PoolId[];
-  /** How long the caller still waits; the store refuses to act later than that. */
+  /** How long the caller still waits: the store refuses to act later than that. */
   patienceMs: number;
 }
 
@@ -44,21 +47,21 @@ export interface Allocation {
   leaseExpiresAtMs: number;
   fence: number;
   wasExisting: boolean;
-  /** Calls that had lost their owner and were ended to make room. */
+  /** Calls past their lease that were ended to free a pod. */
   reclaimed: number;
 }
 
 export interface ReleaseDetails {
   /** The caller could not connect to the pod. A pod on which calls fail again and again is set back. */
   reason?: 'connect_failed' | undefined;
-  /** The operator who ends it; its own agent is not named. */
+  /** The operator who ends the call; agents are not named. */
   by?: string | undefined;
 }
 
 export interface Released {
   podName: string;
   releasedToPool: PoolId | null;
-  /** The pool of its pod, whether it went back there or not. */
+  /** The pod's pool, also if the pod did not become available there. */
   pool: PoolId | '';
   wasDraining: boolean;
   activeCalls: number;
@@ -68,14 +71,14 @@ export interface Released {
 
 export interface ReportDetails {
   uid?: string | undefined;
-  /** The store's time when the report was written, or a little before. One that was overtaken is refused. */
+  /** The store's time when the report was written, or slightly earlier. A report older than the last one is refused. */
   asOfMs?: number | undefined;
-  /** Between two reports. A pod that is silent for three of them takes no new calls. */
+  /** Time between two reports. A pod that misses three takes no new calls. */
   intervalMs?: number | undefined;
 }
 
 export interface Report {
-  /** When the store made it true, by its clock. */
+  /** The store's time when it applied the report. */
   atMs: number;
   renewed: string[];
   adopted: string[];
@@ -84,9 +87,9 @@ export interface Report {
   fences: Record<string, number>;
 }
 
-/** For whom a pod is drained, and by whom. */
+/** Which pod is drained, and by whom. */
 export interface DrainCaller {
-  /** The uid of the pod that is meant: a successor of its name is left alone. */
+  /** The uid of the pod: a later pod of the same name is not changed. */
   uid?: string | undefined;
   /** The actor that the event names. */
   by?: string | undefined;
@@ -99,9 +102,11 @@ export interface Drained {
 
 export interface Page<T> {
   items: T[];
-  /** Give it back to read on; undefined at the end. */
+  /** Pass it to read the next page; undefined at the end. */
   cursor: string | undefined;
 }
+
+type Arguments = readonly (string | number)[];
 
 export class CallStore {
   constructor(
@@ -109,7 +114,7 @@ export class CallStore {
     readonly times: LeaseTimes,
   ) {}
 
-  /** Resolves to undefined when nothing in the chain is free. */
+  /** Resolves to undefined if no pod of the chain is free. */
   async allocate(request: AllocateRequest): Promise<Allocation | undefined> {
     const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
     const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
@@ -126,15 +131,11 @@ export class CallStore {
         ...request.chain,
       ]),
     );
-    if (reply[0] === 'late') {
-      throw new AppError('store_unavailable', 'the store answered too late to allocate a pod', {
-        retryAfterSeconds: 1,
-      });
-    }
     if (reply[0] === 'no_pods') {
       this.connection.learnTime(Number(reply[1]));
       return undefined;
     }
+    expectOk(reply, request.callSid);
     this.connection.learnTime(Number(reply[8]));
     return {
       podName: String(reply[1]),
@@ -147,9 +148,8 @@ export class CallStore {
     };
   }
 
-  async release(callSid: string, fence?: number, about: ReleaseDetails = {}): Promise<Released> {
-    const reply = await this.#release(callSid, fence, '', about);
-    if (reply[0] !== 'ok') throw codeError(reply, callSid);
+  async release(callSid: string, fence?: number, details: ReleaseDetails = {}): Promise<Released> {
+    const reply = expectOk(await this.#release(callSid, fence, '', details), callSid);
     return {
       podName: String(reply[1]),
       releasedToPool: reply[2] === '' ? null : (String(reply[2]) as PoolId),
@@ -160,7 +160,7 @@ export class CallStore {
     };
   }
 
-  /** Gives back what was allocated for a caller that is gone, unless somebody has asked for that call since. */
+  /** Releases a call whose caller disconnected before the reply, unless the call was requested again. */
   async releaseUnclaimed(callSid: string, fence: number): Promise<boolean> {
     return (await this.#release(callSid, fence, 'unclaimed'))[0] === 'ok';
   }
@@ -179,68 +179,54 @@ export class CallStore {
         mode,
         this.connection.stamp(),
         ...(reason === undefined ? [] : ['reason', reason]),
-        ...named(by),
+        ...actorFields(by),
       ]),
     );
   }
 
   async renew(callSid: string, fence?: number): Promise<{ leaseExpiresAtMs: number; podName: string }> {
     const { leaseTtlMs, callInfoTtlMs } = this.times;
-    const reply = list(await this.connection.run('renew', [callSid, fence ?? '', leaseTtlMs, callInfoTtlMs]));
-    if (reply[0] !== 'ok') throw codeError(reply, callSid);
+    const reply = await this.#run('renew', [callSid, fence ?? '', leaseTtlMs, callInfoTtlMs]);
     return { leaseExpiresAtMs: Number(reply[1]), podName: String(reply[2]) };
   }
 
-  async report(podName: string, calls: readonly string[], about: ReportDetails = {}): Promise<Report> {
-    const { uid = '', asOfMs, intervalMs } = about;
+  async report(podName: string, calls: readonly string[], details: ReportDetails = {}): Promise<Report> {
+    const { uid = '', asOfMs = '', intervalMs = '' } = details;
     const { leaseTtlMs, callInfoTtlMs, reportGraceMs } = this.times;
-    const args = [
-      podName,
-      uid,
-      leaseTtlMs,
-      callInfoTtlMs,
-      reportGraceMs,
-      asOfMs ?? '',
-      intervalMs ?? '',
-      ...calls,
-    ];
-    const reply = list(await this.connection.run('report', args));
-    if (reply[0] !== 'ok') throw codeError(reply, podName);
-    const [, renewed, adopted, ended, conflicts, fences] = reply.map((part) =>
-      Array.isArray(part) ? part.map(String) : [],
-    );
+    const args = [podName, uid, leaseTtlMs, callInfoTtlMs, reportGraceMs, asOfMs, intervalMs, ...calls];
+    const reply = await this.#run('report', args);
+    const callsAt = (index: number) => strings(reply[index] ?? null);
     return {
       atMs: Number(reply[6]),
-      renewed: renewed ?? [],
-      adopted: adopted ?? [],
-      ended: ended ?? [],
-      conflicts: conflicts ?? [],
-      fences: Object.fromEntries(pairs(fences ?? []).map(([sid, fence]) => [sid, Number(fence)])),
+      renewed: callsAt(1),
+      adopted: callsAt(2),
+      ended: callsAt(3),
+      conflicts: callsAt(4),
+      fences: Object.fromEntries(pairs(callsAt(5)).map(([sid, fence]) => [sid, Number(fence)])),
     };
   }
 
-  /** `waitMs`: somebody waits that long for the last call, so the mark lasts longer than that. */
+  /** `waitMs`: how long the caller waits for the last call to end; the mark lasts longer than that. */
   async drain(podName: string, waitMs = 0, { uid = '', by }: DrainCaller = {}): Promise<Drained> {
     const markMs = Math.max(this.times.drainingTtlMs, waitMs > 0 ? waitMs + 30_000 : 0);
-    const reply = list(await this.connection.run('drain', [podName, markMs, uid, ...named(by)]));
-    if (reply[0] !== 'ok') throw codeError(reply, podName);
+    const reply = await this.#run('drain', [podName, markMs, uid, ...actorFields(by)]);
     return { activeCalls: Number(reply[1]), untilMs: Number(reply[2]) };
   }
 
-  /** `blockedBy` is empty when the pod takes calls again. */
+  /** `blockedBy` is empty if the pod takes calls again. */
   async undrain(
     podName: string,
     patienceMs?: number,
     { uid = '', by }: DrainCaller = {},
   ): Promise<{ activeCalls: number; blockedBy: string }> {
     const reply = await this.#inTime(patienceMs, (notAfter) =>
-      this.connection.run('undrain', [podName, notAfter, uid, ...named(by)]),
+      this.connection.run('undrain', [podName, notAfter, uid, ...actorFields(by)]),
     );
-    if (reply[0] !== 'ok') throw codeError(reply, podName);
+    expectOk(reply, podName);
     return { activeCalls: Number(reply[1]), blockedBy: String(reply[2]) };
   }
 
-  /** For what the store must refuse when its caller has given up: told until when, by the store's own clock. */
+  /** Sends a request with the store's time after which the store must refuse it, because the caller has given up. */
   async #inTime(
     patienceMs: number | undefined,
     send: (notAfter: number | '') => Promise<Reply>,
@@ -256,7 +242,7 @@ export class CallStore {
     const reply = list(await send(notAfter()));
     if (reply[0] !== 'late') return reply;
     this.connection.learnTime(Number(reply[1]));
-    // Not late by our own clock: our idea of the store's was old (a failover, or its clock was set). Once more.
+    // Not late by our clock: the estimate of the store's time was old (a failover, or its clock was set). Retry once.
     return clock.monotonic() < giveUpMs ? list(await send(notAfter())) : reply;
   }
 
@@ -266,21 +252,18 @@ export class CallStore {
     return snapshot;
   }
 
-  /** Answers if the store does. */
+  /** Rejects if the store does not answer. */
   async ping(): Promise<void> {
-    await this.connection.command('ping', (client) => client.exists(`${this.connection.keyPrefix}ping`));
+    const { pools } = keysOf(this.connection.keyPrefix);
+    await this.connection.command('ping', (client) => client.exists(pools));
   }
 
   async pod(podName: string): Promise<PodInfo> {
-    const reply = list(await this.connection.run('podInfo', [podName], 'pod'));
-    if (reply[0] !== 'ok') throw codeError(reply, podName);
-    return parsePod(reply[1] ?? null);
+    return parsePod((await this.#run('podInfo', [podName], 'pod'))[1] ?? null);
   }
 
   async call(callSid: string): Promise<CallInfo> {
-    const reply = list(await this.connection.run('callInfo', [callSid], 'call'));
-    if (reply[0] !== 'ok') throw codeError(reply, callSid);
-    return parseCall(reply[1] ?? null);
+    return parseCall((await this.#run('callInfo', [callSid], 'call'))[1] ?? null);
   }
 
   async pods(pool: PoolId, cursor: string, count: number): Promise<Page<PodInfo>> {
@@ -290,64 +273,51 @@ export class CallStore {
   async calls(pool: PoolId, cursor: string, count: number): Promise<Page<CallInfo>> {
     return page(list(await this.connection.run('listCalls', [pool, cursor, count], 'calls')), parseCall);
   }
-}
 
-/** Who did it, as the last field of the event; none where nobody is named. */
-function named(by: string | undefined): string[] {
-  return by === undefined ? [] : ['by', by];
-}
-
-/** The one place where a script's code becomes an error that a caller sees. */
-function codeError(reply: Reply[], subject: string): AppError {
-  switch (reply[0]) {
-    case 'not_found':
-      return new AppError(
-        'call_not_found',
-        `no live call ${quote(subject)}: it has ended or never got a pod`,
-      );
-    case 'stale_fence':
-      return new AppError(
-        'stale_fence',
-        `the fence is not the one of call ${quote(subject)}: that allocation has ended`,
-      );
-    case 'late':
-      return new AppError('store_unavailable', 'the store got to it too late: nothing was changed', {
-        retryAfterSeconds: 1,
-      });
-    case 'pod_not_found':
-      return new AppError('pod_not_found', `no pod ${quote(subject)}: it is not registered`);
-    case 'pod_replaced':
-      return podReplaced(subject);
-    case 'stale_report':
-      return new AppError(
-        'stale_report',
-        `a later report of pod ${quote(subject)} has arrived before this one: nothing was changed`,
-      );
-    case 'other_uid':
-      return new AppError(
-        'pod_not_found',
-        `pod ${quote(subject)} is registered with another uid: this one has been replaced`,
-      );
-    default:
-      return new AppError('internal', `the store answered ${JSON.stringify(reply[0])}, which nobody expects`);
+  /** The first argument is the call or the pod that an error names. */
+  async #run(script: ScriptName, args: Arguments, operation: string = script): Promise<Reply[]> {
+    return expectOk(list(await this.connection.run(script, args, operation)), String(args[0]));
   }
 }
 
+/** The actor as the last field of an event, or nothing. */
+function actorFields(by: string | undefined): string[] {
+  return by === undefined ? [] : ['by', by];
+}
+
+const codeErrors: Record<string, (subject: string) => [ErrorCode, string]> = {
+  not_found: (call) => ['call_not_found', `no live call ${call}: it has ended or never got a pod`],
+  stale_fence: (call) => ['stale_fence', `wrong fence for call ${call}: that allocation has ended`],
+  late: () => ['store_unavailable', 'the store received the request too late: nothing was changed; retry'],
+  pod_not_found: (pod) => ['pod_not_found', `no pod ${pod}: it is not registered`],
+  pod_replaced: (pod) => ['pod_replaced', `pod ${pod} was replaced: it is registered with another uid`],
+  stale_report: (pod) => [
+    'stale_report',
+    `a later report of pod ${pod} arrived before this one: nothing was changed`,
+  ],
+  other_uid: (pod) => ['pod_not_found', `pod ${pod} was replaced: it is registered with another uid`],
+};
+
+/** The only function that turns a reply code into an error. */
+function codeError(code: Reply | undefined, subject: string): AppError {
+  const [errorCode, message] = codeErrors[String(code)]?.(quote(subject)) ?? [
+    'internal' as const,
+    `unexpected reply ${JSON.stringify(code)} from the store`,
+  ];
+  return new AppError(errorCode, message, code === 'late' ? { retryAfterSeconds: 1 } : {});
+}
+
+function expectOk(reply: Reply[], subject: string): Reply[] {
+  if (reply[0] !== 'ok') throw codeError(reply[0], subject);
+  return reply;
+}
+
 export function podReplaced(podName: string): AppError {
-  return new AppError(
-    'pod_replaced',
-    `pod ${quote(podName)} is registered with another uid: the one that is meant has been replaced`,
-  );
+  return codeError('pod_replaced', podName);
 }
 
 function quote(text: string): string {
   return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
-}
-
-export function list(reply: Reply): Reply[] {
-  if (!Array.isArray(reply))
-    throw new AppError('internal', 'the store answered something that is not a list');
-  return reply;
 }
 
 function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {

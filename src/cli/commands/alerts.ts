@@ -1,13 +1,26 @@
-/** `smart-router alerts`: what somebody should look at now, and where the runbook says what to do. */
+/** `smart-router alerts`, and the alerts that `status` and `top` show. */
 import type { Command } from 'commander';
-import { type Alert, alertLines } from '../alerts.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import type { RouterApi } from '../api.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
+import { age, count } from '../format.js';
+import { readOptional } from '../replies.js';
+
+export interface Alert {
+  name: string;
+  severity: string;
+  summary: string;
+  since: string;
+  workflow: string | null;
+  /** The address of the runbook page. */
+  runbook: string;
+}
 
 export function alerts(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('alerts'), {
-    summary: 'show what is wrong now, and which page of the runbook helps',
+    summary: 'show current alerts and their runbook pages',
     about:
-      'The alerts of all replicas, the worst first, also while the store does not answer. Alerts are an answer, not a failure: the exit code is 0 with and without them.',
+      'The alerts of all replicas, most severe first, also while the store is unreachable. The exit code is 0 with and without alerts.',
     examples: [
       ['alerts', ''],
       ['alerts --json | jq -r ".alerts[].runbook"', 'for a script'],
@@ -18,7 +31,37 @@ export function alerts(parent: Command, cli: Cli): void {
     const { body, nowMs } = await api.send<{ alerts: Alert[] }>('/alerts', { has: 'alerts' });
     return {
       document: body,
-      text: alertLines(body.alerts, nowMs, cli.screen.paint) || 'no alerts\n',
+      text: alertLines(body.alerts, nowMs, cli.output.paint) || 'no alerts\n',
     };
   });
+}
+
+/** Most severe first; null if they cannot be read. */
+export async function readAlerts(api: RouterApi): Promise<readonly Alert[] | null> {
+  const reply = await readOptional<{ alerts: Alert[] }>(api, '/alerts', 'alerts');
+  return Array.isArray(reply?.alerts) ? reply.alerts : null;
+}
+
+/** The console's word too: `page` means that it pages the person on call. */
+export const severityWord = (severity: string) => (severity === 'page' ? 'critical' : clean(severity));
+
+export function severityColour(severity: string): Colour {
+  return severity === 'warning' ? 'yellow' : 'red';
+}
+
+/** Two lines per alert: summary and address do not fit side by side. Empty without alerts. */
+export function alertLines(alerts: readonly Alert[], nowMs: number, paint: Paint): string {
+  if (alerts.length === 0) return '';
+  const widthOf = (texts: readonly string[]) => Math.max(...texts.map((text) => text.length));
+  const ages = alerts.map(({ since }) => age(since, nowMs));
+  const widths = [widthOf(alerts.map(({ severity }) => severityWord(severity))), widthOf(ages)] as const;
+  const lines = alerts.flatMap(({ severity, summary, name, workflow, runbook }, i) => {
+    const word = paint(severityColour(severity), severityWord(severity).padEnd(widths[0]));
+    const source = `${clean(name)}${workflow ? ` of ${clean(workflow)}` : ''}`;
+    return [
+      `${word}  for ${ages[i]?.padEnd(widths[1])}  ${clean(summary)}`,
+      paint('dim', `${' '.repeat(widths[0])}  ${source}: see ${clean(runbook)}`),
+    ];
+  });
+  return `${paint('bold', count(alerts.length, 'alert'))}\n${lines.map((line) => `${line}\n`).join('')}`;
 }

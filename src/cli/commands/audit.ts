@@ -1,42 +1,42 @@
-/** `smart-router audit`: do the calls and pods in the store contradict each other? */
+/** `smart-router audit`: checks the invariants of calls and pods in the store. */
 import type { Command } from 'commander';
-import { count } from '../ages.js';
-import type { Audit } from '../answers.js';
+import { type Cell, facts } from '../../terminal/table.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
-import type { Colour, Paint } from '../screen.js';
-import { type Cell, clean, facts } from '../table.js';
+import { count } from '../format.js';
+import type { Audit } from '../replies.js';
 
-/** The router itself gives up earlier. */
-const longestAuditMs = 60_000;
+/** The router's own limit is shorter. */
+const maxAuditMs = 60_000;
 
 export function audit(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('audit'), {
-    summary: 'look for contradictions among the calls and pods in the store',
+    summary: 'check the invariants of calls and pods in the store',
     about:
-      'The router checks every pod, call and pool against the invariants while it serves calls, and changes nothing. A violation is what must never be. Pending is what the sweep or time itself will put right, and no cause for alarm. Each line says what to do or who repairs it.',
+      'The router checks every pod, call and pool while it serves calls, and changes nothing. A violation must never happen. A pending finding is repaired by the sweep or expires, and needs no action. Each line says what to do or what repairs it.',
     examples: [
       ['audit', ''],
       ['audit --json | jq .violation_count', 'for a script'],
-      ['audit && echo clean', 'the exit code says it too'],
+      ['audit && echo clean', 'use the exit code'],
     ],
     exits: [8],
   });
   answerWith(command, cli, async (api) => {
     const { body } = await api.send<Audit>('/audit', {
       has: 'violations',
-      timeoutMs: api.timeoutMs + longestAuditMs,
+      timeoutMs: api.timeoutMs + maxAuditMs,
     });
     const { violation_count: found, complete } = body;
     return {
       document: body,
-      text: show(body, cli.screen.paint),
+      text: show(body, cli.output.paint),
       failure:
         found > 0
-          ? new Failure('violations_found', `${count(found, 'violation')} of what must always hold`)
+          ? new Failure('violations_found', `${count(found, 'violation')} found`)
           : complete
             ? undefined
-            : new Failure('failed', 'the audit ran out of time: it has found nothing in what it has seen'),
+            : new Failure('failed', 'the audit timed out; it found nothing in the part that it checked'),
     };
   });
 }
@@ -63,7 +63,7 @@ function show(body: Audit, paint: Paint): string {
   ].join('');
 }
 
-/** Whole sentences, one to a line: a table would cut them. */
+/** One sentence per line: a table would cut them. */
 function section(head: string, found: Audit['violations'], total: number, paint: Paint): string[] {
   if (found.length === 0) return [];
   const left = total - found.length;

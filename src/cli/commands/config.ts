@@ -1,31 +1,31 @@
-/** `smart-router config`: what the environment means. */
+/** `smart-router config`: the effective configuration. */
 import { type Command, Option } from 'commander';
 import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
-import { count } from '../ages.js';
+import { type Cell, table } from '../../terminal/table.js';
+import type { Paint } from '../../terminal/text.js';
 import { answer, type Cli, describe } from '../cli.js';
 import { Failure } from '../failure.js';
-import type { Paint } from '../screen.js';
-import { type Cell, table } from '../table.js';
+import { count } from '../format.js';
 
 export function config(parent: Command, cli: Cli): void {
   const command = describe(parent.command('config'), {
     summary: 'show the effective configuration, with secrets hidden, and every problem in it',
     examples: [
       ['config', ''],
-      ['config --mode demo', 'what the routers of `demo` use'],
-      ['config --json | jq ".values[] | select(.source==\\"environment\\")"', 'only what is set'],
+      ['config --mode demo', 'the configuration of the routers of `demo`'],
+      ['config --json | jq ".values[] | select(.source==\\"environment\\")"', 'only variables that are set'],
     ],
-  }).addOption(new Option('--mode <mode>', 'of which command').choices(['serve', 'demo']).default('serve'));
+  }).addOption(new Option('--mode <mode>', 'of this command').choices(['serve', 'demo']).default('serve'));
   answer(command, cli, async () => {
     const { mode } = command.opts<{ mode: Mode }>();
     const env = mode === 'demo' ? await demoEnv(cli.env) : cli.env;
     const values = described(cli, env, mode);
-    const { warnings, problems } = judge(cli, env, mode);
+    const { warnings, problems } = validate(cli, env, mode);
     const message = problems.length === 1 ? (problems[0] ?? '') : `${count(problems.length, 'problem')}:`;
     return {
       document: { mode, values, warnings, problems },
-      text: show(values, cli.screen.paint),
+      text: show(values, cli.output.paint),
       warnings,
       failure:
         problems.length > 0
@@ -35,7 +35,7 @@ export function config(parent: Command, cli: Cli): void {
   });
 }
 
-/** Where a value comes from; `demo` is what the demo decides itself, whatever is set. */
+/** `demo`: a value that the demo sets, regardless of the environment. */
 type Row = Omit<ConfigRow, 'source'> & { readonly source: ConfigRow['source'] | 'demo' };
 
 function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
@@ -44,19 +44,19 @@ function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
   const before = describeConfig(cli.env, mode, cli.clock);
   return rows.map((row, i): Row => {
     const given = before[i];
-    // A default may be new each time it is asked for (POD_NAME): what counts is what the demo has put there.
+    // Some defaults differ on every read (POD_NAME): compare the variables, too.
     const isChanged = (env[row.name] ?? '') !== (cli.env[row.name] ?? '') && row.value !== given?.value;
     return isChanged ? { ...row, source: 'demo' } : (given ?? row);
   });
 }
 
-/** Loaded only here: the demo brings its cluster along. */
+/** Loaded here: the demo includes a cluster. */
 async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
-  const { routerEnvOf, speedOf } = await import('../../demo/scenery.js');
+  const { routerEnvOf, speedOf } = await import('../../demo/setup.js');
   return routerEnvOf(env, speedOf(env));
 }
 
-function judge(
+function validate(
   cli: Cli,
   env: NodeJS.ProcessEnv,
   mode: Mode,
@@ -83,5 +83,5 @@ function show(values: readonly Row[], paint: Paint): string {
     const value: Cell = row.value === '' ? { text: '-', colour: 'dim' } : row.value;
     rows.push([`  ${row.name}`, { text: row.source, colour: isSet ? 'green' : 'dim' }, value]);
   }
-  return table([{ head: 'VARIABLE' }, { head: 'SOURCE' }, { head: 'VALUE' }], rows, paint);
+  return table(['VARIABLE', 'SOURCE', 'VALUE'], rows, paint);
 }

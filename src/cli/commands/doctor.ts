@@ -1,21 +1,19 @@
-/** `smart-router doctor`: looks at everything it can reach and says what to do. */
+/** `smart-router doctor`: checks everything it can reach and says what to do. */
 import type { Command } from 'commander';
-import { count } from '../ages.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { answer, type Cli, describe, readUrl, withAccess } from '../cli.js';
-import type { Check } from '../doctor/check.js';
 import { Failure } from '../failure.js';
-import type { Colour, Paint } from '../screen.js';
-import { clean } from '../table.js';
+import { count } from '../format.js';
 
 export function doctor(parent: Command, cli: Cli): void {
-  // Not describeOperator: a router or store that does not answer is a check, never exit code 6.
+  // Not describeOperator: an unreachable router or store is a failed check, not exit code 6.
   const described = describe(parent.command('doctor'), {
     summary: 'check the configuration, the store and the router, and say what to do',
     about:
-      'Changes nothing. Reads the same environment as `serve`; a check that cannot be made is skipped, and only "fail" makes the exit code 1.',
+      'Changes nothing. Reads the same environment as `serve`. Checks that cannot run are skipped; only "fail" makes the exit code 1.',
     examples: [
       ['doctor', ''],
-      ['doctor --url https://router.example.com', 'with the router that runs there'],
+      ['doctor --url https://router.example.com', 'with this router'],
       ['doctor --json | jq ".checks[] | select(.status!=\\"ok\\")"', ''],
     ],
   });
@@ -29,7 +27,7 @@ export function doctor(parent: Command, cli: Cli): void {
     const failed = checks.filter(({ status }) => status === 'fail').length;
     return {
       document: { checks },
-      text: show(checks, cli.screen.paint),
+      text: show(checks, cli.output.paint),
       failure: failed > 0 ? new Failure('checks_failed', `${count(failed, 'check')} failed`) : undefined,
     };
   });
@@ -52,3 +50,28 @@ function show(checks: readonly Check[], paint: Paint): string {
     })
     .join('');
 }
+
+/** One line of `smart-router doctor`. */
+export interface Check {
+  readonly name: string;
+  readonly status: 'ok' | 'warn' | 'fail' | 'skip';
+  /** The finding, without a full stop. */
+  readonly message: string;
+  /** What to do: a sentence. */
+  readonly hint?: string;
+}
+
+export const ok = (name: string, message: string): Check => ({ name, status: 'ok', message });
+export const skip = (name: string, message: string): Check => ({ name, status: 'skip', message });
+export const warn = (name: string, message: string, hint: string): Check => ({
+  name,
+  status: 'warn',
+  message,
+  hint,
+});
+export const fail = (name: string, message: string, hint: string): Check => ({
+  name,
+  status: 'fail',
+  message,
+  hint,
+});

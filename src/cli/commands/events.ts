@@ -1,14 +1,20 @@
-/** `smart-router events`: what happened, and what happens. */
+/** `smart-router events`: prints past events and follows new ones. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { parseDuration } from '../../config/durations.js';
-import { count } from '../ages.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import type { RouterApi } from '../api.js';
 import { type Cli, describeOperator, type Outcome, printOutcome, wholeNumber, withRouter } from '../cli.js';
-import { type EventFilter, follow, matches, newestId, type RouterEvent, readKept } from '../event-feed.js';
-import { eventLine, knownTypes } from '../event-line.js';
-import { readStatus } from '../lists.js';
+import {
+  type EventFilter,
+  follow,
+  matches,
+  newestId,
+  type RouterEvent,
+  searchEvents,
+} from '../event-stream.js';
+import { count } from '../format.js';
+import { readStatus } from '../replies.js';
 import { unlessAborted, untilSignal } from '../signals.js';
-import { clean } from '../table.js';
 
 type Since = { agoMs: number } | { id: string };
 
@@ -22,36 +28,35 @@ interface Options {
   json?: true;
 }
 
-const usualLimit = 100;
-const mostEvents = 1_000_000;
+const defaultLimit = 100;
+const maxEvents = 1_000_000;
 
 export function events(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('events'), {
-    summary: 'show what happened to calls, pods and configuration, and follow it',
+    summary: 'show events of calls, pods and configuration, and follow them',
     about:
-      'Without --since the newest 100 that match, or with --follow what comes from now on. The router keeps about 50,000 events, the rare kinds longer. --follow connects again by itself and goes on after the last event it has seen: none is lost or shown twice. Ctrl-C ends it, with exit code 0.',
-    json: 'print one JSON document; with --follow one for each event, each on a line of its own',
+      'Without --since: the newest 100 that match, or with --follow all from now on. The router keeps about 50,000 events, rare types longer. --follow reconnects and resumes after the last event: none is lost or shown twice. Ctrl-C ends it with exit code 0.',
+    json: 'print one JSON document; with --follow one per line for each event',
     examples: [
       ['events --since 10m', ''],
-      ['events --call CA1234', 'the life of one call, as far as it is kept'],
-      ['events --follow --type call_lost,no_pods', 'only bad news, as it comes'],
+      ['events --call CA1234', 'the kept events of one call'],
+      ['events --follow --type call_lost,no_pods', 'only failures, live'],
       ['events --follow --json | jq -r .pod', 'for a script'],
     ],
   })
-    .option('-f, --follow', 'go on with what comes, until Ctrl-C')
-    .option('--since <when>', 'a time ago like 10m, or after this event id', parseSince)
+    .option('-f, --follow', 'print new events until Ctrl-C')
+    .option('--since <when>', 'a duration like 10m, or an event id', parseSince)
     .option('--type <types>', 'only these types, separated by commas', parseTypes)
     .option('--call <sid>', 'only events of this call')
     .option('--pod <name>', 'only events of this pod')
     .option(
       '--limit <n>',
-      'show at most so many of the newest (default: 100, with --since all)',
-      wholeNumber(1, mostEvents),
+      'show at most this many, the newest (default: 100, with --since all)',
+      wholeNumber(1, maxEvents),
     );
   command.action(() =>
     withRouter(command, cli, async (api) => {
       const options = command.opts<Options>();
-      // One that follows has no end at which to print a document.
       if (options.follow) await followEvents(api, cli, options);
       else printOutcome(command, cli, await list(api, cli, options));
     }),
@@ -60,11 +65,11 @@ export function events(parent: Command, cli: Cli): void {
 
 async function list(api: RouterApi, cli: Cli, options: Options): Promise<Outcome> {
   const { since, limit } = options;
-  const found = await readKept(api, cli.clock, filterOf(options), {
+  const found = await searchEvents(api, filterOf(options), {
     since: since === undefined ? '0-0' : await startOf(api, since),
-    limit: limit ?? (since === undefined ? usualLimit : mostEvents),
+    limit: limit ?? (since === undefined ? defaultLimit : maxEvents),
   });
-  const lines = found.map((event) => `${eventLine(event, event.at, cli.screen.paint)}\n`);
+  const lines = found.map((event) => `${eventLine(event, event.at, cli.output.paint)}\n`);
   return {
     document: { events: found },
     text: found.length === 0 ? 'no events\n' : `${lines.join('')}\n${count(found.length, 'event')}\n`,
@@ -73,19 +78,18 @@ async function list(api: RouterApi, cli: Cli, options: Options): Promise<Outcome
 }
 
 async function followEvents(api: RouterApi, cli: Cli, options: Options): Promise<void> {
-  const { screen, clock } = cli;
+  const { output, clock } = cli;
   const { since, limit, json } = options;
   const filter = filterOf(options);
   const show = (event: RouterEvent) =>
-    screen.out(json ? JSON.stringify(event) : eventLine(event, event.at, screen.paint));
-  const tell = (text: string) => screen.err(`${screen.paintError('yellow', 'warning:')} ${text}`);
-  for (const warning of unknownTypes(options)) tell(warning);
+    output.out(json ? JSON.stringify(event) : eventLine(event, event.at, output.paint));
+  for (const warning of unknownTypes(options)) output.warn(warning);
   const stop = untilSignal();
   const work = async () => {
-    // The newest first, because it is what is followed from: what comes meanwhile is not shown twice.
+    // The start is read before the kept events, so that no event is missed.
     const start = await startOf(api, since);
     const wanted = { since: since ? start : '0-0', limit: limit ?? 0 };
-    const kept = limit === undefined ? [] : await readKept(api, clock, filter, wanted);
+    const kept = limit === undefined ? [] : await searchEvents(api, filter, wanted);
     for (const event of kept) show(event);
     await follow(api, clock, {
       since: kept.at(-1)?.id ?? start,
@@ -94,9 +98,9 @@ async function followEvents(api: RouterApi, cli: Cli, options: Options): Promise
         if (matches(event, filter)) show(event);
       },
       onLost: (failure) =>
-        tell(failure ? `${failure.message} Trying again.` : 'connected again, and going on where it stopped'),
+        output.warn(failure ? `${failure.message} Retrying.` : 'reconnected; resuming after the last event'),
       onGap: (keptSince) =>
-        tell(`the router has kept no events from before ${keptSince}: some are missing here`),
+        output.warn(`the router keeps no events from before ${keptSince}: some are missing here`),
     });
   };
   try {
@@ -106,11 +110,12 @@ async function followEvents(api: RouterApi, cli: Cli, options: Options): Promise
   }
 }
 
-/** An event id or milliseconds, by the router's clock. */
+/** An event id, or milliseconds of the router's clock. */
 async function startOf(api: RouterApi, since: Since | undefined): Promise<string> {
   if (since && 'id' in since) return since.id;
+  if (!since) return newestId(api);
   const { nowMs } = await readStatus(api);
-  return since ? String(Math.max(0, Math.floor(nowMs - since.agoMs))) : newestId(api, nowMs);
+  return String(Math.max(0, Math.floor(nowMs - since.agoMs)));
 }
 
 function filterOf({ type, call, pod }: Options): EventFilter {
@@ -121,11 +126,11 @@ function filterOf({ type, call, pod }: Options): EventFilter {
   };
 }
 
-/** Only a warning: a newer router may have types that are not known here. */
+/** A warning only: a newer router may have more types. */
 function unknownTypes({ type = [] }: Options): string[] {
   return type
     .filter((name) => !knownTypes.includes(name))
-    .map((name) => `no event of type ${clean(name)} is known; known are ${knownTypes.join(', ')}`);
+    .map((name) => `unknown event type ${clean(name)}; the types are ${knownTypes.join(', ')}`);
 }
 
 function parseSince(text: string): Since {
@@ -133,7 +138,7 @@ function parseSince(text: string): Since {
   const agoMs = parseDuration(text);
   if (agoMs !== undefined) return { agoMs };
   throw new InvalidArgumentError(
-    'It must be a duration like 30s, 10m or 2h, or an event id like 1794732801279-0; 0 is everything that is kept.',
+    'It must be a duration like 30s, 10m or 2h, or an event id like 1794732801279-0; 0 means all kept events.',
   );
 }
 
@@ -141,4 +146,61 @@ function parseTypes(text: string): string[] {
   const types = text.split(',').map((name) => name.trim());
   if (types.every((name) => /^[a-z_]{1,64}$/.test(name)) && types.length <= 32) return types;
   throw new InvalidArgumentError('It must be names like call_lost,no_pods.');
+}
+
+/** Failures red, recoveries magenta, changes by people or the leader blue and cyan. */
+const colours: Readonly<Record<string, Colour | undefined>> = {
+  call_allocated: 'green',
+  call_adopted: 'green',
+  call_imported: 'green',
+  call_released: undefined,
+  call_recovered: 'magenta',
+  call_lost: 'red',
+  no_pods: 'red',
+  pod_registered: 'cyan',
+  pod_resumed: 'cyan',
+  pod_recovered: 'magenta',
+  pod_removed: 'yellow',
+  pod_suspended: 'yellow',
+  pod_draining: 'blue',
+  pod_undrained: 'blue',
+  leader_elected: 'bold',
+  removals_confirmed: 'yellow',
+  tiers_changed: 'cyan',
+  merchant_changed: 'cyan',
+};
+
+export const knownTypes: readonly string[] = Object.keys(colours);
+
+const typeWidth = Math.max(...knownTypes.map((type) => type.length));
+const shown = new Set(['id', 'type', 'at', 'call', 'pod']);
+/** A call SID has up to 256 characters; JSON is not shortened. */
+const maxNameLength = 40;
+
+export function eventColour(type: string): Colour | undefined {
+  return Object.hasOwn(colours, type) ? colours[type] : undefined;
+}
+
+/** `2026-11-15T08:53:21.279Z  call_allocated      CA1 voice-agent-0 pool:gold fence=7`. */
+export function eventLine(event: RouterEvent, time: string, paint: Paint): string {
+  const type = paint(eventColour(event.type), clean(event.type).padEnd(typeWidth));
+  return `${paint('dim', time)}  ${type}  ${eventText(event)}`.trimEnd();
+}
+
+export function eventText(event: RouterEvent): string {
+  const who = [event.call, event.pod].filter((name) => name !== undefined && name !== '');
+  const rest = Object.entries(event)
+    .filter(([name, value]) => !shown.has(name) && value !== '')
+    .map(([name, value]) => (name === 'pool' ? String(value) : `${name}=${valueText(name, value)}`));
+  return [...who.map((name) => shorten(String(name))), ...rest].map(clean).join(' ');
+}
+
+export function shorten(text: string): string {
+  return text.length > maxNameLength ? `${text.slice(0, maxNameLength - 1)}…` : text;
+}
+
+/** The end of a drain is in milliseconds since 1970. */
+function valueText(name: string, value: unknown): string {
+  const text = String(value);
+  return name === 'until' && /^\d{13}$/.test(text) ? new Date(Number(text)).toISOString() : text;
 }

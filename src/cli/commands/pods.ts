@@ -1,13 +1,29 @@
-/** `smart-router pods`: all pods, or one. */
-import { type Command, Option } from 'commander';
-import { age, countdown, shownOf } from '../ages.js';
-import type { Pod, Pool } from '../answers.js';
+/** `smart-router pods`, `drain` and `undrain`. */
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { formatDuration } from '../../config/durations.js';
+import { type Cell, facts, table } from '../../terminal/table.js';
+import { type Colour, clean } from '../../terminal/text.js';
 import type { RouterApi } from '../api.js';
-import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
-import { leaseCell, leaseColour } from '../lease-cell.js';
-import { byText, poolIdOf, readAll, readStatus } from '../lists.js';
-import type { Colour } from '../screen.js';
-import { type Cell, facts, table } from '../table.js';
+import {
+  answerWith,
+  type Cli,
+  describeOperator,
+  duration,
+  type Outcome,
+  ownUid,
+  wholeNumber,
+} from '../cli.js';
+import { exitCodes, Failure, toFailure } from '../failure.js';
+import { age, byText, count, countdown, leaseCell, leaseColour, shownOf, span } from '../format.js';
+import {
+  type Drained,
+  type Pod,
+  type Pool,
+  poolIdOf,
+  readAll,
+  readStatus,
+  type Undrained,
+} from '../replies.js';
 
 export const states = ['free', 'busy', 'draining', 'blocked'] as const;
 export type State = (typeof states)[number];
@@ -22,10 +38,10 @@ export function pods(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('pods').argument('[pod]', 'show only this one'), {
     summary: 'list pods, or show one',
     about:
-      'States: free (no call), busy (one call or more), draining (finishes its calls, or terminating), blocked (not ready, or awaiting a report).',
+      'States: free (no calls), busy (at least one call), draining (finishes its calls, or terminating), blocked (not ready, or awaiting a report).',
     examples: [
       ['pods', ''],
-      ['pods --pool gold --state free', 'who could take a call of this pool'],
+      ['pods --pool gold --state free', 'pods that can take a call of this pool'],
       ['pods --state draining --json', 'for a script'],
       ['pods voice-agent-0', 'one pod with its calls'],
     ],
@@ -33,7 +49,7 @@ export function pods(parent: Command, cli: Cli): void {
   })
     .option('--pool <pool>', 'only this pool: gold, or merchant:acme')
     .addOption(new Option('--state <state>', 'only pods in this state').choices(states))
-    .option('--limit <n>', 'show at most so many', wholeNumber(1, 10_000_000));
+    .option('--limit <n>', 'show at most this many', wholeNumber(1, 10_000_000));
   answerWith(command, cli, (api) => {
     const [pod] = command.args;
     return pod === undefined ? listPods(api, cli, command.opts<Options>()) : showPod(api, cli, pod);
@@ -59,18 +75,11 @@ async function listPods(api: RouterApi, cli: Cli, { pool, state, limit }: Option
       note(pod, nowMs),
     ];
   });
-  const columns = [
-    { head: 'POD' },
-    { head: 'POOL' },
-    { head: 'STATE' },
-    { head: 'CALLS', align: 'right' },
-    { head: 'LEASE' },
-    { head: 'CALL, OR WHY NOT' },
-  ] as const;
+  const columns = ['POD', 'POOL', 'STATE', '>CALLS', 'LEASE', 'CALL OR BLOCK'];
   const total = shownOf(shown.length, all.length, 'pod');
   return {
     document: { pods: shown.map((pod) => ({ ...pod, state: stateOf(pod) })), total: all.length },
-    text: shown.length === 0 ? 'no pods\n' : `${table(columns, rows, cli.screen.paint)}\n${total}\n`,
+    text: shown.length === 0 ? 'no pods\n' : `${table(columns, rows, cli.output.paint)}\n${total}\n`,
   };
 }
 
@@ -94,7 +103,7 @@ async function showPod(api: RouterApi, cli: Cli, name: string): Promise<Outcome>
       ['calls', body.calls.length],
       ...leases,
     ],
-    cli.screen.paint,
+    cli.output.paint,
   );
   return { document: { ...body, state }, text };
 }
@@ -131,4 +140,211 @@ function reason({ blocked_by, draining_until, last_report_at }: Pod, nowMs: numb
   const isSilent = blocked_by === 'awaiting_report' && last_report_at;
   const silence = isSilent ? `: no report for ${age(last_report_at, nowMs)}` : '';
   return `${(blocked_by ?? '').replaceAll('_', ' ')}${silence}${until}`;
+}
+
+const defaultWaitMs = 5 * 60_000;
+const maxWaitMs = 24 * 3_600_000;
+
+export function drain(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('drain').argument('<pod>', 'name of the pod'), {
+    summary: 'stop new calls to a pod; running calls continue',
+    about:
+      'The drain expires after DRAINING_TTL of the router (or after the wait and 30s, if that is longer). Ctrl-C ends the wait, not the drain. Inside the pod, with POD_NAME and POD_UID set, a successor with the same name is not drained.',
+    examples: [
+      ['drain voice-agent-0', 'returns at once'],
+      ['drain voice-agent-0 --wait', 'until its last call has ended, at most 5m'],
+      ['drain voice-agent-0 --wait 30m && kubectl delete pod voice-agent-0', ''],
+    ],
+    exits: [4, 5, 7, 130],
+  }).option('--wait [duration]', 'wait until the last call has ended (default: 5m, at most 24h)', parseWait);
+  answerWith(command, cli, async (api) => {
+    const [pod = ''] = command.args;
+    const { wait, json } = command.opts<{ wait?: number | true; json?: true }>();
+    if (wait !== undefined) {
+      const waitMs = wait === true ? defaultWaitMs : wait;
+      return waitForDrain({ api, cli, pod, waitMs, quiet: json === true });
+    }
+    const { body, nowMs } = await api.send<Drained>('/drain', {
+      method: 'POST',
+      body: { pod_name: pod, uid: ownUid(pod, cli.env) },
+      has: 'active_calls',
+    });
+    return { document: body, text: `${clean(body.message)}\n${expiryLine(body, nowMs)}` };
+  });
+}
+
+function parseWait(text: string): number {
+  try {
+    return duration(1, maxWaitMs)(text);
+  } catch {
+    throw new InvalidArgumentError(
+      'It must be a duration like 30s or 5m, at most 24h, after the pod: drain POD --wait 5m.',
+    );
+  }
+}
+
+export function undrain(parent: Command, cli: Cli): void {
+  const command = describeOperator(parent.command('undrain').argument('<pod>', 'name of the pod'), {
+    summary: 'end a drain: the pod gets calls again',
+    examples: [['undrain voice-agent-0', '']],
+    exits: [4, 5],
+  });
+  answerWith(command, cli, async (api) => {
+    const [pod = ''] = command.args;
+    const { body } = await api.send<Undrained>('/undrain', {
+      method: 'POST',
+      body: { pod_name: pod, uid: ownUid(pod, cli.env) },
+      has: 'pod_name',
+    });
+    return { document: body, text: `${clean(body.message)}\n` };
+  });
+}
+
+const pollIntervalMs = 1000;
+
+interface DrainWait {
+  api: RouterApi;
+  cli: Cli;
+  pod: string;
+  waitMs: number;
+  /** With --json: no progress lines. */
+  quiet: boolean;
+}
+
+interface DrainProgress {
+  calls: number | undefined;
+  drainingUntil: string | null;
+  acknowledged: boolean;
+  nowMs: number;
+}
+
+/** A pod that was deleted has no expiry. */
+type DrainResult = Omit<Drained, 'drain_expires_at'> & Partial<Drained>;
+
+/**
+ * Waits for the last call of a draining pod. The router holds the request until the last call has ended or the time is
+ * up, so progress is read with other requests. If the router shuts down or the connection breaks, the rest of the wait
+ * is requested again from any replica. Once the drain is acknowledged, only time, Ctrl-C or the last call end the wait.
+ */
+async function waitForDrain(wait: DrainWait): Promise<Outcome> {
+  const { cli, pod, waitMs } = wait;
+  const startMs = cli.clock.monotonic();
+  const progress: DrainProgress = {
+    calls: undefined,
+    drainingUntil: null,
+    acknowledged: false,
+    nowMs: cli.clock.now(),
+  };
+  const interrupted = new AbortController();
+  const done = new AbortController();
+  const interrupt = () => interrupted.abort();
+  process.once('SIGINT', interrupt);
+  const watching = watchDrain(wait, progress, startMs, AbortSignal.any([interrupted.signal, done.signal]));
+  try {
+    const drained = await requestDrain(wait, progress, startMs + waitMs, interrupted.signal);
+    const waited = span(cli.clock.monotonic() - startMs);
+    if (drained.active_calls === 0) {
+      const text = `Pod ${clean(pod)} is draining and has no calls (waited ${waited}).\n`;
+      return { document: drained, text: `${text}${expiryLine(drained, progress.nowMs)}` };
+    }
+    const left = `${count(drained.active_calls, 'call')} still live on ${clean(pod)} after ${waited}`;
+    const failure = new Failure('calls_still_live', `${left}. ${drainContinues(pod, progress)}`);
+    return { document: drained, text: '', failure };
+  } catch (error) {
+    if (!interrupted.signal.aborted) throw error;
+    const calls = progress.calls === undefined ? '' : ` with ${count(progress.calls, 'live call')}`;
+    const message = `stopped waiting for ${clean(pod)}${calls}. ${drainContinues(pod, progress)}`;
+    return {
+      document: { pod_name: pod, active_calls: progress.calls ?? null },
+      text: '',
+      failure: new Failure('interrupted', message),
+    };
+  } finally {
+    process.off('SIGINT', interrupt);
+    done.abort();
+    await watching;
+  }
+}
+
+function drainContinues(pod: string, { drainingUntil, nowMs }: DrainProgress): string {
+  const left = drainingUntil ? ` (${countdown(drainingUntil, nowMs)})` : '';
+  const name = clean(pod);
+  return `The drain continues${left}: \`smart-router drain ${name} --wait\` waits again, \`smart-router undrain ${name}\` ends it.`;
+}
+
+function expiryLine({ drain_expires_at: at }: DrainResult, nowMs: number): string {
+  if (at === undefined) return '';
+  const left = formatDuration(Math.round(Math.max(0, Date.parse(at) - nowMs) / 1000) * 1000);
+  return `The drain expires at ${at} (in ${left}).\n`;
+}
+
+async function requestDrain(
+  { api, cli, pod, quiet }: DrainWait,
+  progress: DrainProgress,
+  deadlineMs: number,
+  signal: AbortSignal,
+): Promise<DrainResult> {
+  let isReported = false;
+  for (;;) {
+    const leftMs = Math.max(1, Math.ceil(deadlineMs - cli.clock.monotonic()));
+    try {
+      const { body, nowMs } = await api.send<Drained>('/drain', {
+        method: 'POST',
+        body: { pod_name: pod, uid: ownUid(pod, cli.env), wait: `${leftMs}ms` },
+        timeoutMs: leftMs + api.timeoutMs,
+        signal,
+        has: 'active_calls',
+      });
+      progress.acknowledged = true;
+      progress.calls = body.active_calls;
+      progress.nowMs = nowMs;
+      if (body.active_calls === 0 || cli.clock.monotonic() >= deadlineMs) return body;
+    } catch (error) {
+      const failure = toFailure(error);
+      if (signal.aborted || !progress.acknowledged) throw failure;
+      if (failure.code === 'pod_not_found' || failure.code === 'pod_replaced') {
+        const message = `Pod ${pod} was removed; its calls have ended.`;
+        return { success: true, pod_name: pod, has_active_call: false, active_calls: 0, message };
+      }
+      if (failure.exitCode !== exitCodes.unreachable || cli.clock.monotonic() >= deadlineMs) throw failure;
+      if (!isReported && !quiet) cli.output.err(`${failure.message} Retrying; the drain continues.`);
+      isReported = true;
+    }
+    await cli.clock.sleep(pollIntervalMs, signal);
+    if (signal.aborted) throw new Failure('interrupted', 'interrupted');
+  }
+}
+
+/** Reads the pod once a second and shows its calls. Failed reads are ignored: the drain request reports them. */
+async function watchDrain(
+  { api, cli, pod, waitMs, quiet }: DrainWait,
+  progress: DrainProgress,
+  startMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const { clock, output } = cli;
+  let shown: number | undefined;
+  // After the drain request: before it, the pod is not draining yet.
+  await clock.sleep(100, signal);
+  while (!signal.aborted) {
+    try {
+      const path = `/pod/${encodeURIComponent(pod)}`;
+      const { body, nowMs } = await api.send<Pod>(path, { signal, has: 'pod_name' });
+      progress.calls = body.calls.length;
+      progress.drainingUntil = body.draining_until;
+      progress.acknowledged ||= body.is_draining;
+      progress.nowMs = nowMs;
+    } catch {
+      // Reported by the drain request.
+    }
+    if (signal.aborted) return;
+    if (progress.calls !== undefined) {
+      const left = `draining ${clean(pod)}: ${count(progress.calls, 'call')} left`;
+      if (output.showsProgress) {
+        output.progress(`${left}, ${span(clock.monotonic() - startMs)} of ${span(waitMs)}`);
+      } else if (!quiet && progress.calls !== shown) output.err(left);
+      shown = progress.calls;
+    }
+    await clock.sleep(pollIntervalMs, signal);
+  }
 }

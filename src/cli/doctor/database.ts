@@ -1,22 +1,17 @@
-/** The database with the records: reachable, new enough, migrated, and fit for the workflows. Changes nothing. */
+/** Checks of the database with the records: reachable, version, schema, workflows. Changes nothing. */
 import type { Pool, PoolClient } from 'pg';
 import type { Clock } from '../../clock.js';
 import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
 import { ConfigError, messageOf } from '../../errors.js';
-import {
-  describeProblem,
-  loadWorkflows,
-  openWorkflow,
-  pendingMigrations,
-  shippedName,
-} from '../../main/workflows.js';
+import { describeProblem, loadWorkflows, openWorkflow, shippedName } from '../../main/workflows.js';
+import { missingMigrations } from '../../records/migrate.js';
 import type { Workflow } from '../../records/workflow.js';
+import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
 import { oneLine } from '../failure.js';
-import { withDatabase } from '../records-desk.js';
-import { type Check, fail, ok, skip, warn } from './check.js';
+import { withDatabase } from '../records-database.js';
 
-const oldestVersion = 14;
+const minVersion = 14;
 
 export async function checkDatabase(config: Config, clock: Clock): Promise<Check[]> {
   const { databaseUrl: url } = config;
@@ -30,7 +25,7 @@ export async function checkDatabase(config: Config, clock: Clock): Promise<Check
   }
   if (url === 'embedded') return [checkInstalled()];
   try {
-    return await withDatabase(url, (pool) => look(pool, config, workflows));
+    return await withDatabase(url, (pool) => checkServer(pool, config, workflows));
   } catch (error) {
     const reason = oneLine(messageOf(error)).replace(/^connect ECONNREFUSED /, 'connection refused by ');
     return [fail('database', `cannot use ${hidePassword(url)}: ${reason}`, hintFor(reason))];
@@ -39,12 +34,12 @@ export async function checkDatabase(config: Config, clock: Clock): Promise<Check
 
 function hintFor(reason: string): string {
   if (/password|authentication|pg_hba|^role /.test(reason)) {
-    return 'Put the right user and password into DATABASE_URL; calls are served without it.';
+    return 'Correct user and password in DATABASE_URL; calls do not need it.';
   }
   if (/^database .* does not exist/.test(reason)) {
-    return 'Create it, or name another in DATABASE_URL; calls are served without it.';
+    return 'Create it, or name another in DATABASE_URL; calls do not need it.';
   }
-  return 'Start it, or set DATABASE_URL; calls are served without it.';
+  return 'Start it, or set DATABASE_URL; calls do not need it.';
 }
 
 function checkInstalled(): Check {
@@ -61,16 +56,16 @@ function checkInstalled(): Check {
   }
 }
 
-async function look(pool: Pool, config: Config, workflows: readonly Workflow[]): Promise<Check[]> {
+async function checkServer(pool: Pool, config: Config, workflows: readonly Workflow[]): Promise<Check[]> {
   const { rows } = await pool.query<{ version: string; number: string; user: string }>(
     "SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number, current_user AS user",
   );
   const { version = '', number = '0', user = '' } = rows[0] ?? {};
   const checks = [ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`)];
   checks.push(
-    Number(number) >= oldestVersion * 10_000
+    Number(number) >= minVersion * 10_000
       ? ok('database version', `PostgreSQL ${version}`)
-      : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${oldestVersion} or newer.`),
+      : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${minVersion} or newer.`),
   );
   if (workflows.length === 0) {
     const hint = 'Set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones).';
@@ -83,11 +78,11 @@ async function look(pool: Pool, config: Config, workflows: readonly Workflow[]):
       `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`,
     ),
   );
-  const pending = await pendingMigrations(pool);
+  const pending = await missingMigrations(pool);
   checks.push(await checkSchema(pool, pending, user));
   checks.push(
     ...(pending.length > 0
-      ? [skip('workflows', 'not looked at: the schema comes first')]
+      ? [skip('workflows', 'not checked: the schema is not up to date')]
       : await checkWorkflows(pool, config, workflows)),
   );
   checks.push(await checkWakeUp(pool));
@@ -117,7 +112,7 @@ async function checkWorkflows(pool: Pool, config: Config, workflows: readonly Wo
   }
 }
 
-/** Looks as the router would, in a transaction that is rolled back: the router notes the names of new workflows. */
+/** Checks like the router, in a transaction that is rolled back: the check registers new workflows. */
 async function checkWorkflow(client: PoolClient, config: Config, workflow: Workflow): Promise<Check[]> {
   const name = `workflow ${workflow.name}`;
   await client.query('BEGIN');
@@ -125,8 +120,8 @@ async function checkWorkflow(client: PoolClient, config: Config, workflow: Workf
     const table = await openWorkflow(client, config, workflow);
     const advice = table?.advice ?? [];
     return advice.length > 0
-      ? advice.map((text) => warn(name, text, 'Nothing is added to your table by us.'))
-      : [ok(name, `${table?.name} fits`)];
+      ? advice.map((text) => warn(name, text, 'The router does not change your table.'))
+      : [ok(name, `table ${table?.name} is usable`)];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     if (shippedName(config, workflow) !== undefined) {
@@ -142,8 +137,8 @@ async function checkWorkflow(client: PoolClient, config: Config, workflow: Workf
 }
 
 /**
- * A pooler makes up the number of the session that it tells its clients. In transaction mode a LISTEN belongs to
- * whoever gets that session next: wake-ups are lost, and all else works.
+ * A pooler reports an invented backend pid. In transaction mode LISTEN stays with the server session, which other
+ * clients get: notifications are lost, everything else works.
  */
 async function checkWakeUp(pool: Pool): Promise<Check> {
   const name = 'database wake-up';
@@ -151,11 +146,11 @@ async function checkWakeUp(pool: Pool): Promise<Check> {
   try {
     const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
     return rows[0]?.pid === client.processID
-      ? ok(name, 'the connection is direct: new records are found at once')
+      ? ok(name, 'direct connection: NOTIFY works, new records start at once')
       : warn(
           name,
-          'a pooler, probably PgBouncer, stands before the database',
-          'In transaction mode new records are found by polling, within a second; a direct DATABASE_URL finds them at once.',
+          'a pooler, probably PgBouncer, is in front of the database',
+          'In transaction mode new records are found by polling, within a second; a direct DATABASE_URL gets notifications.',
         );
   } finally {
     client.release();

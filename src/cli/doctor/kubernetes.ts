@@ -1,7 +1,8 @@
 /**
- * The Kubernetes API: reachable, and open to what the router asks of it. Everything here only reads: what the router may
- * write is asked with a SelfSubjectAccessReview, which every authenticated client may send.
+ * Checks of the Kubernetes API: reachable, and allows what the router does. Only reads: write access is checked with a
+ * SelfSubjectAccessReview, which every authenticated client may send.
  */
+
 import type { Clock } from '../../clock.js';
 import { connectKubernetes, type KubeApi, KubeError } from '../../cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../cluster/kubernetes/source.js';
@@ -9,18 +10,18 @@ import type { ClusterPod } from '../../cluster/pods.js';
 import type { Config } from '../../config/config.js';
 import { KubernetesLock } from '../../leadership/kubernetes-lock.js';
 import { silentLogger } from '../../observe/log.js';
-import { count } from '../ages.js';
+import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
 import { oneLine, toFailure } from '../failure.js';
-import { type Check, fail, ok, skip, warn } from './check.js';
+import { count } from '../format.js';
 
-/** The API server ends the trial watch after this long; what it refuses, it refuses at once. */
-const trialWatchSeconds = 1;
+/** The API server ends the test watch after this time; it rejects at once. */
+const testWatchSeconds = 1;
 
 const podVerbs = 'Its Role needs: pods get, list, watch.';
 const leaseVerbs = 'Its Role needs: leases (coordination.k8s.io) get, create, update.';
-const selectorHint = 'Correct POD_LABEL_SELECTOR; `kubectl get pods -l SELECTOR` takes the same.';
+const selectorHint = 'Correct POD_LABEL_SELECTOR; `kubectl get pods -l SELECTOR` uses the same syntax.';
 
-interface Asked {
+interface KubernetesTarget {
   api: KubeApi;
   config: Config;
   clock: Clock;
@@ -33,17 +34,17 @@ export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: n
   try {
     api = await connectKubernetes(config.kubeconfig, clock);
   } catch (error) {
-    return [fail(name, oneLine(toFailure(error).message), findIt)];
+    return [fail(name, oneLine(toFailure(error).message), accessHint)];
   }
-  const asked = { api, config, clock, timeoutMs };
+  const target = { api, config, clock, timeoutMs };
   try {
-    const server = await checkServer(name, asked);
+    const server = await checkServer(name, target);
     if (server.status === 'fail') return [server];
     const [rights, pods, watch, lease] = await Promise.all([
-      checkRights(asked),
-      checkPods(asked),
-      checkWatch(asked),
-      checkLease(asked),
+      checkRights(target),
+      checkPods(target),
+      checkWatch(target),
+      checkLease(target),
     ]);
     return [server, rights, ...pods, watch, lease];
   } finally {
@@ -51,10 +52,13 @@ export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: n
   }
 }
 
-const findIt =
+const accessHint =
   'Set KUBECONFIG as for kubectl, or run inside the cluster with a service account; `kubectl get pods` must work the same way.';
 
-async function checkServer(name: string, { api, config, clock, timeoutMs }: Asked): Promise<Check> {
+async function checkServer(
+  name: string,
+  { api, config, clock, timeoutMs }: KubernetesTarget,
+): Promise<Check> {
   const through = config.kubeconfig === undefined ? 'without KUBECONFIG' : 'through KUBECONFIG';
   const start = clock.monotonic();
   try {
@@ -62,15 +66,15 @@ async function checkServer(name: string, { api, config, clock, timeoutMs }: Aske
     const ms = Math.round(clock.monotonic() - start);
     return ok(name, `the API server, found ${through}, answers in ${ms} ms: version ${String(gitVersion)}`);
   } catch (error) {
-    if (statusOf(error) === 401) return fail(name, 'the API server does not know us: 401', findIt);
-    // It answered; what it thinks of the questions that matter, the next lines tell.
+    if (statusOf(error) === 401) return fail(name, 'the API server rejects the credentials: 401', accessHint);
+    // It answers; the next checks show whether it allows what is needed.
     if (statusOf(error) !== undefined)
       return ok(name, `the API server answers, with ${statusOf(error)} to /version`);
-    return fail(name, `${sentence(error)}; looked for ${through}`, findIt);
+    return fail(name, `${sentence(error)}; looked for ${through}`, accessHint);
   }
 }
 
-async function checkRights({ api, config, timeoutMs }: Asked): Promise<Check> {
+async function checkRights({ api, config, timeoutMs }: KubernetesTarget): Promise<Check> {
   const name = 'kubernetes rights';
   const pods = { group: '', resource: 'pods', namespace: config.namespace };
   const leases = {
@@ -91,14 +95,14 @@ async function checkRights({ api, config, timeoutMs }: Asked): Promise<Check> {
   try {
     const allowed = await Promise.all(needed.map((attributes) => mayDo(api, attributes, timeoutMs)));
     const missing = needed.filter((_, i) => !allowed[i]);
-    if (missing.length === 0) return ok(name, 'the Role allows everything that the router does');
+    if (missing.length === 0) return ok(name, 'the Role allows everything that the router needs');
     const list = missing.map(
       ({ verb, resource, namespace }) => `${verb} ${resource} in namespace ${namespace}`,
     );
     return fail(name, `the Role does not allow: ${list.join(', ')}`, `${podVerbs} ${leaseVerbs}`);
   } catch (error) {
-    const hint = 'The lines below try what can be tried without writing.';
-    return warn(name, `what the Role allows cannot be read: ${sentence(error)}`, hint);
+    const hint = 'The checks below try what is possible without writing.';
+    return warn(name, `cannot read the permissions: ${sentence(error)}`, hint);
   }
 }
 
@@ -116,7 +120,7 @@ async function mayDo(api: KubeApi, resourceAttributes: object, timeoutMs: number
   return review.status?.allowed === true;
 }
 
-async function checkPods({ api, config, clock, timeoutMs }: Asked): Promise<Check[]> {
+async function checkPods({ api, config, clock, timeoutMs }: KubernetesTarget): Promise<Check[]> {
   const name = 'kubernetes pods';
   const { namespace, podLabelSelector: labelSelector } = config;
   const where = `in namespace ${namespace}`;
@@ -136,7 +140,7 @@ async function checkPods({ api, config, clock, timeoutMs }: Asked): Promise<Chec
       return [
         warn(
           name,
-          `the selector matches nothing: no pod has ${labelSelector} ${where}`,
+          `the selector matches no pods: ${labelSelector} ${where}`,
           'Check POD_LABEL_SELECTOR and NAMESPACE, or start a voice agent.',
         ),
       ];
@@ -148,8 +152,8 @@ async function checkPods({ api, config, clock, timeoutMs }: Asked): Promise<Chec
     ];
   } catch (error) {
     if (late.signal.aborted)
-      return [fail(name, `no whole list within ${Math.round(timeoutMs)} ms`, 'Allow more with --timeout.')];
-    if (statusOf(error) === 403) return [fail(name, `we may not list pods ${where}`, podVerbs)];
+      return [fail(name, `no complete list within ${Math.round(timeoutMs)} ms`, 'Raise --timeout.')];
+    if (statusOf(error) === 403) return [fail(name, `not allowed to list pods ${where}`, podVerbs)];
     if (statusOf(error) === 400) return [invalidSelector(name, labelSelector, error)];
     return [fail(name, `${sentence(error)}`, 'Check POD_LABEL_SELECTOR and NAMESPACE.')];
   } finally {
@@ -157,7 +161,7 @@ async function checkPods({ api, config, clock, timeoutMs }: Asked): Promise<Chec
   }
 }
 
-/** The selector is the only part of these requests that the API server can find malformed. */
+/** The selector is the only part of these requests that can be malformed. */
 function invalidSelector(name: string, selector: string, error: unknown): Check {
   return fail(name, `the label selector ${selector} is invalid: ${sentence(error)}`, selectorHint);
 }
@@ -168,51 +172,51 @@ function checkReports(pods: readonly ClusterPod[]): Check {
   return ok(
     name,
     waiting === 0
-      ? "no pod says smart-router/report: required; after a loss of the store's content all take calls at once, also those that still serve one"
-      : `${waiting} of ${count(pods.length, 'pod')} must report before they take calls after a loss of the store's content`,
+      ? 'no pod has smart-router/report: required; if the store loses its data, all get calls at once, also those that still serve one'
+      : `${waiting} of ${count(pods.length, 'pod')} must report before they get calls if the store loses its data`,
   );
 }
 
-async function checkWatch({ api, config, clock, timeoutMs }: Asked): Promise<Check> {
+async function checkWatch({ api, config, clock, timeoutMs }: KubernetesTarget): Promise<Check> {
   const name = 'kubernetes watch';
   const { namespace, podLabelSelector: labelSelector } = config;
   const late = new AbortController();
-  const cancel = clock.after(trialWatchSeconds * 1000 + timeoutMs, () => late.abort());
+  const cancel = clock.after(testWatchSeconds * 1000 + timeoutMs, () => late.abort());
   try {
     const lines = api.lines({
       path: `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`,
-      query: { watch: 'true', labelSelector, timeoutSeconds: String(trialWatchSeconds) },
-      timeoutMs: trialWatchSeconds * 1000 + timeoutMs,
+      query: { watch: 'true', labelSelector, timeoutSeconds: String(testWatchSeconds) },
+      timeoutMs: testWatchSeconds * 1000 + timeoutMs,
       signal: late.signal,
     });
-    // To its end: that it has one is part of what is tried.
+    // Read to the end: the stream must end.
     let events = 0;
     for await (const _ of lines) events += 1;
-    return ok(
-      name,
-      `pods and their changes come as a stream: ${count(events, 'event')} in ${trialWatchSeconds} s`,
-    );
+    return ok(name, `the watch delivered ${count(events, 'event')} in ${testWatchSeconds} s`);
   } catch (error) {
     if (statusOf(error) === 403)
-      return fail(name, `we may not watch pods in namespace ${namespace}`, podVerbs);
+      return fail(name, `not allowed to watch pods in namespace ${namespace}`, podVerbs);
     if (statusOf(error) === 400) return invalidSelector(name, labelSelector, error);
-    return fail(name, sentence(error), 'Is there a proxy that holds streams back?');
+    return fail(name, sentence(error), 'Check for a proxy that buffers streams.');
   } finally {
     cancel();
   }
 }
 
-async function checkLease({ api, config, clock, timeoutMs }: Asked): Promise<Check> {
+async function checkLease({ api, config, clock, timeoutMs }: KubernetesTarget): Promise<Check> {
   const name = 'kubernetes lease';
   if (!config.leaderElectionEnabled) return skip(name, 'LEADER_ELECTION_ENABLED=false: no Lease is used');
   const { leaderElectionNamespace: namespace, leaderElectionLockName } = config;
   const lock = new KubernetesLock({ api, clock, namespace, name: leaderElectionLockName });
   try {
     const record = await lock.read(timeoutMs);
-    if (!record) return ok(name, `${lock.description} is not there yet; the first leader creates it`);
-    return ok(name, `${lock.description} is held by ${record.holder || 'nobody'}`);
+    if (!record) return ok(name, `${lock.description} does not exist yet; the first leader creates it`);
+    return ok(
+      name,
+      record.holder ? `${lock.description} is held by ${record.holder}` : `${lock.description} has no holder`,
+    );
   } catch (error) {
-    if (statusOf(error) === 403) return fail(name, `we may not read ${lock.description}`, leaseVerbs);
+    if (statusOf(error) === 403) return fail(name, `not allowed to read ${lock.description}`, leaseVerbs);
     return fail(name, sentence(error), 'Check LEADER_ELECTION_NAMESPACE and LEADER_ELECTION_LOCK_NAME.');
   }
 }

@@ -1,16 +1,16 @@
-/** The router at --url: alive, ready, and open to our keys. Where none runs: whether one could. */
+/** Checks of the router at --url: alive, ready, accepts our keys. Without a router: whether one could start. */
 import { createServer } from 'node:net';
 import type { Clock } from '../../clock.js';
 import { type Config, loadConfig } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { version } from '../../version.js';
-import type { Status } from '../answers.js';
 import { RouterApi } from '../api.js';
+import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
 import { replicasDiffer } from '../commands/status.js';
-import { toFailure } from '../failure.js';
-import { type Check, fail, ok, skip, warn } from './check.js';
+import { Failure, toFailure } from '../failure.js';
+import type { Status } from '../replies.js';
 
-export interface Examined {
+export interface RouterTarget {
   env: NodeJS.ProcessEnv;
   clock: Clock;
   url: string;
@@ -18,16 +18,13 @@ export interface Examined {
   config: Config | undefined;
 }
 
-/** Where `serve` listens in this environment, whatever else is wrong with it; from here, any address is this machine. */
+/** The address of `serve` in this environment, even if other variables are invalid. */
 export function ownAddress({ HTTP_HOST, HTTP_PORT }: NodeJS.ProcessEnv, clock: Clock): string {
   try {
-    const { httpHost, httpPort } = loadConfig(
-      { HTTP_HOST, HTTP_PORT, AUTH_DISABLED: 'true' },
-      'serve',
-      clock,
-    );
+    const env = { HTTP_HOST, HTTP_PORT, AUTH_DISABLED: 'true' };
+    const { httpHost, httpPort } = loadConfig(env, 'serve', clock);
     const host = ['0.0.0.0', '::'].includes(httpHost) ? '127.0.0.1' : httpHost;
-    // Port 0 is any free one: nobody can know which.
+    // Port 0 is a random port, which is unknown here.
     return `http://${host.includes(':') ? `[${host}]` : host}:${httpPort || 8080}`;
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -35,122 +32,105 @@ export function ownAddress({ HTTP_HOST, HTTP_PORT }: NodeJS.ProcessEnv, clock: C
   }
 }
 
-export async function checkRouter(examined: Examined): Promise<Check[]> {
-  const api = connect(examined, undefined);
+/** Sends a request with the key in the variable `from`, and returns the reply or the failure. */
+async function request<T>(
+  { url, timeoutMs, clock, env }: RouterTarget,
+  path: string,
+  has: string,
+  from?: string,
+): Promise<T | Failure> {
+  const value = from && env[from];
+  const key = from && value ? { value, from } : undefined;
+  const api = new RouterApi({ baseUrl: url, key, timeoutMs, clock });
   try {
-    await api.send('/health', { has: 'status' });
+    return (await api.send<T>(path, { has })).body;
   } catch (error) {
-    const { code, message } = toFailure(error);
-    if (code === 'not_a_router') return [fail('router', message, 'Or something else took its port.')];
+    return toFailure(error);
+  } finally {
+    api.close();
+  }
+}
+
+export async function checkRouter(target: RouterTarget): Promise<Check[]> {
+  const health = await request(target, '/health', 'status');
+  if (health instanceof Failure) {
+    if (health.code === 'not_a_router')
+      return [fail('router', health.message, 'Another program may use its port.')];
     return [
-      warn('router', `none answers at ${examined.url}`, 'Start one with `smart-router serve`, or set --url.'),
-      ...(await checkPorts(examined.config)),
+      warn('router', `no router answers at ${target.url}`, 'Start `smart-router serve`, or set --url.'),
+      ...(await checkPorts(target.config)),
     ];
-  } finally {
-    api.close();
   }
+  const ready = await request(target, '/ready', 'status');
   return [
-    ok('router', `answers at ${examined.url}`),
-    await checkReady(examined),
-    ...(await checkKeys(examined)),
+    ok('router', `answers at ${target.url}`),
+    ready instanceof Failure
+      ? fail('router ready', ready.message, 'Check its log and its REDIS_URL.')
+      : ok('router ready', 'its store answers'),
+    ...(await checkKeys(target)),
   ];
-}
-
-function connect({ url, timeoutMs, clock }: Examined, from: string | undefined, env?: NodeJS.ProcessEnv) {
-  const value = from === undefined ? undefined : env?.[from];
-  const key = from !== undefined && value ? { value, from } : undefined;
-  return new RouterApi({ baseUrl: url, key, timeoutMs, clock });
-}
-
-async function checkReady(examined: Examined): Promise<Check> {
-  const api = connect(examined, undefined);
-  try {
-    await api.send('/ready', { has: 'status' });
-    return ok('router ready', 'its store answers');
-  } catch (error) {
-    return fail('router ready', toFailure(error).message, 'Look at its log and at its REDIS_URL.');
-  } finally {
-    api.close();
-  }
 }
 
 const adminKey = 'SMART_ROUTER_ADMIN_KEY';
 const apiKey = 'SMART_ROUTER_API_KEY';
 
-/** Each key is tried on something that only reads, and that it must open. */
-async function checkKeys(examined: Examined): Promise<Check[]> {
-  const { env } = examined;
-  const usable = (name: string) => /^[\x21-\x7e]+$/.test(env[name] ?? '');
+/** Tries each key on a read that it must allow. */
+async function checkKeys(target: RouterTarget): Promise<Check[]> {
+  const isUsable = (name: string) => /^[\x21-\x7e]+$/.test(target.env[name] ?? '');
   const checks: Check[] = [];
-  if (usable(adminKey) || !usable(apiKey)) checks.push(await checkAdmin(examined, usable(adminKey)));
-  if (usable(apiKey)) checks.push(await checkApi(examined));
+  if (isUsable(adminKey) || !isUsable(apiKey)) checks.push(await checkAdminKey(target, isUsable(adminKey)));
+  if (isUsable(apiKey)) checks.push(await checkApiKey(target));
   return checks;
 }
 
-async function checkAdmin(examined: Examined, given: boolean): Promise<Check> {
-  const api = connect(examined, given ? adminKey : undefined, examined.env);
-  try {
-    const { body } = await api.send<Status>('/status', { has: 'pools' });
-    if (body.version !== version) {
-      return warn(
-        'router access',
-        `operators are let in; the router is version ${body.version}, this command ${version}`,
-        'Use the command of the same version.',
-      );
-    }
-    const { replicas_differ = [] }: Partial<Status> = body;
-    if (replicas_differ.length > 0)
-      return warn('router access', replicasDiffer(replicas_differ), 'The next leader may remove pods.');
-    return ok('router access', given ? `${adminKey} is accepted` : 'no key is needed');
-  } catch (error) {
-    const { code, message } = toFailure(error);
-    if (code === 'unauthorized' && !given) {
-      return skip('router access', `it wants a key and ${adminKey} is not set here`);
-    }
-    return accessCheck('router access', adminKey, code, message);
-  } finally {
-    api.close();
+async function checkAdminKey(target: RouterTarget, isSet: boolean): Promise<Check> {
+  const name = 'router access';
+  const status = await request<Status>(target, '/status', 'pools', isSet ? adminKey : undefined);
+  if (status instanceof Failure) {
+    return status.code === 'unauthorized' && !isSet
+      ? skip(name, `the router requires a key and ${adminKey} is not set here`)
+      : keyFailure(name, adminKey, status);
   }
+  if (status.version !== version) {
+    return warn(
+      name,
+      `access granted; the router has version ${status.version}, this command ${version}`,
+      'Use the command of the same version.',
+    );
+  }
+  if (status.replicas_differ.length > 0)
+    return warn(name, replicasDiffer(status.replicas_differ), 'The next leader may remove pods.');
+  return ok(name, isSet ? `${adminKey} is accepted` : 'no key is required');
 }
 
-/** Only a refusal is about the key: a router whose store is down answers with another error. */
-function accessCheck(name: string, variable: string, code: string, message: string): Check {
+async function checkApiKey(target: RouterTarget): Promise<Check> {
+  const name = 'router api key';
+  const reply = await request(target, '/pod/smart-router-doctor', 'pod_name', apiKey);
+  return reply instanceof Failure && reply.code !== 'pod_not_found'
+    ? keyFailure(name, apiKey, reply)
+    : ok(name, `${apiKey} is accepted`);
+}
+
+/** Only a rejection is about the key: a router without its store returns another error. */
+function keyFailure(name: string, variable: string, { code, message }: Failure): Check {
   if (code === 'unauthorized' || code === 'forbidden')
     return fail(name, message, `Compare ${variable} with the router's.`);
-  if (['store_unavailable', 'timeout'].includes(code)) return skip(name, `not looked at: ${message}`);
-  return fail(name, message, "Look at the router's log.");
-}
-
-async function checkApi(examined: Examined): Promise<Check> {
-  const api = connect(examined, apiKey, examined.env);
-  try {
-    await api.send('/pod/smart-router-doctor', { has: 'pod_name' });
-    return ok('router api key', `${apiKey} is accepted`);
-  } catch (error) {
-    const { code, message } = toFailure(error);
-    return code === 'pod_not_found'
-      ? ok('router api key', `${apiKey} is accepted`)
-      : accessCheck('router api key', apiKey, code, message);
-  } finally {
-    api.close();
-  }
+  if (['store_unavailable', 'timeout'].includes(code)) return skip(name, `not checked: ${message}`);
+  return fail(name, message, "Check the router's log.");
 }
 
 async function checkPorts(config: Config | undefined): Promise<Check[]> {
-  if (!config) return [skip('ports', 'not looked at: the configuration cannot be read')];
+  if (!config) return [skip('ports', 'not checked: the configuration is invalid')];
   const ports = { HTTP_PORT: config.httpPort, METRICS_PORT: config.metricsPort };
   const checks: Check[] = [];
   for (const [name, port] of Object.entries(ports)) {
     if (port === undefined || port === 0) continue;
     const problem = await listenProblem(config.httpHost, port);
+    const place = `${name} ${port} on ${config.httpHost}`;
     checks.push(
       problem === undefined
-        ? ok('port', `${name} ${port} on ${config.httpHost} is free`)
-        : fail(
-            'port',
-            `${name} ${port} on ${config.httpHost} cannot be used: ${problem}`,
-            `Set another ${name}.`,
-          ),
+        ? ok('port', `${place} is free`)
+        : fail('port', `${place} cannot be used: ${problem}`, `Set another ${name}.`),
     );
   }
   return checks;
@@ -161,8 +141,8 @@ function listenProblem(host: string, port: number): Promise<string | undefined> 
     const server = createServer();
     server.once('error', (error: NodeJS.ErrnoException) => {
       const reasons: Record<string, string> = {
-        EADDRINUSE: 'something listens there already',
-        EACCES: 'this user may not listen there',
+        EADDRINUSE: 'the port is in use',
+        EACCES: 'permission denied',
         EADDRNOTAVAIL: 'this machine does not have that address',
       };
       resolve(reasons[error.code ?? ''] ?? error.message);

@@ -1,4 +1,4 @@
-/** The store: reachable, new enough, set up so that nothing is lost, and quick. Everything here only reads. */
+/** Checks of the store: reachable, version, persistence, speed, data. Only reads. */
 import { dataVersion } from '../../calls/import.js';
 import { checkStore, type StoreFacts, storeFacts } from '../../calls/store/check.js';
 import { StoreConnection } from '../../calls/store/connection.js';
@@ -9,19 +9,19 @@ import { hidePassword } from '../../config/fields.js';
 import { parseTierConfigJson, serializeTierConfig } from '../../config/tiers.js';
 import { startEmbeddedValkey } from '../../embedded/valkey.js';
 import { ConfigError } from '../../errors.js';
+import { type Check, fail, ok, warn } from '../commands/doctor.js';
 import { oneLine, toFailure } from '../failure.js';
-import { type Check, fail, ok, warn } from './check.js';
 
 const rounds = 5;
-/** One round trip inside a data centre is below 1 ms; ten times that is felt in every call. */
+/** A round trip inside a data centre takes less than 1 ms. */
 const slowRoundTripMs = 10;
 const slowScriptMs = 50;
-const slowestAnswerMs = 4000;
+const minTimeoutMs = 4000;
 const clockWarningMs = 2000;
-/** Of `maxmemory`. */
-const fullWarningShare = 0.9;
+/** Share of `maxmemory`. */
+const memoryWarningShare = 0.9;
 
-/** Starts the embedded store if that is the configured one: the checks then show that it works. */
+/** Starts the embedded store if it is configured. */
 export async function checkStoreAt(config: Config, clock: Clock): Promise<Check[]> {
   if (config.redisUrl !== 'embedded') return checkStoreAtUrl(config.redisUrl, config, clock);
   try {
@@ -40,8 +40,8 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
   const connection = new StoreConnection({
     url,
     keyPrefix: config.redisKeyPrefix,
-    // A store that is slow to answer is worth a line of its own, not a failure.
-    commandTimeoutMs: Math.max(slowestAnswerMs, config.redisCommandTimeoutMs),
+    // A slow store is reported by its own check.
+    commandTimeoutMs: Math.max(minTimeoutMs, config.redisCommandTimeoutMs),
     clock,
   });
   const shown = config.redisUrl === 'embedded' ? 'embedded Valkey' : hidePassword(url);
@@ -57,7 +57,7 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
     const reason = oneLine(toFailure(error).message)
       .replace(/^the store did not answer \(\w+\): /, '')
       .replace(/^connect ECONNREFUSED /, 'connection refused by ')
-      .replace(/^getaddrinfo ENOTFOUND /, 'there is no host ');
+      .replace(/^getaddrinfo ENOTFOUND /, 'no such host ');
     return [fail('store', `cannot use ${shown}: ${reason}`, hintFor(reason))];
   } finally {
     connection.close();
@@ -66,7 +66,7 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
 
 function hintFor(reason: string): string {
   if (/password/.test(reason)) return 'Then run doctor again.';
-  if (/NOPERM/.test(reason)) return 'Give the user of REDIS_URL the right to do that (ACL SETUSER).';
+  if (/NOPERM/.test(reason)) return 'Grant it to the user of REDIS_URL (ACL SETUSER).';
   return 'Start it, or set REDIS_URL; REDIS_URL=embedded runs one inside the router.';
 }
 
@@ -90,12 +90,12 @@ async function checkRoundTrip(connection: StoreConnection, clock: Clock, shown: 
   const text = `${shown} answers in ${ms(middle)}`;
   return middle <= slowRoundTripMs
     ? ok('store', text)
-    : warn('store', text, 'That is slow: run the router near it.');
+    : warn('store', text, 'Run the router closer to the store.');
 }
 
 async function checkVersion(connection: StoreConnection, { engine, version }: StoreFacts): Promise<Check> {
-  // With an address that suits any set-up, only the version can be refused.
-  const problem = await refusal(() =>
+  // An address that fits every setup: only the version can fail.
+  const problem = await configProblem(() =>
     checkStore(connection, { redisUrl: 'redis+cluster://', redisKeyPrefix: '{any}:' }),
   );
   return problem === undefined
@@ -110,13 +110,13 @@ async function checkCluster(
 ): Promise<Check> {
   const prefix = config.redisKeyPrefix;
   if (!clusterEnabled) return ok('store cluster', `not a Cluster; keys begin with ${prefix}`);
-  const problem = await refusal(() => checkStore(connection, config));
+  const problem = await configProblem(() => checkStore(connection, config));
   return problem === undefined
     ? ok('store cluster', `a Cluster, and all keys share the slot of ${prefix}`)
     : fail('store cluster', problem, 'See docs/configuration.md.');
 }
 
-async function refusal(work: () => Promise<void>): Promise<string | undefined> {
+async function configProblem(work: () => Promise<void>): Promise<string | undefined> {
   try {
     await work();
     return undefined;
@@ -129,9 +129,9 @@ async function refusal(work: () => Promise<void>): Promise<string | undefined> {
 function checkEviction({ evictionPolicy }: StoreFacts): Check {
   const name = 'store eviction';
   if (evictionPolicy === 'noeviction') return ok(name, evictionPolicy);
-  const hint = 'Set `maxmemory-policy noeviction`, or calls are forgotten when memory runs out.';
+  const hint = 'Set `maxmemory-policy noeviction`, or calls are lost when memory runs out.';
   return evictionPolicy === ''
-    ? warn(name, 'the policy is not told', hint)
+    ? warn(name, 'the policy is unknown', hint)
     : fail(name, `the policy is ${evictionPolicy}`, hint);
 }
 
@@ -141,9 +141,9 @@ function checkMemory({ usedMemoryBytes, maxMemoryBytes }: StoreFacts): Check {
   if (maxMemoryBytes === 0) return ok(name, `${mebibytes(usedMemoryBytes)} used, no limit`);
   const share = usedMemoryBytes / maxMemoryBytes;
   const text = `${mebibytes(usedMemoryBytes)} used of ${mebibytes(maxMemoryBytes)} (${Math.floor(100 * share)} %)`;
-  const hint = 'Raise `maxmemory`, or delete other data: a full store refuses new calls (docs/runbook.md).';
+  const hint = 'Raise `maxmemory`, or delete other data: a full store rejects new calls (docs/runbook.md).';
   if (share >= 1) return fail(name, text, hint);
-  return share >= fullWarningShare ? warn(name, text, hint) : ok(name, text);
+  return share >= memoryWarningShare ? warn(name, text, hint) : ok(name, text);
 }
 
 async function checkPersistence(
@@ -155,13 +155,13 @@ async function checkPersistence(
   const persistence = (await configuredPersistence(connection)) ?? facts.persistence;
   if (persistence === 'append-only file') return ok(name, persistence);
   if (config.redisUrl === 'embedded') {
-    return warn(name, 'the embedded store keeps nothing', 'For a trial only: set REDIS_URL for production.');
+    return warn(name, 'the embedded store is not persistent', 'Set REDIS_URL for production.');
   }
-  const hint = 'Set `appendonly yes`, or a restart of the store forgets live calls.';
-  return warn(name, persistence === 'none' ? 'nothing is kept' : `${persistence} only`, hint);
+  const hint = 'Set `appendonly yes`, or a restart of the store loses live calls.';
+  return warn(name, persistence === 'none' ? 'none' : `${persistence} only`, hint);
 }
 
-/** Managed stores often refuse CONFIG; INFO alone cannot tell snapshots from none. */
+/** Managed stores often reject CONFIG; INFO does not tell snapshots from no persistence. */
 async function configuredPersistence(connection: StoreConnection): Promise<string | undefined> {
   try {
     const [appendonly, save] = await connection.command('config', (client) =>
@@ -183,7 +183,11 @@ async function checkClock(connection: StoreConnection, clock: Clock): Promise<Ch
   const text = `${ms(Math.abs(offMs))} ${offMs >= 0 ? 'ahead of' : 'behind'} this machine`;
   return Math.abs(offMs) < clockWarningMs
     ? ok('store clock', text)
-    : warn('store clock', text, 'Leases follow the store; times in logs will not match. Run NTP on both.');
+    : warn(
+        'store clock',
+        text,
+        'Leases use the clock of the store; times in logs will not match. Run NTP on both.',
+      );
 }
 
 async function checkScript(connection: StoreConnection, clock: Clock): Promise<Check> {
@@ -191,7 +195,7 @@ async function checkScript(connection: StoreConnection, clock: Clock): Promise<C
   const text = `a script takes ${ms(middle)}, at worst ${ms(worst)}`;
   return worst < slowScriptMs
     ? ok('store scripts', text)
-    : warn('store scripts', text, 'Look at its slow log, its load and its swap.');
+    : warn('store scripts', text, 'Check its slow log, load and swap.');
 }
 
 async function checkDataVersion(connection: StoreConnection): Promise<Check> {
@@ -199,12 +203,11 @@ async function checkDataVersion(connection: StoreConnection): Promise<Check> {
   const { dataVersion: key } = keysOf(connection.keyPrefix);
   const found = await connection.command('data_version', (client) => client.get(key));
   if (found === null) return ok(name, `none yet under ${connection.keyPrefix}; the first router writes it`);
-  if (Math.abs(Number(found) - dataVersion) <= 1)
-    return ok(name, `version ${found}, as this router knows it`);
+  if (Math.abs(Number(found) - dataVersion) <= 1) return ok(name, `version ${found}, supported`);
   return fail(
     name,
-    `version ${found}; this router knows version ${dataVersion}`,
-    'Use a router between the two, or another REDIS_KEY_PREFIX.',
+    `version ${found}; this router supports version ${dataVersion}`,
+    'Use a router of a version between the two, or another REDIS_KEY_PREFIX.',
   );
 }
 
@@ -217,7 +220,7 @@ async function checkTiers(connection: StoreConnection, { tierConfig }: Config): 
   const set = 'Change it with `smart-router tiers set`.';
   if (!config) return fail(name, problems.join('; '), set);
   if (tierConfig && serializeTierConfig(tierConfig) !== serializeTierConfig(config)) {
-    return warn(name, 'TIER_CONFIG differs from the store, which counts', set);
+    return warn(name, 'TIER_CONFIG differs from the store; the store applies', set);
   }
   return ok(name, `chain ${config.defaultChain.join(' > ')}`);
 }

@@ -1,31 +1,28 @@
-/**
- * What keys do. The state is plain data and `press` only changes it; what has to be done outside (a drain, the end) it
- * gives back as a wish.
- */
-import type { Key } from './keys.js';
+/** The effect of keys on `top`. `press` changes the state and returns an action for everything else (drain, quit). */
+import type { Key } from '../../terminal/keys.js';
 import { type Arrangement, type Row, type View, views } from './panels.js';
 
 interface PanelState extends Arrangement {
-  /** The selected row; undefined follows whatever is first. */
+  /** The selected row; undefined follows the first row. */
   selected: string | undefined;
-  /** Where it was, for the case that it is gone. */
+  /** The previous index, in case the row disappears. */
   index: number;
-  /** The first row that is shown. */
+  /** The first visible row. */
   top: number;
 }
 
-export type Deed = 'drain' | 'undrain';
+export type PodAction = 'drain' | 'undrain';
 
 export interface Controls {
   view: View;
   panels: Record<View, PanelState>;
   mode: 'browse' | 'filter' | 'help' | 'confirm';
-  /** What `confirm` asks about. The pod is the one that was selected when the key was pressed, whatever moves since. */
-  asked: { deed: Deed; pod: string } | undefined;
+  /** The pod was selected when the key was pressed; the selection may move since. */
+  asked: { action: PodAction; pod: string } | undefined;
   message: { text: string; isBad: boolean } | undefined;
 }
 
-export type Wish = { do: 'quit' } | { do: 'redraw' } | { do: Deed; pod: string };
+export type Action = { do: 'quit' } | { do: 'redraw' } | { do: PodAction; pod: string };
 
 export function newControls(): Controls {
   const panel = (): PanelState => ({
@@ -45,10 +42,10 @@ export function newControls(): Controls {
   };
 }
 
-const longestFilter = 100;
+const maxFilterLength = 100;
 
-/** `rows` are those of the current view as they are shown, `page` how many fit. */
-export function press(controls: Controls, key: Key, rows: readonly Row[], page: number): Wish | undefined {
+/** `rows` are the rows of the current view, `page` is the number that fits. */
+export function press(controls: Controls, key: Key, rows: readonly Row[], page: number): Action | undefined {
   if (key === 'interrupt') return { do: 'quit' };
   if (key === 'redraw') return { do: 'redraw' };
   controls.message = undefined;
@@ -118,7 +115,7 @@ function move(panel: PanelState, key: Key, rows: readonly Row[], page: number): 
 
 function select(panel: PanelState, wanted: number, rows: readonly Row[]): void {
   panel.index = Math.max(0, Math.min(rows.length - 1, wanted));
-  // At the top the list is followed: what is newest, or worst, stays in sight.
+  // The first row is followed, so that the newest or worst row stays visible.
   panel.selected = panel.index === 0 ? undefined : rows[panel.index]?.id;
 }
 
@@ -128,8 +125,8 @@ export function selectedIndex(panel: PanelState, rows: readonly Row[]): number {
   return Math.max(0, Math.min(rows.length - 1, index < 0 ? panel.index : index));
 }
 
-/** Moves the window so that the selected row is in it, and no further. */
-export function scrolled(panel: PanelState, rows: readonly Row[], page: number): number {
+/** Scrolls just far enough to show the selected row; returns the first visible row. */
+export function scroll(panel: PanelState, rows: readonly Row[], page: number): number {
   const index = selectedIndex(panel, rows);
   const latest = Math.max(0, rows.length - page);
   panel.top = Math.max(0, Math.min(panel.top, index, latest));
@@ -144,27 +141,27 @@ function editFilter(controls: Controls, key: Key): void {
     panel.filter = '';
     controls.mode = 'browse';
   } else if (key === 'backspace') panel.filter = [...panel.filter].slice(0, -1).join('');
-  else if ([...key].length === 1 && panel.filter.length < longestFilter) panel.filter += key;
+  else if ([...key].length === 1 && panel.filter.length < maxFilterLength) panel.filter += key;
 }
 
-function ask(controls: Controls, deed: Deed, rows: readonly Row[]): void {
+function ask(controls: Controls, action: PodAction, rows: readonly Row[]): void {
   if (controls.view !== 'pods') {
-    controls.message = { text: `${deed} is for a pod: press 1, select one, and try again`, isBad: true };
+    controls.message = { text: `${action} needs a pod: press 1, select one, and try again`, isBad: true };
     return;
   }
   const pod = rows[selectedIndex(controls.panels.pods, rows)]?.id;
   if (pod === undefined) return;
-  controls.asked = { deed, pod };
+  controls.asked = { action, pod };
   controls.mode = 'confirm';
 }
 
-/** Anything but a clear yes is a no. */
-function confirm(controls: Controls, key: Key): Wish | undefined {
+/** Any key other than y means no. */
+function confirm(controls: Controls, key: Key): Action | undefined {
   const { asked } = controls;
   controls.mode = 'browse';
   controls.asked = undefined;
   if (!asked) return undefined;
-  if (key === 'y' || key === 'Y') return { do: asked.deed, pod: asked.pod };
-  controls.message = { text: `${asked.pod} is left as it is`, isBad: false };
+  if (key === 'y' || key === 'Y') return { do: asked.action, pod: asked.pod };
+  controls.message = { text: `${asked.pod} not changed`, isBad: false };
   return undefined;
 }

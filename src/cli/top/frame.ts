@@ -1,75 +1,61 @@
 /**
- * One picture of `top` as lines. At 80 columns and 24 rows everything has its place; with less, what matters least goes
- * first: the last events, then columns on the right, then the pools.
+ * One picture of `top` as lines. Everything fits 80 columns and 24 rows; with less room the last events go first, then
+ * columns on the right, then the pools.
  */
-import { clip } from '../../demo/frame.js';
-import { span } from '../ages.js';
-import { severityColour, severityWord } from '../alerts.js';
+import { columnWidths, headLine, tableLine } from '../../terminal/table.js';
+import { type Colour, clean, clip, type Paint, plain } from '../../terminal/text.js';
+import { severityColour, severityWord } from '../commands/alerts.js';
+import { eventLine } from '../commands/events.js';
 import type { State } from '../commands/pods.js';
-import type { RouterEvent } from '../event-feed.js';
-import { eventLine } from '../event-line.js';
-import type { Colour, Paint } from '../screen.js';
-import { clean, columnWidths, headLine, tableLine } from '../table.js';
-import { type Controls, scrolled, selectedIndex } from './controls.js';
-import { helpLines } from './help.js';
-import type { Look, Pace } from './look.js';
+import type { RouterEvent } from '../event-stream.js';
+import { span } from '../format.js';
+import { type Controls, scroll, selectedIndex } from './controls.js';
 import { arrange, panelOf, type Row, timeOfDay, views } from './panels.js';
-import { type PoolUse, poolUses } from './pool-use.js';
 
-export interface Stale {
-  sinceMs: number;
-  reason: string;
-}
-
-export interface Sight {
-  url: string;
-  look: Look;
-  pace: Pace;
-  /** Newest last. */
-  events: readonly RouterEvent[];
-  stale: Stale | undefined;
-  /** The wall clock here, and the router's. */
-  nowMs: number;
-  routerNowMs: number;
-}
+import { type PoolUse, poolUses, type Snapshot, type Stale, type TopState } from './snapshot.js';
 
 export interface FrameOptions {
-  sight: Sight;
+  state: TopState;
   controls: Controls;
   columns: number;
   rows: number;
   paint: Paint;
-  /** False: keys cannot be read, so none are offered. */
+  /** False if the input is not a terminal. */
   hasKeys: boolean;
 }
 
 export interface Frame {
   lines: string[];
-  /** What a key is about: the rows of the current list, and how many fit. */
+  /** The rows of the current list, and how many fit. */
   rows: readonly Row[];
   page: number;
 }
 
-/** Fewer rows have no room for pools; fewer than the second none for the last events. */
+/** Minimum heights for the pools and for the last events. */
 const poolRows = 14;
 const stripRows = 20;
 const stripLines = 4;
 
 export function frame(options: FrameOptions): Frame {
-  const { sight, controls, columns, rows, paint } = options;
-  const panel = panelOf(controls.view, sight.look, sight.events, sight.routerNowMs);
-  const state = controls.panels[controls.view];
-  const arranged = arrange(panel, state);
+  const { state, controls, columns, rows, paint } = options;
+  const panel = panelOf(controls.view, state.snapshot, state.events, state.routerNowMs);
+  const panelState = controls.panels[controls.view];
+  const arranged = arrange(panel, panelState);
   const top = [
-    ...header(sight, columns, paint),
-    ...(rows >= poolRows ? poolLines(poolUses(sight.look), Math.floor(rows / 4), columns, paint) : []),
+    ...header(state, columns, paint),
+    ...(rows >= poolRows ? poolLines(poolUses(state.snapshot), Math.floor(rows / 4), columns, paint) : []),
     ...(rows >= stripRows ? [''] : []),
-    tabs(options, arranged.length, panel.rows.length, panel.sorts[state.sort % panel.sorts.length] ?? ''),
+    tabs(
+      options,
+      arranged.length,
+      panel.rows.length,
+      panel.sorts[panelState.sort % panel.sorts.length] ?? '',
+    ),
   ];
   const isStrip = rows >= stripRows && ['pods', 'calls'].includes(controls.view);
-  const detail = arranged[selectedIndex(state, arranged)]?.detail;
+  const detail = arranged[selectedIndex(panelState, arranged)]?.detail;
   const bottom = [
-    ...(isStrip ? strip(sight.events, paint) : []),
+    ...(isStrip ? strip(state.events, paint) : []),
     ...(detail === undefined || rows < poolRows ? [] : [paint('cyan', ` ${clean(detail)}`)]),
     footer(options),
   ];
@@ -86,8 +72,8 @@ export function frame(options: FrameOptions): Frame {
   };
 }
 
-function header({ url, look, pace, stale, nowMs }: Sight, columns: number, paint: Paint): string[] {
-  const { status, replicas } = look;
+function header({ url, snapshot, stale, nowMs }: TopState, columns: number, paint: Paint): string[] {
+  const { status, replicas } = snapshot;
   const state = stale
     ? paint('red', 'stale')
     : paint(status.status === 'up' ? 'green' : 'red', status.status);
@@ -98,19 +84,19 @@ function header({ url, look, pace, stale, nowMs }: Sight, columns: number, paint
     ...(columns >= 60 ? [paint('cyan', clean(url))] : []),
     paint('dim', timeOfDay(nowMs)),
   ];
-  const second = paceParts(look, pace, paint);
+  const second = loadParts(snapshot, paint);
   const third = [`leader ${clean(leader)}`, `replicas ${replicas ?? '-'}`];
-  // On a narrow terminal two lines say more than one that is cut off.
+  // Two lines on a narrow terminal.
   const facts = columns >= 110 ? [[...second, ...third]] : [second, third];
   return [
     ` ${first.join('  ')}`,
     ...facts.map((parts) => ` ${parts.join('   ')}`),
-    ...troubles(look, stale, nowMs, paint).map((line) => ` ${line}`),
+    ...problemLines(snapshot, stale, nowMs, paint).map((line) => ` ${line}`),
   ];
 }
 
-export function paceParts({ status }: Look, pace: Pace, paint: Paint): string[] {
-  const { callsPerSecond, noPodsPerSecond, p99Ms } = pace;
+export function loadParts({ status, load }: Snapshot, paint: Paint): string[] {
+  const { callsPerSecond, noPodsPerSecond, p99Ms } = load;
   const missed = noPodsPerSecond !== null && noPodsPerSecond > 0 ? 'red' : undefined;
   return [
     paint('bold', `calls ${status.active_calls ?? '-'} live`),
@@ -122,9 +108,13 @@ export function paceParts({ status }: Look, pace: Pace, paint: Paint): string[] 
 
 const rate = (perSecond: number | null) => (perSecond === null ? '-' : perSecond.toFixed(1));
 
-/** What is wrong, one line each: nobody may have to look for it. */
-export function troubles(look: Look, stale: Stale | undefined, nowMs: number, paint: Paint): string[] {
-  const { status, alerts, listsProblem } = look;
+/** One line per problem. */
+export function problemLines(
+  { status, alerts, listsProblem }: Snapshot,
+  stale: Stale | undefined,
+  nowMs: number,
+  paint: Paint,
+): string[] {
   const [worst, ...more] = alerts ?? [];
   const held = status.removals_held ?? 0;
   return [
@@ -132,7 +122,7 @@ export function troubles(look: Look, stale: Stale | undefined, nowMs: number, pa
       ? [
           paint(
             'red',
-            `stale since ${timeOfDay(stale.sinceMs)} (${span(nowMs - stale.sinceMs)}), trying again: ${clean(stale.reason)}`,
+            `stale since ${timeOfDay(stale.sinceMs)} (${span(nowMs - stale.sinceMs)}), retrying: ${clean(stale.reason)}`,
           ),
         ]
       : []),
@@ -143,11 +133,11 @@ export function troubles(look: Look, stale: Stale | undefined, nowMs: number, pa
             (more.length > 0 ? paint('dim', ` and ${more.length} more (4)`) : ''),
         ]
       : []),
-    ...(held > 0 && !worst ? [paint('red', `the removal brake holds ${held} of the pods`)] : []),
+    ...(held > 0 && !worst ? [paint('red', `the removal brake holds ${held} pods`)] : []),
   ];
 }
 
-/** Each has a mark of its own, for terminals without colours. */
+/** Each state has its own mark, for terminals without colours. */
 const marks: readonly (readonly [State, string, Colour])[] = [
   ['busy', '#', 'green'],
   ['draining', '~', 'yellow'],
@@ -155,8 +145,8 @@ const marks: readonly (readonly [State, string, Colour])[] = [
   ['free', '-', 'dim'],
 ];
 
-export function poolLines(pools: readonly PoolUse[], most: number, columns: number, paint: Paint): string[] {
-  const shown = pools.slice(0, pools.length > most ? most - 1 : most);
+export function poolLines(pools: readonly PoolUse[], max: number, columns: number, paint: Paint): string[] {
+  const shown = pools.slice(0, pools.length > max ? max - 1 : max);
   const width = Math.min(24, Math.max(0, ...shown.map(({ name }) => name.length)));
   const barWidth = Math.max(4, Math.min(30, columns - width - 50));
   const lines = shown.map((pool) => {
@@ -172,15 +162,15 @@ export function poolLines(pools: readonly PoolUse[], most: number, columns: numb
   return left > 0 ? [...lines, paint('dim', ` and ${left} more pools`)] : lines;
 }
 
-/** Calls against capacity. Whatever there is has at least one mark, if there is room for one. */
-export function poolBar({ places }: Pick<PoolUse, 'places'>, width: number, paint: Paint): string {
-  const total = marks.reduce((sum, [state]) => sum + places[state], 0);
+/** Calls against capacity. Every state in use has at least one mark if there is room. */
+export function poolBar({ slots }: Pick<PoolUse, 'slots'>, width: number, paint: Paint): string {
+  const total = marks.reduce((sum, [state]) => sum + slots[state], 0);
   if (total === 0) return ' '.repeat(width);
   let room = width;
   let left = total;
   return marks
     .map(([state, mark, colour]) => {
-      const some = places[state];
+      const some = slots[state];
       if (some === 0) return '';
       const cells = left === some ? room : Math.min(room, Math.max(1, Math.round((room * some) / left)));
       room -= cells;
@@ -191,16 +181,16 @@ export function poolBar({ places }: Pick<PoolUse, 'places'>, width: number, pain
 }
 
 function tabs(
-  { controls, sight, paint, columns }: FrameOptions,
+  { controls, state, paint, columns }: FrameOptions,
   shown: number,
   all: number,
   sort: string,
 ): string {
-  const { pods, calls, alerts } = sight.look;
+  const { pods, calls, alerts } = state.snapshot;
   const counts = { pods: pods.length, calls: calls.length, events: undefined, alerts: alerts?.length };
   const names = views.map((view, i) => {
     const text = ` ${i + 1} ${view}${counts[view] === undefined ? '' : ` ${counts[view]}`} `;
-    // Brackets too: without colours it must be seen as well.
+    // Brackets for terminals without colours.
     return view === controls.view ? paint('inverse', `[${text.trim()}]`) : paint('dim', text);
   });
   const { filter, reversed } = controls.panels[controls.view];
@@ -216,16 +206,15 @@ function listLines(
   page: number,
 ): string[] {
   if (rows.length === 0)
-    return [paint('dim', `   ${unfiltered.length > 0 ? 'nothing matches the filter' : empty}`)];
+    return [paint('dim', `   ${unfiltered.length > 0 ? 'no rows match the filter' : empty}`)];
   const places = all.flatMap(({ from = 0 }, i) => (columns >= from ? [i] : []));
   const shownColumns = places.map((i) => all[i] ?? { head: '' });
   const cellsOf = (row: Row) => places.map((i) => row.cells[i] ?? '');
   const panel = controls.panels[controls.view];
-  const top = scrolled(panel, rows, page);
-  // Of all rows, not of those in sight: columns that jump while one scrolls are hard to read.
+  const top = scroll(panel, rows, page);
+  // Of all rows: columns must not jump while scrolling.
   const widths = columnWidths(shownColumns, rows.map(cellsOf));
   const selected = hasKeys ? selectedIndex(panel, rows) : -1;
-  const plain: Paint = (_, text) => text;
   const lines = rows.slice(top, top + page).map((row, i) => {
     if (top + i !== selected) return `  ${tableLine(shownColumns, widths, cellsOf(row), paint)}`;
     const line = `> ${tableLine(shownColumns, widths, cellsOf(row), plain)}`;
@@ -244,16 +233,16 @@ function footer({ controls, paint, hasKeys }: FrameOptions): string {
   const { mode, asked, message, view, panels } = controls;
   if (mode === 'confirm' && asked) {
     const what =
-      asked.deed === 'drain'
-        ? `Drain ${clean(asked.pod)}: no new calls, running ones go on?`
-        : `End the drain of ${clean(asked.pod)}: it takes calls again?`;
+      asked.action === 'drain'
+        ? `Drain ${clean(asked.pod)}: no new calls, running calls continue?`
+        : `End the drain of ${clean(asked.pod)}: it gets calls again?`;
     return ` ${paint('yellow', what)} ${paint('bold', 'y')} yes, any other key no`;
   }
   if (mode === 'filter') {
-    return ` ${paint('bold', '/')}${clean(panels[view].filter)}_  ${paint('dim', 'Enter keeps it, Esc ends it')}`;
+    return ` ${paint('bold', '/')}${clean(panels[view].filter)}_  ${paint('dim', 'Enter keeps it, Esc clears it')}`;
   }
   if (message) return ` ${paint(message.isBad ? 'red' : 'green', clean(message.text))}`;
-  if (!hasKeys) return paint('dim', ' Ctrl-C ends it');
+  if (!hasKeys) return paint('dim', ' Ctrl-C quits');
   const keys = [
     ['q', 'quit'],
     ['Tab', 'view'],
@@ -264,4 +253,23 @@ function footer({ controls, paint, hasKeys }: FrameOptions): string {
     ['?', 'help'],
   ] as const;
   return ` ${keys.map(([key, what]) => `${paint('bold', key)} ${paint('dim', what)}`).join('  ')}`;
+}
+
+const keys: readonly (readonly [string, string])[] = [
+  ['1 2 3 4', 'pods, calls, events, alerts; Tab and Shift-Tab switch'],
+  ['up down, j k', 'select; also PgUp, PgDn, Home, End'],
+  ['/', 'filter: rows must contain every word; Esc clears it'],
+  ['s, S', 'sort by the next column; reverse the order'],
+  ['d, u', 'drain the selected pod, or end its drain, after a question'],
+  ['Ctrl-L', 'redraw'],
+  ['q, Ctrl-C', 'quit'],
+];
+
+export function helpLines(paint: Paint): string[] {
+  const width = Math.max(...keys.map(([key]) => key.length));
+  return [
+    ...keys.map(([key, what]) => `  ${paint('bold', key.padEnd(width))}  ${what}`),
+    '',
+    `  Slots in a bar: # call, ~ draining, x blocked, - free. Any key closes this page.`,
+  ];
 }

@@ -1,96 +1,88 @@
-/** `top` on a terminal: draws what the watch sees, does what keys wish for, and gives the terminal back. */
+/** `top` on a terminal: draws the state of the poller and carries out keys. */
 import { ReadStream } from 'node:tty';
-import type { Drained, Undrained } from '../answers.js';
+import { FullScreen } from '../../terminal/full-screen.js';
+import { readKeys } from '../../terminal/keys.js';
 import type { RouterApi } from '../api.js';
 import type { Cli } from '../cli.js';
 import { toFailure } from '../failure.js';
+import type { Drained, Undrained } from '../replies.js';
 import { unlessAborted, untilSignal } from '../signals.js';
-import { type Deed, newControls, press, type Wish } from './controls.js';
+import { type Action, newControls, type PodAction, press } from './controls.js';
 import { type Frame, frame } from './frame.js';
-import { readKeys } from './keys.js';
-import { Stage } from './stage.js';
-import { Watch } from './watch.js';
+import { Poller } from './poller.js';
 
-/** Ages and countdowns move once a second. */
+/** Ages and countdowns change once a second. */
 const tickMs = 1000;
-/** Events may come by the hundred. */
-const shortestMs = 50;
+/** Limits drawing when events arrive by the hundred. */
+const minDrawIntervalMs = 50;
 
-/** Resolves when the user, a signal or a closed terminal ends it. */
+/** Resolves when a key, a signal or a closed terminal ends it. */
 export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Promise<void> {
-  const { clock, screen } = cli;
+  const { clock, output } = cli;
   const stop = untilSignal();
   const quit = new AbortController();
   const over = AbortSignal.any([stop.signal, quit.signal]);
   const controls = newControls();
-  const stage = new Stage(screen.stdout);
-  const input = screen.stdin instanceof ReadStream ? screen.stdin : undefined;
+  const screen = new FullScreen(output.stdout, () => draw());
+  const input = output.stdin instanceof ReadStream ? output.stdin : undefined;
   let shown: Frame | undefined;
   let cancel = () => {};
-  let planned = false;
+  let isPlanned = false;
 
   const draw = () => {
     cancel();
-    planned = false;
-    const { columns, rows } = stage.size;
-    const options = { sight: watch.sight(), controls, columns, rows, paint: screen.paint };
+    isPlanned = false;
+    const options = { ...screen.size, state: poller.state(), controls, paint: output.paint };
     shown = frame({ ...options, hasKeys: input !== undefined });
-    stage.draw(shown.lines);
+    screen.draw(shown.lines);
     cancel = clock.after(tickMs, draw);
   };
   const drawSoon = () => {
-    if (planned || over.aborted) return;
-    planned = true;
+    if (isPlanned || over.aborted) return;
+    isPlanned = true;
     cancel();
-    cancel = clock.after(shortestMs, draw);
+    cancel = clock.after(minDrawIntervalMs, draw);
   };
-  const watch = new Watch({ api, clock, intervalMs, onChange: drawSoon });
+  const poller = new Poller({ api, clock, intervalMs, onChange: drawSoon });
 
-  const fulfil = async (wish: Wish) => {
-    if (wish.do === 'quit') return quit.abort();
-    if (wish.do === 'redraw') return stage.forget();
-    controls.message = { text: `asking the router to ${wish.do} ${wish.pod}`, isBad: false };
-    controls.message = await carryOut(api, wish.do, wish.pod);
-    watch.refresh();
+  const carryOut = async (action: Action) => {
+    if (action.do === 'quit') return quit.abort();
+    if (action.do === 'redraw') return screen.reset();
+    controls.message = { text: `sending ${action.do} ${action.pod}`, isBad: false };
+    controls.message = await sendPodAction(api, action.do, action.pod);
+    poller.refresh();
     drawSoon();
   };
   const onKey = (key: string) => {
-    const wish = press(controls, key, shown?.rows ?? [], shown?.page ?? 1);
-    if (wish) void fulfil(wish);
+    const action = press(controls, key, shown?.rows ?? [], shown?.page ?? 1);
+    if (action) void carryOut(action);
     if (!over.aborted) draw();
   };
-  const onResize = () => draw();
-  /** After Ctrl-Z and fg the terminal is as the shell left it. */
-  const onContinue = () => {
-    input?.setRawMode(true);
-    stage.forget();
-    draw();
-  };
 
-  let giveBackInput = () => {};
+  let restoreInput = () => {};
   try {
-    await unlessAborted(over, watch.begin());
+    await unlessAborted(over, poller.start());
     if (over.aborted) return;
-    stage.open();
-    if (input) giveBackInput = readKeys(input, clock, onKey);
-    process.on('SIGWINCH', onResize);
-    process.on('SIGCONT', onContinue);
+    screen.open();
+    if (input) restoreInput = readKeys(input, clock, onKey);
     draw();
-    await unlessAborted(over, watch.run(over));
+    await unlessAborted(over, poller.run(over));
   } finally {
     cancel();
-    process.off('SIGWINCH', onResize);
-    process.off('SIGCONT', onContinue);
-    giveBackInput();
-    stage.close();
+    restoreInput();
+    screen.close();
     stop.release();
   }
 }
 
-/** What the router said about it, for the line at the bottom. */
-async function carryOut(api: RouterApi, deed: Deed, pod: string): Promise<{ text: string; isBad: boolean }> {
+/** The result, for the bottom line. */
+async function sendPodAction(
+  api: RouterApi,
+  action: PodAction,
+  pod: string,
+): Promise<{ text: string; isBad: boolean }> {
   try {
-    const { body } = await api.send<Drained | Undrained>(`/${deed}`, {
+    const { body } = await api.send<Drained | Undrained>(`/${action}`, {
       method: 'POST',
       body: { pod_name: pod },
       has: 'pod_name',

@@ -1,31 +1,31 @@
-/** The lists of `top`: pods, calls, events, alerts. Each has rows, ways to sort them, and text that a filter finds. */
-import { age } from '../ages.js';
-import { type Alert, severityColour, severityWord } from '../alerts.js';
+/** The lists of `top`: pods, calls, events and alerts, with their columns and sort keys. */
+
+import type { Cell, Column } from '../../terminal/table.js';
+import { type Alert, severityColour, severityWord } from '../commands/alerts.js';
+import { eventColour, eventText, shorten } from '../commands/events.js';
 import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
-import type { RouterEvent } from '../event-feed.js';
-import { eventColour, eventText, shorten } from '../event-line.js';
-import { leaseCell } from '../lease-cell.js';
-import { byText } from '../lists.js';
-import type { Cell, Column } from '../table.js';
-import type { Look } from './look.js';
+import type { RouterEvent } from '../event-stream.js';
+import { age, byText, leaseCell } from '../format.js';
+
+import type { Snapshot } from './snapshot.js';
 
 export const views = ['pods', 'calls', 'events', 'alerts'] as const;
 export type View = (typeof views)[number];
 
 export interface Row {
-  /** Stays the same from look to look. */
+  /** Stable across snapshots. */
   id: string;
   cells: readonly Cell[];
-  /** More than there is room for beside the others: a line below the list, for the selected row. */
+  /** A line below the list, for the selected row. */
   detail?: string;
-  /** One for each way to sort. */
+  /** One per sort. */
   keys: readonly (string | number)[];
 }
 
 export interface Panel {
-  /** `from`: the narrowest terminal that has room for it. */
+  /** `from`: the minimum terminal width. */
   columns: readonly (Column & { from?: number })[];
-  /** Names of the ways to sort; the first is the usual one. */
+  /** The names of the sorts; the first is the default. */
   sorts: readonly string[];
   rows: readonly Row[];
   empty: string;
@@ -39,17 +39,22 @@ export interface Arrangement {
 
 export const timeOfDay = (at: string | number) => new Date(at).toLocaleTimeString('en-GB');
 
-/** What needs somebody first. */
+/** Most urgent first. */
 const stateOrder = ['blocked', 'draining', 'busy', 'free'];
 const never = Number.MAX_SAFE_INTEGER;
 
-export function panelOf(view: View, look: Look, events: readonly RouterEvent[], nowMs: number): Panel {
-  if (view === 'pods') return podsPanel(look, nowMs);
-  if (view === 'calls') return callsPanel(look, nowMs);
-  return view === 'events' ? eventsPanel(events) : alertsPanel(look.alerts, nowMs);
+export function panelOf(
+  view: View,
+  snapshot: Snapshot,
+  events: readonly RouterEvent[],
+  nowMs: number,
+): Panel {
+  if (view === 'pods') return podsPanel(snapshot, nowMs);
+  if (view === 'calls') return callsPanel(snapshot, nowMs);
+  return view === 'events' ? eventsPanel(events) : alertsPanel(snapshot.alerts, nowMs);
 }
 
-function podsPanel({ pods, status }: Look, nowMs: number): Panel {
+function podsPanel({ pods, status }: Snapshot, nowMs: number): Panel {
   return {
     columns: [
       { head: 'POD' },
@@ -57,7 +62,7 @@ function podsPanel({ pods, status }: Look, nowMs: number): Panel {
       { head: 'STATE' },
       { head: 'CALLS', align: 'right', from: 50 },
       { head: 'LEASE', from: 64 },
-      { head: 'CALL, OR WHY NOT', from: 72 },
+      { head: 'CALL OR BLOCK', from: 72 },
     ],
     sorts: ['pool', 'name', 'state', 'calls', 'lease'],
     empty: 'no pods',
@@ -81,7 +86,7 @@ function podsPanel({ pods, status }: Look, nowMs: number): Panel {
   };
 }
 
-function callsPanel({ calls }: Look, nowMs: number): Panel {
+function callsPanel({ calls }: Snapshot, nowMs: number): Panel {
   return {
     columns: [
       { head: 'CALL' },
@@ -141,7 +146,7 @@ function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
       { head: 'RUNBOOK', from: 150 },
     ],
     sorts: ['severity'],
-    empty: alerts === null ? 'this router tells no alerts' : 'no alerts',
+    empty: alerts === null ? 'alerts cannot be read' : 'no alerts',
     rows: (alerts ?? []).map((alert, place) => ({
       id: `${alert.name} ${alert.workflow ?? ''}`,
       cells: [
@@ -149,9 +154,9 @@ function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
         age(alert.since, nowMs),
         alert.name,
         alert.summary,
-        alert.runbook || '-',
+        alert.runbook,
       ],
-      ...(alert.runbook ? { detail: `what to do: ${alert.runbook}` } : {}),
+      detail: `what to do: ${alert.runbook}`,
       keys: [place],
     })),
   };
@@ -159,7 +164,7 @@ function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
 
 const textOf = (cell: Cell) => (typeof cell === 'object' ? cell.text : String(cell));
 
-/** The rows that the filter leaves, in their order; equal ones by id, so that they do not dance. */
+/** Filters and sorts the rows; ties are sorted by id, so that rows do not jump. */
 export function arrange({ rows, sorts }: Panel, { filter, sort, reversed }: Arrangement): readonly Row[] {
   const words = filter
     .toLowerCase()

@@ -1,15 +1,4 @@
-/** What the API server answers when it refuses: a Status object whose code is also the HTTP status. */
-export interface StatusBody {
-  kind: 'Status';
-  apiVersion: 'v1';
-  metadata: { continue?: string };
-  status: 'Success' | 'Failure';
-  message?: string;
-  reason?: string;
-  details?: object;
-  code?: number;
-}
-
+/** An error of the API server: a Status object whose code is also the HTTP status. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   constructor(
@@ -21,7 +10,7 @@ export class ApiError extends Error {
     super(message);
   }
 
-  get body(): StatusBody {
+  get body(): object {
     const { details, continue: token } = this.extra;
     return {
       kind: 'Status',
@@ -54,7 +43,7 @@ export const invalid = (kind: string, name: string, field: string, why: string) 
     details: { name, kind, causes: [{ reason: 'FieldValueInvalid', message: why, field }] },
   });
 
-/** Reasons as the API server pairs them with a status; an injected fault looks like the real thing. */
+/** The reason that the API server gives with each status. */
 const reasons: Readonly<Record<number, string>> = {
   400: 'BadRequest',
   401: 'Unauthorized',
@@ -72,7 +61,7 @@ const reasons: Readonly<Record<number, string>> = {
   504: 'Timeout',
 };
 
-export function refusalOf(code: number, message: string, retryAfterSeconds?: number): ApiError {
+export function errorOf(code: number, message: string, retryAfterSeconds?: number): ApiError {
   return new ApiError(
     code,
     reasons[code] ?? 'Unknown',

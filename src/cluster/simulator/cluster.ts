@@ -1,14 +1,14 @@
 /**
- * A small Kubernetes cluster inside the process: an API server on loopback that behaves like the real one where a
- * client can tell (lists in pages of one moment, watches with bookmarks and 410, conflicts on writes, deletion in two
- * steps), pods that a test or a simulated StatefulSet moves about, and faults to order.
+ * A small Kubernetes cluster inside the process: an API server on loopback, pods that a test or a simulated StatefulSet
+ * controls, and injected faults. For the requests of the router and of kubectl `get` and `delete` it has the semantics
+ * of the real server: consistent pages, watches with bookmarks and 410, conflicts on writes, deletion in two steps.
  *
- * It promises the semantics, not the load or the security of the real one: everything is in memory and ends with
- * `stop()`, there is no TLS, and nothing runs in its pods but what the caller lets run.
+ * It has neither the capacity nor the security of a real server: everything is in memory, there is no TLS, and only the
+ * hooks of the caller run in its pods.
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../clock.js';
-import { refusalOf } from './api-error.js';
+import { errorOf } from './api-error.js';
 import { Faults } from './faults.js';
 import { Pods } from './pods.js';
 import { Registry } from './registry.js';
@@ -16,26 +16,26 @@ import { type PolicyRule, RequestLog } from './requests.js';
 import { ApiServer } from './server.js';
 import { Store } from './store.js';
 import { Terminations } from './terminations.js';
-import { Watches } from './watching.js';
+import { Watches } from './watches.js';
 
 export interface ClusterOptions {
   clock: Clock;
-  /** Default: any free one. */
+  /** Default: any free port. */
   port?: number;
-  /** Where pods live when nobody says otherwise, and the namespace of the kubeconfig. Default: `default`. */
+  /** The default namespace of pods, and the one of the kubeconfig. Default: `default`. */
   namespace?: string;
   /**
-   * Set: requests need this token, or one that `kubeconfigFor` gave out. kubectl sends no token over plain HTTP, so
-   * it can look into a cluster without one only.
+   * Set: requests need this token or one from `kubeconfigFor`. kubectl sends no token over plain HTTP, so it works only
+   * without.
    */
   token?: string;
-  /** How many changes of each resource a watch can go back. Default: 10,000. */
+  /** How many changes of each resource the history keeps. Default: 10,000. */
   historyLimit?: number;
-  /** Default: two minutes, as a real server on a quiet cluster. */
+  /** Default: two minutes, as in a real server. */
   bookmarkIntervalMs?: number;
-  /** No page is longer, whatever limit is asked for. Default: no bound. */
+  /** The maximum number of items in a page. Default: unlimited. */
   maxPage?: number;
-  /** The rules of a Role: what none of them allows is refused with 403. Default: everything is allowed. */
+  /** The rules of a Role; other requests get 403. Default: everything is allowed. */
   rules?: readonly PolicyRule[];
 }
 
@@ -44,17 +44,17 @@ export interface Cluster {
   readonly port: number;
   readonly namespace: string;
   readonly clock: Clock;
-  /** The text of a kubeconfig file for the client `default`. */
+  /** A kubeconfig file for the client `default`. */
   readonly kubeconfig: string;
-  /** The same for a client of its own name, by which faults and the request log know it. */
+  /** A kubeconfig file for a named client, for faults and the request log. */
   kubeconfigFor(client: string): string;
   readonly pods: Pods;
   readonly faults: Faults;
   readonly requests: RequestLog;
-  /** Of pods, leases and everything: the version of the latest write. */
+  /** The version of the latest write of any object. */
   readonly resourceVersion: number;
   readonly openWatches: number;
-  /** For controllers that live beside the API server. */
+  /** For controllers. */
   readonly internals: { store: Store; registry: Registry; terminations: Terminations };
   stop(): Promise<void>;
 }
@@ -73,7 +73,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   const clientOf = (authorization: string | undefined): string => {
     const given = /^Bearer (.+)$/i.exec(authorization ?? '')?.[1];
     const client = given === undefined ? undefined : clients.get(given);
-    if (client === undefined && token !== undefined) throw refusalOf(401, 'Unauthorized');
+    if (client === undefined && token !== undefined) throw errorOf(401, 'Unauthorized');
     return client ?? 'anonymous';
   };
   const server = new ApiServer({ clock, store, registry, watches, requests, maxPage, clientOf, rules });
@@ -119,7 +119,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   };
 }
 
-/** JSON is YAML: no name needs quoting rules of its own. */
+/** As JSON, which is valid YAML. */
 function kubeconfigOf(server: string, namespace: string, client: string, token: string): string {
   return JSON.stringify(
     {

@@ -1,4 +1,4 @@
-/** What the API server says about itself: enough for health checks, and for `kubectl get pods` to find its way. */
+/** Health, version and discovery endpoints: enough for health checks and for `kubectl get` and `kubectl delete`. */
 import { type Resource, resources, rootOf } from './resources.js';
 
 /** Undefined when the path is unknown. */
@@ -29,25 +29,18 @@ function objectOf(path: string, address: string): object | undefined {
     kind: 'APIResourceList',
     apiVersion: 'v1',
     groupVersion: first.apiVersion,
-    resources: there.flatMap((resource) => [
-      entryOf(resource, '', ['create', 'delete', 'get', 'list', 'patch', 'update', 'watch']),
-      ...resource.subresources.map((sub) => entryOf(resource, `/${sub}`, ['get', 'patch', 'update'])),
-    ]),
+    resources: there.map(({ plural, singular, shortNames, kind }) => ({
+      name: plural,
+      singularName: singular,
+      namespaced: true,
+      kind,
+      verbs: ['create', 'delete', 'get', 'list', 'update', 'watch'],
+      ...(shortNames.length > 0 ? { shortNames } : {}),
+    })),
   };
 }
 
 function groupOf({ group, apiVersion }: Resource): object {
   const version = { groupVersion: apiVersion, version: apiVersion.split('/').at(-1) };
   return { name: group, versions: [version], preferredVersion: version };
-}
-
-function entryOf({ plural, singular, shortNames, kind }: Resource, suffix: string, verbs: string[]): object {
-  return {
-    name: `${plural}${suffix}`,
-    singularName: suffix === '' ? singular : '',
-    namespaced: true,
-    kind,
-    verbs,
-    ...(suffix === '' && shortNames.length > 0 ? { shortNames } : {}),
-  };
 }

@@ -1,27 +1,27 @@
 /**
- * What can go wrong between a client and the API server, to order. Every fault lasts until it is ended (by the
- * function that beginning it gives back), has happened as often as asked, or `clear` ends them all.
+ * Injected faults between a client and the API server. Each lasts until the returned function ends it, until it has
+ * happened `times` times, or until `clear`.
  */
 import type { Clock } from '../../clock.js';
 import { expired } from './api-error.js';
-import { fits, type RequestFilter, type SeenRequest } from './requests.js';
+import { matches, type RequestFilter, type SeenRequest } from './requests.js';
 import type { Store } from './store.js';
-import type { Watches } from './watching.js';
+import type { Watches } from './watches.js';
 
 /** One of `status`, `reset`, `hang`, `lost`, or only a delay. */
 export interface RequestFault extends RequestFilter {
-  /** Answered with this status and the Status body that belongs to it. */
+  /** The answer is this HTTP status with its Status body. */
   status?: number;
   retryAfterSeconds?: number;
-  /** The connection breaks before the request has any effect. */
+  /** The connection breaks; the request has no effect. */
   reset?: boolean;
-  /** No answer while the fault lasts, then the connection breaks; no effect either. */
+  /** No answer while the fault lasts, then the connection breaks; the request has no effect. */
   hang?: boolean;
-  /** The request takes effect and its answer is lost. Of a watch: it breaks as soon as it has begun. */
+  /** The request takes effect but its answer is lost. A watch breaks right after its start. */
   lost?: boolean;
-  /** Waits before anything else. */
+  /** A delay before the request is handled. */
   delayMs?: number;
-  /** Ends by itself after so many requests. */
+  /** The fault ends after so many requests. */
   times?: number;
 }
 
@@ -31,7 +31,7 @@ interface ActiveFault {
   readonly held: Set<() => void>;
 }
 
-/** How the server reaches its listening socket; the faults do not know HTTP. */
+/** The listening socket of the server. */
 export interface Listening {
   close(): Promise<void>;
   open(): Promise<void>;
@@ -54,34 +54,34 @@ export class Faults {
   failRequests(fault: RequestFault): () => void {
     const active: ActiveFault = { fault, left: fault.times ?? Number.POSITIVE_INFINITY, held: new Set() };
     this.#active.add(active);
-    return () => this.#lift(active);
+    return () => this.#end(active);
   }
 
-  /** The connections of open watches break. Gives back how many there were. */
+  /** Breaks the connections of open watches. Returns their number. */
   cutWatches(filter: RequestFilter = {}): number {
     return this.#each(filter, (stream) => stream.cut());
   }
 
-  /** Open watches end as if their time were up. */
+  /** Ends open watches as their timeout does. */
   endWatches(filter: RequestFilter = {}): number {
     return this.#each(filter, (stream) => stream.end());
   }
 
   /**
-   * Open watches stay open, and nothing more comes through them: no event, no bookmark, no end. Watches opened later
-   * are not touched. The result lets them speak again, from where they were.
+   * Keeps open watches open without any event, bookmark or end. Watches opened later are not affected. The returned
+   * function resumes them at their position.
    */
   silenceWatches(filter: RequestFilter = {}): () => void {
-    const silent = this.#watches.matching((request) => fits(filter, request));
-    for (const stream of silent) stream.silence();
+    const paused = this.#watches.matching((request) => matches(filter, request));
+    for (const stream of paused) stream.pause();
     return () => {
-      for (const stream of silent) stream.speak();
+      for (const stream of paused) stream.resume();
     };
   }
 
   /**
-   * Every version that a client holds is too old from now on, and so is every continue token. With `tellWatches`
-   * open watches get the ERROR event and end; without it they go on.
+   * Expires every version and continue token that a client holds. With `tellWatches` open watches get the ERROR event
+   * and end; without it they continue.
    */
   expireHistory({ tellWatches = false }: { tellWatches?: boolean } = {}): void {
     const before = this.#store.version;
@@ -90,8 +90,8 @@ export class Faults {
   }
 
   /**
-   * One client loses the API server: its watches and its requests break (`reset`), or get no answer (`hang`, as
-   * behind a firewall that drops packets). The result ends it.
+   * Separates one client from the API server: its watches and requests break (`reset`) or get no answer (`hang`, like
+   * behind a firewall that drops packets). The returned function ends it.
    */
   isolate(client: string, how: 'reset' | 'hang' = 'reset'): () => void {
     const end = this.failRequests(how === 'reset' ? { client, reset: true } : { client, hang: true });
@@ -99,54 +99,53 @@ export class Faults {
       this.cutWatches({ client });
       return end;
     }
-    const silent = this.#watches.matching((request) => request.client === client);
-    for (const stream of silent) stream.silence();
-    // Packets that were dropped for so long do not arrive later: the connections are dead.
+    this.silenceWatches({ client });
+    // Dropped packets do not arrive later: the connections are dead.
     return () => {
       end();
-      for (const stream of silent) stream.cut();
+      this.cutWatches({ client });
     };
   }
 
-  /** Nobody listens any more, and every connection is cut. */
+  /** Closes the listening socket and every connection. */
   down(): Promise<void> {
     return this.#listening.close();
   }
 
-  /** Listens again, on the same port. */
+  /** Listens again on the same port. */
   up(): Promise<void> {
     return this.#listening.open();
   }
 
-  /** Ends every fault of requests. */
+  /** Ends all request faults. */
   clear(): void {
-    for (const active of this.#active) this.#lift(active);
+    for (const active of this.#active) this.#end(active);
   }
 
-  /** What happens to this request; undefined when nothing does. Waits for the delay, and while it hangs. */
-  async meet(request: SeenRequest, gone: AbortSignal): Promise<RequestFault | undefined> {
-    const active = [...this.#active].find(({ fault, left }) => left > 0 && fits(fault, request));
+  /** Returns the fault for this request, after its delay and while it hangs. `closed`: the client disconnected. */
+  async apply(request: SeenRequest, closed: AbortSignal): Promise<RequestFault | undefined> {
+    const active = [...this.#active].find(({ fault, left }) => left > 0 && matches(fault, request));
     if (!active) return undefined;
     active.left -= 1;
     const { fault, held } = active;
-    if (fault.delayMs !== undefined) await this.#clock.sleep(fault.delayMs, gone);
+    if (fault.delayMs !== undefined) await this.#clock.sleep(fault.delayMs, closed);
     if (fault.hang) {
       await new Promise<void>((resolve) => {
         held.add(resolve);
-        gone.addEventListener('abort', () => resolve(), { once: true });
+        closed.addEventListener('abort', () => resolve(), { once: true });
       });
     }
     return fault;
   }
 
-  #lift(active: ActiveFault): void {
+  #end(active: ActiveFault): void {
     this.#active.delete(active);
     for (const release of active.held) release();
     active.held.clear();
   }
 
   #each(filter: RequestFilter, act: (stream: ReturnType<Watches['matching']>[number]) => void): number {
-    const found = this.#watches.matching((request) => fits(filter, request));
+    const found = this.#watches.matching((request) => matches(filter, request));
     for (const stream of found) act(stream);
     return found.length;
   }

@@ -1,6 +1,6 @@
 /**
- * The shapes that travel over the Kubernetes API, as far as the simulator fills or reads them, and the merge patch
- * that changes them. Whatever else a client writes into an object is kept as it came.
+ * The Kubernetes objects, as far as the simulator fills or reads them, and the merge patch. All other fields that a
+ * client writes are kept.
  */
 export type Labels = Readonly<Record<string, string>>;
 
@@ -26,7 +26,6 @@ export interface ObjectMeta {
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
   ownerReferences?: OwnerReference[];
-  managedFields?: object[];
 }
 
 export interface KubeObject {
@@ -37,14 +36,8 @@ export interface KubeObject {
   status?: object;
 }
 
-/** What a client sends: anything may be missing. */
-export interface Draft {
-  kind?: string;
-  apiVersion?: string;
-  metadata?: Partial<ObjectMeta>;
-  spec?: object;
-  status?: object;
-}
+/** What a client sends. */
+export type Draft = Partial<Omit<KubeObject, 'metadata'>> & { metadata?: Partial<ObjectMeta> };
 
 export interface PodCondition {
   type: string;
@@ -104,7 +97,7 @@ export interface Pod extends KubeObject {
   status: PodStatus;
 }
 
-/** RFC 7386: null takes a field away, an object is merged, anything else (a list too) replaces. */
+/** RFC 7386: null removes a field, an object is merged, all other values (lists too) replace. */
 export function mergePatch(target: unknown, patch: unknown): unknown {
   if (!isRecord(patch)) return patch;
   const merged: Record<string, unknown> = isRecord(target) ? { ...target } : {};
@@ -119,7 +112,7 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Kubernetes writes times in whole seconds, except those of a Lease. */
+/** Kubernetes times have whole seconds, except those of a Lease. */
 export function kubeTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
 }

@@ -1,12 +1,11 @@
 /**
- * Pods by hand: a test or a controller makes them, changes them and takes them away, and every client sees it through
- * the API. What it makes looks like a pod that a StatefulSet made and a kubelet runs, about 3 KB each.
+ * Creates, changes and removes pods for tests and controllers. The pods look as if a StatefulSet had created them and a
+ * kubelet ran them, about 3 KB each.
  */
 import type { Clock } from '../../clock.js';
 import {
   type ContainerStatus,
   kubeTime,
-  type ObjectMeta,
   type OwnerReference,
   type Pod,
   type PodCondition,
@@ -23,20 +22,16 @@ export interface NewPod {
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
   image?: string;
-  /** False: it runs and has an address, and is not ready. Default: true. */
+  /** False: running with an address, but not ready. Default: true. */
   ready?: boolean;
-  /** `Pending`: no address, nothing runs yet. Default: `Running`. */
+  /** `Pending`: without an address and a running container. Default: `Running`. */
   phase?: 'Pending' | 'Running';
-  /** What a deletion without a word about it gives. Default: 30 s. */
+  /** The grace period of a deletion that names none. Default: 30 s. */
   graceSeconds?: number;
   generateName?: string;
   ownerReferences?: OwnerReference[];
-  /** About 13 KB, as pods of production have, instead of 3 KB. Default: false. */
+  /** About 12 KB, as in production, instead of 3 KB. Default: false. */
   productionSize?: boolean;
-}
-
-interface Named {
-  namespace?: string;
 }
 
 export class Pods {
@@ -57,63 +52,52 @@ export class Pods {
     const { name, namespace = this.#namespace, generateName, ownerReferences } = wanted;
     const { labels = { app: 'voice-agent' }, annotations, ready = true, phase = 'Running' } = wanted;
     const now = kubeTime(this.#clock.now());
-    const small = { spec: specOf(wanted), metadata: {} as Partial<ObjectMeta> };
-    const { spec, metadata } = wanted.productionSize ? productionSize(small.spec, now) : small;
+    const small = { spec: specOf(wanted), annotations: undefined };
+    const { spec, annotations: extra } = wanted.productionSize ? productionSize(small.spec) : small;
     const pending = statusOf(spec.containers[0]?.image ?? '', now);
     const started = phase === 'Running' ? this.#started(pending) : pending;
-    const { json } = this.#registry.create(
-      pods,
-      namespace,
-      {
-        metadata: {
-          name,
-          labels,
-          ...(generateName === undefined ? {} : { generateName }),
-          ...metadata,
-          ...(annotations ? { annotations: { ...metadata.annotations, ...annotations } } : {}),
-          ...(ownerReferences ? { ownerReferences } : {}),
-        },
-        spec,
-        status: phase === 'Running' && ready ? this.#withReady(started, true) : started,
+    const { json } = this.#registry.create(pods, namespace, {
+      metadata: {
+        name,
+        labels,
+        ...(generateName === undefined ? {} : { generateName }),
+        ...(annotations || extra ? { annotations: { ...extra, ...annotations } } : {}),
+        ...(ownerReferences ? { ownerReferences } : {}),
       },
-      'whole',
-    );
+      spec,
+      status: phase === 'Running' && ready ? this.#withReady(started, true) : started,
+    });
     return JSON.parse(json) as Pod;
   }
 
-  /** Undefined when there is none. */
-  get(name: string, { namespace = this.#namespace }: Named = {}): Pod | undefined {
-    const found = this.#store.find(pods, namespace, name);
+  get(name: string): Pod | undefined {
+    const found = this.#store.find(pods, this.#namespace, name);
     return found && (JSON.parse(found.json) as Pod);
   }
 
-  /** Of one namespace, by name. */
-  list({ namespace = this.#namespace }: Named = {}): Pod[] {
-    const found = this.#store.snapshot(pods, namespace, this.#store.version) ?? [];
+  /** Sorted by name. */
+  list(): Pod[] {
+    const found = this.#store.snapshot(pods, this.#namespace, this.#store.version) ?? [];
     return found.map(({ json }) => JSON.parse(json) as Pod);
   }
 
-  count({ namespace = this.#namespace }: Named = {}): number {
-    return [...this.#store.all(pods, namespace)].length;
+  /** Applies a merge patch to any fields, the status included. */
+  patch(name: string, patch: object): Pod {
+    return JSON.parse(this.#registry.patch(pods, this.#namespace, name, patch).json) as Pod;
   }
 
-  /** A merge patch of anything, the status included. */
-  patch(name: string, patch: object, { namespace = this.#namespace }: Named = {}): Pod {
-    return JSON.parse(this.#registry.patch(pods, namespace, name, patch, 'whole').json) as Pod;
+  setReady(name: string, ready: boolean): Pod {
+    return this.#setStatus(name, (status) => this.#withReady(status, ready));
   }
 
-  setReady(name: string, ready: boolean, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) => this.#withReady(status, ready));
+  /** Makes it Running, with an address and not ready. */
+  start(name: string): Pod {
+    return this.#setStatus(name, (status) => this.#started(status));
   }
 
-  /** From Pending to Running: it has an address and is not ready yet. */
-  start(name: string, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) => this.#started(status));
-  }
-
-  /** Its containers ended: the phase that a pod has when it will never serve again. */
-  finish(name: string, phase: 'Succeeded' | 'Failed', where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) =>
+  /** Ends the pod: it never serves again. */
+  finish(name: string, phase: 'Succeeded' | 'Failed'): Pod {
+    return this.#setStatus(name, (status) =>
       this.#withContainer({ ...this.#withReady(status, false, 'PodCompleted'), phase }, (container) => ({
         ...container,
         started: false,
@@ -122,9 +106,9 @@ export class Pods {
     );
   }
 
-  /** The container ended: not ready. As with a kubelet, the restart count rises with its next start, not now. */
-  stopContainer(name: string, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) =>
+  /** The container exits. As with a kubelet, the restart count grows with its next start. */
+  stopContainer(name: string): Pod {
+    return this.#setStatus(name, (status) =>
       this.#withContainer(this.#withReady(status, false, 'ContainersNotReady'), (container) => ({
         ...container,
         started: false,
@@ -133,9 +117,9 @@ export class Pods {
     );
   }
 
-  /** A container that ended waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
-  backOff(name: string, where: Named = {}): Pod {
-    return this.#setStatus(name, where, (status) =>
+  /** An exited container waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
+  backOff(name: string): Pod {
+    return this.#setStatus(name, (status) =>
       this.#withContainer(status, (container) => ({
         ...container,
         state: { waiting: { reason: 'CrashLoopBackOff', message: 'back-off restarting failed container' } },
@@ -144,29 +128,21 @@ export class Pods {
     );
   }
 
-  /** The container ended and runs again, all at once: one restart more, and ready unless told otherwise. */
-  restartContainer(name: string, { ready = true, ...where }: Named & { ready?: boolean } = {}): Pod {
-    this.stopContainer(name, where);
-    this.start(name, where);
-    return ready ? this.setReady(name, true, where) : (this.get(name, where) as Pod);
+  /** The container exits and runs again at once: one more restart, and ready by default. */
+  restartContainer(name: string, { ready = true }: { ready?: boolean } = {}): Pod {
+    this.stopContainer(name);
+    const pod = this.start(name);
+    return ready ? this.setReady(name, true) : pod;
   }
 
-  /** Without a grace period it is gone at once; with one it is terminating until then. */
-  remove(
-    name: string,
-    { graceMs = 0, namespace = this.#namespace }: Named & { graceMs?: number } = {},
-  ): void {
-    this.#registry.delete(pods, namespace, name, { graceMs });
+  /** Without a grace period the pod is removed at once. */
+  remove(name: string, { graceMs = 0 }: { graceMs?: number } = {}): void {
+    this.#registry.delete(pods, this.#namespace, name, graceMs);
   }
 
-  #setStatus(
-    name: string,
-    { namespace = this.#namespace }: Named,
-    change: (status: PodStatus) => PodStatus,
-  ): Pod {
-    const pod = JSON.parse(this.#registry.get(pods, namespace, name).json) as Pod;
-    pod.status = change(pod.status);
-    return JSON.parse(this.#registry.update(pods, namespace, name, pod, 'whole').json) as Pod;
+  #setStatus(name: string, change: (status: PodStatus) => PodStatus): Pod {
+    const { status } = JSON.parse(this.#registry.get(pods, this.#namespace, name).json) as Pod;
+    return JSON.parse(this.#registry.setStatus(pods, this.#namespace, name, change(status)).json) as Pod;
   }
 
   #started(status: PodStatus): PodStatus {
@@ -198,7 +174,7 @@ export class Pods {
     );
   }
 
-  /** The time of a condition is that of its last change, not of its last write. */
+  /** lastTransitionTime is the time of the last change, not of the last write. */
   #withCondition(status: PodStatus, type: string, holds: boolean, reason = ''): PodStatus {
     const wanted = holds ? 'True' : 'False';
     const message = 'containers with unready status: [agent]';
@@ -224,7 +200,7 @@ export class Pods {
     };
   }
 
-  /** 10.0.0.1 and on: enough for sixteen million pods. */
+  /** 10.0.0.1 and so on. */
   #nextAddress(): string {
     this.#addresses += 1;
     const n = this.#addresses;

@@ -1,29 +1,29 @@
 /**
- * Who asked for what: a request in the words of RBAC, a bounded log of them, and the rules of a Role that may refuse
- * one. A test compares what the code used with what the Helm chart grants.
+ * Requests as RBAC sees them, a bounded log of them, and the rules of a Role that can reject them. A test compares the
+ * requests of the router with the rules of the Helm chart.
  */
 import { ApiError } from './api-error.js';
-import type { Resource } from './resources.js';
+import { type Resource, resources, rootOf } from './resources.js';
 
-export type Verb = 'get' | 'list' | 'watch' | 'create' | 'update' | 'patch' | 'delete';
+export type Verb = 'get' | 'list' | 'watch' | 'create' | 'update' | 'delete';
 
-/** A request for an object or a collection, as RBAC sees it, and from whom it came. */
+/** A request for an object or a collection. */
 export interface SeenRequest {
-  /** The name that `kubeconfigFor` was given; `anonymous` without a token. */
+  /** The argument of `kubeconfigFor`; `anonymous` without a token. */
   readonly client: string;
   readonly userAgent: string;
   readonly method: string;
   /** With its query. */
   readonly path: string;
   readonly verb: Verb;
-  /** `pods`, `leases`, `pods/status`. */
+  /** In the plural: `pods`. */
   readonly resource: string;
   readonly group: string;
   readonly namespace: string | undefined;
   readonly name: string | undefined;
 }
 
-/** Which requests; what is left out matches everything. */
+/** Undefined fields match every request. */
 export interface RequestFilter {
   client?: string;
   verb?: Verb;
@@ -32,7 +32,7 @@ export interface RequestFilter {
   match?: (request: SeenRequest) => boolean;
 }
 
-export function fits(filter: RequestFilter, request: SeenRequest): boolean {
+export function matches(filter: RequestFilter, request: SeenRequest): boolean {
   const { client, verb, resource, name, match } = filter;
   const wanted = { client, verb, resource, name };
   const differs = Object.entries(wanted).some(
@@ -41,7 +41,7 @@ export function fits(filter: RequestFilter, request: SeenRequest): boolean {
   return !differs && (match?.(request) ?? true);
 }
 
-/** A rule of a Role, as it is written in its manifest. */
+/** A rule of a Role, as in its manifest. */
 export interface PolicyRule {
   apiGroups: readonly string[];
   resources: readonly string[];
@@ -49,12 +49,9 @@ export interface PolicyRule {
   resourceNames?: readonly string[];
 }
 
-/** What RBAC looks at. */
-export type Attributes = Pick<SeenRequest, 'resource' | 'group' | 'name'> & { verb: string };
-
 export function isAllowed(
   rules: readonly PolicyRule[],
-  { verb, resource, group, name }: Attributes,
+  { verb, resource, group, name }: Pick<SeenRequest, 'resource' | 'group' | 'name'> & { verb: string },
 ): boolean {
   const has = (list: readonly string[], value: string) => list.includes(value) || list.includes('*');
   return rules.some(
@@ -66,7 +63,7 @@ export function isAllowed(
   );
 }
 
-/** Throws 403 as the API server words it, unless a rule allows the request. */
+/** Throws 403 with the message of the API server, unless a rule allows the request. */
 export function authorize(rules: readonly PolicyRule[], request: SeenRequest): void {
   if (isAllowed(rules, request)) return;
   const { client, verb, resource, group, namespace, name } = request;
@@ -79,7 +76,7 @@ export function authorize(rules: readonly PolicyRule[], request: SeenRequest): v
   );
 }
 
-const longestLog = 10_000;
+const maxLogEntries = 10_000;
 
 export class RequestLog {
   #entries: SeenRequest[] = [];
@@ -87,39 +84,33 @@ export class RequestLog {
 
   add(request: SeenRequest): void {
     this.#used.add(`${request.verb} ${request.resource}`);
-    // Cut in half instead of one by one: a shift of ten thousand entries for every request would be felt.
-    if (this.#entries.length >= longestLog) this.#entries = this.#entries.slice(longestLog / 2);
+    // Drops half of the log at once: shifting 10,000 entries for every request would be slow.
+    if (this.#entries.length >= maxLogEntries) this.#entries = this.#entries.slice(maxLogEntries / 2);
     this.#entries.push(request);
   }
 
-  /** The latest ones, oldest first. */
+  /** The latest requests, oldest first. */
   list(filter: RequestFilter = {}): SeenRequest[] {
-    return this.#entries.filter((request) => fits(filter, request));
+    return this.#entries.filter((request) => matches(filter, request));
   }
 
   count(filter: RequestFilter = {}): number {
     return this.list(filter).length;
   }
 
-  /** Every pair that was ever used, sorted: `['create leases', 'list pods', ...]`. Not bounded by the log. */
+  /** All verbs and resources since the start, sorted: `['create leases', 'list pods', ...]`. */
   used(): string[] {
     return [...this.#used].sort();
-  }
-
-  clear(): void {
-    this.#entries = [];
-    this.#used.clear();
   }
 }
 
 const verbs: Readonly<Record<string, Verb>> = {
   POST: 'create',
   PUT: 'update',
-  PATCH: 'patch',
   DELETE: 'delete',
 };
 
-/** Undefined when the method does nothing there. */
+/** Undefined when the method is not allowed there. */
 export function verbOf(method: string, hasName: boolean, isWatch: boolean): Verb | undefined {
   if (method === 'GET' || method === 'HEAD') return hasName ? 'get' : isWatch ? 'watch' : 'list';
   const verb = verbs[method];
@@ -130,24 +121,20 @@ export interface Target {
   resource: Resource;
   namespace: string | undefined;
   name: string | undefined;
-  subresource: string | undefined;
 }
 
-/** Undefined when no resource of ours lives at this path. */
-export function targetOf(path: string, resources: readonly Resource[]): Target | undefined {
+/** Undefined when the path belongs to no resource. */
+export function targetOf(path: string): Target | undefined {
   const [, root, rest] = /^(\/api\/v1|\/apis\/[^/]+\/v1)\/(.+)$/.exec(path) ?? [];
   if (root === undefined || rest === undefined) return undefined;
   const parts = rest.split('/').map(decoded);
   const isNamespaced = parts[0] === 'namespaces' && parts.length > 2;
-  const [plural, name, subresource, ...more] = isNamespaced ? parts.slice(2) : parts;
-  const resource = resources.find(
-    (one) => one.plural === plural && root === (one.group === '' ? '/api/v1' : `/apis/${one.apiVersion}`),
-  );
+  const [plural, name, ...more] = isNamespaced ? parts.slice(2) : parts;
+  const resource = resources.find((one) => one.plural === plural && root === rootOf(one));
   if (!resource || more.length > 0 || parts.includes('')) return undefined;
-  // Across all namespaces there are only collections.
+  // Across all namespaces only collections exist.
   if (!isNamespaced && name !== undefined) return undefined;
-  if (subresource !== undefined && !resource.subresources.includes(subresource)) return undefined;
-  return { resource, namespace: isNamespaced ? parts[1] : undefined, name, subresource };
+  return { resource, namespace: isNamespaced ? parts[1] : undefined, name };
 }
 
 function decoded(part: string): string {

@@ -1,6 +1,6 @@
-/** The kinds of object the simulator knows, and the rules of each that a client can run into. */
+/** The kinds of objects in the simulated cluster. Clients can read all of them, delete pods, and write leases. */
 import { badRequest, invalid } from './api-error.js';
-import { type Draft, isRecord } from './objects.js';
+import type { Draft } from './objects.js';
 
 export interface Resource {
   /** As in paths and in the rules of a Role: `pods`. */
@@ -11,15 +11,12 @@ export interface Resource {
   /** Empty for the core group. */
   readonly group: string;
   readonly apiVersion: string;
-  readonly subresources: readonly string[];
-  /** A PUT without resourceVersion overwrites; where it is not allowed it is refused with 422. */
-  readonly unconditionalUpdate: boolean;
-  /** A PUT to a name that does not exist creates it. */
-  readonly createOnUpdate: boolean;
-  /** A change of the spec counts up metadata.generation. */
-  readonly generations: boolean;
-  readonly graceful: boolean;
-  validate(draft: Draft, name: string): void;
+  /** A deletion sets a deadline first. */
+  readonly isGraceful?: boolean;
+  /** A change of the spec increments metadata.generation. */
+  readonly hasGeneration?: boolean;
+  /** Checks what a client writes; undefined: clients cannot write it. */
+  validate?(draft: Draft, name: string): void;
 }
 
 export const pods: Resource = {
@@ -29,20 +26,10 @@ export const pods: Resource = {
   kind: 'Pod',
   group: '',
   apiVersion: 'v1',
-  subresources: ['status'],
-  unconditionalUpdate: true,
-  createOnUpdate: false,
-  generations: false,
-  graceful: true,
-  validate({ spec }, name) {
-    const { containers } = (spec ?? {}) as { containers?: unknown };
-    if (!Array.isArray(containers) || containers.length === 0) {
-      throw invalid('Pod', name, 'spec.containers', 'Required value');
-    }
-  },
+  isGraceful: true,
 };
 
-/** The layout of the server requires exactly six digits: a JavaScript date has three and is refused. */
+/** The server requires exactly six digits: it rejects a JavaScript date, which has three. */
 const microTime = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}(Z|[+-]\d{2}:\d{2})$/;
 
 export const leases: Resource = {
@@ -52,43 +39,28 @@ export const leases: Resource = {
   kind: 'Lease',
   group: 'coordination.k8s.io',
   apiVersion: 'coordination.k8s.io/v1',
-  subresources: [],
-  unconditionalUpdate: false,
-  createOnUpdate: true,
-  generations: false,
-  graceful: false,
   validate({ spec = {} }, name) {
-    const { holderIdentity, leaseDurationSeconds, leaseTransitions, ...times } = spec as Record<
+    const { holderIdentity, leaseDurationSeconds, leaseTransitions, acquireTime, renewTime } = spec as Record<
       string,
       unknown
     >;
     const undecodable = (what: string) =>
       badRequest(`Lease in version "v1" cannot be handled as a Lease: ${what}`);
-    if (holderIdentity != null && typeof holderIdentity !== 'string') {
-      throw undecodable(
-        'json: cannot unmarshal into Go struct field LeaseSpec.spec.holderIdentity of type string',
-      );
-    }
-    for (const [field, value] of Object.entries({ leaseDurationSeconds, leaseTransitions })) {
-      if (value != null && !Number.isInteger(value)) {
-        throw undecodable(
-          `json: cannot unmarshal into Go struct field LeaseSpec.spec.${field} of type int32`,
-        );
-      }
-    }
-    for (const field of ['acquireTime', 'renewTime']) {
-      const value = times[field];
+    const wrongType = (field: string, type: string) =>
+      undecodable(`json: cannot unmarshal into Go struct field LeaseSpec.spec.${field} of type ${type}`);
+    if (holderIdentity != null && typeof holderIdentity !== 'string')
+      throw wrongType('holderIdentity', 'string');
+    for (const [field, value] of Object.entries({ leaseDurationSeconds, leaseTransitions }))
+      if (value != null && !Number.isInteger(value)) throw wrongType(field, 'int32');
+    for (const value of [acquireTime, renewTime]) {
       if (value == null) continue;
-      if (typeof value !== 'string' || !microTime.test(value) || Number.isNaN(Date.parse(value))) {
+      if (typeof value !== 'string' || !microTime.test(value) || Number.isNaN(Date.parse(value)))
         throw undecodable(`parsing time ${JSON.stringify(value)} as "2006-01-02T15:04:05.000000Z07:00"`);
-      }
     }
-    if (typeof leaseDurationSeconds === 'number' && leaseDurationSeconds <= 0) {
+    if (typeof leaseDurationSeconds === 'number' && leaseDurationSeconds <= 0)
       throw invalid('Lease', name, 'spec.leaseDurationSeconds', 'must be greater than 0');
-    }
-    if (typeof leaseTransitions === 'number' && leaseTransitions < 0) {
+    if (typeof leaseTransitions === 'number' && leaseTransitions < 0)
       throw invalid('Lease', name, 'spec.leaseTransitions', 'must be greater than or equal to 0');
-    }
   },
 };
 
@@ -99,22 +71,11 @@ export const statefulSets: Resource = {
   kind: 'StatefulSet',
   group: 'apps',
   apiVersion: 'apps/v1',
-  subresources: ['status'],
-  unconditionalUpdate: true,
-  createOnUpdate: false,
-  generations: true,
-  graceful: false,
-  validate({ spec }, name) {
-    const { replicas, template } = (spec ?? {}) as { replicas?: unknown; template?: unknown };
-    if (replicas !== undefined && (!Number.isInteger(replicas) || (replicas as number) < 0)) {
-      throw invalid('StatefulSet', name, 'spec.replicas', 'must be greater than or equal to 0');
-    }
-    if (!isRecord(template)) throw invalid('StatefulSet', name, 'spec.template', 'Required value');
-  },
+  hasGeneration: true,
 };
 
 export const resources: readonly Resource[] = [pods, leases, statefulSets];
 
-/** Where the API of a resource begins: `/api/v1`, `/apis/apps/v1`. */
+/** The root path of a resource: `/api/v1`, `/apis/apps/v1`. */
 export const rootOf = ({ group, apiVersion }: Resource) =>
   group === '' ? `/api/${apiVersion}` : `/apis/${apiVersion}`;

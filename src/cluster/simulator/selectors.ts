@@ -1,6 +1,6 @@
 /**
- * Label and field selectors, as the API server reads them. A requirement on a label that an object does not have
- * fails, except `!=`, `notin` and `!key`, which it fulfils.
+ * Label and field selectors. An object without the label of a requirement does not match, except for `!=`, `notin` and
+ * `!key`.
  */
 import { badRequest } from './api-error.js';
 import type { Labels } from './objects.js';
@@ -12,7 +12,7 @@ export interface Selectable {
 }
 
 export interface Selector {
-  /** True when it selects everything: only then does a list say how many items remain. */
+  /** True when it selects everything: only then a list contains remainingItemCount. */
   readonly all: boolean;
   matches(object: Selectable): boolean;
 }
@@ -35,7 +35,7 @@ export function selectorOf(labelSelector: string, fieldSelector: string): Select
   };
 }
 
-/** At the commas outside of parentheses. */
+/** Splits at commas outside parentheses. */
 function split(selector: string): string[] {
   if (selector.trim() === '') return [];
   return selector.split(/,(?![^()]*\))/).map((part) => part.trim());

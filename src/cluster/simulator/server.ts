@@ -1,16 +1,16 @@
 /**
- * The HTTP side of the simulated API server: authentication, faults, RBAC, then the request itself. Every refusal is
- * a Status body; a bug of the simulator is a 500 with its message, never a connection that hangs.
+ * The HTTP server of the simulated API: authentication, faults, RBAC, then the request itself. Every error is a Status
+ * body; a bug of the simulator is a 500 with its message.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../clock.js';
-import { ApiError, badRequest, invalid, refusalOf } from './api-error.js';
+import { ApiError, badRequest, errorOf, invalid } from './api-error.js';
 import { discoveryOf } from './discovery.js';
 import type { Faults, RequestFault } from './faults.js';
-import { countOf, listOf } from './listing.js';
+import { countOf, listOf } from './lists.js';
 import { type Draft, isRecord } from './objects.js';
-import type { DeleteOptions, Registry } from './registry.js';
+import type { Registry } from './registry.js';
 import {
   authorize,
   isAllowed,
@@ -21,10 +21,9 @@ import {
   targetOf,
   verbOf,
 } from './requests.js';
-import { resources } from './resources.js';
 import { selectorOf } from './selectors.js';
 import type { Store } from './store.js';
-import type { Watches } from './watching.js';
+import type { Watches } from './watches.js';
 
 export interface ServerParts {
   clock: Clock;
@@ -33,7 +32,7 @@ export interface ServerParts {
   watches: Watches;
   requests: RequestLog;
   maxPage: number;
-  /** Throws 401, or gives the name of the client. */
+  /** Returns the name of the client, or throws 401. */
   clientOf(authorization: string | undefined): string;
   rules: readonly PolicyRule[] | undefined;
 }
@@ -45,8 +44,8 @@ interface Answer {
 }
 
 const reviews = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
-const longestBody = 3 * 1024 * 1024;
-/** The real server ends a watch after 30 to 60 minutes when the client names no time. */
+const maxBodyBytes = 3 * 1024 * 1024;
+/** The real server ends a watch after 30 to 60 minutes when the client sets no timeout. */
 const watchMs = 30 * 60_000;
 
 export class ApiServer {
@@ -58,11 +57,11 @@ export class ApiServer {
   constructor(parts: ServerParts) {
     this.#parts = parts;
     this.#server = createServer((request, response) => void this.#serve(request, response));
-    // Longer than any pause of a client: a server that closes idle connections makes requests fail by chance.
+    // Longer than any pause of a client: closing an idle connection can fail a request that is just sent.
     this.#server.keepAliveTimeout = 600_000;
   }
 
-  /** Given later, because faults reach the socket of this server. */
+  /** Set later, because the faults use the socket of this server. */
   useFaults(faults: Faults): void {
     this.#faults = faults;
   }
@@ -98,22 +97,22 @@ export class ApiServer {
     try {
       const url = new URL(request.url ?? '/', 'http://cluster');
       const client = this.#parts.clientOf(request.headers.authorization);
-      const target = targetOf(url.pathname, resources);
+      const target = targetOf(url.pathname);
       if (target) {
         const seen = seenOf(request, url, target, client);
-        const gone = new AbortController();
-        response.once('close', () => gone.abort());
-        // Before the faults: what a client wanted counts, whatever became of it.
+        const closed = new AbortController();
+        response.once('close', () => closed.abort());
+        // Before the faults: the log contains failed requests too.
         this.#parts.requests.add(seen);
         const body = await textOf(request);
-        fault = await this.#faults?.meet(seen, gone.signal);
+        fault = await this.#faults?.apply(seen, closed.signal);
         if (response.destroyed) return;
         if (fault?.reset || fault?.hang) return void request.socket.resetAndDestroy();
         if (fault?.status !== undefined) {
-          throw refusalOf(fault.status, 'a fault of the simulated cluster', fault.retryAfterSeconds);
+          throw errorOf(fault.status, 'a fault of the simulated cluster', fault.retryAfterSeconds);
         }
         if (this.#parts.rules) authorize(this.#parts.rules, seen);
-        answer = this.#answer(seen, target, url.searchParams, body, request, response);
+        answer = this.#answer(seen, target, url.searchParams, body, response);
         if (fault?.lost) return void request.socket.resetAndDestroy();
       } else if (request.method === 'POST' && url.pathname === reviews) {
         answer = this.#review(await textOf(request));
@@ -124,25 +123,24 @@ export class ApiServer {
     if (answer) send(response, answer);
   }
 
-  /** Undefined for a watch, which goes on. */
+  /** Returns undefined for a watch: its response stays open. */
   #answer(
     seen: SeenRequest,
     target: Target,
     query: URLSearchParams,
     text: string,
-    request: IncomingMessage,
     response: ServerResponse,
   ): Answer | undefined {
     const { store, registry, maxPage } = this.#parts;
-    const { resource, namespace, name = '', subresource } = target;
-    const part = subresource === 'status' ? 'status' : 'main';
+    const { resource, namespace, name = '' } = target;
     if (seen.verb === 'list') return { code: 200, body: listOf(store, resource, namespace, query, maxPage) };
     if (seen.verb === 'watch') {
       this.#watch(seen, target, query, response);
       return undefined;
     }
-    if (namespace === undefined)
-      throw refusalOf(405, 'the server does not allow this method on the requested resource');
+    const isAllowedHere =
+      seen.verb === 'get' || resource.validate || (seen.verb === 'delete' && resource.isGraceful);
+    if (namespace === undefined || !isAllowedHere) throw methodNotAllowed();
     switch (seen.verb) {
       case 'get':
         return { code: 200, body: registry.get(resource, namespace, name).json };
@@ -150,18 +148,14 @@ export class ApiServer {
         return { code: 201, body: registry.create(resource, namespace, draftOf(text)).json };
       case 'update': {
         const existed = store.find(resource, namespace, name) !== undefined;
-        const { json } = registry.update(resource, namespace, name, draftOf(text), part);
+        const { json } = registry.update(resource, namespace, name, draftOf(text));
         return { code: existed ? 200 : 201, body: json };
       }
-      case 'patch': {
-        const patch = patchOf(request.headers['content-type'] ?? '', text);
-        return { code: 200, body: registry.patch(resource, namespace, name, patch, part).json };
-      }
       case 'delete': {
-        const { version } = registry.delete(resource, namespace, name, deletionOf(query, text));
-        const details = { name, group: resource.group, kind: resource.plural, uid: version.uid };
+        const { uid, json } = registry.delete(resource, namespace, name, graceOf(query, text));
+        const details = { name, group: resource.group, kind: resource.plural, uid };
         const success = { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details };
-        return { code: 200, body: resource.graceful ? version.json : JSON.stringify(success) };
+        return { code: 200, body: resource.isGraceful ? json : JSON.stringify(success) };
       }
     }
   }
@@ -183,7 +177,7 @@ export class ApiServer {
     });
   }
 
-  /** Every authenticated client may ask what it may do; no Role has to allow it, and the log does not show it. */
+  /** SelfSubjectAccessReview: every authenticated client may send it; the request log does not contain it. */
   #review(text: string): Answer {
     const review = recordOf(text);
     const { resourceAttributes } = (review.spec ?? {}) as { resourceAttributes?: Record<string, string> };
@@ -197,29 +191,32 @@ export class ApiServer {
 
   #plain(method: string, path: string): Answer {
     const text = discoveryOf(path, `127.0.0.1:${this.#port}`);
-    if (text === undefined) throw refusalOf(404, 'the server could not find the requested resource');
-    if (method !== 'GET' && method !== 'HEAD') throw refusalOf(405, 'the server does not allow this method');
+    if (text === undefined) throw errorOf(404, 'the server could not find the requested resource');
+    if (method !== 'GET' && method !== 'HEAD') throw methodNotAllowed();
     return { code: 200, body: text };
   }
 }
 
 function seenOf(request: IncomingMessage, url: URL, target: Target, client: string): SeenRequest {
   const { method = 'GET', headers } = request;
-  const { resource, subresource, namespace, name } = target;
+  const { resource, namespace, name } = target;
   const verb = verbOf(method, name !== undefined, isTrue(url.searchParams.get('watch')));
-  if (!verb) throw refusalOf(405, 'the server does not allow this method on the requested resource');
+  if (!verb) throw methodNotAllowed();
   return {
     client,
     userAgent: headers['user-agent'] ?? '',
     method,
     path: url.pathname + url.search,
     verb,
-    resource: subresource === undefined ? resource.plural : `${resource.plural}/${subresource}`,
+    resource: resource.plural,
     group: resource.group,
     namespace,
     name,
   };
 }
+
+const methodNotAllowed = () =>
+  errorOf(405, 'the server does not allow this method on the requested resource');
 
 const isTrue = (text: string | null) => text === 'true' || text === '1';
 
@@ -228,7 +225,7 @@ async function textOf(request: IncomingMessage): Promise<string> {
   let size = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > longestBody) throw refusalOf(413, `limit is ${longestBody}`);
+    if (size > maxBodyBytes) throw errorOf(413, `limit is ${maxBodyBytes}`);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString('utf8');
@@ -243,44 +240,33 @@ function recordOf(text: string): Record<string, unknown> {
       `the object provided is unrecognized: ${error instanceof Error ? error.message : error}`,
     );
   }
-  if (!isRecord(value)) throw badRequest('the object provided is unrecognized: it is no object');
+  if (!isRecord(value)) throw badRequest('the object provided is unrecognized: not an object');
   return value;
 }
 
 function draftOf(text: string): Draft {
   const draft = recordOf(text);
   for (const field of ['metadata', 'spec', 'status']) {
-    if (draft[field] != null && !isRecord(draft[field])) throw badRequest(`${field}: it is no object`);
+    if (draft[field] != null && !isRecord(draft[field])) throw badRequest(`${field}: not an object`);
   }
   return draft as Draft;
 }
 
-/** Strategic merge differs from a merge only in how it treats lists; without one they are the same. */
-function patchOf(contentType: string, text: string): Record<string, unknown> {
-  const patch = recordOf(text);
-  const type = contentType.split(';')[0]?.trim();
-  const isMerge =
-    type === 'application/merge-patch+json' ||
-    (type === 'application/strategic-merge-patch+json' && !JSON.stringify(patch).includes('['));
-  if (!isMerge) throw refusalOf(415, `the simulated cluster takes application/merge-patch+json, not ${type}`);
-  return patch;
-}
-
-function deletionOf(query: URLSearchParams, text: string): DeleteOptions {
+/** The grace period of a deletion in milliseconds; undefined: the one of the pod. */
+function graceOf(query: URLSearchParams, text: string): number | undefined {
   const body = text === '' ? {} : recordOf(text);
   const seconds = query.has('gracePeriodSeconds')
     ? countOf(query, 'gracePeriodSeconds')
     : body.gracePeriodSeconds;
-  const { uid, resourceVersion } = (body.preconditions ?? {}) as Record<string, string | undefined>;
-  return { graceMs: typeof seconds === 'number' ? seconds * 1000 : undefined, uid, resourceVersion };
+  return typeof seconds === 'number' ? seconds * 1000 : undefined;
 }
 
 function failureOf(error: unknown): Answer {
-  const refusal = error instanceof ApiError ? error : refusalOf(500, `Internal error occurred: ${error}`);
-  const { retryAfterSeconds } = refusal.extra;
+  const apiError = error instanceof ApiError ? error : errorOf(500, `Internal error occurred: ${error}`);
+  const { retryAfterSeconds } = apiError.extra;
   return {
-    code: refusal.code,
-    body: JSON.stringify(refusal.body),
+    code: apiError.code,
+    body: JSON.stringify(apiError.body),
     ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
   };
 }
@@ -292,7 +278,7 @@ function send(response: ServerResponse, { code, body, retryAfterSeconds }: Answe
     'content-type': 'application/json',
     'content-length': bytes.length,
     ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
-    // What is left of a body that was too long would be taken for the next request.
+    // The rest of the body would be read as the next request.
     ...(code === 413 ? { connection: 'close' } : {}),
   });
   response.end(bytes);

@@ -1,58 +1,51 @@
 /**
- * A StatefulSet of voice agents and its controller. The truth is the StatefulSet object in the API: `scale` and `roll`
- * write it, and so may kubectl or any other client. After every change the controller does what is missing, in the
- * order of the real one: create what is absent (from 0 up), end what is too much (from the top down), then replace
- * what is of an older revision (from the top down, one at a time, each Running and Ready before the next).
- * A name is given again only when the pod that had it is gone.
+ * A StatefulSet of voice agents and its controller. After every change the controller acts in the order of the real one:
+ * it creates missing pods (from ordinal 0 up), then replaces pods of an older revision (from the highest ordinal down,
+ * one at a time, each Running and Ready before the next). A name is used again only after its pod was removed.
  *
- * Unlike the real one it keeps no older revision: a pod that is lost in the middle of a roll comes back as the new one.
+ * Unlike the real one it keeps no older revision: a pod that is deleted during a roll is replaced by the new one. The
+ * number of replicas never changes.
  */
 import { createHash } from 'node:crypto';
 import type { Cluster } from './cluster.js';
-import type { Change } from './history.js';
 import type { KubeObject, Labels, Pod } from './objects.js';
-import { type LifeOptions, PodLife } from './pod-life.js';
+import { type LifecycleOptions, PodLifecycle } from './pod-lifecycle.js';
 import { pods, type Resource, statefulSets } from './resources.js';
+import type { Change } from './store.js';
 
-export interface StatefulSetOptions extends LifeOptions {
+export interface StatefulSetOptions extends LifecycleOptions {
   name: string;
   replicas: number;
-  /** Default: the cluster's. */
-  namespace?: string;
   /** Default: `app: {name}`. */
   labels?: Labels;
   annotations?: Labels;
-  /** Tag of the image. Default: `1`. */
-  version?: string;
   /** Default: `OrderedReady`. */
   podManagementPolicy?: 'OrderedReady' | 'Parallel';
-  /** How long a pod must have been ready before the next one is touched. Default: 0. */
+  /** How long a pod must have been ready before the next one is replaced. Default: 0. */
   minReadyMs?: number;
 }
 
 export interface StatefulSetStatus {
-  /** Wanted. */
   desired: number;
-  /** Existing, the terminating ones too. */
+  /** Including the terminating ones. */
   replicas: number;
   ready: number;
   /** Of the newest revision. */
   updated: number;
-  /** Not every pod is ready and of the newest revision yet. */
+  /** Not all pods are ready and of the newest revision. */
   rolling: boolean;
 }
 
 export interface StatefulSet {
   readonly name: string;
   status(): StatefulSetStatus;
-  scale(replicas: number): void;
-  /** New pods, one after the other: another image tag, or only another annotation (`kubectl rollout restart`). */
-  roll(change: { version?: string; annotations?: Labels }): void;
-  /** The container ends and starts anew; false when none was running. */
+  /** Replaces the pods with another image tag. */
+  roll(change: { version: string }): void;
+  /** The container exits and starts again; returns false when none was running. */
   crash(pod: string): boolean;
-  /** Asks a pod to end, as `kubectl delete pod` does; it comes back under its name. */
+  /** Deletes a pod, as `kubectl delete pod` does; the controller creates it again. */
   remove(pod: string): void;
-  /** Ends the controller and leaves everything as it is. */
+  /** Stops the controller and leaves all objects as they are. */
   stop(): void;
 }
 
@@ -62,7 +55,7 @@ interface Template {
 }
 
 interface SetObject extends KubeObject {
-  spec: { replicas?: number; podManagementPolicy?: string; template: Template };
+  spec: { template: Template };
 }
 
 interface Member {
@@ -70,17 +63,20 @@ interface Member {
   uid: string;
   revision: string;
   isTerminating: boolean;
-  isOver: boolean;
-  /** By the clock, since when it is Running and Ready; undefined when it is not. */
+  isFinished: boolean;
+  /** Since when it is Running and Ready, by the monotonic clock; undefined when it is not. */
   readySinceMs: number | undefined;
 }
 
 const revisionLabel = 'controller-revision-hash';
-const imageOf = (version: string) => `registry.example/voice-agent:${version}`;
+const containersOf = (version: string) => ({
+  containers: [{ name: 'agent', image: `registry.example/voice-agent:${version}` }],
+});
 
 export function runStatefulSet(cluster: Cluster, options: StatefulSetOptions): StatefulSet {
-  const { name, replicas, namespace = cluster.namespace, labels = { app: name }, annotations = {} } = options;
-  const { version = '1', podManagementPolicy = 'OrderedReady', graceMs, minReadyMs = 0 } = options;
+  const { name, replicas, labels = { app: name }, annotations = {} } = options;
+  const { podManagementPolicy = 'OrderedReady', graceMs, minReadyMs = 0 } = options;
+  const { namespace } = cluster;
   const { registry } = cluster.internals;
   registry.create(statefulSets, namespace, {
     metadata: { name, labels: { ...labels } },
@@ -95,21 +91,18 @@ export function runStatefulSet(cluster: Cluster, options: StatefulSetOptions): S
         metadata: { labels, annotations },
         spec: {
           terminationGracePeriodSeconds: Math.ceil(graceMs / 1000),
-          containers: [{ name: 'agent', image: imageOf(version) }],
+          ...containersOf('1'),
         },
       },
     },
   });
-  const controller = new Controller(cluster, namespace, options);
-  controller.start();
-  const patch = (spec: object) => void registry.patch(statefulSets, namespace, name, { spec });
+  const controller = new Controller(cluster, options);
   return {
     name,
     status: () => controller.status(),
-    scale: (wanted) => patch({ replicas: wanted }),
-    roll(change) {
-      const containers = change.version === undefined ? {} : { spec: containersOf(change.version) };
-      patch({ template: { metadata: { annotations: change.annotations ?? {} }, ...containers } });
+    roll({ version }) {
+      const spec = { template: { spec: containersOf(version) } };
+      registry.patch(statefulSets, namespace, name, { spec });
     },
     crash: (pod) => controller.crash(pod),
     remove: (pod) => void registry.delete(pods, namespace, pod),
@@ -117,31 +110,23 @@ export function runStatefulSet(cluster: Cluster, options: StatefulSetOptions): S
   };
 }
 
-const containersOf = (version: string) => ({ containers: [{ name: 'agent', image: imageOf(version) }] });
-
 class Controller {
   readonly #cluster: Cluster;
-  readonly #namespace: string;
   readonly #options: StatefulSetOptions;
   readonly #uid: string;
   readonly #members = new Map<number, Member>();
-  readonly #lives = new Map<string, PodLife>();
-  #stopListening = () => {};
+  readonly #lifecycles = new Map<string, PodLifecycle>();
+  readonly #stopListening: () => void;
   #cancelTimer = () => {};
   #isScheduled = false;
   #isStopped = false;
 
-  constructor(cluster: Cluster, namespace: string, options: StatefulSetOptions) {
+  constructor(cluster: Cluster, options: StatefulSetOptions) {
+    const { registry, store } = cluster.internals;
     this.#cluster = cluster;
-    this.#namespace = namespace;
     this.#options = options;
-    this.#uid = cluster.internals.registry.get(statefulSets, namespace, options.name).uid;
-  }
-
-  start(): void {
-    this.#stopListening = this.#cluster.internals.store.onChange((resource, change) =>
-      this.#hear(resource, change),
-    );
+    this.#uid = registry.get(statefulSets, cluster.namespace, options.name).uid;
+    this.#stopListening = store.onChange((resource, change) => this.#changed(resource, change));
     this.#sync();
   }
 
@@ -149,25 +134,25 @@ class Controller {
     this.#isStopped = true;
     this.#stopListening();
     this.#cancelTimer();
-    for (const life of [...this.#lives.values()]) life.abandon();
+    for (const lifecycle of [...this.#lifecycles.values()]) lifecycle.abandon();
   }
 
   crash(pod: string): boolean {
-    return this.#lives.get(pod)?.crash() ?? false;
+    return this.#lifecycles.get(pod)?.crash() ?? false;
   }
 
   status(): StatefulSetStatus {
     const set = this.#read();
-    const { currentRevision } = (set?.status ?? {}) as { currentRevision?: string };
-    const revision = set ? revisionOf(set) : '';
+    const { currentRevision } = (set.status ?? {}) as { currentRevision?: string };
+    const revision = revisionOf(set);
     return {
-      desired: set?.spec.replicas ?? 0,
+      desired: this.#options.replicas,
       ...this.#count(revision),
       rolling: currentRevision !== undefined && currentRevision !== revision,
     };
   }
 
-  /** In one pass without a copy: with thousands of pods it runs for each one that becomes ready. */
+  /** In one pass without a copy: it runs for each of thousands of pods that become ready. */
   #count(revision: string): { replicas: number; ready: number; updated: number } {
     let ready = 0;
     let updated = 0;
@@ -178,8 +163,8 @@ class Controller {
     return { replicas: this.#members.size, ready, updated };
   }
 
-  #hear(resource: Resource, { type, now }: Change): void {
-    if (now.namespace !== this.#namespace) return;
+  #changed(resource: Resource, { type, now }: Change): void {
+    if (now.namespace !== this.#cluster.namespace) return;
     if (resource === statefulSets) {
       if (now.uid === this.#uid) this.#schedule();
       return;
@@ -191,8 +176,8 @@ class Controller {
       if (known?.uid === now.uid) this.#members.delete(ordinal);
     } else {
       const pod = JSON.parse(now.json) as Pod;
-      const isOurs = pod.metadata.ownerReferences?.some(({ uid }) => uid === this.#uid);
-      if (!isOurs) return;
+      const isOwn = pod.metadata.ownerReferences?.some(({ uid }) => uid === this.#uid);
+      if (!isOwn) return;
       this.#members.set(ordinal, memberOf(pod, known, this.#cluster.clock.monotonic()));
     }
     this.#schedule();
@@ -204,7 +189,7 @@ class Controller {
     return pod.startsWith(prefix) && /^(0|[1-9]\d*)$/.test(rest) ? Number(rest) : undefined;
   }
 
-  /** After the turn that changed something: a hundred changes are one look. */
+  /** Runs once per turn, however many changes there were. */
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
@@ -216,31 +201,19 @@ class Controller {
 
   #sync(): void {
     const set = this.#read();
-    if (!set) {
-      // The set was deleted, and its pods go with it.
-      for (const member of this.#members.values()) this.#delete(member);
-      return;
-    }
     const revision = revisionOf(set);
     this.#act(set, revision);
-    this.#report(set, revision);
+    this.#writeStatus(set, revision);
   }
 
   #act(set: SetObject, revision: string): void {
-    const { replicas = 1, podManagementPolicy } = set.spec;
+    const { replicas, podManagementPolicy } = this.#options;
     const isOrdered = podManagementPolicy !== 'Parallel';
     for (let ordinal = 0; ordinal < replicas; ordinal += 1) {
       const member = this.#members.get(ordinal);
       if (!member) this.#create(set, revision, ordinal);
-      else if (member.isOver) this.#delete(member);
+      else if (member.isFinished) this.#delete(member);
       else if (this.#isAvailable(member)) continue;
-      if (isOrdered) return;
-    }
-    const condemned: number[] = [];
-    for (const ordinal of this.#members.keys()) if (ordinal >= replicas) condemned.push(ordinal);
-    for (const ordinal of condemned.sort((a, b) => b - a)) {
-      const member = this.#members.get(ordinal);
-      if (member) this.#delete(member);
       if (isOrdered) return;
     }
     for (let ordinal = replicas - 1; ordinal >= 0; ordinal -= 1) {
@@ -263,12 +236,11 @@ class Controller {
   #create({ spec: { template } }: SetObject, revision: string, ordinal: number): void {
     const { name: setName, graceMs } = this.#options;
     const name = `${setName}-${ordinal}`;
-    // A pod of that name that is not ours: the real controller fails and tries again at the next change.
-    if (this.#cluster.pods.get(name, { namespace: this.#namespace })) return;
+    // A pod of another owner has the name: the real controller retries at the next change too.
+    if (this.#cluster.pods.get(name)) return;
     const image = template.spec?.containers?.[0]?.image;
     const pod = this.#cluster.pods.create({
       name,
-      namespace: this.#namespace,
       generateName: `${setName}-`,
       labels: {
         ...template.metadata?.labels,
@@ -291,20 +263,20 @@ class Controller {
         },
       ],
     });
-    const life: PodLife = new PodLife(this.#cluster, pod, this.#options, () => {
-      if (this.#lives.get(name) === life) this.#lives.delete(name);
+    const lifecycle: PodLifecycle = new PodLifecycle(this.#cluster, pod, this.#options, () => {
+      if (this.#lifecycles.get(name) === lifecycle) this.#lifecycles.delete(name);
     });
-    this.#lives.set(name, life);
+    this.#lifecycles.set(name, lifecycle);
   }
 
   #delete({ name, isTerminating }: Member): void {
-    if (!isTerminating) this.#cluster.internals.registry.delete(pods, this.#namespace, name);
+    if (!isTerminating) this.#cluster.internals.registry.delete(pods, this.#cluster.namespace, name);
   }
 
-  /** What `kubectl get statefulset` and `kubectl rollout status` read; writing the same again changes nothing. */
-  #report(set: SetObject, revision: string): void {
+  /** For `kubectl get statefulset`; a write without a change creates no version. */
+  #writeStatus(set: SetObject, revision: string): void {
     const { replicas, ready, updated } = this.#count(revision);
-    const isDone = updated === replicas && ready === replicas && replicas === set.spec.replicas;
+    const isDone = updated === replicas && ready === replicas && replicas === this.#options.replicas;
     const { currentRevision = revision } = (set.status ?? {}) as { currentRevision?: string };
     const status = {
       observedGeneration: set.metadata.generation,
@@ -317,18 +289,13 @@ class Controller {
       updateRevision: revision,
       collisionCount: 0,
     };
-    this.#cluster.internals.registry.patch(
-      statefulSets,
-      this.#namespace,
-      this.#options.name,
-      { status },
-      'status',
-    );
+    const { namespace, internals } = this.#cluster;
+    internals.registry.setStatus(statefulSets, namespace, this.#options.name, status);
   }
 
-  #read(): SetObject | undefined {
-    const found = this.#cluster.internals.store.find(statefulSets, this.#namespace, this.#options.name);
-    return found?.uid === this.#uid ? (JSON.parse(found.json) as SetObject) : undefined;
+  #read(): SetObject {
+    const { namespace, internals } = this.#cluster;
+    return JSON.parse(internals.registry.get(statefulSets, namespace, this.#options.name).json) as SetObject;
   }
 }
 
@@ -342,7 +309,7 @@ function memberOf({ metadata, status }: Pod, known: Member | undefined, nowMs: n
     uid: metadata.uid,
     revision: metadata.labels?.[revisionLabel] ?? '',
     isTerminating: metadata.deletionTimestamp !== undefined,
-    isOver: status.phase === 'Succeeded' || status.phase === 'Failed',
+    isFinished: status.phase === 'Succeeded' || status.phase === 'Failed',
     readySinceMs: isReady ? (since ?? nowMs) : undefined,
   };
 }

@@ -1,19 +1,98 @@
 /**
- * Every object of the cluster and what happened to it lately. One counter gives every write its resourceVersion.
+ * Every object of the cluster and its latest changes. One counter gives every write its resourceVersion.
  *
- * An object is kept as its JSON text alone: it is serialized once per version, however many lists and watches send
- * it, and whoever asks for it gets a copy of their own. A list at an older version is the present with the changes
- * since then undone, so that it costs nothing until somebody asks for it.
+ * An object is kept as its JSON text only: it is serialized once per version, however many lists and watches send it,
+ * and every reader gets its own copy. A list at an older version takes the present and undoes the changes since then.
  */
-import type { Change, Version } from './history.js';
-import { History } from './history.js';
-import type { KubeObject } from './objects.js';
+import type { KubeObject, Labels } from './objects.js';
 import { type Resource, resources } from './resources.js';
+
+/** One state of one object. */
+export interface Version {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+  readonly resourceVersion: number;
+  readonly labels: Labels;
+  readonly json: string;
+}
+
+export interface Change {
+  readonly type: 'ADDED' | 'MODIFIED' | 'DELETED';
+  /** After a deletion: the last state, with the version of the deletion. */
+  readonly now: Version;
+  readonly before: Version | undefined;
+}
+
+/**
+ * The latest changes of one resource in a ring buffer, oldest first: watches replay them and snapshots undo them. A
+ * version older than the ring is expired, and its client must list again.
+ */
+export class History {
+  readonly #ring: (Change | undefined)[];
+  #first = 0;
+  #end = 0;
+  /** All changes after this version are in the ring. */
+  #floor: number;
+
+  constructor(limit: number, floor: number) {
+    this.#ring = new Array<Change | undefined>(Math.max(1, limit)).fill(undefined);
+    this.#floor = floor;
+  }
+
+  get floor(): number {
+    return this.#floor;
+  }
+
+  /** The position of the next change; positions only grow. */
+  get end(): number {
+    return this.#end;
+  }
+
+  push(change: Change): void {
+    if (this.#end - this.#first === this.#ring.length) {
+      this.#floor = this.at(this.#first)?.now.resourceVersion ?? this.#floor;
+      this.#first += 1;
+    }
+    this.#ring[this.#end % this.#ring.length] = change;
+    this.#end += 1;
+  }
+
+  expire(floor: number): void {
+    this.#ring.fill(undefined);
+    this.#first = this.#end;
+    this.#floor = floor;
+  }
+
+  /** Returns undefined for a position outside the ring. */
+  at(position: number): Change | undefined {
+    return position >= this.#first && position < this.#end
+      ? this.#ring[position % this.#ring.length]
+      : undefined;
+  }
+
+  isExpired(position: number): boolean {
+    return position < this.#first;
+  }
+
+  /** Returns the position of the first change after `version`, or undefined when the version is expired. */
+  after(version: number): number | undefined {
+    if (version < this.#floor) return undefined;
+    let low = this.#first;
+    let high = this.#end;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.at(middle)?.now.resourceVersion ?? 0) > version) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+}
 
 /** Not zero, which means "any version" to a client. */
 const firstVersion = 1000;
-/** Pages of a few lists at once are cut from the same sorted snapshot. */
-const keptSnapshots = 8;
+/** The pages of concurrent lists use the same sorted snapshots. */
+const maxSnapshots = 8;
 
 export const keyOf = ({ namespace, name }: { namespace: string; name: string }) => `${namespace}/${name}`;
 
@@ -26,8 +105,8 @@ export class Store {
   readonly #collections: ReadonlyMap<Resource, Collection>;
   readonly #listeners = new Set<(resource: Resource, change: Change) => void>();
   readonly #snapshots = new Map<string, Version[]>();
-  readonly #untold: [Resource, Change][] = [];
-  #isTelling = false;
+  readonly #pending: [Resource, Change][] = [];
+  #isNotifying = false;
   #version = firstVersion;
 
   constructor(historyLimit: number) {
@@ -47,7 +126,10 @@ export class Store {
     return this.#of(resource).history;
   }
 
-  /** Runs after every write, in the order of the writes: what a listener writes is told when all know the first. */
+  /**
+   * Calls `listener` after every write, in the order of the writes: the write of a listener is delivered after all
+   * listeners have seen the first one.
+   */
   onChange(listener: (resource: Resource, change: Change) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -55,13 +137,6 @@ export class Store {
 
   find(resource: Resource, namespace: string, name: string): Version | undefined {
     return this.#of(resource).objects.get(namespace)?.get(name);
-  }
-
-  /** In no order. */
-  *all(resource: Resource, namespace?: string): Iterable<Version> {
-    const { objects } = this.#of(resource);
-    if (namespace !== undefined) yield* objects.get(namespace)?.values() ?? [];
-    else for (const inNamespace of objects.values()) yield* inNamespace.values();
   }
 
   write(resource: Resource, object: KubeObject): Version {
@@ -72,29 +147,30 @@ export class Store {
     const inNamespace = objects.get(namespace);
     if (inNamespace) inNamespace.set(name, now);
     else objects.set(namespace, new Map([[name, now]]));
-    this.#happened(resource, before ? 'MODIFIED' : 'ADDED', now, before);
+    this.#changed(resource, { type: before ? 'MODIFIED' : 'ADDED', now, before });
     return now;
   }
 
   remove(resource: Resource, before: Version): Version {
     const now = this.#next(JSON.parse(before.json) as KubeObject);
     this.#of(resource).objects.get(before.namespace)?.delete(before.name);
-    this.#happened(resource, 'DELETED', now, before);
+    this.#changed(resource, { type: 'DELETED', now, before });
     return now;
   }
 
-  /** Everything at `version`, sorted by namespace and name; undefined when that version is expired. */
+  /** Returns all objects at `version`, sorted by namespace and name, or undefined when that version is expired. */
   snapshot(resource: Resource, namespace: string | undefined, version: number): Version[] | undefined {
-    const { history } = this.#of(resource);
+    const { history, objects: present } = this.#of(resource);
     const first = history.after(version);
     if (first === undefined) return undefined;
     const id = [resource.plural, namespace ?? '', version].join('|');
     const kept = this.#snapshots.get(id);
     if (kept) return kept;
     const objects = new Map<string, Version>();
-    for (const one of this.all(resource, namespace)) objects.set(keyOf(one), one);
-    for (let place = history.end - 1; place >= first; place -= 1) {
-      const change = history.at(place);
+    const collections = namespace === undefined ? present.values() : [present.get(namespace) ?? new Map()];
+    for (const collection of collections) for (const one of collection.values()) objects.set(keyOf(one), one);
+    for (let position = history.end - 1; position >= first; position -= 1) {
+      const change = history.at(position);
       if (!change || (namespace !== undefined && change.now.namespace !== namespace)) continue;
       if (change.before) objects.set(keyOf(change.before), change.before);
       else objects.delete(keyOf(change.now));
@@ -102,11 +178,11 @@ export class Store {
     const sorted = [...objects].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
     this.#snapshots.set(id, sorted);
     const [oldest] = this.#snapshots.keys();
-    if (this.#snapshots.size > keptSnapshots && oldest !== undefined) this.#snapshots.delete(oldest);
+    if (this.#snapshots.size > maxSnapshots && oldest !== undefined) this.#snapshots.delete(oldest);
     return sorted;
   }
 
-  /** Every version that a client can hold is expired, also the latest one. */
+  /** Expires every version that a client can hold, the latest included. */
   expireHistory(): void {
     this.#version += 1;
     this.#snapshots.clear();
@@ -120,24 +196,21 @@ export class Store {
     return { namespace, name, uid, labels, resourceVersion: this.#version, json: JSON.stringify(object) };
   }
 
-  #happened(resource: Resource, type: Change['type'], now: Version, before: Version | undefined): void {
-    const change = { type, resourceVersion: now.resourceVersion, now, before };
+  #changed(resource: Resource, change: Change): void {
     this.#of(resource).history.push(change);
-    this.#untold.push([resource, change]);
-    if (this.#isTelling) return;
-    this.#isTelling = true;
+    this.#pending.push([resource, change]);
+    if (this.#isNotifying) return;
+    this.#isNotifying = true;
     try {
-      for (let next = this.#untold.shift(); next; next = this.#untold.shift()) {
+      for (let next = this.#pending.shift(); next; next = this.#pending.shift()) {
         for (const listener of this.#listeners) listener(...next);
       }
     } finally {
-      this.#isTelling = false;
+      this.#isNotifying = false;
     }
   }
 
   #of(resource: Resource): Collection {
-    const collection = this.#collections.get(resource);
-    if (!collection) throw new Error(`the simulator has no ${resource.plural}`);
-    return collection;
+    return this.#collections.get(resource) as Collection;
   }
 }

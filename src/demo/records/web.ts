@@ -1,28 +1,24 @@
 /**
- * The web of the demo: one server on loopback that answers for every site by its name. The workers resolve all names
- * to it, so nothing here ever asks the real network.
+ * The web server of the demo, on loopback, for all sites: the workers resolve every host name to it, so no request
+ * reaches the real network.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { DemoContext } from '../context.js';
 import { makeSite, type Site } from './sites.js';
 
-interface WebOptions {
-  /** In seconds of the demo's time. */
-  sleep: (seconds: number) => Promise<void>;
-}
-
 export const webHost = '127.0.0.1';
-/** Older ones are finished long since; a demo may run for days. */
-const mostSites = 200;
+/** A demo may run for days; older sites are finished. */
+const maxSites = 200;
 
 export class Web {
-  readonly #options: WebOptions;
+  readonly #sleep: DemoContext['sleep'];
   readonly #server: Server;
   readonly #sites = new Map<string, Site>();
-  #made = 0;
+  #published = 0;
 
-  constructor(options: WebOptions) {
-    this.#options = options;
+  constructor(sleep: DemoContext['sleep']) {
+    this.#sleep = sleep;
     this.#server = createServer((request, response) => void this.#answer(request, response));
   }
 
@@ -33,15 +29,15 @@ export class Web {
     });
   }
 
-  /** Puts the next site on the net. */
+  /** Adds the next site. */
   publish(): Site & { sitemapUrl: string } {
     const { port } = this.#server.address() as AddressInfo;
     const origin = (domain: string) => `http://${domain}:${port}`;
-    const site = makeSite(this.#made, origin);
-    this.#made += 1;
+    const site = makeSite(this.#published, origin);
+    this.#published += 1;
     this.#sites.set(site.domain, site);
     const [oldest] = this.#sites.keys();
-    if (this.#sites.size > mostSites && oldest !== undefined) this.#sites.delete(oldest);
+    if (this.#sites.size > maxSites && oldest !== undefined) this.#sites.delete(oldest);
     return { ...site, sitemapUrl: `${origin(site.domain)}${site.sitemap}` };
   }
 
@@ -60,9 +56,9 @@ export class Web {
       response.writeHead(404, { 'content-type': 'text/plain' }).end('Not found\n');
       return;
     }
-    // Whoever asked gives up first.
+    // The client times out.
     if (answer.after === 'never') return;
-    await this.#options.sleep(answer.after);
+    await this.#sleep(answer.after);
     response.writeHead(answer.status, { 'content-type': answer.type }).end(answer.body);
   }
 }

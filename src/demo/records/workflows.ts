@@ -1,12 +1,16 @@
-/** The two shipped workflows as the demo runs them: every name resolves to its own web, which is on this machine. */
+/**
+ * The two shipped workflows as the demo runs them: every host name resolves to the demo's own web server. The routers
+ * load this module as their RECORDS_MODULE.
+ */
 import { systemClock } from '../../clock.js';
 import { defineWorkflow, type Workflow } from '../../records/index.js';
 import { pageCuration } from '../../workflows/page-curation.js';
 import { sitemapImport } from '../../workflows/sitemap-import.js';
+import { seconds } from '../setup.js';
 import { webHost } from './web.js';
 
 export interface Pace {
-  /** Longest silence of a site. */
+  /** How long to wait for a site. */
   silenceMs: number;
   sitemaps: { batchSize: number; concurrency: number };
   pages: { batchSize: number; concurrency: number };
@@ -28,3 +32,12 @@ export function demoWorkflows({ silenceMs, sitemaps, pages }: Pace): Workflow[] 
     defineWorkflow(pageCuration({ ...fetching, ...pages })),
   ];
 }
+
+const oneAtATime = { batchSize: 1, concurrency: 1 };
+
+/** The routers leave most records to the workers, which are there to be killed. */
+export const workflows = demoWorkflows({
+  silenceMs: seconds.siteTimeout * 1000,
+  sitemaps: oneAtATime,
+  pages: oneAtATime,
+});

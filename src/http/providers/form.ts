@@ -1,12 +1,12 @@
 /**
- * Bodies of provider webhooks, as ordered pairs: signatures are computed over all of them, duplicates included.
+ * Parses bodies of provider webhooks into ordered pairs: signatures are computed over all of them, with duplicates.
  *
  * Twilio and Plivo post `application/x-www-form-urlencoded`. Exotel posts its status callback as
  * `multipart/form-data` unless the call was made with `StatusCallbackContentType=application/json`
  * (support.exotel.com, article 48278), hence the small multipart parser: text fields only.
  *
- * Every parser answers `undefined` for a body it will not take. Nothing is cut off quietly: a truncated form
- * would fail its signature, and nobody would know why.
+ * Every parser returns `undefined` for a body that it does not accept. None truncates a form: its signature would fail
+ * without a visible reason.
  */
 import { isUtf8 } from 'node:buffer';
 import { isBrokenForm } from '../unicode.js';
@@ -14,29 +14,29 @@ import { isBrokenForm } from '../unicode.js';
 export type Pair = [name: string, value: string];
 
 /**
- * Twilio sends about 30 parameters, the longest seen under 100; a form with more than this is not a call. The check of
- * a signature sorts them: 2 ms for 1,000, before it is known who sent them.
+ * Twilio sends about 30 parameters; the maximum seen is under 100. The check of a signature sorts them, before the sender
+ * is authenticated: 2 ms for 1,000.
  */
 export const MAX_PARAMS = 200;
-/** They are 1 to 4 KB long. A stranger's is kept until its signature can be checked. */
+/** Bodies have 1 to 4 KB. A stranger's is kept until its signature can be checked. */
 export const MAX_BODY_BYTES = 16 * 1024;
 const MAX_PART_HEADER_BYTES = 1024;
 
-export function parseForm(body: string | Uint8Array, maxParams: number = MAX_PARAMS): Pair[] | undefined {
+export function parseForm(body: string | Uint8Array): Pair[] | undefined {
   const bytes = Buffer.from(body as Uint8Array);
   const text = bytes.toString('utf8');
-  if (hasMoreFields(text, maxParams)) return undefined;
-  // The leading "&" is skipped by the parser and keeps it from dropping a "?" at the start of a name.
+  if (hasMoreFields(text)) return undefined;
+  // The parser skips the leading "&", which keeps it from dropping a "?" at the start of a name.
   const pairs = [...new URLSearchParams(`&${text}`)];
   return isBrokenForm(bytes, pairs) ? undefined : pairs;
 }
 
-/** Whether a form or query has more fields than this; it is not parsed for that. */
-export function hasMoreFields(text: string, maxParams: number = MAX_PARAMS): boolean {
+/** Whether a form or query has more than MAX_PARAMS fields, without parsing it. */
+export function hasMoreFields(text: string): boolean {
   let fields = 1;
   for (let at = text.indexOf('&'); at !== -1; at = text.indexOf('&', at + 1)) {
     fields += 1;
-    if (fields > maxParams) return true;
+    if (fields > MAX_PARAMS) return true;
   }
   return false;
 }
@@ -54,12 +54,8 @@ export function recordFromJson(body: unknown): Record<string, string | undefined
   return toRecord(Object.entries(body).filter((entry): entry is Pair => typeof entry[1] === 'string'));
 }
 
-/** Strict RFC 7578 for text fields: a file, an unknown transfer encoding or a loose end refuses the whole body. */
-export function parseMultipart(
-  body: Uint8Array,
-  contentType: string,
-  maxParams: number = MAX_PARAMS,
-): Pair[] | undefined {
+/** Strict RFC 7578 for text fields: rejects a body with a file, an unknown transfer encoding or a missing end. */
+export function parseMultipart(body: Uint8Array, contentType: string): Pair[] | undefined {
   const boundary = boundaryOf(contentType);
   if (boundary === undefined || !isUtf8(body)) return undefined;
   // latin1 maps bytes to characters one to one, so searching is exact; names and values are decoded at the end.
@@ -74,7 +70,7 @@ export function parseMultipart(
     at += delimiter.length;
     if (text.startsWith('--', at)) return pairs;
     const next = text.indexOf(delimiter, at);
-    if (!text.startsWith('\r\n', at) || next === -1 || pairs.length >= maxParams) return undefined;
+    if (!text.startsWith('\r\n', at) || next === -1 || pairs.length >= MAX_PARAMS) return undefined;
     const pair = parsePart(text.slice(at + 2, next));
     if (pair === undefined) return undefined;
     pairs.push(pair);

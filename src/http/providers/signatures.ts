@@ -1,28 +1,28 @@
 /**
- * Who sent a webhook, judged by each provider's own scheme.
+ * Verifies the sender of a webhook by its provider's scheme.
  *
- * Promise: a wrong, missing or doubled credential is `false`, never an exception; an empty configured token
- * matches nothing; the time a comparison takes says nothing about the secret, not even its length.
- * Weakness: none of the schemes carries a time, so a recorded request can be sent again. What that can do is
- * small: allocate and release are idempotent per call id. Plivo's V2 signs neither query nor body, see below.
+ * Guarantees: a wrong, missing or repeated credential is `false`, never an exception; an empty configured token matches
+ * nothing; comparisons take constant time, independent of the secret and its length.
+ * Weakness: no scheme signs a time, so a recorded request can be replayed. The damage is small: allocate and release are
+ * idempotent per call id. Plivo's V2 signs neither query nor body, see below.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import { parse, stringify } from 'node:querystring';
 import type { Pair } from './form.js';
 
-/** An account has two active tokens while it changes them. A header of 16 KB has room for 7,000 signatures: 90 ms. */
-const mostSignatures = 8;
+/** An account has two active tokens during a change. A header of 16 KB has room for 7,000 signatures: 90 ms. */
+const maxSignatures = 8;
 
 /**
- * Plivo sends digits. Its signatures join address, fields and nonce without quoting, and the caller chooses the nonce: one
- * with `?`, `.` or `/` in it could stand for the end of an address or of the fields, and pass a V3 signature as V2.
+ * Plivo sends digits. Its signatures join URL, fields and nonce without quoting, and the caller chooses the nonce: one
+ * with `?`, `.` or `/` could imitate the end of a URL or of the fields, and pass a V3 signature as V2.
  */
 const plivoNonce = /^[A-Za-z0-9-]{1,64}$/;
 
-/** A header or query value as Node and Fastify hand it over; a list means that it was sent more than once. */
+/** A header or query value of Node and Fastify; a list means that it was sent more than once. */
 export type Received = string | readonly string[] | undefined;
 
-/** Constant in time: digests have one length, whatever the lengths of what is compared. */
+/** Constant time: compares digests, which all have the same length. */
 export function secretsEqual(received: string, expected: string): boolean {
   return timingSafeEqual(sha256(received), sha256(expected));
 }
@@ -33,8 +33,8 @@ export function bearerMatches(header: Received, key: string): boolean {
 }
 
 /**
- * Twilio: the address, then every POST parameter sorted by name, name and value without separators,
- * HMAC-SHA1 with the auth token, base64. A name that comes twice counts once per distinct value, sorted.
+ * Twilio: HMAC-SHA1 with the auth token, in base64, over the URL and every POST parameter sorted by name, name and value
+ * without separators. A repeated name counts once per distinct value, sorted.
  */
 export function twilioSignature(token: string, url: string, params: readonly Readonly<Pair>[]): string {
   return twilioSign(token, url, twilioFields(params));
@@ -46,7 +46,7 @@ function twilioSign(token: string, url: string, fields: string): string {
     .digest('base64');
 }
 
-/** Of an HMAC-SHA1 in base64. */
+/** Length of an HMAC-SHA1 in base64. */
 const twilioSignatureLength = 28;
 
 function twilioFields(params: readonly Readonly<Pair>[]): string {
@@ -65,24 +65,24 @@ export interface TwilioRequest {
   readonly signature: Received;
   /** See `requestUrl`. */
   readonly url: string;
-  /** The form's fields; none for a GET, whose parameters are in the address. */
+  /** The form's fields; none for a GET, whose parameters are in the URL. */
   readonly params: readonly Readonly<Pair>[];
 }
 
 export function verifyTwilio({ token, signature, url, params }: TwilioRequest): boolean {
   if (token === '' || typeof signature !== 'string' || signature.length !== twilioSignatureLength)
     return false;
-  // Sorted and joined once, for all variants of the address: a wrong signature costs no more than it must.
+  // Sorted and joined once for all variants of the URL.
   const fields = twilioFields(params);
-  // All variants are computed before the answer: which of them matched is not worth leaking either.
+  // Computes all variants, so that the time does not leak which of them matched.
   return twilioUrls(url)
     .map((each) => secretsEqual(signature, twilioSign(token, each, fields)))
     .includes(true);
 }
 
 /**
- * Twilio is not consistent about the port, and re-encodes some query strings before signing; its own Node
- * library (webhooks.ts, "signature generation on the back end is inconsistent") therefore tries all of these.
+ * The URLs that Twilio may have signed. It is not consistent about the port, and re-encodes some queries before signing;
+ * its own Node library (webhooks.ts, "signature generation on the back end is inconsistent") tries all of these, too.
  * At most eight: as received or normalized, with or without a port, with either query.
  */
 function twilioUrls(url: string): string[] {
@@ -91,7 +91,7 @@ function twilioUrls(url: string): string[] {
   const withPorts = new Set(urls.flatMap((each) => [each, withoutPort(each), withStandardPort(each)]));
   const { query } = splitUrl(url);
   if (query === '') return [...withPorts];
-  // Normalizing changes how a query is encoded, not what it decodes to: one query for all.
+  // Normalizing changes the encoding of a query, not its decoded value: one query for all.
   const encodedAgain = stringify(parse(query));
   return [...new Set([...withPorts].flatMap((each) => [each, `${splitUrl(each).base}?${encodedAgain}`]))];
 }
@@ -115,27 +115,25 @@ function withStandardPort(url: string): string {
 
 export interface PlivoRequest {
   readonly token: string;
-  /** As Node gives them: names in lower case. */
+  /** From Node: names in lower case. */
   readonly headers: Readonly<Record<string, Received>>;
   readonly method: string;
   /** See `requestUrl`. */
   readonly url: string;
-  /** The form's fields. Ignored for a GET, whose parameters are in the address. */
+  /** The form's fields. Ignored for a GET, whose parameters are in the URL. */
   readonly params: readonly Readonly<Pair>[];
 }
 
-/** Whether there is one to be checked. */
 export function hasPlivoSignature(headers: PlivoRequest['headers']): boolean {
   return ['v3', 'ma-v3', 'v2', 'ma-v2'].some((kind) => headers[`x-plivo-signature-${kind}`] !== undefined);
 }
 
 /**
- * Plivo V3, and V2 where a request carries no V3 signature at all. Either is accepted as made with the token of
- * the number's own (sub)account or, in the `Ma` header, of the main account. A header holds a comma-separated
- * list while an account has several active tokens.
+ * Verifies Plivo V3, or V2 if the request carries no V3 signature. Accepts the token of the number's own (sub)account or,
+ * in the `Ma` header, of the main account. A header holds a comma-separated list while an account has several tokens.
  *
- * V2 covers the address without its query, and the nonce: a caller who has seen one V2 signature can send another
- * body to the same path. Plivo sends V3 with every voice request, so V2 is there for old accounts only.
+ * V2 signs the URL without its query, and the nonce: a caller who has seen one V2 signature can send another body to the
+ * same path. Plivo sends V3 with every voice request; V2 serves old accounts only.
  */
 export function verifyPlivo({ token, headers, method, url, params }: PlivoRequest): boolean {
   if (token === '') return false;
@@ -148,17 +146,17 @@ export function verifyPlivo({ token, headers, method, url, params }: PlivoReques
   if (message === undefined) return false;
   const expected = createHmac('sha256', token).update(message).digest('base64');
   return signatures
-    .flatMap((header) => (typeof header === 'string' ? header.split(',', mostSignatures) : []))
+    .flatMap((header) => (typeof header === 'string' ? header.split(',', maxSignatures) : []))
     .map((signature) => secretsEqual(signature.trim(), expected))
     .includes(true);
 }
 
 /**
- * As Plivo's Node and Python libraries build it. Their Go library joins a POST's parameters with "." where the
- * address has no query; Plivo's word is that Node and Python hold.
- *   GET   {address}?{k=v&k=v, decoded and sorted}.{nonce}
- *   POST  {address}?{k=v&k=v, decoded and sorted}.{kvkv, sorted}.{nonce}
- * The "?" stands even before an empty query if there are POST parameters; the "." after the query only after one.
+ * Built as in Plivo's Node and Python libraries. Their Go library joins a POST's parameters with "." if the URL has no
+ * query; according to Plivo, Node and Python are right.
+ *   GET   {url}?{k=v&k=v, decoded and sorted}.{nonce}
+ *   POST  {url}?{k=v&k=v, decoded and sorted}.{kvkv, sorted}.{nonce}
+ * With POST parameters the "?" is there even before an empty query; the "." follows only a query that is not empty.
  */
 function plivoV3Message(
   method: string,
@@ -187,9 +185,9 @@ export interface ExotelRequest {
 }
 
 /**
- * Exotel signs nothing; a shared secret travels in the address. The query's `token` must equal ours. With basic
- * auth (`https://user:password@host/...`) the password must equal it and the user name is free, unless our token
- * contains a colon: then it is `user:password` and both must match. Either way is enough.
+ * Exotel signs nothing; the URL carries a shared secret. Either the query's `token` equals ours, or basic auth
+ * (`https://user:password@host/...`) does: its password equals our token, with any user name; if our token contains a
+ * colon, it is `user:password` and both must match.
  */
 export function verifyExotel({ token, queryToken, authorization }: ExotelRequest): boolean {
   if (token === '') return false;
@@ -203,7 +201,7 @@ export function verifyExotel({ token, queryToken, authorization }: ExotelRequest
   return byQuery || byBasic;
 }
 
-/** What follows the scheme in an Authorization header; the scheme's case does not matter (RFC 9110, 11.1). */
+/** The credentials in an Authorization header; the scheme's case does not matter (RFC 9110, 11.1). */
 function credentialsOf(header: Received, scheme: 'bearer' | 'basic'): string | undefined {
   if (typeof header !== 'string') return undefined;
   const space = header.indexOf(' ');
@@ -211,7 +209,7 @@ function credentialsOf(header: Received, scheme: 'bearer' | 'basic'): string | u
   return header.slice(space).trimStart();
 }
 
-/** A "#" is part of what is signed: Fastify reads a query behind it. */
+/** A "#" belongs to the signed URL: Fastify reads a query behind it. */
 function splitUrl(url: string): { base: string; query: string } {
   const at = url.indexOf('?');
   return at === -1 ? { base: url, query: '' } : { base: url.slice(0, at), query: url.slice(at + 1) };
@@ -221,11 +219,37 @@ function byNameThenValue(a: Readonly<Pair>, b: Readonly<Pair>): number {
   return compare(a[0], b[0]) || compare(a[1], b[1]);
 }
 
-/** By code unit, as the providers sort: localeCompare would put "a" before "B". */
+/** Sorts by code unit, like the providers: localeCompare would put "a" before "B". */
 function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
 function sha256(value: string): Buffer {
   return createHash('sha256').update(value).digest();
+}
+
+/**
+ * The URL over which a provider computed its signature: the one typed into its console. The path and query of the request
+ * stay byte for byte: decoding and encoding would turn `+` into `%20` and break every signature. A path in `PUBLIC_URL` is
+ * the prefix that a proxy strips (our routes would not match otherwise), so it is put back in front.
+ */
+export function requestUrl(request: {
+  /** `PUBLIC_URL`; its query and fragment are ignored. */
+  readonly publicUrl?: string | undefined;
+  /** After `TRUST_PROXY` was applied. With or without the colon. */
+  readonly protocol: string;
+  /** Host with its port, as in the Host header. */
+  readonly host: string;
+  /** The request target as received, with its query. */
+  readonly originalUrl: string;
+}): string {
+  const { publicUrl, protocol, host, originalUrl } = request;
+  const base = publicUrl ? publicUrl.replace(/[?#].*$/s, '') : `${protocol.replace(/:$/, '')}://${host}`;
+  return base.replace(/\/+$/, '') + pathOf(originalUrl);
+}
+
+/** A client may send the whole URL as the request target (RFC 9112, absolute-form): only its path counts. */
+function pathOf(target: string): string {
+  const path = target.startsWith('/') ? target : target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '');
+  return path.startsWith('/') ? path : `/${path}`;
 }

@@ -1,8 +1,8 @@
 /**
- * Which status callbacks mean that a call is over.
+ * Decides which status callbacks mean that a call has ended.
  *
- * A false "over" frees a pod under a live call; a missed one costs a lease. So a word that says the call goes on
- * always wins, an unknown word alone means nothing, and only an end that the provider documents counts:
+ * A false end frees the pod of a live call; a missed one costs a lease. So a live status always wins, an unknown status
+ * is ignored, and only an end that the provider documents counts:
  * - Twilio: `CallStatus`.
  * - Plivo: `CallStatus`; else `Event=Hangup`; else a `HangupCause`, which is absent until the call is hung up.
  *   Stream events (`StopStream`, `DroppedStream`) are not the end of a call.
@@ -19,7 +19,7 @@ export interface CallEnd {
   readonly final: boolean;
 }
 
-/** Spelt as `normalize` spells them: lower case, without `-`, `_` and spaces. */
+/** Normalized: lower case, without `-`, `_` and spaces. */
 const LIVE = new Set(['queued', 'initiated', 'ringing', 'inprogress', 'answered', 'active']);
 const FINAL = ['completed', 'busy', 'failed', 'noanswer', 'canceled', 'cancelled'];
 const FINAL_WORDS: Readonly<Record<Provider, ReadonlySet<string>>> = {
@@ -45,7 +45,7 @@ function judge(provider: Provider, params: StatusParams): boolean {
   if (words.some((word) => FINAL_WORDS[provider].has(word))) return true;
   if (provider !== 'plivo') return false;
   const event = normalize(pick(params, 'Event'));
-  // An event of another kind says that this is not the hangup callback, whatever else it carries.
+  // Any other event means that this is not the hangup callback, even with a HangupCause.
   return event === undefined ? pick(params, 'HangupCause') !== undefined : event === 'hangup';
 }
 
@@ -57,7 +57,7 @@ function normalize(word: string | undefined): string | undefined {
   return word?.toLowerCase().replace(/[\s_-]+/g, '');
 }
 
-/** Exotel's newer pages write parameter names in lower case, so case is ignored where the exact name is absent. */
+/** Ignores case if the exact name is absent: Exotel's newer pages write parameter names in lower case. */
 function pick(params: StatusParams, name: string): string | undefined {
   const wanted = name.toLowerCase();
   const key = Object.hasOwn(params, name)

@@ -1,15 +1,14 @@
 /**
- * The address at which a voice-agent pod takes one call.
+ * Builds the URL at which a voice-agent pod takes a call.
  *
- * Promise: whatever a webhook's query string says, the result stays inside the configured path: each value is
- * one percent-encoded path segment. Weakness: `.` and `..` cannot be encoded at all, because the WHATWG URL
- * parser also treats `%2e%2e` as "go up"; so they are refused, not escaped. Check with `isPathSegment` before
- * a pod is taken: `buildWsUrl` throws on such a value, and by then a pod would already be allocated.
+ * Guarantee: the result stays inside the configured path for any query of a webhook: each value is one percent-encoded
+ * path segment. `.` and `..` are rejected, because the WHATWG URL parser treats `%2e%2e` as "go up", too. Check with
+ * `isPathSegment` before the allocation: `buildWsUrl` throws on such a value.
  */
 
 /**
- * Exotel gives up on stream addresses over 600 characters; no sensible template name comes near this. Counted
- * as JSON Schema does, in characters and not in UTF-16 units, so that the API and the webhooks agree.
+ * Exotel rejects stream URLs over 600 characters. Counted as in JSON Schema, in characters and not in UTF-16 units, so
+ * that the API and the webhooks agree.
  */
 export const MAX_SEGMENT_LENGTH = 256;
 
@@ -30,7 +29,7 @@ export function defaultCallTemplate(provider: string): string {
 
 /** Whether a value can stand as one path segment without changing the path around it. */
 export function isPathSegment(value: string): boolean {
-  // Each character is one or two units: a huge value is refused before it is taken apart.
+  // Each character is one or two units: rejects a huge value before splitting it.
   if (value.length === 0 || value.length > 2 * MAX_SEGMENT_LENGTH) return false;
   if ([...value].length > MAX_SEGMENT_LENGTH) return false;
   if (value === '.' || value === '..') return false;
@@ -46,7 +45,7 @@ export function buildWsUrl(parts: WsUrlParts): string {
     template: segment('template', parts.callTemplate),
     flow: parts.flow === 'v2' ? '/v2' : '',
   };
-  // One pass with a function: a value that itself reads "{pod}" or "$&" is never expanded again.
+  // One pass with a function: a value that contains "{pod}" or "$&" is not expanded again.
   return parts.template.replace(
     /\{(base|pod|provider|template|flow)\}/g,
     (_placeholder, name: string) => values[name] ?? '',

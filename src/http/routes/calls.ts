@@ -1,9 +1,8 @@
-/** Allocate, release, renew: what every call needs. */
-
-import { allocateFor } from '../allocating.js';
-import { bodyField, isOperator } from '../audit.js';
+/** Allocate, release, renew. */
+import { bodyField, isOperator } from '../action-log.js';
+import { allocateFor } from '../allocation.js';
 import type { App, HttpContext } from '../context.js';
-import { withDeadline } from '../deadline.js';
+import { inTime } from '../deadline.js';
 import {
   AllocateBody,
   Allocated,
@@ -16,7 +15,7 @@ import {
 } from '../schemas.js';
 
 export async function callRoutes(app: App, context: HttpContext): Promise<void> {
-  const { router, clock, config } = context;
+  const { router } = context;
   const tags = ['calls'];
   const guard = { access: 'api' as const };
   const ofOneCall = {
@@ -25,10 +24,10 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
     409: errorOf('stale_fence'),
     503: ErrorAnswer,
   };
-  // An allocate whose caller has gone is taken back (allocating.ts), and a release frees only what it owns.
-  const audited = (action: string) => ({
-    action,
-    what: bodyField('call_sid'),
+  // May be late: the pod of a disconnected caller is released (allocation.ts), and a release frees only its own call.
+  const action = (name: string) => ({
+    name,
+    target: bodyField('call_sid'),
     ofOperatorsOnly: true,
     mayBeLate: true,
   });
@@ -36,10 +35,10 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
   app.post(
     '/allocate',
     {
-      config: { ...guard, audit: audited('call.allocate') },
+      config: { ...guard, action: action('call.allocate') },
       schema: {
         tags,
-        summary: 'Give a call a pod, or the pod it already has',
+        summary: 'Allocate a pod for a call, or return the pod that it already has',
         body: AllocateBody,
         response: {
           200: Allocated,
@@ -73,10 +72,10 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
   app.post(
     '/release',
     {
-      config: { ...guard, audit: audited('call.release') },
+      config: { ...guard, action: action('call.release') },
       schema: {
         tags,
-        summary: 'End a call; its pod is available again unless it drains',
+        summary: 'End a call; its pod becomes available unless it drains',
         body: ReleaseBody,
         response: { 200: Released, ...ofOneCall },
       },
@@ -85,8 +84,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
       const { call_sid, fence, reason } = request.body;
       request.about.call_sid = call_sid;
       const by = isOperator(request.actor) ? request.actor : undefined;
-      const work = router.release(call_sid, fence, { reason, by });
-      const released = await withDeadline(clock, config.requestTimeoutMs, work);
+      const released = await inTime(context, router.release(call_sid, fence, { reason, by }));
       request.about.pod_name = released.podName;
       return {
         success: true as const,
@@ -103,7 +101,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
       config: guard,
       schema: {
         tags,
-        summary: "Move a call's lease: calls of any length keep their pod as long as somebody renews",
+        summary: 'Renew the lease of a call: a call keeps its pod as long as it is renewed',
         body: CallBody,
         response: { 200: Renewed, ...ofOneCall },
       },
@@ -111,11 +109,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
     async (request) => {
       const { call_sid, fence } = request.body;
       request.about.call_sid = call_sid;
-      const { leaseExpiresAtMs } = await withDeadline(
-        clock,
-        config.requestTimeoutMs,
-        router.renew(call_sid, fence),
-      );
+      const { leaseExpiresAtMs } = await inTime(context, router.renew(call_sid, fence));
       return { success: true as const, lease_expires_at: new Date(leaseExpiresAtMs).toISOString() };
     },
   );

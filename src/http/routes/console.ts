@@ -1,7 +1,6 @@
 /**
- * GET /: the console, one page that shows this router live. The files are those of the build, read once and kept in
- * memory; none holds any data, everything it shows comes from guarded endpoints. The policy allows files of our own
- * and nothing inline, from nowhere else.
+ * GET /: the console, a page that shows this router live. Its files are read once and kept in memory. They hold no data:
+ * everything shown comes from authenticated endpoints. The policy allows our own files only, and nothing inline.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { extname } from 'node:path';
@@ -11,7 +10,7 @@ import Type from 'typebox';
 import { AppError } from '../../errors.js';
 import type { App, HttpContext } from '../context.js';
 
-/** The same place seen from src/ and from dist/. */
+/** The same folder seen from src/ and from dist/. */
 const folder = new URL('../../../dist/console/', import.meta.url);
 
 const types: Record<string, string> = {
@@ -54,8 +53,9 @@ export async function consoleRoutes(app: App, _context: HttpContext): Promise<vo
 
   app.get('/', options, async (request, reply) => {
     const page = find('index.html');
-    if (!page) throw new AppError('not_found', 'the console is not in this build: run `npm run build`');
-    // Names of assets change with every build, so the page that names them is always asked for again.
+    if (!page)
+      throw new AppError('not_found', 'this build does not contain the console: run `npm run build`');
+    // Names of assets change with every build, so browsers must always revalidate the page.
     return send(request, reply.header('cache-control', 'no-cache'), page);
   });
 
@@ -64,7 +64,7 @@ export async function consoleRoutes(app: App, _context: HttpContext): Promise<vo
     { ...options, schema: { hide: true, params: Type.Object({ file: Type.String() }) } },
     async (request, reply) => {
       const file = find(`assets/${request.params.file}`);
-      if (!file) throw new AppError('not_found', 'the console has no such file: load the page again');
+      if (!file) throw new AppError('not_found', 'the console has no such file: reload the page');
       return send(request, reply.header('cache-control', 'public, max-age=31536000, immutable'), file);
     },
   );
@@ -77,14 +77,14 @@ function send(request: FastifyRequest, reply: FastifyReply, { type, plain, packe
   return reply.send(isPacked ? packed : plain);
 }
 
-/** Named, and not with a weight of 0, which refuses it. */
+/** gzip is listed, and not with a weight of 0, which excludes it. */
 function takesGzip(header: string | string[] | undefined): boolean {
   return String(header ?? '')
     .split(',')
     .some((each) => /^\s*(x-)?gzip\s*(;(?!\s*q=0(\.0*)?\s*$)|$)/i.test(each));
 }
 
-/** Undefined without a build, as when tests run from the sources; then it is looked for again with the next request. */
+/** Undefined without a build, for example in tests that run from the sources; the next request tries again. */
 function readFiles(): ReadonlyMap<string, ConsoleFile> | undefined {
   try {
     const names = readdirSync(new URL('assets/', folder)).map((name) => `assets/${name}`);

@@ -1,8 +1,8 @@
 /**
- * Server-sent events: what happens to calls, pods and configuration, live, and again from `since`.
+ * Server-sent events about calls, pods and configuration: live, and replayed from `since`.
  *
- * The feed only rings; every listener reads the stream for itself from where it stands. So nothing is missed or
- * doubled when the feed starts late or starts over, and a listener that reads slowly holds one page in memory.
+ * The feed only wakes listeners; each one reads the stream from its own position. So no event is missed or sent twice when
+ * the feed starts late or reconnects, and a slow listener holds one page in memory.
  */
 import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
@@ -10,17 +10,17 @@ import type { StoreEvent } from '../../calls/events.js';
 import { AppError } from '../../errors.js';
 import { sessionOf } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
-import { callerGone, withDeadline } from '../deadline.js';
+import { inTime, isDisconnected } from '../deadline.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
 
-const mostListeners = 100;
-/** The longest an event is late when the feed has not rung: it is still connecting, or connects again. */
-export const lookEveryMs = 1000;
-/** Proxies close silent connections: after 15 looks without an event something is sent anyway. */
-const looksPerHeartbeat = 15;
-/** A listener that takes nothing for this long is cut off. */
+const maxListeners = 100;
+/** The maximum delay of an event while the feed does not wake its listeners because it is connecting. */
+export const pollEveryMs = 1000;
+/** Proxies close silent connections: a heartbeat follows 15 polls without an event. */
+const pollsPerHeartbeat = 15;
+/** A listener that reads nothing for this long is disconnected. */
 export const stuckAfterMs = 30_000;
-/** Events that come together are read together: at most 50 reads a second and listener. */
+/** Reads the events of a burst together: at most 50 reads a second per listener. */
 const burstMs = 20;
 
 const Query = Type.Object({
@@ -42,7 +42,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
       exposeHeadRoute: false,
       schema: {
         tags: ['operators'],
-        summary: 'Server-sent events; ?since= (or Last-Event-ID) replays what is kept',
+        summary: 'Server-sent events; ?since= (or Last-Event-ID) replays kept events',
         querystring: Query,
         response: {
           200: { description: 'a stream', content: { 'text/event-stream': { schema: Type.String() } } },
@@ -56,10 +56,10 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
       if (stopping.aborted) {
         throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
       }
-      if (listeners >= mostListeners) {
+      if (listeners >= maxListeners) {
         throw new AppError(
           'too_many_requests',
-          `${mostListeners} listeners are connected to this router already`,
+          `this router already has ${maxListeners} listeners; retry later or use another replica`,
           { retryAfterSeconds: 5 },
         );
       }
@@ -69,23 +69,22 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
 
       const ended = new AbortController();
       const end = () => ended.abort();
-      const bell = new Bell(ended.signal);
+      const wakeUp = new WakeUp(ended.signal);
       reply.raw.once('close', end);
       stopping.addEventListener('abort', end, { once: true });
-      const unsubscribe = feed.subscribe(() => bell.ring());
+      const unsubscribe = feed.subscribe(() => wakeUp.notify());
       listeners += 1;
-      // Whoever sent a key was judged by it; the others were let in for as long as their session lasts.
+      // A listener without a key is connected for as long as its session lasts.
       const session =
         request.headers.authorization === undefined ? sessionOf(config, request, clock.now()) : undefined;
       if (session) void clock.sleep(session.expiresAtMs - clock.now(), ended.signal).then(end);
       try {
-        const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
-        const start = since ?? (await inTime(feed.latest(1)))[0]?.id ?? '0-0';
-        const page = await inTime(feed.replay(start));
-        if (callerGone(request)) end();
+        const start = since ?? (await inTime(context, feed.latest(1)))[0]?.id ?? '0-0';
+        const page = await inTime(context, feed.replay(start));
+        if (isDisconnected(request)) end();
         reply.hijack();
         open(reply.raw, request.id);
-        await stream(context, reply.raw, { start, page, bell, ended });
+        await stream(context, reply.raw, { start, page, wakeUp, ended });
       } finally {
         end();
         listeners -= 1;
@@ -110,34 +109,34 @@ function open(raw: ServerResponse, requestId: string): void {
 interface Reader {
   start: string;
   page: StoreEvent[];
-  bell: Bell;
+  wakeUp: WakeUp;
   ended: AbortController;
 }
 
-/** Resolves when the listener is gone, the router stops, or the store does not answer. Never rejects. */
+/** Resolves when the listener disconnects, the router stops, or the store is unreachable. Never rejects. */
 async function stream(
   { feed, clock }: Pick<HttpContext, 'feed' | 'clock'>,
   raw: ServerResponse,
-  { start, page, bell, ended }: Reader,
+  { start, page, wakeUp, ended }: Reader,
 ): Promise<void> {
   const { signal } = ended;
   let last = start;
   let next = page;
-  let silentLooks = 0;
+  let silentPolls = 0;
   try {
     while (!signal.aborted) {
       if (next.length > 0) raw.write(next.map(show).join(''));
       last = next.at(-1)?.id ?? last;
       if (raw.writableNeedDrain && !(await drained(raw, clock, signal))) return void raw.destroy();
-      silentLooks = next.length === 0 ? silentLooks + 1 : 0;
-      if (silentLooks > 0) {
-        if (silentLooks % looksPerHeartbeat === 0) raw.write(': still here\n\n');
-        if (await bell.heard(clock)) await clock.sleep(burstMs, signal);
+      silentPolls = next.length === 0 ? silentPolls + 1 : 0;
+      if (silentPolls > 0) {
+        if (silentPolls % pollsPerHeartbeat === 0) raw.write(': heartbeat\n\n');
+        if (await wakeUp.wait(clock)) await clock.sleep(burstMs, signal);
       }
       if (!signal.aborted) next = await feed.replay(last);
     }
   } catch {
-    // The store went away: the browser connects again and resumes from its last id.
+    // The store is unreachable: the browser reconnects and resumes from its last id.
   }
   raw.end();
 }
@@ -146,7 +145,7 @@ function show({ id, type, at, fields }: StoreEvent): string {
   return `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify({ ...fields, id, type, at })}\n\n`;
 }
 
-/** False when the listener has taken nothing for too long. */
+/** False when the listener has read nothing for `stuckAfterMs`. */
 async function drained(
   raw: ServerResponse,
   clock: HttpContext['clock'],
@@ -162,30 +161,30 @@ async function drained(
   return done.signal.aborted;
 }
 
-/** Remembers that it was rung while nobody was waiting. */
-class Bell {
-  #rung = false;
+/** Wakes a waiting listener, and remembers a notification while it is not waiting. */
+class WakeUp {
+  #isNotified = false;
   #wake = new AbortController();
 
   constructor(readonly ended: AbortSignal) {
     ended.addEventListener('abort', () => this.#wake.abort(), { once: true });
   }
 
-  ring(): void {
-    // Once is enough: abort() makes a new error with a stack trace every time (9 us), for every event and listener.
-    if (this.#rung) return;
-    this.#rung = true;
+  notify(): void {
+    // Once is enough: each abort() creates an error with a stack trace (9 us), for every event and listener.
+    if (this.#isNotified) return;
+    this.#isNotified = true;
     this.#wake.abort();
   }
 
-  /** Waits for the next ring; false when it is time to look without one, or the listener is gone. */
-  async heard(clock: HttpContext['clock']): Promise<boolean> {
-    if (!this.#rung && !this.ended.aborted) {
+  /** Waits for a notification; false after `pollEveryMs` without one, or when the listener has disconnected. */
+  async wait(clock: HttpContext['clock']): Promise<boolean> {
+    if (!this.#isNotified && !this.ended.aborted) {
       this.#wake = new AbortController();
-      await clock.sleep(lookEveryMs, this.#wake.signal);
+      await clock.sleep(pollEveryMs, this.#wake.signal);
     }
-    const rung = this.#rung;
-    this.#rung = false;
-    return rung;
+    const isNotified = this.#isNotified;
+    this.#isNotified = false;
+    return isNotified;
   }
 }

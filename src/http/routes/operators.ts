@@ -1,16 +1,17 @@
-/** What operators look at: the state of the router, and lists of pods and calls. */
+/** Routes for operators: status, lists of pods and calls, held removals, the audit of the store. */
+import type { ReportedFinding } from '../../calls/audit/findings.js';
 import type { CallInfo, Snapshot } from '../../calls/store/replies.js';
 import type { Page } from '../../calls/store/store.js';
 import { type PoolId, tierNameOf } from '../../config/tiers.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { version } from '../../version.js';
 import type { App, HttpContext } from '../context.js';
-import { withDeadline } from '../deadline.js';
+import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
 import { showPod } from './pods.js';
 
 export async function operatorRoutes(app: App, context: HttpContext): Promise<void> {
-  const { store, settings, clock, config, leadership, records, history } = context;
+  const { router, store, pools, settings, auditor, leadership, records, history } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['operators'];
 
@@ -19,7 +20,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     {
       schema: {
         tags,
-        summary: 'Pools, leader, loops; status is down while the store does not answer',
+        summary: 'Pools, leader, loops; status is down while the store is unreachable',
         response: { 200: schemas.Status },
       },
     },
@@ -27,7 +28,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
       let snapshot: Snapshot | undefined;
       let storeError: AppError | undefined;
       try {
-        snapshot = await withDeadline(clock, config.requestTimeoutMs, store.snapshot());
+        snapshot = await inTime(context, store.snapshot());
       } catch (error) {
         if (!(error instanceof AppError)) throw error;
         storeError = error;
@@ -65,7 +66,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     },
     async ({ query }) => {
       const work = readPage(store, query, (pool, cursor, count) => store.pods(pool, cursor, count));
-      const { items, cursor } = await withDeadline(clock, config.requestTimeoutMs, work);
+      const { items, cursor } = await inTime(context, work);
       return { pods: items.map(showPod), cursor };
     },
   );
@@ -82,7 +83,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     },
     async ({ query }) => {
       const work = readPage(store, query, (pool, cursor, count) => store.calls(pool, cursor, count));
-      const { items, cursor } = await withDeadline(clock, config.requestTimeoutMs, work);
+      const { items, cursor } = await inTime(context, work);
       return { calls: items.map(showCall), cursor };
     },
   );
@@ -102,12 +103,82 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         },
       },
     },
-    async (request) =>
-      showCall(await withDeadline(clock, config.requestTimeoutMs, store.call(request.params.sid))),
+    async ({ params }) => showCall(await inTime(context, store.call(params.sid))),
+  );
+
+  app.get(
+    '/removals',
+    {
+      schema: {
+        tags,
+        summary: 'Pods that the removal brake holds',
+        response: { 200: schemas.Removals, 503: ErrorAnswer },
+      },
+    },
+    async () => inTime(context, pools.removals()),
+  );
+
+  // A confirmation is a mark in the store: any replica takes it, and the leader acts on it in its next round.
+  app.post(
+    '/removals/confirm',
+    {
+      config: { bodyOptional: true, action: { name: 'removals.confirm' } },
+      schema: {
+        tags,
+        summary:
+          'Confirm that the pods held by the removal brake are deleted: removes them and ends their calls',
+        body: schemas.ConfirmBody,
+        response: {
+          200: schemas.RemovalsConfirmed,
+          400: ErrorAnswer,
+          404: schemas.errorOf('nothing_held'),
+          503: ErrorAnswer,
+        },
+      },
+    },
+    async (request) => {
+      router.assertPrepared();
+      const confirmed = await inTime(context, pools.confirmRemovals(request.actor));
+      if (confirmed === 0) {
+        throw new AppError('nothing_held', 'the removal brake holds no pod: there is nothing to confirm');
+      }
+      request.log.warn({ by: request.actor, pods: confirmed }, 'held removals confirmed');
+      leadership.nudge();
+      return { success: true as const, confirmed };
+    },
+  );
+
+  // It reads in small pieces beside the calls, with a time limit of its own (`maxAuditMs`), not REQUEST_TIMEOUT.
+  app.get(
+    '/audit',
+    {
+      schema: {
+        tags,
+        summary: 'Check the calls and pods in the store for contradictions now',
+        response: { 200: schemas.Audit, 503: ErrorAnswer },
+      },
+    },
+    async () => {
+      router.assertPrepared();
+      const report = await auditor.audit();
+      return {
+        complete: report.complete,
+        took_ms: report.tookMs,
+        looked_at: { pools: report.pools, pods: report.pods, calls: report.calls, keys: report.keys },
+        violation_count: report.violationCount,
+        violations: report.violations.map(showFinding),
+        pending_count: report.pendingCount,
+        pending: report.pending.map(showFinding),
+      };
+    },
   );
 }
 
-/** A cursor is the pool it stands in and the store's own cursor there. */
+function showFinding({ kind, pod, call, pool, message }: ReportedFinding) {
+  return { kind, pod_name: pod, call_sid: call, pool, message };
+}
+
+/** Reads a page over all pools. A cursor is a pool and the store's cursor in it. */
 async function readPage<T>(
   store: HttpContext['store'],
   query: { pool?: string; cursor?: string; limit?: string },
@@ -116,12 +187,12 @@ async function readPage<T>(
   const limit = Number(query.limit ?? 100);
   let [pool, cursor = '0'] = (query.cursor ?? '').split(',');
   const known = (await store.snapshot()).pools;
-  // Who asks for a pool that cannot be read gets the error; a list of all goes on with the others.
+  // A request for an unreadable pool gets the error; a list of all pools leaves it out.
   const pools = known
     .filter((one) => (query.pool === undefined ? one.unreadableKey === '' : one.pool === query.pool))
     .map((one) => one.pool);
   const items: T[] = [];
-  // A pool that has gone meanwhile: go on with the next one by name.
+  // If the pool of the cursor has been deleted, continue with the next one by name.
   for (const current of pools.filter((one) => pool === '' || one >= (pool as string))) {
     if (current !== pool) cursor = '0';
     for (;;) {

@@ -1,25 +1,25 @@
-/** What voice agents need of pods: report, drain, undrain, and a look at one. */
+/** Routes of voice agents: report, drain, undrain, read one pod. */
+import { untilNoCalls } from '../../calls/drain-wait.js';
 import type { PodInfo } from '../../calls/store/replies.js';
-import { untilNoCalls } from '../../calls/waiting.js';
 import { parseDuration } from '../../config/durations.js';
 import { showValue, tierNameOf } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import { bodyField } from '../audit.js';
+import { bodyField } from '../action-log.js';
 import { type App, bodyLimitBytes, type HttpContext } from '../context.js';
-import { callerGone, withDeadline } from '../deadline.js';
+import { inTime, isDisconnected } from '../deadline.js';
 import { overloaded } from '../gate.js';
 import * as schemas from '../schemas.js';
 
-/** 10,000 call ids of 256 characters of 4 bytes, as UTF-8, and what is around them. */
-const reportBytes = 11 * 1024 * 1024;
-/** Reports over 64 KiB, or of unknown length, that may be on their way at once: each may take 11 MiB of memory. */
+/** 10,000 call ids of 256 characters of 4 bytes, as UTF-8, and the JSON around them. */
+const maxReportBytes = 11 * 1024 * 1024;
+/** Concurrent reports over 64 KiB, or of unknown length: each may take 11 MiB of memory. */
 const maxLargeReports = 16;
-const longestWaitMs = 24 * 3_600_000;
-/** Each waiter holds a connection and looks once a second. */
-const mostWaiters = 1000;
+const maxWaitMs = 24 * 3_600_000;
+/** Each waiting drain holds a connection and polls once a second. */
+const maxWaiters = 1000;
 
 export async function podRoutes(app: App, context: HttpContext): Promise<void> {
-  const { router, store, clock, config, feed, stopping } = context;
+  const { router, store, clock, feed, stopping } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['pods'];
   const guard = { access: 'api' as const };
@@ -31,10 +31,10 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/pod/:pod/report',
     {
-      bodyLimit: reportBytes,
+      bodyLimit: maxReportBytes,
       config: guard,
       onRequest: async ({ headers }, { raw }) => {
-        if (Number(headers['content-length'] ?? reportBytes) <= bodyLimitBytes) return;
+        if (Number(headers['content-length'] ?? maxReportBytes) <= bodyLimitBytes) return;
         if (largeReports >= maxLargeReports) throw overloaded();
         largeReports += 1;
         raw.once('close', () => {
@@ -43,7 +43,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       },
       schema: {
         tags,
-        summary: "A pod's heartbeat with the calls it really serves",
+        summary: "A pod's heartbeat with the calls that it serves",
         params: schemas.PodParams,
         body: schemas.ReportBody,
         response: { 200: schemas.Reported, ...errors, 409: schemas.errorOf('stale_report') },
@@ -54,7 +54,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       request.about.pod_name = pod;
       const { calls, as_of: asOfMs, interval_ms: intervalMs, ...about } = request.body;
       const work = router.report(pod, calls, { ...about, asOfMs, intervalMs });
-      const { atMs: at, ...report } = await withDeadline(clock, config.requestTimeoutMs, work);
+      const { atMs: at, ...report } = await inTime(context, work);
       return { at, ...report };
     },
   );
@@ -62,12 +62,13 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/drain',
     {
-      // A pod that ends may have no time to wait for an answer. One drain too many costs a pod until it ends, by itself or
-      // by an undrain; one too few costs a call.
-      config: { ...guard, audit: { action: 'pod.drain', what: bodyField('pod_name'), mayBeLate: true } },
+      // A terminating pod may not wait for the response. A superfluous drain costs a pod until it expires or is undrained;
+      // a missing one costs a call.
+      config: { ...guard, action: { name: 'pod.drain', target: bodyField('pod_name'), mayBeLate: true } },
       schema: {
         tags,
-        summary: 'No new calls for a pod; running ones go on. With wait, answers when the last has ended',
+        summary:
+          'Drain a pod: no new calls, running calls continue. With wait, answers when the last call has ended',
         body: schemas.DrainBody,
         response: { 200: schemas.Drained, ...errors, ...replaced, 429: ErrorAnswer },
       },
@@ -76,16 +77,14 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       const { pod_name, uid } = request.body;
       request.about.pod_name = pod_name;
       const waitMs = parseWait(request.body.wait);
-      if (waitMs > 0 && waiters >= mostWaiters) {
+      if (waitMs > 0 && waiters >= maxWaiters) {
         throw new AppError(
           'too_many_requests',
-          `${mostWaiters} drains are being waited for on this router: try another`,
-          {
-            retryAfterSeconds: 5,
-          },
+          `${maxWaiters} drains with wait are open on this router: retry, or use another replica`,
+          { retryAfterSeconds: 5 },
         );
       }
-      // Before anything is waited for: a caller that leaves meanwhile is noticed too, and a burst is counted in time.
+      // Before the first await: a caller that disconnects during it is noticed, and a burst is counted in time.
       const over = new AbortController();
       const end = () => over.abort();
       reply.raw.once('close', end);
@@ -95,9 +94,9 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       let untilMs: number;
       try {
         const work = router.drain(pod_name, waitMs, { uid, by: request.actor });
-        ({ activeCalls, untilMs } = await withDeadline(clock, config.requestTimeoutMs, work));
+        ({ activeCalls, untilMs } = await inTime(context, work));
         if (waitMs > 0 && activeCalls > 0) {
-          if (callerGone(request) || stopping.aborted) end();
+          if (isDisconnected(request) || stopping.aborted) end();
           activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, uid, waitMs, over.signal);
         }
       } finally {
@@ -122,7 +121,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/undrain',
     {
-      config: { ...guard, audit: { action: 'pod.undrain', what: bodyField('pod_name') } },
+      config: { ...guard, action: { name: 'pod.undrain', target: bodyField('pod_name') } },
       schema: {
         tags,
         summary: 'End a drain now',
@@ -133,11 +132,8 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     async (request) => {
       const { pod_name, uid } = request.body;
       request.about.pod_name = pod_name;
-      const { activeCalls, blockedBy } = await withDeadline(
-        clock,
-        config.requestTimeoutMs,
-        router.undrain(pod_name, { uid, by: request.actor }),
-      );
+      const work = router.undrain(pod_name, { uid, by: request.actor });
+      const { activeCalls, blockedBy } = await inTime(context, work);
       const message =
         blockedBy === ''
           ? `Pod ${pod_name} takes calls again.`
@@ -157,15 +153,14 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         response: { 200: schemas.Pod, ...errors },
       },
     },
-    async (request) =>
-      showPod(await withDeadline(clock, config.requestTimeoutMs, store.pod(request.params.pod))),
+    async ({ params }) => showPod(await inTime(context, store.pod(params.pod))),
   );
 }
 
 function parseWait(text: string | undefined): number {
   if (text === undefined) return 0;
   const ms = parseDuration(text);
-  if (ms === undefined || ms > longestWaitMs) {
+  if (ms === undefined || ms > maxWaitMs) {
     throw new AppError(
       'invalid_request',
       `wait must be a duration like 30s or 5m, at most 24h, got ${showValue(text)}`,
@@ -194,7 +189,7 @@ export function showPod(pod: PodInfo) {
   };
 }
 
-/** What the cluster told when the pod was registered; other sources do not know. */
+/** From the metadata of the cluster; other pod sources have none. */
 function startedAt(metadata: string): string | null {
   try {
     const { started_at } = JSON.parse(metadata) as { started_at?: unknown };

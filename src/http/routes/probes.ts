@@ -1,8 +1,68 @@
-/** Health, readiness, metrics: public, and logged at debug. */
+/**
+ * Health, readiness, metrics: public, logged at debug, without a slot in admission.
+ *
+ * Guarantees: the cost does not grow with the number of callers. Metrics are rendered at most once a second, for both
+ * ports together, and never twice at once. A scrape gets a rendering that began after it, so it may wait a second, but
+ * never shows stale values. At most one ping of the store is in flight.
+ */
 import Type from 'typebox';
 import { AppError } from '../../errors.js';
 import type { App, HttpContext } from '../context.js';
+import { inTime } from '../deadline.js';
 import { errorOf } from '../schemas.js';
+
+const renderEveryMs = 1000;
+
+export class Probes {
+  readonly #context: HttpContext;
+  #ping: Promise<void> | undefined;
+  #next: Promise<Buffer> | undefined;
+  #running: Promise<Buffer | undefined> = Promise.resolve(undefined);
+  #startedAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(context: HttpContext) {
+    this.#context = context;
+  }
+
+  /** Rejects when the store does not answer in time. */
+  ping(): Promise<void> {
+    const { store } = this.#context;
+    this.#ping ??= inTime(this.#context, store.ping()).finally(() => {
+      this.#ping = undefined;
+    });
+    return this.#ping;
+  }
+
+  metrics(): Promise<Buffer> {
+    this.#next ??= this.#renderNext();
+    return this.#next;
+  }
+
+  async #renderNext(): Promise<Buffer> {
+    const { clock, stopping } = this.#context;
+    await this.#running;
+    const waitMs = this.#startedAtMs + renderEveryMs - clock.monotonic();
+    if (waitMs > 0) await clock.sleep(waitMs, stopping);
+    this.#startedAtMs = clock.monotonic();
+    // Later scrapes wait for the next rendering.
+    this.#next = undefined;
+    const rendering = this.#render();
+    this.#running = rendering.catch(() => undefined);
+    return rendering;
+  }
+
+  async #render(): Promise<Buffer> {
+    const { store, metrics, records, leadership, admission } = this.#context;
+    metrics.requestsInFlight.set(admission.inFlight);
+    metrics.requestsLimit.set(admission.callLimit);
+    const snapshot = await inTime(this.#context, store.snapshot()).catch((error: unknown) => {
+      if (error instanceof AppError) return undefined;
+      throw error;
+    });
+    const loops = [...leadership.loops, ...(records?.loops ?? [])];
+    return Buffer.from(await metrics.render(snapshot, loops));
+  }
+}
 
 export async function probeRoutes(app: App, context: HttpContext, { hide = false } = {}): Promise<void> {
   const { router, stopping } = context;
@@ -30,7 +90,7 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
       schema: {
         hide,
         tags,
-        summary: 'The store answers and calls can be served',
+        summary: 'The store is reachable and calls can be served',
         response: {
           200: Type.Object({ status: Type.Literal('ready', { description: 'calls can be served' }) }),
           503: errorOf('store_unavailable', 'timeout', 'shutting_down'),
@@ -42,9 +102,9 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
         throw new AppError('shutting_down', 'this router is stopping', { retryAfterSeconds: 1 });
       router.assertPrepared();
       await app.probes.ping().catch((error: unknown) => {
-        // Anyone may ask: where the store is and what it said is for the log and for /status.
+        // The endpoint is public: the address of the store and its error are in the log and in /status.
         if (error instanceof AppError && error.code === 'store_unavailable') {
-          throw new AppError('store_unavailable', 'the store does not answer', {
+          throw new AppError('store_unavailable', 'the store is unreachable', {
             retryAfterSeconds: 1,
             cause: error,
           });

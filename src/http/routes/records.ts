@@ -1,37 +1,37 @@
 /**
- * What operators see of records, and what they do with them by hand. A dry run is the default of what changes much
- * (`reset`); nothing here touches a record that somebody works on. The database has its own deadline: counting a large
- * table takes longer than a call may wait.
+ * Routes about records: counts, stuck and failed records, reset and retry by operators. `reset` is a dry run by default;
+ * none of them touches a record with a live claim. They have a longer deadline than calls: counting a large table takes
+ * seconds.
  */
 import { AppError, ConfigError } from '../../errors.js';
-import type { RecordsDesk } from '../../main/records-plane.js';
-import type { HandledCounts } from '../../records/by-hand.js';
-import { mostIds, showCounts, showRecord } from '../../records/by-hand-documents.js';
-import { bodyField, param } from '../audit.js';
+import type { RemoteOperations } from '../../records/admin.js';
+import { maxIds, showCounts, showRecord } from '../../records/documents.js';
+import type { HandledCounts } from '../../records/operations.js';
+import { bodyField, param } from '../action-log.js';
 import type { App, HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
 
-const patienceMs = 15_000;
+const databaseTimeoutMs = 15_000;
 
 export async function recordRoutes(app: App, context: HttpContext): Promise<void> {
   const { records, clock } = context;
   const tags = ['records'];
-  const away = { 503: errorOf('database_unavailable', 'timeout') };
-  const errors = { 400: ErrorAnswer, 404: errorOf('workflow_not_found'), ...away };
+  const unavailable = { 503: errorOf('database_unavailable', 'timeout') };
+  const errors = { 400: ErrorAnswer, 404: errorOf('workflow_not_found'), ...unavailable };
   const workflow = shapes.WorkflowParams;
 
-  const at = async <T>(work: (desk: RecordsDesk) => Promise<T>): Promise<T> => {
+  const ask = async <T>(work: (operations: RemoteOperations) => Promise<T>): Promise<T> => {
     if (!records)
       throw new AppError(
         'workflow_not_found',
-        'this router processes no records: DATABASE_URL is not set, or no workflow is named',
+        'this router processes no records: DATABASE_URL is not set, or no workflow is configured',
       );
     try {
-      return await withDeadline(clock, patienceMs, work(records.desk()));
+      return await withDeadline(clock, databaseTimeoutMs, work(records.operations()));
     } catch (error) {
-      // A table that was changed under the router's feet.
+      // The table has changed since the router started.
       if (!(error instanceof ConfigError)) throw error;
       throw new AppError('database_unavailable', error.problems.join('; '), {
         retryAfterSeconds: 5,
@@ -45,14 +45,11 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     {
       schema: {
         tags,
-        summary: 'Records by workflow: waiting, in work, stuck, failed; and advice',
-        response: { 200: shapes.RecordWorkflows, ...away },
+        summary: 'Counts of records by workflow (queued, processing, stuck, failed), and advice',
+        response: { 200: shapes.RecordWorkflows, ...unavailable },
       },
     },
-    async () => {
-      if (!records) return { workflows: [] };
-      return { workflows: await at((desk) => desk.numbers()) };
-    },
+    async () => ({ workflows: records ? await ask((operations) => operations.numbers()) : [] }),
   );
 
   app.get(
@@ -67,7 +64,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       },
     },
     async ({ params, query }) => {
-      const found = await at((desk) => desk.look(params.workflow, Number(query.limit ?? 100)));
+      const found = await ask((operations) => operations.look(params.workflow, Number(query.limit ?? 100)));
       return { workflow: found.workflow, total: found.stuck, records: found.stuckRecords.map(showRecord) };
     },
   );
@@ -84,7 +81,9 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       },
     },
     async ({ params, query }) => {
-      const failed = await at((desk) => desk.failed(params.workflow, Number(query.limit ?? 100)));
+      const failed = await ask((operations) =>
+        operations.failed(params.workflow, Number(query.limit ?? 100)),
+      );
       return {
         workflow: params.workflow,
         records: failed.map(({ id, error, failedSeconds }) => ({ id, error, failed_seconds: failedSeconds })),
@@ -97,27 +96,24 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     {
       config: {
         bodyOptional: true,
-        audit: {
-          action: 'records.reset',
-          what: param('workflow'),
+        action: {
+          name: 'records.reset',
+          target: param('workflow'),
           isDryRun: (request) => bodyField('dry_run')(request) !== false,
         },
       },
       schema: {
         tags,
-        summary: 'Bring stuck records back: all of them, or those named; a dry run unless dry_run is false',
+        summary: 'Reset stuck records: all, or those in ids; a dry run unless dry_run is false',
         params: workflow,
         body: shapes.ResetBody,
         response: { 200: shapes.HandledRecords, ...errors },
       },
-      preValidation: async (request) => {
-        if (request.body === undefined) request.body = {};
-      },
     },
     async (request) => {
       const { dry_run: dryRun = true, ids } = request.body;
-      const counts = await at((desk) => desk.reset(request.params.workflow, { ids, dryRun }));
-      if (!dryRun) request.log.warn({ by: request.actor, ...said(counts) }, 'records were reset');
+      const counts = await ask((operations) => operations.reset(request.params.workflow, { ids, dryRun }));
+      if (!dryRun) request.log.warn({ by: request.actor, ...logged(counts) }, 'records reset');
       return { success: true as const, ...showCounts(counts) };
     },
   );
@@ -126,15 +122,15 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     '/records/:workflow/retry',
     {
       config: {
-        audit: {
-          action: 'records.retry',
-          what: param('workflow'),
+        action: {
+          name: 'records.retry',
+          target: param('workflow'),
           isDryRun: (request) => bodyField('dry_run')(request) === true,
         },
       },
       schema: {
         tags,
-        summary: `Queue failed records again, at most ${mostIds} by id; their resets count from 0`,
+        summary: `Requeue failed records, at most ${maxIds} by id; their resets count from 0`,
         params: workflow,
         body: shapes.RetryBody,
         response: { 200: shapes.HandledRecords, ...errors },
@@ -142,13 +138,13 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     },
     async (request) => {
       const { dry_run: dryRun = false, ids } = request.body;
-      const counts = await at((desk) => desk.retry(request.params.workflow, { ids, dryRun }));
-      if (!dryRun) request.log.warn({ by: request.actor, ...said(counts) }, 'records were queued again');
+      const counts = await ask((operations) => operations.retry(request.params.workflow, { ids, dryRun }));
+      if (!dryRun) request.log.warn({ by: request.actor, ...logged(counts) }, 'failed records requeued');
       return { success: true as const, ...showCounts(counts) };
     },
   );
 }
 
-function said({ workflow, requeued, failed, held, skipped }: HandledCounts) {
+function logged({ workflow, requeued, failed, held, skipped }: HandledCounts) {
   return { workflow, requeued, failed, held, skipped };
 }

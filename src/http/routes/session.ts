@@ -1,19 +1,18 @@
-/** Sign-in to the console, and out of it. The admin key comes here once and is kept nowhere; see sessions.ts. */
+/** Sign-in to the console and sign-out. The admin key is not stored; see sessions.ts. */
 import type { FastifyRequest } from 'fastify';
 import { AppError } from '../../errors.js';
 import { version } from '../../version.js';
-import { addressOf, nameOf, noAdminKey, sessionOf } from '../auth.js';
+import { addressOf, isOpen, nameOf, noAdminKey, sessionOf } from '../auth.js';
 import * as shapes from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { secretsEqual } from '../providers/signatures.js';
 import { ErrorAnswer } from '../schemas.js';
-import { cookieHeader, sealSession } from '../sessions.js';
-import { mostFailures, SignInLimit } from '../sign-in-limit.js';
+import { cookieHeader, maxFailures, SignInLimit, sealSession } from '../sessions.js';
 
 export async function sessionRoutes(app: App, { config, clock }: HttpContext): Promise<void> {
   const tags = ['console'];
   const limit = new SignInLimit(clock);
-  const isOpen = config.apiKey === undefined && config.adminKey === undefined;
+  const needsNoKey = isOpen(config);
   app.addHook('onSend', async (_, reply) => {
     reply.header('cache-control', 'no-store');
   });
@@ -21,15 +20,15 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
   app.post(
     '/session',
     {
-      config: { access: 'public', audit: { action: 'session.sign_in' } },
-      // A key has at most 512 characters, and anyone may send one.
+      config: { access: 'public', action: { name: 'session.sign_in' } },
+      // The route is public, and a key has at most 512 characters.
       bodyLimit: 4096,
-      // Whatever came may be the key, typed where it does not belong: it is not shown.
+      // Never quotes the body: it may hold the key in the wrong field.
       schemaErrorFormatter: () =>
         new AppError('invalid_request', 'the body must be a JSON object with key: the admin key, a string'),
       schema: {
         tags,
-        summary: 'Sign in to the console with the admin key: the answer sets a cookie',
+        summary: 'Sign in to the console with the admin key; sets a cookie',
         body: shapes.SignInBody,
         response: {
           200: shapes.SignedIn,
@@ -41,14 +40,14 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
       },
     },
     async (request, reply) => {
-      if (isOpen) return { success: true as const, expires_at: null };
+      if (needsNoKey) return { success: true as const, expires_at: null };
       if (config.adminKey === undefined) throw noAdminKey();
       const address = addressOf(request);
       const waitSeconds = limit.waitSeconds(address);
       if (waitSeconds > 0) {
         throw new AppError(
           'too_many_requests',
-          `${mostFailures} wrong keys came from your address within a minute: wait ${waitSeconds} s`,
+          `${maxFailures} wrong keys from your address within a minute: wait ${waitSeconds} s`,
           { retryAfterSeconds: waitSeconds },
         );
       }
@@ -57,7 +56,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
         throw new AppError('invalid_request', 'key must be the admin key: a string');
       if (!secretsEqual(key, config.adminKey)) {
         limit.failed(address);
-        throw new AppError('unauthorized', 'this is not the admin key of the router');
+        throw new AppError('unauthorized', 'wrong admin key');
       }
       limit.succeeded(address);
       const ttlMs = config.consoleSessionTtlMs;
@@ -74,15 +73,15 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
       config: { access: 'public', quiet: true },
       schema: {
         tags,
-        summary: 'Whether the console needs a sign-in, and has one',
+        summary: 'Whether the console requires a sign-in, and whether this browser is signed in',
         response: { 200: shapes.SessionState },
       },
     },
     async (request) => {
       const session = sessionOf(config, request, clock.now());
       return {
-        required: !isOpen,
-        signed_in: isOpen || session !== undefined,
+        required: !needsNoKey,
+        signed_in: needsNoKey || session !== undefined,
         expires_at: session ? new Date(session.expiresAtMs).toISOString() : null,
         version,
       };
@@ -92,8 +91,8 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
   app.delete(
     '/session',
     {
-      config: { access: 'public', audit: { action: 'session.sign_out' } },
-      schema: { tags, summary: 'Sign out: the cookie is taken back', response: { 200: shapes.SignedOut } },
+      config: { access: 'public', action: { name: 'session.sign_out' } },
+      schema: { tags, summary: 'Sign out: deletes the cookie', response: { 200: shapes.SignedOut } },
     },
     async (request, reply) => {
       const session = sessionOf(config, request, clock.now());
@@ -104,7 +103,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
   );
 }
 
-/** As a trusted proxy says it, or because it came to the address that PUBLIC_URL says is one of https. */
+/** A trusted proxy says so, or the request went to the host of an https PUBLIC_URL. */
 function cameByHttps(publicUrl: string | undefined, { protocol, host }: FastifyRequest): boolean {
   if (protocol === 'https') return true;
   const known = publicUrl === undefined ? undefined : new URL(publicUrl);

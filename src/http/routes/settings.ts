@@ -2,23 +2,21 @@
 import Type from 'typebox';
 import { serializeTierConfig } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import { param } from '../audit.js';
+import { param } from '../action-log.js';
 import { TiersPreview } from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
-import { withDeadline } from '../deadline.js';
-import { text } from '../fields.js';
+import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
 
 const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a JSON object' });
 
 export async function settingsRoutes(app: App, context: HttpContext): Promise<void> {
-  const { router, settings, clock, config } = context;
+  const { router, settings } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['configuration'];
   const errors = { 400: ErrorAnswer, 503: ErrorAnswer };
   const unknown = { 404: schemas.errorOf('merchant_not_found') };
-  const inTime = <T>(work: Promise<T>) => withDeadline(clock, config.requestTimeoutMs, work);
-  // Also for a look: reading the configuration applies it. A store that was not taken into use is left alone.
+  // Also for reads: reading the configuration applies it, which must not happen to an unprepared store.
   app.addHook('preHandler', async () => router.assertPrepared());
 
   const showTiers = (warnings: readonly string[] = []) => ({
@@ -47,7 +45,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       schema: { tags, summary: 'The tier configuration', response: { 200: schemas.Tiers, 503: ErrorAnswer } },
     },
     async (_, reply) => {
-      await inTime(settings.refreshOrThrow());
+      await inTime(context, settings.refreshOrThrow());
       reply.header('etag', `"${settings.tierVersion}"`);
       return showTiers();
     },
@@ -56,11 +54,11 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.put(
     '/tiers',
     {
-      config: { audit: { action: 'tiers.replace' } },
+      config: { action: { name: 'tiers.replace' } },
       schema: {
         tags,
         summary:
-          'Replace the tier configuration (any of the three forms); If-Match with a version refuses to overwrite a newer one',
+          'Replace the tier configuration (any of the three forms); If-Match with a version does not overwrite a newer one',
         body: AnyObject,
         response: {
           200: schemas.Tiers,
@@ -71,7 +69,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     },
     async (request, reply) => {
       const expected = parseIfMatch(request.headers['if-match']);
-      const warnings = await inTime(settings.replaceTiers(request.body, request.actor, expected));
+      const warnings = await inTime(context, settings.replaceTiers(request.body, request.actor, expected));
       request.log.info({ by: request.actor, version: settings.tierVersion }, 'tier configuration replaced');
       reply.header('etag', `"${settings.tierVersion}"`);
       return showTiers(warnings);
@@ -83,13 +81,13 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     {
       schema: {
         tags,
-        summary: 'Which chains merchants would get from a tier configuration; changes nothing',
+        summary: 'The chains that merchants would get from a tier configuration; changes nothing',
         body: AnyObject,
         response: { 200: TiersPreview, 400: ErrorAnswer, 503: ErrorAnswer },
       },
     },
     async ({ body }) => {
-      await inTime(settings.refreshOrThrow());
+      await inTime(context, settings.refreshOrThrow());
       const { problems, warnings, chains } = settings.preview(body);
       return {
         valid: problems.length === 0,
@@ -109,12 +107,12 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     {
       schema: {
         tags,
-        summary: 'All merchants with the chains they get',
+        summary: 'All merchants with their chains',
         response: { 200: schemas.Merchants, 503: ErrorAnswer },
       },
     },
     async () => {
-      await inTime(settings.refreshOrThrow());
+      await inTime(context, settings.refreshOrThrow());
       return { merchants: [...settings.merchants.keys()].sort().map(showMerchant) };
     },
   );
@@ -130,11 +128,11 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       },
     },
     async ({ params }) => {
-      await inTime(settings.refreshOrThrow());
+      await inTime(context, settings.refreshOrThrow());
       if (!settings.merchants.has(params.id)) {
         throw new AppError(
           'merchant_not_found',
-          `no configuration for merchant ${params.id}: its calls take the default chain`,
+          `no configuration for merchant ${params.id}: its calls use the default chain`,
         );
       }
       return showMerchant(params.id);
@@ -144,7 +142,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.put(
     '/merchants/:id',
     {
-      config: { audit: { action: 'merchant.set', what: param('id') } },
+      config: { action: { name: 'merchant.set', target: param('id') } },
       schema: {
         tags,
         summary: 'Write the configuration of a merchant: tier, pool, fallback, all optional',
@@ -154,7 +152,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       },
     },
     async (request) => {
-      await inTime(settings.setMerchant(request.params.id, request.body, request.actor));
+      await inTime(context, settings.setMerchant(request.params.id, request.body, request.actor));
       return showMerchant(request.params.id);
     },
   );
@@ -162,20 +160,20 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.delete(
     '/merchants/:id',
     {
-      config: { audit: { action: 'merchant.delete', what: param('id') } },
+      config: { action: { name: 'merchant.delete', target: param('id') } },
       schema: {
         tags,
-        summary: 'Delete the configuration of a merchant: its calls take the default chain again',
+        summary: 'Delete the configuration of a merchant: its calls use the default chain again',
         params: schemas.MerchantParams,
         response: {
-          200: Type.Object({ success: Type.Literal(true), merchant_id: text('the merchant') }),
+          200: Type.Object({ success: Type.Literal(true), merchant_id: schemas.text('the merchant') }),
           ...errors,
           ...unknown,
         },
       },
     },
     async (request) => {
-      await inTime(settings.deleteMerchant(request.params.id, request.actor));
+      await inTime(context, settings.deleteMerchant(request.params.id, request.actor));
       return { success: true as const, merchant_id: request.params.id };
     },
   );
@@ -185,6 +183,6 @@ function parseIfMatch(header: string | undefined): number | undefined {
   if (header === undefined || header === '*') return undefined;
   const version = /^(?:W\/)?"?(\d{1,15})"?$/.exec(header.trim())?.[1];
   if (version === undefined)
-    throw new AppError('invalid_request', 'If-Match must be a version as in the ETag of GET /tiers');
+    throw new AppError('invalid_request', 'If-Match must be a version, as in the ETag of GET /tiers');
   return Number(version);
 }

@@ -1,16 +1,16 @@
 /**
- * The providers' webhooks. A provider that rings gets the address of a pod in its own language; one that says
- * the call has ended releases it. A request without a signature is refused before its body is read; one with a signature
- * is checked as soon as the body is complete, and takes its place in admission as a known caller only then.
+ * The providers' webhooks. A new call is answered with the URL of a pod, in the provider's format; a final status releases
+ * the call. A request without a signature is rejected before its body is read. A signature is checked when the body is
+ * complete, and only then does the request take a slot as a known caller.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { callSidProblem, isName } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import { allocateFor } from '../allocating.js';
+import { allocateFor } from '../allocation.js';
 import { assertLocalCaller, isOpen } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
-import { withDeadline } from '../deadline.js';
-import { admit } from '../gate.js';
+import { inTime } from '../deadline.js';
+import { admit, type GatedResponse } from '../gate.js';
 import {
   hasMoreFields,
   MAX_BODY_BYTES,
@@ -21,14 +21,18 @@ import {
   recordFromJson,
   toRecord,
 } from '../providers/form.js';
-import { requestUrl } from '../providers/public-url.js';
-import { hasPlivoSignature, verifyExotel, verifyPlivo, verifyTwilio } from '../providers/signatures.js';
+import {
+  hasPlivoSignature,
+  requestUrl,
+  verifyExotel,
+  verifyPlivo,
+  verifyTwilio,
+} from '../providers/signatures.js';
 import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
 import { plivoStream, plivoUnavailable, twimlStream, twimlUnavailable } from '../providers/xml.js';
-import type { GatedResponse } from '../response.js';
 import { notUtf8, surrogateProblem, textOf } from '../unicode.js';
 
-/** Twilio's signature is computed over up to eight variants of the address. */
+/** Twilio's signature is computed over up to eight variants of the URL. */
 const MAX_URL_BYTES = 2 * 1024;
 
 interface Params {
@@ -42,15 +46,15 @@ interface Received extends Params {
 
 interface Answers {
   stream(url: string): unknown;
-  /** Undefined: 503 JSON. */
-  unavailable?: () => unknown;
+  /** Without it: 503 and JSON. */
+  unavailable?: string;
   type: string;
 }
 
 const xml = 'text/xml; charset=utf-8';
 const answers: Record<Provider, Answers> = {
-  twilio: { stream: twimlStream, unavailable: () => twimlUnavailable(), type: xml },
-  plivo: { stream: plivoStream, unavailable: () => plivoUnavailable(), type: xml },
+  twilio: { stream: twimlStream, unavailable: twimlUnavailable, type: xml },
+  plivo: { stream: plivoStream, unavailable: plivoUnavailable, type: xml },
   exotel: { stream: (url) => ({ url }), type: 'application/json; charset=utf-8' },
 };
 
@@ -58,7 +62,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
   for (const provider of PROVIDERS) {
     await app.register(async (scope) => {
       acceptBodies(scope as App, provider);
-      scope.addHook('onRequest', async (request) => refuseUnsigned(context, provider, request));
+      scope.addHook('onRequest', async (request) => rejectUnsigned(context, provider, request));
       scope.addHook('preValidation', async (request, reply) => {
         verify(context, provider, request);
         scope.connections.known(reply.raw as GatedResponse);
@@ -73,7 +77,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
         url: `/${provider}/allocate`,
         bodyLimit: MAX_BODY_BYTES,
         config,
-        schema: { ...schema, summary: `${provider} rings: answers with the address of a pod` },
+        schema: { ...schema, summary: `New call of ${provider}: answers with the URL of a pod` },
         handler: (request, reply) => allocate(context, provider, request, reply),
       });
       scope.route({
@@ -82,7 +86,7 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
         url: `/${provider}/status`,
         bodyLimit: MAX_BODY_BYTES,
         config,
-        schema: { ...schema, summary: `${provider}'s status callback: a final status releases the call` },
+        schema: { ...schema, summary: `Status callback of ${provider}: a final status releases the call` },
         handler: async (request) => {
           const { record } = readParams(request);
           return { success: true, released: await releaseIfFinal(context, provider, record, request) };
@@ -99,7 +103,7 @@ function acceptBodies(scope: App, provider: Provider): void {
     if (!pairs)
       throw new AppError(
         'invalid_request',
-        `the body is not a form in UTF-8 with at most ${MAX_PARAMS} fields`,
+        `the body must be a form in UTF-8 with at most ${MAX_PARAMS} fields`,
       );
     return { pairs, record: toRecord(pairs) };
   };
@@ -138,10 +142,10 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** The body's fields over the query's. */
+/** Fields of the body win over those of the query. */
 function readParams(request: FastifyRequest): Received {
   const { pairs, record } = bodyOf(request);
-  // A name sent twice comes as a list: the first one counts, as in a form.
+  // A repeated name is a list: the first value counts, as in a form.
   const query = Object.fromEntries(
     Object.entries(request.query as Record<string, string | string[] | undefined>).map(([key, value]) => [
       key,
@@ -155,7 +159,7 @@ function bodyOf({ body }: FastifyRequest): Params {
   return (body ?? { pairs: [], record: {} }) as Params;
 }
 
-/** Undefined: this router is open and checks nothing. */
+/** Undefined: this router has no keys and checks no signature. */
 function tokenOf({ config }: HttpContext, provider: Provider): string | undefined {
   const tokens = {
     twilio: config.twilioAuthToken,
@@ -166,21 +170,21 @@ function tokenOf({ config }: HttpContext, provider: Provider): string | undefine
   if (token !== undefined || isOpen(config)) return token;
   throw new AppError(
     'forbidden',
-    `webhooks of ${provider} are off: set its token on the router to turn them on`,
+    `webhooks of ${provider} are disabled: set its token on the router to enable them`,
   );
 }
 
-/** What can be judged without the body: is there a signature at all? Exotel's token needs no body. */
-function refuseUnsigned(context: HttpContext, provider: Provider, request: FastifyRequest): void {
+/** Rejects requests without a signature, before the body. Exotel's token is checked here: it needs no body. */
+function rejectUnsigned(context: HttpContext, provider: Provider, request: FastifyRequest): void {
   const { url = '' } = request.raw;
   if (url.length > MAX_URL_BYTES) {
-    throw new AppError('invalid_request', `the address is longer than ${MAX_URL_BYTES / 1024} KiB`);
+    throw new AppError('invalid_request', `the URL is longer than ${MAX_URL_BYTES / 1024} KiB`);
   }
   if (hasMoreFields(url)) {
     throw new AppError('invalid_request', `the query has more than ${MAX_PARAMS} fields`);
   }
   const token = tokenOf(context, provider);
-  // Of any method: Exotel's GET takes a pod.
+  // For every method: Exotel's GET allocates a pod.
   if (token === undefined) {
     assertLocalCaller(context.config, request);
     return;
@@ -211,18 +215,18 @@ function verify(context: HttpContext, provider: Provider, request: FastifyReques
     host: request.host,
     originalUrl: request.raw.url ?? '',
   });
-  // Any text can stand in a Host header: "other.example/path?" would make our path a query, which V2 does not sign.
-  const isAddress = !/[/?#]/.test(request.protocol + request.host);
+  // A Host header can hold any text: "other.example/path?" would make our path a query, which V2 does not sign.
+  const isHostValid = !/[/?#]/.test(request.protocol + request.host);
   const isSigned =
     provider === 'twilio'
       ? verifyTwilio({ token, signature: headers['x-twilio-signature'], url, params })
       : verifyPlivo({ token, headers, method, url, params });
-  if (!isAddress || !isSigned) throw wrongSignature(context, provider);
+  if (!isHostValid || !isSigned) throw wrongSignature(context, provider);
 }
 
 function wrongSignature({ metrics }: HttpContext, provider: Provider): AppError {
   metrics.webhookRefusals.inc({ provider });
-  return new AppError('forbidden', `this does not come from ${provider}: its signature is missing or wrong`);
+  return new AppError('forbidden', `the signature of ${provider} is missing or wrong`);
 }
 
 async function allocate(
@@ -237,7 +241,7 @@ async function allocate(
   if (problem) throw new AppError('invalid_request', problem);
   const answer = answers[provider];
   reply.type(answer.type);
-  // Plivo sends its hangup to the answer address unless told otherwise: that must not take a pod.
+  // By default Plivo sends its hangup to the answer URL: that must not allocate a pod.
   if (isFinalStatus(provider, record).final) {
     await releaseIfFinal(context, provider, record, request);
     return provider === 'exotel' ? { success: true, released: true } : '<Response/>';
@@ -258,13 +262,13 @@ async function allocate(
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'no_pods' || !answer.unavailable) throw error;
     request.about.code = error.code;
-    return answer.unavailable();
+    return answer.unavailable;
   }
 }
 
-/** Never fails: a provider does not try again, and what is missed here the lease brings back. */
+/** Never fails: providers do not retry, and the lease ends a call that was not released. */
 async function releaseIfFinal(
-  { router, clock, config }: HttpContext,
+  context: HttpContext,
   provider: Provider,
   record: Params['record'],
   request: FastifyRequest,
@@ -273,13 +277,13 @@ async function releaseIfFinal(
   if (!final || callSid === undefined || callSidProblem(callSid)) return false;
   request.about.call_sid = callSid;
   try {
-    await withDeadline(clock, config.requestTimeoutMs, router.release(callSid));
+    await inTime(context, context.router.release(callSid));
     return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'call_not_found') {
       request.log.warn(
         { err: error, call_sid: callSid },
-        'a finished call could not be released: its lease will end',
+        'releasing a finished call failed; the lease will expire',
       );
     }
     return false;

@@ -1,6 +1,6 @@
--- Our own schema beside the team's tables: who works, who holds which record, what was brought back.
+-- Our own schema beside the team's tables: workers, their claims, and resets of stuck records.
 
--- Which database this is: what is kept aside for one must never be written to another of the same names.
+-- Identifies this database: outcomes spooled for it must never be written to another one with the same names.
 CREATE TABLE smart_router.installation (
   id uuid PRIMARY KEY DEFAULT gen_random_uuid()
 );
@@ -24,11 +24,11 @@ CREATE TABLE smart_router.workers (
 
 CREATE SEQUENCE smart_router.tokens;
 
--- One row per record that is held, waits after a reset, or was seen stuck. A record that is finished has none.
--- No index beside the key: this table is as large as what is being worked on, and every index costs WAL per claim.
--- Wide columns first: without gaps a claim is 12 bytes shorter.
+-- One row per record that is claimed, pauses after a reset, or was seen stuck. Finished records have none.
+-- No index but the key: the table is only as large as the work in progress, and every index costs WAL per claim.
+-- Wide columns first: without padding a claim is 12 bytes shorter.
 CREATE TABLE smart_router.claims (
-  -- NULL: nobody holds it. A new claim has a new token, so the old one is void.
+  -- NULL: not claimed. A new claim has a new token, which voids the old one.
   token bigint,
   claimed_at timestamptz,
   worker integer,
@@ -36,27 +36,27 @@ CREATE TABLE smart_router.claims (
   workflow smallint NOT NULL,
   resets smallint NOT NULL DEFAULT 0,
   record_id text NOT NULL,
-  -- After a reset: not before this time.
+  -- Pause after a reset: not claimed before this time.
   not_before timestamptz,
-  -- A row in Processing without a claim and without a time: it ages from here.
+  -- When a row in Processing without a claim and a timestamp was first seen: it ages from then.
   seen_at timestamptz,
-  -- Policy `hold`: left as it is for a person.
+  -- Policy `hold`: kept for a person.
   held_at timestamptz,
   trace text,
-  -- Of a record that came back: the token of the latest claim whose handler began. Not written for fresh ones.
+  -- Of a record that was reset: the token of the latest claim whose handler started. Not written for others.
   begun bigint,
   PRIMARY KEY (workflow, record_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 CREATE INDEX claims_waiting ON smart_router.claims (workflow, not_before) WHERE not_before IS NOT NULL;
 
--- What was brought back, and what it was doing: for the report, the console and people.
+-- History of resets: for the report, the console and operators.
 CREATE TABLE smart_router.resets (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at timestamptz NOT NULL DEFAULT now(),
   workflow smallint NOT NULL,
   record_id text NOT NULL,
-  -- Of the claim that ended with it.
+  -- Of the claim that the reset ended.
   token bigint,
   -- dead_worker, timed_out, given_up, unclaimed, by_hand
   reason text NOT NULL,

@@ -1,6 +1,6 @@
--- The weekly report: which weeks have been told, and what only the processes themselves can count.
+-- The weekly report: the weeks delivered, and what only the processes themselves can count.
 
--- One row per week. Whoever takes it makes the report; one that was taken and not delivered is free again after a while.
+-- One row per week. The replica that takes it delivers the report; after a failed delivery another replica may take it.
 CREATE TABLE smart_router.reports (
   until timestamptz PRIMARY KEY,
   since timestamptz NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE smart_router.reports (
   report jsonb
 );
 
--- Finishes that came after somebody else had got the record, by hour; a row of zero says that somebody counted.
+-- Finishes after the claim was lost, by hour; a row of zero says that a process counted.
 CREATE TABLE smart_router.late_finishes (
   hour timestamptz NOT NULL,
   workflow text NOT NULL,

@@ -1,8 +1,8 @@
--- Takes up to $2 queued records for worker $3: marked and claimed in one statement, in their order.
+-- Claims up to $2 queued records for worker $3: marks and claims them in one statement, in their order.
 -- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, $5 only these ids, or NULL
--- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
--- loop, and one that takes it for many reads the whole table. What waits after a reset is asked for row by row (OFFSET 0),
--- and only if anything waits at all: a list of 300,000 that wait was gone through once for each of them.
+-- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
+-- expects many reads the whole table. The pause after a reset is looked up per row (OFFSET 0), and only if any record
+-- pauses at all: with 300,000 pausing records, the whole list was scanned once per record.
 WITH picked AS MATERIALIZED (
   SELECT t.{id} AS id FROM {table} AS t
   WHERE {status} = {queued}
@@ -27,20 +27,20 @@ WITH picked AS MATERIALIZED (
   WHERE t.{id} = ANY(ARRAY(SELECT id FROM picked))
   RETURNING t.*
 ), again AS (
-  -- Records that came back keep their row, and in it their count of resets.
+  -- Records that were reset keep their row, and with it their count of resets.
   UPDATE smart_router.claims AS c SET token = fresh.token, worker = $3::integer, claimed_at = now(),
     timeout_ms = $4::integer, not_before = NULL, seen_at = NULL, held_at = NULL, trace = NULL
   FROM fresh
   WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(SELECT {id}::text COLLATE "default" FROM marked))
   RETURNING c.record_id, c.resets, c.begun
 ), claimed AS (
-  -- No ON CONFLICT: it costs 48 bytes of WAL per record, and the row locks above leave next to no room for a conflict
-  -- (23505: then the claim is asked for again).
+  -- No ON CONFLICT: it costs 48 bytes of WAL per record, and the row locks above make a conflict nearly impossible
+  -- (23505: the claim is retried).
   INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms)
   SELECT $1, marked.{id}::text COLLATE "default", fresh.token, $3::integer, now(), $4::integer FROM marked, fresh
   WHERE marked.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM again)
 )
--- A trigger may have kept the row as it was, or changed what we wrote, without an error: then the whole claim fails.
+-- A trigger may have restored or changed the status without an error: then the whole claim fails.
 SELECT CASE WHEN (marked.{status} = {processing}) IS TRUE THEN fresh.token ELSE
     ('smart_router: the claim left the status at ' || coalesce(quote_literal(marked.{status}::text), {queued}::text))::bigint
   END AS "smart_router.token", marked.{id}::text COLLATE "default" AS "smart_router.id",

@@ -1,6 +1,6 @@
--- How many rows are in Processing that nobody of ours holds, or that are held for a person, in a range of blocks. What we
--- know of them is looked up row by row (OFFSET 0): a join would read all claims for every piece of the table.
--- $1 workflow, $2 stuck after (ms), $3 from, $4 up to
+-- Counts rows in Processing without a claim, or held for a person, in a range of blocks. Claims are looked up per row
+-- (OFFSET 0): a join would read all claims for every range.
+-- $1 workflow, $2 stuck after (ms), $3 from block, $4 to block
 SELECT count(*) AS total,
   max(extract(epoch FROM now() - since)) FILTER (WHERE isfinite(since)) AS oldest_seconds
 FROM (

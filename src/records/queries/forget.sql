@@ -1,4 +1,4 @@
--- Forgets what is left of records that other hands have moved on or deleted. A claim whose worker lives is left alone.
+-- Deletes claims of records that other programs have changed or deleted. Claims of live workers stay.
 -- $1 workflow, $2 how many, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
 DELETE FROM smart_router.claims AS c USING (
   SELECT c.record_id, c.token FROM smart_router.claims AS c
@@ -6,7 +6,7 @@ DELETE FROM smart_router.claims AS c USING (
     SELECT FROM {table} AS t
     WHERE {is_same} AND (
       t.{status} = {processing}
-      -- Its count of resets, or its wait, still matters.
+      -- Its count of resets or its pause is still needed.
       OR (c.token IS NULL AND t.{status} = {queued} AND (c.resets > 0 OR c.not_before > now()))
     )
   )

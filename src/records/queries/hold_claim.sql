@@ -1,7 +1,7 @@
--- Inside a transaction of the handler: the claim holds, and no recovery takes it before the commit. At the beginning a
--- weak lock, so that its notes can still be written; at the end a strong one, so that not even a new claim (somebody
--- has queued the record by hand) comes between this look and the commit. A handler that hangs in its transaction must
--- not keep its record for ever: after $4 the database itself ends it. `xact` tells later whether it was committed.
+-- Inside a handler's transaction: checks the claim, and locks it against the recovery until the commit. A weak lock at the
+-- beginning, so that its trace can still be written; a strong one at the end, so that not even a new claim (an operator
+-- has requeued the record) comes between this check and the commit. After $4 ms the database itself ends the transaction
+-- of a handler that hangs. `xact` later tells whether it was committed.
 -- $1 workflow, $2 id, $3 token, $4 milliseconds
 SELECT pg_current_xact_id()::text AS xact, set_config('idle_in_transaction_session_timeout', $4::text, true), set_config('statement_timeout', $4::text, true)
 FROM smart_router.claims

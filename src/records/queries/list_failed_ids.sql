@@ -1,5 +1,5 @@
--- Failed records that had failed before the caller began, the oldest first. One that fails again since is not among them.
--- $1 how many, $2 how long ago the caller began (ms), $3 ids to leave out
+-- Records that had failed when the caller started, the oldest first; not those that failed again since.
+-- $1 how many, $2 how long ago the caller started (ms), $3 ids to leave out
 SELECT t.{id}::text COLLATE "default" AS record_id
 FROM {table} AS t
 WHERE t.{status} = {failed}

@@ -1,4 +1,4 @@
--- What the next claim would take.
+-- The ids that the next claim would take.
 -- $1 workflow, $2 how many
 SELECT t.{id}::text COLLATE "default" AS record_id FROM {table} AS t
 WHERE t.{status} = {queued}

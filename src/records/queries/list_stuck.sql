@@ -1,7 +1,6 @@
--- What both sweeps would bring back now, oldest first, and after it what is already held for a person. Nothing is
--- changed.
--- $1 workflow, $2 how many, $3 dead heartbeat (ms), or NULL: not judged, $4 grace after the timeout (ms), $5 stuck
--- after (ms), $6 true: only what the slow sweep is for, false: only the fast one, NULL: both
+-- Records that both sweeps would recover now, the oldest first, then those already held for a person. Reads only.
+-- $1 workflow, $2 how many, $3 dead heartbeat (ms), or NULL: heartbeats do not count, $4 grace after the timeout (ms),
+-- $5 stuck after (ms), $6 true: only records of the slow sweep, false: only of the fast one, NULL: both
 WITH found AS (
   SELECT c.record_id, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since, w.host || ' ' || w.pid AS worker,
     CASE WHEN c.worker IS NULL THEN 'given_up' WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason, false AS is_held
@@ -17,11 +16,11 @@ WITH found AS (
     AND (c.held_at IS NOT NULL OR coalesce({touched_at}, c.seen_at) < now() - $5::bigint * interval '1 ms')
 ), judged AS (
   SELECT *, CASE WHEN is_held THEN 'held' ELSE {verdict} END AS outcome,
-    CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END AS stuck_seconds
+    coalesce(CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since)::float8 END, 0) AS stuck_seconds
   FROM found
   WHERE $6::boolean IS NULL OR $6 = (reason = 'unclaimed')
 )
-SELECT record_id, reason, resets, trace, worker, stuck_seconds, outcome, is_held,
+SELECT record_id AS id, reason, resets, trace, worker, stuck_seconds AS "stuckSeconds", outcome, is_held AS "isHeld",
   count(*) OVER () AS total, max(stuck_seconds) OVER () AS oldest_seconds,
   count(*) FILTER (WHERE outcome = 'requeued') OVER () AS requeued,
   count(*) FILTER (WHERE outcome = 'failed') OVER () AS failed,

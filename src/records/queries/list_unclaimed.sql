@@ -1,7 +1,7 @@
--- Ids of what the slow sweep is for. Nothing is locked. What we know of them is looked up row by row (OFFSET 0): a join
--- would read all claims for every piece of the table.
--- $1 workflow, $2 how many, $3 stuck after (ms), $4 how many to pass over: those that somebody keeps locked; over a range
--- of blocks also $5 from, $6 up to
+-- Ids of the rows that the slow sweep recovers. Locks nothing. Claims are looked up per row (OFFSET 0): a join would read
+-- all claims for every range of blocks.
+-- $1 workflow, $2 how many, $3 stuck after (ms), $4 how many to skip: rows that another transaction has locked; for a
+-- range of blocks also $5 from, $6 to
 SELECT t.{id}::text COLLATE "default" AS record_id
 FROM {table} AS t LEFT JOIN LATERAL (
   SELECT c.token, c.held_at, c.seen_at FROM smart_router.claims AS c

@@ -1,4 +1,4 @@
--- Which of these claims no longer hold.
+-- Returns those of the claims that no longer hold.
 -- $1 workflow, $2 ids, $3 tokens
 SELECT given.record_id, given.token
 FROM unnest($2::text[], $3::bigint[]) AS given (record_id, token)

@@ -1,4 +1,4 @@
--- How many records were brought back since a time ago, by workflow, reason and outcome.
+-- Counts resets since a time ago, by workflow, reason and outcome.
 -- $1 milliseconds, $2 names of workflows
 SELECT w.name AS workflow, r.reason, r.outcome, count(*)::int AS records
 FROM smart_router.resets AS r JOIN smart_router.workflows AS w ON w.id = r.workflow

@@ -1,18 +1,18 @@
--- The fast sweep, one batch: claims of dead workers, and claims past their timeout and $4. Rows that somebody has
--- locked are left for the next time. Everything is checked on the rows as they are when they are locked; a join with
--- the workers would there take the claim of a new owner for one without any.
--- Rows are found again by `= ANY`, never by a join: a planner that takes the batch for one row joins it by a loop in a
--- loop, and one that takes it for many reads the whole table.
--- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: not judged, $4 grace after the
--- timeout (ms), $5 only these ids, or NULL, $6 how many to pass over: those that were locked before, $7 the
--- reason that is noted, or NULL: what was found
--- `looked_at` of every row: how many were considered. There is a row also when nothing was done.
+-- The fast sweep, one batch: claims of dead workers, and claims older than their timeout and $4. Skips rows that another
+-- transaction has locked. Checks everything on the rows as they are when locked; a join with the workers would there take
+-- the claim of a new owner for one without any.
+-- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
+-- expects many reads the whole table.
+-- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: heartbeats do not count, $4 grace after
+-- the timeout (ms), $5 only these ids, or NULL, $6 how many to skip: those that were locked before, $7 the reason to
+-- note, or NULL: the one found
+-- `looked_at` of every row: how many were considered. There is always at least one row.
 WITH dead AS MATERIALIZED (
   SELECT c.record_id FROM smart_router.claims AS c
   WHERE c.workflow = $1 AND c.token IS NOT NULL AND ($5::text[] IS NULL OR c.record_id = ANY ($5))
     AND {is_lost}
   ORDER BY c.claimed_at
-  -- More than are taken, for those that are locked.
+  -- More than needed, because some may be locked.
   LIMIT 10 * $2 OFFSET $6
 ), lost AS MATERIALIZED (
   SELECT t.{id} AS id, c.record_id, c.token, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since,
@@ -33,7 +33,7 @@ WITH dead AS MATERIALIZED (
   WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
   RETURNING t.{id} AS id, (t.{status} = {processing}) IS TRUE AS is_kept
 ), done AS MATERIALIZED (
-  -- A trigger may have kept a row as it was, without a word.
+  -- A trigger may have kept a row unchanged without an error.
   SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed WHERE NOT is_kept)
 ), kept AS (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL,
@@ -48,6 +48,6 @@ WITH dead AS MATERIALIZED (
   INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
   SELECT $1, record_id, token, coalesce($7::text, reason), outcome, resets, extract(epoch FROM now() - since), worker, trace
   FROM done
-  RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace
+  RETURNING record_id AS id, reason, outcome, resets, coalesce(stuck_seconds, 0) AS "stuckSeconds", worker, trace
 )
-SELECT noted.*, looked_at FROM (SELECT count(*) AS looked_at FROM dead) AS seen LEFT JOIN noted ON true
+SELECT noted.*, looked_at::int FROM (SELECT count(*) AS looked_at FROM dead) AS seen LEFT JOIN noted ON true

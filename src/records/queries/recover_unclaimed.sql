@@ -1,7 +1,7 @@
--- The slow sweep, one batch: those of $3 that are still in Processing, that nobody of ours holds, for longer than $2. The
--- time is checked again on the row as it is when it is locked: a claim that came meanwhile has made it young. What we
--- know of them is looked up row by row (OFFSET 0): a join would read all claims again for every batch.
--- $1 workflow, $2 stuck after (ms), $3 their ids, $4 the reason that is noted, or NULL
+-- The slow sweep, one batch: those of $3 that are still in Processing without a claim for longer than $2. Checks the time
+-- again on the row as it is when locked: a claim in between has made it younger. Claims are looked up per row (OFFSET 0):
+-- a join would read all claims for every batch.
+-- $1 workflow, $2 stuck after (ms), $3 ids, $4 the reason to note, or NULL
 WITH stuck AS MATERIALIZED (
   SELECT t.{id} AS id, coalesce({touched_at}, c.seen_at) AS since, coalesce(c.resets, 0) AS resets, true AS counts, c.trace
   FROM {table} AS t LEFT JOIN LATERAL (
@@ -21,7 +21,7 @@ WITH stuck AS MATERIALIZED (
   WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
   RETURNING t.{id} AS id, (t.{status} = {processing}) IS TRUE AS is_kept
 ), done AS MATERIALIZED (
-  -- A trigger may have kept a row as it was, without a word.
+  -- A trigger may have kept a row unchanged without an error.
   SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed WHERE NOT is_kept)
 ), kept AS (
   INSERT INTO smart_router.claims AS c (workflow, record_id, resets, not_before, held_at)
@@ -37,4 +37,4 @@ WITH stuck AS MATERIALIZED (
 INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, trace)
 SELECT $1, id::text, coalesce($4::text, 'unclaimed'), outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, trace
 FROM done
-RETURNING record_id, reason, outcome, resets, stuck_seconds, worker, trace
+RETURNING record_id AS id, reason, outcome, resets, coalesce(stuck_seconds, 0) AS "stuckSeconds", worker, trace

@@ -3,6 +3,6 @@
 INSERT INTO smart_router.late_finishes AS l (hour, workflow, records)
 SELECT date_trunc('hour', now()), given.workflow, given.records
 FROM unnest($1::text[], $2::bigint[]) AS given (workflow, records)
--- In one order everywhere, so that two who add do not wait for each other in a circle.
+-- The same order everywhere prevents deadlocks.
 ORDER BY given.workflow
 ON CONFLICT (hour, workflow) DO UPDATE SET records = l.records + excluded.records

@@ -1,4 +1,4 @@
--- The report has been delivered; what is too old for any report goes.
+-- Stores a delivered report, and deletes counts too old for any report.
 -- $1 until, $2 the report
 WITH forgotten AS (
   DELETE FROM smart_router.late_finishes WHERE hour < now() - interval '90 days'

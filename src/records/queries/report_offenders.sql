@@ -1,8 +1,8 @@
--- Records that were brought back more than once, the worst $3 of each workflow, with what they last did.
+-- Records that were reset more than once, the worst $3 of each workflow, with their last reset.
 -- $1 since, $2 until, $3 how many
-SELECT * FROM (
-  SELECT coalesce(w.name, 'workflow ' || r.workflow) AS workflow, r.record_id, count(*) AS times, max(r.at) AS last_at,
-    count(DISTINCT r.worker) AS workers,
+SELECT workflow, id, times, "lastAt", workers, reason, outcome, trace FROM (
+  SELECT coalesce(w.name, 'workflow ' || r.workflow) AS workflow, r.record_id AS id, count(*)::int AS times,
+    max(r.at) AS "lastAt", count(DISTINCT r.worker)::int AS workers,
     (array_agg(r.reason ORDER BY r.id DESC))[1] AS reason, (array_agg(r.outcome ORDER BY r.id DESC))[1] AS outcome,
     (array_agg(r.trace ORDER BY r.id DESC) FILTER (WHERE r.trace IS NOT NULL))[1] AS trace,
     row_number() OVER (PARTITION BY r.workflow ORDER BY count(*) DESC, max(r.at) DESC) AS place

@@ -1,6 +1,6 @@
--- The last full week (Monday 00:00 UTC to Monday), if nobody has told it and nobody is at it. The week in which the
--- schema was made is the first one.
--- $1 who takes it, $2 now, or NULL: the database's clock
+-- Takes the last full week (Monday 00:00 UTC to Monday) unless it was delivered or another replica has taken it. The week
+-- in which the schema was created is the first one.
+-- $1 name of the replica, $2 now, or NULL: the database's clock
 WITH clock AS (
   SELECT coalesce($2::timestamptz, now()) AS now
 ), week AS (

@@ -1,4 +1,4 @@
--- Right after a claim that still holds: which of its records a trigger has set back to Queued.
+-- Right after a claim: which of its records a trigger has set back to Queued.
 -- $1 workflow, $2 ids, $3 tokens
 SELECT given.record_id
 FROM unnest($2::text[], $3::bigint[]) AS given (record_id, token)

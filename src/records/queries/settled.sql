@@ -1,4 +1,4 @@
--- After an answer that was lost: which of these outcomes are in the table already, and nobody took the claim away.
+-- After a lost reply: which of these outcomes are in the table although no other worker had the claim since.
 -- $1 workflow, $2 ids, $3 tokens, $4 completed or not
 SELECT given.record_id
 FROM unnest($2::text[], $3::bigint[], $4::boolean[]) AS given (record_id, token, completed)

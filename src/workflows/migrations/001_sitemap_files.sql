@@ -1,4 +1,4 @@
--- WF6: one row per sitemap file to import. Those that a sitemap index names are added beside it, as Queued.
+-- WF6: one row per sitemap file to import. Files of a sitemap index are added as Queued.
 CREATE TYPE sitemap_import_process_status AS ENUM ('Queued', 'Processing', 'Completed', 'Failed');
 
 CREATE TABLE sitemap_files (
@@ -14,6 +14,6 @@ CREATE TABLE sitemap_files (
   updated_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Claiming reads the queue in its order, the sweep the oldest in Processing.
+-- A claim reads the queue in its order, the sweep the oldest rows in Processing.
 CREATE INDEX sitemap_files_status ON sitemap_files (sitemap_import_status, updated_at);
 CREATE INDEX sitemap_files_parent ON sitemap_files (parent_id);

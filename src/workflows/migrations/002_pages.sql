@@ -1,4 +1,4 @@
--- WF7: one row per page to read; title, description and contacts are what was found on it.
+-- WF7: one row per page to read; title, description and contacts are the results.
 CREATE TYPE page_processing_status AS ENUM ('Queued', 'Processing', 'Completed', 'Failed');
 
 CREATE TABLE pages (

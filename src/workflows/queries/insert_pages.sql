@@ -1,4 +1,4 @@
--- New pages as Queued; those that are known already stay as they are.
+-- Inserts new pages as Queued; existing ones stay unchanged.
 -- $1 sitemap file, $2 URLs, $3 their domains
 INSERT INTO pages (sitemap_file_id, url, domain)
 SELECT $1, given.url, given.domain

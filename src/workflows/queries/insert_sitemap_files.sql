@@ -1,4 +1,4 @@
--- Files that a sitemap index names, as Queued; those that are known already stay as they are, which ends every cycle.
+-- Inserts the files of a sitemap index as Queued; existing ones stay unchanged, which ends every cycle.
 -- $1 the index, $2 depth of the files, $3 URLs, $4 their domains
 INSERT INTO sitemap_files (parent_id, depth, url, domain)
 SELECT $1, $2, given.url, given.domain

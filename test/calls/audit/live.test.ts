@@ -1,10 +1,10 @@
 /**
- * The audit of a store under full load: everything that replicas and a leader do goes on at once, and every contradiction
- * that it names would be a false alarm, because all operations are atomic.
+ * The audit of a store under full load: replicas and a leader run all operations at once. Every finding would be a false
+ * alarm, because all operations are atomic.
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../../src/calls/audit/auditor.js';
-import type { AuditReport } from '../../../src/calls/audit/report.js';
+import type { AuditReport } from '../../../src/calls/audit/findings.js';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines } from '../../support/engines.js';
@@ -25,8 +25,8 @@ const pick = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.len
 describeEngines('the live audit', (engine) => {
   let stores: TestStore[] = [];
   beforeEach(async () => {
-    // Leases so short that they run out under the hands of everybody.
-    const times = { leaseTtlMs: 60, callInfoTtlMs: 5000, reportGraceMs: 50, drainingTtlMs: 40 };
+    // Leases expire all the time. Records do not: on a busy machine a sweep may come more than 5 s after a lease expired.
+    const times = { leaseTtlMs: 60, reportGraceMs: 50, drainingTtlMs: 40 };
     for (let i = 0; i < 3; i++) stores.push(await openStore(engine.url, { times }));
     for (const pool of new Set(Object.values(homes)))
       await stores[2]?.register(
@@ -39,7 +39,7 @@ describeEngines('the live audit', (engine) => {
     stores = [];
   });
 
-  /** Everything that may happen, at random, until told to stop. */
+  /** Runs random operations until `isOver`. */
   async function hammer(store: TestStore, isOver: () => boolean): Promise<number> {
     const epoch = stores[2]?.epoch ?? '';
     const sweeps = ['calls', 'pods', 'available'] as const;
@@ -83,7 +83,9 @@ describeEngines('the live audit', (engine) => {
     return done;
   }
 
-  it('names no contradiction while three replicas do everything at once', { timeout: 120_000 }, async () => {
+  it('reports no violation while three replicas run all operations at once', {
+    timeout: 120_000,
+  }, async () => {
     const reports: AuditReport[] = [];
     let isOver = false;
     const work = stores.flatMap((store) => [1, 2, 3, 4].map(() => hammer(store, () => isOver)));
@@ -96,25 +98,25 @@ describeEngines('the live audit', (engine) => {
     const done = (await Promise.all(work)).reduce((sum, count) => sum + count, 0);
     expect(reports.flatMap(({ violations }) => violations)).toEqual([]);
     expect(reports.every(({ complete, violationCount }) => complete && violationCount === 0)).toBe(true);
-    // It was no audit of an idle store.
+    // The store was not idle.
     expect(done).toBeGreaterThan(1000);
     expect(Math.max(...reports.map((report) => report.calls))).toBeGreaterThan(20);
     expect(await checkInvariants(engine.redis, { maxLowered: true })).toEqual([]);
   });
 
-  it('who asks while one is under way gets its outcome', async () => {
+  it('returns the result of the running audit to a second request', async () => {
     const auditor = new Auditor((stores[0] as TestStore).connection);
     const [one, other] = await Promise.all([auditor.audit(), auditor.audit()]);
     expect(one).toBe(other);
     expect(await auditor.audit()).not.toBe(one);
   });
 
-  it('one that is stopped says that it has not seen everything', async () => {
+  it('reports a stopped audit as incomplete', async () => {
     const auditor = new Auditor((stores[0] as TestStore).connection, AbortSignal.abort());
     expect(await auditor.audit()).toMatchObject({ complete: false, violationCount: 0 });
   });
 
-  it('a store that does not answer is an error, not a clean store', async () => {
+  it('rejects while the store does not answer', async () => {
     const hasty = await openStore(engine.url, { commandTimeoutMs: 300 });
     stores.push(hasty);
     await engine.pause();

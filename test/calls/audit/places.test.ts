@@ -20,7 +20,7 @@ async function open(url: string, prefix: string): Promise<TestStore> {
 
 const audit = (store: TestStore) => new Auditor(store.connection).audit();
 
-it('Cluster: sees every pod and call in the slot of the prefix, and what is wrong there', async (test) => {
+it('Cluster: finds every pod and call in the slot of the prefix, and the violations there', async (test) => {
   const available = nativeAvailable();
   test.skip(available !== true, String(available));
   const cluster = await redisCluster(3);
@@ -36,7 +36,7 @@ it('Cluster: sees every pod and call in the slot of the prefix, and what is wron
 });
 
 describeOneEngine('an audit beside others', (engine) => {
-  it('looks at no key of another program or another installation, also where the prefix is a pattern', async () => {
+  it('reads no key of another program or installation, also if the prefix is a glob pattern', async () => {
     const store = await open(engine.url, 'v[o]ice*:');
     const other = await open(engine.url, 'voice-two:');
     await engine.redis.set('foreign', 'x');
@@ -59,7 +59,7 @@ describeOneEngine('an audit beside others', (engine) => {
     });
   });
 
-  it('an empty store has nothing to contradict', async () => {
+  it('finds nothing in an empty store', async () => {
     const store = await openStore(engine.url);
     cleanups.push(() => store.close());
     await engine.redis.flushall();

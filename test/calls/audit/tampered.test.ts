@@ -4,8 +4,8 @@
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Auditor } from '../../../src/calls/audit/auditor.js';
+import type { AuditReport } from '../../../src/calls/audit/findings.js';
 import { type FindingKind, findingKinds } from '../../../src/calls/audit/findings.js';
-import type { AuditReport } from '../../../src/calls/audit/report.js';
 import { scripts } from '../../../src/calls/store/scripts.generated.js';
 import { describeEngines, type SuiteEngine } from '../../support/engines.js';
 import { openStore, type TestStore } from '../../support/store.js';
@@ -101,13 +101,13 @@ const tamperings: Tampering[] = [
   {
     kind: 'orphan_record',
     list: 'violations',
-    names: ({ busy }) => `2: call A says it is on ${busy}, which has it not`,
+    names: ({ busy }) => `2: the record of call A names ${busy}, which does not have the call`,
     by: ({ redis, busy }) => redis.del(`voice:pod:calls:${busy}`),
   },
   {
     kind: 'earlier_router',
     list: 'pending',
-    names: ({ free }) => `2: call old says it is on ${free}`,
+    names: ({ free }) => `2: the record of call old names ${free}`,
     by: async ({ redis, free }) => {
       await redis.hset('voice:call:old', 'pod_name', free);
       await redis.pexpire('voice:call:old', hourMs);
@@ -124,7 +124,7 @@ const tamperings: Tampering[] = [
   {
     kind: 'fence_ahead',
     list: 'violations',
-    names: () => 'call A has the fence',
+    names: () => 'call A has fence',
     by: ({ redis }) => redis.del('voice:fence'),
   },
   {
@@ -143,49 +143,49 @@ const tamperings: Tampering[] = [
   {
     kind: 'left_behind',
     list: 'violations',
-    names: () => 'pod gone is not registered and has left something behind',
+    names: () => 'pod gone is not registered but has keys',
     by: ({ redis }) => redis.hset('voice:pod:gone', 'status', 'available'),
   },
   {
     kind: 'left_to_expire',
     list: 'pending',
-    names: () => 'pod gone is not registered and has left something behind',
+    names: () => 'pod gone is not registered but has keys',
     by: ({ redis }) => redis.set('voice:lease:gone', 'old', 'PX', hourMs),
   },
   {
     kind: 'wrong_pool',
     list: 'violations',
-    names: ({ free }) => `pod ${free} has tier pool:gold and is assigned to`,
+    names: ({ free }) => `pod ${free} has tier pool:gold but is assigned to`,
     by: ({ redis, free }) => redis.sadd('voice:pool:basic:assigned', free),
   },
   {
     kind: 'no_such_pool',
     list: 'violations',
-    names: ({ free }) => `pod ${free} is in pool:gold, which is no pool`,
+    names: ({ free }) => `pod ${free} is in pool:gold, which does not exist`,
     by: ({ redis }) => redis.hdel('voice:pools', 'pool:gold'),
   },
   {
     kind: 'assigned_unregistered',
     list: 'violations',
-    names: () => 'pool:gold has the pod ghost assigned, which is not registered',
+    names: () => 'pool:gold has the unregistered pod ghost assigned',
     by: ({ redis }) => redis.sadd('voice:pool:gold:assigned', 'ghost'),
   },
   {
     kind: 'pool_unknown',
     list: 'violations',
-    names: () => 'pool:silver has keys and is no pool',
+    names: () => 'pool:silver has keys but is not configured',
     by: ({ redis }) => redis.zadd('voice:pool:silver:calls', later(), 'A'),
   },
   {
     kind: 'index_differs',
     list: 'violations',
-    names: () => '4: call A is on its pod, and not in',
+    names: () => '4: call A is on its pod but not in',
     by: ({ redis }) => redis.del('voice:pool:gold:calls'),
   },
   {
     kind: 'index_extra',
     list: 'violations',
-    names: () => '4: the index of pool:gold has the call ghost, which none of its pods has',
+    names: () => '4: the index of pool:gold has call ghost, which is on none of its pods',
     by: ({ redis }) => redis.zadd('voice:pool:gold:calls', 1, 'ghost'),
   },
   {
@@ -239,7 +239,7 @@ const tamperings: Tampering[] = [
   {
     kind: 'mirror',
     list: 'pending',
-    names: ({ free }) => `pod ${free} has the status allocated, it is available`,
+    names: ({ free }) => `pod ${free} has status allocated, expected available`,
     by: ({ redis, free }) => redis.hset(`voice:pod:${free}`, 'status', 'allocated'),
   },
 ];
@@ -268,7 +268,7 @@ describeEngines('the audit of a tampered store', (engine) => {
   const found = (report: AuditReport, { kind, list }: Tampering) =>
     report[list].filter((finding) => finding.kind === kind);
 
-  it('finds nothing before anybody has tampered, and counts what it has seen', async () => {
+  it('finds nothing in an intact store, and counts what it read', async () => {
     const { tookMs, ...report } = await audit();
     expect(report).toEqual({
       complete: true,

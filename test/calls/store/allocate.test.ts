@@ -1,4 +1,4 @@
-/** allocate: who gets which pod. Spec 2.3, invariants 1 to 3. */
+/** allocate: who gets which pod. Guarantees 1 to 3. */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
@@ -21,7 +21,7 @@ describeEngines('allocate', (engine) => {
   });
   afterEach(() => store.close());
 
-  it('answers with everything a caller needs', async () => {
+  it('returns everything a caller needs', async () => {
     await store.register(['a'], 'pool:gold');
     const before = store.nowMs();
     const given = await store.allocate('call', ['pool:gold']);
@@ -65,7 +65,7 @@ describeEngines('allocate', (engine) => {
     await store.register(['v'], 'merchant:vip');
     await store.register(['s'], 'pool:basic');
     const chain: PoolId[] = [
-      'merchant:nobody',
+      'merchant:unknown',
       'merchant:vip',
       'pool:none',
       'pool:gold',
@@ -163,16 +163,16 @@ describeEngines('allocate', (engine) => {
     return fields?.at((fields?.indexOf('saw') ?? -2) + 1);
   };
 
-  it('nothing free: its event says of each pool of the chain whether it was full, blocked or empty', async () => {
+  it('nothing free: the event describes each pool of the chain as full, blocked or empty', async () => {
     await store.register(['a', 'b', 'c', 'd'], 'pool:gold');
     await store.register(['s', 't'], 'pool:basic');
     await store.calls.drain('s');
     for (const pod of ['a', 'b']) await store.pools.suspend(store.epoch, 'not_ready', [pod]);
-    const chain = ['pool:gold', 'pool:basic', 'merchant:vip', 'pool:nobody'] as const;
+    const chain = ['pool:gold', 'pool:basic', 'merchant:vip', 'pool:unknown'] as const;
     for (const sid of ['1', '2', '3', '4', '5']) await store.allocate(sid, chain);
-    const rest = 'pool:basic 2 pods 3 calls 1 blocked; merchant:vip 0 pods; pool:nobody 0 pods';
+    const rest = 'pool:basic 2 pods 3 calls 1 blocked; merchant:vip 0 pods; pool:unknown 0 pods';
     expect(await sawOf('6', chain)).toBe(`pool:gold 4 pods 2 calls 2 blocked; ${rest}`);
-    // One that drains has its call still: it is taken, whatever becomes of it.
+    // A draining pod still has its call: it counts as taken.
     for (const pod of ['c', 'd']) await store.calls.drain(pod);
     expect(await sawOf('7', chain)).toBe(`pool:gold 4 pods 2 calls 2 blocked; ${rest}`);
     for (const sid of ['1', '2']) await store.calls.release(sid);
@@ -183,12 +183,12 @@ describeEngines('allocate', (engine) => {
     expect(await sawOf('11', [])).toBe('');
   });
 
-  it('nothing free: a list of pods that cannot be read is no reason to fail', async () => {
+  it('nothing free: an `assigned` of a wrong type does not fail the request', async () => {
     await engine.redis.set('voice:pool:gold:assigned', 'by hand');
     expect(await sawOf('1', ['pool:gold'])).toBe('pool:gold 0 pods');
   });
 
-  it.each(everyPool)('before it answers "nothing", calls of %s past their lease make room', async (pool) => {
+  it.each(everyPool)('without a free pod, ends calls of %s past their lease', async (pool) => {
     await store.register(['a'], pool);
     const size = pool === 'pool:basic' ? 3 : 1;
     for (let i = 0; i < size; i++) await store.allocate(`old-${i}`, [pool]);
@@ -210,7 +210,7 @@ describeEngines('allocate', (engine) => {
     expect(await store.calls.call('gold call')).toMatchObject({ podName: 'a' });
   });
 
-  it('a call past its lease that nobody has ended revives when it is asked for again', async () => {
+  it('a call past its lease that has not been ended keeps its pod when it is requested again', async () => {
     await store.register(['a'], 'pool:gold');
     const first = await store.allocate('call', ['pool:gold']);
     store.advance(testTimes.leaseTtlMs + 1);
@@ -263,7 +263,7 @@ describeEngines('allocate', (engine) => {
     expect(await store.allocate('call', ['pool:gold'])).toMatchObject({ allocatedAt: date });
   });
 
-  it('with a no-show timeout a call that nobody confirms ends by then, a confirmed one lives on', async () => {
+  it('with a no-show timeout an unconfirmed call ends by then, and a confirmed one continues', async () => {
     const strict = await openStore(engine.url, { virtualTime: true, times: { noShowTimeoutMs: 20_000 } });
     try {
       await strict.register(['a', 'b', 'c'], 'pool:gold');

@@ -1,4 +1,4 @@
-/** drain and undrain: no new calls at once, running calls go on. Spec 2.3, invariant 6, seeds/flow-09. */
+/** drain and undrain: no new calls at once, live calls continue. Guarantee 6. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
@@ -31,7 +31,7 @@ describeEngines('drain', (engine) => {
     },
   );
 
-  it.each(pools)('a live call of %s goes on: same pod, renewable, released to no pool', async (pool) => {
+  it.each(pools)('a live call of %s continues: same pod, renewable, released to no pool', async (pool) => {
     await store.register(['a'], pool);
     await store.allocate('1', [pool]);
     expect(await store.calls.drain('a')).toMatchObject({ activeCalls: 1 });
@@ -73,7 +73,7 @@ describeEngines('drain', (engine) => {
     expect(ttl).toBeLessThanOrEqual(lastsMs);
   });
 
-  it('a second drain starts the time anew', async () => {
+  it('a second drain restarts the TTL', async () => {
     await store.register(['a'], 'pool:gold');
     await store.calls.drain('a');
     store.advance(drainMs - 1000);
@@ -81,7 +81,7 @@ describeEngines('drain', (engine) => {
     expect(await store.calls.drain('a')).toEqual({ activeCalls: 0, untilMs: before + drainMs });
   });
 
-  it('a second, shorter drain does not cut the time somebody waits', async () => {
+  it('a second, shorter drain does not shorten the first', async () => {
     await store.register(['a'], 'pool:gold');
     const { untilMs } = await store.calls.drain('a', 3_600_000);
     expect(await store.calls.drain('a')).toMatchObject({ untilMs });
@@ -132,7 +132,7 @@ describeEngines('drain', (engine) => {
     expect(await engine.redis.exists('voice:pod:draining:x')).toBe(0);
   });
 
-  it('a removed pod that comes back under its name does not drain', async () => {
+  it('a removed pod that is registered again does not drain', async () => {
     await store.register(['a'], 'pool:gold');
     await store.calls.drain('a');
     await store.pools.remove(store.epoch, ['a'], 'gone');
@@ -172,7 +172,7 @@ describeEngines('drain', (engine) => {
     expect(await store.calls.pod('a')).toMatchObject({ uid: 'new', blockedBy });
   });
 
-  it('an undrain that the store gets to after its caller gave up ends no drain', async () => {
+  it('an undrain that reaches the store after its caller gave up ends no drain', async () => {
     await store.register(['a'], 'pool:gold');
     await store.calls.drain('a');
     expect(await store.connection.run('undrain', ['a', store.nowMs() - 1])).toEqual(['late', store.nowMs()]);
@@ -180,7 +180,7 @@ describeEngines('drain', (engine) => {
     expect(await store.connection.run('undrain', ['a', store.nowMs() + 1000])).toEqual(['ok', 0, '']);
   });
 
-  it('its events say who did it, where that is known', async () => {
+  it('its events name the actor, if known', async () => {
     await store.register(['a'], 'pool:gold');
     await store.calls.drain('a', 0, { by: 'admin@10.0.0.7' });
     await store.calls.undrain('a', undefined, { by: 'console:47b769ec@127.0.0.1' });

@@ -51,7 +51,7 @@ describeEngines('the flap guard', (engine) => {
   const blockOf = async (name: string) => (await store.calls.pod(name)).blockedBy;
 
   it.each(['pool:gold', 'pool:basic'] as const)(
-    'three in a row set a pod of %s back for 10 s, then 20',
+    'three in a row block a pod of %s for 10 s, then 20',
     async (pool) => {
       await store.register(['a', 'b'], pool);
       expect(await failing('a', 3, pool)).toEqual([false, false, true]);
@@ -123,7 +123,7 @@ describeEngines('the flap guard', (engine) => {
     },
   );
 
-  it('a call that lasts, or that its pod renewed or reported, begins the row anew', async () => {
+  it('a call that lasts, or that its pod renewed or reported, resets the count', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await lasting('b');
     expect(await short('a', 2)).toEqual([false, false]);
@@ -141,7 +141,7 @@ describeEngines('the flap guard', (engine) => {
     expect(await short('a', 3)).toEqual([false, false, true]);
   });
 
-  it('a call that was given back before its caller knew of it neither counts nor begins the row anew', async () => {
+  it('a call released because its caller left neither counts nor resets the count', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await lasting('b');
     await short('a', 2);

@@ -66,7 +66,8 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   register: {
     passes: {
       'of a new pod': (store) => store.pools.register(store.epoch, [registration('new')], assignment),
-      'of a pod by itself': (store) => store.pools.register('', [registration('new')], assignment),
+      'of a pod that registers itself': (store) =>
+        store.pools.register('', [registration('new')], assignment),
       'of a replaced pod': ({ pools, epoch }) =>
         pools.register(epoch, [registration('g', 'pool:gold', { uid: 'another' })], assignment),
       'by a new leader': ({ pools, epoch }) => pools.register(newer(epoch), [registration('g')], assignment),
@@ -210,7 +211,7 @@ describeEngines('a full store', (engine) => {
     ['OOM', 'store_full'],
     ['READONLY', 'store_unavailable'],
     ['NOPROTO', 'internal'],
-  ])('a script’s error %s is known as Redis 6.2 words it: %s', async (word, code) => {
+  ])('recognises the script error %s in the form of Redis 6.2: %s', async (word, code) => {
     const text = `ERR Error running script (call to f_0a9a): @user_script:41: @user_script: 41: -${word} not now.`;
     const answer = store.connection.command('test', (client) =>
       client.eval('return redis.error_reply(ARGV[1])', 0, text),

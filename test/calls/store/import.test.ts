@@ -1,4 +1,4 @@
-/** Calls of an earlier Go router: call hashes and lease keys, none of our indexes. Spec 2.4, last lines. */
+/** Calls of an earlier Go router: call hashes and lease keys, none of our indexes. See docs/migration.md. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { GoRouter } from '../../support/go-router.js';
@@ -84,7 +84,7 @@ describeEngines('import', (engine) => {
     ['without a lease', () => engine.redis.del('voice:lease:g1')],
     ['without a pod name', () => engine.redis.hdel('voice:call:old', 'pod_name')],
     ['whose record is a lock of the Go router', () => engine.redis.set('voice:call:old', 'lock')],
-    ['whose record is gone', () => engine.redis.del('voice:call:old')],
+    ['whose record was deleted', () => engine.redis.del('voice:call:old')],
   ] as [string, () => Promise<unknown>][])('a call %s is not live', async (_, prepare) => {
     await goCall('old', 'g1');
     await prepare();
@@ -120,7 +120,7 @@ describeEngines('import', (engine) => {
     expect(leaseExpiresAtMs - before).toBeLessThanOrEqual(3_000_001);
   });
 
-  it('all calls of a shared pod have the same lease, whichever of them the earlier lease names', async () => {
+  it('all calls of a shared pod have the same lease, also those that the earlier lease does not name', async () => {
     for (const sid of ['1', '2', '3']) await goCall(sid, 's1', 54_000);
     const before = store.nowMs();
     await importCalls('2', '3', '1');
@@ -129,7 +129,7 @@ describeEngines('import', (engine) => {
     for (const { leaseExpiresAtMs } of calls) expect(leaseExpiresAtMs - before).toBe(testTimes.leaseTtlMs);
   });
 
-  it('an imported call that nobody renews ends with its lease', async () => {
+  it('an imported call that is not renewed ends with its lease', async () => {
     await goCall('old', 'g1', 54_000);
     await importCalls('old');
     store.advance(testTimes.leaseTtlMs - 1000);
@@ -139,7 +139,7 @@ describeEngines('import', (engine) => {
     expect(await engine.redis.sismember('voice:pool:gold:available', 'g1')).toBe(1);
   });
 
-  it('pods of the Go router are known, and registering them keeps their calls', async () => {
+  it('registering the pods of the Go router keeps their calls', async () => {
     await goCall('old', 'g1');
     await importCalls('old');
     await store.register(['g1', 'g2', 'g3'], 'pool:gold');

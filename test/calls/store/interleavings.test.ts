@@ -3,7 +3,7 @@
  * same steps is their order; so it is replayed, and each answer must be one that this order explains.
  *
  * Checked on the stream: invariants 1, 2, 3, 6 and 7, growing fences, and that `no_pods` was true when it was
- * said. Checked on the answers: who was told what. Checked on the keys after each batch: all of invariants.ts.
+ * said. It checks every reply, and after each batch all invariants of the keys (invariants.ts).
  */
 import fc from 'fast-check';
 import { it } from 'vitest';
@@ -71,7 +71,7 @@ type Answer =
   | { kind: 'allocate'; sid: string; given: Allocation | undefined }
   | { kind: 'release' | 'renew'; sid: string; fence: number | undefined; pod: string; code: string };
 
-/** Three connections with one idea of time, and what they were told. */
+/** Three connections on one virtual time, and their replies. */
 class Replicas {
   answers: Answer[] = [];
   readonly fences = new Map<string, number[]>();
@@ -206,7 +206,7 @@ class Replay {
   readonly #registered = new Set<string>();
   readonly #draining = new Map<string, number>();
   readonly #suspended = new Set<string>();
-  /** Its block has ended without an event: nobody knows whether it is available again yet. */
+  /** Its block ended without an event: it may or may not be available already. */
   readonly #unsure = new Set<string>();
   /** Registered again and suspended with no order between the two: it may still be suspended. */
   readonly #perhapsSuspended = new Set<string>();
@@ -296,7 +296,7 @@ class Replay {
       } else if (answer.code === 'stale_fence')
         some((live) => live !== undefined && live.fence !== answer.fence);
       else if (answer.code === 'call_not_found') some((live) => live === undefined);
-      else problems.push(`nobody expects ${JSON.stringify(answer)}`);
+      else problems.push(`unexpected reply ${JSON.stringify(answer)}`);
     }
     replicas.answers = [];
     for (const [key, left] of counts) {
@@ -407,7 +407,7 @@ async function withReplicas(
 }
 
 describeEngines('three replicas at once', (engine) => {
-  it('give answers that the order of the event stream explains', { timeout }, async () => {
+  it('give replies consistent with the order of the event stream', { timeout }, async () => {
     const property = fc.asyncProperty(batches, (history) =>
       withReplicas(engine, async (replicas, replay) => {
         for (const { ops, advanceMs } of history) {
@@ -420,7 +420,7 @@ describeEngines('three replicas at once', (engine) => {
     await fc.assert(property, { numRuns: runs });
   });
 
-  /** A caller that asks twice, renews, hangs up twice, and comes back with the same SID. */
+  /** A caller that allocates twice, renews, releases twice, and allocates the same SID again. */
   const callers = fc.array(
     record<{ sid: string; chain: number; ends: 'release' | 'late release' | 'nothing' }>({
       sid,
@@ -431,7 +431,7 @@ describeEngines('three replicas at once', (engine) => {
   );
   const disturbances = fc.array(anyOp, { maxLength: 8 });
 
-  it('keep every caller to its own call in any order of sending', { timeout }, async () => {
+  it('keep calls of different callers apart in any order', { timeout }, async () => {
     const property = fc.asyncProperty(fc.scheduler(), callers, disturbances, (s, sessions, others) =>
       withReplicas(engine, async (replicas, replay) => {
         const turn = (label: string) => s.schedule(Promise.resolve(), label);

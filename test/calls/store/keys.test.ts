@@ -1,4 +1,4 @@
-/** The keys operators know keep name, type, TTL and fields; ours are written down here once. Spec 2.4. */
+/** The keys operators know keep name, type, TTL and fields; ours are written down here once. See docs/operations.md. */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
@@ -16,7 +16,7 @@ interface Row {
 const pod = '[a-z][a-z0-9-]*';
 const is = (type: string) => () => type;
 
-/** Spec 2.4, row by row; the first match counts. */
+/** The data model, row by row; the first match counts. */
 const known: Row[] = [
   { name: /^tier:config$/, type: is('string') },
   { name: /^merchant:config$/, type: is('hash') },
@@ -163,7 +163,7 @@ describeEngines('keys', (engine) => {
     expect(missing.map(({ name }) => name.source)).toEqual([]);
   });
 
-  it('values mean what the table says', async () => {
+  it('values have the form that the table says', async () => {
     await live(store);
     const { redis } = engine;
     expect(await redis.hget('voice:merchant:config', 'acme')).toBe('{"pool":"acme"}');
@@ -181,7 +181,7 @@ describeEngines('keys', (engine) => {
     expect(await redis.zcard('voice:merchant:acme:calls')).toBe(1);
   });
 
-  it('of a removed pod nothing is left but events and the tombstones of its calls', async () => {
+  it('a removed pod leaves only events and the tombstones of its calls', async () => {
     await live(store);
     const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2'];
     await store.pools.remove(store.epoch, pods, 'gone');
@@ -249,7 +249,7 @@ describeEngines('keys', (engine) => {
   const kept = async (key: string) =>
     (await engine.redis.xrange(key, '-', '+')).map(([id, fields]) => `${id} ${fields.join(' ')}`);
 
-  it('what is rare is in the journal too, under the same id; what every call does is not', async () => {
+  it('rare events are also in the journal, under the same id; those of every call are not', async () => {
     await live(store);
     const often = /^\S+ type (call_allocated|call_released|no_pods) /;
     const events = await kept('voice:events');
@@ -257,7 +257,7 @@ describeEngines('keys', (engine) => {
     expect(await kept('voice:journal')).toEqual(events.filter((text) => !often.test(text)));
   });
 
-  it('a journal that is ahead of the clock takes events all the same', async () => {
+  it('a journal that is ahead of the clock still takes events', async () => {
     await engine.redis.del('voice:events', 'voice:journal');
     await engine.redis.xadd('voice:journal', '99999999999999-0', 'type', 'from a clock that was wrong');
     await store.register(['a', 'b'], 'pool:gold');

@@ -39,7 +39,7 @@ const found: [outcome: string, ops: Op[]][] = [
     [report('e', 'C1'), deleteRecord('C1'), report('a', 'C1'), sweep('all')],
   ],
   [
-    'an index entry that has run out does not come back for a call of another pool',
+    'an expired index entry is not restored for a call of another pool',
     [
       ...[report('e', 'C1'), advance(330_001), deleteRecord('C1'), allocate('C1', basicOnly)],
       ...[advance(600_000), sweep('merchant:vip'), sweep('all')],

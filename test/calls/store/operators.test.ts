@@ -8,7 +8,7 @@ type Pool = (typeof pools)[number];
 const availableKey = (pool: Pool) =>
   pool === 'merchant:vip' ? 'voice:merchant:vip:pods' : `voice:${pool}:available`;
 
-describeEngines('by hand', (engine) => {
+describeEngines('keys changed by hand', (engine) => {
   let store: TestStore;
   beforeEach(async () => {
     store = await openStore(engine.url, { virtualTime: true });
@@ -28,7 +28,7 @@ describeEngines('by hand', (engine) => {
     expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a' });
   });
 
-  it('DEL voice:call:X, then the same call again: it has one pod, and the old one comes back', async () => {
+  it('DEL voice:call:X, then the same call again: it has one pod, and the old pod becomes available', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     const first = await store.allocate('1', ['pool:gold']);
     await engine.redis.del('voice:call:1');
@@ -76,7 +76,7 @@ describeEngines('by hand', (engine) => {
     },
   );
 
-  it('a mark set by hand can be drained over and undrained', async () => {
+  it('a drain replaces a mark set by hand, and an undrain removes it', async () => {
     await store.register(['a'], 'pool:gold');
     await engine.redis.set('voice:pod:draining:a', 'true');
     const before = store.nowMs();
@@ -101,7 +101,7 @@ describeEngines('by hand', (engine) => {
     },
   );
 
-  it.each(pools)('pods put into the available set of %s by hand are never given', async (pool) => {
+  it.each(pools)('pods added to the available set of %s by hand are never allocated', async (pool) => {
     await store.register(['busy'], pool);
     const other: Pool = pool === 'pool:gold' ? 'pool:basic' : 'pool:gold';
     await store.register(['foreign'], other);
@@ -132,7 +132,7 @@ describeEngines('by hand', (engine) => {
     },
   );
 
-  it.each(pools)('DEL of pod:tier makes a pod of %s unknown; its call goes on and ends', async (pool) => {
+  it.each(pools)('DEL of pod:tier makes a pod of %s unknown; its call continues and ends', async (pool) => {
     await store.register(['a', 'b'], pool);
     const given = await store.allocate('1', [pool]);
     const pod = given?.podName ?? '';
@@ -190,7 +190,7 @@ describeEngines('by hand', (engine) => {
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 1 });
   });
 
-  it('DEL of the fence counter and the epoch sends neither backwards', async () => {
+  it('fence and epoch only grow after a DEL of their keys', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     const first = await store.allocate('1', ['pool:gold']);
     await engine.redis.del('voice:fence', 'voice:leader:epoch');

@@ -1,4 +1,4 @@
-/** register, suspend, remove and the leader's epoch. Spec 2.3 and 3, invariant 9. */
+/** register, suspend, remove and the leader's epoch. Guarantee 9. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type Assignment, EpochRefused, type PodRegistration } from '../../../src/calls/store/pool-store.js';
 import type { PoolId } from '../../../src/config/tiers.js';
@@ -24,7 +24,7 @@ describeEngines('pools', (engine) => {
     ['merchant:vip', 'merchant:vip', 'voice:merchant:vip'],
     ['merchant:acme', 'merchant:acme', 'voice:merchant:acme'],
   ] as [PoolId, string, string][])(
-    'a pod registered for %s is known and can be given',
+    'a pod registered for %s is listed and can take a call',
     async (pool, tier, base) => {
       expect(await one(registration('a', pool, { uid: 'u1', metadata: '{"ip":"10.0.0.1"}' }))).toEqual({
         podName: 'a',
@@ -114,7 +114,7 @@ describeEngines('pools', (engine) => {
     expect(await engine.redis.exists('voice:pool:deleted:assigned')).toBe(0);
   });
 
-  it('a pod whose successor has nowhere to go leaves nothing behind, not even a drain of the successor', async () => {
+  it('a replaced pod without a pool for the new one leaves no keys, not even a drain', async () => {
     const startedAt = new Date(0).toISOString();
     await one(registration('a', 'pool:gold', { uid: 'first' }));
     await store.calls.drain('a', 0);
@@ -124,16 +124,16 @@ describeEngines('pools', (engine) => {
   });
 
   it.each(['terminating', 'not_ready', 'unconfirmed'] as const)(
-    'suspended as %s a pod keeps its calls and gets none; registered again it takes calls',
+    'a pod suspended as %s keeps its calls and gets none, until it is registered again',
     async (reason) => {
       await store.register(['a'], 'pool:basic');
       await store.allocate('1', ['pool:basic']);
-      expect(await store.pools.suspend(store.epoch, reason, ['a', 'nobody'])).toEqual([1, -1]);
+      expect(await store.pools.suspend(store.epoch, reason, ['a', 'unknown'])).toEqual([1, -1]);
       expect(await store.pools.suspend(store.epoch, reason, ['a'])).toEqual([1]);
       expect(await store.sweep()).toEqual({ callsEnded: 0, podsPutBack: 0, podsTakenOut: 0 });
       expect(await store.allocate('2', ['pool:basic'])).toBeUndefined();
       expect((await store.calls.pod('a')).blockedBy).toBe(reason);
-      expect(await engine.redis.exists('voice:pod:suspended:nobody')).toBe(0);
+      expect(await engine.redis.exists('voice:pod:suspended:unknown')).toBe(0);
       await store.register(['a'], 'pool:basic');
       expect(await engine.redis.zscore('voice:pool:basic:available', 'a')).toBe('1');
     },
@@ -168,10 +168,10 @@ describeEngines('pools', (engine) => {
   it('remove ends the calls, names them, and a second remove changes nothing', async () => {
     await store.register(['s'], 'pool:basic');
     for (const sid of ['1', '2']) await store.allocate(sid, ['pool:basic']);
-    const removed = await store.pools.remove(store.epoch, ['s', 'nobody'], 'gone');
+    const removed = await store.pools.remove(store.epoch, ['s', 'unknown'], 'gone');
     expect(removed).toEqual([
       { podName: 's', wasKnown: true, lostCalls: ['1', '2'] },
-      { podName: 'nobody', wasKnown: false, lostCalls: [] },
+      { podName: 'unknown', wasKnown: false, lostCalls: [] },
     ]);
     expect(await store.pools.remove(store.epoch, ['s'], 'gone')).toEqual([
       { podName: 's', wasKnown: false, lostCalls: [] },

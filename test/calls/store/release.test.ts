@@ -1,4 +1,4 @@
-/** release: the end of a call, and nobody else's. Spec 2.3, invariant 7. */
+/** release: ends the named call and no other. Guarantee 7. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
@@ -32,7 +32,7 @@ describeEngines('release', (engine) => {
     },
   );
 
-  it('one of three shared calls goes, the others stay with the lease mirror', async () => {
+  it('one of three shared calls ends, and the lease mirror names one of the others', async () => {
     await store.register(['a'], 'pool:basic');
     for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:basic']);
     expect(await store.calls.release('3')).toMatchObject({ activeCalls: 2, releasedToPool: 'pool:basic' });
@@ -90,8 +90,8 @@ describeEngines('release', (engine) => {
     expect(await engine.redis.zscore('voice:pool:basic:available', 'a')).toBe('1');
   });
 
-  it('a call that never was is not found', async () => {
-    await expect(store.calls.release('nobody')).rejects.toMatchObject({ code: 'call_not_found' });
+  it('an unknown call is not found', async () => {
+    await expect(store.calls.release('unknown')).rejects.toMatchObject({ code: 'call_not_found' });
   });
 
   it('the right fence releases, another is refused and frees nothing', async () => {
@@ -128,7 +128,7 @@ describeEngines('release', (engine) => {
     expect(ttl).toBeLessThanOrEqual(testTimes.reportGraceMs);
   });
 
-  it('the pod hash tells what happened last', async () => {
+  it('the pod hash shows the last call and its times', async () => {
     await store.register(['a'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     expect(await engine.redis.hgetall('voice:pod:a')).toMatchObject({
@@ -145,7 +145,7 @@ describeEngines('release', (engine) => {
     });
   });
 
-  it('a release whose pod has lost its tier key ends the call all the same', async () => {
+  it('a release ends the call of a pod that lost its tier key', async () => {
     await store.register(['a'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     await engine.redis.del('voice:pod:tier:a');
@@ -154,24 +154,21 @@ describeEngines('release', (engine) => {
   });
 
   it.each([
-    { what: 'nobody asked for since', since: async () => {}, given: true },
-    { what: 'was asked for again', since: () => store.allocate('1', ['pool:gold']), given: false },
+    { what: 'was not requested again', since: async () => {}, given: true },
+    { what: 'was requested again', since: () => store.allocate('1', ['pool:gold']), given: false },
     { what: 'was renewed', since: () => store.calls.renew('1'), given: false },
     { what: 'was reported', since: () => store.calls.report('a', ['1']), given: false },
     { what: 'has ended', since: () => store.calls.release('1'), given: false },
-  ])(
-    'an allocation whose caller is gone, and which $what, is given back: $given',
-    async ({ since, given }) => {
-      await store.register(['a'], 'pool:gold');
-      const fence = await fenceOf('1', 'pool:gold');
-      await since();
-      const wasLive = (await engine.redis.exists('voice:call:1')) === 1;
-      expect(await store.calls.releaseUnclaimed('1', fence)).toBe(given);
-      expect(await engine.redis.exists('voice:call:1')).toBe(wasLive && !given ? 1 : 0);
-    },
-  );
+  ])('an allocation whose caller hung up, and which $what, is released: $given', async ({ since, given }) => {
+    await store.register(['a'], 'pool:gold');
+    const fence = await fenceOf('1', 'pool:gold');
+    await since();
+    const wasLive = (await engine.redis.exists('voice:call:1')) === 1;
+    expect(await store.calls.releaseUnclaimed('1', fence)).toBe(given);
+    expect(await engine.redis.exists('voice:call:1')).toBe(wasLive && !given ? 1 : 0);
+  });
 
-  it('an allocation of another fence is not given back', async () => {
+  it('an allocation with another fence is not released', async () => {
     await store.register(['a'], 'pool:gold');
     const old = await fenceOf('1', 'pool:gold');
     await store.calls.release('1');
@@ -181,7 +178,7 @@ describeEngines('release', (engine) => {
   });
 
   it.each(['pool:gold', 'pool:basic'] as const)(
-    'the event of a call of %s names the operator who ended it, and nobody else',
+    'the event of a call of %s names the operator who ended it, and no agent',
     async (pool) => {
       await store.register(['a'], pool);
       await store.allocate('1', [pool]);

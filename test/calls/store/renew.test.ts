@@ -1,4 +1,4 @@
-/** renew: a call keeps its pod as long as somebody renews. Spec 2.3. */
+/** renew: a call keeps its pod as long as it is renewed. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
@@ -45,7 +45,7 @@ describeEngines('renew', (engine) => {
     expect(await engine.redis.get('voice:lease:a')).toBe('1');
   });
 
-  it('writes a lost lease mirror anew', async () => {
+  it('restores a lost lease mirror', async () => {
     await store.allocate('1', ['pool:gold']);
     await engine.redis.del('voice:lease:a');
     await store.calls.renew('1');

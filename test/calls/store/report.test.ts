@@ -1,4 +1,4 @@
-/** report: what a pod says it serves is made true, within its capacity. Spec 2.3. */
+/** report: what a pod says it serves is made true, within its capacity. Guarantees 2 to 4. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
@@ -15,7 +15,7 @@ describeEngines('report', (engine) => {
   });
   afterEach(() => store.close());
 
-  /** Gives pod `a` the call, whatever the order of a set. */
+  /** Gives pod `a` the call, independent of the order of the set. */
   async function allocateOnA(sid: string): Promise<number> {
     await store.calls.drain('b');
     const given = await store.allocate(sid, ['pool:gold']);
@@ -51,7 +51,7 @@ describeEngines('report', (engine) => {
       const again = await big.calls.report('p', [...sids, 'too-many']);
       expect([again.renewed, again.conflicts]).toEqual([sids, ['too-many']]);
 
-      // All leases run out: one place is made for a new call, the rest is for the sweep, which goes in small steps.
+      // All leases expire: allocate frees one place, and the sweep ends the others in small steps.
       big.advance(testTimes.leaseTtlMs + 1);
       const given = await big.allocate('new', ['pool:big']);
       expect(given).toMatchObject({ podName: 'p', reclaimed: 50 });
@@ -105,7 +105,7 @@ describeEngines('report', (engine) => {
     expect(await store.calls.release('1', fences['1'])).toMatchObject({ releasedToPool: 'pool:gold' });
   });
 
-  it('an adopted call has its whole grace, whatever was noted before the store forgot it', async () => {
+  it('an adopted call has its whole grace, regardless of an earlier missing_since', async () => {
     await allocateOnA('1');
     await store.calls.report('a', []);
     await engine.redis.del('voice:pod:calls:a');
@@ -152,7 +152,7 @@ describeEngines('report', (engine) => {
     expect(await engine.redis.sismember('voice:pool:gold:available', 'a')).toBe(1);
   });
 
-  it('a call known again in time is kept, and a later silence counts from its own beginning', async () => {
+  it('a call that is reported again in time is kept, and a later gap counts from its own start', async () => {
     await allocateOnA('1');
     await store.calls.report('a', []);
     store.advance(graceMs - 1000);
@@ -163,7 +163,7 @@ describeEngines('report', (engine) => {
   });
 
   it.each(['sweep', 'allocate'] as const)(
-    'if the pod falls silent after a report without the call, %s ends it',
+    'if the pod stops reporting after a report without the call, %s ends it',
     async (by) => {
       await store.calls.drain('b');
       await store.allocate('1', ['pool:gold']);
@@ -201,7 +201,7 @@ describeEngines('report', (engine) => {
     }
   });
 
-  it('one that was overtaken on its way is refused, for as long as a grace', async () => {
+  it('a report older than the last one is refused, for one grace', async () => {
     const report = (calls: string[], asOfMs?: number) => store.calls.report('s', calls, { asOfMs });
     const { atMs } = await report(['old']);
     store.advance(20);
@@ -210,18 +210,18 @@ describeEngines('report', (engine) => {
     await expect(report(['old'], atMs + 15)).rejects.toMatchObject({ code: 'stale_report' });
     // Its answer was lost: it says the same again.
     expect(await report(['old', 'new'], atMs + 20)).toMatchObject({ renewed: ['old', 'new'] });
-    // Who does not say as of when is believed.
+    // A report without a time is accepted.
     expect(await report(['old', 'new'])).toMatchObject({ renewed: ['old', 'new'] });
     store.advance(graceMs + 1);
-    // The store's clock was set back: the agent is heard again long before its calls run out.
+    // The store's clock was set back: reports are accepted again long before the leases expire.
     expect(await report(['old', 'new'], atMs + 5)).toMatchObject({ renewed: ['old', 'new'] });
   });
 
-  it('is heard after the clock of the store was set back by an hour', async () => {
+  it('is accepted after the clock of the store was set back by an hour', async () => {
     const { atMs } = await store.calls.report('s', ['old']);
     await store.calls.report('s', ['old'], { asOfMs: atMs + 10 });
     store.advance(-3_600_000);
-    // The agent began anew: its first report does not say as of when, the next is by the clock as it is now.
+    // The agent restarted: its first report has no time, the next one has the current time.
     const again = await store.calls.report('s', ['old']);
     expect(again.atMs).toBeLessThan(atMs);
     expect(await store.calls.report('s', ['old'], { asOfMs: again.atMs + 10 })).toMatchObject({
@@ -229,7 +229,7 @@ describeEngines('report', (engine) => {
     });
   });
 
-  it('does not end a call that came after it was written, however late it arrives', async () => {
+  it('does not end a call that was allocated after it was written', async () => {
     const { atMs } = await store.calls.report('a', []);
     store.advance(5000);
     const fence = await allocateOnA('1');
@@ -253,7 +253,7 @@ describeEngines('report', (engine) => {
     expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
   });
 
-  it('from ahead of a clock that was set back renews, but neither ends nor silences anything', async () => {
+  it('a report from before the clock was set back renews calls, but ends none', async () => {
     const { atMs } = await store.calls.report('s', ['1']);
     store.advance(-40_000);
     // Allocated while the report was on its way: its fence is of the old clock, as fences only grow.
@@ -267,8 +267,8 @@ describeEngines('report', (engine) => {
   });
 
   it('of an unknown pod is refused and adopts nothing', async () => {
-    await expect(store.calls.report('nobody', ['1'])).rejects.toMatchObject({ code: 'pod_not_found' });
-    expect(await engine.redis.exists('voice:call:1', 'voice:pod:calls:nobody')).toBe(0);
+    await expect(store.calls.report('unknown', ['1'])).rejects.toMatchObject({ code: 'pod_not_found' });
+    expect(await engine.redis.exists('voice:call:1', 'voice:pod:calls:unknown')).toBe(0);
   });
 
   it('the first report makes a pod that has to report available, with its calls', async () => {
@@ -287,7 +287,7 @@ describeEngines('report', (engine) => {
     expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
   });
 
-  it('five thousand calls in one report are one answer', async () => {
+  it('five thousand calls in one report get one reply', async () => {
     const sids = Array.from({ length: 5000 }, (_, i) => `call-${i}`);
     const { adopted, conflicts } = await store.calls.report('s', sids);
     expect([adopted.length, conflicts.length]).toEqual([3, 4997]);

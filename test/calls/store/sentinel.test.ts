@@ -1,4 +1,4 @@
-/** A Sentinel tells of a failover at the worst moment: while the client is asking it who the master is. */
+/** A Sentinel announces a failover while the client asks it for the master. */
 import { Redis } from 'ioredis';
 import { expect, it, onTestFinished } from 'vitest';
 import { StoreConnection } from '../../../src/calls/store/connection.js';
@@ -12,7 +12,7 @@ const native = nativeAvailable();
 /** Longer than the client waits before it connects again, shorter than it takes to ask over this way. */
 const slowMs = 400;
 
-it('the connection comes back, whatever the Sentinel says while it asks', {
+it('the connection recovers from a failover message during the lookup of the master', {
   timeout: 60_000,
 }, async (test) => {
   if (native !== true) return test.skip(native);

@@ -1,4 +1,4 @@
-/** Pods that say at which interval they report, and then do not. Spec 14. */
+/** Pods that say at which interval they report, and then do not. docs/guarantees.md, times. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { SilenceCheck } from '../../../src/pool/silence.js';
@@ -148,7 +148,7 @@ describeEngines('silence', (engine) => {
     await store.register(names, 'pool:gold');
     await report(names, 10 * second);
     await pass(10, names);
-    // Nobody can report; the leader checks all the time.
+    // No pod can report; the leader keeps checking.
     for (let i = 0; i < 30; i++) {
       store.advance(5 * second);
       await check.runOnce(store.epoch, never);
@@ -185,7 +185,7 @@ describeEngines('silence', (engine) => {
     expect(await blocked('a', 'b', 'c')).toEqual([]);
   });
 
-  it('one that reports every minute is not taken for silent because others report more often', async () => {
+  it('a pod that reports every minute is not silent because others report more often', async () => {
     await store.register(['a', 'b', 'c'], 'pool:gold');
     await report(['a', 'b'], 60 * second);
     await pass(170, ['c']);

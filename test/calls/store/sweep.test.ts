@@ -1,4 +1,4 @@
-/** sweep: whatever loses its owner comes back, with its true load. Spec 2.3, invariant 8, seeds/flow-10. */
+/** sweep: pods and calls without an owner are recovered, with the true load. Guarantee 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
@@ -17,7 +17,7 @@ describeEngines('sweep', (engine) => {
   });
   afterEach(() => store.close());
 
-  it.each(pools)('in %s a call past its lease ends and its pod can be given', async (pool) => {
+  it.each(pools)('in %s a call past its lease ends and its pod can take a call', async (pool) => {
     await store.register(['a'], pool);
     await store.allocate('1', [pool]);
     store.advance(testTimes.leaseTtlMs - 10);
@@ -29,13 +29,13 @@ describeEngines('sweep', (engine) => {
     expect(await store.allocate('2', [pool])).toMatchObject({ podName: 'a', reclaimed: 0 });
   });
 
-  it.each(pools)('in %s nothing changes where nothing is wrong', async (pool) => {
+  it.each(pools)('in %s a consistent pool does not change', async (pool) => {
     await store.register(['a', 'b'], pool);
     await store.allocate('1', [pool]);
     expect(await store.sweep()).toEqual(idle);
   });
 
-  it.each(pools)('an idle pod of %s missing from the available set is put back', async (pool) => {
+  it.each(pools)('an idle pod of %s missing from the available set is added', async (pool) => {
     await store.register(['a', 'b'], pool);
     await engine.redis.del(availableKey(pool));
     expect(await store.sweep()).toEqual({ ...idle, podsPutBack: 2 });
@@ -43,7 +43,7 @@ describeEngines('sweep', (engine) => {
     expect(await store.allocate('1', [pool])).toBeDefined();
   });
 
-  it('a shared pod comes back with the calls it has', async () => {
+  it('a shared pod becomes available with the calls it has', async () => {
     await store.register(['a'], 'pool:basic');
     for (const sid of ['1', '2']) await store.allocate(sid, ['pool:basic']);
     await engine.redis.zrem('voice:pool:basic:available', 'a');
@@ -70,16 +70,19 @@ describeEngines('sweep', (engine) => {
     },
   );
 
-  it.each(pools)('strangers in the available set of %s are taken out and never recovered', async (pool) => {
-    await store.register(['a'], pool);
-    await store.register(['other'], pool === 'pool:gold' ? 'pool:basic' : 'pool:gold');
-    const key = availableKey(pool);
-    if (pool === 'pool:basic') await engine.redis.zadd(key, 0, 'ghost', 0, 'other');
-    else await engine.redis.sadd(key, 'ghost', 'other');
-    expect(await store.sweep(pool)).toEqual({ ...idle, podsTakenOut: 2 });
-    const members = pool === 'pool:basic' ? engine.redis.zrange(key, 0, '-1') : engine.redis.smembers(key);
-    expect(await members).toEqual(['a']);
-  });
+  it.each(pools)(
+    'pods of other pools in the available set of %s are removed and never recovered',
+    async (pool) => {
+      await store.register(['a'], pool);
+      await store.register(['other'], pool === 'pool:gold' ? 'pool:basic' : 'pool:gold');
+      const key = availableKey(pool);
+      if (pool === 'pool:basic') await engine.redis.zadd(key, 0, 'ghost', 0, 'other');
+      else await engine.redis.sadd(key, 'ghost', 'other');
+      expect(await store.sweep(pool)).toEqual({ ...idle, podsTakenOut: 2 });
+      const members = pool === 'pool:basic' ? engine.redis.zrange(key, 0, '-1') : engine.redis.smembers(key);
+      expect(await members).toEqual(['a']);
+    },
+  );
 
   it('pods of an assigned set that belong to another pool leave it', async () => {
     await store.register(['a'], 'pool:gold');
@@ -89,7 +92,7 @@ describeEngines('sweep', (engine) => {
     expect(await engine.redis.smembers('voice:pool:gold:assigned')).toEqual(['a']);
   });
 
-  it('a pod without a tier is not given back: only pods the leader knows are recovered', async () => {
+  it('a pod without a tier is not recovered: only registered pods are', async () => {
     await engine.redis.sadd('voice:pool:gold:assigned', 'ghost');
     expect(await store.sweep()).toEqual(idle);
     expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();

@@ -1,4 +1,4 @@
-/** set_tiers: the configuration changes and the pools with it, as a whole or not at all. Spec 2.1. */
+/** set_tiers: the configuration changes and the pools with it, as a whole or not at all. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { Reply } from '../../../src/calls/store/connection.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../../src/config/tiers.js';
@@ -56,7 +56,7 @@ describeEngines('set_tiers', (engine) => {
     expect(Object.keys(await kinds())).toHaveLength(1);
   });
 
-  it('apply takes the text an operator wrote, and refuses when it has changed meanwhile', async () => {
+  it('apply takes the text an operator wrote, and refuses a text that has changed since', async () => {
     const { text } = textOf({ gold, silver: gold }, ['gold', 'silver']);
     await engine.redis.set('voice:tier:config', text);
     expect(await set({ gold, silver: gold }, ['gold', 'silver'], 'apply')).toEqual(['ok', 2, 3]);
@@ -64,7 +64,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await kinds()).toEqual({ 'pool:gold': 'exclusive', 'pool:silver': 'exclusive' });
   });
 
-  it('replace counts the version up; an expected version that is not the present one is refused', async () => {
+  it('replace increments the version, and refuses another expected version', async () => {
     const version = (await store.calls.snapshot()).tierVersion;
     expect(await set({ gold }, ['gold'], 'replace', version)).toEqual(['ok', version + 1, 2]);
     expect(await set({ basic }, ['basic'], 'replace', version)).toEqual(['changed', version + 1]);
@@ -147,7 +147,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await load('pool:vip')).toBe(1);
   });
 
-  it('max_concurrent lowered below the load gives no new call and cuts none; raised it gives more', async () => {
+  it('max_concurrent below the load takes no new call and ends none; raised, it takes more', async () => {
     await store.register(['s'], 'pool:basic');
     for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:basic']);
     await set({ gold, basic: { ...basic, max_concurrent: 1 }, vip }, ['gold', 'basic']);
@@ -163,7 +163,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await store.allocate('newer', ['pool:basic'])).toMatchObject({ podName: 's' });
   });
 
-  it('a deleted tier gives no new call, its calls go on, its pods move and then it is gone', async () => {
+  it('a deleted tier takes no new call, its calls continue, its pods move, and then it disappears', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     await set({ basic, vip }, ['basic']);
@@ -185,7 +185,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await store.calls.release('1')).toMatchObject({ releasedToPool: 'pool:basic' });
   });
 
-  it('a deleted tier that comes back takes its pods up again, with the load they have', async () => {
+  it('a deleted tier that is configured again has its pods again, with their load', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     await set({ basic, vip }, ['basic']);
@@ -194,7 +194,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await store.allocate('3', ['pool:gold'])).toBeUndefined();
   });
 
-  it('pools made by a label stay when the configuration changes', async () => {
+  it('pools created by a label stay when the configuration changes', async () => {
     await store.register(['l'], 'merchant:acme');
     await set({ basic }, ['basic']);
     expect(await store.allocate('1', ['merchant:acme'])).toMatchObject({ podName: 'l' });
@@ -208,7 +208,7 @@ describeEngines('set_tiers', (engine) => {
     expect(await engine.redis.zrange('voice:pool:gold:available', 0, '-1')).toEqual(['c']);
   });
 
-  it('a change leaves an event with the version and who made it', async () => {
+  it('a change adds an event with the version and the actor', async () => {
     await set({ gold }, ['gold']);
     const [[, fields] = ['', []]] = await engine.redis.xrevrange('voice:events', '+', '-', 'COUNT', 1);
     expect(fields).toEqual(['type', 'tiers_changed', 'version', '2', 'by', 'test', 'mode', 'replace']);

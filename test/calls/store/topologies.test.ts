@@ -1,4 +1,4 @@
-/** The life of a call over TLS, Sentinel and Cluster: the same operations, the same answers. Spec 2.4 and 3. */
+/** The life of a call over TLS, Sentinel and Cluster: the same operations, the same answers. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -101,7 +101,7 @@ describe('topologies', () => {
     expect(code).toBe(0);
   }, 60_000);
 
-  it('TLS: a server nobody vouches for is store_unavailable', async (test) => {
+  it('TLS: a server with an untrusted certificate is store_unavailable', async (test) => {
     if (tls !== true) return test.skip(tls);
     const engine = await nativeRedisTls();
     cleanups.push(engine.stop);
@@ -199,7 +199,7 @@ describe('topologies', () => {
     expect(await store.allocate('2', ['pool:gold'])).toMatchObject({ wasExisting: false });
   });
 
-  it('Cluster: the node that has the calls is gone: store_unavailable, not "not found"', async (test) => {
+  it('Cluster: without the node of our slot every request is store_unavailable, not "not found"', async (test) => {
     if (native !== true) return test.skip(native);
     const cluster = await redisCluster(3);
     cleanups.push(cluster.stop);

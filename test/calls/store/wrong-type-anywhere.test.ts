@@ -1,6 +1,6 @@
 /**
  * Every key of the data model, made another type by hand, one at a time: it costs what that key describes and nothing
- * else. Calls on other pods and pools go on, no operation stops half-way, and once the key is deleted the leader's
+ * else. Calls on other pods and pools continue, no operation stops half-way, and once the key is deleted the leader's
  * ordinary rounds make everything right again.
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -52,7 +52,7 @@ describeEngines('one key of a wrong type', (engine) => {
     await store.register(gold, 'pool:gold');
   };
 
-  it.each([...shared, ...ofPools, ...ofOne])('%s costs what it describes', async (name) => {
+  it.each([...shared, ...ofPools, ...ofOne])('%s affects only its own pod or pool', async (name) => {
     await registerAll('one', 'two', 'three', 'four');
     await store.allocate('of-bad', ['pool:basic']);
     const live = await store.allocate('live', ['pool:gold']);
@@ -106,7 +106,7 @@ describeEngines('one key of a wrong type', (engine) => {
   });
 
   it.each(ofPools.filter((name) => !name.endsWith(':assigned')))(
-    '%s is derived: the sweep builds it anew',
+    '%s is derived: the sweep rebuilds it',
     async (name) => {
       await registerAll('one');
       const pool = name.split(':').slice(0, 2).join(':') as keyof typeof pods;
@@ -120,7 +120,7 @@ describeEngines('one key of a wrong type', (engine) => {
   );
 
   it.each(['pool:basic', 'merchant:vip', 'pool:silver'] as const)(
-    '%s:assigned is truth: it stays, the snapshot names it, and its pods are given',
+    '%s:assigned is not derived: it stays, the snapshot names it, and its pods take calls',
     async (pool) => {
       await registerAll('one');
       const key = await spoil(`${pool}:assigned`);
@@ -134,7 +134,7 @@ describeEngines('one key of a wrong type', (engine) => {
     },
   );
 
-  it('pools: an error until the leader writes it anew from the configuration', async () => {
+  it('pools: an error until the leader rebuilds it from the configuration', async () => {
     await registerAll('one');
     await spoil('pools');
     await expect(store.allocate('early', ['pool:gold'])).rejects.toMatchObject({ code: 'internal' });

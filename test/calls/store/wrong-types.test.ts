@@ -1,6 +1,6 @@
 /**
- * A key of a pod or a call that somebody wrote as another type hurts that pod or call, and nobody else: whoever works on
- * many pods goes on with the others, and what was set aside comes back once the key is gone.
+ * A key of a pod or a call with a wrong type affects only that pod or call: scripts that work on many pods skip it, and it
+ * is available again once the key is deleted.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StoreConnection } from '../../../src/calls/store/connection.js';
@@ -12,7 +12,7 @@ import { checkInvariants } from '../../support/invariants.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 const pools = ['pool:gold', 'pool:basic', 'merchant:vip'] as const;
-/** Without these two no operation on the pod can go on; the others are texts, which count as not there. */
+/** Every operation on the pod needs these two; the others are strings, which count as missing. */
 const needed = ['voice:pod:calls:a', 'voice:pod:a'] as const;
 const texts = ['voice:pod:tier:a', 'voice:pod:draining:a', 'voice:pod:suspended:a', 'voice:lease:a'] as const;
 const cases = pools.flatMap((pool) => needed.map((key) => ({ pool, key })));
@@ -39,7 +39,7 @@ describeEngines('a key of a wrong type', (engine) => {
   const sweepPods = (pool: PoolId) => store.pools.sweep(store.epoch, pool, 'pods', '0', 100);
   const settled = async () =>
     expect(await checkInvariants(engine.redis, { settled: true, nowMs: store.nowMs() })).toEqual([]);
-  /** `a` has the call, whichever pods there are besides. */
+  /** `a` has the call, with any other pods beside it. */
   const busy = async (pool: PoolId, ...others: string[]) => {
     await store.register(['a'], pool);
     await store.allocate('call', [pool]);
@@ -58,7 +58,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect((await sweepPods(pool)).unreadable).toEqual([{ podName: 'a', key }]);
     });
 
-    it('its pod comes back with the sweep after the key is gone', async () => {
+    it('the sweep makes its pod available after the key is deleted', async () => {
       await store.register(['a', 'b'], pool);
       await spoil(key);
       await store.sweep();
@@ -68,7 +68,7 @@ describeEngines('a key of a wrong type', (engine) => {
       await settled();
     });
 
-    it('what its pod had comes back with it where the key is put back', async () => {
+    it('the calls of its pod are back after the key is restored', async () => {
       await busy(pool, 'b');
       await engine.redis.rename(key, 'kept');
       await spoil(key);
@@ -79,7 +79,7 @@ describeEngines('a key of a wrong type', (engine) => {
       await settled();
     });
 
-    it('after the sweep every other pod is given, and no request fails', async () => {
+    it('after the sweep every other pod can take a call, and no request fails', async () => {
       await store.register(['a', 'b', 'c'], pool);
       await spoil(key);
       await store.sweep();
@@ -88,18 +88,18 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(new Set(given.filter(Boolean))).toEqual(new Set(['b', 'c']));
     });
 
-    it('before the sweep no allocate fails, and no other pod is out of reach', async () => {
+    it('before the sweep no allocate fails, and every other pod can take a call', async () => {
       await store.register(['a', 'b', 'c'], pool);
       await spoil(key);
       const given = new Set<string | undefined>();
       for (const sid of ['1', '2', '3', '4', '5', '6'])
         given.add((await store.allocate(sid, [pool]))?.podName);
       expect([...given]).toEqual(expect.arrayContaining(['b', 'c']));
-      // What is only shown of a pod keeps nobody from it.
+      // A status of a wrong type does not block the pod.
       if (key === 'voice:pod:calls:a') expect(given).not.toContain('a');
     });
 
-    it('an allocate that finds nothing free ends what has expired elsewhere', async () => {
+    it('an allocate without a free pod ends expired calls elsewhere', async () => {
       await busy(pool, 'b');
       for (const sid of ['1', '2', '3', '4', '5']) await store.allocate(sid, [pool]);
       await spoil(key);
@@ -107,7 +107,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await store.allocate('next', [pool])).toMatchObject({ podName: 'b' });
     });
 
-    it('a batch of registrations reaches the others, and says which pod it left out and why', async () => {
+    it('a batch of registrations registers the others, and names the skipped pod and its key', async () => {
       await store.register(['a'], pool);
       await spoil(key);
       const batch = ['a', 'b'].map((name) => registration(name, pool, { uid: 'u' }));
@@ -118,7 +118,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await available(pool)).toEqual(['b']);
     });
 
-    it('a suspension that comes meanwhile holds when the key is gone', async () => {
+    it('a suspension from before the key is deleted stays in effect', async () => {
       await store.register(['a', 'b'], pool);
       await spoil(key);
       const batch = [registration('a', pool, { suspended: 'terminating' })];
@@ -128,7 +128,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await available(pool)).toEqual(['b']);
     });
 
-    it('a pod that was never registered is left alone', async () => {
+    it('a pod that was never registered does not change', async () => {
       await spoil(key);
       const batch = [registration('a', pool, { suspended: 'not_ready' })];
       const [row] = await store.pools.register(store.epoch, batch, { candidates: [], last: pool });
@@ -136,7 +136,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await engine.redis.keys('voice:*:a')).toEqual([key]);
     });
 
-    it('holding and removing reach the others, and the key of a removed pod stays', async () => {
+    it('suspending and removing work on the others, and the key of a removed pod stays', async () => {
       await busy(pool, 'b');
       await spoil(key);
       expect(await store.pools.suspend(store.epoch, 'unconfirmed', ['a', 'b'])).toEqual([-1, 0]);
@@ -147,13 +147,13 @@ describeEngines('a key of a wrong type', (engine) => {
       ]);
       expect(await engine.redis.exists('voice:pod:tier:a', 'voice:pod:tier:b')).toBe(0);
       expect(await engine.redis.lrange(key, 0, '-1')).toEqual(['not what it should be']);
-      // Nobody could say that the call was on it: it ends with its lease.
+      // No key says that the call was on it: the call ends with its lease.
       store.advance(testTimes.leaseTtlMs);
       await store.sweep();
       expect((await store.calls.snapshot()).activeCalls).toBe(0);
     });
 
-    it('lists show its pod as unreadable, and counts go on', async () => {
+    it('lists show its pod as unreadable, and counts still work', async () => {
       await store.register(['a', 'b'], pool);
       await spoil(key);
       const { items } = await store.calls.pods(pool, '0', 10);
@@ -165,14 +165,14 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(counts).toMatchObject({ assigned: 2 });
     });
 
-    it('who asks for this pod alone gets an error, never "no calls"', async () => {
+    it('a request for this pod alone gets an error, never "no calls"', async () => {
       await busy(pool);
       await spoil(key);
       const wrong = { code: 'internal', message: expect.stringContaining('WRONGTYPE') };
       await expect(store.calls.drain('a')).rejects.toMatchObject(wrong);
       await expect(store.calls.pod('a')).rejects.toMatchObject(wrong);
       await expect(store.calls.report('a', [])).rejects.toMatchObject(wrong);
-      // The mark is there all the same: a drain that was asked for holds.
+      // The mark is set: the requested drain stays in effect.
       await engine.redis.del(key);
       await store.sweep();
       expect(await available(pool)).toEqual([]);
@@ -180,7 +180,7 @@ describeEngines('a key of a wrong type', (engine) => {
   });
 
   it.each(pools)(
-    'a call of %s whose pod shows nothing any more is released and given again',
+    'a call of %s whose pod has an unreadable status can be released and allocated again',
     async (pool) => {
       await busy(pool);
       await spoil('voice:pod:a');
@@ -233,17 +233,17 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await engine.redis.zrange('voice:pool:gold:available', 0, '-1')).toEqual(['b']);
     });
 
-    it.each(needed)('do not become exclusive while nobody can count the calls of a pod: %s', async (key) => {
+    it.each(needed)('do not become exclusive while the calls of a pod cannot be counted: %s', async (key) => {
       await store.register(['a', 'b'], 'pool:basic');
       await spoil(key);
-      const reason = `a pod of it cannot be read: ${key} is of a wrong type`;
+      const reason = `key ${key} of one of its pods has a wrong type; rename it`;
       expect(await change('exclusive', 'exclusive')).toEqual(['conflict', 'pool:basic', reason]);
       expect(await engine.redis.type('voice:pool:basic:available')).toBe('zset');
     });
   });
 
   describe.each(pools)('in %s', (pool) => {
-    it.each(texts)('%s counts as not there', async (key) => {
+    it.each(texts)('%s counts as missing', async (key) => {
       await busy(pool, 'b');
       await spoil(key);
       expect(
@@ -262,7 +262,7 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await store.calls.undrain('a')).toMatchObject({ blockedBy: '' });
     });
 
-    it.each(texts)('%s leaves the calls of its pod alone', async (key) => {
+    it.each(texts)('%s does not affect the calls of its pod', async (key) => {
       await busy(pool, 'b');
       await spoil(key);
       await store.sweep();
@@ -273,14 +273,14 @@ describeEngines('a key of a wrong type', (engine) => {
       expect(await available(pool)).toEqual(['a', 'b']);
     });
 
-    it.each(texts)('%s goes with its pod', async (key) => {
+    it.each(texts)('%s is deleted with its pod', async (key) => {
       await busy(pool, 'b');
       await spoil(key);
       await store.pools.remove(store.epoch, ['a', 'b'], 'gone');
       expect(await engine.redis.keys('voice:*:a')).toEqual([]);
     });
 
-    it('the record of a call: the report of its pod writes it anew', async () => {
+    it('the record of a call: the report of its pod rewrites it', async () => {
       await busy(pool, 'b');
       await spoil('voice:call:call');
       await store.sweep();
@@ -289,7 +289,7 @@ describeEngines('a key of a wrong type', (engine) => {
       await settled();
     });
 
-    it('the record of a call: it lives until its lease ends, and the other calls go on', async () => {
+    it('the record of a call: it lives until its lease ends, and the other calls continue', async () => {
       await busy(pool, 'b');
       await store.allocate('other', [pool]);
       await spoil('voice:call:call');
@@ -304,7 +304,7 @@ describeEngines('a key of a wrong type', (engine) => {
       await settled();
     });
 
-    it('the record of a call: its pod is removed or restarted all the same', async () => {
+    it('the record of a call: its pod can be removed or restarted', async () => {
       await busy(pool, 'b');
       await spoil('voice:call:call');
       expect(await store.pools.remove(store.epoch, ['a', 'b'], 'gone')).toMatchObject([
@@ -315,7 +315,7 @@ describeEngines('a key of a wrong type', (engine) => {
     });
   });
 
-  it('any other error of the store is an error, and no pod is set aside for it', async () => {
+  it('any other error of the store is an error, and takes no pod out', async () => {
     await store.register(['a', 'b'], 'pool:gold');
     await engine.redis.call('ACL', 'SETUSER', 'limited', 'on', '>secret', '~*', '&*', '+@all', '-zcard');
     const limited = new StoreConnection({

@@ -21,7 +21,7 @@ async function connect(cluster: Cluster, client: string): Promise<KubeApi> {
 
 const timeoutMs = 2000;
 
-it('the client lists, writes and watches, and is known by its name', async () => {
+it('the client lists, writes and watches, and the request log has its name', async () => {
   const cluster = await freshCluster({ token: 'secret' });
   const api = await connect(cluster, 'router-1');
   cluster.pods.create({ name: 'a' });
@@ -63,7 +63,7 @@ it('the client lists, writes and watches, and is known by its name', async () =>
   expect(cluster.requests.used()).toEqual(['create leases', 'list pods', 'update leases', 'watch pods']);
 });
 
-it('the client sees a cut watch as an error and a refused request with its reason', async () => {
+it('the client gets an error for a broken watch and the reason of a rejected request', async () => {
   const cluster = await freshCluster();
   const api = await connect(cluster, 'router-1');
   const watching = (async () => {

@@ -15,7 +15,7 @@ describe('failing requests', () => {
     [429, 'TooManyRequests'],
     [500, 'InternalError'],
     [503, 'ServiceUnavailable'],
-  ])('are answered with %i and its Status, as often as asked', async (status, reason) => {
+  ])('get %i with its Status, as often as configured', async (status, reason) => {
     const cluster = await freshCluster();
     cluster.faults.failRequests({ status, times: 2, retryAfterSeconds: 7 });
     for (let n = 0; n < 2; n += 1) {
@@ -29,7 +29,7 @@ describe('failing requests', () => {
     expect((await ask(cluster, 'GET', podsPath)).status).toBe(200);
   });
 
-  it('are those that match, until the fault is ended', async () => {
+  it('are limited to the filter, until the fault ends', async () => {
     const cluster = await freshCluster();
     const end = cluster.faults.failRequests({
       status: 500,
@@ -42,21 +42,21 @@ describe('failing requests', () => {
     expect((await ask(cluster, 'POST', leasesPath, lease('a', 'me'))).status).toBe(201);
   });
 
-  it('lose their connection and have no effect (reset)', async () => {
+  it('break without effect (reset)', async () => {
     const cluster = await freshCluster();
     cluster.faults.failRequests({ reset: true, times: 1 });
     await expect(ask(cluster, 'POST', leasesPath, lease('a', 'me'))).rejects.toThrow();
     expect((await ask(cluster, 'GET', `${leasesPath}/a`)).status).toBe(404);
   });
 
-  it('have their effect and lose their answer (lost)', async () => {
+  it('take effect but lose their answer (lost)', async () => {
     const cluster = await freshCluster();
     cluster.faults.failRequests({ lost: true, times: 1 });
     await expect(ask(cluster, 'POST', leasesPath, lease('a', 'me'))).rejects.toThrow();
     expect((await ask(cluster, 'GET', `${leasesPath}/a`)).body.spec.holderIdentity).toBe('me');
   });
 
-  it('get no answer while the fault lasts, then lose their connection (hang)', async () => {
+  it('get no answer while the fault lasts, then break (hang)', async () => {
     const cluster = await freshCluster();
     const end = cluster.faults.failRequests({ hang: true, times: 1 });
     let outcome = 'waiting';
@@ -73,7 +73,7 @@ describe('failing requests', () => {
     expect((await ask(cluster, 'GET', `${leasesPath}/a`)).status).toBe(404);
   });
 
-  it('are answered late (delay)', async () => {
+  it('are delayed (delay)', async () => {
     const cluster = await freshCluster();
     cluster.faults.failRequests({ delayMs: 60, times: 1 });
     const start = performance.now();
@@ -81,7 +81,7 @@ describe('failing requests', () => {
     expect(performance.now() - start).toBeGreaterThan(50);
   });
 
-  it('can be a watch that is refused', async () => {
+  it('can be watches', async () => {
     const cluster = await freshCluster();
     cluster.faults.failRequests({ status: 410, verb: 'watch', times: 1 });
     await expect(watch(cluster)).rejects.toThrow('410');
@@ -89,22 +89,22 @@ describe('failing requests', () => {
   });
 });
 
-describe('watches', () => {
-  it('are cut in the middle', async () => {
+describe('faults of watches', () => {
+  it('break the connection', async () => {
     const cluster = await freshCluster();
     const open = await watch(cluster);
     expect(cluster.faults.cutWatches()).toBe(1);
     await until(() => open.ended() === 'broken', 'the client sees a broken connection');
   });
 
-  it('end cleanly', async () => {
+  it('end the watch cleanly', async () => {
     const cluster = await freshCluster();
     const open = await watch(cluster);
     expect(cluster.faults.endWatches()).toBe(1);
     await until(() => open.ended() === 'clean', 'the client sees the end');
   });
 
-  it('fall silent, without bookmarks, and speak again from where they were', async () => {
+  it('stop all events and bookmarks, and resume at the same position', async () => {
     const cluster = await freshCluster({ bookmarkIntervalMs: 5 });
     const open = await watch(cluster, 'allowWatchBookmarks=true');
     await until(() => open.events.length > 0, 'a bookmark');
@@ -119,7 +119,7 @@ describe('watches', () => {
     await sees(open, 'ADDED a');
   });
 
-  it('that were silent for longer than the history reaches get 410', async () => {
+  it('give 410 to a watch that was silent for longer than the history', async () => {
     const cluster = await freshCluster({ historyLimit: 2 });
     const open = await watch(cluster);
     const resume = cluster.faults.silenceWatches();
@@ -128,7 +128,7 @@ describe('watches', () => {
     await sees(open, 'ERROR Expired');
   });
 
-  it('of one client alone are touched', async () => {
+  it('affect one client only', async () => {
     const cluster = await freshCluster();
     const mine = await watch(cluster, '', podsPath, as(cluster, 'one'));
     const other = await watch(cluster, '', podsPath, as(cluster, 'two'));
@@ -139,8 +139,8 @@ describe('watches', () => {
   });
 });
 
-describe('history that expires', () => {
-  it('makes every version too old that a client holds, and leaves open watches alone', async () => {
+describe('an expired history', () => {
+  it('expires every version that a client holds, and does not end open watches', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a' });
     const version = cluster.resourceVersion;
@@ -155,7 +155,7 @@ describe('history that expires', () => {
     await sees(fresh, 'ADDED c');
   });
 
-  it('tells open watches when asked to', async () => {
+  it('ends open watches with tellWatches', async () => {
     const cluster = await freshCluster();
     const open = await watch(cluster);
     cluster.faults.expireHistory({ tellWatches: true });
@@ -166,7 +166,7 @@ describe('history that expires', () => {
 
 describe('one client', () => {
   it.each(['reset', 'hang'] as const)(
-    'is isolated (%s) while another goes on, and comes back',
+    'is isolated (%s) while another is not, and reconnects',
     async (how) => {
       const cluster = await freshCluster();
       const [one, two] = [as(cluster, 'one'), as(cluster, 'two')];
@@ -191,7 +191,7 @@ describe('one client', () => {
 });
 
 describe('the whole server', () => {
-  it('goes down with every connection and comes up on the same port, with its objects', async () => {
+  it('stops with every connection and starts again on the same port, with its objects', async () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a' });
     const open = await watch(cluster);

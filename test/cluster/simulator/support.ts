@@ -1,4 +1,4 @@
-/** A simulated cluster for one test, and requests to it that hide nothing: the status, the body, every line. */
+/** A simulated cluster for one test, and raw requests to it. */
 import { type ClientRequest, get, type IncomingMessage } from 'node:http';
 import { afterEach } from 'vitest';
 import { systemClock } from '../../../src/clock.js';
@@ -23,7 +23,7 @@ export async function freshCluster(options: Partial<ClusterOptions> = {}): Promi
 export interface Answer {
   status: number;
   headers: Headers;
-  // biome-ignore lint/suspicious/noExplicitAny: the tests look into answers of every kind.
+  // biome-ignore lint/suspicious/noExplicitAny: answers of any kind.
   body: any;
 }
 
@@ -51,7 +51,7 @@ export async function ask(
 
 export interface WatchEvent {
   type: string;
-  // biome-ignore lint/suspicious/noExplicitAny: an event carries an object of any kind.
+  // biome-ignore lint/suspicious/noExplicitAny: an object of any kind.
   object: any;
 }
 
@@ -63,7 +63,7 @@ export interface OpenWatch {
   close(): void;
 }
 
-/** Resolves when the server has begun to answer. */
+/** Resolves at the start of the response. */
 export async function watch(
   cluster: Cluster,
   query = '',

@@ -128,7 +128,7 @@ describe('verifyPlivo V3', () => {
     );
   });
 
-  it('never throws, whatever the headers', () => {
+  it('never throws, for any headers', () => {
     const text = fc.string({ unit: 'binary' });
     const value = fc.oneof(text, fc.array(text), fc.constant(undefined));
     const names = ['v3', 'ma-v3', 'v3-nonce', 'v2', 'ma-v2', 'v2-nonce'].map(

@@ -34,7 +34,7 @@ const params: Pair[] = [
 ];
 
 describe('twilioSignature', () => {
-  it('is the one in Twilio’s documentation, whatever the order of the parameters', () => {
+  it('is the one in Twilio’s documentation, for any order of the parameters', () => {
     expect(twilioSignature(token, url, params)).toBe(signature);
     expect(twilioSignature(token, url, [...params].reverse())).toBe(signature);
   });
@@ -142,7 +142,7 @@ describe('verifyTwilio', () => {
     );
   });
 
-  it('never throws, whatever comes in', () => {
+  it('never throws, for any input', () => {
     const text = fc.string({ unit: 'binary' });
     const header = fc.oneof(text, fc.array(text), fc.constant(undefined));
     fc.assert(

@@ -64,7 +64,7 @@ describe('isFinalStatus', () => {
     expect(isFinalStatus(provider, params).callSid).toBe(expected);
   });
 
-  it('never throws, whatever the parameters', () => {
+  it('never throws, for any parameters', () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...PROVIDERS),

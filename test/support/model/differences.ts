@@ -7,7 +7,7 @@ import type { ModelPod } from './state.js';
 
 export function differences(model: Model, keyspace: Keyspace): string[] {
   const state = parseState(keyspace, model.now);
-  // The score of a shared pod is its load; in a set everybody has 0, as has a free exclusive pod.
+  // The score of a shared pod is its load; in a set every pod has 0, as has a free exclusive pod.
   const score = (pod: ModelPod) => state.pools.get(pod.pool)?.available.get(pod.name);
   const expectedScore = (pod: ModelPod) => (pod.listed === 'yes' ? scoreOf(model, pod) : undefined);
   return [

@@ -27,7 +27,7 @@ export interface PodRequest {
 export class Model extends ModelState {
   // --- The operations of any replica ---
 
-  /** Says what is wrong with the answer, and follows it. */
+  /** Returns the problems of a reply, and updates the model from it. */
   allocate(sid: string, chain: readonly PoolId[], answer: Allocation | undefined): string[] {
     const { leaseTtlMs, noShowTimeoutMs } = this.times;
     const deadline = this.now + (noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs);
@@ -233,7 +233,7 @@ export class Model extends ModelState {
     let drain: Pick<ModelPod, 'drain' | 'drainedAt'> = nothingDrained;
     const hasEnded = request.ended || (request.restarts ?? 0) > (pod?.restarts ?? Number.POSITIVE_INFINITY);
     if (pod && pod.uid !== '' && request.uid !== '' && pod.uid !== request.uid) {
-      // What began after the new one is its own: only the old one is gone.
+      // Later calls and drains belong to the new pod: only the old one is removed.
       const since = request.startedAt;
       if (since !== undefined) lostCalls = this.loseCalls(pod, since);
       const isOwn = since !== undefined && pod.drain !== undefined && (pod.drainedAt ?? '') >= since;

@@ -117,7 +117,7 @@ const anyOp = fc.oneof(
   },
   // This pod reports, and again after a while; then the leader looks for pods that did not.
   { weight: 2, arbitrary: op('silence', { pod: one(...podNames), ms: one(14_999, 15_000, 40_000) }) },
-  // Five calls one after the other that fail; then the leader ends what is over.
+  // Five calls in a row that fail; then the leader ends expired set-backs.
   {
     weight: 1,
     arbitrary: op('failures', {

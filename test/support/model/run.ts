@@ -75,7 +75,7 @@ class Run {
     if (problems.length > 0) throw new Error(`after ${JSON.stringify(step)}:\n  ${problems.join('\n  ')}`);
   }
 
-  /** Liveness: a lease and a sweep later no call is left, and every pod that nobody blocks is available. */
+  /** Liveness: a lease and a sweep later no call is left, and every unblocked pod is available. */
   async finish(): Promise<void> {
     await this.step({ op: 'sweep', pool: 'all' });
     await this.step({ op: 'advance', ms: this.model.times.leaseTtlMs });
@@ -170,7 +170,7 @@ class Run {
         );
       case 'register': {
         const { candidates, last } = this.#tiers;
-        // A plain pool is only ever asked for while the configuration has it.
+        // A tier pool is requested only while the configuration has it.
         const exists = step.pool.startsWith('merchant:') || this.#tiers.kinds.has(step.pool as PoolId);
         const { runsForMs, pod: name, op: _, ...asks } = step;
         const startedAt = runsForMs === undefined ? undefined : new Date(model.now - runsForMs).toISOString();

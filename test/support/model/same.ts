@@ -1,4 +1,4 @@
-/** Compares what is with what should be: nothing if they agree, else one line that says how they differ. */
+/** Compares actual and expected values: empty if they agree, else one line with the difference. */
 
 /** Lists are compared as sets: no operation promises an order. */
 export function same(actual: unknown, expected: unknown, what = 'answer'): string[] {

@@ -2,8 +2,8 @@
  * What the model knows, and the steps that its operations are made of.
  *
  * The truth (pods, calls, deadlines, marks) is predicted exactly. Membership in `available` is known as yes, no
- * or maybe: after somebody wrote into it by hand, the order in which a random SPOP meets bad members decides what
- * is left of them. A pod that surely is available must be given; one that may be, can be given; no other ever.
+ * or maybe: after a write by hand, the order in which a random SPOP meets bad members decides what
+ * is left of them. A pod that is surely available must be allocated, one that may be can be, and no other.
  */
 import type { Allocation, LeaseTimes } from '../../../src/calls/store/store.js';
 import type { PoolId } from '../../../src/config/tiers.js';
@@ -269,7 +269,7 @@ export class ModelState {
     if (empty && (value === 'gone' || value === 'label')) this.pools.delete(pool);
   }
 
-  /** With `before` only what was allocated before that time. */
+  /** With `before` only calls allocated before that time. */
   protected loseCalls(pod: ModelPod, before?: string): string[] {
     const lost: string[] = [];
     for (const [sid] of inOrder(pod.calls)) {

@@ -1,58 +1,54 @@
--- Takes over what an earlier router left: some of the pods of which we have keys of our own, some of its call records.
--- ARGV: 2 lease ms, 3 record ttl ms, 4 tombstone ms, 5 the shared pools as a JSON list, 6 how many pods, 7.. those
+-- Imports calls of an earlier router: some of the pods that have keys of ours, some of its call records.
+-- ARGV: 2 lease ms, 3 record TTL ms, 4 tombstone TTL ms, 5 the shared pools as a JSON list, 6 number of pods, 7.. those
 --       pods, then SIDs
--- Result: the number of calls taken over
--- Guarantee: a pod is first rid of what the earlier router has ended, so that no moment shows it twice taken. A call of
--- that router has a whole lease from now, or what is left of its own if that is more: neither who never renews nor who
--- could not while no router ran loses its pod by the cut-over, and none stays for ever. A call that we gave and that has
--- time left stays as it is, so that this may run twice.
---#include base
---#include counter
---#include leave
---#include reclaim
---#include aside
+-- Result: number of calls imported
+-- Guarantee: first ends the calls that the earlier router ended, so that a pod never shows two calls. An imported call gets
+-- a whole lease, or the rest of its own if that is longer: callers that never renew, or could not while no router ran, keep
+-- their pod through the cut-over, and every call ends. A call of ours with time left does not change, so that the import
+-- may run twice.
+--#include base counter removal reclaim unreadable
 local lease, info_ttl, grace = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local pods, shared, cleaned, imported = tonumber(ARGV[6]), {}, {}, 0
--- The first write: when Redis is out of memory, it is refused before anything is changed.
-next_count(P .. 'fence')
+-- The first write: at maxmemory Redis refuses it before anything has changed.
+next_count(Key.fence)
 for _, pool in ipairs(cjson.decode(ARGV[5])) do shared[pool] = true end
 
 local function owner_of(sid)
-  return (read_or_nil('HMGET', call_key(sid), 'pod_name') or {})[1]
+  return (read_or_nil('HMGET', Key.call(sid), 'pod_name') or {})[1]
 end
 
--- Takes over what lives by the word of the earlier router: its lease names the latest call of a pod, and only on a shared
--- one are there others.
-local function take_over(sid, pod, pool, holder)
+-- Imports a call that is live for the earlier router: its lease names the latest call of a pod, and only a shared pod has
+-- others.
+local function import_call(sid, pod, pool, holder)
   if owner_of(sid) ~= pod or not (holder == sid or (holder and shared[pool])) then return end
-  local deadline = tonumber(call('ZSCORE', pod_calls_key(pod), sid) or 0)
-  if deadline > now and call('HEXISTS', call_key(sid), 'fence') == 1 then return end
-  local left = holder == sid and math.max(lease, call('PTTL', P .. 'lease:' .. pod)) or lease
-  call('HSETNX', call_key(sid), 'fence', next_count(P .. 'fence'))
+  local deadline = tonumber(call('ZSCORE', Key.pod_calls(pod), sid) or 0)
+  if deadline > now and call('HEXISTS', Key.call(sid), 'fence') == 1 then return end
+  local left = holder == sid and math.max(lease, call('PTTL', Key.lease(pod))) or lease
+  call('HSETNX', Key.call(sid), 'fence', next_count(Key.fence))
   move_lease(sid, pod, pool, now + left, info_ttl)
-  if holder == sid then call('PEXPIRE', P .. 'lease:' .. pod, digits(left)) end
+  if holder == sid then call('PEXPIRE', Key.lease(pod), digits(left)) end
   event('call_imported', 'call', sid, 'pod', pod, 'pool', pool or '')
   imported = imported + 1
 end
 
--- Ends the calls that the earlier router has ended, or whose pod it gave to another when their lease had run out.
--- False for a pod that cannot be read.
+-- Ends the calls that the earlier router ended, or whose pod it gave to another call after their lease. False for an
+-- unreadable pod.
 local function clean(pod)
   if cleaned[pod] ~= nil then return cleaned[pod] end
   cleaned[pod] = not wrong_key(pod)
   if not cleaned[pod] then return false end
   local pool, _, holder = read_pod(pod)
   local moved_on = holder and not shared[pool] and owner_of(holder) == pod
-  for _, sid in ipairs(call('ZRANGE', pod_calls_key(pod), 0, -1)) do
-    if moved_on and sid ~= holder then call('ZADD', pod_calls_key(pod), 0, sid) end
-    take_over(sid, pod, pool, holder)
+  for _, sid in ipairs(call('ZRANGE', Key.pod_calls(pod), 0, -1)) do
+    if moved_on and sid ~= holder then call('ZADD', Key.pod_calls(pod), 0, sid) end
+    import_call(sid, pod, pool, holder)
   end
-  if holder then take_over(holder, pod, pool, holder) end
+  if holder then import_call(holder, pod, pool, holder) end
   end_expired(pod, pool, grace, 'lease expired')
   return true
 end
 
--- Whose type was changed meanwhile is converted with the configuration, right after this, and its pods settled there.
+-- A pool whose type changed since is converted with the configuration, right after the import, and its pods settled there.
 local function has_its_type(pool)
   local kind, found = kind_of(pool), pool and call('TYPE', available_key(pool)).ok
   return not kind or found == 'none' or found == (kind == 'shared' and 'zset' or 'set')
@@ -68,13 +64,13 @@ for i = 7 + pods, #ARGV do
   local pod = owner_of(sid)
   if pod and pod ~= '' and clean(pod) then
     local pool, _, holder = read_pod(pod)
-    take_over(sid, pod, pool, holder)
+    import_call(sid, pod, pool, holder)
   end
 end
 for pod, is_clean in pairs(cleaned) do
   local pool, _, holder = read_pod(pod)
-  -- The lease of a shared pod may name a call that has ended: without it the others, which may come with another page,
-  -- would not be known for live ones.
+  -- The lease of a shared pod may name an ended call. It stays: without it the pod's other calls, which may come with another
+  -- page, would not count as live.
   local may_get_more = holder and shared[pool] and is_clean and load_of(pod) == 0
   if is_clean and not may_get_more and has_its_type(pool) then settle(pod) end
 end

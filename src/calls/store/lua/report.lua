@@ -1,51 +1,45 @@
--- A pod's heartbeat: what it says it serves is made true, within its capacity.
--- ARGV: 2 pod, 3 uid ('' = not said), 4 lease ms, 5 record ttl ms, 6 report grace ms, 7 as of when
---       (store ms, '' = not said), 8 interval of its reports in ms ('' = not said), 9.. call SIDs
+-- Processes the heartbeat of a pod: renews, adopts and ends its calls as it reports them, within its capacity.
+-- ARGV: 2 pod, 3 uid ('' = not given), 4 lease ms, 5 record TTL ms, 6 report grace ms, 7 time of the report (store ms, '' =
+--       not given), 8 report interval ms ('' = not given), 9.. call SIDs
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
---#include base
---#include iso
---#include counter
---#include calls
---#include settle
---#include leftover
---#include silence
+--#include base iso counter calls settle leftover silence
 local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
-local known = call('HMGET', P .. 'pod:' .. pod, 'uid', 'last_report')
+local known = call('HMGET', Key.pod(pod), 'uid', 'last_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
--- From ahead of now (by more than clocks drift), the store's was set back: its age is not known, and it judges nothing.
+-- Written after now by more than clocks drift: the store's clock was set back. Such a report ends no call.
 local is_ahead = as_of and as_of > now + 1000
 if as_of and not is_ahead then
-  -- One that was overtaken says what was. Not for long: the store's clock may have been set back.
+  -- Refuse a report older than the last one, but only for one grace: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
   if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
 end
 end_wait(pod, pool)
-if as_of and not is_ahead then call('HSET', P .. 'pod:' .. pod, 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
+if as_of and not is_ahead then call('HSET', Key.pod(pod), 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
 note_report(pod, ARGV[8])
 local reported, unknown, renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}, {}, {}
--- There may be 10,000 calls (55 ms of the store): what they share is read and written once.
+-- There may be 10,000 calls (55 ms of the store): values that they share are read and written once.
 local at, deadline, record_ttl = iso(now), now + lease, digits(math.max(info_ttl, lease))
-local own, entries = {}, call('ZRANGE', pod_calls_key(pod), 0, -1, 'WITHSCORES')
+local own, entries = {}, call('ZRANGE', Key.pod_calls(pod), 0, -1, 'WITHSCORES')
 for i = 1, #entries, 2 do own[entries[i]] = true end
 for i = 9, #ARGV do
   local sid = ARGV[i]
   if not reported[sid] then
     reported[sid] = true
-    local record = read_or_nil('HMGET', call_key(sid), 'pod_name', 'fence', 'missing_since') or {}
+    local record = read_or_nil('HMGET', Key.call(sid), 'pod_name', 'fence', 'missing_since') or {}
     local owner = record[1]
     if owner == pod and own[sid] then
-      call('PEXPIRE', call_key(sid), record_ttl)
-      call('HSET', call_key(sid), 'renewed_at', at)
-      if record[3] then call('HDEL', call_key(sid), 'missing_since') end
+      call('PEXPIRE', Key.call(sid), record_ttl)
+      call('HSET', Key.call(sid), 'renewed_at', at)
+      if record[3] then call('HDEL', Key.call(sid), 'missing_since') end
       table.insert(renewed, sid)
       table.insert(fences, sid)
       table.insert(fences, record[2] or '')
-    -- An error too: where its owner's calls cannot be read, it stays its owner's.
-    elseif owner and owner ~= pod and redis.pcall('ZSCORE', pod_calls_key(owner), sid) then
+    -- An error is true as well: the call of an unreadable pod stays with that pod.
+    elseif owner and owner ~= pod and redis.pcall('ZSCORE', Key.pod_calls(owner), sid) then
       table.insert(conflicts, sid)
     else
       table.insert(unknown, sid)
@@ -54,22 +48,22 @@ for i = 9, #ARGV do
 end
 move_leases(renewed, pod, pool, deadline)
 
--- Calls the pod no longer knows end one grace after the first report without them: until then the lease
--- is cut to that moment, so that sweep and allocate end them too if the pod falls silent.
+-- A call that the pod no longer reports ends one grace after the first report without it. Its lease is cut to that time, so
+-- that the sweep and allocate end it if the pod stops reporting.
 for i = 1, is_ahead and 0 or #entries, 2 do
   local sid = entries[i]
-  local record = not reported[sid] and read_or_nil('HMGET', call_key(sid), 'missing_since', 'fence') or {}
-  -- A call that came after the report was written cannot be in it, however long it was on its way.
+  local record = not reported[sid] and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence') or {}
+  -- A report cannot name a call that was allocated after it was written.
   local is_newer = as_of and record[2] and tonumber(record[2]) / 1000 > as_of
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
     local since = tonumber(record[1] or now)
     if now >= since + grace then
-      local words = last_words(sid)
+      local fields = age_fields(sid)
       end_call(sid, pod, pool, grace)
-      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod', unpack(words))
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod', unpack(fields))
       table.insert(ended, sid)
-    elseif call('TYPE', call_key(sid)).ok == 'hash' then
-      call('HSET', call_key(sid), 'missing_since', digits(since))
+    elseif call('TYPE', Key.call(sid)).ok == 'hash' then
+      call('HSET', Key.call(sid), 'missing_since', digits(since))
       move_lease(sid, pod, pool, math.min(since + grace, tonumber(entries[i + 1])), info_ttl)
     end
   end
@@ -79,11 +73,11 @@ local kind, max = kind_of(pool)
 local load, over, fence = load_of(pod), ended_lately(unknown, grace), nil
 for _, sid in ipairs(unknown) do
   if (own[sid] or load < (kind and max or 1)) and not over[sid] then
-    fence = fence and digits(fence + 1) or next_count(P .. 'fence')
-    call('DEL', call_key(sid)) -- a record that outlived its call's entry would bring its old silence along
-    call('HSET', call_key(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
+    fence = fence and digits(fence + 1) or next_count(Key.fence)
+    call('DEL', Key.call(sid)) -- drops missing_since of an earlier call
+    call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
       'fence', fence, 'renewed_at', at)
-    call('PEXPIRE', call_key(sid), record_ttl)
+    call('PEXPIRE', Key.call(sid), record_ttl)
     if not own[sid] then load = load + 1 end
     event('call_adopted', 'call', sid, 'pod', pod, 'pool', pool, 'fence', fence)
     table.insert(adopted, sid)
@@ -93,8 +87,8 @@ for _, sid in ipairs(unknown) do
     table.insert(conflicts, sid)
   end
 end
-if fence then call('SET', P .. 'fence', fence) end
+if fence then call('SET', Key.fence, fence) end
 move_leases(adopted, pod, pool, deadline)
 local _, after = settle(pod)
-if after > 0 then call('PEXPIRE', P .. 'lease:' .. pod, lease) end
+if after > 0 then call('PEXPIRE', Key.lease(pod), lease) end
 return { 'ok', renewed, adopted, ended, conflicts, fences, now }

@@ -1,14 +1,12 @@
--- One batch of the zombie clean-up of one pool.
--- ARGV: 2 epoch, 3 tombstone ms, 4 pool, 5 phase ('calls' | 'pods' | 'available'), 6 cursor, 7 batch size
--- Result: {'ok', next cursor ('0' = phase done), looked at, calls ended, pods put back, pods taken out, then in phase
---         'pods' of every pod that cannot be read: pod, its key of a wrong type...}
+-- Repairs one batch of a pool: ends expired calls, derives the state of pods again, cleans `available`.
+-- ARGV: 2 epoch, 3 tombstone TTL ms, 4 pool, 5 phase ('calls' | 'pods' | 'available'), 6 cursor, 7 batch size
+-- Result: {'ok', next cursor ('0' = phase done), looked at, calls ended, pods made available, pods taken out, then in phase
+--         'pods' for every unreadable pod: pod, its key of a wrong type...}
 --         {'stale_epoch'}
--- Guarantee: ends only calls past their lease or whose record is gone; puts back only pods that the
--- leader knows; a pod comes back with its true load. `available` and the index of calls are derived: of a wrong type they
--- are deleted, and the phase 'pods' builds them anew. Without a readable `assigned` there is no phase 'pods'.
---#include base
---#include epoch
---#include reclaim
+-- Guarantee: ends only calls past their lease or without a record; makes only registered pods available, with their true
+-- load. `available` and the index of calls are derived: with a wrong type they are deleted, and phase 'pods' rebuilds them.
+-- Without a readable `assigned` phase 'pods' does nothing.
+--#include base epoch reclaim
 if is_stale(tonumber(ARGV[2])) then return { 'stale_epoch' } end
 local grace, pool, phase, batch = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
 local ended, back, out = 0, 0, 0
@@ -17,15 +15,15 @@ local function drop_unless(name, expected)
   local found = call('TYPE', name).ok
   if found ~= 'none' and found ~= expected then call('DEL', name) end
 end
-drop_unless(pool_calls_key(pool), 'zset')
+drop_unless(Key.pool_calls(pool), 'zset')
 if kind then drop_unless(key, kind == 'shared' and 'zset' or 'set') end
 
 if phase == 'calls' then
-  local expired = call('ZRANGEBYSCORE', pool_calls_key(pool), '-inf', now, 'LIMIT', 0, batch)
+  local expired = call('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', now, 'LIMIT', 0, batch)
   local done = #expired < batch
   for _, sid in ipairs(expired) do
     ended = ended + reclaim(sid, pool, grace)
-    -- A shared pod may have had many: the rest is for the next batch.
+    -- A shared pod may have had many: the next batch continues.
     if ended >= batch then
       done = false
       break
@@ -35,7 +33,7 @@ if phase == 'calls' then
 end
 
 if phase == 'pods' then
-  local page = read_or_nil('SSCAN', P .. pool .. ':assigned', ARGV[6], 'COUNT', batch) or { '0', {} }
+  local page = read_or_nil('SSCAN', Key.assigned(pool), ARGV[6], 'COUNT', batch) or { '0', {} }
   local unreadable = {}
   for _, pod in ipairs(page[2]) do
     local home = home_of(pod)
@@ -52,17 +50,17 @@ if phase == 'pods' then
       if moved < 0 then out = out + 1 end
       if moved > 0 and lost == 0 then
         back = back + 1
-        local reason = shown == 'draining' and 'its drain or suspension is over' or 'it was missing among the available'
+        local reason = shown == 'draining' and 'drain or suspension ended' or 'missing from available'
         event('pod_recovered', 'pod', pod, 'pool', pool, 'reason', reason)
       end
     elseif home then
-      call('SREM', P .. pool .. ':assigned', pod)
+      call('SREM', Key.assigned(pool), pod)
     end
   end
   return { 'ok', page[1], #page[2], ended, back, out, unpack(unreadable) }
 end
 
--- Members of `available` that are not of this pool: nobody can have them, so they are not counted either.
+-- Removes members of `available` that do not belong to this pool: allocate rejects them.
 local shared = kind == 'shared'
 local page = read_or_nil(shared and 'ZSCAN' or 'SSCAN', key, ARGV[6], 'COUNT', batch) or { '0', {} }
 local step = shared and 2 or 1

@@ -1,9 +1,8 @@
 -- Starts a leader's term.
--- ARGV: 2 who leads
+-- ARGV: 2 leader
 -- Result: the new epoch, larger than every earlier one
---#include base
---#include counter
---#include passes
-local epoch = next_count(P .. 'leader:epoch')
+--#include base counter maxmemory
+allow_at_maxmemory()
+local epoch = next_count(Key.leader_epoch)
 event('leader_elected', 'leader', ARGV[2], 'epoch', epoch)
 return epoch

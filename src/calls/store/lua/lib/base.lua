@@ -1,33 +1,19 @@
 --#include start
--- Key names and small helpers that nearly every script uses.
--- Numbers for the store are handed over as text: redis.call takes 0.6 us to write a number, `digits` 0.3, and
--- an argument that came as text costs nothing (in arithmetic Lua reads it as a number by itself).
+-- Small helpers that nearly every script uses.
+-- Numbers are passed to the store as text: redis.call takes 0.6 us to format a number, `digits` 0.3 us, and an argument that
+-- arrived as text costs nothing (Lua arithmetic converts it).
 
--- Lua writes large numbers as 1.79e+15; the store needs all digits.
+-- Lua formats large numbers as 1.79e+15; the store needs all digits.
 local function digits(number)
   return string.format('%.0f', number)
 end
 
-local function call_key(sid)
-  return P .. 'call:' .. sid
-end
-
--- Live calls of a pod with their lease deadlines: the load of a pod is the size of this set.
-local function pod_calls_key(pod)
-  return P .. 'pod:calls:' .. pod
-end
-
--- Live calls of a pool with their lease deadlines: the union over all pools is the index of all calls.
-local function pool_calls_key(pool)
-  return P .. pool .. ':calls'
-end
-
--- People write keys by hand, and now and then as another type. A text of another type counts as not there, as MGET has it.
+-- The string at a key, or false. An operator may have written the key by hand as another type: MGET reads that as missing.
 local function text_at(key)
   return call('MGET', key)[1]
 end
 
--- What a command reads, or nil where the key is of another type. Any other error stays one.
+-- The reply of a command, or nil if the key has a wrong type. Raises every other error.
 local function read_or_nil(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
@@ -35,21 +21,20 @@ local function read_or_nil(...)
   return call(...)
 end
 
--- Writes what can be written again: skipped (nil) where the key is of another type, so that the operation still ends whole.
+-- For derived keys, which the sweep rebuilds: skips the write (nil) if the key has a wrong type, so that the script completes.
 local write_or_skip = read_or_nil
 
--- About 50,000 events are kept: at 100 calls a second some four minutes, at one more than six hours; 6 MB.
--- Every operation may write as often as there are calls: what is worth keeping longer goes through `event`.
+-- Adds an event. For events as frequent as calls; rarer ones go through `event`.
 local function note(kind, ...)
-  return write_or_skip('XADD', P .. 'events', 'MAXLEN', '~', '50000', '*', 'type', kind, ...)
+  return write_or_skip('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', kind, ...)
 end
 
--- What is rare is kept a second time, under the same id, where calls that come and go do not push it out: about
--- 10,000 entries. The id is refused only where `events` was deleted and the clock went back; then it gets its own.
+-- Adds a rare event to `events` and, under the same id, to `journal` (about 10,000 entries), where frequent events do not
+-- displace it. The journal refuses the id only if `events` was deleted and the clock was set back; it then gets its own.
 local function event(kind, ...)
   local id = note(kind, ...) or '*'
-  local kept = redis.pcall('XADD', P .. 'journal', 'MAXLEN', '~', '10000', id, 'type', kind, ...)
+  local kept = redis.pcall('XADD', Key.journal, 'MAXLEN', '~', '10000', id, 'type', kind, ...)
   if type(kept) == 'table' and kept.err then
-    write_or_skip('XADD', P .. 'journal', 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
+    write_or_skip('XADD', Key.journal, 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
   end
 end

@@ -1,6 +1,5 @@
--- The next value of a counter that never goes backwards: not after a flush (it starts at the clock), and
--- not after a failover that lost the last writes (the clock has moved on). Fences and epochs use it.
--- Returns its digits. A key of another type holds no number, and is written over.
+-- The next value of a counter that never goes backwards, as digits, for fences and epochs: after a flush it starts at the
+-- clock, and after a failover that lost writes the clock is ahead of it. A key of a wrong type is overwritten.
 local function next_count(key)
   local text = digits(now_us)
   local stored = redis.pcall('SET', key, text, 'GET')

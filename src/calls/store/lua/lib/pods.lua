@@ -1,13 +1,12 @@
 --#include pools
 -- A pod's truth (tier, draining mark, suspension, live calls) and its place in the available set.
 
--- The draining mark holds its deadline, 12 to 14 digits of milliseconds (1973 to 5138). Any other text was written by
--- hand and is none.
+-- The deadline in a draining mark: 12 to 14 digits of milliseconds (1973 to 5138). An operator wrote any other text by hand.
 local function deadline_of(draining)
   return string.match(draining, '^%d+$') and #draining >= 12 and #draining <= 14 and tonumber(draining) or nil
 end
 
--- Why a pod may not take a call, or false. A mark by hand holds while it exists.
+-- Why a pod may not take a call, or false. A mark without a deadline blocks for as long as it exists.
 local function block_of(draining, suspended)
   if suspended then return suspended end
   local untl = draining and deadline_of(draining)
@@ -15,22 +14,22 @@ local function block_of(draining, suspended)
   return false
 end
 
+-- Returns the pool, the block, the call of the lease mirror and the draining mark.
 local function read_pod(pod)
-  local found = call('MGET', P .. 'pod:tier:' .. pod, P .. 'pod:draining:' .. pod,
-    P .. 'pod:suspended:' .. pod, P .. 'lease:' .. pod)
+  local found = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod), Key.pod_suspended(pod), Key.lease(pod))
   return pool_of(found[1]), block_of(found[2], found[3]), found[4], found[2]
 end
 
 local function home_of(pod)
-  return pool_of(text_at(P .. 'pod:tier:' .. pod))
+  return pool_of(text_at(Key.pod_tier(pod)))
 end
 
 local function load_of(pod)
-  return call('ZCARD', pod_calls_key(pod))
+  return call('ZCARD', Key.pod_calls(pod))
 end
 
--- The one place that decides whether a pod can take a call. 1: put in, -1: taken out, 0: as it was, or the key is of
--- another type, until the sweep deletes it.
+-- The only function that decides whether a pod can take a call. 1: added to `available`, -1: removed, 0: unchanged, or the
+-- key has a wrong type, until the sweep deletes it.
 local function place(pod, pool, kind, load, block)
   if kind == 'exclusive' then
     if block or load > 0 then return -(write_or_skip('SREM', available_key(pool), pod) or 0) end

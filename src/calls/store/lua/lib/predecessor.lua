@@ -5,7 +5,7 @@ local max_predecessors = 5
 -- True while the registered pod reports: `uid` was replaced by it. After a minute of silence any UID may register.
 local function is_predecessor(pod, uid, predecessors)
   if not string.find(' ' .. (predecessors or '') .. ' ', ' ' .. uid .. ' ', 1, true) then return false end
-  return now - tonumber(read_or_nil('ZSCORE', P .. 'reported', pod) or 0) < 60000
+  return now - tonumber(read_or_nil('ZSCORE', Key.reported, pod) or 0) < 60000
 end
 
 local function note_predecessor(pod, uid, predecessors)
@@ -13,5 +13,5 @@ local function note_predecessor(pod, uid, predecessors)
   for older in string.gmatch(predecessors or '', '%S+') do
     if older ~= uid and #uids < max_predecessors then table.insert(uids, older) end
   end
-  call('HSET', P .. 'pod:' .. pod, 'predecessors', table.concat(uids, ' '))
+  call('HSET', Key.pod(pod), 'predecessors', table.concat(uids, ' '))
 end

@@ -1,5 +1,5 @@
--- The configuration's own keys. What is no whole number of at most 15 digits counts as 0: the next write begins anew from there.
+-- The version of the tier configuration. Any other text than a whole number of at most 15 digits counts as 0.
 local function tier_version()
-  local text = text_at(P .. 'tier:version') or ''
+  local text = text_at(Key.tier_version) or ''
   return #text <= 15 and string.match(text, '^%d+$') and tonumber(text) or 0
 end

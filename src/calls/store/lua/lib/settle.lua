@@ -1,15 +1,15 @@
 --#include pods
 -- What is derived from a pod's truth: the lease mirror, the status, the place in the available set.
 
--- The lease mirror names the latest live call, and is gone when there is none. Returns what it names, or ''.
+-- Points the lease mirror at the latest live call, or deletes it. Returns that call, or ''.
 local function mirror_lease(pod, load, lease)
   if load == 0 then
-    if lease then call('DEL', P .. 'lease:' .. pod) end
+    if lease then call('DEL', Key.lease(pod)) end
     return ''
   end
-  if lease and call('ZSCORE', pod_calls_key(pod), lease) then return lease end
-  local latest = call('ZRANGE', pod_calls_key(pod), -1, -1, 'WITHSCORES')
-  call('SET', P .. 'lease:' .. pod, latest[1], 'PX', digits(math.max(1, latest[2] - now)))
+  if lease and call('ZSCORE', Key.pod_calls(pod), lease) then return lease end
+  local latest = call('ZRANGE', Key.pod_calls(pod), -1, -1, 'WITHSCORES')
+  call('SET', Key.lease(pod), latest[1], 'PX', digits(math.max(1, latest[2] - now)))
   return latest[1]
 end
 
@@ -18,8 +18,8 @@ local function status_of(load, block)
   return load > 0 and 'allocated' or 'available'
 end
 
--- Brings everything derived from a pod's truth in line with it, writing only what differs. Its last result is the status
--- that was shown before.
+-- Derives everything from a pod's truth and writes only what differs. Returns the result of `place`, the load, the block,
+-- the pool and the status before.
 local function settle(pod)
   local pool, block, lease = read_pod(pod)
   local load = load_of(pod)
@@ -28,10 +28,10 @@ local function settle(pod)
   local shown
   if pool then
     local status = status_of(load, block)
-    shown = call('HMGET', P .. 'pod:' .. pod, 'status', 'allocated_call_sid')
-    if shown[1] ~= status then call('HSET', P .. 'pod:' .. pod, 'status', status) end
-    if (shown[2] or '') ~= '' and not call('ZSCORE', pod_calls_key(pod), shown[2]) then
-      call('HSET', P .. 'pod:' .. pod, 'allocated_call_sid', named)
+    shown = call('HMGET', Key.pod(pod), 'status', 'allocated_call_sid')
+    if shown[1] ~= status then call('HSET', Key.pod(pod), 'status', status) end
+    if (shown[2] or '') ~= '' and not call('ZSCORE', Key.pod_calls(pod), shown[2]) then
+      call('HSET', Key.pod(pod), 'allocated_call_sid', named)
     end
   end
   return moved, load, block, pool, shown and shown[1]

@@ -1,0 +1,58 @@
+/** An answer of the router for one page: read at once, then every few seconds, and kept while reads fail. */
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { ApiError, ask, sentenceOf, withTimeout } from '../api';
+import { type RepeatedRead, repeat } from './repeat';
+
+export interface RequestState<T> {
+  value: T | undefined;
+  /** The error message; undefined after a successful read. */
+  problem: string | undefined;
+  error: unknown;
+  /** The router does not have this endpoint. */
+  isAbsent: boolean;
+  /** Reads again; at most one read at a time and one per second. */
+  again: () => void;
+}
+
+const retryMs = 3000;
+const minMs = 1000;
+const timeoutMs = 20_000;
+
+/** Reads nothing without a path. `intervalMs` 0: once, and again only while the router cannot answer. */
+export function useRequest<T>(path: string | undefined, intervalMs = 5000): RequestState<T> {
+  const [answer, setAnswer] = useState<{ path: string; value: T }>();
+  const [failure, setFailure] = useState<{ path: string; error: unknown }>();
+  const reading = useRef<RepeatedRead | undefined>(undefined);
+  useEffect(() => {
+    if (path === undefined) return;
+    const over = new AbortController();
+    const mine = repeat(async () => {
+      try {
+        const value = await ask<T>(path, { signal: withTimeout(timeoutMs, over.signal) });
+        if (!over.signal.aborted) setAnswer({ path, value });
+        setFailure(undefined);
+      } catch (error) {
+        if (!over.signal.aborted) setFailure({ path, error });
+        if (!(error instanceof ApiError) || error.isPassing) {
+          const retryAfterMs = error instanceof ApiError ? error.retryAfterMs : 0;
+          return { minMs: Math.max(minMs, retryAfterMs), maxMs: Math.max(retryMs, retryAfterMs) };
+        }
+      }
+      return { minMs, maxMs: intervalMs };
+    });
+    reading.current = mine;
+    return () => {
+      mine.stop();
+      over.abort();
+    };
+  }, [path, intervalMs]);
+  const error = failure?.path === path ? failure?.error : undefined;
+  const isAbsent = error instanceof ApiError && error.isAbsent;
+  return {
+    value: answer?.path === path ? answer?.value : undefined,
+    problem: error === undefined || isAbsent ? undefined : sentenceOf(error),
+    error,
+    isAbsent,
+    again: useCallback(() => reading.current?.again(), []),
+  };
+}

@@ -1,0 +1,72 @@
+/**
+ * The output of a command: results on stdout, everything else on stderr. Each stream is coloured only if it is a
+ * terminal, without NO_COLOR and TERM=dumb.
+ */
+import { visible } from '../config/tiers.js';
+import { isTerminal, type OutStream, type Paint, paintFor } from '../terminal/text.js';
+
+export interface Streams {
+  stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean };
+  stdout: OutStream;
+  stderr: OutStream;
+}
+
+/** Line breaks, tabs, and our colours. JSON escapes mean the same after `visible`. */
+const allowed = /(\n|\t|\u001b\[(?:[0127]|3[1-6])m)/;
+
+/** Escapes control characters: names come from other machines and must not clear or retitle a terminal. */
+function escapeControls(text: string): string {
+  return text
+    .split(allowed)
+    .map((part, i) => (i % 2 === 0 ? visible(part) : part))
+    .join('');
+}
+
+export class Output {
+  readonly paint: Paint;
+  readonly paintError: Paint;
+  /** Whether stderr is a terminal, so that progress is shown. */
+  readonly showsProgress: boolean;
+  readonly stdin: Streams['stdin'];
+  readonly stdout: OutStream;
+  readonly #stderr: OutStream;
+  #progress = '';
+
+  constructor({ stdin, stdout, stderr }: Streams, env: NodeJS.ProcessEnv) {
+    this.stdin = stdin;
+    this.stdout = stdout;
+    this.#stderr = stderr;
+    this.showsProgress = isTerminal(stderr, env);
+    this.paint = paintFor(stdout, env);
+    this.paintError = paintFor(stderr, env);
+  }
+
+  out(text: string): void {
+    this.#clearProgress();
+    const shown = escapeControls(text);
+    this.stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`);
+  }
+
+  err(line: string): void {
+    this.#clearProgress();
+    this.#stderr.write(`${escapeControls(line)}\n`);
+  }
+
+  warn(text: string): void {
+    this.err(`${this.paintError('yellow', 'warning:')} ${text}`);
+  }
+
+  /** On a terminal, one line that the next output replaces; elsewhere nothing. */
+  progress(line: string): void {
+    if (!this.showsProgress) return;
+    const width = (this.#stderr.columns || 80) - 1;
+    this.#stderr.write(`\r\u001b[2K${line.slice(0, width)}`);
+    this.#progress = line;
+  }
+
+  #clearProgress(): void {
+    if (this.#progress === '') return;
+    this.#progress = '';
+    this.#stderr.write('\r\u001b[2K');
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * The output of the demo: a full-screen picture on a terminal, lines elsewhere. Both end with a summary.
+ * With `headless` the only output is one line of JSON when the demo is ready.
+ *
+ * The format of the lines is stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence.
+ * docs/cli.md lists the words and the sentences that scripts may wait for.
+ */
+import type { Clock } from '../clock.js';
+import { FullScreen } from '../terminal/full-screen.js';
+import type { OutStream, Paint } from '../terminal/text.js';
+import { introduction, movedText, type Usage, usage } from './banner.js';
+import type { CallCounts } from './callers.js';
+import type { EventLog } from './event-log.js';
+import { drawCell, frame, helpPage } from './frame.js';
+import { count, format, isAboutOneCall, type Line } from './lines.js';
+import type { RecordsView } from './records/plane.js';
+import type { View } from './view.js';
+
+export interface DisplayOptions {
+  out: OutStream;
+  paint: Paint;
+  /** A full-screen picture instead of lines. */
+  isPicture: boolean;
+  /** Only the banner and the summary. */
+  quiet: boolean;
+  /** Only one line of JSON with the address, for programs. */
+  headless: boolean;
+  clock: Clock;
+}
+
+export interface Content extends Usage {
+  view: () => View;
+  isStoryOn: () => boolean;
+}
+
+const pictureIntervalMs = 200;
+const maxLines = 200;
+
+export class Display {
+  readonly #options: DisplayOptions;
+  readonly #screen: FullScreen;
+  readonly #lines: Line[] = [];
+  readonly #sinceMs: number;
+  #latestCall: Line | undefined;
+  #content: Content | undefined;
+  #isReady = false;
+  #isHelpShown = false;
+  #cancelPicture = () => {};
+
+  constructor(options: DisplayOptions) {
+    this.#options = options;
+    this.#screen = new FullScreen(options.out, () => this.#draw());
+    this.#sinceMs = options.clock.monotonic();
+  }
+
+  get isPicture(): boolean {
+    const { isPicture, quiet, headless } = this.#options;
+    return isPicture && !quiet && !headless;
+  }
+
+  open(content: Content): void {
+    this.#content = content;
+    if (this.isPicture) {
+      this.#screen.open();
+      this.#draw();
+    } else if (!this.#options.headless) this.#print(...introduction(this.#options.paint));
+  }
+
+  /** Shows the address: the demo now answers there. */
+  ready(): void {
+    this.#isReady = true;
+    const content = this.#content;
+    if (this.isPicture || !content) return;
+    if (this.#options.headless)
+      this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
+    else this.#print(...usage(content, this.#options.paint));
+  }
+
+  line(line: Line): void {
+    if (this.#options.quiet || this.#options.headless) return;
+    if (!this.isPicture) this.#print(format(line, this.#options.paint));
+    else if (isAboutOneCall(line)) this.#latestCall = line;
+    // The picture shows sites elsewhere.
+    else if (line.kind !== 'site') this.#lines.push(line);
+    if (this.#lines.length > maxLines) this.#lines.shift();
+  }
+
+  /** Prints pools and records; the picture always shows them. */
+  numbers(at: string, { pools, calls, records }: View): void {
+    if (this.isPicture) return;
+    const shown = pools.map(({ set, cells, numbers }) => {
+      const name = this.#options.paint('bold', set.name);
+      if (!numbers) return `${name} ?`;
+      if (numbers.type === 'shared') return `${name} ${numbers.active_calls}/${numbers.capacity}`;
+      return `${name} ${cells.map((cell) => drawCell(cell, false, this.#options.paint)).join('')}`;
+    });
+    const text = `${shown.join('  ')}  (${count(calls.live, 'call')})`;
+    this.line({ at, kind: 'other', label: 'pools', text });
+    if (records.isOpen && records.disabledReason === undefined)
+      this.line({ at, kind: 'records', text: recordsText(records) });
+  }
+
+  close(calls: CallCounts, counts: EventLog['counts'], records: RecordsView): void {
+    this.#cancelPicture();
+    if (!this.#content || this.#options.headless) return;
+    this.#screen.close();
+    const { takenPort, url } = this.#content;
+    const parts = [
+      count(calls.started, 'call'),
+      `${calls.served} served`,
+      `${calls.cut} cut`,
+      `${calls.doubled} given twice`,
+      ...(calls.live > 0 ? [`${calls.live} live at the end`] : []),
+      ...(calls.lost > 0 ? [`${calls.lost} lost with a crashed agent`] : []),
+      ...(calls.busy > 0 ? [`${calls.busy} without a free agent`] : []),
+      ...(calls.unanswered > 0 ? [`${calls.unanswered} unanswered`] : []),
+      ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),
+      ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
+    ];
+    // Lines have printed it at the start.
+    const moved = this.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
+    this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
+  }
+
+  /** `?` opens the help page, any key closes it. True if the key has no other effect. */
+  help(key: string): boolean {
+    if (!this.isPicture) return false;
+    const wasShown = this.#isHelpShown;
+    this.#isHelpShown = !wasShown && key === '?';
+    if (wasShown !== this.#isHelpShown) this.#draw();
+    return key === '?';
+  }
+
+  #draw(): void {
+    this.#cancelPicture();
+    const { clock, paint } = this.#options;
+    const content = this.#content;
+    if (!content) return;
+    const { url, takenPort, commands: keys } = content;
+    const page = { ...this.#screen.size, keys, paint };
+    const lines = this.#isHelpShown
+      ? helpPage({ ...page, url })
+      : frame({
+          ...page,
+          view: content.view(),
+          url: this.#isReady ? url : undefined,
+          takenPort,
+          elapsedMs: clock.monotonic() - this.#sinceMs,
+          isStoryOn: content.isStoryOn(),
+          lines: this.#lines,
+          latestCall: this.#latestCall,
+        });
+    this.#screen.draw(lines);
+    this.#cancelPicture = clock.after(pictureIntervalMs, () => this.#draw(), { unref: true });
+  }
+
+  #print(...lines: string[]): void {
+    this.#options.out.write(`${lines.join('\n')}\n`);
+  }
+}
+
+function recordsText({ sitemaps, pages, stuck, twice }: RecordsView): string {
+  const parts = Object.entries({ sitemaps, pages }).map(
+    ([name, { queued, running, done, failed }]) =>
+      `${name} ${queued} queued ${running} running ${done} done ${failed} failed`,
+  );
+  return [...parts, `${stuck} stuck`, `${twice} finished twice`].join(' · ');
+}
+
+function recordsSummary({ sitemaps, pages, twice, requeued, kills }: RecordsView): string[] {
+  const done = sitemaps.done + pages.done;
+  const failed = sitemaps.failed + pages.failed;
+  if (done + failed === 0) return [];
+  const parts = [
+    `${count(sitemaps.done, 'sitemap')} imported`,
+    `${count(pages.done, 'page')} curated`,
+    `${failed} failed`,
+    `${twice} finished twice`,
+    ...(kills > 0 ? [`${requeued} requeued from ${count(kills, 'killed worker')}`] : []),
+  ];
+  return [`  Records: ${parts.join(', ')}.`];
+}

@@ -1,0 +1,138 @@
+/**
+ * Turns the events of the store into lines. It keeps what one event alone does not say: where a call is, since when,
+ * and whether a draining pod has just lost its last call. Events about pods that cluster-monitor.ts logs are left out.
+ */
+import type { StoreEvent } from '../calls/events.js';
+import type { PoolId } from '../config/tiers.js';
+import { count, inSeconds, type Line, type LineKind } from './lines.js';
+
+type MakeLine = (kind: LineKind, text: string, more?: Partial<Line>) => Line;
+
+export class EventLog {
+  readonly counts = { fallbacks: 0, recovered: 0, adopted: 0, drained: 0 };
+  readonly #chainOf: (merchantId: string) => readonly PoolId[];
+  readonly #live = new Map<string, { pod: string; sinceMs: number }>();
+  readonly #draining = new Set<string>();
+  /** Calls in the store; `#live` also keeps those that a flush deleted, for their age. */
+  readonly #inStore = new Set<string>();
+
+  constructor(chainOf: (merchantId: string) => readonly PoolId[]) {
+    this.#chainOf = chainOf;
+  }
+
+  storeFlushed(): void {
+    this.#inStore.clear();
+    this.#draining.clear();
+  }
+
+  isInStore(call: string): boolean {
+    return this.#inStore.has(call);
+  }
+
+  linesOf(event: StoreEvent): Line[] {
+    const { type, at, fields } = event;
+    const { call = '', pod = '' } = fields;
+    const line: MakeLine = (kind, text, more = {}) => ({
+      at,
+      kind,
+      ...(call ? { call } : {}),
+      ...(pod ? { pod } : {}),
+      text,
+      ...more,
+    });
+    switch (type) {
+      case 'call_allocated':
+        return [this.#allocated(event, line)];
+      case 'call_adopted':
+        this.counts.adopted += 1;
+        this.#inStore.add(call);
+        this.#live.set(call, { pod, sinceMs: this.#live.get(call)?.sinceMs ?? timeOf(event) });
+        return [line('adopted', 'restored from the report of its agent')];
+      case 'call_released': {
+        const blocked = fields.pool ? '' : ', pod takes no new calls';
+        return [line('released', `${this.#ageOf(event)}${blocked}`), ...this.#ended(event, line)];
+      }
+      case 'call_recovered': {
+        this.counts.recovered += 1;
+        const text = `zombie: ${fields.reason}; pod freed (${this.#ageOf(event)})`;
+        return [line('recovered', text), ...this.#ended(event, line)];
+      }
+      case 'call_lost':
+        return [line('lost', fields.reason ?? ''), ...this.#ended(event, line)];
+      case 'pod_draining': {
+        // An agent that waits for the end of its drain repeats the request.
+        if (this.#draining.has(pod)) return [];
+        this.#draining.add(pod);
+        const calls = Number(fields.calls);
+        if (calls === 0) return [line('draining', 'no new calls'), this.#drained(line)];
+        return [line('draining', `no new calls; ${count(calls, 'call continues', 'calls continue')}`)];
+      }
+      case 'pod_undrained':
+        this.#draining.delete(pod);
+        return [line('undrained', 'accepts calls again')];
+      case 'pod_recovered': {
+        const drain = this.#draining.delete(pod) ? '; drain ended' : '';
+        return [line('recovered', `idle pod returned to its pool by the sweep${drain}`)];
+      }
+      case 'no_pods':
+        return [line('no pods', `no free pod in ${namesOf((fields.chain ?? '').split(' '))}`)];
+      case 'merchant_changed':
+        return [line('changed', `merchant ${fields.merchant}: ${fields.config || 'deleted'}`)];
+      case 'tiers_changed':
+        return [line('changed', `tier configuration, version ${fields.version}`)];
+      case 'pod_removed':
+        this.#draining.delete(pod);
+        return [];
+      case 'leader_elected':
+      case 'pod_registered':
+      case 'pod_suspended':
+      case 'pod_resumed':
+        return [];
+      default:
+        return [line('other', '', { label: type.replace(/^(pod|call)_/, '') })];
+    }
+  }
+
+  #allocated(event: StoreEvent, line: MakeLine): Line {
+    const { call = '', pod = '', pool = '', merchant = '' } = event.fields;
+    this.#live.set(call, { pod, sinceMs: timeOf(event) });
+    this.#inStore.add(call);
+    const chain = this.#chainOf(merchant);
+    const skipped = chain.slice(0, Math.max(0, chain.indexOf(pool as PoolId)));
+    const forMerchant = merchant ? ` (${merchant})` : '';
+    if (skipped.length > 0) {
+      this.counts.fallbacks += 1;
+      const isOwnPool = skipped.some((step) => step.startsWith('merchant:'));
+      return line('fallback', `no free pod in ${namesOf(skipped)}${isOwnPool ? '' : forMerchant}`);
+    }
+    if (pool.startsWith('merchant:')) return line('merchant', namesOf([pool]));
+    return line('allocated', `${nameOf(pool)}${forMerchant}`);
+  }
+
+  #ended({ fields: { call = '', pod = '' } }: StoreEvent, line: MakeLine): Line[] {
+    this.#live.delete(call);
+    this.#inStore.delete(call);
+    const isIdle = ![...this.#live.values()].some((one) => one.pod === pod);
+    return isIdle && this.#draining.has(pod) ? [this.#drained(line)] : [];
+  }
+
+  #drained(line: MakeLine): Line {
+    this.counts.drained += 1;
+    return line('drained', 'no calls left: safe to stop', { call: '' });
+  }
+
+  #ageOf(event: StoreEvent): string {
+    const sinceMs = this.#live.get(event.fields.call ?? '')?.sinceMs;
+    return sinceMs === undefined ? 'unknown age' : inSeconds(timeOf(event) - sinceMs);
+  }
+}
+
+const timeOf = (event: StoreEvent) => Number(event.id.split('-')[0]);
+
+/** `gold` for `pool:gold`, `acme` for `merchant:acme`. */
+const nameOf = (pool: string) => pool.slice(pool.indexOf(':') + 1);
+
+const namesOf = (pools: readonly string[]) =>
+  pools
+    .map((pool) => (pool.startsWith('merchant:') ? `${nameOf(pool)}’s own pool` : nameOf(pool)))
+    .join(', ');

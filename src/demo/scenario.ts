@@ -1,0 +1,112 @@
+/**
+ * The automatic part of the demo (`--no-story` leaves only the calls). Calls start all the time. Besides, actions run: for
+ * the first minute and a half in a fixed order, then in random order. After a command of the visitor the scenario pauses,
+ * so that the effects of the command can be seen alone.
+ */
+import type { Actions } from './actions.js';
+import type { Callers } from './callers.js';
+import type { DemoContext } from './context.js';
+import type { Dice } from './dice.js';
+
+interface ScenarioOptions extends DemoContext {
+  dice: Dice;
+  callers: Callers;
+  actions: Actions;
+  /** Whether actions run; calls do in any case. */
+  isOn: boolean;
+}
+
+const steps = {
+  rush: (actions) => actions.rush(),
+  crash: (actions) => actions.crash(),
+  killLeader: (actions) => actions.endLeader('kill'),
+  roll: (actions) => actions.roll(),
+  killWorker: (actions) => actions.killWorker(),
+  flushStore: (actions) => actions.flushStore(),
+  merchantRush: (actions) => actions.merchantRush(),
+  exhaust: (actions) => actions.exhaust(),
+  drain: (actions) => actions.drain(),
+  loseRelease: (actions) => actions.loseRelease(),
+  delete: (actions) => actions.delete(),
+} as const satisfies Record<string, (actions: Actions) => Promise<void>>;
+type Step = keyof typeof steps;
+
+const opening: readonly (readonly [pauseSeconds: number, Step])[] = [
+  [6, 'rush'],
+  [9, 'crash'],
+  [8, 'killLeader'],
+  [10, 'roll'],
+  [16, 'killWorker'],
+  [16, 'flushStore'],
+  [10, 'loseRelease'],
+  [8, 'exhaust'],
+  [8, 'drain'],
+];
+const pauseSeconds = [10, 15] as const;
+const commandPauseSeconds = 30;
+/** The merchants of ordinary calls; few for nova, which has two agents only. */
+const merchantMix: readonly (string | undefined)[] = [
+  ...['acme', 'acme', 'thrifty', 'thrifty', 'nova'],
+  ...[undefined, undefined, undefined, undefined, undefined, undefined],
+];
+
+export class Scenario {
+  readonly #options: ScenarioOptions;
+  #isOn: boolean;
+  #pauseLeft = 0;
+
+  constructor(options: ScenarioOptions) {
+    this.#options = options;
+    this.#isOn = options.isOn;
+  }
+
+  get isOn(): boolean {
+    return this.#isOn;
+  }
+
+  start(): void {
+    const { later } = this.#options;
+    later(0, () => this.#placeCalls());
+    later(0, () => this.#runSteps());
+  }
+
+  toggle(): void {
+    this.#isOn = !this.#isOn;
+    this.#pauseLeft = 0;
+  }
+
+  /** After a command of the visitor. */
+  pause(): void {
+    this.#pauseLeft = commandPauseSeconds;
+  }
+
+  async #runSteps(): Promise<void> {
+    const { dice, signal } = this.#options;
+    for (const [pause, step] of opening) await this.#runAfter(pause, step);
+    while (!signal.aborted) {
+      for (const step of dice.shuffled(Object.keys(steps) as Step[]))
+        await this.#runAfter(dice.between(...pauseSeconds), step);
+    }
+  }
+
+  async #runAfter(pause: number, step: Step): Promise<void> {
+    const { actions, sleep, later, signal } = this.#options;
+    await sleep(pause);
+    while (!signal.aborted && (!this.#isOn || this.#pauseLeft > 0)) {
+      await sleep(1);
+      this.#pauseLeft = Math.max(0, this.#pauseLeft - 1);
+    }
+    if (!signal.aborted) later(0, () => steps[step](actions));
+  }
+
+  /** Keeps about six calls live: gold is full from time to time, so that calls fall back. */
+  async #placeCalls(): Promise<void> {
+    const { dice, callers, sleep, later, signal } = this.#options;
+    const first = [undefined, 'acme', undefined, 'thrifty'];
+    while (!signal.aborted) {
+      const merchant = first.length > 0 ? first.shift() : dice.pick(merchantMix);
+      later(0, () => callers.place(dice.between(4, 10), merchant));
+      await sleep(dice.between(0.7, 1.5));
+    }
+  }
+}

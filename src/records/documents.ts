@@ -1,0 +1,29 @@
+/** Records as JSON documents of the API and the command line. */
+import type { Inspection } from './inspect.js';
+import type { HandledCounts, HandledRecord } from './operations.js';
+
+/** Ids in one request. */
+export const maxIds = 1000;
+
+const rounded = (seconds: number | null) => (seconds === null ? null : Math.round(seconds));
+
+export type RecordNumbers = ReturnType<typeof showNumbers>;
+
+export function showNumbers(found: Inspection, p99: number | null, times: readonly string[]) {
+  const { workflow, queued, processing, stuck, held, failed, advice } = found;
+  return {
+    ...{ name: workflow, queued, processing, stuck, held, failed },
+    oldest_queued_seconds: queued > 0 ? rounded(found.oldestQueuedSeconds) : null,
+    oldest_stuck_seconds: stuck > 0 ? rounded(found.oldestStuckSeconds) : null,
+    processing_p99_seconds: p99,
+    advice: [...advice, ...times],
+  };
+}
+
+export function showRecord({ id, outcome, reason, resets, stuckSeconds, worker, trace }: HandledRecord) {
+  return { id, outcome, reason, resets, stuck_seconds: rounded(stuckSeconds), worker, trace };
+}
+
+export function showCounts({ dryRun, workflow, records, ...counts }: HandledCounts) {
+  return { workflow, dry_run: dryRun, ...counts, records: records.map(showRecord) };
+}

@@ -1,0 +1,16 @@
+-- The state of records that an operator names, in the order given, and whether a live worker holds them.
+-- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
+SELECT g.record_id AS id, coalesce(c.resets, 0) AS resets, c.trace, w.host || ' ' || w.pid AS worker,
+  t.{id} IS NOT NULL AS exists,
+  coalesce(t.{status} = {processing}, false) AS "isProcessing",
+  coalesce(t.{status} = {failed}, false) AS "isFailed",
+  c.token IS NOT NULL AND NOT {is_lost} AS "isLive",
+  CASE WHEN t.{status} = {processing} AND isfinite(since) THEN extract(epoch FROM now() - since)::float8 END AS "stuckSeconds"
+FROM unnest($2::text[]) WITH ORDINALITY AS g (record_id, place)
+  LEFT JOIN {table} AS t ON t.{id} = g.record_id::{id_type}
+  LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
+  LEFT JOIN smart_router.workers AS w ON w.id = c.worker
+  CROSS JOIN LATERAL (
+    SELECT CASE WHEN c.token IS NULL THEN coalesce({touched_at}, c.seen_at) ELSE c.claimed_at END AS since
+  ) AS aged
+ORDER BY g.place

@@ -1,0 +1,244 @@
+/**
+ * Fetches untrusted pages. Guarantees: `get` ends within its total time, holds at most one chunk of the body at a time,
+ * connects only to public addresses (`addresses.ts`, checked on every redirect) unless private ones are allowed, and
+ * fails with a FetchError of one line.
+ *
+ * Every request has its own connection: it was checked when it was opened, it carries nothing from one site to the next,
+ * and nothing must be closed at the end. The price is a TLS handshake per page.
+ *
+ * Weakness: without cookies and scripts, a site that needs them redirects in a loop or shows an empty page. robots.txt
+ * is not read: the URLs in the table were chosen by the team.
+ */
+import * as http from 'node:http';
+import * as https from 'node:https';
+import type { LookupFunction } from 'node:net';
+import type { Clock } from '../../clock.js';
+import { formatDuration } from '../../config/durations.js';
+import { messageOf } from '../../errors.js';
+import { userAgent } from '../../version.js';
+import {
+  type AllowedPrivate,
+  guardedLookup,
+  type Resolve,
+  refuseLiteral,
+  systemResolve,
+} from './addresses.js';
+import { type Chunks, decoded, type SizeLimit, tooLarge } from './body.js';
+import { FetchError, reasonOf, shown } from './fetch-error.js';
+import { readUrl } from './urls.js';
+
+export interface FetcherOptions {
+  clock: Clock;
+  /** For sites on the team's own network: all private addresses, or only these. Default: false. */
+  allowPrivateAddresses?: AllowedPrivate;
+  /** For redirects, headers and body together. Default: 30 seconds. */
+  totalMs?: number;
+  /** Default: 10 seconds. */
+  silenceMs?: number;
+  /** Default: 5. */
+  maxRedirects?: number;
+  /** Default: `smart-router/<version>`. */
+  userAgent?: string;
+  /** Default: the system's. */
+  resolve?: Resolve;
+}
+
+export interface FetchRequest extends SizeLimit {
+  readonly accept: string;
+  readonly signal: AbortSignal;
+}
+
+export interface Answer {
+  /** Where the redirects ended. */
+  readonly url: string;
+  readonly contentType: string | undefined;
+  /** Without its `Content-Encoding`. */
+  readonly body: Chunks;
+  /** Aborts when the total time is over, also while `consume` processes the body. */
+  readonly signal: AbortSignal;
+}
+
+const redirects = new Set([301, 302, 303, 307, 308]);
+
+export class Fetcher {
+  readonly #clock: Clock;
+  readonly #limits: Limits;
+  readonly #allowed: AllowedPrivate;
+  readonly #maxRedirects: number;
+  readonly #userAgent: string;
+  readonly #lookup: LookupFunction;
+
+  constructor(options: FetcherOptions) {
+    this.#clock = options.clock;
+    this.#limits = { totalMs: options.totalMs ?? 30_000, silenceMs: options.silenceMs ?? 10_000 };
+    this.#allowed = options.allowPrivateAddresses ?? false;
+    this.#maxRedirects = options.maxRedirects ?? 5;
+    this.#userAgent = options.userAgent ?? userAgent;
+    this.#lookup = guardedLookup(options.resolve ?? systemResolve, this.#allowed);
+  }
+
+  /** `consume` reads the body; the connection is closed when it returns, even if it did not read everything. */
+  async get<T>(address: string, request: FetchRequest, consume: (answer: Answer) => Promise<T>): Promise<T> {
+    const deadline = new Deadline(this.#clock, this.#limits, request.signal, address);
+    try {
+      const { url, response } = await this.#follow(address, request, deadline);
+      try {
+        const length = Number(response.headers['content-length'] ?? 0);
+        if (length > request.maxBytes) throw tooLarge(request);
+        const body = decoded(
+          received(response, url, deadline),
+          response.headers['content-encoding'],
+          request,
+        );
+        return await consume({
+          url: url.href,
+          contentType: response.headers['content-type'],
+          body,
+          signal: deadline.signal,
+        });
+      } finally {
+        response.destroy();
+      }
+    } finally {
+      deadline.close();
+    }
+  }
+
+  async #follow(address: string, { accept }: FetchRequest, deadline: Deadline) {
+    const start = readUrl(address);
+    if ('problem' in start) throw new FetchError(`cannot fetch ${shown(address)}: ${start.problem}`);
+    let { url } = start;
+    const visited = new Set<string>();
+    for (;;) {
+      visited.add(url.href);
+      const response = await this.#send(url, accept, deadline);
+      const { statusCode: status = 0, headers } = response;
+      if (status >= 200 && status < 300) return { url, response };
+      response.destroy();
+      const what = `GET ${shown(url.href)}`;
+      if (!redirects.has(status)) throw new FetchError(`${what} answered ${status}`);
+      if (headers.location === undefined)
+        throw new FetchError(`${what} answered ${status} without a Location`);
+      // Node reads headers as Latin-1; unescaped ones are UTF-8.
+      const location = Buffer.from(headers.location, 'latin1').toString();
+      const next = readUrl(location, url);
+      if ('problem' in next) throw new FetchError(`${what} redirects to ${shown(location)}: ${next.problem}`);
+      if (visited.has(next.url.href))
+        throw new FetchError(`${what} redirects in a loop, to ${shown(next.url.href)}`);
+      if (visited.size > this.#maxRedirects) {
+        throw new FetchError(`GET ${shown(address)} redirects more than ${this.#maxRedirects} times`);
+      }
+      url = next.url;
+    }
+  }
+
+  #send(url: URL, accept: string, deadline: Deadline): Promise<http.IncomingMessage> {
+    const { signal } = deadline;
+    refuseLiteral(url, this.#allowed);
+    const headers = { accept, 'accept-encoding': 'gzip, br, deflate', 'user-agent': this.#userAgent };
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) return reject(signal.reason);
+      const client = url.protocol === 'https:' ? https : http;
+      const request = client.get(url, { agent: false, lookup: this.#lookup, headers });
+      const end = () => request.destroy(signal.reason);
+      signal.addEventListener('abort', end, { once: true });
+      deadline.expectData();
+      request.on('response', (response) => {
+        deadline.received();
+        // An error without a listener would end the process; a reader gets it later.
+        response.on('error', () => {});
+        resolve(response);
+      });
+      request.on('error', (error) => reject(failure(url, error)));
+      // For example a server that switches protocols without a request.
+      request.on('close', () => {
+        signal.removeEventListener('abort', end);
+        reject(failure(url, new Error('the connection was closed without an answer')));
+      });
+    });
+  }
+}
+
+async function* received(
+  response: http.IncomingMessage,
+  url: URL,
+  deadline: Deadline,
+): AsyncGenerator<Buffer> {
+  try {
+    deadline.expectData();
+    for await (const chunk of response) {
+      deadline.received();
+      yield chunk as Buffer;
+      deadline.expectData();
+    }
+    deadline.received();
+    // The connection closed at the deadline looks like the end of a body without a length.
+    deadline.signal.throwIfAborted();
+  } catch (error) {
+    throw deadline.signal.aborted ? deadline.signal.reason : failure(url, error);
+  }
+}
+
+function failure(url: URL, error: unknown): FetchError {
+  if (error instanceof FetchError) return error;
+  return new FetchError(`GET ${shown(url.href)} failed: ${reasonOf(error)}`);
+}
+
+interface Limits {
+  readonly totalMs: number;
+  readonly silenceMs: number;
+}
+
+/**
+ * Ends one fetch, with redirects and body, at its total time, after the maximum silence, or by the caller's signal. Then
+ * `signal.reason` is the error to show.
+ */
+class Deadline {
+  readonly #ending = new AbortController();
+  readonly #clock: Clock;
+  readonly #limits: Limits;
+  readonly #caller: AbortSignal;
+  readonly #what: string;
+  readonly #cancelTotal: () => void;
+  #cancelSilence = () => {};
+  readonly #callerEnds = () => this.#end(`was aborted: ${messageOf(this.#caller.reason)}`);
+
+  constructor(clock: Clock, limits: Limits, caller: AbortSignal, url: string) {
+    this.#clock = clock;
+    this.#limits = limits;
+    this.#caller = caller;
+    this.#what = `GET ${shown(url)}`;
+    this.#cancelTotal = clock.after(limits.totalMs, () =>
+      this.#end(`took longer than ${formatDuration(limits.totalMs)}`),
+    );
+    if (caller.aborted) this.#callerEnds();
+    else caller.addEventListener('abort', this.#callerEnds, { once: true });
+  }
+
+  get signal(): AbortSignal {
+    return this.#ending.signal;
+  }
+
+  /** Starts the timer for silence of the server. */
+  expectData(): void {
+    this.#cancelSilence();
+    this.#cancelSilence = this.#clock.after(this.#limits.silenceMs, () =>
+      this.#end(`sent nothing for ${formatDuration(this.#limits.silenceMs)}`),
+    );
+  }
+
+  /** Stops that timer while we process what arrived. */
+  received(): void {
+    this.#cancelSilence();
+  }
+
+  close(): void {
+    this.#cancelTotal();
+    this.#cancelSilence();
+    this.#caller.removeEventListener('abort', this.#callerEnds);
+  }
+
+  #end(how: string): void {
+    this.#ending.abort(new FetchError(`${this.#what} ${how}`));
+  }
+}
