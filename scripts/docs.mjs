@@ -1,6 +1,7 @@
-// `npm run docs`: writes the generated parts of docs/cli.md (from the commands) and of docs/api.md (from the OpenAPI document of
-// a router). Tests compare them.
+// `npm run docs`: generates the reference parts of docs/cli.md (from the commands) and docs/api.md (from the OpenAPI
+// document of a router), and the Prometheus rules (from the table of alerts). Tests check that they are current.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { prometheusRules, ruleFiles } from './alert-rules.mjs';
 import { withReference } from './cli-reference.mjs';
 import { withApiReference } from './docs-api.mjs';
 
@@ -27,6 +28,10 @@ const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise
 // The commands are only read, never run, so they need no environment.
 const program = createProgram({}, { out: () => undefined, err: () => undefined });
 rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCodeMeanings).trimEnd()}\n`);
+
+const { alertRules, runbookOf } = await load('observe/alert-rules.js');
+for (const file of ruleFiles)
+  writeFileSync(new URL(`../${file}`, import.meta.url), prometheusRules(alertRules, runbookOf));
 
 /** @type {any} */
 const document = await openApi();

@@ -10,7 +10,7 @@ import { join } from 'node:path';
  * @typedef {{ title: string, blocks: Block[] }} RunbookPage
  */
 
-/** The documents that alerts link to: see `runbooks` of src/observe/alerts-rules.ts. */
+/** The documents with pages for operators: alerts lead to the runbook, and its pages to the others. */
 export const documents = ['runbook', 'runbook-records', 'operations'];
 
 /** Returns the anchor of a heading, as GitHub makes it. @param {string} heading */

@@ -1,8 +1,8 @@
 /**
  * The only place that reads the time, sets a timer or draws a random number.
  *
- * Everything takes a `Clock`, so that a test or a simulation can put its own in. Times that decide who
- * owns what never come from here: those are read by the scripts from the store's clock.
+ * Everything takes a `Clock`, so that tests and simulations can use their own. Times that decide ownership never come from
+ * here: the scripts read them from the store's clock.
  */
 export interface Clock {
   /** Wall clock, milliseconds since 1970. For logs and for people, never for deadlines. */
@@ -11,11 +11,11 @@ export interface Clock {
   monotonic(): number;
   /**
    * Runs `callback` once after `ms`; the result cancels it. Keeps the process alive until then: a deadline that a caller
-   * awaits must fire even when nothing else is left to run, or Node ends the process without a word (exit code 13).
-   * `unref` is for background work that must not keep the process alive.
+   * awaits must fire even when no other work is left, or Node exits with code 13. `unref` is for background work that
+   * must not keep the process alive.
    */
   after(ms: number, callback: () => void, options?: { unref?: boolean }): () => void;
-  /** Resolves after `ms`, or as soon as `signal` aborts (it never rejects: look at the signal). */
+  /** Resolves after `ms`, or as soon as `signal` aborts (it never rejects: check the signal). */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** Uniform in [0, 1). */
   random(): number;

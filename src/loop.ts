@@ -1,18 +1,23 @@
 /**
- * A loop that nobody has to look after: it runs every interval, and a crash is logged, counted, and tried again
- * after 1, 2, 4 ... 30 seconds. The backoff starts over after a healthy minute. Two rounds never run at once. An
- * `Interruption` is retried the same way, but logged as information and not counted.
+ * The shape of every background loop: it runs once per interval. A crash is logged and counted, and the loop retries
+ * after 1, 2, 4 ... 30 s; the backoff starts again at 1 s after a healthy minute. Rounds never overlap. An
+ * `InterruptedError` is retried the same way, but logged as information and not counted.
  */
 import type { Clock } from './clock.js';
 import { messageOf } from './errors.js';
-import type { Logger } from './observe/log.js';
+
+/** What a loop needs of a logger. */
+interface LoopLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
 
 export interface LoopOptions {
   name: string;
   intervalMs: number;
   clock: Clock;
-  log: Logger;
-  /** One round; its counts are shown in `/status`. A long one says `alive` now and then, with its counts so far. */
+  log: LoopLog;
+  /** One round; `/status` shows its counts. A long round calls `alive` at times, with its counts so far. */
   runOnce(
     signal: AbortSignal,
     alive: (counts: Record<string, number>) => void,
@@ -22,16 +27,16 @@ export interface LoopOptions {
   runAtStart?: boolean;
 }
 
-/** Ends a round for an ordinary reason: the server at the other end restarted, or the connection broke. */
-export class Interruption extends Error {
-  override readonly name = 'Interruption';
+/** Ends a round for an ordinary reason: the remote server restarted, or the connection broke. */
+export class InterruptedError extends Error {
+  override readonly name = 'InterruptedError';
   readonly retryAfterMs: number;
   constructor(
     readonly reason: string,
     cause: unknown,
   ) {
     super(messageOf(cause), { cause });
-    this.retryAfterMs = askedWaitMs(cause);
+    this.retryAfterMs = retryAfterMsOf(cause);
   }
 }
 
@@ -46,7 +51,7 @@ export interface LoopState {
 }
 
 const firstBackoffMs = 1000;
-const longestBackoffMs = 30_000;
+const maxBackoffMs = 30_000;
 const healthyAfterMs = 60_000;
 
 export class SupervisedLoop {
@@ -56,7 +61,7 @@ export class SupervisedLoop {
   #finished: Promise<void> | undefined;
   #state: LoopState;
   #endFirstRound = () => {};
-  /** Resolves when the first round has ended, well or not. */
+  /** Resolves when the first round has ended, also by a crash. */
   readonly firstRound = new Promise<void>((resolve) => {
     this.#endFirstRound = resolve;
   });
@@ -82,12 +87,12 @@ export class SupervisedLoop {
     this.#finished ??= this.#run();
   }
 
-  /** Does the next round now instead of at the end of the interval. */
+  /** Starts the next round now instead of at the end of the interval. */
   nudge(): void {
     this.#wake.abort();
   }
 
-  /** Resolves when the round under way has ended. */
+  /** Resolves when the current round has ended. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#finished;
@@ -102,7 +107,7 @@ export class SupervisedLoop {
     if (!runAtStart) await this.#pause(intervalMs);
     while (!signal.aborted) {
       let waitMs = intervalMs;
-      // Before the round, not after it: a nudge in the middle asks for another one.
+      // Before the round: a nudge during the round starts another one.
       this.#wake = new AbortController();
       try {
         this.#alive(await runOnce(signal, (counts) => this.#alive(counts)));
@@ -111,8 +116,8 @@ export class SupervisedLoop {
         if (signal.aborted) break;
         if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
         this.#state.last_error = messageOf(error);
-        waitMs = Math.max(backoffMs, Math.min(askedWaitMs(error), longestBackoffMs));
-        if (error instanceof Interruption) {
+        waitMs = Math.max(backoffMs, Math.min(retryAfterMsOf(error), maxBackoffMs));
+        if (error instanceof InterruptedError) {
           const { reason, message } = error;
           log.info(
             { reason, error: message, loop: name, retry_in_ms: waitMs },
@@ -120,10 +125,10 @@ export class SupervisedLoop {
           );
         } else {
           this.#state.crashes += 1;
-          log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'a loop crashed and is started again');
+          log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'loop crashed; restarting');
           onCrash?.();
         }
-        backoffMs = Math.min(backoffMs * 2, longestBackoffMs);
+        backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
         healthySince = clock.monotonic() + waitMs;
       }
       this.#endFirstRound();
@@ -144,8 +149,8 @@ export class SupervisedLoop {
   }
 }
 
-/** A server that says when it wants to be asked again is not asked before. */
-function askedWaitMs(error: unknown): number {
+/** The pause that a server asked for. */
+function retryAfterMsOf(error: unknown): number {
   const { retryAfterMs } = (error ?? {}) as { retryAfterMs?: unknown };
   return typeof retryAfterMs === 'number' ? retryAfterMs : 0;
 }

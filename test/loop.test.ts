@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
-import { Interruption, type LoopOptions, SupervisedLoop } from '../src/loop.js';
+import { InterruptedError, type LoopOptions, SupervisedLoop } from '../src/loop.js';
 import { silentLogger } from '../src/observe/log.js';
 import { ManualClock } from './support/manual-clock.js';
 
@@ -53,7 +53,7 @@ describe('a supervised loop', () => {
     const lines: { level: number; msg: string; reason?: string }[] = [];
     const log = pino({ level: 'info' }, { write: (line) => lines.push(JSON.parse(line)) });
     const interrupted: Round = async () => {
-      throw new Interruption('connection', new Error('socket hang up'));
+      throw new InterruptedError('connection', new Error('socket hang up'));
     };
     const { loop, onCrash, untilSleeping, next } = setUp(interrupted, { log });
     loop.start();
@@ -95,7 +95,7 @@ describe('a supervised loop', () => {
     await loop.stop();
   });
 
-  it('is started once, however often it is told', async () => {
+  it('starts once for several starts', async () => {
     const { loop, runOnce, untilSleeping } = setUp(fine);
     loop.start();
     loop.start();
@@ -104,7 +104,7 @@ describe('a supervised loop', () => {
     await loop.stop();
   });
 
-  it('comes back from crashes after 1, 2, 4 ... 30 seconds, and counts them', async () => {
+  it('restarts after crashes with a backoff of 1, 2, 4 ... 30 seconds, and counts them', async () => {
     const { loop, onCrash, untilSleeping, next } = setUp(broken);
     loop.start();
     await untilSleeping(1000);
@@ -181,7 +181,7 @@ describe('a supervised loop', () => {
     await loop.stop();
   });
 
-  it('stop waits for the round under way, tells it, and nothing runs afterwards', async () => {
+  it('stop aborts the current round and waits for it; nothing runs afterwards', async () => {
     const { round, gates } = gated();
     const { clock, loop, runOnce } = setUp(round);
     loop.start();
@@ -200,7 +200,7 @@ describe('a supervised loop', () => {
     expect(runOnce).toHaveBeenCalledTimes(1);
   });
 
-  it('a round that fails because of the stop is no crash', async () => {
+  it('a round that fails because of the stop does not count as a crash', async () => {
     const { round, gates } = gated();
     const { loop, onCrash } = setUp(round);
     loop.start();

@@ -3,8 +3,8 @@ import { Redis } from 'ioredis';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore, type SweepPhase } from '../../src/calls/store/pool-store.js';
 import { CallStore } from '../../src/calls/store/store.js';
-import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/calls/tiers.js';
 import { systemClock } from '../../src/clock.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 import { forEach } from './measure.js';
 
 export const gold: PoolId = 'pool:gold';

@@ -20,7 +20,7 @@ import {
   showNames,
   showValue,
   type TierConfig,
-} from './tiers.js';
+} from '../config/tiers.js';
 
 export interface MerchantConfig {
   /** Starts the default chain at this tier. */

@@ -6,12 +6,13 @@
  * the same time. After a return to the Go router, our keys still describe calls and pods that have ended since: the same
  * scripts correct them.
  */
+
+import { parseTierConfigJson, poolsOf, type TierConfig } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { StoreConnection } from './store/connection.js';
 import { globOf, keysOf } from './store/keys.js';
 import type { LeaseTimes } from './store/store.js';
-import { parseTierConfigJson, poolsOf, type TierConfig } from './tiers.js';
 
 /** Adjacent versions run together during a rolling update; a larger difference is rejected. */
 export const dataVersion = 1;

@@ -3,8 +3,9 @@
  * can serve any request, and a replica that dies loses nothing that the store has acknowledged.
  */
 import type { Clock } from '../clock.js';
+import { tierNameOf } from '../config/tiers.js';
 import { AppError } from '../errors.js';
-import type { Metrics } from '../observe/metrics.js';
+import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
 import type {
   Allocation,
@@ -17,7 +18,6 @@ import type {
   Report,
   ReportDetails,
 } from './store/store.js';
-import { tierNameOf } from './tiers.js';
 
 export interface CallRouterOptions {
   store: CallStore;

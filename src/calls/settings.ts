@@ -6,6 +6,16 @@
  * that reads a text written by hand applies it, or keeps its copy while the text cannot be applied, for instance while
  * pods of a shared pool that becomes exclusive have several calls. Scripts take the kind of a pool from the store only.
  */
+
+import {
+  isName,
+  parseTierConfig,
+  parseTierConfigJson,
+  poolsOf,
+  serializeTierConfig,
+  showValue,
+  type TierConfig,
+} from '../config/tiers.js';
 import { AppError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import {
@@ -18,15 +28,6 @@ import {
 import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/replies.js';
-import {
-  isName,
-  parseTierConfig,
-  parseTierConfigJson,
-  poolsOf,
-  serializeTierConfig,
-  showValue,
-  type TierConfig,
-} from './tiers.js';
 
 export interface SettingsOptions {
   connection: StoreConnection;

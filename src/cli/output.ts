@@ -2,7 +2,7 @@
  * The output of a command: results on stdout, everything else on stderr. Each stream is coloured only if it is a
  * terminal, without NO_COLOR and TERM=dumb.
  */
-import { visible } from '../calls/tiers.js';
+import { visible } from '../config/tiers.js';
 import { isTerminal, type OutStream, type Paint, paintFor } from '../terminal/text.js';
 
 export interface Streams {

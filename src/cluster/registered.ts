@@ -1,20 +1,20 @@
 /**
- * Pods that announce themselves by their reports, for machines without Kubernetes.
+ * Pods that announce themselves with their reports, for machines without Kubernetes.
  *
- * The report that finds its pod unknown registers it, whichever router it reaches: the pod's own word needs no
- * leader. The leader only judges silence: a pod that has not reported for `REGISTERED_POD_TTL` counts as not ready, so
- * without calls it goes, and with calls it keeps them until their leases run out.
+ * The first report of a pod registers it, on any router; no leader is needed. The leader only handles pods that stop
+ * reporting: after `REGISTERED_POD_TTL` a pod counts as not ready. Without calls it is removed; with calls it keeps them
+ * until their leases expire.
  *
- * Weakness: a name is all there is to know a pod by, unless it reports a UID; two processes that report the same name
- * with different UIDs take it from each other.
+ * Weakness: only its name identifies a pod, unless it reports a UID; two processes that report the same name with
+ * different UIDs replace each other.
  */
 import type { PoolStore } from '../calls/store/pool-store.js';
-import { isName } from '../calls/tiers.js';
 import type { Clock } from '../clock.js';
+import { isName } from '../config/tiers.js';
 import type { ClusterPod, PodSource } from './pods.js';
 
 export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock): PodSource {
-  // A pod cannot report to routers that do not run, nor to a store that is away: silence counts from the first list.
+  // A pod cannot report while routers or the store are down: the time counts from the first list.
   let firstListAt: number | undefined;
   return {
     name: 'registered',
@@ -23,14 +23,14 @@ export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock):
     },
     async list() {
       firstListAt ??= clock.monotonic();
-      const longestMs = clock.monotonic() - firstListAt;
+      const maxSilentMs = clock.monotonic() - firstListAt;
       const reported = await pools.reported();
       const pods = reported.map(({ name, silentMs, metadata }) => ({
         ...wishesOf(metadata),
         name,
-        // Whose UID it is only the pod says, in its report: a list that is a moment old must not bring back the one before.
+        // Only the report of the pod sets its UID: an outdated list must not restore the previous one.
         uid: '',
-        state: Math.min(silentMs, longestMs) > ttlMs ? ('not_ready' as const) : ('ready' as const),
+        state: Math.min(silentMs, maxSilentMs) > ttlMs ? ('not_ready' as const) : ('ready' as const),
         mustReport: true,
       }));
       return { pods, version: '' };
@@ -38,13 +38,13 @@ export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock):
   };
 }
 
-/** Our own words, but from a store that others can write to. */
+/** Written by a router, but the store may have been edited. */
 function wishesOf(metadata: string | null): Pick<ClusterPod, 'tier' | 'merchant'> {
   let known: Record<string, unknown> = {};
   try {
     known = (JSON.parse(metadata ?? '{}') ?? {}) as Record<string, unknown>;
   } catch {
-    // Then it is known by its name alone.
+    // Then only its name is used.
   }
   const { tier, merchant } = known;
   return {

@@ -1,4 +1,4 @@
-/** Pods named in `STATIC_PODS`: always there, always ready. For a laptop, a test, or machines without Kubernetes. */
+/** The pods of `STATIC_PODS`, always ready: for a laptop, a test, or machines without Kubernetes. */
 import type { StaticPod } from '../config/config.js';
 import type { ClusterPod, PodSource } from './pods.js';
 

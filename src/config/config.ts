@@ -1,26 +1,27 @@
 /**
  * The only reader of the environment.
  *
- * Promise: `loadConfig` gives a configuration in which every value and every relation between values holds,
- * or throws one ConfigError with all problems, one line each: the variable, what would be right, what was
- * there. Secrets and passwords never appear in a message. An empty variable counts as unset.
+ * Guarantee: `loadConfig` returns a configuration in which every value and every relation between values is valid, or
+ * throws one ConfigError with all problems, one line each: the variable, the expected value, the actual value. Secrets and
+ * passwords never appear in a message. An empty variable counts as unset.
  *
- * A variable that is unknown and close to one of ours is a warning with the right name (typos.ts). Other
- * unknown variables are ignored, because the environment is shared with other programs.
+ * An unknown variable with a name close to one of ours is a warning with the right name (typos.ts). Other unknown
+ * variables are ignored, because the environment is shared with other programs.
  */
-import { showValue } from '../calls/tiers.js';
+
 import { type Clock, systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { formatDuration } from './durations.js';
 import type { Field, Lookup } from './entries.js';
 import { hasHashTag, hidePassword, isLoopback } from './fields.js';
 import { configFields, configTable } from './table.js';
+import { showValue } from './tiers.js';
 import { misspelt } from './typos.js';
 
 export { hidePassword, type StaticPod } from './fields.js';
 export { configTable } from './table.js';
 
-/** Commands that only look (`config`, `doctor`) use the mode they look at. */
+/** Read-only commands (`config`, `doctor`) use the mode that they inspect. */
 export type Mode = 'serve' | 'demo';
 
 type Fields = typeof configFields;
@@ -29,23 +30,23 @@ type Values = { readonly [K in ConfigKey]: Fields[K] extends Field<infer T> ? T 
 
 export interface Config extends Values {
   readonly mode: Mode;
-  /** To be logged once at start. */
+  /** Logged once at the start. */
   readonly warnings: readonly string[];
 }
 
 const ms = formatDuration;
 
-/** Of the command line and of our scripts. */
+/** Variables of the command line and of our scripts. */
 const otherNames = ['SMART_ROUTER_URL', 'SMART_ROUTER_SETUP', 'DEMO_SPEED'];
 
-/** Each runs only when all its values could be read, so that one mistake gives one line. */
+/** Each is checked only if all its values are valid, so that one mistake gives one line. */
 const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string | false | undefined }[] = [
   {
     of: ['callInfoTtlMs', 'leaseTtlMs', 'cleanupIntervalMs'],
     problem({ callInfoTtlMs, leaseTtlMs, cleanupIntervalMs }) {
-      const least = leaseTtlMs + 2 * cleanupIntervalMs;
-      if (callInfoTtlMs >= least) return;
-      return `CALL_INFO_TTL must be at least LEASE_TTL + 2 * CLEANUP_INTERVAL = ${ms(least)}, so that a call is not forgotten before the sweep ends it, got ${ms(callInfoTtlMs)}`;
+      const minMs = leaseTtlMs + 2 * cleanupIntervalMs;
+      if (callInfoTtlMs >= minMs) return;
+      return `CALL_INFO_TTL must be at least LEASE_TTL + 2 * CLEANUP_INTERVAL = ${ms(minMs)}, so that a call is not forgotten before the sweep ends it, got ${ms(callInfoTtlMs)}`;
     },
   },
   {
@@ -108,7 +109,7 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
       'SMART_ROUTER_ADMIN_KEY must differ from SMART_ROUTER_API_KEY, or every voice agent is an operator',
   },
   {
-    // The demo brings its own pods.
+    // The demo has its own pods.
     of: ['podSource', 'staticPods'],
     problem: ({ mode, podSource, staticPods }) =>
       podSource === 'static' &&
@@ -141,7 +142,7 @@ interface Given {
 
 function givenFor(env: NodeJS.ProcessEnv, mode: Mode, clock: Clock): (field: Field<unknown>) => Given {
   const given = (field: Field<unknown>): Given => {
-    // Blanks around a value are never meant, except in a secret, where the check must see them.
+    // Blanks around a value are removed, except in a secret, whose check rejects them.
     const text = field.secret === true ? env[field.name] : env[field.name]?.trim();
     if (text) return { text, source: 'environment' };
     const fallback = (mode === 'demo' ? field.demoFallback : undefined) ?? field.fallback;
@@ -156,7 +157,7 @@ function givenFor(env: NodeJS.ProcessEnv, mode: Mode, clock: Clock): (field: Fie
 }
 
 function shown(field: Field<unknown>, text: string): string {
-  // Also an address that was put into the wrong variable.
+  // Also for an address in the wrong variable.
   return field.secret === 'password' || text.includes('://') ? hidePassword(text) : text;
 }
 
@@ -179,10 +180,10 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
       continue;
     }
     unread.add(key);
-    // A default taken from a wrong variable (the Lease's namespace): that variable has its own line.
+    // A default from another, invalid variable (the namespace of the Lease): that variable has its own line.
     if (source === 'default') continue;
-    const got = field.secret === true ? 'what is there is not shown' : `got ${showValue(shown(field, text))}`;
-    // Some kinds quote what they found: not where that is an address with a password.
+    const got = field.secret === true ? 'the value is not shown' : `got ${showValue(shown(field, text))}`;
+    // Some kinds quote the value: not if it is an address with a password.
     const quotable = field.secret !== false || shown(field, text) === text ? reading.problems : [];
     if (quotable.length === 0) problems.push(`${field.name} must be ${field.kind.expects}; ${got}`);
     problems.push(...quotable.map((problem) => `${field.name}: ${problem}`));
@@ -198,7 +199,7 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
     ({ given: name, meant }) =>
       `${name} is not a variable of Smart Router and is ignored: did you mean ${meant}?`,
   );
-  // Beside a problem too: the misspelt variable is often its cause.
+  // With problems too: the misspelt variable is often their cause.
   if (problems.length > 0) throw new ConfigError([...problems, ...typos]);
   warnings.push(...warningsOf(config), ...typos);
   return config;
@@ -213,7 +214,7 @@ export interface ConfigRow {
   readonly description: string;
 }
 
-/** What `smart-router config` prints; judges nothing, so it also works on a wrong environment. */
+/** The rows of `smart-router config`; checks nothing, so it also works with an invalid environment. */
 export function describeConfig(
   env: NodeJS.ProcessEnv,
   mode: Mode = 'serve',

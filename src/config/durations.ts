@@ -1,9 +1,9 @@
 /**
- * Durations as people write them: `500ms`, `30s`, `1h30m`, `1.5s`, in Go's notation because operators bring
- * their values from there. Inside, a duration is a whole number of milliseconds.
+ * Durations in Go's notation (`500ms`, `30s`, `1h30m`, `1.5s`), which operators already use. In code, a duration is a whole
+ * number of milliseconds.
  */
 
-/** The longest a Node timer can take (24.8 days); above it a timer fires at once instead of late. */
+/** The longest Node timer (24.8 days); with a longer time a timer fires at once. */
 export const durationMaxMs = 2_147_483_647;
 
 const nanosecondsPer: Readonly<Record<string, bigint>> = {

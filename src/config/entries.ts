@@ -1,4 +1,4 @@
-/** How a line of the table of environment variables is written. */
+/** The shape of a row in the table of environment variables. */
 import type { Clock } from '../clock.js';
 import type { Kind } from './fields.js';
 
@@ -9,7 +9,7 @@ export interface Field<T> {
   readonly name: string;
   readonly section: string;
   readonly kind: Kind<T>;
-  /** As it would stand in the environment. */
+  /** As in the environment. */
   readonly fallback: Default | undefined;
   readonly demoFallback: string | undefined;
   readonly description: string;

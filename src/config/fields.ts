@@ -1,11 +1,10 @@
 /**
- * The kinds of values an environment variable can have. A kind says what it expects, in words that follow
- * "must be", and turns text into a value or into problems. Kinds know nothing of variable names or defaults:
- * those are in table.ts.
+ * The kinds of values of environment variables. A kind describes what it expects, in words that follow "must be", and
+ * parses text into a value or into problems. Names and defaults of variables are in table.ts.
  */
 import { isIP, isIPv6 } from 'node:net';
-import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from '../calls/tiers.js';
 import { formatDuration, parseDuration } from './durations.js';
+import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from './tiers.js';
 
 export type Reading<T> =
   | { readonly value: T; readonly warnings?: readonly string[] }
@@ -71,7 +70,7 @@ export function duration(min: string, max: string): Kind<number> {
   };
 }
 
-/** Adds words that mean "none". */
+/** Adds words for "none". */
 export function orOff<T>(kind: Kind<T>, ...words: readonly string[]): Kind<T | undefined> {
   return {
     expects: `${kind.expects}, or ${words[0]}`,
@@ -99,7 +98,7 @@ export const dnsName = matching(
   253,
 );
 
-/** A bearer key or token. Visible ASCII, because it travels in a header. */
+/** A bearer key or token. Visible ASCII, because it is sent in a header. */
 export function secret(min: number): Kind<string> {
   return {
     expects: `${min} to 512 visible ASCII characters without spaces or line breaks (a secret's file may end in one)`,
@@ -107,14 +106,14 @@ export function secret(min: number): Kind<string> {
   };
 }
 
-/** `*?[]\` are refused because they mean something else in SCAN and in access rules. */
+/** Without `*?[]\`, which are patterns in SCAN and in access rules. */
 export const keyPrefix = matching(
   '1 to 64 visible ASCII characters without spaces and without * ? [ ] \\',
   /^(?!.*[*?[\]\\])[\x21-\x7e]+$/,
   64,
 );
 
-/** Redis' rule: what is between the first { and the next } decides the slot, unless it is empty. */
+/** As in Redis: the text between the first { and the next } determines the slot, unless it is empty. */
 export function hasHashTag(prefix: string): boolean {
   const open = prefix.indexOf('{');
   return open >= 0 && prefix.indexOf('}', open) > open + 1;
@@ -126,7 +125,7 @@ const stripBrackets = (host: string) => host.replace(/^\[(.*)\]$/, '$1');
 
 function isHost(host: string): boolean {
   if (isIP(host)) return true;
-  // A last label of digits only is a mistyped IPv4 address, never a name.
+  // A name whose last label has only digits is a mistyped IPv4 address.
   return host.length <= 253 && /^(?:[\w-]{1,63}\.)*[\w-]{1,63}$/.test(host) && !/(?:^|\.)\d+$/.test(host);
 }
 
@@ -146,7 +145,7 @@ function isAddressRange(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (isIPv6(address) ? 128 : 32));
 }
 
-/** What fastify's `trustProxy` takes. 1 is one hop, not "true". */
+/** The `trustProxy` of fastify. 1 is one hop, not "true". */
 export const trustProxy: Kind<boolean | number | string[]> = {
   expects: 'false, true, a number of hops from 1 to 32, or addresses like 10.0.0.0/8,::1',
   read(text) {
@@ -162,7 +161,7 @@ function parseUrl(text: string): URL | undefined {
   return !hasBlank(text) && text.length <= 2_048 && URL.canParse(text) ? new URL(text) : undefined;
 }
 
-/** A URL to put paths behind: scheme, host, perhaps a path; no trailing slash, no query, no credentials. */
+/** A URL to append paths to: scheme, host, perhaps a path; no trailing slash, no query, no credentials. */
 export function baseUrl(...schemes: readonly string[]): Kind<string> {
   return {
     expects: `a URL like ${schemes.at(-1)}://voice.example.com, perhaps with a path, without query, fragment or password (schemes: ${schemes.join(', ')})`,
@@ -174,7 +173,7 @@ export function baseUrl(...schemes: readonly string[]): Kind<string> {
   };
 }
 
-/** An address that something is posted to; it may be a secret itself. */
+/** An address for POST requests; it may be a secret itself. */
 export const webhookUrl: Kind<string> = {
   expects:
     "an http:// or https:// address without blanks, user or password (a secret's file may end in a line break)",
@@ -184,7 +183,7 @@ export const webhookUrl: Kind<string> = {
   },
 };
 
-/** `name=value,name=value`, as other programs with traces read it. */
+/** `name=value,name=value`, as in other programs with OpenTelemetry. */
 export const headerList: Kind<[name: string, value: string][]> = {
   expects: 'headers like name=value,other=value',
   read(text) {
@@ -204,7 +203,7 @@ export const share: Kind<number> = {
 
 const placeholders = { base: 'ws://h', pod: 'p', provider: 'twilio', template: 't', flow: '/v2' };
 
-/** The placeholders are filled in by the HTTP layer; here is only made sure that a URL comes out. */
+/** The HTTP layer fills in the placeholders; this only checks that the result is a URL. */
 export const wsUrlTemplate: Kind<string> = {
   expects: `a template of a ws:// or wss:// URL with {pod} in it; placeholders: ${Object.keys(placeholders)
     .map((name) => `{${name}}`)
@@ -272,7 +271,7 @@ export const databaseUrl: Kind<string> = {
   },
 };
 
-/** `wf6` and `wf7` are what operators have long called them. */
+/** Operators know them as `wf6` and `wf7`. */
 const shippedNames = new Map<string, ShippedWorkflow>([
   ['sitemap-import', 'sitemap-import'],
   ['wf6', 'sitemap-import'],
@@ -291,7 +290,7 @@ export const shippedWorkflows: Kind<readonly ShippedWorkflow[]> = {
   },
 };
 
-/** Hides what could be a password in a URL, also in one too broken to parse: too much rather than too little. */
+/** Hides anything that could be a password in a URL, also in an invalid one. */
 export function hidePassword(url: string): string {
   return url
     .replace(/^([a-z+]*:\/\/)?(?:([^:@]*):)?.*@/is, (_, scheme = '', user) =>
@@ -310,7 +309,7 @@ export interface StaticPod {
 
 const staticPodsMax = 100_000;
 
-/** `name`, `name=tier` or `name=merchant:id`, separated by commas; empty items are nothing. */
+/** `name`, `name=tier` or `name=merchant:id`, separated by commas; empty items are ignored. */
 export const staticPods: Kind<readonly StaticPod[]> = {
   expects: `at most ${staticPodsMax} pods like a,b=gold,c=merchant:acme`,
   read(text) {

@@ -6,7 +6,7 @@ const { boolean, choice, duration, line, minutes, secret, webhookUrl, wholeNumbe
 const hidden = { secret: true } as const;
 const withPassword = { secret: 'password' } as const;
 
-/** They work on tables of their own, which a team's database has only if somebody asked for them. */
+/** They need their own tables, which a team's database has only on request. */
 const shippedWorkflows: Default = {
   note: 'none; with DATABASE_URL=embedded and no RECORDS_MODULE sitemap-import,page-curation',
   compute: (lookup) =>
@@ -14,7 +14,7 @@ const shippedWorkflows: Default = {
       ? 'sitemap-import,page-curation'
       : 'none',
 };
-/** Enough for four hostile sitemaps at once, and never so much that the container ends the router with it. */
+/** Enough for four hostile sitemaps at once, and never so much that the container is killed with the router. */
 const heapMb: Default = {
   note: '512, at most half of the memory of the container',
   compute: () => {
@@ -27,19 +27,19 @@ export const recordFields = {
     databaseUrl: optional(
       'DATABASE_URL',
       kinds.databaseUrl,
-      'PostgreSQL with the records; embedded runs one beside the process; unset: no records',
+      'PostgreSQL with the records; embedded starts one as a child process; unset: no records',
       withPassword,
     ),
     databaseFolder: optional(
       'DATABASE_FOLDER',
       line(4_096),
-      'Where DATABASE_URL=embedded keeps its data; unset: nothing is kept',
+      'Data folder of DATABASE_URL=embedded; unset: data is deleted at the end',
     ),
     recordsPoolSize: field(
       'RECORDS_POOL_SIZE',
       wholeNumber(2, 1_000),
       '10',
-      'Most connections to the database of one replica, beside one for its heartbeat and one for wake-ups',
+      'Database connections of one replica, besides one for its heartbeat and one for wake-ups',
     ),
     recordsHeapMb: field(
       'RECORDS_HEAP_MB',
@@ -51,12 +51,12 @@ export const recordFields = {
       'RECORDS_WORKFLOWS',
       kinds.shippedWorkflows,
       shippedWorkflows,
-      'Which of the shipped workflows run, separated by commas',
+      'The shipped workflows to run, separated by commas',
     ),
     recordsModule: optional(
       'RECORDS_MODULE',
       line(4_096),
-      'Path of an ES module that exports workflows of your own',
+      'Path of an ES module that exports your own workflows',
     ),
     recordsAllowPrivateAddresses: field(
       'RECORDS_ALLOW_PRIVATE_ADDRESSES',
@@ -67,13 +67,13 @@ export const recordFields = {
     recordsSpoolFolder: optional(
       'RECORDS_SPOOL_FOLDER',
       line(4_096),
-      'Where outcomes wait if both the database and the store are away; unset: below the folder for temporary files',
+      'Folder for outcomes while both the database and the store are unreachable; unset: in the folder for temporary files',
     ),
     zombieCleanupEnabled: field(
       'ZOMBIE_CLEANUP_ENABLED',
       boolean,
       'true',
-      'Whether stuck records are brought back',
+      'Whether stuck records are requeued',
     ),
     zombieCleanupIntervalMs: field(
       'ZOMBIE_CLEANUP_INTERVAL_MINUTES',
@@ -93,24 +93,29 @@ export const recordFields = {
       'true',
       'Whether there is a weekly report',
     ),
-    recordsReportFolder: optional('RECORDS_REPORT_FOLDER', line(4_096), 'Where the weekly report is kept'),
+    recordsReportFolder: optional('RECORDS_REPORT_FOLDER', line(4_096), 'Folder for the weekly report'),
     recordsReportWebhookUrl: optional(
       'RECORDS_REPORT_WEBHOOK_URL',
       webhookUrl,
-      'Where the weekly report is sent',
+      'Address that gets the weekly report',
       hidden,
     ),
-    recordsReportWebhookSecret: optional('RECORDS_REPORT_WEBHOOK_SECRET', secret(16), 'Signs it', hidden),
+    recordsReportWebhookSecret: optional(
+      'RECORDS_REPORT_WEBHOOK_SECRET',
+      secret(16),
+      'Signs the weekly report',
+      hidden,
+    ),
   }),
   ...section('Alerts', {
-    alertWebhookUrl: optional('ALERT_WEBHOOK_URL', webhookUrl, 'Where alerts are sent, as JSON', hidden),
-    alertWebhookSecret: optional('ALERT_WEBHOOK_SECRET', secret(16), 'Signs them', hidden),
-    pagerDutyRoutingKey: optional('PAGERDUTY_ROUTING_KEY', secret(1), 'Sends them to PagerDuty too', hidden),
+    alertWebhookUrl: optional('ALERT_WEBHOOK_URL', webhookUrl, 'Address that gets alerts as JSON', hidden),
+    alertWebhookSecret: optional('ALERT_WEBHOOK_SECRET', secret(16), 'Signs alerts', hidden),
+    pagerDutyRoutingKey: optional('PAGERDUTY_ROUTING_KEY', secret(1), 'Sends alerts to PagerDuty', hidden),
     pagerDutyUrl: field(
       'PAGERDUTY_URL',
       webhookUrl,
       'https://events.pagerduty.com/v2/enqueue',
-      'Its Events API v2',
+      'Events API v2 of PagerDuty',
       withPassword,
     ),
     pagerDutyLeastSeverity: field(
@@ -119,7 +124,12 @@ export const recordFields = {
       'critical',
       'Less severe alerts are not sent to PagerDuty',
     ),
-    alertIntervalMs: field('ALERT_INTERVAL', duration('100ms', '5m'), '15s', 'Time between two looks'),
+    alertIntervalMs: field(
+      'ALERT_INTERVAL',
+      duration('100ms', '5m'),
+      '15s',
+      'Time between two evaluations of the alerts for receivers',
+    ),
   }),
 };
 
@@ -127,19 +137,19 @@ export const tracingFields = section('Tracing', {
   otlpEndpoint: optional(
     'OTEL_EXPORTER_OTLP_ENDPOINT',
     kinds.baseUrl('http', 'https'),
-    'Collector of OpenTelemetry that gets traces (OTLP over HTTP, /v1/traces is added)',
+    'OpenTelemetry collector for traces (OTLP over HTTP, /v1/traces is appended)',
   ),
   otlpHeaders: optional(
     'OTEL_EXPORTER_OTLP_HEADERS',
     kinds.headerList,
-    'What every request to it carries: name=value, separated by commas',
+    'Headers of every request to the collector: name=value, separated by commas',
     hidden,
   ),
-  otelServiceName: field('OTEL_SERVICE_NAME', line(100), 'smart-router', 'Under this name traces appear'),
+  otelServiceName: field('OTEL_SERVICE_NAME', line(100), 'smart-router', 'Service name of the traces'),
   traceRatio: field(
     'OTEL_TRACES_SAMPLER_ARG',
     kinds.share,
     '1',
-    'Share of the requests that are traced, 0 to 1; one whose caller traces it always is',
+    'Share of the requests that are traced, 0 to 1; a request that its caller traces always is',
   ),
 });

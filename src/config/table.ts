@@ -1,8 +1,8 @@
 /**
- * Every environment variable: name, kind, default, meaning. This table is what is read (config.ts), what
- * `smart-router config` prints and what docs/configuration.md must list; a test compares the two.
+ * Every environment variable: name, kind, default, meaning. config.ts reads this table, `smart-router config` prints it, and
+ * a test checks that docs/configuration.md lists it.
  *
- * A default is text, as it would stand in the environment, and goes through the same checks.
+ * A default is text, as in the environment, and is checked in the same way.
  */
 import { hostname } from 'node:os';
 import { type Default, type Field, field, optional, section } from './entries.js';
@@ -25,7 +25,7 @@ const podName: Default = {
 };
 const sameNamespace: Default = { note: 'NAMESPACE', compute: (lookup) => lookup('NAMESPACE') };
 
-/** Through the store, leadership is lost with every longer outage of the store, and a restart mends nothing then. */
+/** With the lock in the store, every longer outage of the store ends leadership, and a restart would not help. */
 const lossDefault: Default = {
   note: 'exit with POD_SOURCE=kubernetes, else follow',
   compute: (lookup) => (lookup('POD_SOURCE') === 'kubernetes' ? 'exit' : 'follow'),
@@ -34,49 +34,49 @@ const lossDefault: Default = {
 export const configFields = {
   ...section('Server', {
     httpHost: field('HTTP_HOST', kinds.host, '127.0.0.1', 'Address the API listens on'),
-    httpPort: field('HTTP_PORT', port, '8080', 'Port of the API; 0 takes any free one'),
+    httpPort: field('HTTP_PORT', port, '8080', 'Port of the API; 0: any free port'),
     metricsPort: field(
       'METRICS_PORT',
       orOff(port, 'off'),
       '9090',
-      'Second port with /metrics only; 0 takes any free one',
+      'Second port with /metrics only; 0: any free port',
       { demo: 'off' },
     ),
     publicUrl: optional(
       'PUBLIC_URL',
       kinds.baseUrl('http', 'https'),
-      'Address providers know us by; their signatures are computed over it',
+      'Address that providers call; their signatures include it',
       withPassword,
     ),
     trustProxy: field(
       'TRUST_PROXY',
       kinds.trustProxy,
       'false',
-      'Whose X-Forwarded headers count: nobody, everybody, a number of hops, or addresses',
+      'Whose X-Forwarded headers count: false, true, a number of hops, or addresses',
     ),
     requestTimeoutMs: field(
       'REQUEST_TIMEOUT',
       duration('50ms', '1m'),
       '2s',
-      'A request that needs the store is answered within this time',
+      'Timeout of a request that needs the store',
     ),
     maxRequestsInFlight: field(
       'MAX_REQUESTS_IN_FLIGHT',
       wholeNumber(1, 100_000),
       '1000',
-      'With this many at once no new call is let in; twice as many for all other requests',
+      'Requests in flight from which new calls are rejected; twice as many for other requests',
     ),
     overloadDelayMs: field(
       'OVERLOAD_DELAY',
       orOff(duration('1ms', '10s'), 'off'),
       '25ms',
-      'A router whose event loop is constantly later than this lets fewer new calls in',
+      'Event loop delay above which a router accepts fewer new calls',
     ),
     maxConnections: field(
       'MAX_CONNECTIONS',
       wholeNumber(10, 1_000_000),
       '10000',
-      'Open connections; over that, the oldest one of a stranger is closed',
+      'Open connections; above, the oldest unauthenticated one is closed',
     ),
     maxConnectionsPerAddress: field(
       'MAX_CONNECTIONS_PER_ADDRESS',
@@ -84,12 +84,12 @@ export const configFields = {
       '2000',
       'Unauthenticated connections from one address; with TRUST_PROXY, open requests by forwarded address',
     ),
-    shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest a clean stop takes'),
+    shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest time of a clean stop'),
   }),
   ...section('Access', {
     apiKey: optional('SMART_ROUTER_API_KEY', secret(16), 'Bearer key of the voice agents', hidden),
     adminKey: optional('SMART_ROUTER_ADMIN_KEY', secret(16), 'Bearer key of operators', hidden),
-    authDisabled: field('AUTH_DISABLED', boolean, 'false', 'Listen beyond loopback without any key'),
+    authDisabled: field('AUTH_DISABLED', boolean, 'false', 'Listen beyond loopback without a key'),
     consoleSessionTtlMs: field(
       'CONSOLE_SESSION_TTL',
       duration('1m', '168h'),
@@ -115,7 +115,7 @@ export const configFields = {
       'VOICE_AGENT_BASE_URL',
       kinds.baseUrl('ws', 'wss'),
       'ws://localhost:8081',
-      'Where the audio of a call is sent: {base} of the template',
+      'Address for the audio of a call: {base} of the template',
       withPassword,
     ),
     wsUrlTemplate: field(
@@ -157,27 +157,27 @@ export const configFields = {
       'TIER_CONFIG_REFRESH_INTERVAL',
       interval,
       '30s',
-      'How often tiers are read again from the store',
+      'Time between two reads of the tiers from the store',
     ),
     leaseTtlMs: field('LEASE_TTL', ofADay, '15m', 'How long a call keeps its pod without renewal'),
     callInfoTtlMs: field(
       'CALL_INFO_TTL',
       duration('100ms', '168h'),
       '1h',
-      'How long the store remembers a call without renewal',
+      'How long the store keeps a call without renewal',
     ),
     drainingTtlMs: field('DRAINING_TTL', ofADay, '6m', 'How long a drain lasts'),
     reportGraceMs: field(
       'REPORT_GRACE',
       interval,
       '30s',
-      'How long a call may be missing from its pod’s reports; also how long an ended call cannot be adopted again',
+      'How long a call may be missing from the reports of its pod, and how long an ended call cannot be adopted',
     ),
     noShowTimeoutMs: field(
       'NO_SHOW_TIMEOUT',
       orOff(ofADay, 'off', '0', '0s'),
       'off',
-      'Ends a call that was never renewed nor reported by then',
+      'Ends a call that was not renewed or reported by then',
     ),
   }),
   ...section('Pods', {
@@ -204,26 +204,26 @@ export const configFields = {
       'KUBERNETES_WATCH_TIMEOUT',
       duration('100ms', '1h'),
       '150s',
-      'A watch without any sign of life for this long is opened again',
+      'A watch without an event for this long is reopened',
     ),
     registeredPodTtlMs: field(
       'REGISTERED_POD_TTL',
       ofADay,
       '45s',
-      'With POD_SOURCE=registered: a pod that does not report for this long counts as not ready',
+      'With POD_SOURCE=registered: a pod without a report for this long is not ready',
     ),
     cleanupIntervalMs: field('CLEANUP_INTERVAL', interval, '30s', 'Time between two zombie sweeps'),
     reconcileIntervalMs: field(
       'RECONCILE_INTERVAL',
       interval,
       '60s',
-      'Time between two full comparisons with the pod source',
+      'Time between two full syncs with the pod source',
     ),
     auditIntervalMs: field(
       'AUDIT_INTERVAL',
       orOff(ofADay, 'off', '0', '0s'),
       '5m',
-      'Time between two audits by the leader: do calls and pods contradict each other?',
+      'Time between two consistency audits by the leader',
     ),
   }),
   ...section('Leadership', {
@@ -232,7 +232,7 @@ export const configFields = {
       'LEADER_ELECTION_ENABLED',
       boolean,
       'true',
-      'false: this replica leads at once; for a single replica',
+      'false: this replica is always the leader; for a single replica',
     ),
     leaderElectionLockName: field(
       'LEADER_ELECTION_LOCK_NAME',
@@ -250,7 +250,7 @@ export const configFields = {
       'LEADER_ELECTION_DURATION',
       interval,
       '15s',
-      'A leader silent for this long is replaced',
+      'A leader that does not renew for this long is replaced',
     ),
     leaderElectionRenewDeadlineMs: field(
       'LEADER_ELECTION_RENEW_DEADLINE',
@@ -268,7 +268,7 @@ export const configFields = {
       'LEADER_LOSS',
       choice('exit', 'follow'),
       lossDefault,
-      'What a replica does that loses leadership: end itself gracefully, or go on as a follower',
+      'What a replica does when it loses leadership: exit cleanly, or continue as a follower',
     ),
   }),
   ...recordFields,
@@ -277,9 +277,14 @@ export const configFields = {
       'LOG_LEVEL',
       choice('trace', 'debug', 'info', 'warn', 'error', 'fatal'),
       'info',
-      'Least severe level that is logged',
+      'Lowest level that is logged',
     ),
-    logFormat: field('LOG_FORMAT', choice('json', 'pretty'), 'json', 'Lines for machines or for people'),
+    logFormat: field(
+      'LOG_FORMAT',
+      choice('json', 'pretty'),
+      'json',
+      'JSON lines, or pretty lines for a terminal',
+    ),
   }),
   ...tracingFields,
 };

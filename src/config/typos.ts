@@ -1,9 +1,9 @@
 /**
- * Finds misspelt variables: set, unknown to us, and close to one of ours that is not set.
+ * Finds misspelt variables: set, unknown, and close to one of ours that is not set.
  *
  * The environment is shared with other programs, so a name must be very close: the same letters in another order, the
- * same words without the underscores, or at most two typos, no more than one in a short word (JOB_NAME is not
- * POD_NAME, DATABASE_USER is not DATABASE_URL). What Kubernetes adds for every Service is left alone.
+ * same words without the underscores, or at most two typos, no more than one in a short word (JOB_NAME is not POD_NAME,
+ * DATABASE_USER is not DATABASE_URL). The variables that Kubernetes adds for every Service are ignored.
  */
 
 /** `X_SERVICE_HOST`, `X_SERVICE_PORT_HTTP`, `X_PORT_8080_TCP_ADDR`; `X_PORT` has the value `tcp://...`. */
@@ -11,7 +11,7 @@ const ofService = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?
 const serviceAddress = /^(?:tcp|udp|sctp):\/\//;
 const longWord = 5;
 
-/** Pairs of what is set and what was probably meant. */
+/** Pairs of the given and the probably intended name. */
 export function misspelt(
   env: NodeJS.ProcessEnv,
   names: readonly string[],

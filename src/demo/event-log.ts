@@ -3,7 +3,7 @@
  * and whether a draining pod has just lost its last call. Events about pods that cluster-monitor.ts logs are left out.
  */
 import type { StoreEvent } from '../calls/events.js';
-import type { PoolId } from '../calls/tiers.js';
+import type { PoolId } from '../config/tiers.js';
 import { count, inSeconds, type Line, type LineKind } from './lines.js';
 
 type MakeLine = (kind: LineKind, text: string, more?: Partial<Line>) => Line;

@@ -2,9 +2,10 @@
  * The configuration of the demo: twenty agents in five StatefulSets, three tiers and two merchant pools, three routers,
  * and times short enough to watch. All other settings are the router's defaults.
  */
-import type { PoolId } from '../calls/tiers.js';
+
 import { type Config, loadConfig } from '../config/config.js';
 import { formatDuration } from '../config/durations.js';
+import type { PoolId } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 
 export interface AgentSet {

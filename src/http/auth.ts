@@ -12,9 +12,9 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP, isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
-import { showValue } from '../calls/tiers.js';
 import type { Config } from '../config/config.js';
 import { isLoopback } from '../config/fields.js';
+import { showValue } from '../config/tiers.js';
 import { AppError } from '../errors.js';
 import type { Access } from './context.js';
 import { bearerMatches } from './providers/signatures.js';

@@ -5,6 +5,8 @@ import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fasti
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { EventSearch } from '../calls/event-search.js';
 import type { EventFeed } from '../calls/events.js';
+import type { History } from '../calls/history/history.js';
+import type { Metrics } from '../calls/metrics.js';
 import type { CallRouter } from '../calls/router.js';
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
@@ -12,9 +14,7 @@ import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import type { LoopState } from '../loop.js';
-import type { History } from '../observe/history.js';
 import type { Logger } from '../observe/log.js';
-import type { Metrics } from '../observe/metrics.js';
 import type { Tracing } from '../observe/tracing.js';
 import type { RecordsAdmin } from '../records/admin.js';
 import type { OperatorAction } from './action-log.js';

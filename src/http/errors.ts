@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
-import { showValue, visible } from '../calls/tiers.js';
+import { showValue, visible } from '../config/tiers.js';
 import { AppError, type ErrorCode, errorCodes, isInstance, messageOf } from '../errors.js';
 import type { HttpContext } from './context.js';
 

@@ -1,79 +1,85 @@
 /**
- * The election: of all replicas that stand, at most one leads at any moment, and while the lock can be reached one
- * does. It follows client-go (one record, compare-and-swap, renew, release) and adds what that lacks.
+ * The election: at most one of the replicas leads at any moment, and while the lock is reachable one does. It follows
+ * client-go (one record, compare-and-swap, renew, release) and adds what that lacks.
  *
- * **Promise.** `isLeader` is never true in two processes at once, whatever is lost, late or paused between them and
- * the lock, as long as the lock keeps what it has acknowledged and no clock runs faster than another by the factor
+ * **Guarantee.** `isLeader` is never true in two processes at once, with any loss, delay or pause between them and
+ * the lock, as long as the lock keeps its acknowledged writes and no clock runs faster than another by the factor
  * duration / renew deadline (1.5 by default).
- * - A leader counts its deadline from the moment its last successful renewal was *sent* (term.ts); a follower waits
- *   the longer duration from the moment it *received* that renewal (sighting.ts). Times in the record are never
- *   compared. The record is taken over by compare-and-swap on exactly the version that stood still.
- * - At the deadline a timer ends the term, even while a request hangs; after a pause of the process, when timers are
- *   late, `isLeader` and the loop look at the clock themselves.
- * - A record with our own identity is not ours unless this very process wrote it (`writer`). client-go takes such a
- *   record at once; but a pod that was forced away may still run beside its successor of the same name. Price: a
- *   router that crashed and comes back under its old name waits one duration like everybody else.
+ * - A leader counts its deadline from when its last successful renewal was *sent* (term.ts). A follower waits the longer
+ *   duration from when it *received* that renewal (observed-lock.ts). Times in the record are never compared. A takeover
+ *   is a compare-and-swap on exactly the version that did not change.
+ * - At the deadline a timer ends the term, even while a request hangs. After a pause of the process timers are late, so
+ *   `isLeader` and the loop compare with the clock themselves.
+ * - A record with our identity is ours only if this process wrote it (`writer`). client-go takes such a record at once,
+ *   but a pod deleted by force may still run beside its successor of the same name. Cost: a router that crashed and
+ *   restarts under its old name waits one duration.
  *
- * **States.** follower: reads every retry period, and stands when the lock is free. leader: `lead` runs; renews every
- * retry period. leaving: the term is over, `lead` is still ending; the lock is given back or left alone afterwards,
- * and only then does this replica stand again. stopped.
+ * **States.** follower: reads every retry period, and tries to win the lock when it is free. leader: `lead` runs, the lock
+ * is renewed every retry period. leaving: the term has ended, `lead` has not; then the lock is released or left to
+ * expire, and this replica is a follower again. stopped.
  *
- * **How it fails.** The lock cannot be reached: a leader goes on until its deadline, tries every retry period, then
- * ends its term as lost; followers wait. A write whose fate is unknown: the record is read again, and if this
- * process wrote it, it goes on from there. Somebody else's record: lost at once. The record is gone: the leader
- * writes it again, and followers wait a whole duration before they believe it. `lead` throws: the lock is given
- * back, and this replica stands again after a pause of 1, 2, 4 ... 30 s, so that another one can try meanwhile.
- * A lost term is told by `onLost` once `lead` has ended; the election itself goes on as a follower.
+ * **Failures.** Lock unreachable: a leader retries every retry period until its deadline, then its term is lost; followers
+ * wait. Unknown result of a write: the record is read again, and if this process wrote it, the term continues. Record of
+ * another process: lost at once. Record missing: the leader writes it again, and followers wait a whole duration. `lead`
+ * throws: the lock is released, and this replica tries again after 1, 2, 4 ... 30 s, so that another one can win before.
+ * `onLost` reports a lost term once `lead` has ended; the election continues as a follower.
  *
- * **Weakness.** `lead` can be told to end, not forced: what it sends last may arrive after its deadline. A machine
- * whose clock stands still while it sleeps notices nothing before its next renewal. A store that fails over may
- * forget who holds the lock. An elector that starts right after the record was deleted takes it at once, and a record
- * deleted twice within one duration looks as if it had been gone throughout. For all of these each term has an epoch,
- * and the store refuses the writes of an older one.
+ * **Weakness.** `lead` can be asked to end, not forced: its last request may arrive after its deadline. A machine whose
+ * clock stops while it sleeps notices nothing before its next renewal. A store that fails over may lose the holder. An
+ * elector that starts right after the record was deleted takes it at once, and a record deleted twice within one duration
+ * looks as if it had been missing throughout. For all of these each term has an epoch, and the store refuses the writes
+ * of an older one.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf } from '../errors.js';
-import { Backoff } from './backoff.js';
-import type { LeaderChange, Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
-import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
-import { Sighting } from './sighting.js';
+import {
+  Backoff,
+  type HeldRecord,
+  type LeaderChange,
+  type Leadership,
+  type LeadershipOptions,
+  type LeadershipState,
+  type LeaseLock,
+  type LockRecord,
+} from './leadership.js';
+import { ObservedLock } from './observed-lock.js';
 import { Term, type TermEnd } from './term.js';
 
 export interface ElectionOptions extends LeadershipOptions {
   lock: LeaseLock;
-  /** A holder that stands still for this long is replaced. */
+  /** A holder that does not renew for this long is replaced. */
   durationMs: number;
   /** A leader that cannot renew for this long gives up; shorter than the duration. */
   renewDeadlineMs: number;
   retryPeriodMs: number;
-  /** A term has ended because the lock was lost, and its work has ended too. Not called after `stop`. */
+  /** A term was lost and its work has ended. Not called after `stop`. */
   onLost?: () => void;
 }
 
-/** Electors that started together do not stay in step. */
+/** Keeps electors that started together out of step. */
 const jitter = 0.2;
-/** What a released record says; a follower does not wait for it. */
+/** In a released record; followers do not wait for it. */
 const releasedDurationMs = 1000;
-/** Our own late write, or an edit of the Lease by hand, may come between reading and writing; not for ever. */
-const swapTries = 3;
+/** Our own late write, or an edit of the Lease by hand, may happen between read and write. */
+const maxSwaps = 3;
 
 export class Election implements Leadership {
   readonly #options: ElectionOptions;
   readonly #writer = randomUUID();
   readonly #stopping = new AbortController();
-  readonly #sighting: Sighting;
+  readonly #observed: ObservedLock;
   readonly #backoff = new Backoff();
-  /** Three requests that hang fit into one renew deadline. */
+  /** Three hanging requests fit into one renew deadline. */
   readonly #requestTimeoutMs: number;
   #running: Promise<void> | undefined;
   #term: Term | undefined;
   #terms = 0;
-  #standsFromMs = Number.NEGATIVE_INFINITY;
-  /** The last write may have been done or may still be done. */
+  #notBeforeMs = Number.NEGATIVE_INFINITY;
+  /** Whether it is unknown if the last write was, or will be, done. */
   #isUnsure = false;
   #isFailing = false;
   #lastError: string | null = null;
-  #told: LeaderChange = { isLeader: false, leader: null };
+  #reported: LeaderChange = { isLeader: false, leader: null };
 
   constructor(options: ElectionOptions) {
     const { durationMs, renewDeadlineMs, retryPeriodMs } = options;
@@ -84,7 +90,7 @@ export class Election implements Leadership {
         `duration (${durationMs} ms) must be longer than the renew deadline (${renewDeadlineMs} ms), and that longer than 1.2 retry periods (${retryPeriodMs} ms)`,
       );
     this.#options = options;
-    this.#sighting = new Sighting(options.clock, durationMs, options.lock.forgets);
+    this.#observed = new ObservedLock(options.clock, durationMs, options.lock.forgets);
     this.#requestTimeoutMs = renewDeadlineMs / 3;
   }
 
@@ -94,8 +100,8 @@ export class Election implements Leadership {
 
   get leader(): string | null {
     if (this.isLeader) return this.#options.identity;
-    const living = this.#sighting.living;
-    return living && !this.#isOurs(living) ? living.holder || null : null;
+    const { alive } = this.#observed;
+    return alive && !this.#isOurs(alive) ? alive.holder || null : null;
   }
 
   get state(): LeadershipState {
@@ -127,7 +133,7 @@ export class Election implements Leadership {
     const term = this.#term;
     if (!term?.isCurrent) return false;
     const record = await this.#read(this.#timeoutMs(term));
-    // Gone is not taken: the next renewal writes it again.
+    // A missing record is not taken: the next renewal writes it again.
     if (record && !this.#isOurs(record)) term.finish('taken');
     return term.isCurrent;
   }
@@ -138,28 +144,27 @@ export class Election implements Leadership {
     while (!signal.aborted) {
       let sinceMs = clock.monotonic();
       try {
-        const term = await this.#stand();
-        this.#works();
+        const term = await this.#tryToWin();
+        this.#lockWorks();
         if (term) {
           await this.#serve(term);
           sinceMs = clock.monotonic();
         }
       } catch (error) {
-        this.#note(error);
+        this.#lockFails(error);
       }
-      this.#tell();
+      this.#report();
       await this.#pause(sinceMs, signal);
     }
-    if (this.#isUnsure) await this.#disown();
+    if (this.#isUnsure) await this.#releaseUnknown();
   }
 
-  /** One try to win the lock. */
-  async #stand(): Promise<Term | undefined> {
+  async #tryToWin(): Promise<Term | undefined> {
     const { clock, durationMs, identity, log, lock, renewDeadlineMs } = this.#options;
     const before = await this.#read(this.#requestTimeoutMs);
-    // A record of ours without a term: its reply was lost, or its term was. Nobody else can have the lock.
-    if (!this.#sighting.isFreeFor(this.#writer)) return undefined;
-    if (this.#stopping.signal.aborted || clock.monotonic() < this.#standsFromMs) return undefined;
+    // Also free: a record of this process without a term, whose reply or term was lost.
+    if (!this.#observed.isFreeFor(this.#writer)) return undefined;
+    if (this.#stopping.signal.aborted || clock.monotonic() < this.#notBeforeMs) return undefined;
     const now = this.#iso();
     const record: LockRecord = {
       holder: identity,
@@ -184,7 +189,7 @@ export class Election implements Leadership {
     if (!this.#stopping.signal.aborted && term.isCurrent) return term;
     term.finish('stopped');
     if (this.#stopping.signal.aborted) await this.#release(term);
-    else log.warn({ lock: lock.description }, 'won the lock too late to lead: trying again');
+    else log.warn({ lock: lock.description }, 'won the lock after its deadline; retrying');
     return undefined;
   }
 
@@ -192,22 +197,20 @@ export class Election implements Leadership {
     const { clock, log, lock, onLost, renewDeadlineMs } = this.#options;
     this.#term = term;
     this.#terms += 1;
-    this.#standsFromMs = Number.NEGATIVE_INFINITY;
-    log.info({ lock: lock.description, transitions: term.transitions }, 'elected: this replica leads');
-    this.#tell();
+    this.#notBeforeMs = Number.NEGATIVE_INFINITY;
+    log.info({ lock: lock.description, transitions: term.transitions }, 'elected as leader');
+    this.#report();
     const work = this.#work(term);
-    await this.#keep(term);
+    await this.#renewUntilEnd(term);
     const cancel = clock.after(renewDeadlineMs, () =>
-      log.error(
-        "the leader's work has not ended although its term is over: this replica does not stand again",
-      ),
+      log.error('leader work still running after its term ended; this replica cannot lead until it ends'),
     );
     await work;
     cancel();
     if (term.end === 'finished') {
       const pauseMs = this.#backoff.after(clock.monotonic() - term.startedMs);
-      this.#standsFromMs = clock.monotonic() + pauseMs;
-      log.warn({ stands_again_in_ms: pauseMs }, "the leader's work ended by itself: giving the lock back");
+      this.#notBeforeMs = clock.monotonic() + pauseMs;
+      log.warn({ retry_in_ms: pauseMs }, 'leader work ended; releasing the lock');
     }
     const isLost = term.end === 'expired' || term.end === 'taken';
     if (!isLost) await this.#release(term);
@@ -221,17 +224,17 @@ export class Election implements Leadership {
     try {
       await lead(term.signal);
     } catch (error) {
-      // What breaks while it is being ended is no surprise.
+      // Errors while it is being stopped are expected.
       if (!term.signal.aborted) {
         this.#lastError = messageOf(error);
-        log.error({ err: error }, "the leader's work crashed");
+        log.error({ err: error }, 'leader work crashed');
       }
     }
     term.finish('finished');
   }
 
-  /** Renews until the term is over. A renewal that failed is tried again at the next beat, until the deadline. */
-  async #keep(term: Term): Promise<void> {
+  /** A failed renewal is retried every retry period until the deadline. */
+  async #renewUntilEnd(term: Term): Promise<void> {
     const { clock, durationMs, identity } = this.#options;
     let sinceMs = term.startedMs;
     for (;;) {
@@ -240,10 +243,10 @@ export class Election implements Leadership {
       sinceMs = clock.monotonic();
       try {
         const isOurs = await this.#swap(term, { holder: identity, writer: this.#writer, durationMs });
-        this.#works();
+        this.#lockWorks();
         if (!isOurs) term.finish('taken');
       } catch (error) {
-        this.#note(error);
+        this.#lockFails(error);
       }
     }
     term.finish('expired');
@@ -252,25 +255,19 @@ export class Election implements Leadership {
   async #release(term: Term): Promise<void> {
     const { log, lock } = this.#options;
     if (term.leftMs === 0) {
-      log.warn(
-        { lock: lock.description },
-        "the leader's work ended after its deadline: the lock is not given back",
-      );
+      log.warn({ lock: lock.description }, 'leader work ended after its deadline; lock left to expire');
       return;
     }
     try {
       const isReleased = await this.#swap(term, { holder: '', writer: '', durationMs: releasedDurationMs });
-      if (isReleased) log.info({ lock: lock.description }, 'gave the lock back');
+      if (isReleased) log.info({ lock: lock.description }, 'lock released');
     } catch (error) {
-      log.warn(
-        { err: error, lock: lock.description },
-        'the lock could not be given back: it runs out by itself',
-      );
+      log.warn({ err: error, lock: lock.description }, 'lock release failed; it expires');
     }
   }
 
-  /** A write that was sent before the stop may have won the lock behind our back. */
-  async #disown(): Promise<void> {
+  /** A write sent before the stop may have won the lock. */
+  async #releaseUnknown(): Promise<void> {
     const { log, lock } = this.#options;
     try {
       const record = await this.#read(this.#requestTimeoutMs);
@@ -278,18 +275,18 @@ export class Election implements Leadership {
       const released = { ...record, holder: '', writer: '', durationMs: releasedDurationMs };
       await this.#write(released, record.version, this.#requestTimeoutMs);
     } catch (error) {
-      log.warn({ err: error, lock: lock.description }, 'it is not known whether this replica holds the lock');
+      log.warn({ err: error, lock: lock.description }, 'unknown whether this replica holds the lock');
     }
   }
 
   /**
-   * Writes over our own record, wherever our last write has left it. False when the record is somebody else's;
-   * throws when it is not known.
+   * Replaces our own record, after a read if the version is unknown. False when the record is of another process;
+   * throws when that is unknown.
    */
   async #swap(term: Term, change: Pick<LockRecord, 'holder' | 'writer' | 'durationMs'>): Promise<boolean> {
     const { clock, lock } = this.#options;
     const { acquiredAt, transitions } = term;
-    for (let tries = 0; tries < swapTries; tries += 1) {
+    for (let tries = 0; tries < maxSwaps; tries += 1) {
       let version: string | undefined = term.version;
       if (this.#isUnsure || tries > 0) {
         const record = await this.#read(this.#timeoutMs(term));
@@ -304,12 +301,12 @@ export class Election implements Leadership {
         return true;
       }
     }
-    throw new Error(`${lock.description} changes faster than it can be read`);
+    throw new Error(`${lock.description} was changed ${maxSwaps} times between read and write`);
   }
 
   async #read(timeoutMs: number): Promise<HeldRecord | undefined> {
     const record = await this.#options.lock.read(timeoutMs);
-    this.#see(record);
+    this.#observe(record);
     return record;
   }
 
@@ -321,29 +318,29 @@ export class Election implements Leadership {
     this.#isUnsure = true;
     const written = await this.#options.lock.write(record, version, timeoutMs);
     this.#isUnsure = false;
-    // Not written is not "gone": only a read tells what is there instead.
-    if (written) this.#see(written);
+    // Not written does not mean missing: only a read shows the current record.
+    if (written) this.#observe(written);
     return written;
   }
 
-  #see(record: HeldRecord | undefined): void {
-    this.#sighting.see(record);
-    this.#tell();
+  #observe(record: HeldRecord | undefined): void {
+    this.#observed.observe(record);
+    this.#report();
   }
 
-  /** A whole try has gone through: a lock that can be read and not written is not mended by the reading. */
-  #works(): void {
+  /** After a complete try, not after a read: a lock that can be read may still reject writes. */
+  #lockWorks(): void {
     if (!this.#isFailing) return;
     this.#isFailing = false;
     this.#lastError = null;
-    this.#options.log.info({ lock: this.#options.lock.description }, 'the lock answers again');
+    this.#options.log.info({ lock: this.#options.lock.description }, 'lock reachable again');
   }
 
-  /** Said once, not every two seconds. */
-  #note(error: unknown): void {
+  /** Logs the first failure only, not one every two seconds. */
+  #lockFails(error: unknown): void {
     const { lock, log } = this.#options;
     const details = { err: error, lock: lock.description, leading: this.isLeader };
-    if (!this.#isFailing) log.warn(details, 'the lock cannot be used: trying again every retry period');
+    if (!this.#isFailing) log.warn(details, 'lock failed; retrying every retry period');
     this.#isFailing = true;
     this.#lastError = messageOf(error);
   }
@@ -352,17 +349,17 @@ export class Election implements Leadership {
     if (term !== this.#term) return;
     const { log, lock } = this.#options;
     const details = { lock: lock.description, error: this.#lastError };
-    if (end === 'expired') log.warn(details, 'no longer leading: the lock could not be renewed in time');
-    if (end === 'taken') log.warn(details, 'no longer leading: another replica holds the lock');
-    this.#tell();
+    if (end === 'expired') log.warn(details, 'leadership lost: lock not renewed in time');
+    if (end === 'taken') log.warn(details, 'leadership lost: another replica holds the lock');
+    this.#report();
   }
 
-  #tell(): void {
+  #report(): void {
     const { isLeader, leader } = this;
-    if (isLeader === this.#told.isLeader && leader === this.#told.leader) return;
+    if (isLeader === this.#reported.isLeader && leader === this.#reported.leader) return;
     const { log, onChange } = this.#options;
-    if (!isLeader && leader !== null) log.info({ leader }, 'another replica leads');
-    this.#told = { isLeader, leader };
+    if (!isLeader && leader !== null) log.info({ leader }, 'another replica is the leader');
+    this.#reported = { isLeader, leader };
     this.#guard(() => onChange?.({ isLeader, leader }));
   }
 
@@ -371,11 +368,11 @@ export class Election implements Leadership {
     try {
       listener();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'a listener of the election crashed');
+      this.#options.log.error({ err: error }, 'election listener crashed');
     }
   }
 
-  /** A retry period and some jitter since the last try began; one that took longer has had its pause. */
+  /** A retry period with jitter from the start of the last try. */
   async #pause(sinceMs: number, signal: AbortSignal): Promise<void> {
     const { clock, retryPeriodMs } = this.#options;
     const periodMs = retryPeriodMs * (1 + jitter * clock.random());
@@ -384,7 +381,7 @@ export class Election implements Leadership {
 
   /** No request of a term outlasts its deadline. */
   #timeoutMs(term: Term): number {
-    if (term.leftMs === 0) throw new Error('the renew deadline has passed');
+    if (term.leftMs === 0) throw new Error('renew deadline passed');
     return Math.min(this.#requestTimeoutMs, term.leftMs);
   }
 

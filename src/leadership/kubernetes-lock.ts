@@ -1,22 +1,32 @@
 /**
- * The lock as a Lease of Kubernetes (`coordination.k8s.io/v1`), in the fields every client-go elector uses, so that
- * `kubectl get lease` shows the leader and routers of both kinds respect each other during a migration.
+ * The lock as a Kubernetes Lease (`coordination.k8s.io/v1`), in the fields of client-go, so that `kubectl get lease` shows
+ * the leader, and routers of both kinds respect each other during a migration.
  *
- * Compare-and-swap is the API's own: a PUT with the `resourceVersion` that was read is refused with 409 when the
- * Lease has changed since, by whomever; a label added by hand costs the leader one more read. What others have
- * written into the object stays as it is.
+ * Compare-and-swap is that of the API: a PUT with an outdated `resourceVersion` gets 409. A label added by hand costs the
+ * leader one more read. Other fields of the object are kept.
  *
- * The Lease has no field for the writing process, so that goes into an annotation, together with the `renewTime`
- * it belongs to: client-go rewrites the spec and keeps annotations, and what it wrote must not pass for ours. A number
- * follows that grows with every write, because the API keeps the `resourceVersion` of an object that a PUT leaves as
- * it was, and a leader whose wall clock repeats itself would look dead.
+ * The Lease has no field for the writing process, so an annotation has it, together with its `renewTime`: client-go
+ * rewrites the spec and keeps annotations, and its writes must not count as ours. A number that grows with every write
+ * follows, because the API keeps the `resourceVersion` of an object that a PUT does not change, and a leader whose wall
+ * clock repeats a time would look dead.
  */
 import type { Clock } from '../clock.js';
-import { type KubeApi, KubeError, type KubeRequest } from '../cluster/kubernetes/api.js';
-import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from './leadership.js';
+
+interface LeaseRequest {
+  method?: 'GET' | 'POST' | 'PUT';
+  path: string;
+  body?: unknown;
+  timeoutMs: number;
+}
+
+/** What the lock needs of the Kubernetes API. Rejects with the HTTP status as `status`, if there was a response. */
+interface LeaseApi {
+  json<T>(request: LeaseRequest): Promise<T>;
+}
 
 export interface KubernetesLockOptions {
-  api: KubeApi;
+  api: LeaseApi;
   namespace: string;
   name: string;
   clock: Clock;
@@ -46,7 +56,7 @@ export class KubernetesLock implements LeaseLock {
   readonly description: string;
   readonly #options: KubernetesLockOptions;
   readonly #folder: string;
-  /** As the API gave it last: a PUT replaces the whole object. */
+  /** As last read: a PUT replaces the whole object. */
   #lease: Lease | undefined;
   #writes = 0;
 
@@ -58,7 +68,7 @@ export class KubernetesLock implements LeaseLock {
   }
 
   async read(timeoutMs: number): Promise<HeldRecord | undefined> {
-    // Without a resourceVersion the API answers from etcd, not from a cache.
+    // Without a resourceVersion the API reads from etcd, not from a cache.
     const lease = await this.#ask({ path: this.#path, timeoutMs }, 404);
     return lease && recordOf(lease);
   }
@@ -79,7 +89,7 @@ export class KubernetesLock implements LeaseLock {
     const lease = this.#lease;
     if (lease?.metadata.resourceVersion !== version) return undefined;
     const leftMs = untilMs - clock.monotonic();
-    if (leftMs <= 0) throw new KubeError(`no time left to write ${this.description}`);
+    if (leftMs <= 0) throw new Error(`no time left to write ${this.description}`);
     const body = this.#filledIn(lease, record);
     return this.#put({ method: 'PUT', path: this.#path, body, timeoutMs: leftMs });
   }
@@ -95,14 +105,14 @@ export class KubernetesLock implements LeaseLock {
     return {
       ...lease,
       metadata: {
-        // With the uid that was read: the API lets a PUT create a Lease that is gone, but never as another object.
+        // With the uid: a PUT may create a deleted Lease again, but never as another object.
         ...lease.metadata,
         annotations: { ...lease.metadata.annotations, [writerAnnotation]: signature },
       },
       spec: {
         ...lease.spec,
         holderIdentity: holder,
-        // The API takes nothing below one; a second too many only makes followers wait longer.
+        // At least 1 for the API; a second too many only makes followers wait longer.
         leaseDurationSeconds: Math.max(1, Math.ceil(durationMs / 1000)),
         acquireTime: microTime(times.acquiredAt),
         renewTime,
@@ -111,35 +121,35 @@ export class KubernetesLock implements LeaseLock {
     };
   }
 
-  /** 409: it has changed, or exists already. 404 to a PUT: it was deleted. Neither has been written. */
-  async #put(request: KubeRequest): Promise<HeldRecord | undefined> {
+  /** 409: it was changed, or exists already. 404 to a PUT: it was deleted. In both cases nothing was written. */
+  async #put(request: LeaseRequest): Promise<HeldRecord | undefined> {
     const lease = await this.#ask(request, 409, ...(request.method === 'PUT' ? [404] : []));
     return lease && recordOf(lease);
   }
 
-  async #ask(request: KubeRequest, ...expected: number[]): Promise<Lease | undefined> {
+  async #ask(request: LeaseRequest, ...expected: number[]): Promise<Lease | undefined> {
     try {
       const lease = await this.#options.api.json<Lease | null>(request);
-      // Nothing could be swapped that has no version.
+      // Compare-and-swap needs a version.
       if (typeof lease?.metadata?.resourceVersion !== 'string')
-        throw new KubeError(`the answer to ${request.method ?? 'GET'} ${request.path} is no Lease`);
+        throw new Error(`the response to ${request.method ?? 'GET'} ${request.path} is not a Lease`);
       this.#lease = lease;
     } catch (error) {
-      if (!(error instanceof KubeError && error.status !== undefined && expected.includes(error.status)))
-        throw error;
+      const { status } = (error ?? {}) as { status?: number };
+      if (status === undefined || !expected.includes(status)) throw error;
       this.#lease = undefined;
     }
     return this.#lease;
   }
 }
 
-/** The API checks types; what stands before it may not. A field of another type counts as not said. */
+/** The API checks types; a proxy may not. A field of a wrong type counts as missing. */
 function recordOf({ metadata, spec }: Lease): HeldRecord {
   const [writer = '', signedAt] = textOf(metadata.annotations?.[writerAnnotation]).split(' ');
   const { holderIdentity, leaseDurationSeconds, acquireTime, renewTime, leaseTransitions } = spec ?? {};
   return {
     version: metadata.resourceVersion ?? '',
-    // But a holder that cannot be read is one: an empty name would mean that the lock is free.
+    // An unreadable holder is still a holder: an empty name would mean that the lock is free.
     holder: typeof holderIdentity === 'string' ? holderIdentity : holderIdentity == null ? '' : 'unknown',
     writer: signedAt !== undefined && renewTime === signedAt ? writer : '',
     durationMs: wholeNumber(leaseDurationSeconds) * 1000,
@@ -157,7 +167,7 @@ function wholeNumber(value: unknown): number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
 }
 
-/** Kubernetes writes these times with microseconds, and insists on them. */
+/** Kubernetes requires microseconds in these times. */
 function microTime(iso: string): string {
   return iso.replace(/\.(\d{3})Z$/, '.$1000Z');
 }

@@ -1,10 +1,10 @@
-/** What the rest of the router knows of leading, whether it is elected (election.ts) or simply is so (alone.ts). */
+/** Leadership as the rest of the router sees it, elected (election.ts) or not (single-replica.ts), and its lock. */
 import type { Clock } from '../clock.js';
 import type { Logger } from '../observe/log.js';
 
 export interface LeaderChange {
   isLeader: boolean;
-  /** Identity of whoever leads as far as it is known here. */
+  /** Identity of the current leader, if known here. */
   leader: string | null;
 }
 
@@ -14,21 +14,21 @@ export interface LeadershipOptions {
   clock: Clock;
   log: Logger;
   /**
-   * The leader's work, started with each term; it must end soon after `signal` aborts, and is awaited before the
-   * lock is released. If it ends or throws by itself, the term ends.
+   * The work of the leader, started with each term. It must end soon after `signal` aborts, and the lock is released
+   * after it. If it ends or throws before that, the term ends.
    */
   lead(signal: AbortSignal): Promise<void>;
-  /** Every change that is seen, others' terms included. */
+  /** Every observed change of the leader. */
   onChange?: (change: LeaderChange) => void;
 }
 
 export interface LeadershipState extends LeaderChange {
-  /** `leaving`: the term is over, its work has not ended yet. */
+  /** `leaving`: the term has ended, its work has not. */
   role: 'follower' | 'leader' | 'leaving' | 'stopped';
   identity: string;
-  /** Which lock, or why there is none. */
+  /** The lock, or why there is no lock. */
   lock: string;
-  /** How many terms this process has had. */
+  /** Number of terms of this process. */
   terms: number;
   last_error: string | null;
 }
@@ -39,11 +39,61 @@ export interface Leadership {
   /** For `/status`. */
   readonly state: LeadershipState;
   start(): void;
-  /** Ends the term, waits for its work, gives the lock back. */
+  /** Ends the term, waits for its work, releases the lock. */
   stop(): Promise<void>;
   /**
-   * Asks the lock itself: is this replica still its holder, within its deadline? For a leader whose epoch was
-   * refused. Rejects when the lock cannot be read.
+   * Reads the lock: is this replica still its holder, within its deadline? For a leader whose epoch was refused.
+   * Rejects when the lock cannot be read.
    */
   stillHeld(): Promise<boolean>;
+}
+
+/** The record in the lock. Both kinds of lock (Kubernetes Lease, our store) have compare-and-swap. */
+export interface LockRecord {
+  /** Empty after a release. */
+  holder: string;
+  /** The process that wrote it. Two processes may share an identity (a pod deleted by force), never this. */
+  writer: string;
+  /** Promised by the holder: an observer waits this long, by its own clock, before it takes over. */
+  durationMs: number;
+  /** ISO times with milliseconds: for people, never compared. */
+  acquiredAt: string;
+  renewedAt: string;
+  /** How often the holder has changed. */
+  transitions: number;
+}
+
+export interface HeldRecord extends LockRecord {
+  /** New with every write, never reused: the handle for the next write, and the holder's heartbeat. */
+  version: string;
+}
+
+export interface LeaseLock {
+  /** For logs: which lock, where. */
+  readonly description: string;
+  /** True where a missing record was probably lost with all data: its last writer writes it again at once. */
+  readonly forgets?: boolean;
+  /** The current record, not a cached one; undefined without a record. Ends or rejects within `timeoutMs`. */
+  read(timeoutMs: number): Promise<HeldRecord | undefined>;
+  /**
+   * Writes if the record still has `version` (undefined: if no record exists). Undefined when another write was first.
+   * Rejects within `timeoutMs` when it is unknown whether the record was, or will be, written.
+   */
+  write(record: LockRecord, version: string | undefined, timeoutMs: number): Promise<HeldRecord | undefined>;
+}
+
+const firstBackoffMs = 1000;
+const maxBackoffMs = 30_000;
+const healthyAfterMs = 60_000;
+
+/** The pause after leader work that failed: 1, 2, 4 ... 30 s; from 1 s again after a healthy minute. */
+export class Backoff {
+  #nextMs = firstBackoffMs;
+
+  after(ranMs: number): number {
+    if (ranMs >= healthyAfterMs) this.#nextMs = firstBackoffMs;
+    const pauseMs = this.#nextMs;
+    this.#nextMs = Math.min(2 * pauseMs, maxBackoffMs);
+    return pauseMs;
+  }
 }

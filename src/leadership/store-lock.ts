@@ -1,15 +1,15 @@
 /**
- * The lock as one record in our own store (`{prefix}leader`), for routers whose pods do not come from Kubernetes.
+ * The lock as one record in our store (`{prefix}leader`), for routers whose pods do not come from Kubernetes.
  *
- * elect.lua compares and swaps; the version is the store's clock in microseconds, so that a record written after a
- * flush is never mistaken for the one before. The record has no TTL: when a holder is dead is for the observers to
- * say. It is as good as the store: a failover that loses the last write may give the lock to two, and the epoch
- * keeps them apart. After a restart without data the router that held the lock takes it at once. Should it have been cut
- * off before that, and another router have led, two lead for one retry period, and the epoch keeps those apart too.
+ * elect.lua is the compare-and-swap; the version is the store's clock in microseconds, so that a record written after a
+ * flush is never mistaken for an earlier one. The record has no TTL: observers decide when a holder is dead. The lock is
+ * as safe as the store: a failover that loses the last write may give it to two replicas, and the epoch keeps them apart.
+ * After a restart without data the last holder takes it at once. If that holder was cut off before, and another router
+ * led, both lead for one retry period, and the epoch keeps them apart too.
  */
 import { type StoreConnection, unlessWrongType } from '../calls/store/connection.js';
 import { keysOf } from '../calls/store/keys.js';
-import type { HeldRecord, LeaseLock, LockRecord } from './lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from './leadership.js';
 
 export class StoreLock implements LeaseLock {
   readonly description: string;
@@ -61,12 +61,12 @@ export class StoreLock implements LeaseLock {
     return written === '' ? undefined : { ...record, version: String(written) };
   }
 
-  /** The connection has a deadline of its own, which knows nothing of ours. */
+  /** The connection has its own, longer deadline. */
   #within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const cancel = this.#connection.clock.after(timeoutMs, () =>
         reject(
-          new Error(`the store did not answer within ${Math.round(timeoutMs)} ms (${this.description})`),
+          new Error(`no response from the store within ${Math.round(timeoutMs)} ms (${this.description})`),
         ),
       );
       work.then(resolve, reject).finally(cancel);
@@ -74,7 +74,7 @@ export class StoreLock implements LeaseLock {
   }
 }
 
-/** Somebody may have written the field by hand. */
+/** The field may have been edited by hand. */
 function wholeNumber(text: string | undefined): number {
   const number = Number(text);
   return Number.isSafeInteger(number) && number > 0 ? number : 0;

@@ -1,14 +1,14 @@
 /**
- * One term of a leader. It is over when it was stopped, when somebody else holds the lock, when its work has ended,
- * or when it could not be renewed in time, whichever comes first; nothing revives it.
+ * One term of a leader: from winning the lock until it was stopped, another process held the lock, its work ended, or it
+ * could not be renewed in time. It never resumes.
  *
- * The deadline counts from the moment the last successful renewal was *sent*: whoever observes that renewal can
- * only have seen it later, and waits longer. A timer enforces it, so a request that hangs delays nothing. After a
- * pause of the whole process the timer comes late: therefore `isCurrent` compares with the clock each time.
+ * The deadline counts from when the last successful renewal was *sent*: an observer receives that renewal later and waits
+ * longer. A timer enforces it, so a hanging request delays nothing. After a pause of the process the timer is late;
+ * therefore `isCurrent` compares with the clock each time.
  */
 import type { Clock } from '../clock.js';
 
-/** `expired`: not renewed in time. `taken`: the lock is somebody else's. `finished`: its work ended by itself. */
+/** `expired`: not renewed in time. `taken`: another process holds the lock. `finished`: its work ended. */
 export type TermEnd = 'stopped' | 'expired' | 'taken' | 'finished';
 
 export interface TermOptions {
@@ -25,33 +25,29 @@ export interface TermOptions {
 export class Term {
   readonly acquiredAt: string;
   readonly transitions: number;
-  /** Of our latest write that is known to have been done. */
-  version: string;
   readonly startedMs: number;
-  readonly #clock: Clock;
-  readonly #renewDeadlineMs: number;
-  readonly #onEnd: (end: TermEnd) => void;
-  readonly #over = new AbortController();
+  /** Of our last acknowledged write. */
+  version: string;
+  readonly #options: TermOptions;
+  readonly #ended = new AbortController();
   #deadlineMs = 0;
   #cancelTimer = () => {};
   #end: TermEnd | undefined;
 
   constructor(options: TermOptions) {
-    this.#clock = options.clock;
-    this.#renewDeadlineMs = options.renewDeadlineMs;
-    this.#onEnd = options.onEnd;
+    this.#options = options;
     this.acquiredAt = options.acquiredAt;
     this.transitions = options.transitions;
     this.version = options.version;
     this.startedMs = options.sentAtMs;
-    this.#countFrom(options.sentAtMs);
+    this.#setDeadline(options.sentAtMs);
   }
 
   get signal(): AbortSignal {
-    return this.#over.signal;
+    return this.#ended.signal;
   }
 
-  /** How it ended; undefined while nobody has noticed that it has. */
+  /** How it ended; undefined until the end is noticed. */
   get end(): TermEnd | undefined {
     return this.#end;
   }
@@ -60,28 +56,29 @@ export class Term {
     return this.#end === undefined && this.leftMs > 0;
   }
 
-  /** Until the deadline; it goes on counting after the end, because a release must not come later either. */
+  /** Until the deadline, also after the end: a release must not be later either. */
   get leftMs(): number {
-    return Math.max(0, this.#deadlineMs - this.#clock.monotonic());
+    return Math.max(0, this.#deadlineMs - this.#options.clock.monotonic());
   }
 
-  /** A renewal that comes back after the deadline is too late, although it was done. */
+  /** A renewal acknowledged after the deadline is too late, although it was written. */
   renewed(sentAtMs: number, version: string): void {
     this.version = version;
-    if (this.isCurrent) this.#countFrom(sentAtMs);
+    if (this.isCurrent) this.#setDeadline(sentAtMs);
   }
 
   finish(end: TermEnd): void {
     if (this.#end !== undefined) return;
     this.#end = end;
     this.#cancelTimer();
-    this.#over.abort();
-    this.#onEnd(end);
+    this.#ended.abort();
+    this.#options.onEnd(end);
   }
 
-  #countFrom(sentAtMs: number): void {
-    this.#deadlineMs = sentAtMs + this.#renewDeadlineMs;
+  #setDeadline(sentAtMs: number): void {
+    const { clock, renewDeadlineMs } = this.#options;
+    this.#deadlineMs = sentAtMs + renewDeadlineMs;
     this.#cancelTimer();
-    this.#cancelTimer = this.#clock.after(this.leftMs, () => this.finish('expired'));
+    this.#cancelTimer = clock.after(this.leftMs, () => this.finish('expired'));
   }
 }

@@ -1,5 +1,6 @@
-/** Which pods there are and who leads, as the configuration says: the pool manager and what it stands on. */
+/** Creates the pool manager with the configured pod source and lock. */
 import type { Auditor } from '../calls/audit/auditor.js';
+import type { Metrics } from '../calls/metrics.js';
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
@@ -10,15 +11,14 @@ import type { PodSource } from '../cluster/pods.js';
 import { registeredSource } from '../cluster/registered.js';
 import { staticSource } from '../cluster/static.js';
 import type { Config } from '../config/config.js';
-import { Alone } from '../leadership/alone.js';
 import { Election } from '../leadership/election.js';
 import { KubernetesLock } from '../leadership/kubernetes-lock.js';
+import { SingleReplica } from '../leadership/single-replica.js';
 import { StoreLock } from '../leadership/store-lock.js';
 import type { Logger } from '../observe/log.js';
-import type { Metrics } from '../observe/metrics.js';
 import { PoolManager } from '../pool/manager.js';
 
-export interface LeadingParts {
+export interface LeaderParts {
   store: CallStore;
   pools: PoolStore;
   settings: Settings;
@@ -27,17 +27,15 @@ export interface LeadingParts {
   clock: Clock;
   log: Logger;
   onCrash(loop: string): void;
-  /** A term ended although nobody asked for it. */
+  /** A term ended before the stop. */
   onLost(): void;
 }
 
-export interface Leading {
-  manager: PoolManager;
-  close(): void;
-}
-
-/** Asks nobody anything yet: an API server that is down keeps no router from starting. */
-export async function prepareLeading(config: Config, parts: LeadingParts): Promise<Leading> {
+/** Sends no request: an unreachable API server does not prevent the start. */
+export async function createManager(
+  config: Config,
+  parts: LeaderParts,
+): Promise<{ manager: PoolManager; close(): void }> {
   const { metrics, clock, log, onCrash, onLost } = parts;
   const api =
     config.podSource === 'kubernetes' ? await connectKubernetes(config.kubeconfig, clock) : undefined;
@@ -52,7 +50,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
         ? undefined
         : { auditor: parts.auditor, intervalMs: config.auditIntervalMs },
     leadership: (events) => {
-      if (!config.leaderElectionEnabled) return new Alone(events);
+      if (!config.leaderElectionEnabled) return new SingleReplica(events);
       return new Election({
         ...events,
         lock: api
@@ -78,7 +76,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
     onAudited: (violations) => metrics.invariantViolations.set(violations),
     onLeader: (leading) => {
       metrics.leaderStatus.set(leading ? 1 : 0);
-      // What a former leader found is no news.
+      // Drop the gauge of the previous leader.
       if (!leading) metrics.invariantViolations.remove();
     },
     onLost,
@@ -89,7 +87,7 @@ export async function prepareLeading(config: Config, parts: LeadingParts): Promi
 function sourceOf(
   config: Config,
   api: KubeApi | undefined,
-  { pools, clock, log }: Pick<LeadingParts, 'pools' | 'clock' | 'log'>,
+  { pools, clock, log }: Pick<LeaderParts, 'pools' | 'clock' | 'log'>,
 ): PodSource {
   if (api) {
     return kubernetesSource({

@@ -1,57 +1,59 @@
-/** Wiring only: builds the parts from a configuration, starts them in order, stops them in reverse. */
+/** Creates the parts of a router from a configuration, starts them in order, stops them in reverse order. */
 import { createHash } from 'node:crypto';
 import { Auditor } from '../calls/audit/auditor.js';
 import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
+import { History } from '../calls/history/history.js';
 import { adoptStore } from '../calls/import.js';
+import { Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
 import { StoreConnection } from '../calls/store/connection.js';
 import { PoolStore } from '../calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../calls/store/store.js';
-import { defaultTierConfig } from '../calls/tiers.js';
 import { type Clock, systemClock } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
+import { defaultTierConfig } from '../config/tiers.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
 import { Admission } from '../http/admission.js';
 import type { App, HttpContext } from '../http/context.js';
 import { closeServer, listen, startMetricsServer } from '../http/ports.js';
 import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import { History } from '../observe/history.js';
+import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
-import { Metrics } from '../observe/metrics.js';
 import { startTracing, type Tracing } from '../observe/tracing.js';
-import { announce } from '../pool/announce.js';
+import { announce } from '../pool/registration.js';
+import { RecordMetrics } from '../records/metrics.js';
 import { combineObservers } from '../records/observer.js';
-import { prepareAlerting } from './alerts.js';
-import { prepareLeading } from './leader.js';
+import { alertSinks } from './alerts.js';
+import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
 import { prepareUntilDone } from './startup.js';
 
-/** How long a start waits for the first sync of its pods. */
-const firstSyncMs = 5000;
+/** The longest wait for the first sync of the pods at the start. */
+const maxFirstSyncMs = 5000;
 
 export interface RunningRouter {
-  /** The address of the API, with the port that was really taken. */
+  /** The address of the API, with the actual port. */
   url: string;
   metricsUrl: string | undefined;
   redisUrl: string;
   context: HttpContext;
-  /** Resolves when this replica has lost its leadership and LEADER_LOSS says that the process ends then. */
+  /** Resolves when this replica loses its leadership and LEADER_LOSS=exit. */
   lostLeadership: Promise<void>;
-  /** Finishes what is in flight, for at most `SHUTDOWN_TIMEOUT`. */
+  /** Finishes requests in flight, for at most `SHUTDOWN_TIMEOUT`. */
   stop(): Promise<void>;
 }
 
 export interface StartOptions {
   clock?: Clock;
   log?: Logger;
-  /** More routes on the same server: benchmarks measure against an empty one. */
+  /** Adds routes: benchmarks compare with an empty one. */
   extend?: (app: App) => Promise<void>;
-  /** Instead of a process of its own: tests that move the clock run the record plane beside the router. */
+  /** Instead of a separate process: tests with their own clock run the record plane in this one. */
   openRecords?: typeof startRecordsProcess;
 }
 
@@ -60,7 +62,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   const log = options.log ?? createLogger({ level: config.logLevel, format: config.logFormat });
   for (const warning of config.warnings) log.warn(warning);
 
-  // Started last, stopped first.
   const stops: (() => Promise<void> | void)[] = [];
   const stopping = new AbortController();
   const stopAll = async () => {
@@ -95,7 +96,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       loseLeadership = resolve;
     });
     const auditor = new Auditor(connection, stopping.signal);
-    const { manager, close } = await prepareLeading(config, {
+    const { manager, close } = await createManager(config, {
       store,
       pools,
       settings,
@@ -110,26 +111,27 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     });
     stops.push(close);
     onStoreUp = () => manager.nudge();
-    const alerting = prepareAlerting(config, {
-      store,
+    const alerts = new Alerts({
+      sinks: alertSinks(config, clock),
+      source: config.podName,
       clock,
       log,
-      callConditions: () => history.conditions(),
-      isLeader: () => manager.isLeader,
-      onCrash,
+      intervalMs: config.alertIntervalMs,
+      isActive: () => manager.isLeader,
+      stallsAfterMs: stallsAfter(config),
+      onCrash: () => onCrash('alerts'),
     });
-    if (alerting) {
-      // At once too: what is still to be told has a few seconds, beside the requests and not after them.
-      stopping.signal.addEventListener('abort', () => void alerting.stop(), { once: true });
-      stops.push(() => alerting.stop());
-    }
-    // Whom it asks about records and loops is there before its first look.
+    // At the start of the stop: deliveries have a few seconds, at the same time as the requests in flight.
+    stopping.signal.addEventListener('abort', () => void alerts.stop(), { once: true });
+    stops.push(() => alerts.stop());
+    // Set before the first check of the history.
     const others: { records?: RecordsPlane | undefined; loops(): LoopState[] } = { loops: () => [] };
     let isPrepared = false;
     const history = new History({
       connection,
       store,
       metrics,
+      alerts,
       clock,
       log,
       name: config.podName,
@@ -138,10 +140,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       isPrepared: () => isPrepared,
       loops: () => others.loops(),
       records: () => others.records?.gauges(),
-      stallsAfterMs: stallsAfter(config),
       onCrash: () => onCrash('history'),
     });
     stops.push(() => history.stop());
+    const recordMetrics = new RecordMetrics(metrics.registry);
+    metrics.onScrape = () => recordMetrics.render(others.records?.gauges());
     const records = await openRecords(
       { ...config, redisUrl },
       {
@@ -150,9 +153,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         open: options.openRecords,
         listener: {
           ...combineObservers([
-            metrics.records.observer,
-            history.observer,
-            ...(alerting ? [alerting.observer] : []),
+            recordMetrics.observer,
+            alerts.records.observer,
             ...(tracing ? [tracing.records] : []),
           ]),
           loopCrashed: onCrash,
@@ -160,9 +162,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         },
       },
     );
-    metrics.records.expect(records?.status().workflows.map(({ name }) => name) ?? []);
+    recordMetrics.expect(records?.status().workflows.map(({ name }) => name) ?? []);
     if (records) {
-      // With the requests that are in flight, not after them: each may take all of SHUTDOWN_TIMEOUT.
+      // At the same time as the requests in flight: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
       stops.push(() => records.stop());
     }
@@ -181,7 +183,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
     const feed = new EventFeed(connection, clock);
     stops.push(() => feed.close());
-    // A little less than the command's deadline: what the store does in its last moment still finds its reader.
+    // A little less than the timeout of a command, so that a late reply is still used.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
     const context: HttpContext = {
       config,
@@ -225,7 +227,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state, ...history.loops, ...(alerting?.loops ?? [])];
+          return [...manager.loops, refresh.state, ...history.loops, ...alerts.loops];
         },
         nudge: () => manager.nudge(),
       },
@@ -234,17 +236,17 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     others.records = records;
     others.loops = () => [...context.leadership.loops, ...(records?.loops ?? [])];
 
-    // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has
-    // been taken into use, calls are answered with 503.
+    // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has been
+    // adopted, calls get 503.
     let prepared: ReturnType<typeof prepareUntilDone> | undefined;
-    // Leading ends with the first word of the stop, not after the last request: another replica can begin meanwhile.
-    let led: Promise<void> | undefined;
+    // At the start of the stop, not after the last request: another replica can take over at once.
+    let leadershipEnded: Promise<void> | undefined;
     const stopLeading = () => {
-      led ??= (async () => {
+      leadershipEnded ??= (async () => {
         await prepared?.ended;
         await Promise.all([manager.stop(), refresh.stop()]);
       })();
-      return led;
+      return leadershipEnded;
     };
     stopping.signal.addEventListener('abort', () => void stopLeading().catch(() => {}), { once: true });
     stops.push(stopLeading);
@@ -258,9 +260,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     if (metricsServer) stops.push(metricsServer.stop);
     records?.start();
     history.start();
-    alerting?.start(records);
+    alerts.start();
 
-    // Wrong data or a wrong engine is told at once; a store that does not answer yet is waited for, unready.
+    // Wrong data or a wrong engine is an error at once; a store that does not respond yet is retried, not ready.
     const prepare = async () => {
       await checkStore(connection, config);
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
@@ -268,10 +270,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
       refresh.start();
       const started = manager.start();
-      // Only a source that is always there is waited for, and not for ever: with the API server down, or a lock that
-      // cannot be read, calls are served all the same.
-      const longEnough = clock.sleep(firstSyncMs, stopping.signal);
-      if (config.podSource !== 'kubernetes') await Promise.race([started, longEnough]);
+      // Wait only for a local source, and not long: with an unreachable API server or lock, calls are still served.
+      const timeout = clock.sleep(maxFirstSyncMs, stopping.signal);
+      if (config.podSource !== 'kubernetes') await Promise.race([started, timeout]);
       isPrepared = true;
       history.nudge();
     };
@@ -290,7 +291,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   }
 }
 
-/** Three rounds in a row that did not end, and a minute for those that take long. */
+/** Three rounds without an end, and a minute for slow ones. */
 function stallsAfter(config: Config): Map<string, number> {
   const rounds = (intervalMs: number) => 3 * intervalMs + 60_000;
   return new Map([
@@ -318,7 +319,7 @@ async function openEngine(
   if (config.redisUrl !== 'embedded') return config.redisUrl;
   const engine = await startEmbeddedValkey({
     onCrash: (error) =>
-      log.fatal({ err: error }, 'the embedded store has ended, and its data with it: restart the router'),
+      log.fatal({ err: error }, 'embedded store ended and its data is lost; restart the router'),
   });
   stops.push(() => engine.stop());
   return engine.url;
@@ -337,11 +338,11 @@ async function openRecords(
   if (databaseUrl === undefined) return undefined;
   if (config.recordsWorkflows.length === 0 && config.recordsModule === undefined) {
     parts.log.warn(
-      'DATABASE_URL is set, but no workflow runs, and nothing is created in the database: set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones)',
+      'DATABASE_URL is set but no workflow is configured; set RECORDS_MODULE (your own workflows) or RECORDS_WORKFLOWS (the shipped ones)',
     );
     return undefined;
   }
-  // Loaded only where it is used: most routers have calls alone.
+  // Loaded only where it is used: most routers have no records.
   const open = parts.open ?? (await import('./records-process.js')).startRecordsProcess;
   return open({ ...config, databaseUrl }, parts);
 }
@@ -371,16 +372,12 @@ function openStore(
       if (state === 'up') {
         log.info('connected to the store');
         onUp();
-      } else
-        log.error(
-          { reason },
-          'lost the connection to the store: calls are answered with 503 until it is back',
-        );
+      } else log.error({ reason }, 'lost the connection to the store; calls get 503 until it is restored');
     },
   });
 }
 
-/** Replicas with another one would lead with other pods or other tiers. */
+/** Replicas with another hash would lead with other pods or other tiers. */
 function setupOf({ podSource, staticPods, tierConfig }: Config): string {
   const text = JSON.stringify([podSource, staticPods, tierConfig]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);

@@ -1,9 +1,9 @@
-/** The store is taken into use: at once, or as soon as it can be. */
+/** Adopts the store at the start: at once, or as soon as it responds. */
 import type { Clock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 
-/** Tries for ever; only a ConfigError, which no waiting mends, comes out of the first try. */
+/** Retries until it succeeds. Only a ConfigError, which no retry can fix, rejects the first try. */
 export function prepareUntilDone(
   prepare: () => Promise<void>,
   { clock, log, address, signal }: { clock: Clock; log: Logger; address: string; signal: AbortSignal },
@@ -16,7 +16,7 @@ export function prepareUntilDone(
       if (error instanceof ConfigError) throw error;
       log.error(
         { err: error, store: address },
-        'the store cannot be used yet, trying again: `smart-router doctor` tells more',
+        'store not usable yet; retrying (`smart-router doctor` shows details)',
       );
       return 'again';
     }
@@ -28,7 +28,7 @@ export function prepareUntilDone(
       await clock.sleep(delayMs, signal);
       if (signal.aborted) return;
       result = await attempt().catch((error: unknown) => {
-        log.fatal({ err: error }, 'the store cannot be used: change what is named here and start again');
+        log.fatal({ err: error }, 'store not usable; fix the configuration and restart');
         return 'done' as const;
       });
     }

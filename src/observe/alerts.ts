@@ -1,59 +1,47 @@
 /**
- * Alerts from inside the process: for installations without Prometheus, and for what only the process knows.
+ * The alert engine of a process: evaluates the conditions of calls and records, and notifies the receivers.
  *
- * Promises: a condition is told once when it begins, again after a long while, and once when it has been over for two
- * minutes. Telling never blocks or fails the work that is watched: it happens in the background, with retries. Keys are
+ * Guarantees: a receiver gets a condition once when it starts, again after a long time, and once when it has been over
+ * for two minutes. Notification runs in the background with retries: it never blocks or fails the observed work. Keys are
  * the same on all replicas.
  *
- * States of a condition: quiet, pending (it has to last), told, clearing (it has to be over for a while), quiet. They
- * are in memory. A process that starts tells PagerDuty the end of every shared condition that it finds over, in case the
- * process before it could not. What replicas see alike (`shared`) only the active one sends to a webhook; when another
- * becomes active it tells once more what lasts. What concerns one process (`local`) that process tells itself.
+ * States of a condition: idle, pending (it must last), firing, clearing (it must be over for a while), idle. They are in
+ * memory. A process that starts sends PagerDuty a resolve for every shared condition that does not hold, in case its
+ * predecessor could not. Only the active replica sends shared conditions to a webhook; the next active one sends those
+ * that still hold once more. Each process sends its own (not shared) conditions itself.
  *
- * Weakness: a process that dies with a local condition leaves it open; one that stops ends it.
+ * Weakness: a process that crashes leaves its own conditions open at the receiver; one that stops resolves them.
  */
 import type { Clock } from '../clock.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import type { RecordObserver } from '../records/observer.js';
-import { Delivery } from './alerts-delivery.js';
-import {
-  type AlertThresholds,
-  type Condition,
-  conditions,
-  defaultThresholds,
-  type Severity,
-} from './alerts-rules.js';
-import { type AlertSample, Samples } from './alerts-samples.js';
-import type { AlertMessage, AlertSink } from './alerts-sinks.js';
-import type { Logger } from './log.js';
+import { type AlertMessage, type AlertSink, Delivery } from './alert-delivery.js';
+import type { Condition, Severity } from './alert-rules.js';
 
-export type { AlertThresholds, Severity } from './alerts-rules.js';
-export type { AlertSample } from './alerts-samples.js';
-export { type AlertSink, pagerDutySink, webhookSink } from './alerts-sinks.js';
+import { CallAlerts } from './call-alerts.js';
+import type { Logger } from './log.js';
+import { RecordAlerts } from './record-alerts.js';
 
 export interface AlertsOptions {
   sinks: readonly AlertSink[];
-  /** Who tells: the name of this replica. */
+  /** The name of this replica. */
   source: string;
   clock: Clock;
   log: Logger;
-  /** Default: 15 s. */
-  intervalMs?: number;
-  thresholds?: Partial<AlertThresholds>;
-  /** Whether this replica tells what all replicas see. Default: always. */
-  isActive?: () => boolean;
-  /** Conditions beside those of records and removals. */
-  more?: (nowMs: number) => readonly Condition[];
-  onCrash?: () => void;
+  intervalMs: number;
+  /** Whether this replica sends shared conditions to receivers that do not deduplicate. */
+  isActive(): boolean;
+  /** How long a sweep may run without a finished round, by loop name. */
+  stallsAfterMs: ReadonlyMap<string, number>;
+  onCrash(): void;
 }
 
+/** As `GET /api/v1/alerts` shows it. */
 export interface ActiveAlert {
-  key: string;
-  condition: string;
-  workflow: string | undefined;
+  name: string;
   severity: Severity;
   summary: string;
-  startedAtMs: number;
+  since: string;
+  workflow: string | null;
   runbook: string;
 }
 
@@ -68,160 +56,149 @@ export interface AlertCounts extends Record<string, number> {
 
 interface State {
   condition: Condition;
-  /** As it last held: one that clears, or is not known, would be shown as active with a count of 0. */
+  /** As it last held: a condition that clears would otherwise be shown with a count of 0. */
   shown: Condition;
   pendingSinceMs: number | undefined;
   startedAtMs: number | undefined;
   clearSinceMs: number | undefined;
-  /** By receiver: when it was last told, by the monotonic clock. */
-  toldMs: Map<Delivery, number>;
-  /** A process before this one may have told it, and gone without telling the end. */
+  /** When each receiver was last notified, by the monotonic clock. */
+  notifiedMs: Map<Delivery, number>;
+  /** A previous process may have triggered it and died before the resolve. */
   mayBeOpen: boolean;
 }
 
-/** A condition that comes back sooner has never been away. */
+/** A condition that holds again sooner never ended. */
 const clearAfterMs = 120_000;
-const stopPatienceMs = 3000;
-const ranks: readonly Severity[] = ['warning', 'critical', 'page'];
+const stopTimeoutMs = 3000;
+const severities: readonly Severity[] = ['warning', 'critical', 'page'];
 
 export class Alerts {
+  readonly records: RecordAlerts;
+  readonly calls: CallAlerts;
   readonly #options: AlertsOptions;
-  readonly #thresholds: AlertThresholds;
-  readonly #samples = new Samples();
   readonly #states = new Map<string, State>();
   readonly #deliveries: readonly Delivery[];
   readonly #loop: SupervisedLoop;
+  #stopped: Promise<void> | undefined;
 
   constructor(options: AlertsOptions) {
-    const { clock, log, onCrash, intervalMs = 15_000 } = options;
+    const { sinks, clock, log, intervalMs, stallsAfterMs, onCrash } = options;
     this.#options = options;
-    this.#thresholds = { ...defaultThresholds, ...options.thresholds };
-    this.#deliveries = options.sinks.map((sink) => new Delivery(sink, clock, log));
+    this.records = new RecordAlerts(clock);
+    this.calls = new CallAlerts(stallsAfterMs);
+    this.#deliveries = sinks.map((sink) => new Delivery(sink, clock, log));
     this.#loop = new SupervisedLoop({
       name: 'alerts',
       intervalMs,
       clock,
       log,
       runOnce: () => this.runOnce(),
-      // At the very start nothing has been seen yet.
+      // At the start there are no values yet.
       runAtStart: false,
-      ...(onCrash ? { onCrash } : {}),
+      onCrash,
     });
-  }
-
-  /** For the record loop and its recovery. */
-  readonly observer: RecordObserver = {
-    stuck: (workflow, records, oldestSeconds) =>
-      this.observe({ kind: 'stuck', workflow, records, oldestSeconds }),
-    session: (outcome) =>
-      this.observe({ kind: 'sessions', ok: outcome === 'ok' ? 1 : 0, failed: outcome === 'ok' ? 0 : 1 }),
-    zombie: (workflow) => this.observe({ kind: 'zombie', workflow }),
-    breaker: (isOpen) => this.observe({ kind: 'breaker', isOpen }),
-    massStall: (isHolding) => this.observe({ kind: 'brake', isHolding }),
-  };
-
-  observe(sample: AlertSample): void {
-    this.#samples.observe(sample, this.#options.clock.monotonic());
   }
 
   get active(): ActiveAlert[] {
     return [...this.#states.values()].flatMap(({ shown, startedAtMs }) => {
-      const { key, name, workflow, severity, summary, runbook } = shown;
-      return startedAtMs === undefined
-        ? []
-        : [{ key, condition: name, workflow, severity, summary, startedAtMs, runbook }];
+      if (startedAtMs === undefined) return [];
+      const { name, severity, summary, workflow = null, runbook } = shown;
+      return [{ name, severity, summary, since: new Date(startedAtMs).toISOString(), workflow, runbook }];
     });
   }
 
+  /** Without receivers the check of the history evaluates often enough, and no loop runs. */
   get loops(): LoopState[] {
-    return [this.#loop.state];
+    return this.#deliveries.length === 0 ? [] : [this.#loop.state];
   }
 
   start(): void {
-    this.#loop.start();
+    if (this.#deliveries.length > 0) this.#loop.start();
   }
 
-  /** What this process alone had to tell is over with it. */
-  async stop(): Promise<void> {
+  /** Resolves the conditions of this process, and gives deliveries a few seconds. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
     await this.#loop.stop();
     for (const state of this.#states.values()) {
-      if (state.startedAtMs !== undefined && state.condition.scope === 'local') this.#tellEnd(state);
+      if (state.startedAtMs !== undefined && !state.condition.isShared) this.#resolve(state);
     }
-    await Promise.all(this.#deliveries.map((delivery) => delivery.stop(stopPatienceMs)));
+    await Promise.all(this.#deliveries.map((delivery) => delivery.stop(stopTimeoutMs)));
   }
 
-  /** Judges every condition now; what has to be told is on its way when this resolves, not there. */
+  /** Evaluates every condition; notifications are queued when this resolves, not delivered. */
   async runOnce(): Promise<AlertCounts> {
     const counts = { conditions: 0, active: 0, triggered: 0, reminded: 0, resolved: 0, undelivered: 0 };
     const nowMs = this.#options.clock.monotonic();
-    const more = this.#options.more?.(nowMs) ?? [];
-    for (const condition of [...conditions(this.#samples, this.#thresholds, nowMs), ...more]) {
+    for (const condition of [...this.records.conditions(nowMs), ...this.calls.conditions()]) {
       counts.conditions += 1;
-      const state = this.#states.get(condition.key) ?? quiet(condition);
+      const state = this.#states.get(condition.key) ?? idle(condition);
       state.condition = condition;
       if (state.startedAtMs === undefined || condition.holds(true) === true) state.shown = condition;
       this.#states.set(condition.key, state);
-      if (state.startedAtMs === undefined) this.#judgeQuiet(state, nowMs, counts);
-      else this.#judgeTold(state, nowMs, counts);
+      if (state.startedAtMs === undefined) this.#evaluateIdle(state, counts);
+      else this.#evaluateFiring(state, counts);
     }
     for (const state of this.#states.values()) {
       if (state.startedAtMs === undefined) continue;
       counts.active += 1;
-      if (this.#tell(state, nowMs)) counts.reminded += 1;
+      if (this.#notify(state, nowMs)) counts.reminded += 1;
     }
     counts.undelivered = this.#deliveries.reduce((sum, { waiting }) => sum + waiting, 0);
     return counts;
   }
 
-  #judgeQuiet(state: State, nowMs: number, counts: AlertCounts): void {
+  #evaluateIdle(state: State, counts: AlertCounts): void {
     const { condition } = state;
+    const { atMs, pendingMs, name, severity, summary, details, runbook } = condition;
     const holds = condition.holds(false);
     if (holds === undefined) return;
-    if (state.mayBeOpen && condition.holds(true) === false) this.#clearAtStart(state);
-    state.pendingSinceMs = holds ? (state.pendingSinceMs ?? nowMs) : undefined;
-    if (state.pendingSinceMs === undefined || nowMs - state.pendingSinceMs < condition.forMs) return;
+    if (state.mayBeOpen && condition.holds(true) === false) this.#resolveAtStart(state);
+    state.pendingSinceMs = holds ? (state.pendingSinceMs ?? atMs) : undefined;
+    if (state.pendingSinceMs === undefined || atMs - state.pendingSinceMs < pendingMs) return;
     state.pendingSinceMs = undefined;
     state.startedAtMs = this.#options.clock.now();
-    state.toldMs.clear();
+    state.notifiedMs.clear();
     state.mayBeOpen = false;
     counts.triggered += 1;
-    const { severity, summary, name } = condition;
-    const fields = { condition: name, severity, details: condition.details, runbook: condition.runbook };
-    this.#options.log[severity === 'warning' ? 'warn' : 'error'](fields, `alert: ${summary}`);
+    const fields = { condition: name, severity, summary, details, runbook };
+    this.#options.log[severity === 'warning' ? 'warn' : 'error'](fields, 'alert firing');
   }
 
-  #judgeTold(state: State, nowMs: number, counts: AlertCounts): void {
-    const holds = state.condition.holds(true);
+  #evaluateFiring(state: State, counts: AlertCounts): void {
+    const { condition } = state;
+    const holds = condition.holds(true);
     if (holds === undefined) return;
-    state.clearSinceMs = holds ? undefined : (state.clearSinceMs ?? nowMs);
-    if (state.clearSinceMs === undefined || nowMs - state.clearSinceMs < clearAfterMs) return;
-    this.#options.log.info(
-      { condition: state.condition.name, workflow: state.condition.workflow },
-      'an alert is over',
-    );
+    state.clearSinceMs = holds ? undefined : (state.clearSinceMs ?? condition.atMs);
+    if (state.clearSinceMs === undefined || condition.atMs - state.clearSinceMs < clearAfterMs) return;
+    this.#options.log.info({ condition: condition.name, workflow: condition.workflow }, 'alert resolved');
     counts.resolved += 1;
-    this.#tellEnd(state);
+    this.#resolve(state);
   }
 
-  /** Whether somebody was told once more. */
-  #tell(state: State, nowMs: number): boolean {
+  /** Whether a receiver gets a reminder. */
+  #notify(state: State, nowMs: number): boolean {
     let isReminder = false;
     for (const delivery of this.#deliveries) {
       if (!this.#accepts(delivery, state.condition)) {
-        // Another replica is the active one; should we become it, we tell once more.
-        state.toldMs.delete(delivery);
+        // Another replica is active. If this one becomes active, it sends the condition again.
+        state.notifiedMs.delete(delivery);
         continue;
       }
-      const toldMs = state.toldMs.get(delivery);
-      if (toldMs !== undefined && nowMs - toldMs < delivery.sink.remindAfterMs) continue;
-      state.toldMs.set(delivery, nowMs);
+      const notifiedMs = state.notifiedMs.get(delivery);
+      if (notifiedMs !== undefined && nowMs - notifiedMs < delivery.sink.remindAfterMs) continue;
+      state.notifiedMs.set(delivery, nowMs);
       delivery.add(this.#message('trigger', state));
-      isReminder ||= toldMs !== undefined;
+      isReminder ||= notifiedMs !== undefined;
     }
     return isReminder;
   }
 
-  #tellEnd(state: State): void {
+  #resolve(state: State): void {
     for (const delivery of this.#deliveries) {
       if (this.#accepts(delivery, state.condition)) delivery.add(this.#message('resolve', state));
     }
@@ -229,17 +206,17 @@ export class Alerts {
     state.clearSinceMs = undefined;
   }
 
-  #clearAtStart(state: State): void {
+  #resolveAtStart(state: State): void {
     state.mayBeOpen = false;
     for (const delivery of this.#deliveries) {
-      if (delivery.sink.folds && this.#accepts(delivery, state.condition))
+      if (delivery.sink.deduplicates && this.#accepts(delivery, state.condition))
         delivery.add(this.#message('resolve', state));
     }
   }
 
-  #accepts({ sink }: Delivery, { severity, scope }: Condition): boolean {
-    if (ranks.indexOf(severity) < ranks.indexOf(sink.least)) return false;
-    return sink.folds || scope === 'local' || (this.#options.isActive?.() ?? true);
+  #accepts({ sink }: Delivery, { severity, isShared }: Condition): boolean {
+    if (severities.indexOf(severity) < severities.indexOf(sink.minSeverity)) return false;
+    return sink.deduplicates || !isShared || this.#options.isActive();
   }
 
   #message(event: AlertMessage['event'], { condition, shown, startedAtMs }: State): AlertMessage {
@@ -263,14 +240,14 @@ export class Alerts {
   }
 }
 
-function quiet(condition: Condition): State {
+function idle(condition: Condition): State {
   return {
     condition,
     shown: condition,
     pendingSinceMs: undefined,
     startedAtMs: undefined,
     clearSinceMs: undefined,
-    toldMs: new Map(),
-    mayBeOpen: condition.scope === 'shared',
+    notifiedMs: new Map(),
+    mayBeOpen: condition.isShared,
   };
 }

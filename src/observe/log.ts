@@ -1,4 +1,4 @@
-/** Logs: JSON lines for machines, or pretty lines for people. Secrets never come this far; a list guards the rest. */
+/** Logs: JSON lines, or pretty lines for a terminal. Callers log no secrets; a list redacts the rest. */
 import { type DestinationStream, type Logger as PinoLogger, pino } from 'pino';
 import pretty from 'pino-pretty';
 import { messageOf } from '../errors.js';
@@ -35,7 +35,7 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
     return pino(
       options,
       pretty({
-        // Knows NO_COLOR and TERM=dumb too.
+        // Respects NO_COLOR and TERM=dumb.
         colorize: process.stdout.isTTY === true && process.stdout.hasColors(),
         ignore: 'pid,hostname',
         translateTime: 'HH:MM:ss',
@@ -54,7 +54,7 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
 const maxUnwrittenBytes = 1024 ** 2;
 
 /**
- * Writes lines to standard output at once and drops what cannot be written: a full disk must not stop a router. Without
+ * Writes lines to standard output at once and drops lines that fail: a full disk must not stop a router. Without
  * `flushSync`, because pino calls it for a fatal line, and there it would retry for as long as the disk is full.
  */
 function standardOutput(): DestinationStream {
@@ -67,7 +67,7 @@ export const silentLogger: Logger = pino({ level: 'silent' });
 
 const expectedErrors = new Set(['AppError', 'ConfigError', 'EpochRefused', 'SessionError']);
 
-/** One line for an error that we expect, with its stack only if it is a surprise. */
+/** One line for an expected error; an unexpected one has its stack. */
 function describeError(error: unknown): unknown {
   const message = messageOf(error);
   try {

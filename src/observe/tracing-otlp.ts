@@ -22,22 +22,20 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../clock.js';
-import type { App } from '../http/context.js';
-import type { RecordObserver } from '../records/observer.js';
 import { version } from '../version.js';
 import type { Logger } from './log.js';
 import type { Tracing, TracingConfig } from './tracing.js';
 
-const goodbyeMs = 3000;
-/** A collector that is away is told of once a minute. */
-const complainEveryMs = 60_000;
+const stopTimeoutMs = 3000;
+/** An unreachable collector is logged once a minute. */
+const logIntervalMs = 60_000;
 
 type OtlpConfig = TracingConfig & { otlpEndpoint: string };
 
 export class OtlpTracing implements Tracing {
-  readonly records: Pick<RecordObserver, 'processed'> = {
+  readonly records: Tracing['records'] = {
     processed: (workflow, seconds) =>
       this.#past(`process ${workflow}`, seconds, { 'smart_router.workflow': workflow }),
   };
@@ -46,15 +44,15 @@ export class OtlpTracing implements Tracing {
   readonly #provider: TracerProvider;
   readonly #tracer: Tracer;
   readonly #propagator = new W3CTraceContextPropagator();
-  /** The request that is being worked on. */
+  /** Of the current request. */
   readonly #current = new AsyncLocalStorage<Context>();
   readonly #spans = new WeakMap<FastifyRequest, Span>();
-  #complainedMs = Number.NEGATIVE_INFINITY;
+  #loggedMs = Number.NEGATIVE_INFINITY;
 
   constructor(config: OtlpConfig, { clock, log }: { clock: Clock; log: Logger }) {
     this.#clock = clock;
     this.#log = log;
-    diag.setLogger(this.#complaints(), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
+    diag.setLogger(this.#diagnosticLogger(), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
     const exporter = new OTLPTraceExporter({
       url: `${config.otlpEndpoint.replace(/\/+$/, '')}/v1/traces`,
       headers: Object.fromEntries(config.otlpHeaders ?? []),
@@ -72,18 +70,18 @@ export class OtlpTracing implements Tracing {
     this.#tracer = this.#provider.getTracer('smart-router', version);
   }
 
-  hookInto(app: App): void {
+  hookInto(app: FastifyInstance): void {
     app.addHook('onRequest', (request, _, done) => {
       this.#begin(request);
       done();
     });
-    // Not sooner: reading the body loses the context that was entered before it.
+    // Not earlier: reading the body loses a context entered before it.
     app.addHook('preHandler', (request, _, done) => {
       const span = this.#spans.get(request);
       if (span) this.#current.run(trace.setSpan(ROOT_CONTEXT, span), done);
       else done();
     });
-    // A caller that is gone gets no answer, and then there is no onResponse: its span ends with the work.
+    // A caller that disconnected gets no response, so there is no onResponse: its span ends with the work.
     app.addHook('onSend', (request, reply, payload, done) => {
       if (reply.raw.destroyed) this.#end(request, reply);
       done(null, payload);
@@ -93,7 +91,7 @@ export class OtlpTracing implements Tracing {
 
   observeStore(operation: string, outcome: 'ok' | 'error', seconds: number): void {
     const parent = this.#current.getStore();
-    // The loops' own commands are no part of anything.
+    // Commands of the loops have no parent.
     if (!parent) return;
     this.#past(
       `store ${operation}`,
@@ -105,15 +103,15 @@ export class OtlpTracing implements Tracing {
   }
 
   async stop(): Promise<void> {
-    const patience = new AbortController();
+    const timeout = new AbortController();
     const sent = this.#provider.shutdown().catch(() => {});
-    await Promise.race([sent, this.#clock.sleep(goodbyeMs, patience.signal)]);
-    patience.abort();
+    await Promise.race([sent, this.#clock.sleep(stopTimeoutMs, timeout.signal)]);
+    timeout.abort();
   }
 
   #begin(request: FastifyRequest): void {
     const { url, config } = request.routeOptions;
-    // Probes come every few seconds and say nothing.
+    // No spans for probes.
     if (config.quiet) return;
     const parent = this.#propagator.extract(ROOT_CONTEXT, request.headers, defaultTextMapGetter);
     const span = this.#tracer.startSpan(
@@ -137,7 +135,7 @@ export class OtlpTracing implements Tracing {
     if (!span) return;
     this.#spans.delete(request);
     span.setAttribute('http.response.status_code', reply.statusCode);
-    // What the log line says as well: the call, its pod, the pool it came from.
+    // The fields of the log line: call, pod, pool.
     for (const [key, value] of Object.entries(request.about))
       if (key !== 'trace_id' && ['string', 'number', 'boolean'].includes(typeof value))
         span.setAttribute(`smart_router.${key}`, value as string | number | boolean);
@@ -145,7 +143,7 @@ export class OtlpTracing implements Tracing {
     span.end();
   }
 
-  /** What has just ended, and took so long. */
+  /** A span for work that has just ended. */
   #past(
     name: string,
     seconds: number,
@@ -164,14 +162,17 @@ export class OtlpTracing implements Tracing {
     span.end(endMs);
   }
 
-  #complaints() {
-    const complain = (message: string) => {
+  #diagnosticLogger() {
+    const warn = (message: string) => {
       const nowMs = this.#clock.monotonic();
-      if (nowMs - this.#complainedMs < complainEveryMs) return;
-      this.#complainedMs = nowMs;
-      this.#log.warn({ reason: message.slice(0, 500) }, 'traces are lost: the collector does not take them');
+      if (nowMs - this.#loggedMs < logIntervalMs) return;
+      this.#loggedMs = nowMs;
+      this.#log.warn(
+        { reason: message.slice(0, 500) },
+        'traces lost: collector unreachable or rejecting them',
+      );
     };
     const nothing = () => {};
-    return { error: complain, warn: complain, info: nothing, debug: nothing, verbose: nothing };
+    return { error: warn, warn, info: nothing, debug: nothing, verbose: nothing };
   }
 }

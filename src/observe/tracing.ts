@@ -1,29 +1,29 @@
 /**
- * Traces for OpenTelemetry, when OTEL_EXPORTER_OTLP_ENDPOINT names a collector: a span for every request (a child of the
- * caller's `traceparent`), in it one for every command of the store, and one for every record that is processed.
+ * OpenTelemetry traces, if OTEL_EXPORTER_OTLP_ENDPOINT names a collector: a span for every request (a child of the caller's
+ * `traceparent`), in it one for every store command, and one for every processed record.
  *
- * Without an endpoint nothing of this is loaded and nothing is hooked in: it costs nothing. With one, spans are sent in
- * the background; a collector that is slow or away loses spans and delays nobody.
+ * Without an endpoint nothing is loaded or hooked in. With one, spans are sent in the background: a slow or unreachable
+ * collector loses spans and delays nothing.
  */
+import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../clock.js';
-import type { Config } from '../config/config.js';
-import type { App } from '../http/context.js';
-import type { RecordObserver } from '../records/observer.js';
 import type { Logger } from './log.js';
 
-export type TracingConfig = Pick<
-  Config,
-  'otlpEndpoint' | 'otlpHeaders' | 'otelServiceName' | 'traceRatio'
-> & {
+export interface TracingConfig {
+  otlpEndpoint: string | undefined;
+  otlpHeaders: [name: string, value: string][] | undefined;
+  otelServiceName: string;
+  traceRatio: number;
   podName: string;
-};
+}
 
 export interface Tracing {
-  /** To be called before there are routes. */
-  hookInto(app: App): void;
+  /** Call it before routes are added. */
+  hookInto(app: FastifyInstance): void;
   observeStore(operation: string, outcome: 'ok' | 'error', seconds: number): void;
-  readonly records: Pick<RecordObserver, 'processed'>;
-  /** Sends what is left, for a few seconds at most. */
+  /** For the record plane. */
+  readonly records: { processed(workflow: string, seconds: number): void };
+  /** Sends the remaining spans, for a few seconds at most. */
   stop(): Promise<void>;
 }
 

@@ -1,27 +1,24 @@
-/**
- * Keeps the pools true to the cluster whenever this replica leads: a new term for every time the lock is won, nothing
- * in between. Who leads is decided by the leadership it is given.
- */
+/** Runs the loops of the leader (leader-loops.ts) in every term of this replica. The given leadership decides who leads. */
 import type { ElectionOptions } from '../leadership/election.js';
 import type { Leadership } from '../leadership/leadership.js';
 import type { LoopState } from '../loop.js';
-import { Term, type TermOptions } from './term.js';
+import { LeaderLoops, type LeaderLoopsOptions } from './leader-loops.js';
 
-/** What a leadership is made from; the rest (which lock, which times) is the caller's. */
+/** What a leadership is created with; the caller adds lock and times. */
 export type LeadershipEvents = Pick<ElectionOptions, 'identity' | 'clock' | 'log' | 'lead'> &
   Required<Pick<ElectionOptions, 'onChange' | 'onLost'>>;
 
-export interface PoolManagerOptions extends TermOptions {
+export interface PoolManagerOptions extends LeaderLoopsOptions {
   leadership(events: LeadershipEvents): Leadership;
   onLeader?: (isLeader: boolean) => void;
-  /** A term ended although nobody asked for it. */
+  /** A term ended before the stop. */
   onLost?: () => void;
 }
 
 export class PoolManager {
   readonly #options: PoolManagerOptions;
   readonly #leadership: Leadership;
-  #term: Term | undefined;
+  #loops: LeaderLoops | undefined;
   #settled = () => {};
   readonly #firstOutcome = new Promise<void>((resolve) => {
     this.#settled = resolve;
@@ -51,26 +48,26 @@ export class PoolManager {
     return this.#leadership.leader;
   }
 
-  /** Which lock decides, and what is wrong with it, if anything. */
+  /** The lock, and its last error. */
   get election(): { lock: string; last_error: string | null } {
     const { lock, last_error } = this.#leadership.state;
     return { lock, last_error };
   }
 
-  /** Empty while another replica leads. */
+  /** Empty on a follower. */
   get loops(): LoopState[] {
-    return this.#term?.loops ?? [];
+    return this.#loops?.states ?? [];
   }
 
-  /** Resolves when another leader is known or our first sync has been tried: usually the pods are there then. */
+  /** Resolves after our first sync, or when another replica leads: usually the pods are registered then. */
   async start(): Promise<void> {
     this.#leadership.start();
     await this.#firstOutcome;
   }
 
-  /** The store is back, perhaps without its content: look now instead of in a minute. */
+  /** Syncs now, for example after a reconnect to a store that may have lost its data. */
   nudge(): void {
-    this.#term?.nudge();
+    this.#loops?.nudge();
   }
 
   async stop(): Promise<void> {
@@ -79,13 +76,13 @@ export class PoolManager {
   }
 
   async #lead(signal: AbortSignal): Promise<void> {
-    const term = new Term(this.#options, () => this.#leadership.stillHeld());
-    this.#term = term;
-    void term.firstSync.then(this.#settled);
+    const loops = new LeaderLoops(this.#options, () => this.#leadership.stillHeld());
+    this.#loops = loops;
+    void loops.firstSync.then(this.#settled);
     try {
-      await term.run(signal);
+      await loops.run(signal);
     } finally {
-      this.#term = undefined;
+      this.#loops = undefined;
     }
   }
 }

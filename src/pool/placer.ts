@@ -1,16 +1,15 @@
 /**
- * The leader's one writer of pods (a pod that announces itself is written by announce.ts). The watch and the periodic list both say what pods are like, and either may be behind the
- * other: so writes go one after the other, and what is older than the last word about a pod is not written. (Versions
- * are compared as numbers, which Kubernetes promises; one that is none counts as new.)
+ * The leader's only writer of pods (registration.ts writes pods that announce themselves). Both the watch and the periodic
+ * list report pods, and either may be behind the other. So writes run in sequence, and a report older than the last one
+ * of its pod is dropped. Versions are compared as numbers, which Kubernetes guarantees; others count as new.
  */
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore, Registered } from '../calls/store/pool-store.js';
 import type { ClusterPod } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
-import { assignmentOf, wantedPool } from './assignment.js';
-import { registrationOf } from './registration.js';
+import { assignmentOf, registrationOf, wantedPool } from './registration.js';
 
-/** 50 pods take about 1 ms of the store: nobody notices. Removing one also ends its calls. */
+/** 50 pods take the store about 1 ms. Removing a pod also ends its calls. */
 const registerBatch = 50;
 const removeBatch = 10;
 
@@ -33,13 +32,13 @@ export const nothingPlaced = (): Placed => ({ registered: 0, moved: 0, removed: 
 
 export class Placer {
   readonly #options: PlacerOptions;
-  /** The version of the last word about each pod, also about pods that are gone until a list has confirmed it. */
+  /** The last version of each pod; of a deleted pod until a list confirms the deletion. */
   readonly #seen = new Map<string, bigint>();
   #newest = 0n;
-  /** The version of the last list that was made true. */
+  /** The version of the last applied list. */
   #listed = 0n;
   #last: Promise<unknown> = Promise.resolve();
-  /** Pods that could not be registered because of this key: told once, not with every list. */
+  /** Pods that could not be registered, by key: logged once, not with every list. */
   readonly #unreadable = new Map<string, string>();
 
   constructor(options: PlacerOptions) {
@@ -47,8 +46,8 @@ export class Placer {
   }
 
   /**
-   * What a list of this version says. A pod is as the list has it at that version, however long ago its object was
-   * written: so it is the list's version that may be too old, not the object's.
+   * Writes the pods of a list. The list shows each pod as of the version of the list, however old its object is: so the
+   * version of the list may be outdated, not that of the object.
    */
   async place(
     epoch: string,
@@ -69,15 +68,15 @@ export class Placer {
     }
   }
 
-  /** What a watch says; one that is behind the last list may still tell of a pod that the list has found gone. */
+  /** Writes a change of the watch. A watch behind the last list may still report a pod that the list did not have. */
   async follow(epoch: string, pod: ClusterPod, counts: Placed, signal: AbortSignal): Promise<void> {
     await this.#inTurn(async () => {
       const isBehind = !this.#seen.has(pod.name) && (numberOf(pod.version) ?? this.#listed) < this.#listed;
-      if (!signal.aborted && !isBehind && this.#isNews(pod)) await this.#apply(epoch, [pod], counts);
+      if (!signal.aborted && !isBehind && this.#isCurrent(pod)) await this.#apply(epoch, [pod], counts);
     });
   }
 
-  /** Pods that a list of this version did not have. */
+  /** Removes pods that a list of this version did not have. */
   async remove(
     epoch: string,
     names: readonly string[],
@@ -88,24 +87,24 @@ export class Placer {
     for (const batch of batches(names, removeBatch)) {
       await this.#inTurn(async () => {
         if (signal.aborted) return;
-        const missing = batch.filter((name) => this.#isNews({ name, version }));
+        const missing = batch.filter((name) => this.#isCurrent({ name, version }));
         await this.#remove(epoch, missing, 'not in the cluster', counts);
       });
     }
   }
 
-  /** The same, for pods that the removal brake holds. */
+  /** Suspends pods that the removal brake holds. */
   async hold(epoch: string, names: readonly string[], version: string, signal: AbortSignal): Promise<void> {
     for (const batch of batches(names, registerBatch)) {
       await this.#inTurn(async () => {
         if (signal.aborted) return;
-        const missing = batch.filter((name) => this.#isNews({ name, version }));
+        const missing = batch.filter((name) => this.#isCurrent({ name, version }));
         if (missing.length > 0) await this.#options.pools.suspend(epoch, 'unconfirmed', missing);
       });
     }
   }
 
-  /** The newest version seen so far: a list asked for later is not older, unless the cluster was restored. */
+  /** The newest known version: a later list is not older, unless the cluster was restored. */
   get newest(): bigint {
     return this.#newest;
   }
@@ -116,23 +115,20 @@ export class Placer {
   }
 
   /**
-   * Versions have gone backwards: what was seen of the cluster before its restore says nothing about it now. True if
-   * they have.
+   * Drops all known versions if the versions went backwards: they are from before a restore of the cluster. Returns
+   * whether they did.
    */
   startOverIfBehind(version: string, newestBefore: bigint): boolean {
     const number = numberOf(version);
     if (number === undefined || number >= newestBefore) return false;
-    this.#options.log.warn(
-      { version },
-      'the versions of the cluster went backwards: starting over with this list',
-    );
+    this.#options.log.warn({ version }, 'cluster versions went backwards; starting over with this list');
     this.#seen.clear();
     this.#newest = number;
     this.#listed = 0n;
     return true;
   }
 
-  /** A list of this version has been made true: older words about pods it did not have are of no use any more. */
+  /** A list of this version was applied: drops the older versions of pods that it did not have. */
   forgetBefore(version: string, listed: ReadonlySet<string>): void {
     for (const name of this.#seen.keys()) {
       if (!listed.has(name) && !this.#knowsNewer(name, version)) this.#seen.delete(name);
@@ -141,8 +137,8 @@ export class Placer {
     this.#listed = numberOf(version) ?? this.#listed;
   }
 
-  /** Not older than the last word about this pod; then it is the last word from now on. */
-  #isNews({ name, version }: Pick<ClusterPod, 'name' | 'version'>): boolean {
+  /** Whether this report is not outdated; if so, it becomes the last one. */
+  #isCurrent({ name, version }: Pick<ClusterPod, 'name' | 'version'>): boolean {
     return !this.#knowsNewer(name, version) && this.#note({ name, version });
   }
 
@@ -163,9 +159,9 @@ export class Placer {
 
   async #apply(epoch: string, pods: readonly ClusterPod[], counts: Placed): Promise<void> {
     const { settings, pools, sourceName } = this.#options;
-    const gone = pods.filter(({ state }) => state === 'gone').map(({ name }) => name);
+    const deleted = pods.filter(({ state }) => state === 'gone').map(({ name }) => name);
     const present = pods.filter(({ state }) => state !== 'gone');
-    if (gone.length > 0) await this.#remove(epoch, gone, 'gone from the cluster', counts);
+    if (deleted.length > 0) await this.#remove(epoch, deleted, 'gone from the cluster', counts);
     if (present.length === 0) return;
     const { tiers } = settings;
     const results = await pools.register(
@@ -175,13 +171,13 @@ export class Placer {
     );
     for (const result of results) this.#count(result, counts);
     for (const [i, pod] of present.entries())
-      if (results[i]?.outcome === 'new') this.#mentionOddTier(pod, results[i]?.pool);
+      if (results[i]?.outcome === 'new') this.#logUnknownTier(pod, results[i]?.pool);
   }
 
   #count({ podName, pool, outcome, lostCalls, wrongKey }: Registered, counts: Placed): void {
     const { log } = this.#options;
     if (wrongKey === undefined) this.#unreadable.delete(podName);
-    else this.#mentionUnreadable(podName, wrongKey);
+    else this.#logUnreadable(podName, wrongKey);
     if (outcome === 'new') counts.registered += 1;
     if (outcome === 'moved') counts.moved += 1;
     if (outcome === 'removed') counts.removed += 1;
@@ -193,21 +189,18 @@ export class Placer {
     this.#countLost(podName, lostCalls, isReplaced ? 'replaced' : 'restarted', counts);
   }
 
-  #mentionUnreadable(pod: string, key: string): void {
+  #logUnreadable(pod: string, key: string): void {
     if (this.#unreadable.get(pod) === key) return;
     this.#unreadable.set(pod, key);
-    const why = `pod ${pod} cannot be registered: key ${key} is of a wrong type; keep a copy (RENAME)`;
+    const why = `pod ${pod} cannot be registered: key ${key} has a wrong type; keep a copy (RENAME)`;
     this.#options.log.error({ pod, key }, why);
   }
 
-  /** Said when the pod is placed, not with every list. */
-  #mentionOddTier(pod: ClusterPod, pool: string | undefined): void {
+  /** Logged when the pod is registered, not with every list. */
+  #logUnknownTier(pod: ClusterPod, pool: string | undefined): void {
     const { settings, log } = this.#options;
     if (pod.merchant !== undefined || pod.tier === undefined || wantedPool(settings.tiers, pod)) return;
-    log.warn(
-      { pod: pod.name, tier: pod.tier, pool },
-      'a pod asks for a tier that does not exist: it went elsewhere',
-    );
+    log.warn({ pod: pod.name, tier: pod.tier, pool }, 'unknown tier label; default pool used');
   }
 
   async #remove(epoch: string, names: readonly string[], reason: string, counts: Placed): Promise<void> {
@@ -226,10 +219,10 @@ export class Placer {
     const { log, onCallsLost } = this.#options;
     counts.calls_lost += calls.length;
     onCallsLost?.(calls.length, reason);
-    log.warn({ pod, calls, reason }, 'calls were lost with their pod');
+    log.warn({ pod, calls, reason }, 'calls lost with their pod');
   }
 
-  /** A write that fails fails for its caller alone. `#last` never does. */
+  /** A failed write rejects for its caller only; `#last` never rejects. */
   #inTurn<T>(write: () => Promise<T>): Promise<T> {
     const result = this.#last.then(write);
     this.#last = result.catch(() => {});

@@ -1,6 +1,7 @@
 /**
- * Makes the store agree with a full list of the cluster: registers what is missing, removes what is gone, moves pods
- * of deleted tiers. Pods that the removal brake would hold are looked up by name first. Everything it does is idempotent, so it may stop anywhere and start over.
+ * Brings the store in line with a full list of the cluster: registers new pods, removes deleted ones, moves pods of deleted
+ * tiers. Pods that the removal brake would hold are looked up by name first. Every step is idempotent, so a round may
+ * stop anywhere and start again.
  */
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
@@ -8,12 +9,12 @@ import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
-import { listsToBelieve, RemovalBrake } from './brake.js';
 import { nothingPlaced, type Placed, type Placer } from './placer.js';
+import { listsToConfirm, RemovalBrake } from './removal-brake.js';
 
-/** Of one list: 1,000 lookups, 8 at a time, take about a second; the next list goes on with the rest. */
-const mostLookups = 1000;
-const lookupsAtOnce = 8;
+/** Per list: 1,000 lookups, 8 at a time, take about a second; the next list continues with the rest. */
+const maxLookups = 1000;
+const concurrentLookups = 8;
 
 export interface ReconcileCounts extends Placed {
   pods: number;
@@ -28,7 +29,7 @@ export interface ReconcilerOptions {
   pools: PoolStore;
   clock: Clock;
   log: Logger;
-  /** Two lists closer than this are one for the removal brake. */
+  /** Two lists closer than this count as one for the removal brake. */
   apartMs: number;
 }
 
@@ -36,9 +37,9 @@ export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #brake = new RemovalBrake();
   #lastCountedMs = Number.NEGATIVE_INFINITY;
-  /** The versions went backwards, and no list since then has been made true. */
+  /** Versions went backwards, and no list has been applied since. */
   #startsOver = false;
-  /** How many lists in a row were behind what was known, and when the last of them was counted. */
+  /** How many lists in a row were older than known versions, and when the last of them was counted. */
   #behind = 0;
   #lastBehindMs = 0;
 
@@ -46,7 +47,7 @@ export class Reconciler {
     this.#options = options;
   }
 
-  /** `onListed` is told the version of the list once it has been made true, and whether versions start over with it. */
+  /** `onListed` gets the version of the list once it is applied, and whether versions start over with it. */
   async runOnce(
     epoch: string,
     signal: AbortSignal,
@@ -54,10 +55,10 @@ export class Reconciler {
   ): Promise<ReconcileCounts> {
     const { source, settings, placer } = this.#options;
     const counts: ReconcileCounts = { pods: 0, held: 0, ...nothingPlaced() };
-    // After a flush the configuration is gone too, and pods need pools to be put into.
+    // After a flush the tier configuration is missing too, and pods need pools.
     await settings.writeIfMissing();
     await settings.reapply();
-    // Before the list: a pod that is registered meanwhile is not missing from it.
+    // Before the list: a pod registered during the list is not missing from it.
     const known = await this.#known();
     const newestBefore = placer.newest;
     const { pods, version } = await source.list(signal);
@@ -67,7 +68,7 @@ export class Reconciler {
     counts.pods = pods.length;
     const listed = new Set(pods.map(({ name }) => name));
     const missing = known.filter((name) => !listed.has(name));
-    await this.#clear(epoch, missing, known.length, version, counts, signal);
+    await this.#removeMissing(epoch, missing, known.length, version, counts, signal);
     await placer.place(epoch, pods, version, counts, signal);
     if (signal.aborted) return counts;
     placer.forgetBefore(version, listed);
@@ -77,9 +78,9 @@ export class Reconciler {
   }
 
   /**
-   * A list that is older than what we know comes from an API server that lags, or from a cluster that was restored from a
-   * backup. The first must not take back what newer events said, the second must be followed: three lists in a row,
-   * apart as for the removal brake, are a restored cluster.
+   * A list older than known versions comes from an API server that lags, or from a cluster restored from a backup. The
+   * first must not undo newer events, the second must be followed: three such lists in a row, spaced as for the removal
+   * brake, mean a restored cluster.
    */
   #isRestored(version: string): boolean {
     const { clock, log, apartMs } = this.#options;
@@ -88,12 +89,12 @@ export class Reconciler {
       this.#behind += 1;
       this.#lastBehindMs = nowMs;
     }
-    if (this.#behind >= listsToBelieve) return true;
-    log.warn({ version }, 'the list is older than what is known already, and is left aside');
+    if (this.#behind >= listsToConfirm) return true;
+    log.warn({ version }, 'list older than known versions; ignored');
     return false;
   }
 
-  async #clear(
+  async #removeMissing(
     epoch: string,
     missing: readonly string[],
     known: number,
@@ -105,25 +106,24 @@ export class Reconciler {
     const nowMs = clock.monotonic();
     const counted = nowMs - this.#lastCountedMs >= apartMs;
     if (counted) this.#lastCountedMs = nowMs;
-    // What cannot be read may hold any of them.
     const { held, confirmed } =
       missing.length > 0 ? await pools.removals(missing) : { held: [], confirmed: [] };
-    // Another STATIC_PODS on the next leader misses pods that are there: with live calls they are held, however few.
+    // A new leader with another STATIC_PODS misses pods that exist: those with live calls are held, however few.
     const busy = source.name === 'static' && missing.length > 0 ? await pools.withCalls(missing) : [];
-    const verdict = this.#brake.judge(missing, known, new Set(confirmed), {
+    const decision = this.#brake.decide(missing, known, new Set(confirmed), {
       held: new Set([...held, ...busy]),
       counts: counted,
     });
-    // An empty list confirms nothing: in a wrong namespace every name is unknown too.
-    const deleted = counts.pods > 0 ? await this.#deleted(verdict.hold, signal) : new Set<string>();
+    // With an empty list no lookup counts: in a wrong namespace every name is unknown.
+    const deleted = counts.pods > 0 ? await this.#deleted(decision.hold, signal) : new Set<string>();
     if (signal.aborted) return;
-    const remove = [...verdict.remove, ...deleted];
-    const hold = verdict.hold.filter((name) => !deleted.has(name));
+    const remove = [...decision.remove, ...deleted];
+    const hold = decision.hold.filter((name) => !deleted.has(name));
     counts.held = hold.length;
     if (hold.length > 0) {
       log.error(
         { held: hold.length, known, pods: hold.slice(0, 20) },
-        `the list misses ${busy.length > 0 ? 'pods with live calls' : 'too many pods to be believed'}: they take no new calls and are removed only after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
+        `removal brake: the list misses ${busy.length > 0 ? 'pods with live calls' : 'more than half of the pods'}; they get no new calls and are removed after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
       );
       await placer.hold(epoch, hold, version, signal);
     }
@@ -131,13 +131,13 @@ export class Reconciler {
   }
 
   /**
-   * Which of these pods the source confirms as deleted, whatever their labels: a Deployment that rolled while no leader
-   * ran is no wrong selector. Stops at the first lookup that fails; what it did not confirm stays held.
+   * The pods that do not exist in the source, with any labels: a Deployment that was rolled out while there was no
+   * leader is not a wrong selector. Stops at the first failed lookup; unconfirmed pods stay held.
    */
   async #deleted(names: readonly string[], signal: AbortSignal): Promise<Set<string>> {
     const { source, log } = this.#options;
     const deleted = new Set<string>();
-    const queue = source.exists ? names.slice(0, mostLookups) : [];
+    const queue = source.exists ? names.slice(0, maxLookups) : [];
     const lookUp = async () => {
       for (let name = queue.shift(); name !== undefined && !signal.aborted; name = queue.shift()) {
         try {
@@ -148,7 +148,7 @@ export class Reconciler {
         }
       }
     };
-    await Promise.all(Array.from({ length: lookupsAtOnce }, lookUp));
+    await Promise.all(Array.from({ length: concurrentLookups }, lookUp));
     return deleted;
   }
 

@@ -1,11 +1,10 @@
 /**
- * Blocks pods that have stopped reporting: a node that lost power attracts calls until Kubernetes notices, because every
- * call that fails there frees its pod for the next one. The store decides in one step per batch which pods are silent and
- * how many of a pool may be blocked (block_silent.lua); their next report unblocks them (report.lua). A round that fails
- * has blocked some of them, and the next one goes on. The same round ends the time of pods that were set back
- * because calls failed on them (lib/flapping.lua).
+ * Blocks pods that stopped reporting. A node that lost power attracts calls until Kubernetes notices, because every failed
+ * call frees its pod for the next one. The store decides in one step per batch which pods are silent and how many of a
+ * pool may be blocked (block_silent.lua); their next report unblocks them (report.lua). A round that fails has blocked
+ * some of them, and the next round continues. The same round ends the time of pods that are set back (lib/flapping.lua).
  *
- * Weakness: a pod that never says at which interval it reports is never silent.
+ * Weakness: a pod that never names its report interval is never silent.
  */
 import type { PoolStore, SilentPod } from '../calls/store/pool-store.js';
 import type { Logger } from '../observe/log.js';

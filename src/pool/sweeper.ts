@@ -1,9 +1,8 @@
 /**
- * The zombie clean-up: the last layer of recovery. It looks only at the store: calls past their lease end, pods
- * that should be available are put back with their true load, pods that should not be are taken out. It works
- * in small batches, so that no other command waits long; a batch that fails ends the round, and the next round
- * starts over. A pod or a pool with a key that was written as another type is left out and logged once: it must not
- * delay the others.
+ * The zombie sweep, the last layer of recovery. It uses only the store: it ends calls whose lease expired, makes pods
+ * available that should be, with their true load, and makes unavailable those that should not be. It works in small
+ * batches, so that no other command waits long; a failed batch ends the round, and the next round starts again. A pod or
+ * pool with a key of a wrong type is skipped and logged once: it must not delay the others.
  */
 import type { PoolStore, SweepPhase } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
@@ -11,7 +10,7 @@ import type { Logger } from '../observe/log.js';
 
 const phases = ['calls', 'pods', 'available'] as const;
 
-/** So that no script holds the store for more than about 2 ms: ending a call takes about 35 us, a look at a pod 13. */
+/** No script may block the store for more than about 2 ms: to end a call takes about 35 us, to check a pod 13. */
 export function sweepBatchSize(phase: SweepPhase, maxConcurrent: number): number {
   if (phase === 'calls') return 25;
   return phase === 'pods' ? Math.max(5, Math.ceil(100 / Math.max(1, maxConcurrent))) : 200;
@@ -25,7 +24,7 @@ export interface SweepCounts extends Record<string, number> {
 }
 
 export class Sweeper {
-  /** The pods and pools that the last whole round could not read, and the key of each. */
+  /** The pods and pools that the last complete round could not read, with the key of each. */
   #unreadable: ReadonlyMap<string, string> = new Map();
 
   constructor(
@@ -59,11 +58,11 @@ export class Sweeper {
           counts.pods_taken_out += batch.podsTakenOut;
           for (const { podName, key } of batch.unreadable) {
             // Pages may repeat a pod.
-            const isTold = this.#unreadable.get(podName) === key || unreadable.get(podName) === key;
-            if (!isTold) log.error({ pod: podName, key }, wrongType(podName, key));
+            const isLogged = this.#unreadable.get(podName) === key || unreadable.get(podName) === key;
+            if (!isLogged) log.error({ pod: podName, key }, wrongType(podName, key));
             unreadable.set(podName, key);
           }
-          // Counted batch by batch: what a crash interrupts has still happened.
+          // Per batch: after a crash the finished batches are counted.
           const zombies = batch.callsEnded + batch.podsPutBack;
           if (zombies > 0) onZombies?.(zombies);
         } while (cursor !== '0');
@@ -81,9 +80,9 @@ export class Sweeper {
 }
 
 function unreadablePool(pool: string, key: string): string {
-  return `pods of ${pool} are not swept: key ${key} is of a wrong type; keep a copy (RENAME), and the next reconcile writes it again`;
+  return `pods of ${pool} are not swept: key ${key} has a wrong type; keep a copy (RENAME), and the next reconcile writes it again`;
 }
 
 function wrongType(pod: string, key: string): string {
-  return `pod ${pod} takes no calls: key ${key} is of a wrong type; keep a copy (RENAME), and the sweep puts the pod back`;
+  return `pod ${pod} gets no calls: key ${key} has a wrong type; keep a copy (RENAME), and the sweep frees the pod`;
 }

@@ -1,20 +1,19 @@
 /**
- * Follows the changes of the pods: each reaches the store as soon as the source tells it. It goes on from the last
- * version it has seen, whatever ended the last watch; when that is too old it asks for a list and goes on from there.
- * One round is one watch; the loop around it starts the next.
+ * Follows the changes of the pods and writes each to the store at once. It resumes from the last version it has seen; when
+ * that version is too old, it asks for a list and resumes from there. One round is one watch; the loop starts the next.
  *
- * A pod that is said to be gone is looked for once more before its calls are ended: after a silence, another of its name
- * may be there for long, with a call that it was given meanwhile. Where that cannot be read, a list decides.
+ * A deleted pod is looked up once more before its calls end: after an interruption, another pod of its name may have
+ * existed for long, with a call of its own. When the lookup fails, a list decides.
  */
 import type { Clock } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
-import { Interruption } from '../loop.js';
+import { InterruptedError } from '../loop.js';
 import type { Logger } from '../observe/log.js';
 import { nothingPlaced, type Placer } from './placer.js';
 
-/** A server that ends every watch at once is asked again after this long, not in a tight loop. */
-const shortestWatchMs = 1000;
-const mostLooks = 8;
+/** The pause before the next watch on a server that ends every watch at once. */
+const minWatchMs = 1000;
+const maxLookups = 8;
 
 export interface WatcherOptions {
   watch: NonNullable<PodSource['watch']>;
@@ -22,9 +21,9 @@ export interface WatcherOptions {
   placer: Placer;
   clock: Clock;
   log: Logger;
-  /** Asks for a list now instead of at its time. */
+  /** Lists now instead of at the end of the interval. */
   relist(): void;
-  /** A watch ended and is opened again: `closed` by the server, `expired`, or what `interruptionOf` says. */
+  /** A watch is reopened: `closed` by the server, `expired`, or the reason of `interruptionOf`. */
   onReconnect?: ((reason: string) => void) | undefined;
 }
 
@@ -33,8 +32,8 @@ export class Watcher {
   #version: string | undefined;
   #onVersion: ((version: string) => void) | undefined;
   #current = new AbortController();
-  readonly #looks = new Set<Promise<void>>();
-  /** What the write of a deletion met, beside the watch: it ends the round. */
+  readonly #lookups = new Set<Promise<void>>();
+  /** The failed write of a deletion, beside the watch: it ends the round. */
   #failure: { error: unknown } | undefined;
 
   constructor(options: WatcherOptions) {
@@ -42,8 +41,8 @@ export class Watcher {
   }
 
   /**
-   * A list has been made true. A watch that lives knows as much and more, unless the versions start over: then it
-   * waits for versions that a restored cluster will not reach for long, and begins anew.
+   * A list was applied. A running watch is at least as new, unless the versions start over: then it waits for versions
+   * that the restored cluster will not reach for long, and has to be reopened.
    */
   listed(version: string, startsOver = false): void {
     if (this.#version !== undefined && !startsOver) return;
@@ -68,12 +67,12 @@ export class Watcher {
       for await (const change of watch(version, over)) {
         if (over.aborted) break;
         if (change.pod) {
-          if (change.pod.state === 'gone') await this.#lookForHeir(epoch, change.pod, signal);
+          if (change.pod.state === 'gone') await this.#handleDeletion(epoch, change.pod, signal);
           else await placer.follow(epoch, change.pod, nothingPlaced(), signal);
           counts.changes += 1;
         }
         if (over.aborted) break;
-        // Only after the store has it: what fails in between is told again.
+        // Only after the store has it: a change that failed is repeated.
         version = change.version;
         this.#version = version;
         alive?.({ ...counts });
@@ -84,27 +83,27 @@ export class Watcher {
         const reason = error instanceof VersionExpired ? 'expired' : interruptionOf(error);
         if (reason !== undefined) onReconnect?.(reason);
         if (!(error instanceof VersionExpired))
-          throw reason === undefined ? error : new Interruption(reason, error);
-        log.info({ version }, 'the watch is too far behind: listing again');
+          throw reason === undefined ? error : new InterruptedError(reason, error);
+        log.info({ version }, 'watch version expired; listing again');
         this.#version = undefined;
         relist();
       }
     } finally {
-      await Promise.all(this.#looks);
+      await Promise.all(this.#lookups);
     }
     if (this.#failure && !signal.aborted) throw (this.#failure as { error: unknown }).error;
     if (over.aborted) return counts;
     const lastedMs = clock.monotonic() - started;
-    if (lastedMs < shortestWatchMs) await clock.sleep(shortestWatchMs - lastedMs, signal);
+    if (lastedMs < minWatchMs) await clock.sleep(minWatchMs - lastedMs, signal);
     return counts;
   }
 
-  /** Beside the other changes, a few at a time: they do not wait for it. The placer knows which word is the last. */
-  async #lookForHeir(epoch: string, pod: ClusterPod, signal: AbortSignal): Promise<void> {
+  /** Runs beside the other changes, a few at a time. The placer drops outdated ones. */
+  async #handleDeletion(epoch: string, pod: ClusterPod, signal: AbortSignal): Promise<void> {
     const { read, placer, log, relist } = this.#options;
     if (!read) return placer.follow(epoch, pod, nothingPlaced(), signal);
-    while (this.#looks.size >= mostLooks) await Promise.race(this.#looks);
-    const look = (async () => {
+    while (this.#lookups.size >= maxLookups) await Promise.race(this.#lookups);
+    const lookup = (async () => {
       let found: ClusterPod | undefined;
       try {
         found = await read(pod.name, signal);
@@ -116,14 +115,14 @@ export class Watcher {
       try {
         await placer.follow(epoch, found ?? pod, nothingPlaced(), signal);
       } catch (error) {
-        // The watch is past this event by now, so only a list repeats it.
+        // The watch is past this event, so only a list repeats it.
         relist();
         this.#failure ??= { error };
         this.#current.abort();
       }
     })();
-    this.#looks.add(look);
-    void look.then(() => this.#looks.delete(look));
+    this.#lookups.add(lookup);
+    void lookup.then(() => this.#lookups.delete(lookup));
   }
 
   async #untilListed(signal: AbortSignal): Promise<string> {

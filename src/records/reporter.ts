@@ -10,8 +10,8 @@ import { join } from 'node:path';
 import type { Pool } from 'pg';
 import type { Clock } from '../clock.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import { parseAddress, post, signature, signatureHeader } from '../observe/alerts-http.js';
 import type { Logger } from '../observe/log.js';
+import { parseAddress, post } from '../observe/webhook.js';
 import type { RecordObserver } from './observer.js';
 import { queries } from './queries.generated.js';
 import { type WeeklyReport, weeklyReport } from './report.js';
@@ -139,10 +139,8 @@ export class Reporter {
     log.info({ since, until, records, before, by_hand: byHand, markdown }, 'weekly report of stuck records');
     if (to?.folder !== undefined) await writeFiles(to.folder, report, markdown);
     if (this.#webhook) {
-      const body = JSON.stringify({ event: 'weekly_report', text: markdown, report });
-      const secret = to?.webhook?.secret;
-      const headers = secret ? { [signatureHeader]: signature(secret, body, clock.now()) } : {};
-      await post({ url: this.#webhook, body, headers, clock });
+      const body = { event: 'weekly_report', text: markdown, report };
+      await post({ url: this.#webhook, body, secret: to?.webhook?.secret, clock });
     }
   }
 }

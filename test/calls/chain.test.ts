@@ -6,7 +6,7 @@ import {
   parseStoredMerchant,
   resolveChain,
 } from '../../src/calls/chain.js';
-import { defaultTierConfig, parseTierConfig, type TierConfig } from '../../src/calls/tiers.js';
+import { defaultTierConfig, parseTierConfig, type TierConfig } from '../../src/config/tiers.js';
 
 const tiers = parseTierConfig({
   tiers: { gold: {}, standard: {}, basic: { type: 'shared' }, extra: { type: 'shared' }, acme: {} },

@@ -5,7 +5,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { adoptStore } from '../../src/calls/import.js';
-import { parseTierConfig } from '../../src/calls/tiers.js';
+import { parseTierConfig } from '../../src/config/tiers.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { describeEngines } from '../support/engines.js';
 import { GoRouter } from '../support/go-router.js';

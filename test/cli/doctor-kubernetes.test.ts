@@ -200,7 +200,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
       expect(gone).toEqual({
         server: {
           status: 'fail',
-          message: expect.stringContaining('silent for 300 ms'),
+          message: expect.stringContaining('no response from the Kubernetes API for 300 ms'),
           hint: expect.any(String),
         },
       });

@@ -1,7 +1,7 @@
 /** The removal brake from the command line. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
-import { assignmentOf } from '../../src/pool/assignment.js';
+import { assignmentOf } from '../../src/pool/registration.js';
 import { until } from '../support/until.js';
 import { documentOf, runner, startTestRouter, useBinary } from './support.js';
 

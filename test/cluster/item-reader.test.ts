@@ -12,7 +12,7 @@ function read(text: string, cuts: readonly number[] = []) {
   return { items, envelope: reader.end() };
 }
 
-it('gives every item and the list without them, wherever the bytes are cut', () => {
+it('gives every item and the list without them, with any chunks', () => {
   const list = fc.record({
     kind: fc.constant('PodList'),
     metadata: fc.record({ resourceVersion: fc.string(), items: fc.array(fc.jsonValue(), { maxLength: 2 }) }),
@@ -35,7 +35,7 @@ it.each(['', '{"items":[', '{"items":[{"a":1}', '{"items":[{]}', '{"items":[1 2]
   },
 );
 
-it('what has no list of items has none', () => {
+it('gives no items without a list of items', () => {
   expect(read('{"items":null}')).toEqual({ items: [], envelope: { items: null } });
   expect(read('[{"items":[1]}]')).toEqual({ items: [], envelope: [{ items: [1] }] });
   expect(read('null')).toEqual({ items: [], envelope: null });

@@ -89,11 +89,13 @@ describe('a value', () => {
     await api.json(request);
   });
 
-  it('nobody there is an error, and when somebody is there again it works', async () => {
+  it('an unreachable server is an error, and requests work when it is reachable again', async () => {
     const cluster = await k8s.cluster();
     const api = await k8s.connect(cluster.kubeconfig);
     await cluster.faults.down();
-    expect((await failure(api.json(request))).message).toMatch(/did not answer: .*ECONNREFUSED/);
+    expect((await failure(api.json(request))).message).toMatch(
+      /cannot reach the Kubernetes API: .*ECONNREFUSED/,
+    );
     await cluster.faults.up();
     await api.json(request);
   });
@@ -103,7 +105,7 @@ describe('a value', () => {
     cluster.faults.failRequests({ hang: true });
     const api = await k8s.connect(cluster.kubeconfig);
     const error = await failure(api.json({ ...request, timeoutMs: 50.4321 }));
-    expect(error.message).toBe(`the Kubernetes API was silent for 50 ms (GET ${path})`);
+    expect(error.message).toBe(`no response from the Kubernetes API for 50 ms (GET ${path})`);
   });
 
   it('an answer that stops in the middle is given up at the deadline, which counts for the whole answer', async () => {
@@ -117,7 +119,7 @@ describe('a value', () => {
     // On a busy machine the first bytes may come after a short deadline.
     for (let timeoutMs = 100; bytes < 3; timeoutMs *= 2) {
       const error = await failure(api.json({ ...request, timeoutMs }));
-      expect(error.message).toContain(`silent for ${timeoutMs} ms`);
+      expect(error.message).toContain(`API for ${timeoutMs} ms`);
     }
   });
 
@@ -129,9 +131,9 @@ describe('a value', () => {
     const answer = failure(api.json({ ...request, timeoutMs: 60_000, signal: stop.signal }));
     await until(() => cluster.requests.count() === 1, 'the request is there');
     stop.abort();
-    expect((await answer).message).toBe(`given up (GET ${path})`);
+    expect((await answer).message).toBe(`aborted (GET ${path})`);
     const late = await failure(api.json({ ...request, signal: stop.signal }));
-    expect(late.message).toContain('given up');
+    expect(late.message).toContain('aborted');
     expect(cluster.requests.count()).toBe(1);
   });
 
@@ -145,7 +147,7 @@ describe('a value', () => {
     expect((await failure(api.json(request))).message).toContain(path);
   });
 
-  it('a refusal that is no Status, however long, is told by its beginning', async () => {
+  it('the error of a response that is not a Status has the start of its text', async () => {
     const url = await k8s.serve((_, response) => {
       response.writeHead(502);
       response.end(`bad gateway ${'x'.repeat(1_000_000)}`);
@@ -172,7 +174,7 @@ describe('a value', () => {
     );
   });
 
-  it('requests one after the other share a connection', async () => {
+  it('requests in sequence share a connection', async () => {
     const ports = new Set<number | undefined>();
     const url = await k8s.serve((incoming, response) => {
       ports.add(incoming.socket.remotePort);
@@ -214,7 +216,7 @@ describe('a stream', () => {
     expect((await next).status).toBeUndefined();
   });
 
-  it('that falls silent is an error after its time, and every byte starts the time anew', async () => {
+  it('without data is an error after its timeout, and every chunk restarts the timeout', async () => {
     let ticks = 0;
     const url = await k8s.serve((_, response) => {
       response.writeHead(200);
@@ -232,7 +234,7 @@ describe('a stream', () => {
         for await (const line of api.lines({ ...watch, timeoutMs: 150 })) got.push(line);
       })(),
     );
-    expect(error.message).toContain('silent for 150 ms');
+    expect(error.message).toContain('no response from the Kubernetes API for 150 ms');
     expect(got).toEqual(['"xx"', '"xx"', '"xx"']);
     expect(ticks).toBeGreaterThan(12);
   });
@@ -242,7 +244,7 @@ describe('a stream', () => {
     cluster.faults.failRequests({ hang: true });
     const api = await k8s.connect(cluster.kubeconfig);
     const error = await failure(api.lines({ ...watch, timeoutMs: 50 }).next());
-    expect(error.message).toContain('silent for 50 ms');
+    expect(error.message).toContain('no response from the Kubernetes API for 50 ms');
   });
 
   it('counts the silence of the server, not the time that its reader takes', async () => {
@@ -276,7 +278,7 @@ describe('a stream', () => {
     const next = failure(api.lines({ ...watch, timeoutMs: 60_000, signal: stop.signal }).next());
     await until(() => cluster.openWatches === 1, 'it is open');
     stop.abort();
-    expect((await next).message).toContain('given up');
+    expect((await next).message).toContain('aborted');
     await until(() => cluster.openWatches === 0, 'the connection is closed');
   });
 
@@ -287,9 +289,9 @@ describe('a stream', () => {
     await take(api.lines(watch), 2);
     await until(() => cluster.openWatches === 0, 'the connection is closed', 2000);
     const failing = async () => {
-      for await (const _ of api.lines(watch)) throw new Error('the store is gone');
+      for await (const _ of api.lines(watch)) throw new Error('the store is down');
     };
-    await expect(failing()).rejects.toThrow('the store is gone');
+    await expect(failing()).rejects.toThrow('the store is down');
     await until(() => cluster.openWatches === 0, 'the connection is closed', 2000);
   });
 
@@ -389,7 +391,7 @@ describe('where the server is, and who we are', () => {
   });
 
   it.runIf(tlsAvailable() === true)(
-    'a server with a certificate of its own authority is believed through it alone',
+    'a server with its own certificate authority is trusted only with that authority',
     async () => {
       const tls = k8s.certificate();
       const url = await k8s.serve((_, response) => void response.end('{"items":[]}'), tls);
@@ -399,7 +401,7 @@ describe('where the server is, and who we are', () => {
         }),
       );
       expect(await inline.json(request)).toEqual({ items: [] });
-      // A path is meant from the folder of the kubeconfig.
+      // A path is relative to the folder of the kubeconfig.
       const byFile = await k8s.connect(
         kubeconfig(url, { cluster: { 'certificate-authority': 'certificate.pem' } }),
       );
@@ -455,15 +457,15 @@ describe('where the server is, and who we are', () => {
 
   it.each([
     ['a file that is not there', undefined],
-    ['a file that is no YAML', 'clusters: [\n  - {name: "x\n'],
-    ['a file that is no kubeconfig', '[1, 2]'],
+    ['a file that is not YAML', 'clusters: [\n  - {name: "x\n'],
+    ['a file that is not a kubeconfig', '[1, 2]'],
     ['an empty file', ''],
     ['no current context', kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"x":1')],
     [
       'a context that is not there',
       kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"current-context":"other"'),
     ],
-    ['a server that is no address', kubeconfig('nowhere at all')],
+    ['a server that is not an address', kubeconfig('nowhere at all')],
   ])('%s is a problem of the configuration, told in one line', async (_, text) => {
     const file = text === undefined ? join(k8s.folder, 'missing') : k8s.file('broken', text);
     const error: unknown = await connectKubernetes(file, systemClock).catch((reason: unknown) => reason);

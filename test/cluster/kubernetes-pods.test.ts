@@ -122,7 +122,7 @@ describe('what a pod object says', () => {
 
   it.each<[what: string, patch: object, expected: Pick<ClusterPod, 'restarts' | 'startedAt' | 'endedAt'>]>([
     [
-      'the first container of the spec, wherever its status is',
+      'the first container of the spec, with its status in any place',
       { status: reversed },
       { restarts: 2, startedAt: seen.startedAt as string },
     ],
@@ -133,11 +133,11 @@ describe('what a pod object says', () => {
     ],
     [
       'an annotation that names none: the first of the spec',
-      { ...named('nobody'), status: reversed },
+      { ...named('missing'), status: reversed },
       { restarts: 2, startedAt: seen.startedAt as string },
     ],
     [
-      'an annotation that is no text',
+      'an annotation that is not text',
       { ...named(5), status: reversed },
       { restarts: 2, startedAt: seen.startedAt as string },
     ],
@@ -210,7 +210,7 @@ describe('what a pod object says', () => {
       started('2026-11-15T12:00:00+02:00'),
       { restarts: 2, startedAt: seen.startedAt as string },
     ],
-    ['a start that is no time', started('yesterday'), { restarts: 2 }],
+    ['a start that is not a time', started('yesterday'), { restarts: 2 }],
     ['a start that is a number', started(1_800_000_000_000), { restarts: 2 }],
     ['a start at the end of all times', started('+275760-09-13T00:00:00.000Z'), { restarts: 2 }],
     ['a start that could not be compared as text', started('+010000-01-01T00:00:00.000Z'), { restarts: 2 }],
@@ -244,12 +244,12 @@ describe('what a pod object says', () => {
     { metadata: { name: 'a:b' } },
     { metadata: { name: 'a'.repeat(254) } },
     { metadata: [{ name: 'a' }] },
-  ])('%j is no pod', (object) => {
+  ])('%j is not a pod', (object) => {
     expect(observePod(object)).toBeUndefined();
   });
 });
 
-/** The fields that are looked at, with everything but what belongs there. */
+/** The used fields, with values of every wrong type. */
 const anything = fc.oneof(
   fc.jsonValue(),
   fc.string({ unit: 'binary' }),
@@ -312,7 +312,7 @@ const anyPod = record({
 });
 
 describeEngines('a malformed pod object', (engine) => {
-  it('never throws, and what is understood of it can be stored', async () => {
+  it('never throws, and its result can be stored', async () => {
     const leader = await openLeader(engine.url);
     const { placer, store } = leader;
     try {

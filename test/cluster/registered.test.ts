@@ -1,9 +1,9 @@
 /** Pods that announce themselves by their reports. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
-import { announce } from '../../src/pool/announce.js';
 import { Placer } from '../../src/pool/placer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
+import { announce } from '../../src/pool/registration.js';
 import { type Leader, openLeader, silentLog } from '../pool/fixture.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -52,7 +52,7 @@ describeEngines('registered pods', (engine) => {
     await engine.redis.zadd('voice:reported', Number(seconds) * 1000 - ms, name);
   };
 
-  it('a pod is there with its first report, on whatever router, without a leader', async () => {
+  it('a pod is registered with its first report, on any router, without a leader', async () => {
     await report('a', [], { tier: 'gold' });
     expect(await allocate('1')).toMatchObject({ podName: 'a' });
   });
@@ -89,7 +89,7 @@ describeEngines('registered pods', (engine) => {
     expect(await allocate('1')).toMatchObject({ podName: 'a' });
   });
 
-  it('a silent pod without calls goes, and comes back with its next report', async () => {
+  it('a pod that stops reporting is removed without calls, and registered again with its next report', async () => {
     await report('a');
     await report('b');
     await reconcile();
@@ -160,7 +160,7 @@ describeEngines('registered pods', (engine) => {
     '"x"',
     '{"uid":5,"tier":{},"merchant":[]}',
     '{"uid":"\\ud800","merchant":"a:b"}',
-  ])('metadata that somebody broke (%s) costs the pod nothing but its wishes', async (metadata) => {
+  ])('with damaged metadata (%s) a pod loses only its tier and merchant', async (metadata) => {
     await report('a', ['1'], { tier: 'basic', uid: 'u1' });
     await engine.redis.hset('voice:pod:metadata', 'a', metadata);
     expect(await reconcile()).toMatchObject({ pods: 1, removed: 0, calls_lost: 0 });

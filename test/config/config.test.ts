@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
-import type { TierConfig } from '../../src/calls/tiers.js';
 import { type Clock, systemClock } from '../../src/clock.js';
 import { type Config, configTable, describeConfig, loadConfig, type Mode } from '../../src/config/config.js';
+import type { TierConfig } from '../../src/config/tiers.js';
 import { ConfigError } from '../../src/errors.js';
 
 type Env = Record<string, string>;
@@ -114,7 +114,7 @@ describe('defaults', () => {
     expect(loadConfig({ NAMESPACE: 'v', LEADER_ELECTION_NAMESPACE: 'w' }).leaderElectionNamespace).toBe('w');
   });
 
-  it('end a replica that loses leadership only where a restart can mend it, unless told otherwise', () => {
+  it('make LEADER_LOSS exit only with Kubernetes, unless it is set', () => {
     expect(loadConfig({ POD_SOURCE: 'kubernetes' }).leaderLoss).toBe('exit');
     expect(loadConfig({ POD_SOURCE: 'static', STATIC_PODS: 'a' }).leaderLoss).toBe('follow');
     expect(loadConfig({ POD_SOURCE: 'registered' }).leaderLoss).toBe('follow');
@@ -215,7 +215,7 @@ describe('values', () => {
     expect(warnings).toEqual(['TIER_CONFIG: default_chain[0] names no tier: "b" is dropped']);
   });
 
-  it('warns about what is set and not used', () => {
+  it('warns about variables that are set and not used', () => {
     expect(loadConfig({ STATIC_PODS: 'a' }).warnings).toEqual([
       'STATIC_PODS is not used with POD_SOURCE=kubernetes',
     ]);
@@ -422,7 +422,7 @@ describe('secrets', () => {
     expect(JSON.stringify(rows)).not.toMatch(/hunter2|twilio-token|kkkk/);
   });
 
-  it('never come out of a problem or a description, whatever they are', () => {
+  it('never appear in a problem or a description', () => {
     const secretNames = configTable.filter((field) => field.secret === true).map(({ name }) => name);
     fc.assert(
       fc.property(
@@ -451,7 +451,7 @@ describe('the table', () => {
     }
   });
 
-  it('refuses or takes whatever text stands in a variable, and throws nothing but a ConfigError', () => {
+  it('accepts or rejects any text in a variable, and throws only ConfigErrors', () => {
     const names = configTable.map(({ name }) => name);
     const text = fc.oneof(fc.string(), fc.string({ unit: 'binary' }), fc.json(), fc.webUrl());
     fc.assert(
@@ -516,7 +516,7 @@ describe('misspelt variables', () => {
     ).toEqual([]);
   });
 
-  it('are none where the right variable is set too, or the value is empty', () => {
+  it('are not reported if the right variable is set too, or the value is empty', () => {
     expect(warnings({ REDIS_URI: 'redis://of-another-program', LEASE_TLL: '' })).toEqual([]);
   });
 });

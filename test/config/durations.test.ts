@@ -83,7 +83,7 @@ describe('formatting a duration', () => {
     expect(formatDuration(ms)).toBe(text);
   });
 
-  it('comes back as the same number', () => {
+  it('parses to the same number', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: durationMaxMs }), (ms) => {
         expect(parseDuration(formatDuration(ms))).toBe(ms);

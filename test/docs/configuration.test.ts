@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { parseTierConfigJson } from '../../src/calls/tiers.js';
 import { configTable } from '../../src/config/config.js';
+import { parseTierConfigJson } from '../../src/config/tiers.js';
 
 // Cells may be padded so that columns line up.
 const text = readFileSync(new URL('../../docs/configuration.md', import.meta.url), 'utf8').replace(

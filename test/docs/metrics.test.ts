@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { Metrics } from '../../src/observe/metrics.js';
+import { Metrics } from '../../src/calls/metrics.js';
+import { RecordMetrics } from '../../src/records/metrics.js';
 
 const text = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
 const rows = new Map(
@@ -14,6 +15,7 @@ const rows = new Map(
     }),
 );
 const { registry } = new Metrics({ processMetrics: false });
+new RecordMetrics(registry);
 const metrics = registry.getMetricsAsArray() as unknown as {
   name: string;
   type: string;

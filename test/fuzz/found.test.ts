@@ -1,14 +1,14 @@
 /** What fuzzing has found, each as the one example that shows it. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { showValue } from '../../src/calls/tiers.js';
 import { run } from '../../src/cli/index.js';
 import { systemClock } from '../../src/clock.js';
 import { KubeError } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
 import { describeConfig, loadConfig } from '../../src/config/config.js';
+import { showValue } from '../../src/config/tiers.js';
 import { ConfigError } from '../../src/errors.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
-import { Sighting } from '../../src/leadership/sighting.js';
+import { ObservedLock } from '../../src/leadership/observed-lock.js';
 import { defineWorkflow } from '../../src/records/workflow.js';
 import { capture } from '../cli/capture.js';
 import { startScripted } from '../cli/support.js';
@@ -87,9 +87,9 @@ describe('a Kubernetes API that answers in other types', () => {
     const lock = new KubernetesLock({ api, namespace: 'default', name: 'leader', clock: systemClock });
     const record = await lock.read(5000);
     expect(record).toMatchObject({ holder: 'you', durationMs: 0 });
-    const sighting = new Sighting(new ManualClock(), 15_000);
-    sighting.see(record);
-    expect(sighting.isFreeFor('me')).toBe(false);
+    const observed = new ObservedLock(new ManualClock(), 15_000);
+    observed.observe(record);
+    expect(observed.isFreeFor('me')).toBe(false);
     await stop();
   });
 

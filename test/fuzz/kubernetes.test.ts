@@ -7,7 +7,7 @@ import { type KubeApi, KubeError } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
 import { type PodChange, type PodSource, VersionExpired } from '../../src/cluster/pods.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
-import { Sighting } from '../../src/leadership/sighting.js';
+import { ObservedLock } from '../../src/leadership/observed-lock.js';
 import { Watcher } from '../../src/pool/watcher.js';
 import { type Kubernetes, kubeconfig, kubernetes } from '../cluster/fixture.js';
 import { openLeader, silentLog } from '../pool/fixture.js';
@@ -185,9 +185,9 @@ describe('an API server that says anything', () => {
           expect(record[field], field).toBeTypeOf('string');
         expect(Number.isFinite(record.durationMs) && record.durationMs >= 0).toBe(true);
         expect(Number.isSafeInteger(record.transitions) && record.transitions >= 0).toBe(true);
-        const sighting = new Sighting(clock, 15_000);
-        sighting.see(record);
-        expect(sighting.isFreeFor('another holder')).toBe(record.holder === '');
+        const observed = new ObservedLock(clock, 15_000);
+        observed.observe(record);
+        expect(observed.isFreeFor('another holder')).toBe(record.holder === '');
         const mine = { ...record, holder: 'me', writer: 'w', durationMs: 15_000 };
         await lock.write(mine, record.version, 5000).catch(expectTold);
       }),

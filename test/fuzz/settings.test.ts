@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseMerchantConfig, parseStoredMerchant, resolveChain } from '../../src/calls/chain.js';
-import { parseTierConfig, parseTierConfigJson, serializeTierConfig } from '../../src/calls/tiers.js';
+import { parseTierConfig, parseTierConfigJson, serializeTierConfig } from '../../src/config/tiers.js';
 import { describeOneEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import { baseEnv, startTestRouter, type TestRouter } from '../support/router.js';

@@ -1,6 +1,6 @@
 /** Active alerts over HTTP: each condition, from any replica, the most severe first. */
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
-import type { ToldAlert } from '../../src/observe/history-rows.js';
+import type { ActiveAlert } from '../../src/observe/alerts.js';
 import { describeOneEngine } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
 import { looked } from '../support/history-round.js';
@@ -25,7 +25,7 @@ describeOneEngine('alerts', (engine) => {
     routers.push(router);
     return router;
   };
-  const alerts = async (router: TestRouter) => (await router.get('/alerts')).body.alerts as ToldAlert[];
+  const alerts = async (router: TestRouter) => (await router.get('/alerts')).body.alerts as ActiveAlert[];
   const names = async (router: TestRouter) => (await alerts(router)).map(({ name }) => name);
   /** Two checks with time between them, for conditions that must last. */
   const lasted = async (router: TestRouter, ms: number) => {
@@ -82,7 +82,7 @@ describeOneEngine('alerts', (engine) => {
     // Notifications have the same number, and come only from replicas that rejected calls.
     await looked(other);
     const sent = [router, other, idle].map(({ context }) =>
-      context.history.conditions().find(({ name }) => name === 'calls.no_pods'),
+      context.history.own.calls.conditions().find(({ name }) => name === 'calls.no_pods'),
     );
     expect(sent.map((one) => one?.holds(false))).toEqual([true, true, false]);
     expect(sent.slice(0, 2).map((one) => one?.details.calls)).toEqual([3, 3]);
@@ -142,7 +142,7 @@ describeOneEngine('alerts', (engine) => {
       expect.objectContaining({
         name: 'pool.removals_held',
         severity: 'critical',
-        runbook: 'docs/operations.md#the-removal-brake',
+        runbook: 'docs/runbook.md#smartrouterremovalsheld',
       }),
     ]);
   });
@@ -283,7 +283,7 @@ describeOneEngine('alerts', (engine) => {
       expect.objectContaining({
         name: 'calls.invariant_violations',
         severity: 'critical',
-        summary: expect.stringContaining('2 contradictions'),
+        summary: expect.stringContaining('2 invariant violations'),
         runbook: 'docs/runbook.md#smartrouterinvariantviolations',
       }),
     ]);
@@ -292,7 +292,7 @@ describeOneEngine('alerts', (engine) => {
     await looked(router);
     // It clears after two minutes; until then it reads as it last held, not with a count of 0.
     expect(await alerts(router)).toEqual([
-      expect.objectContaining({ summary: expect.stringContaining('2 contradictions') }),
+      expect.objectContaining({ summary: expect.stringContaining('2 invariant violations') }),
     ]);
     await lasted(router, 121_000);
     expect(await names(router)).toEqual([]);
@@ -305,7 +305,7 @@ describeOneEngine('alerts', (engine) => {
       expect.objectContaining({
         name: 'records.breaker_open',
         severity: 'critical',
-        runbook: 'docs/runbook-records.md#claiming-is-paused',
+        runbook: 'docs/runbook.md#smartrouterrecordsbreakeropen',
       }),
     ]);
   });

@@ -65,7 +65,7 @@ describeEngines('deadlines', (engine) => {
     expect([answer.status, answer.body.code]).toEqual([503, 'store_unavailable']);
     expect((await router.get('/health')).status).toBe(200);
     expect((await router.get('/ready')).status).toBe(503);
-    expect(router.logText()).toContain('the store cannot be used yet');
+    expect(router.logText()).toContain('store not usable yet');
   });
 
   /** The request is in the router, waiting for the paused store, when the caller hangs up. */

@@ -2,13 +2,13 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it, vi } from 'vitest';
+import { Metrics } from '../../src/calls/metrics.js';
 import { systemClock } from '../../src/clock.js';
 import { Admission } from '../../src/http/admission.js';
 import { Connections } from '../../src/http/connections.js';
 import type { App } from '../../src/http/context.js';
 import { gatedServer } from '../../src/http/gate.js';
 import { createLogger } from '../../src/observe/log.js';
-import { Metrics } from '../../src/observe/metrics.js';
 import { describeOneEngine } from '../support/engines.js';
 import { type RawConnection, rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';

@@ -1,6 +1,6 @@
 /** The preview of a tier configuration: what a PUT would give, without doing it. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { assignmentOf } from '../../src/pool/assignment.js';
+import { assignmentOf } from '../../src/pool/registration.js';
 import { describeOneEngine } from '../support/engines.js';
 import { dump, startTestRouter, type TestRouter } from '../support/router.js';
 

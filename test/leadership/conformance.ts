@@ -1,11 +1,11 @@
-/** What every lock promises, whatever it is made of: the same suite for each. */
+/** The guarantees of every lock: the same suite for each kind. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 
 export interface LockUnderTest {
   /** A client of its own, as another process would have it. */
   open(): LeaseLock;
-  /** Deletes the record behind everybody's back. */
+  /** Deletes the record directly. */
   wipe(): Promise<void>;
   /** Requests get no answer until the result is called. */
   silence(): Promise<() => Promise<void>>;
@@ -41,7 +41,7 @@ export function describeLock(open: () => LockUnderTest): void {
       expect(await one.read(timeoutMs)).toBeUndefined();
     });
 
-    it('gives back what was written, to everybody', async () => {
+    it('returns the written record to every reader', async () => {
       const result = await written(one, {}, undefined);
       expect(result).toEqual({ ...example, version: expect.stringMatching(/./) });
       expect(await one.read(timeoutMs)).toEqual(result);
@@ -90,7 +90,7 @@ export function describeLock(open: () => LockUnderTest): void {
       expect(await write(two, { holder: 'router-1' }, first)).toMatchObject({ holder: 'router-1' });
     });
 
-    it('refuses to create what is there', async () => {
+    it('rejects to create an existing record', async () => {
       const first = await written(one, {}, undefined);
       expect(await write(two, { holder: 'router-1' }, undefined)).toBeUndefined();
       expect(await one.read(timeoutMs)).toEqual(first);

@@ -1,7 +1,7 @@
 /** Terms, deadlines and faults of one election, moment by moment. Guarantee 9. */
 import { describe, expect, it } from 'vitest';
 import { Election } from '../../src/leadership/election.js';
-import type { LockRecord } from '../../src/leadership/lock.js';
+import type { LockRecord } from '../../src/leadership/leadership.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { pass, replica, requestTimeoutMs, settle, times } from './fixture.js';
@@ -19,7 +19,7 @@ const foreign = (extra: Partial<LockRecord> = {}): LockRecord => ({
   ...extra,
 });
 
-/** A record of somebody else's that is there before anybody looks. */
+/** A record of another process, written before the first read. */
 function held(extra: Partial<LockRecord> = {}): SharedRecord {
   const shared = new SharedRecord();
   shared.write(foreign(extra), undefined);
@@ -82,7 +82,7 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
-  it('waits a whole duration from the moment it first saw the record, whatever times stand in it', async () => {
+  it('waits a whole duration from when it first saw the record, and ignores the times in it', async () => {
     const one = replica('one', { shared: held({ renewedAt: '1999-01-01T00:00:00.000Z' }) });
     one.election.start();
     await pass(one.clock, durationMs - 1);
@@ -92,7 +92,7 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
-  it('starts waiting anew whenever the record changes', async () => {
+  it('starts waiting again whenever the record changes', async () => {
     const one = replica('one', { shared: held() });
     one.election.start();
     for (let renewal = 0; renewal < 5; renewal += 1) {
@@ -115,7 +115,7 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
-  it('does not wait for ever because a record asks for it', async () => {
+  it('bounds the duration that a record may ask for', async () => {
     const one = replica('one', { shared: held({ durationMs: 68 * 365 * 86_400_000 }) });
     one.election.start();
     await pass(one.clock, 3_600_000 + retryPeriodMs, 1000);
@@ -134,7 +134,7 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
-  it('does not believe that the holder is gone because its record is', async () => {
+  it('waits a whole duration after the record was deleted', async () => {
     const one = replica('one', { shared: held() });
     one.election.start();
     await pass(one.clock, durationMs - retryPeriodMs);
@@ -156,18 +156,18 @@ describe('a follower', () => {
     expect(one.clock.sleepsMs).toEqual([]);
   });
 
-  it('that cannot reach the lock goes on trying, warns once, and says when it is back', async () => {
+  it('that cannot reach the lock retries, warns once, and logs when it is reachable again', async () => {
     const one = replica('one');
     one.lock.always = 'fails';
     one.election.start();
     await pass(one.clock, 5 * retryPeriodMs);
     expect(one.lock.requests).toHaveLength(6);
-    expect(one.warnings()).toEqual(['the lock cannot be used: trying again every retry period']);
+    expect(one.warnings()).toEqual(['lock failed; retrying every retry period']);
     expect(one.election.state.last_error).toBe('connection refused');
     one.lock.always = undefined;
     await pass(one.clock, retryPeriodMs);
     expect(one.election.state).toMatchObject({ role: 'leader', last_error: null });
-    expect(one.log.map(({ msg }) => msg)).toContain('the lock answers again');
+    expect(one.log.map(({ msg }) => msg)).toContain('lock reachable again');
     await one.election.stop();
   });
 
@@ -234,7 +234,7 @@ describe('a leader', () => {
     expect(one.terms[0]?.aborted).toBe(true);
     await settle();
     expect(Math.max(...one.lock.timeouts)).toBeLessThanOrEqual(requestTimeoutMs);
-    // Sent at 2 s, then as each had hung for a third of the deadline; the last has what is left.
+    // Sent at 2 s, then as each had hung for a third of the deadline; the last has the rest.
     expect(one.lock.timeouts.slice(2, 4)).toEqual([requestTimeoutMs, requestTimeoutMs]);
     expect(one.lock.timeouts[4]).toBeCloseTo(renewDeadlineMs - retryPeriodMs - 2 * requestTimeoutMs, -1);
     await one.election.stop();
@@ -266,7 +266,7 @@ describe('a leader', () => {
     await one.election.stop();
   });
 
-  it('whose renewal was done without an answer reads its own record and goes on', async () => {
+  it('whose renewal was written but not acknowledged reads its record and keeps leading', async () => {
     const one = await leading();
     one.lock.next('write', 'done, but lost');
     await pass(one.clock, 20 * retryPeriodMs);
@@ -275,7 +275,7 @@ describe('a leader', () => {
     await one.election.stop();
   });
 
-  it("that finds somebody else's record has lost at once", async () => {
+  it('that finds the record of another process has lost at once', async () => {
     const one = await leading();
     one.shared.write(foreign(), one.shared.read()?.version);
     await pass(one.clock, retryPeriodMs);
@@ -286,7 +286,7 @@ describe('a leader', () => {
     await one.election.stop();
   });
 
-  it('goes on when somebody edits the record but not who holds it', async () => {
+  it('keeps leading when the record is edited but not its holder', async () => {
     const one = await leading();
     const record = one.shared.read();
     if (record) one.shared.write({ ...record }, record.version);
@@ -324,7 +324,7 @@ describe('a leader', () => {
   it('that was stopped by the system past its deadline knows before any timer has told it', async () => {
     const clock = new ManualClock();
     let isFrozen = false;
-    // The clock goes on, the timers do not: what a process sees first when it is resumed.
+    // The clock advances, the timers do not fire: as right after a pause of the process.
     const frozen = Object.assign(Object.create(clock) as ManualClock, {
       monotonic: () => clock.monotonic() + (isFrozen ? renewDeadlineMs : 0),
       after: clock.after.bind(clock),
@@ -346,7 +346,7 @@ describe('a leader', () => {
     await one.election.stop();
   });
 
-  it('takes up its own record at once when the lock is back before anybody else has it', async () => {
+  it('takes its own record at once when the lock is reachable before another process takes it', async () => {
     const one = await leading();
     one.lock.always = 'fails';
     await pass(one.clock, renewDeadlineMs);
@@ -361,7 +361,7 @@ describe('a leader', () => {
 });
 
 describe('the end of a term', () => {
-  it('by stop: the work ends first, then the lock is given back, and nobody calls it a loss', async () => {
+  it('by stop: the work ends first, then the lock is released, and onLost is not called', async () => {
     const one = await leading();
     one.work.isStubborn = true;
     one.shared.write({ ...foreign(), holder: '' }, one.shared.read()?.version);
@@ -379,7 +379,7 @@ describe('the end of a term', () => {
     expect(one.onLost).toHaveBeenCalledTimes(1);
   });
 
-  it('by stop: work that ends after the deadline leaves the lock alone', async () => {
+  it('by stop: the lock is left to expire when the work ends after the deadline', async () => {
     const one = replica('one');
     one.work.isStubborn = true;
     one.election.start();
@@ -391,17 +391,17 @@ describe('the end of a term', () => {
     await stopped;
     expect(one.lock.requests).toHaveLength(requests);
     expect(one.shared.read()?.holder).toBe('one');
-    expect(one.warnings().join()).toContain('not given back');
+    expect(one.warnings().join()).toContain('lock left to expire');
   });
 
-  it('by stop: a lock that cannot be given back is a warning', async () => {
+  it('by stop: a failed release is a warning', async () => {
     const one = await leading();
     one.lock.always = 'fails';
     await one.election.stop();
-    expect(one.warnings()).toEqual(['the lock could not be given back: it runs out by itself']);
+    expect(one.warnings()).toEqual(['lock release failed; it expires']);
   });
 
-  it('by stop: a lock that somebody else holds by now stays theirs', async () => {
+  it('by stop: a lock that another process holds by then is not released', async () => {
     const one = await leading();
     one.shared.write(foreign(), one.shared.read()?.version);
     await one.election.stop();
@@ -409,7 +409,7 @@ describe('the end of a term', () => {
     expect(one.warnings()).toEqual([]);
   });
 
-  it('by stop while a renewal is unanswered: the lock is still given back', async () => {
+  it('by stop during a pending renewal: the lock is still released', async () => {
     const one = await leading();
     one.lock.next('write', 'done, but lost');
     await pass(one.clock, retryPeriodMs);
@@ -419,7 +419,7 @@ describe('the end of a term', () => {
     expect(one.shared.read()?.holder).toBe('');
   });
 
-  it('by loss: told only when the work has ended, and not given back', async () => {
+  it('by loss: onLost is called after the work has ended, and the lock is not released', async () => {
     const one = replica('one');
     one.work.isStubborn = true;
     one.election.start();
@@ -429,7 +429,7 @@ describe('the end of a term', () => {
     expect(one.election.state.role).toBe('leaving');
     await pass(one.clock, 2 * renewDeadlineMs);
     expect(one.onLost).not.toHaveBeenCalled();
-    expect(one.warnings().join()).toContain('has not ended although its term is over');
+    expect(one.warnings().join()).toContain('leader work still running after its term ended');
     one.endWork();
     await settle();
     expect(one.onLost).toHaveBeenCalledTimes(1);
@@ -449,7 +449,7 @@ describe('the end of a term', () => {
     expect(one.election.state.role).toBe('stopped');
   });
 
-  it('by itself: the lock is given back, and the replica stands again after 1, 2, 4 ... 30 s', async () => {
+  it('by the end of its work: the lock is released, and the replica tries again after 1, 2, 4 ... 30 s', async () => {
     const one = await leading();
     const pauses: number[] = [];
     for (let crash = 0; crash < 7; crash += 1) {
@@ -464,7 +464,7 @@ describe('the end of a term', () => {
     // It looks every 2 s, so that it knows who leads instead.
     expect(pauses).toEqual([2000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
     expect(one.onLost).not.toHaveBeenCalled();
-    expect(one.warnings()).toContain("the leader's work crashed");
+    expect(one.warnings()).toContain('leader work crashed');
     await pass(one.clock, 60_000);
     one.endWork();
     await pass(one.clock, retryPeriodMs);
@@ -472,7 +472,7 @@ describe('the end of a term', () => {
     await one.election.stop();
   });
 
-  it('by itself: another replica leads meanwhile', async () => {
+  it('by the end of its work: another replica leads', async () => {
     const one = await leading();
     const { clock, shared } = one;
     const two = replica('two', { clock, shared });
@@ -495,7 +495,7 @@ describe('a refused leader that asks whether it still holds the lock', () => {
     await one.election.stop();
   });
 
-  it('hears no, and its term is over, when somebody else does', async () => {
+  it('is false, and its term ends, when another process holds the lock', async () => {
     const one = await leading();
     one.shared.write(foreign(), one.shared.read()?.version);
     expect(await one.election.stillHeld()).toBe(false);
@@ -503,7 +503,7 @@ describe('a refused leader that asks whether it still holds the lock', () => {
     await one.election.stop();
   });
 
-  it('hears yes when the record is gone, and leads on to write it again', async () => {
+  it('is true when the record is missing, and the leader writes it again', async () => {
     const one = await leading();
     one.shared.wipe();
     expect(await one.election.stillHeld()).toBe(true);
@@ -511,7 +511,7 @@ describe('a refused leader that asks whether it still holds the lock', () => {
     await one.election.stop();
   });
 
-  it('hears an error when nobody knows, and no as a follower', async () => {
+  it('rejects when the lock cannot be read, and is false on a follower', async () => {
     const one = await leading();
     one.lock.next('read', 'fails');
     await expect(one.election.stillHeld()).rejects.toThrow('connection refused');
@@ -530,6 +530,6 @@ it('a listener that throws stops nothing', async () => {
   await one.leads();
   await pass(one.clock, 5 * retryPeriodMs);
   expect(one.election.isLeader).toBe(true);
-  expect(one.warnings()).toEqual(['a listener of the election crashed']);
+  expect(one.warnings()).toEqual(['election listener crashed']);
   await one.election.stop();
 });

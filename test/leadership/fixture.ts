@@ -2,15 +2,14 @@
 import { pino } from 'pino';
 import { vi } from 'vitest';
 import { Election, type ElectionOptions } from '../../src/leadership/election.js';
-import type { LeaderChange } from '../../src/leadership/leadership.js';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, LeaderChange, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { SharedRecord } from './world.js';
 
 export const times = { durationMs: 15_000, renewDeadlineMs: 10_000, retryPeriodMs: 2000 };
 export const requestTimeoutMs = times.renewDeadlineMs / 3;
 
-/** What hangs is not done; what is slow is done at once and answered at the last moment. */
+/** A hanging request is not done; a slow one is done at once and answered at the last moment. */
 export type Fault = 'fails' | 'done, but lost' | 'hangs' | 'slow';
 
 /** A record in memory whose next requests fail as told. */
@@ -33,7 +32,7 @@ export class ScriptedLock implements LeaseLock {
     this.#shared = shared;
   }
 
-  /** The next requests of this kind, one by one. */
+  /** The next requests of this kind, in order. */
   next(operation: 'read' | 'write', ...faults: Fault[]): void {
     this.#faults.push(...faults.map((fault) => ({ operation, fault })));
   }
@@ -86,7 +85,7 @@ export function replica(
   const terms: AbortSignal[] = [];
   /** Ends the work of the present term, well or with an error. */
   let endWork = (_error?: Error) => {};
-  /** Work that only the test ends, whatever its signal says. */
+  /** Work that ignores its signal and ends only when the test says so. */
   const work = { isStubborn: false };
   const onLost = vi.fn();
   const election = new Election({

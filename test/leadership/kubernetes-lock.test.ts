@@ -120,16 +120,19 @@ describe('the lock as a Lease', () => {
     expect(await lock.write(example, seen?.version, timeoutMs)).toMatchObject({ holder: 'router-0' });
   });
 
-  it.each([401, 403, 429, 500, 503])('%i says nothing of what was written, and throws', async (status) => {
-    const lock = open();
-    const held = await lock.write(example, undefined, timeoutMs);
-    const end = cluster.faults.failRequests({ status });
-    await expect(lock.read(timeoutMs)).rejects.toMatchObject({ status });
-    await expect(lock.write(example, held?.version, timeoutMs)).rejects.toMatchObject({ status });
-    end();
-    // It has not forgotten the Lease over it.
-    expect(await lock.write(example, held?.version, timeoutMs)).toBeDefined();
-  });
+  it.each([401, 403, 429, 500, 503])(
+    '%i leaves the result of the write unknown, and throws',
+    async (status) => {
+      const lock = open();
+      const held = await lock.write(example, undefined, timeoutMs);
+      const end = cluster.faults.failRequests({ status });
+      await expect(lock.read(timeoutMs)).rejects.toMatchObject({ status });
+      await expect(lock.write(example, held?.version, timeoutMs)).rejects.toMatchObject({ status });
+      end();
+      // It has not forgotten the Lease over it.
+      expect(await lock.write(example, held?.version, timeoutMs)).toBeDefined();
+    },
+  );
 
   it('a write whose answer was lost throws, and is there', async () => {
     const lock = open();
@@ -167,7 +170,7 @@ describe('the lock as a Lease', () => {
       await until(async () => {
         const { metadata } = await get();
         return Number(metadata.resourceVersion) > Number(again.metadata.resourceVersion) + 3;
-      }, 'it is renewed all the same');
+      }, 'it is renewed');
       expect(leaders()).toEqual([first]);
       expect(first.state.terms).toBe(1);
       await first.stop();

@@ -1,4 +1,4 @@
-/** At no instant do two lead, whatever happens; and once everything has healed, one does. */
+/** Two replicas never lead at once; after all faults have ended, one leads. */
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ describe('of several electors', { timeout: 120_000 }, () => {
 
 interface Control {
   broken: string;
-  file: 'election' | 'sighting' | 'term';
+  file: 'election' | 'observed-lock' | 'term';
   line: string;
   becomes: string;
 }
@@ -33,8 +33,8 @@ const controls: Control[] = [
   {
     broken: 'the deadline counts from the reply',
     file: 'term',
-    line: 'this.#deadlineMs = sentAtMs + this.#renewDeadlineMs;',
-    becomes: 'this.#deadlineMs = this.#clock.monotonic() + this.#renewDeadlineMs;',
+    line: 'this.#deadlineMs = sentAtMs + renewDeadlineMs;',
+    becomes: 'this.#deadlineMs = clock.monotonic() + renewDeadlineMs;',
   },
   {
     broken: 'a paused leader trusts its timer alone',
@@ -45,33 +45,33 @@ const controls: Control[] = [
   {
     broken: 'a leader whose request hangs has no timer',
     file: 'term',
-    line: "this.#cancelTimer = this.#clock.after(this.leftMs, () => this.finish('expired'));",
+    line: "this.#cancelTimer = clock.after(this.leftMs, () => this.finish('expired'));",
     becomes: '',
   },
   {
     broken: 'a renewal that came too late revives the term',
     file: 'term',
-    line: 'if (this.isCurrent) this.#countFrom(sentAtMs);',
-    becomes: 'this.#countFrom(this.#clock.monotonic());',
+    line: 'if (this.isCurrent) this.#setDeadline(sentAtMs);',
+    becomes: 'this.#setDeadline(this.#options.clock.monotonic());',
   },
   {
     broken: 'followers trust the times in the record',
-    file: 'sighting',
-    line: 'const seenForMs = this.#clock.monotonic() - this.#sinceMs;',
-    becomes: 'const seenForMs = this.#clock.now() - Date.parse(record.renewedAt);',
+    file: 'observed-lock',
+    line: 'const unchangedMs = this.#clock.monotonic() - this.#sinceMs;',
+    becomes: 'const unchangedMs = this.#clock.now() - Date.parse(record.renewedAt);',
   },
   {
     broken: 'a record that vanished is free at once',
-    file: 'sighting',
-    line: ': !this.#isGone && this.#record !== undefined;',
+    file: 'observed-lock',
+    line: ': !this.#isMissing && this.#record !== undefined;',
     becomes: ': ((this.#record = undefined), false);',
   },
   {
     broken: 'a record of the same name is taken at once',
     file: 'election',
-    line: 'if (!this.#sighting.isFreeFor(this.#writer)) return undefined;',
+    line: 'if (!this.#observed.isFreeFor(this.#writer)) return undefined;',
     becomes:
-      'if (!this.#sighting.isFreeFor(this.#writer) && this.#sighting.living.holder !== identity) return undefined;',
+      'if (!this.#observed.isFreeFor(this.#writer) && this.#observed.alive.holder !== identity) return undefined;',
   },
   {
     broken: 'a renewal whose fate is unknown counts as done',
@@ -92,7 +92,7 @@ describe('negative controls', { timeout: 120_000 }, () => {
     folders.push(folder);
     mkdirSync(join(folder, 'leadership'));
     copyFileSync(fileURLToPath(new URL('../../src/errors.ts', import.meta.url)), join(folder, 'errors.ts'));
-    for (const name of ['election', 'term', 'sighting', 'backoff']) {
+    for (const name of ['election', 'term', 'observed-lock', 'leadership']) {
       const path = fileURLToPath(new URL(`../../src/leadership/${name}.ts`, import.meta.url));
       let text = readFileSync(path, 'utf8');
       if (name === file) {
@@ -111,7 +111,7 @@ describe('negative controls', { timeout: 120_000 }, () => {
       fc.asyncProperty(anyScenario, (scenario) => play(scenario, newElection, record?.())),
       { seed: 20_261_115, numRuns: 500, endOnFailure: true },
     );
-    return String(result.errorInstance ?? 'nobody noticed');
+    return String(result.errorInstance ?? 'not caught');
   };
 
   it.each(controls)('are caught: $broken', async (control) => {

@@ -1,4 +1,4 @@
-/** What may happen to electors, as fast-check draws it: a time of faults, then everything heals. */
+/** Random faults for electors, by fast-check: a time with faults, then one without. */
 import fc from 'fast-check';
 import { type NewElection, type SharedRecord, timing, World } from './world.js';
 
@@ -41,7 +41,7 @@ export const anyScenario: fc.Arbitrary<Scenario> = fc.record({
 /** A whole duration by the slowest clock, and what a request may hang before the first read that counts. */
 const healedWithinMs =
   (timing.durationMs + timing.renewDeadlineMs / 3 + 2 * 1.2 * timing.retryPeriodMs) / 0.9;
-/** Leader work that broke may have to wait for its longest pause, with nobody else there to lead. */
+/** Leader work that broke may have to wait for its longest pause, without another process to lead. */
 const longestBackoffMs = 30_000 / 0.9;
 
 export async function play(
@@ -58,7 +58,7 @@ export async function play(
     const leading = crew.findIndex((process) => process.believesToLead);
     const index = who < electors ? who : Math.max(0, leading);
     const process = crew[index];
-    if (process === undefined) throw new Error('nobody of that number');
+    if (process === undefined) throw new Error('no process with that number');
     const replace = () => {
       crew[index] = world.launch(`router-${index}`);
     };
@@ -103,7 +103,7 @@ export async function play(
       retired.push(process.election.stop());
       replace();
     }
-    // Forced away, but still running where nobody reaches it; it dies some time later.
+    // Deleted by force, but still running and unreachable; it dies some time later.
     if (kind === 'double') {
       process.isCut = true;
       world.at(world.nowMs + lastsMs, () => process.kill());
@@ -111,7 +111,7 @@ export async function play(
     }
     await world.run(gapMs);
   }
-  // Whatever still lasts comes to its end.
+  // All faults end.
   await world.run(40_000);
   await world.run(healedWithinMs);
   if (world.leaders.length !== 1) await world.run(longestBackoffMs);

@@ -54,7 +54,7 @@ describeEngines('the lock in the store', (engine) => {
     });
   });
 
-  it('goes on counting when the clock of the store stands still or goes back', async () => {
+  it('keeps increasing the version when the clock of the store stops or goes backwards', async () => {
     let nowUs = 1_800_000_000_000_000;
     const frozen = open(() => nowUs);
     let record = await frozen.write(example, undefined, 1000);
@@ -66,7 +66,7 @@ describeEngines('the lock in the store', (engine) => {
     expect((await frozen.write(example, record?.version, 1000))?.version).toBe('1800000000000003');
   });
 
-  it('a record somebody has damaged by hand is read as far as it goes', async () => {
+  it('a record damaged by hand is read as far as possible', async () => {
     await lock.write(example, undefined, 1000);
     await engine.redis.hset('voice:leader', 'duration_ms', 'soon', 'transitions', '-1');
     await engine.redis.hdel('voice:leader', 'writer', 'renewed_at');

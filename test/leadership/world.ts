@@ -5,8 +5,7 @@
  */
 import type { Clock } from '../../src/clock.js';
 import type { ElectionOptions } from '../../src/leadership/election.js';
-import type { Leadership } from '../../src/leadership/leadership.js';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, Leadership, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 import { silentLogger } from '../../src/observe/log.js';
 
 export type NewElection = (options: ElectionOptions) => Leadership;
@@ -34,7 +33,7 @@ export class World {
   readonly random: () => number;
   readonly record: SharedRecord;
   readonly processes: Process[] = [];
-  /** How likely a request meets a fault, for everybody. */
+  /** Probability that a request fails, for all electors. */
   roughness = 0;
   readonly #newElection: NewElection;
   #events: { atMs: number; order: number; run: () => void }[] = [];
@@ -54,7 +53,7 @@ export class World {
     };
   }
 
-  /** A new process under this name, beside whatever else has it. */
+  /** A new process with this name, beside others with the same name. */
   launch(identity: string): Process {
     const process = new Process(this, identity, this.#newElection);
     this.processes.push(process);
@@ -101,7 +100,7 @@ export class Process implements Clock {
   isCut = false;
   /** Answers do not arrive. */
   isDeaf = false;
-  /** Answers take nearly as long as anybody waits for them. */
+  /** Responses take nearly as long as the timeout. */
   isSlow = false;
   readonly #world: World;
   readonly #rate: number;
@@ -130,7 +129,7 @@ export class Process implements Clock {
     this.election.start();
   }
 
-  /** As anybody who asks it would be told; a stopped process answers when it goes on. */
+  /** As the process itself would report; a paused process responds when it resumes. */
   get believesToLead(): boolean {
     return !this.#isDead && this.election.isLeader;
   }
@@ -174,7 +173,7 @@ export class Process implements Clock {
     this.#isPaused = true;
   }
 
-  /** What fell due meanwhile runs now, in any order: an answer may come before the timer that should have been first. */
+  /** Overdue timers run now, in any order: a response may be handled before an earlier timer. */
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
@@ -228,7 +227,7 @@ export class Process implements Clock {
       const fault = world.random() < world.roughness ? Math.floor(world.random() * 5) : -1;
       if (fault === 0) return void this.after(5, () => reject(new Error('refused')));
       if (fault === 1 || this.isCut) return;
-      // A request that hangs in the network arrives after everybody has given it up.
+      // A request that hangs in the network arrives after its timeout.
       const wayMs = fault === 2 ? world.random() * 25_000 : 1 + world.random() * 50;
       const backMs = fault === 3 || this.isSlow ? world.random() * 4000 : 1 + world.random() * 50;
       world.at(world.nowMs + wayMs, () => {

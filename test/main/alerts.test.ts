@@ -1,4 +1,4 @@
-/** Alerts and the weekly report of a router as `serve` starts it, with receivers on loopback. */
+/** Alerts and the weekly report of a router started as by `serve`, with receivers on loopback. */
 import { createHmac } from 'node:crypto';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,7 +7,6 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import { describeConfig } from '../../src/config/config.js';
 import { Plane } from '../../src/main/records-plane.js';
 import { migrateRecords } from '../../src/main/workflows.js';
-import { lookEveryMs } from '../../src/observe/history.js';
 import { type Received, type Receiver, startReceiver } from '../observe/alerts-receiver.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
@@ -33,7 +32,7 @@ beforeEach(() => {
 async function serve(env: Record<string, string> = {}): Promise<TestRouter> {
   const router = await startTestRouter(
     engine.url,
-    // Rounds of the leader only when a test asks for them: three lists in a row would confirm a removal.
+    // The leader runs only when a test asks for it: three lists in a row would confirm a removal.
     {
       REDIS_KEY_PREFIX: `alerting${prefix}:`,
       RECONCILE_INTERVAL: '1h',
@@ -53,7 +52,7 @@ async function receiver(path?: string): Promise<Receiver> {
   return started;
 }
 
-const told = ({ received }: Receiver) =>
+const sent = ({ received }: Receiver) =>
   received.map(({ body }) => `${body.event} ${body.condition} ${body.workflow ?? '-'} ${body.severity}`);
 
 const loopsOf = async (router: TestRouter) =>
@@ -61,24 +60,33 @@ const loopsOf = async (router: TestRouter) =>
 const loopOf = async (router: TestRouter, name: string) =>
   (await loopsOf(router)).find((loop) => loop.name === name);
 
-/** Whatever is to be told now has been: each loop has gone round twice since. */
-async function settled(router: TestRouter): Promise<void> {
-  for (const name of ['alerts-look', 'alerts']) {
-    const { rounds = 0 } = (await loopOf(router, name)) ?? {};
-    await until(async () => ((await loopOf(router, name))?.rounds ?? 0) >= rounds + 2, `${name} went round`);
+/** Resolves when the state as of now has been checked and evaluated: each loop has finished two rounds since. */
+async function settled({ context }: TestRouter): Promise<void> {
+  for (const name of ['history', 'alerts']) {
+    const rounds = () => context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
+    const goal = rounds() + 2;
+    await until(
+      () => {
+        context.history.nudge();
+        return rounds() >= goal;
+      },
+      `${name} has finished two rounds`,
+      20_000,
+    );
   }
 }
 
 describe('a router without a database', () => {
-  it('tells once that the removal brake holds pods, signed, and once that it is over', async () => {
+  it('sends held removals once, signed, and their resolve once', async () => {
     const hook = await receiver();
     const router = await serve({ ALERT_WEBHOOK_URL: hook.url, ALERT_WEBHOOK_SECRET: 'the-alert-secret' });
     await settled(router);
-    expect(told(hook)).toEqual([]);
+    expect(sent(hook)).toEqual([]);
     await holdGhosts(router);
-    await until(() => hook.received.length > 0, 'it is told');
     await settled(router);
-    expect(told(hook)).toEqual(['trigger pool.removals_held - critical']);
+    await until(() => hook.received.length > 0, 'it is sent');
+    await settled(router);
+    expect(sent(hook)).toEqual(['trigger pool.removals_held - critical']);
     const { headers, text, body } = hook.received[0] as Received;
     expect(headers['user-agent']).toMatch(/^smart-router\/\d/);
     expect(body).toMatchObject({ source: 'router-under-test', details: { pods: 5 } });
@@ -87,45 +95,39 @@ describe('a router without a database', () => {
     expect(hex).toBe(hmac.digest('hex'));
 
     await router.post('/removals/confirm', {});
-    await until(async () => (await router.context.pools.removals()).held.length === 0, 'they are gone');
+    await until(async () => (await router.context.pools.removals()).held.length === 0, 'they are removed');
     await settled(router);
     clock.skip(121_000);
-    await until(() => hook.received.length > 1, 'the end is told');
+    await until(() => hook.received.length > 1, 'the resolve is sent');
     await settled(router);
-    expect(told(hook)).toEqual([
+    expect(sent(hook)).toEqual([
       'trigger pool.removals_held - critical',
       'resolve pool.removals_held - critical',
     ]);
   });
 
-  it('neither begins nor ends an alert while the store does not answer', async () => {
+  it('neither fires nor resolves held removals while the store is down', async () => {
     const hook = await receiver();
     const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
     await holdGhosts(router);
-    await until(() => hook.received.length > 0, 'it is told');
-    const rounds = async (name: string, more: number) => {
-      const now = () => router.context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
-      const goal = now() + more;
-      await until(() => now() >= goal, `${name} went round`, 20_000);
-    };
+    await settled(router);
+    await until(() => hook.received.length > 0, 'it is sent');
     await engine.pause();
     try {
-      // The first may have been answered before the pause.
-      await rounds('alerts-look', 2);
-      await rounds('alerts', 2);
+      await settled(router);
       clock.skip(121_000);
-      await rounds('alerts', 2);
+      await settled(router);
     } finally {
       await engine.resume();
     }
     await settled(router);
-    // That the store is away is an alert of its own.
-    const ofBrake = told(hook).filter((line) => line.includes('pool.'));
-    expect(ofBrake).toEqual(['trigger pool.removals_held - critical']);
-    expect(await loopOf(router, 'alerts-look')).toMatchObject({ last_error: null, crashes: 0 });
+    // store_down is another alert.
+    const removals = sent(hook).filter((line) => line.includes('pool.'));
+    expect(removals).toEqual(['trigger pool.removals_held - critical']);
+    expect(await loopOf(router, 'history')).toMatchObject({ last_error: null, crashes: 0 });
   });
 
-  it('tells both receivers of calls that got no pod, and when that is over', async () => {
+  it('sends calls without a pod and their resolve to both receivers', async () => {
     const hook = await receiver();
     const pagerDuty = await receiver('/v2/enqueue');
     const router = await serve({
@@ -136,8 +138,8 @@ describe('a router without a database', () => {
     });
     for (let i = 1; i <= 6; i += 1) await router.post('/allocate', { call_sid: `CA${i}` });
     clock.skip(10_000);
-    await until(() => hook.received.length > 0 && pagerDuty.received.length > 0, 'it is told');
-    expect(told(hook)).toEqual(['trigger calls.no_pods - page']);
+    await until(() => hook.received.length > 0 && pagerDuty.received.length > 0, 'it is sent');
+    expect(sent(hook)).toEqual(['trigger calls.no_pods - page']);
     expect(hook.received[0]?.body).toMatchObject({
       source: 'router-under-test',
       details: { calls: 1 },
@@ -149,63 +151,44 @@ describe('a router without a database', () => {
     await until(() => {
       clock.skip(10_000);
       return hook.received.length > 1 && pagerDuty.received.length > 1;
-    }, 'the end is told');
-    expect(told(hook)[1]).toBe('resolve calls.no_pods - page');
+    }, 'the resolve is sent');
+    expect(sent(hook)[1]).toBe('resolve calls.no_pods - page');
     expect(actions()[1]).toBe('resolve smart-router/calls.no_pods');
   });
 
-  it('tells that the store does not answer, after a second look, and not for one that failed', async () => {
+  it('sends that the store is down, and when it responds again', async () => {
     const hook = await receiver();
     const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
-    /** Since it was asked for, the history has looked and what it saw was judged. */
-    const look = async () => {
-      const rounds = (name: string) =>
-        router.context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
-      for (const name of ['history', 'alerts']) {
-        const goal = rounds(name) + 2;
-        await until(
-          () => {
-            router.context.history.nudge();
-            return rounds(name) >= goal;
-          },
-          `${name} went round`,
-          20_000,
-        );
-      }
-    };
-    await look();
+    await settled(router);
     await engine.pause();
     try {
-      await look();
-      const down = router.context.history.conditions().find(({ name }) => name === 'calls.store_down');
-      expect(down?.holds(false)).toBe(true);
-      // Judged ten times a second here: one look that failed is seen again and again before the next.
-      expect(down?.forMs).toBeGreaterThan(lookEveryMs);
-      clock.skip(down?.forMs ?? 0);
-      await until(() => hook.received.length > 0, 'it is told', 20_000);
+      await settled(router);
+      clock.skip(10_000);
+      await until(() => hook.received.length > 0, 'it is sent', 20_000);
     } finally {
       await engine.resume();
     }
-    expect(told(hook)).toEqual(['trigger calls.store_down - page']);
-    await look();
+    expect(sent(hook)).toEqual(['trigger calls.store_down - page']);
+    await settled(router);
     clock.skip(121_000);
-    await until(() => hook.received.length > 1, 'the end is told');
-    expect(told(hook)[1]).toBe('resolve calls.store_down - page');
+    await until(() => hook.received.length > 1, 'the resolve is sent');
+    expect(sent(hook)[1]).toBe('resolve calls.store_down - page');
   });
 
-  it('pages through PagerDuty, and only what is severe enough', async () => {
+  it('sends PagerDuty only alerts of its minimum severity', async () => {
     const pagerDuty = await receiver('/v2/enqueue');
     const env = { PAGERDUTY_ROUTING_KEY: 'the-routing-key', PAGERDUTY_URL: pagerDuty.url };
     const router = await serve(env);
     const actions = () => pagerDuty.received.map(({ body }) => `${body.event_action} ${body.dedup_key}`);
-    // In case the process before could not.
-    await until(() => pagerDuty.received.length > 1, 'what is over is told');
+    // Resolves at the start, in case the previous process could not send them.
+    await until(() => pagerDuty.received.length > 1, 'the resolves are sent');
     expect(actions().sort()).toEqual([
       'resolve smart-router/calls.pool_unreadable',
       'resolve smart-router/pool.removals_held',
     ]);
     await holdGhosts(router);
-    await until(() => pagerDuty.received.length > 2, 'it is told');
+    await settled(router);
+    await until(() => pagerDuty.received.length > 2, 'it is sent');
     expect(actions()[2]).toBe('trigger smart-router/pool.removals_held');
     expect(pagerDuty.received[2]?.body).toMatchObject({
       routing_key: 'the-routing-key',
@@ -219,7 +202,7 @@ describe('a router without a database', () => {
     expect(strict.received).toEqual([]);
   });
 
-  it('with two replicas only the leader tells the webhook', async () => {
+  it('with two replicas only the leader sends to the webhook', async () => {
     const hook = await receiver();
     const replica = (POD_NAME: string) =>
       serve({ ALERT_WEBHOOK_URL: hook.url, LEADER_ELECTION_ENABLED: 'true', POD_NAME });
@@ -227,10 +210,11 @@ describe('a router without a database', () => {
     const follower = await replica('follower');
     expect([leader.context.leadership.isLeader, follower.context.leadership.isLeader]).toEqual([true, false]);
     await holdGhosts(leader);
-    await until(() => hook.received.length > 0, 'it is told');
+    await settled(leader);
+    await until(() => hook.received.length > 0, 'it is sent');
     await Promise.all([settled(leader), settled(follower)]);
     expect(hook.received.map(({ body }) => body.source)).toEqual(['leader']);
-    expect(follower.logText()).toContain('alert: 5 pods are missing');
+    expect(follower.logText()).toContain('5 pods are missing');
   });
 
   it('without a receiver has no loop for alerts', async () => {
@@ -248,10 +232,10 @@ describe('secrets', () => {
     RECORDS_REPORT_WEBHOOK_SECRET: 'SeCrEt-of-the-report',
   };
 
-  it('never stand in the log, whatever happens to a delivery, nor in the configuration that is shown', async () => {
+  it('appear neither in the log, after any delivery error, nor in the shown configuration', async () => {
     const hook = await receiver('/SeCrEt/path');
     const pagerDuty = await receiver();
-    // Refused for good, hung up on, not now, moved.
+    // Closed connection, temporary error, permanent error, redirect.
     hook.answers = [{ status: 0 }, { status: 503 }, { status: 404 }];
     pagerDuty.answers = [
       { status: 302, headers: { location: 'http://127.0.0.1:1/SeCrEt' } },
@@ -260,14 +244,15 @@ describe('secrets', () => {
     const env = { ...secrets, ALERT_WEBHOOK_URL: hook.url, PAGERDUTY_URL: pagerDuty.url };
     const router = await serve(env);
     await holdGhosts(router);
+    await settled(router);
     const refused = (to: string) =>
-      router.logs().some(({ msg, to: at }) => at === to && String(msg).startsWith('an alert was refused'));
+      router.logs().some(({ msg, to: at }) => at === to && String(msg).startsWith('alert rejected'));
     await until(() => {
       clock.skip(2000);
       return refused('webhook') && refused('pagerduty');
-    }, 'both have refused');
+    }, 'both have rejected');
     await router.stop();
-    expect(router.logText()).toContain('an alert could not be delivered and is tried again');
+    expect(router.logText()).toContain('alert delivery failed; retrying');
     expect(router.logText()).not.toContain('SeCrEt');
     const rows = describeConfig(env);
     expect(JSON.stringify(rows)).not.toContain('SeCrEt');
@@ -280,7 +265,7 @@ describe('secrets', () => {
 });
 
 describeOnePostgres('a router with records', (postgres) => {
-  it('tells once that more than ten are stuck, and once that they no longer are', async () => {
+  it('sends more than ten stuck records once, and their resolve once', async () => {
     const pool = postgres.pool();
     await jobsTable(pool);
     const stick = (count: number) =>
@@ -312,10 +297,10 @@ describeOnePostgres('a router with records', (postgres) => {
     await until(async () => (await router.get('/status')).body.records.error === null, 'it is open', 20_000);
     await settled(router);
     await stuck(10);
-    expect(told(hook)).toEqual([]);
+    expect(sent(hook)).toEqual([]);
     await stick(1);
     await stuck(11);
-    expect(told(hook)).toEqual(['trigger records.stuck_warning jobs warning']);
+    expect(sent(hook)).toEqual(['trigger records.stuck_warning jobs warning']);
     expect(hook.received[0]?.body.summary).toBe('jobs: 11 records are stuck in Processing (more than 10)');
     // Still more than four fifths.
     await pool.query('DELETE FROM jobs WHERE id IN (SELECT id FROM jobs LIMIT 2)');
@@ -323,14 +308,14 @@ describeOnePostgres('a router with records', (postgres) => {
     expect(hook.received).toHaveLength(1);
     await pool.query('DELETE FROM jobs');
     for (let minute = 0; minute < 4; minute += 1) await stuck(0);
-    expect(told(hook)).toEqual([
+    expect(sent(hook)).toEqual([
       'trigger records.stuck_warning jobs warning',
       'resolve records.stuck_warning jobs warning',
     ]);
     expect((await loopsOf(router)).map(({ name }) => name)).not.toContain('records-report');
   });
 
-  it('tells that nothing is claimed, although its database was never there', async () => {
+  it('sends breaker_open for a database that was never reachable', async () => {
     const hook = await receiver();
     const router = await serve({
       DATABASE_URL: 'postgres://127.0.0.1:1/nowhere',
@@ -338,16 +323,16 @@ describeOnePostgres('a router with records', (postgres) => {
       ALERT_WEBHOOK_URL: hook.url,
     });
     await settled(router);
-    expect(told(hook)).toEqual([]);
+    expect(sent(hook)).toEqual([]);
     clock.skip(31_000);
-    await until(() => hook.received.length > 0, 'it is told');
-    expect(told(hook)).toEqual(['trigger records.breaker_open - critical']);
+    await until(() => hook.received.length > 0, 'it is sent');
+    expect(sent(hook)).toEqual(['trigger records.breaker_open - critical']);
     // What this process alone had to tell is over with it.
     await router.stop();
-    expect(told(hook)[1]).toBe('resolve records.breaker_open - critical');
+    expect(sent(hook)[1]).toBe('resolve records.breaker_open - critical');
   });
 
-  it('keeps the report of the last week and sends it, signed', async () => {
+  it('writes the report of the last week and sends it, signed', async () => {
     const pool = postgres.pool();
     const hook = await receiver('/report');
     const folder = mkdtempSync(join(tmpdir(), 'smart-router-reports-'));

@@ -113,7 +113,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
       return pids.length === 2 && pids;
     }, 'it is started again');
     expect(second).not.toBe(first);
-    const crashes = router.logs().filter(({ msg }) => msg === 'a loop crashed and is started again');
+    const crashes = router.logs().filter(({ msg }) => msg === 'loop crashed; restarting');
     expect(crashes).toEqual([expect.objectContaining({ loop: 'records-process', retry_in_ms: 1000 })]);
     expect((await router.get('/metrics')).text).toContain(
       'smart_router_loop_restarts_total{loop="records-process"} 1',

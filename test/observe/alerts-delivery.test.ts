@@ -1,8 +1,9 @@
-/** How alerts travel: formats, signatures, retries, and that nothing secret is ever logged. */
+/** The delivery of alerts: formats, signatures, retries, and no secrets in the log. */
 import { createHmac } from 'node:crypto';
 import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type AlertSink, Alerts, pagerDutySink, webhookSink } from '../../src/observe/alerts.js';
+import { type AlertSink, pagerDutySink, webhookSink } from '../../src/observe/alert-delivery.js';
+import { Alerts } from '../../src/observe/alerts.js';
 import { createLogger } from '../../src/observe/log.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';
@@ -27,7 +28,7 @@ afterEach(async () => {
   void alerts.stop().then(() => {
     isStopped = true;
   });
-  // Whoever still tries is given up after a while.
+  // Retries are given up after a while.
   await until(() => {
     clock.advance(1000);
     return isStopped;
@@ -38,13 +39,22 @@ afterEach(async () => {
 function start(...sinks: AlertSink[]): void {
   const destination = { write: (text: string) => void lines.push(JSON.parse(text)) };
   const log = createLogger({ level: 'debug', format: 'json', destination });
-  alerts = new Alerts({ sinks, source: 'router-0', clock, log });
+  alerts = new Alerts({
+    sinks,
+    source: 'router-0',
+    clock,
+    log,
+    intervalMs: 15_000,
+    isActive: () => true,
+    stallsAfterMs: new Map(),
+    onCrash: () => {},
+  });
 }
 
 const webhook = (more = {}) => webhookSink({ url: receiver.url, secret, clock, ...more });
-const pagerDuty = (more = {}) => pagerDutySink({ url: receiver.url, routingKey, clock, ...more });
-const stuck = (records: number) =>
-  alerts.observe({ kind: 'stuck', workflow: 'pages', records, oldestSeconds: 60 });
+const pagerDuty = (more = {}) =>
+  pagerDutySink({ url: receiver.url, routingKey, minSeverity: 'critical', clock, ...more });
+const stuck = (records: number) => alerts.records.observer.stuck('pages', records, 60);
 const delivered = () =>
   until(async () => (await alerts.runOnce()).undelivered === 0, 'everything is delivered');
 const arrived = (count: number) => until(() => receiver.received.length >= count, `${count} have arrived`);
@@ -74,7 +84,7 @@ describe('the webhook', () => {
   });
 
   it.each(['ftp://example.com', 'nonsense', 'https://user:pass@example.com/', ''])(
-    'the address %j is refused without being repeated',
+    'rejects the address %j without repeating it',
     (url) => {
       start();
       expect(() => webhook({ url })).toThrow(
@@ -85,7 +95,7 @@ describe('the webhook', () => {
 });
 
 describe('PagerDuty', () => {
-  it('gets a trigger as the Events API v2 wants it, and a resolve with the same key', async () => {
+  it('gets a trigger in the format of the Events API v2, and a resolve with the same key', async () => {
     start(pagerDuty());
     stuck(51);
     await alerts.runOnce();
@@ -106,7 +116,7 @@ describe('PagerDuty', () => {
           records: 51,
           oldest_seconds: 60,
           lowest_of_last_hour: 51,
-          runbook: 'docs/runbook-records.md#stuck-records',
+          runbook: 'docs/runbook.md#smartrouterrecordsstuckmany',
         },
       },
     });
@@ -126,8 +136,8 @@ describe('PagerDuty', () => {
     });
   });
 
-  it('is not woken by warnings, unless asked to be', async () => {
-    start(pagerDuty(), pagerDuty({ least: 'warning' }));
+  it('gets no warnings unless configured', async () => {
+    start(pagerDuty(), pagerDuty({ minSeverity: 'warning' }));
     stuck(11);
     await alerts.runOnce();
     await arrived(1);
@@ -137,7 +147,7 @@ describe('PagerDuty', () => {
     expect(triggers[0]?.body.payload.severity).toBe('warning');
   });
 
-  it('is told at the start that what is over is over, in case the last process could not', async () => {
+  it('gets a resolve at the start for every shared condition that does not hold', async () => {
     start(pagerDuty(), webhook());
     stuck(0);
     await alerts.runOnce();
@@ -149,7 +159,7 @@ describe('PagerDuty', () => {
     ]);
   });
 
-  it('is not told that a page is over by a process that has not seen an hour', async () => {
+  it('gets no resolve of a page from a process without an hour of samples', async () => {
     start(pagerDuty());
     stuck(40);
     await alerts.runOnce();
@@ -161,7 +171,7 @@ describe('PagerDuty', () => {
 });
 
 describe('a receiver that fails', () => {
-  it('is tried again with growing pauses, and gets the message once it is back', async () => {
+  it('is retried with growing pauses, and gets the message when it responds', async () => {
     start(webhook());
     receiver.answers = [{ status: 500 }, { status: 0 }, { status: 503 }];
     stuck(11);
@@ -175,7 +185,7 @@ describe('a receiver that fails', () => {
     expect(new Set(receiver.received.map(({ body }) => body.dedup_key)).size).toBe(1);
   });
 
-  it('is given the time that it asks for', async () => {
+  it('is retried after its Retry-After', async () => {
     start(webhook());
     receiver.answers = [{ status: 429, headers: { 'retry-after': '30' } }];
     stuck(11);
@@ -183,7 +193,7 @@ describe('a receiver that fails', () => {
     await until(() => clock.sleepsMs.includes(30_000), 'it waits 30 s');
   });
 
-  it('one that does not answer is given up after ten seconds and asked again', async () => {
+  it('is retried after a timeout of ten seconds', async () => {
     const silent = createServer(() => {});
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as AddressInfo;
@@ -193,11 +203,11 @@ describe('a receiver that fails', () => {
     await until(() => clock.timersMs.includes(10_000), 'it waits for the answer');
     clock.advance(10_000);
     await until(() => clock.sleepsMs.includes(1000), 'it waits before the next try');
-    expect(lines.some(({ reason }) => reason === 'no answer within 10000 ms')).toBe(true);
+    expect(lines.some(({ reason }) => reason === 'no response within 10000 ms')).toBe(true);
     silent.close();
   });
 
-  it('only the last word about a condition waits for it', async () => {
+  it('has only the last message of a condition in its queue', async () => {
     start(webhook());
     await receiver.end();
     stuck(11);
@@ -209,27 +219,27 @@ describe('a receiver that fails', () => {
     expect(await alerts.runOnce()).toMatchObject({ active: 0, undelivered: 1 });
   });
 
-  it('what it refuses for good is dropped, and the others still come', async () => {
+  it('drops a message that it rejects permanently, and sends the others', async () => {
     start(webhook());
     receiver.answers = [{ status: 404 }];
     stuck(11);
-    alerts.observe({ kind: 'zombie', workflow: 'pages' });
+    alerts.records.observer.zombie('pages');
     await alerts.runOnce();
     await arrived(2);
     await delivered();
-    expect(lines.filter(({ msg }) => String(msg).startsWith('an alert was refused'))).toHaveLength(1);
+    expect(lines.filter(({ msg }) => String(msg).startsWith('alert rejected'))).toHaveLength(1);
   });
 
-  it('a redirect is not followed', async () => {
+  it('does not follow a redirect', async () => {
     start(webhook());
     receiver.answers = [{ status: 307, headers: { location: receiver.url } }];
     stuck(11);
     await alerts.runOnce();
-    await until(() => lines.some(({ reason }) => reason === 'answered 307'), 'it is refused');
+    await until(() => lines.some(({ reason }) => reason === 'response status 307'), 'it is refused');
     expect(receiver.received).toHaveLength(1);
   });
 
-  it('one broken receiver does not keep the other from being told', async () => {
+  it('does not delay the other receiver', async () => {
     const broken = webhookSink({ url: 'http://127.0.0.1:1/', clock });
     start(broken, webhook());
     stuck(11);
@@ -237,8 +247,8 @@ describe('a receiver that fails', () => {
     await arrived(1);
   });
 
-  it('neither secret, routing key nor path is ever logged', async () => {
-    start(webhook(), pagerDuty({ least: 'warning' }));
+  it('never appears in the log with its secret, routing key or path', async () => {
+    start(webhook(), pagerDuty({ minSeverity: 'warning' }));
     receiver.answers = [{ status: 500 }, { status: 400 }, { status: 0 }];
     stuck(51);
     for (let i = 0; i < 6; i += 1) {

@@ -1,4 +1,4 @@
-/** A receiver of alerts on loopback: keeps what comes, answers what the test says. */
+/** A receiver of alerts on loopback: keeps requests, and responds as the test says. */
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
@@ -6,14 +6,14 @@ export interface Received {
   path: string | undefined;
   headers: IncomingHttpHeaders;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever was sent.
+  // biome-ignore lint/suspicious/noExplicitAny: any JSON.
   body: any;
 }
 
 export interface Receiver {
   readonly url: string;
   readonly received: Received[];
-  /** Of the next answers, one each; afterwards 202. 0 hangs up without a word. */
+  /** The next responses in order; afterwards 202. 0 closes the connection. */
   answers: { status: number; headers?: Record<string, string> }[];
   end(): Promise<void>;
 }

@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
+/** The alert conditions of calls, pods and loops. */
 import { expect, it } from 'vitest';
 import type { LoopState } from '../../src/loop.js';
-import { CallWatch } from '../../src/observe/call-alerts.js';
+import { CallAlerts } from '../../src/observe/call-alerts.js';
 
 const minute = 60_000;
 const loop = (crashes: number, last_round_at: string | null): LoopState => ({
@@ -13,7 +13,7 @@ const loop = (crashes: number, last_round_at: string | null): LoopState => ({
   last_error: null,
   counts: {},
 });
-const look = (more: Partial<Parameters<CallWatch['look']>[0]> = {}) => ({
+const check = (more: Partial<Parameters<CallAlerts['update']>[0]> = {}) => ({
   isStoreUp: true,
   noPods: 0,
   shed: 0,
@@ -22,139 +22,140 @@ const look = (more: Partial<Parameters<CallWatch['look']>[0]> = {}) => ({
   loops: [loop(0, null)],
   ...more,
 });
-const holding = (watch: CallWatch, nowMs: number) =>
-  watch.conditions(nowMs).flatMap(({ name, holds }) => (holds(false) ? [name] : []));
+const holding = (alerts: CallAlerts) =>
+  alerts.conditions().flatMap(({ name, holds }) => (holds(false) ? [name] : []));
 
-it('before the first look there is nothing to say', () => {
-  expect(new CallWatch(new Map()).conditions(0)).toEqual([]);
+it('has no conditions before the first check', () => {
+  expect(new CallAlerts(new Map()).conditions()).toEqual([]);
 });
 
-it('three crashes within ten minutes are told, two are not, nor those of a term that is over', () => {
-  const watch = new CallWatch(new Map());
-  // What was there at the first look is no news.
-  watch.look(look({ loops: [loop(7, null)] }), 0);
-  watch.look(look({ loops: [loop(9, null)] }), minute);
-  expect(holding(watch, minute)).toEqual([]);
-  watch.look(look({ loops: [loop(10, null)] }), 2 * minute);
-  expect(holding(watch, 2 * minute)).toEqual(['calls.loop_crashes']);
-  expect(holding(watch, 13 * minute)).toEqual([]);
-  watch.look(look({ loops: [] }), 13 * minute);
-  watch.look(look({ loops: [loop(5, null)] }), 13 * minute);
-  expect(holding(watch, 13 * minute)).toEqual([]);
+it('fires for three crashes of a loop within ten minutes, not for two, nor for those of an ended leadership', () => {
+  const alerts = new CallAlerts(new Map());
+  // Crashes before the first check do not count.
+  alerts.update(check({ loops: [loop(7, null)] }), 0);
+  alerts.update(check({ loops: [loop(9, null)] }), minute);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ loops: [loop(10, null)] }), 2 * minute);
+  expect(holding(alerts)).toEqual(['calls.loop_crashes']);
+  alerts.update(check({ loops: [loop(10, null)] }), 13 * minute);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ loops: [] }), 13 * minute);
+  alerts.update(check({ loops: [loop(5, null)] }), 13 * minute);
+  expect(holding(alerts)).toEqual([]);
 });
 
-it('calls that were refused for overload are told for five minutes, and counted', () => {
-  const watch = new CallWatch(new Map());
-  const told = () => watch.conditions(minute).find(({ name }) => name === 'calls.overloaded');
-  watch.look(look(), 0);
-  expect(holding(watch, 0)).toEqual([]);
-  watch.look(look({ shed: 1 }), minute);
-  expect(holding(watch, minute)).toEqual(['calls.overloaded']);
-  expect(told()?.summary).toMatch(/^1 call was refused/);
-  watch.look(look({ shed: 2 }), minute);
-  expect(told()).toMatchObject({ details: { calls: 3 }, severity: 'page' });
-  expect(told()?.summary).toMatch(/^3 calls were refused/);
-  watch.look(look(), 7 * minute);
-  expect(holding(watch, 7 * minute)).toEqual([]);
+it('fires for calls rejected for overload for five minutes, with their number', () => {
+  const alerts = new CallAlerts(new Map());
+  const found = () => alerts.conditions().find(({ name }) => name === 'calls.overloaded');
+  alerts.update(check(), 0);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ shed: 1 }), minute);
+  expect(holding(alerts)).toEqual(['calls.overloaded']);
+  expect(found()?.summary).toMatch(/^1 call was rejected/);
+  alerts.update(check({ shed: 2 }), minute);
+  expect(found()).toMatchObject({ details: { calls: 3 }, severity: 'page' });
+  expect(found()?.summary).toMatch(/^3 calls were rejected/);
+  alerts.update(check(), 7 * minute);
+  expect(holding(alerts)).toEqual([]);
 });
 
-it('a full Redis is told for five minutes after the last refusal, and not as a store that does not answer', () => {
-  const watch = new CallWatch(new Map());
-  watch.look(look({ full: 2 }), minute);
-  expect(holding(watch, minute)).toEqual(['calls.store_full']);
-  watch.look(look(), 7 * minute);
-  expect(holding(watch, 7 * minute)).toEqual([]);
+it('fires store_full, not store_down, until five minutes after the last rejected operation', () => {
+  const alerts = new CallAlerts(new Map());
+  alerts.update(check({ full: 2 }), minute);
+  expect(holding(alerts)).toEqual(['calls.store_full']);
+  alerts.update(check(), 7 * minute);
+  expect(holding(alerts)).toEqual([]);
 });
 
-it('the number of refused calls is that of all replicas; whether it is told, and until when, is by our own', () => {
-  const watch = new CallWatch(new Map());
-  const told = (name: string) => watch.conditions(minute).find((one) => one.name === name);
-  watch.look(look({ everywhere: { noPods: 5, shed: 6 } }), minute);
-  expect([holding(watch, minute), watch.hasRefused(minute)]).toEqual([[], false]);
-  watch.look(look({ noPods: 1, shed: 2, everywhere: { noPods: 5, shed: 6 } }), minute);
-  expect(holding(watch, minute)).toEqual(['calls.no_pods', 'calls.overloaded']);
-  expect(told('calls.no_pods')).toMatchObject({ details: { calls: 5 }, scope: 'local' });
-  expect(told('calls.overloaded')).toMatchObject({ details: { calls: 6 }, scope: 'local' });
-  // The others could not be read: at least ours are known.
-  watch.look(look(), minute);
-  expect(told('calls.no_pods')?.summary).toBe(
+it('fires for the refused calls of this replica, with the number of all replicas', () => {
+  const alerts = new CallAlerts(new Map());
+  const found = (name: string) => alerts.conditions().find((one) => one.name === name);
+  alerts.update(check({ everywhere: { noPods: 5, shed: 6 } }), minute);
+  expect([holding(alerts), alerts.hasRefused(minute)]).toEqual([[], false]);
+  alerts.update(check({ noPods: 1, shed: 2, everywhere: { noPods: 5, shed: 6 } }), minute);
+  expect(holding(alerts)).toEqual(['calls.no_pods', 'calls.overloaded']);
+  expect(found('calls.no_pods')).toMatchObject({ details: { calls: 5 }, isShared: false });
+  expect(found('calls.overloaded')).toMatchObject({ details: { calls: 6 }, isShared: false });
+  // The other replicas are unknown: only the calls of this one count.
+  alerts.update(check(), minute);
+  expect(found('calls.no_pods')?.summary).toBe(
     '1 call got no pod in the last 5 minutes: nothing in its chain was free',
   );
-  expect(told('calls.overloaded')?.details).toEqual({ calls: 2 });
-  expect([watch.hasRefused(minute), watch.hasRefused(7 * minute)]).toEqual([true, false]);
+  expect(found('calls.overloaded')?.details).toEqual({ calls: 2 });
+  expect([alerts.hasRefused(minute), alerts.hasRefused(7 * minute)]).toEqual([true, false]);
 });
 
-it('what the last audit found is told until an audit finds nothing, and not by a replica that does not audit', () => {
-  const watch = new CallWatch(new Map());
+it('fires for violations of the last audit until an audit finds none, and only where an audit runs', () => {
+  const alerts = new CallAlerts(new Map());
   const audit = (violations: number) => ({ ...loop(0, 'one'), name: 'audit', counts: { violations } });
-  watch.look(look({ loops: [{ ...audit(0), counts: {} }] }), 0);
-  expect(holding(watch, 0)).toEqual([]);
-  watch.look(look({ loops: [audit(1)] }), minute);
-  expect(holding(watch, minute)).toEqual(['calls.invariant_violations']);
-  watch.look(look({ isStoreUp: false, loops: [audit(1)] }), 2 * minute);
-  expect(holding(watch, 2 * minute)).toContain('calls.invariant_violations');
-  watch.look(look({ loops: [audit(0)] }), 3 * minute);
-  expect(holding(watch, 3 * minute)).toEqual([]);
-  watch.look(look({ loops: [] }), 4 * minute);
-  expect(holding(watch, 4 * minute)).toEqual([]);
+  alerts.update(check({ loops: [{ ...audit(0), counts: {} }] }), 0);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ loops: [audit(1)] }), minute);
+  expect(holding(alerts)).toEqual(['calls.invariant_violations']);
+  alerts.update(check({ isStoreUp: false, loops: [audit(1)] }), 2 * minute);
+  expect(holding(alerts)).toContain('calls.invariant_violations');
+  alerts.update(check({ loops: [audit(0)] }), 3 * minute);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ loops: [] }), 4 * minute);
+  expect(holding(alerts)).toEqual([]);
 });
 
-it('a sweep is stalled when no round has ended for longer than it may, and nobody says so without the store', () => {
-  const watch = new CallWatch(new Map([['sweep', 2 * minute]]));
-  watch.look(look({ loops: [loop(0, 'one')] }), 0);
-  watch.look(look({ loops: [loop(0, 'two')] }), minute);
-  watch.look(look({ loops: [loop(0, 'two')] }), 3 * minute);
-  expect(holding(watch, 3 * minute)).toEqual([]);
-  expect(holding(watch, 3 * minute + 1)).toEqual(['calls.sweeps_stalled']);
-  watch.look(look({ isStoreUp: false, loops: [loop(0, 'two')] }), 4 * minute);
-  expect(holding(watch, 4 * minute)).toEqual(['calls.store_down']);
+it('fires for a sweep without a finished round in its time, unless the store is down', () => {
+  const alerts = new CallAlerts(new Map([['sweep', 2 * minute]]));
+  alerts.update(check({ loops: [loop(0, 'one')] }), 0);
+  alerts.update(check({ loops: [loop(0, 'two')] }), minute);
+  alerts.update(check({ loops: [loop(0, 'two')] }), 3 * minute);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ loops: [loop(0, 'two')] }), 3 * minute + 1);
+  expect(holding(alerts)).toEqual(['calls.sweeps_stalled']);
+  alerts.update(check({ isStoreUp: false, loops: [loop(0, 'two')] }), 4 * minute);
+  expect(holding(alerts)).toEqual(['calls.store_down']);
 });
 
-it('a sweep that could not end without the store has its whole time again when the store is back', () => {
-  const watch = new CallWatch(
+it('gives a sweep its whole time again when the store responds again', () => {
+  const alerts = new CallAlerts(
     new Map([
       ['sweep', 2 * minute],
       ['records-fast-sweep', 2 * minute],
     ]),
   );
   const both = [loop(0, 'one'), { ...loop(0, 'one'), name: 'records-fast-sweep' }];
-  watch.look(look({ loops: both }), 0);
-  watch.look(look({ isStoreUp: false, loops: both }), minute);
-  watch.look(look({ isStoreUp: false, loops: both }), 10 * minute);
-  watch.look(look({ loops: both }), 10 * minute + 1);
-  // Those of records need the database, which was there.
-  expect(holding(watch, 10 * minute + 1)).toEqual(['records.sweeps_stalled']);
-  watch.look(look({ loops: both }), 12 * minute);
-  expect(holding(watch, 12 * minute)).toEqual(['records.sweeps_stalled']);
-  expect(holding(watch, 12 * minute + 1)).toEqual(['calls.sweeps_stalled', 'records.sweeps_stalled']);
+  alerts.update(check({ loops: both }), 0);
+  alerts.update(check({ isStoreUp: false, loops: both }), minute);
+  alerts.update(check({ isStoreUp: false, loops: both }), 10 * minute);
+  alerts.update(check({ loops: both }), 10 * minute + 1);
+  // The sweeps of records need the database, not the store.
+  expect(holding(alerts)).toEqual(['records.sweeps_stalled']);
+  alerts.update(check({ loops: both }), 12 * minute);
+  expect(holding(alerts)).toEqual(['records.sweeps_stalled']);
+  alerts.update(check({ loops: both }), 12 * minute + 1);
+  expect(holding(alerts)).toEqual(['calls.sweeps_stalled', 'records.sweeps_stalled']);
 });
 
-it('a stalled sweep of records is told as one of records', () => {
-  const watch = new CallWatch(new Map([['records-fast-sweep', minute]]));
+it('fires a condition of records for a stalled sweep of records', () => {
+  const alerts = new CallAlerts(new Map([['records-fast-sweep', minute]]));
   const loops = [{ ...loop(0, 'one'), name: 'records-fast-sweep' }];
-  watch.look(look({ loops }), 0);
-  watch.look(look({ loops }), 2 * minute);
-  expect(holding(watch, 2 * minute)).toEqual(['records.sweeps_stalled']);
+  alerts.update(check({ loops }), 0);
+  alerts.update(check({ loops }), 2 * minute);
+  expect(holding(alerts)).toEqual(['records.sweeps_stalled']);
 });
 
-it('nobody can say that nobody leads while the store is away', () => {
-  const watch = new CallWatch(new Map());
-  watch.look(look({ leader: null, isStoreUp: false }), 0);
-  const named = () => watch.conditions(0).find(({ name }) => name === 'calls.no_leader');
+it('leaves no_leader unknown while the store is down', () => {
+  const alerts = new CallAlerts(new Map());
+  alerts.update(check({ leader: null, isStoreUp: false }), 0);
+  const named = () => alerts.conditions().find(({ name }) => name === 'calls.no_leader');
   expect(named()?.holds(false)).toBeUndefined();
-  watch.look(look({ leader: null }), 0);
+  alerts.update(check({ leader: null }), 0);
   expect(named()?.holds(false)).toBe(true);
 });
 
-it('every condition has a page in the runbook', () => {
-  const watch = new CallWatch(new Map());
-  watch.look(look(), 0);
-  const pages = watch.conditions(0).map(({ runbook }) => runbook.split('#') as [string, string]);
-  expect(pages).toHaveLength(10);
-  for (const [file, anchor] of pages) {
-    const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
-    expect(
-      [...text.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) => title.toLowerCase().replaceAll(' ', '-')),
-    ).toContain(anchor);
-  }
+it('fires while the removal brake holds pods, and is unknown without the store', () => {
+  const alerts = new CallAlerts(new Map());
+  const held = () => alerts.conditions().find(({ name }) => name === 'pool.removals_held');
+  alerts.update(check({ removalsHeld: 7 }), 0);
+  expect([held()?.holds(false), held()?.details, held()?.isShared]).toEqual([true, { pods: 7 }, true]);
+  alerts.update(check({ removalsHeld: 0 }), 0);
+  expect(held()?.holds(false)).toBe(false);
+  alerts.update(check({ isStoreUp: false }), 0);
+  expect(held()?.holds(false)).toBeUndefined();
 });

@@ -1,7 +1,7 @@
-/** Calls that are refused because there is too much to do are told: in the history, as an alert, by a metric. */
+/** Calls rejected for overload are in the history, in an alert and in a metric. */
 import { afterEach, expect, it } from 'vitest';
-import type { Point } from '../../src/observe/history-points.js';
-import type { ToldAlert } from '../../src/observe/history-rows.js';
+import type { Point } from '../../src/calls/history/points.js';
+import type { ActiveAlert } from '../../src/observe/alerts.js';
 import { describeEngines } from '../support/engines.js';
 import { looked } from '../support/history-round.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -12,7 +12,7 @@ describeEngines('an overloaded router', (engine) => {
   let router: TestRouter;
   afterEach(() => router.stop());
 
-  it('tells how many calls it refused, providers’ among them, and counts other requests apart', async () => {
+  it('counts rejected calls, also of providers, apart from other rejected requests', async () => {
     const proxy = await tcpProxy(engine.port);
     const url = new URL(engine.url);
     url.port = String(proxy.port);
@@ -27,11 +27,11 @@ describeEngines('an overloaded router', (engine) => {
     const waiting = router.post('/allocate', { call_sid: 'CA1' });
     await inFlight(1);
     const refused = [await router.post('/allocate', { call_sid: 'CA2' })];
-    // A provider's call is known as one only when it is in.
+    // The call of a provider is recognised only after admission.
     refused.push(await router.form('/twilio/allocate', { CallSid: 'CA3' }));
     const renewing = router.post('/renew', { call_sid: 'CA1' });
     await inFlight(2);
-    // Nor is there room at the door now, for whatever it is.
+    // Now there is no place for other requests either.
     refused.push(await router.form('/twilio/allocate', { CallSid: 'CA4' }));
     refused.push(await router.ask('/exotel/allocate?CallSid=CA5'));
     refused.push(await router.form('/twilio/status', { CallSid: 'CA1', CallStatus: 'completed' }));
@@ -50,12 +50,12 @@ describeEngines('an overloaded router', (engine) => {
     const points = (await router.get('/history')).body.points as Point[];
     expect(points.some(({ shed }) => shed > 0)).toBe(true);
     expect(points.every(({ errors, no_pods }) => errors === 0 && no_pods === 0)).toBe(true);
-    const alerts = (await router.get('/alerts')).body.alerts as ToldAlert[];
+    const alerts = (await router.get('/alerts')).body.alerts as ActiveAlert[];
     expect(alerts).toEqual([
       expect.objectContaining({
         name: 'calls.overloaded',
         severity: 'page',
-        summary: '4 calls were refused in the last 5 minutes because a router was overloaded',
+        summary: '4 calls were rejected in the last 5 minutes because a router was overloaded',
         runbook: 'docs/runbook.md#smartrouteroverloaded',
       }),
     ]);

@@ -1,7 +1,7 @@
-/** A new leader looks for contradictions when its first sync is done, not one interval later. */
+/** A new leader audits after its first sync, not one interval later. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
-import { Alone } from '../../src/leadership/alone.js';
+import { SingleReplica } from '../../src/leadership/single-replica.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import { describeOneEngine } from '../support/engines.js';
 import { until } from '../support/until.js';
@@ -15,7 +15,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
   let counted: number[];
   let asked: number;
   let answered: number;
-  /** What happens before an audit looks at the store. */
+  /** Runs before an audit reads the store. */
   let beforeAudit: () => Promise<void>;
   beforeEach(async () => {
     leader = await openLeader(engine.url);
@@ -35,7 +35,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
       ...{ identity: 'this-one', source, settings, store: store.calls, pools: store.pools, clock },
       ...intervals,
       log: silentLog,
-      leadership: (events) => new Alone(events),
+      leadership: (events) => new SingleReplica(events),
       audit: { auditor, intervalMs },
       onAudited: (violations) => counted.push(violations),
     });
@@ -47,7 +47,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
 
   const loop = (name: string) => manager.loops.find((one) => one.name === name);
 
-  it('tells at once what somebody left behind, and goes on at its interval', async () => {
+  it('reports existing violations at once, and continues at its interval', async () => {
     await engine.redis.set('voice:pod:calls:a', 'x');
     await manager.start();
     await until(() => counted.length === 1, 'it has audited');

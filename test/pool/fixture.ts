@@ -1,9 +1,9 @@
 /** A leader's parts on a real store, with pods that the test names. */
 import { pino } from 'pino';
 import { Settings } from '../../src/calls/settings.js';
-import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src/calls/tiers.js';
 import type { ClusterPod, PodList, PodSource } from '../../src/cluster/pods.js';
-import { Alone } from '../../src/leadership/alone.js';
+import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src/config/tiers.js';
+import { SingleReplica } from '../../src/leadership/single-replica.js';
 import type { Logger } from '../../src/observe/log.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import { Placer } from '../../src/pool/placer.js';
@@ -51,7 +51,7 @@ export interface Leader {
   clock: ManualClock;
   manager: PoolManager;
   log: LogLine[];
-  /** `reason: count`, in the order they were told. */
+  /** `reason: count`, in order. */
   lost: [string, number][];
   zombies: number[];
   leading: boolean[];
@@ -114,7 +114,7 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
     clock,
     log: logger,
     ...intervals,
-    leadership: (events) => new Alone(events),
+    leadership: (events) => new SingleReplica(events),
     onCrash: (loop) => crashes.push(loop),
     onCallsLost,
     onLeader: (is) => leading.push(is),

@@ -7,7 +7,7 @@ import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import { openStore, type TestStore, testTiers } from '../support/store.js';
 import { until } from '../support/until.js';
-import { type Reign, type ReignOptions, reign, sourceOf } from './throne.js';
+import { type Reign, type ReignOptions, reign, sourceOf } from './leader-fixture.js';
 
 const basic = { 'smart-router/tier': 'basic' };
 
@@ -84,7 +84,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await free()).toEqual(['a', 'b']);
   });
 
-  it('not ready with a call: suspended, the call goes on, and the pod takes calls again when it is ready', async () => {
+  it('not ready with a call: suspended, the call continues, and the pod takes calls again when it is ready', async () => {
     create('a');
     await lead();
     const call = await allocate('1');
@@ -195,7 +195,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await allocate('2')).toBeUndefined();
     cluster.pods.remove('a');
     await untilKnown();
-    await until(() => lost.length > 0, 'the loss is told');
+    await until(() => lost.length > 0, 'the loss is reported');
     expect(lost).toEqual([['removed', 1]]);
     await expect(store.calls.renew('1')).rejects.toMatchObject({ code: 'call_not_found' });
   });
@@ -276,7 +276,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await suspended('a')).toBe('terminating');
   });
 
-  it('a restart that nobody watched ends exactly the calls from before it', async () => {
+  it('a restart without a watch ends exactly the calls from before it', async () => {
     create('a');
     const first = await lead();
     await allocate('before');
@@ -329,7 +329,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await allocate('2')).toMatchObject({ podName: 'a' });
   });
 
-  it('another pod of the same name that came while nobody watched', async () => {
+  it('another pod of the same name that appeared without a watch', async () => {
     create('a');
     const first = await lead();
     await allocate('1');
@@ -341,7 +341,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await free()).toEqual(['a']);
   });
 
-  it('a call that was given while nobody watched stays with the pod that has the name now', async () => {
+  it('a call allocated without a watch stays with the current pod of the name', async () => {
     create('a');
     const first = await lead();
     await allocate('before');
@@ -370,13 +370,13 @@ describeEngines('pods of a cluster', (engine) => {
       cluster.pods.finish('a', phase);
       await untilKnown('b');
       await sync();
-      await until(() => lost.length > 0, 'the loss is told');
+      await until(() => lost.length > 0, 'the loss is reported');
       expect(lost).toEqual([['removed', 1]]);
       expect(await known()).toEqual(['b']);
     },
   );
 
-  it('a label change that leaves the selector removes the pod, and one that comes back brings it back', async () => {
+  it('a pod is removed when its label leaves the selector, and registered when it matches again', async () => {
     create('a', 'b');
     await lead();
     cluster.pods.patch('a', { metadata: { labels: { app: 'retired' } } });
@@ -408,7 +408,7 @@ describeEngines('pods of a cluster', (engine) => {
     }
   });
 
-  it('pods that are really gone go after three lists, or at the word of an operator', async () => {
+  it('deleted pods are removed after three lists, or when an operator confirms', async () => {
     create('a', 'b', 'c', 'd', 'e');
     await (await lead()).stop();
     await allocate('1');
@@ -421,7 +421,7 @@ describeEngines('pods of a cluster', (engine) => {
     const patient = await lead({ reconcileIntervalMs: 100 });
     await untilKnown();
     // The store has forgotten them before the leader has read its answer.
-    await until(() => patient.lost.length > 0, 'the loss is told');
+    await until(() => patient.lost.length > 0, 'the loss is reported');
     expect(patient.lost).toEqual([['removed', 1]]);
 
     create('a', 'b', 'c', 'd', 'e');
@@ -479,7 +479,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect((await store.pools.removals()).held).toEqual([relabelled]);
   });
 
-  it('held pods that come back one by one are free one by one', async () => {
+  it('held pods are released as they are listed again', async () => {
     const five = ['a', 'b', 'c', 'd', 'e'];
     create(...five);
     await (await lead()).stop();
@@ -517,7 +517,7 @@ describeEngines('pods of a cluster', (engine) => {
         return resets();
       },
     ],
-  ])('a watch that %s goes on where it was, as a reconnect and not as a crash', async (_, reason, end) => {
+  ])('a watch that %s resumes, as a reconnect and not as a crash', async (_, reason, end) => {
     create('a', 'b');
     const { manager, log, reconnects } = await lead();
     await watching();
@@ -539,7 +539,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(reconnects).toEqual([]);
   });
 
-  it('a watch whose version is too old lists again, and goes on from there', async () => {
+  it('a watch whose version is too old lists again, and resumes from there', async () => {
     create('a', 'b');
     const { reconnects } = await lead();
     await watching();
@@ -558,7 +558,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(lists()).toBe(2);
   });
 
-  it('a watch that falls silent is opened again', async () => {
+  it('a watch without events is reopened', async () => {
     create('a');
     const { reconnects } = await lead({ silenceMs: 200 });
     await watching();
@@ -580,7 +580,9 @@ describeEngines('pods of a cluster', (engine) => {
     create('b', 'c');
     // Until three lists have said so, it may be an API server that lags.
     await untilKnown('b', 'c');
-    expect(log.filter(({ msg }) => msg.includes('left aside')).length).toBeGreaterThanOrEqual(2);
+    expect(
+      log.filter(({ msg }) => msg.includes('list older than known versions')).length,
+    ).toBeGreaterThanOrEqual(2);
     expect(log.filter(({ msg }) => msg.includes('went backwards'))).toHaveLength(1);
     const fromNow = ({ path }: { path: string }) =>
       Number(new URLSearchParams(path.split('?')[1]).get('resourceVersion')) <= cluster.resourceVersion;
@@ -596,6 +598,6 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await known()).toHaveLength(500);
     await watching();
     for (let i = 0; i < 500; i += 1) cluster.pods.remove(`pod-${i}`);
-    await until(async () => (await known()).length === 0, 'all are gone');
+    await until(async () => (await known()).length === 0, 'all are removed');
   });
 });

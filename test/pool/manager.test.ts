@@ -50,7 +50,7 @@ describeEngines('the pool manager', (engine) => {
     expect(first.manager.loops.find(({ name }) => name === 'sweep')?.counts).toMatchObject({ pods: 4 });
   });
 
-  it('takes one epoch for its term, whatever its loops do', async () => {
+  it('takes one epoch per term for all its loops', async () => {
     await started(first);
     const epoch = await engine.redis.get('voice:leader:epoch');
     first.clock.advance(reconcileIntervalMs);
@@ -58,7 +58,7 @@ describeEngines('the pool manager', (engine) => {
     expect(await engine.redis.get('voice:leader:epoch')).toBe(epoch);
   });
 
-  it('sweeps although the cluster does not answer: calls that ran out end all the same', async () => {
+  it('ends expired calls although the cluster does not respond', async () => {
     await first.store.register(['left-over'], 'pool:gold');
     await engine.redis.del('voice:pool:gold:available');
     first.source.failure = new Error('the cluster does not answer');
@@ -69,7 +69,7 @@ describeEngines('the pool manager', (engine) => {
     expect(await engine.redis.smembers('voice:pool:gold:available')).toEqual(['left-over']);
   });
 
-  it('comes back by itself when the source does', async () => {
+  it('resumes when the source responds again', async () => {
     first.source.failure = new Error('the cluster does not answer');
     first.manager.start();
     await waitFor(() => expect(first.crashes).toHaveLength(1));
@@ -96,7 +96,7 @@ describeEngines('the pool manager', (engine) => {
       await waitFor(() => expect(first.manager.isLeader).toBe(false));
       expect(second.manager.isLeader).toBe(true);
       expect(first.leading).toEqual([true, false]);
-      expect(warnings(first)).toEqual(['another replica manages the pools now: this term is over']);
+      expect(warnings(first)).toEqual(['epoch refused: another replica is the leader; ending this term']);
 
       await waitFor(() => expect(first.manager.loops).toEqual([]));
       first.clock.advance(3 * reconcileIntervalMs);
@@ -120,7 +120,7 @@ describeEngines('the pool manager', (engine) => {
     expect(first.manager.isLeader).toBe(true);
   });
 
-  it('after a flush the newer of two leaders still wins, whoever writes first', async () => {
+  it('after a flush the newer of two leaders wins, also if the older writes first', async () => {
     await started(first);
     const second = await open();
     await started(second);

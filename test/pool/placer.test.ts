@@ -1,4 +1,4 @@
-/** The one writer of pods: what is older than the last word about a pod is not written. Guarantee 9. */
+/** The only writer of pods drops outdated reports. Guarantee 9. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import type { ClusterPod } from '../../src/cluster/pods.js';
@@ -47,7 +47,7 @@ describeEngines('placing pods', (engine) => {
   const second = { uid: 'second' };
   const gone = { state: 'gone' as const };
 
-  it('a list that the watch overtakes takes nothing back, and is no restored cluster', async () => {
+  it('a list that the watch overtakes undoes nothing, and is not a restored cluster', async () => {
     await list('10', pod('10'));
     const { source } = leader;
     const answer = source.list.bind(source);
@@ -65,7 +65,7 @@ describeEngines('placing pods', (engine) => {
 
   it('a list that is behind the watch removes no pod that the watch has just announced', async () => {
     await list('15');
-    // Known to the store when the list is asked for, and not in it: what a list from a stale cache looks like.
+    // In the store at the start of the list, and not in the list: as with a stale cache.
     await watch(pod('20'));
     leader.source.version = '20';
     await leader.store.register(['b'], 'pool:basic');
@@ -99,7 +99,7 @@ describeEngines('placing pods', (engine) => {
     expect(await leader.store.calls.renew('1', call?.fence)).toMatchObject({ podName: 'a' });
   });
 
-  it('a pod that a list has found gone does not come back through a watch that is behind', async () => {
+  it('a pod that a list did not have is not restored by a watch that is behind', async () => {
     await list('10', pod('10'), pod('9', { name: 'b' }));
     await list('20', pod('9', { name: 'b' }));
     expect(await watch(pod('15'), pod('16', { state: 'terminating' }))).toEqual(nothingPlaced());
@@ -111,7 +111,7 @@ describeEngines('placing pods', (engine) => {
     expect(await known()).toEqual(['a', 'b']);
   });
 
-  it('a pod that a list is just removing does not come back through a watch that is behind', async () => {
+  it('a pod that a list is removing is not restored by a watch that is behind', async () => {
     await list('10', pod('10'));
     const removal = leader.placer.remove(leader.store.epoch, ['a'], '20', nothingPlaced(), never);
     await Promise.all([removal, watch(pod('15'))]);
@@ -123,7 +123,7 @@ describeEngines('placing pods', (engine) => {
     expect(await list('21', pod('10'))).toMatchObject({ registered: 1 });
   });
 
-  it('a newer word counts whichever way it comes', async () => {
+  it('a newer report counts, from the list or the watch', async () => {
     await list('10', pod('10'));
     expect(await watch(pod('11', gone))).toMatchObject({ removed: 1 });
     expect(await watch(pod('12', second))).toMatchObject({ registered: 1 });
@@ -171,7 +171,7 @@ describeEngines('placing pods', (engine) => {
   });
 
   it.each(['', 'abc', '0x10', '-1', '1.5', undefined])(
-    'a version that is no number (%s) counts as new, and hides nothing',
+    'a version that is not a number (%s) counts as new, and hides nothing',
     async (version) => {
       await watch(pod('10'));
       await watch(pod(version, { state: 'terminating' }));
@@ -184,7 +184,7 @@ describeEngines('placing pods', (engine) => {
     },
   );
 
-  it('writes go one after the other, in the order in which they were asked for', async () => {
+  it('writes run in sequence, in the order of the calls', async () => {
     const { pools } = leader.store;
     let running = 0;
     let most = 0;
@@ -204,7 +204,7 @@ describeEngines('placing pods', (engine) => {
     expect(order).toEqual(names);
   });
 
-  it('a write that fails fails for its caller alone, and may be told again', async () => {
+  it('a failed write rejects for its caller only, and may be repeated', async () => {
     const before = leader.placer.follow('1', pod('10'), nothingPlaced(), never);
     const after = watch(pod('5', { name: 'b' }));
     await expect(before).rejects.toBeInstanceOf(EpochRefused);
@@ -224,7 +224,7 @@ describeEngines('placing pods', (engine) => {
     await leader.placer.place(leader.store.epoch, many, '10', nothingPlaced(), stop.signal);
     expect(await known()).toHaveLength(50);
     spy.mockRestore();
-    // What was not written counts as not seen.
+    // A report that was not written counts as not seen.
     await list('10', ...many);
     expect(await known()).toHaveLength(120);
 
@@ -241,7 +241,7 @@ describeEngines('placing pods', (engine) => {
     expect(await leader.store.pools.removals()).toEqual({ held: [], confirmed: [] });
   });
 
-  it('says what was lost, and why', async () => {
+  it('reports lost calls with the reason', async () => {
     await watch(pod('10', { restarts: 0 }));
     await allocate('1');
     expect(await watch(pod('11', { restarts: 1 }))).toMatchObject({ calls_lost: 1 });

@@ -81,7 +81,7 @@ describeEngines('reconcile', (engine) => {
     expect(await assigned('pool:gold')).toEqual(['pod-1', 'pod-2', 'pod-3']);
   });
 
-  it('an unknown tier is no wish', async () => {
+  it('ignores an unknown tier', async () => {
     leader.source.set({ name: 'a', tier: 'nowhere' });
     await leader.reconcile();
     expect(await assigned('merchant:vip')).toEqual(['a']);
@@ -98,7 +98,7 @@ describeEngines('reconcile', (engine) => {
     expect(await engine.redis.keys('voice:merchant:acme*')).toEqual([]);
   });
 
-  it('pods of a deleted tier are assigned anew with their calls, and nothing of the tier is left', async () => {
+  it('reassigns pods of a deleted tier with their calls, and removes every key of the tier', async () => {
     leader.source.set(...names(5));
     await leader.reconcile();
     const gold = await assigned('pool:gold');
@@ -191,7 +191,7 @@ describeEngines('reconcile', (engine) => {
     expect(await leader.store.allocate('2', ['pool:gold'])).toBeDefined();
   });
 
-  it('pools lost by themselves are rebuilt from the configuration', async () => {
+  it('rebuilds lost pools from the configuration', async () => {
     leader.source.set(...names(6));
     await leader.reconcile();
     const before = await sizes();
@@ -218,7 +218,7 @@ describeEngines('reconcile', (engine) => {
     expect(await sizes()).toEqual(before);
   });
 
-  it('a run that is told to stop does nothing more', async () => {
+  it('an aborted run does nothing more', async () => {
     leader.source.set(...names(6));
     const counts = await leader.reconciler.runOnce(leader.store.epoch, AbortSignal.abort());
     expect(counts).toEqual({ ...nothing, pods: 6 });

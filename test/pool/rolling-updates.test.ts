@@ -21,7 +21,7 @@ const times = {
   CALL_INFO_TTL: '1m',
   LEADER_ELECTION_ENABLED: 'false',
 };
-/** So that only the watch can be what is seen. */
+/** So that only the watch can report changes. */
 const watchOnly = { ...times, RECONCILE_INTERVAL: '1h', CLEANUP_INTERVAL: '20s' };
 const gold = (name: string, annotations: Record<string, string> = {}) => ({
   name,
@@ -143,7 +143,7 @@ describeEngines('rolling updates and crashes', (engine) => {
     await untilFree('agent-0');
     expect(await status(router, 'c1')).toBe(404);
     expect(await allocate(router, 'c2')).toMatchObject({ pod_name: 'agent-0' });
-    // Evicted: it never comes back under this UID.
+    // Evicted: it is never restarted with this UID.
     cluster.pods.finish('agent-0', 'Failed');
     await untilKnown(router);
     expect(await status(router, 'c2')).toBe(404);
@@ -168,7 +168,7 @@ describeEngines('rolling updates and crashes', (engine) => {
     if (!first) throw new Error('no router');
     const { pod_name } = await allocate(first, 'c1');
 
-    // One after the other is replaced; a call that is live keeps its pod, and new calls are served throughout.
+    // Routers are replaced in sequence; a live call keeps its pod, and new calls are served throughout.
     const fresh: TestRouter[] = [];
     for (const [i, router] of old.entries()) {
       const next = await fleet.startHere(`new-${i}`, env);
@@ -197,9 +197,9 @@ describeEngines('rolling updates and crashes', (engine) => {
     const other = pod_name === 'agent-0' ? 'agent-1' : 'agent-0';
     await proxy.down();
     cluster.pods.remove(pod_name);
-    await until(async () => (await router.get('//ready')).status === 503, 'the store is gone');
+    await until(async () => (await router.get('//ready')).status === 503, 'the store is down');
     await proxy.up();
-    // Nothing is forgotten: the change is told again until the store has it, and no dead pod is ever put back.
+    // The change is repeated until the store has it, and no dead pod is made available.
     await untilKnown(router, other);
     expect(await free()).toEqual([other]);
     expect(await status(router, 'c1')).toBe(404);
@@ -228,7 +228,7 @@ describeEngines('rolling updates and crashes', (engine) => {
     const { cluster, router } = await open(['agent-0'], watchOnly);
     await allocate(router, 'c1');
     await router.post('/drain', { pod_name: 'agent-0' });
-    // The watch breaks; the old one ends and its successor is ready before anybody looks again.
+    // The watch breaks; the old pod ends and its successor is ready before the next watch.
     const { heal } = await whileCut(cluster, () => {
       cluster.pods.remove('agent-0');
       cluster.pods.create(gold('agent-0'));

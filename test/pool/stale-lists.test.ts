@@ -1,9 +1,9 @@
 /** Lists that are behind by a moment, or that failed half way: what they say late must do no harm. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
-import { announce } from '../../src/pool/announce.js';
 import { Placer } from '../../src/pool/placer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
+import { announce } from '../../src/pool/registration.js';
 import { describeOneEngine } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { type Leader, openLeader, silentLog } from './fixture.js';
@@ -17,14 +17,14 @@ describeOneEngine('lists that come late', (engine) => {
   afterEach(() => leader.store.close());
 
   /** A sync of pods that announce themselves, with something happening between its list and its placing. */
-  const syncWith = async (meanwhile: () => Promise<unknown>) => {
+  const syncWith = async (during: () => Promise<unknown>) => {
     const { store, settings } = leader;
     const real = registeredSource(store.pools, 45_000, clock);
     const source = {
       name: 'registered',
       list: async (signal: AbortSignal) => {
         const list = await real.list(signal);
-        await meanwhile();
+        await during();
         return list;
       },
     };
@@ -43,7 +43,7 @@ describeOneEngine('lists that come late', (engine) => {
     });
   };
 
-  it('an agent that restarts while a list is placed keeps the call it got meanwhile', async () => {
+  it('an agent that restarts while a list is placed keeps the call it got during that time', async () => {
     await report([], 'first');
     await syncWith(async () => {
       await report([], 'second');
@@ -52,7 +52,7 @@ describeOneEngine('lists that come late', (engine) => {
     expect(await report(['live'], 'second')).toMatchObject({ renewed: ['live'], conflicts: [] });
   });
 
-  it('nor is a drain lost that was acknowledged meanwhile', async () => {
+  it('a drain acknowledged while a list is placed is not lost', async () => {
     await report([], 'first');
     await syncWith(async () => {
       await report([], 'second');
@@ -87,27 +87,27 @@ describeOneEngine('lists that come late', (engine) => {
     const { register } = pools;
     pools.register = async () => {
       pools.register = register;
-      throw new Error('the store is away');
+      throw new Error('the store is down');
     };
   };
 
   it.each([
     { missed: 5, what: 'held by the brake' },
     { missed: 1, what: 'removed' },
-  ])('pods $what in a round that then failed come back with the next list, unchanged', async ({ missed }) => {
+  ])('pods $what in a round that then failed are restored by the next list', async ({ missed }) => {
     const all = names.map((name): [string, string] => [name, '50']);
     at('100', ...all);
     await leader.reconcile();
     at('200', ...all.slice(missed));
     failOnce();
-    await expect(leader.reconcile()).rejects.toThrow('the store is away');
+    await expect(leader.reconcile()).rejects.toThrow('the store is down');
     at('300', ...all);
     await leader.reconcile();
     expect(await engine.redis.keys('voice:pod:suspended:*')).toEqual([]);
     expect((await engine.redis.smembers('voice:pool:gold:assigned')).sort()).toEqual(names);
   });
 
-  it('a cluster restored with a higher version than its objects have is believed', async () => {
+  it('a cluster restored with a higher version than its objects have is followed', async () => {
     at('100', ['a', '50'], ['b', '50']);
     await leader.reconcile();
     at('110', ['a', '105', 'not_ready'], ['b', '50']);
@@ -117,7 +117,7 @@ describeOneEngine('lists that come late', (engine) => {
     expect(await engine.redis.exists('voice:pod:tier:a')).toBe(1);
   });
 
-  it('a list that is behind is left aside; three in a row, apart from each other, are a restored cluster', async () => {
+  it('an outdated list is ignored; three in a row, apart from each other, are a restored cluster', async () => {
     const { store, settings, source } = leader;
     const shared = { settings, pools: store.pools, log: silentLog };
     const placer = new Placer({ sourceName: source.name, ...shared });

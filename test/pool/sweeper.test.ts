@@ -66,7 +66,7 @@ describeEngines('the sweeper', (engine) => {
     expect(await leader.sweep()).toMatchObject({ calls_ended: 0 });
   });
 
-  it('stops between two batches when told to', async () => {
+  it('stops between two batches when aborted', async () => {
     leader.source.set('a', 'b', 'c');
     await leader.reconcile();
     await leader.store.allocate('1', ['pool:gold']);

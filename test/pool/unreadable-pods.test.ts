@@ -1,4 +1,4 @@
-/** A pod with a key of a wrong type, seen by the leader: its loops go on, and the log says which pod and which key. */
+/** A pod with a key of a wrong type: the loops of the leader continue, and the log names pod and key. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { describeEngines } from '../support/engines.js';
@@ -23,7 +23,7 @@ describeEngines('a pod that cannot be read', (engine) => {
   const available = async () => (await engine.redis.smembers('voice:pool:gold:available')).sort();
   const errors = () => leader.log.filter(({ level }) => level === 50);
 
-  it.each(keys)('%s: the sweep goes on and tells of it once, with pod and key', async (key) => {
+  it.each(keys)('%s: the sweep continues and logs it once, with pod and key', async (key) => {
     await leader.reconcile();
     await leader.store.allocate('1', ['pool:gold']);
     await engine.redis.del(key);
@@ -35,7 +35,7 @@ describeEngines('a pod that cannot be read', (engine) => {
       expect.objectContaining({
         pod: 'bad',
         key,
-        msg: `pod bad takes no calls: key ${key} is of a wrong type; keep a copy (RENAME), and the sweep puts the pod back`,
+        msg: `pod bad gets no calls: key ${key} has a wrong type; keep a copy (RENAME), and the sweep frees the pod`,
       }),
     ]);
     expect(await available()).toEqual(['good']);
@@ -56,7 +56,7 @@ describeEngines('a pod that cannot be read', (engine) => {
   });
 
   it.each(keys)(
-    '%s: the reconcile registers, moves and removes the others, and tells of it once',
+    '%s: the reconcile registers, moves and removes the others, and logs it once',
     async (key) => {
       leader.source.set(
         { name: 'bad', tier: 'gold' },
@@ -85,7 +85,7 @@ describeEngines('a pod that cannot be read', (engine) => {
     },
   );
 
-  it.each(keys)('%s stays when its pod is gone from the cluster and removed', async (key) => {
+  it.each(keys)('%s is kept when its pod is deleted from the cluster and removed', async (key) => {
     await leader.reconcile();
     await engine.redis.del(key);
     await engine.redis.set(key, 'x');
@@ -109,7 +109,7 @@ describeEngines('a pod that cannot be read', (engine) => {
     expect(leader.crashes).toEqual([]);
   });
 
-  it('a pool that cannot be read costs that pool: loops, audit and log go on', async () => {
+  it('an unreadable pool does not affect loops, audit and log of the others', async () => {
     leader.source.set({ name: 'bad', tier: 'basic' }, { name: 'good', tier: 'gold' });
     await leader.reconcile();
     await leader.store.allocate('zombie', ['pool:gold']);

@@ -1,4 +1,4 @@
-/** Following the changes of the pods through whatever ends a watch. */
+/** Follows the changes of the pods across ended watches. */
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';
@@ -10,11 +10,11 @@ import { checkInvariants } from '../support/invariants.js';
 import { until } from '../support/until.js';
 import { type Leader, openLeader, silentLog } from './fixture.js';
 
-/** A watch as a script: changes, then its end, an error, or nothing more until it is told to stop. */
+/** A scripted watch: changes, then its end, an error, or nothing until it is aborted. */
 type Ending = Error | 'end' | 'open';
 
 class Watches {
-  /** The version that each watch was asked to go on from. */
+  /** The version from which each watch started. */
   readonly asked: string[] = [];
   readonly #scripts: { changes: PodChange[]; ending: Ending }[] = [];
   open = 0;
@@ -54,7 +54,7 @@ describeEngines('the watcher', (engine) => {
   let watcher: Watcher;
   let stop: AbortController;
   let lists = 0;
-  /** What the source finds when it is asked for one pod. */
+  /** The result of a lookup of one pod. */
   const there = new Map<string, ClusterPod>();
   let readFails = false;
   let warnings: string[];
@@ -107,7 +107,7 @@ describeEngines('the watcher', (engine) => {
     leader.clock.advance(1000);
     return round;
   };
-  /** Rounds one after the other, as the leader runs them. */
+  /** Rounds in sequence, as the leader runs them. */
   const follow = () => {
     const { clock, store } = leader;
     loop = new SupervisedLoop({
@@ -122,7 +122,7 @@ describeEngines('the watcher', (engine) => {
   };
   const asked = (count: number) => until(() => watches.asked.length === count, `watch ${count} is open`);
 
-  it('waits for the first list, and goes on from its version', async () => {
+  it('waits for the first list, and starts from its version', async () => {
     watches.next('end', change('11', 'a'));
     const round = watcher.runOnce(leader.store.epoch, stop.signal);
     await Promise.resolve();
@@ -155,7 +155,7 @@ describeEngines('the watcher', (engine) => {
     expect(watches.asked).toEqual(['10', '15']);
   });
 
-  it('a change whose write failed is told again', async () => {
+  it('a change whose write failed is repeated', async () => {
     watcher.listed('10');
     watches.next('end', change('11', 'a'), change('12', 'b'));
     const epoch = leader.store.epoch;
@@ -168,7 +168,7 @@ describeEngines('the watcher', (engine) => {
     expect(await known()).toEqual(['a', 'b']);
   });
 
-  it('a version that is too old asks for a list, and goes on from the version of that list', async () => {
+  it('a version that is too old asks for a list, and resumes from the version of that list', async () => {
     watcher.listed('10');
     watches.next(new VersionExpired('too old'), change('11', 'a'));
     expect(await run()).toEqual({ changes: 1 });
@@ -219,7 +219,7 @@ describeEngines('the watcher', (engine) => {
     expect(leader.clock.sleepsMs).toEqual([]);
   });
 
-  it('a broken watch is an error of its loop, which backs off and goes on where it was', async () => {
+  it('a broken watch is an error of its loop, which backs off and resumes', async () => {
     watcher.listed('10');
     watches.next(new Error('socket hang up'), change('11', 'a'));
     watches.next(new Error('socket hang up'));
@@ -234,7 +234,7 @@ describeEngines('the watcher', (engine) => {
     }
     await until(async () => (await known()).length === 2, 'the changes are in the store');
     expect(watches.asked).toEqual(['10', '11', '11']);
-    // It has not ended, and yet it is known to live.
+    // The round has not ended, and has reported progress.
     await until(() => loop?.state.last_error === null, 'the loop is well');
     expect(loop?.state.counts).toEqual({ changes: 1 });
     expect(lists).toBe(0);
@@ -252,7 +252,7 @@ describeEngines('the watcher', (engine) => {
     expect(leader.clock.sleepsMs).toEqual([]);
   });
 
-  it('a pod that is said to be gone is looked for: another of its name keeps the call it has been given', async () => {
+  it('a deleted pod is looked up: another of its name keeps its call', async () => {
     const { store } = leader;
     watches.next('end', change('11', 'a', { uid: 'old' }), change('12', 'b'));
     watcher.listed('10');
@@ -276,7 +276,7 @@ describeEngines('the watcher', (engine) => {
     expect(await known()).toEqual([podName]);
   });
 
-  it('where nobody can say whether another has the name, a list decides, and other changes do not wait', async () => {
+  it('a list decides when the lookup fails, and other changes do not wait', async () => {
     watches.next('end', change('11', 'a'));
     watcher.listed('10');
     await run();
@@ -297,7 +297,7 @@ describeEngines('the watcher', (engine) => {
     await expect(run()).rejects.toBeInstanceOf(EpochRefused);
     expect(warnings).toEqual([]);
     expect(await known()).toEqual(['a']);
-    // The version has moved on: a list repeats what was not written.
+    // The version has moved on: a list repeats the failed write.
     expect(lists).toBe(1);
   });
 

@@ -246,7 +246,7 @@ describePostgres('the weekly report', (postgres) => {
     const lines: Record<string, unknown>[] = [];
     const destination = { write: (text: string) => void lines.push(JSON.parse(text)) };
     const log = createLogger({ level: 'info', format: 'json', destination });
-    await expect(reporter(pool, { to, log }).runOnce({ now: monday })).rejects.toThrow('answered 500');
+    await expect(reporter(pool, { to, log }).runOnce({ now: monday })).rejects.toThrow('response status 500');
     expect(lines.filter(({ msg }) => msg === 'weekly report of stuck records')).toHaveLength(1);
     const after = (minutes: number) => new Date(monday.getTime() + minutes * 60_000);
     const other = reporter(pool, { to, source: 'router-1' });

@@ -10,7 +10,7 @@ import {
   VersionExpired,
 } from '../../src/cluster/pods.js';
 import type { Dice } from '../../src/demo/dice.js';
-import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/lock.js';
+import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 import type { Process } from './time.js';
 
 export interface ApiTrouble {

@@ -2,17 +2,17 @@
 import { pino } from 'pino';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { adoptStore } from '../../src/calls/import.js';
+import { Metrics } from '../../src/calls/metrics.js';
 import { CallRouter } from '../../src/calls/router.js';
 import { Settings } from '../../src/calls/settings.js';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore } from '../../src/calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../../src/calls/store/store.js';
-import { parseTierConfig } from '../../src/calls/tiers.js';
 import type { PodSource } from '../../src/cluster/pods.js';
+import { parseTierConfig } from '../../src/config/tiers.js';
 import type { Dice } from '../../src/demo/dice.js';
 import { Election } from '../../src/leadership/election.js';
 import { SupervisedLoop } from '../../src/loop.js';
-import { Metrics } from '../../src/observe/metrics.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import type { Cluster } from './cluster.js';
 import { tierVariants } from './configuration.js';
@@ -68,7 +68,7 @@ export class SimulatedRouter {
     {
       write: (line: string) => {
         const { msg } = JSON.parse(line) as { msg: string };
-        if (msg.startsWith('an invariant is violated: ')) this.#contradictions.push(msg.slice(26));
+        if (msg.startsWith('invariant violated: ')) this.#contradictions.push(msg.slice(20));
       },
     },
   );

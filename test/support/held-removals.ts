@@ -1,5 +1,5 @@
 /** Pods that the store knows and STATIC_PODS does not: the next list misses more than half of all, and the brake holds. */
-import { assignmentOf } from '../../src/pool/assignment.js';
+import { assignmentOf } from '../../src/pool/registration.js';
 import type { TestRouter } from './router.js';
 import { until } from './until.js';
 

@@ -2,8 +2,8 @@
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { type PodRegistration, PoolStore } from '../../src/calls/store/pool-store.js';
 import { type AllocateRequest, CallStore, type LeaseTimes } from '../../src/calls/store/store.js';
-import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/calls/tiers.js';
 import { systemClock } from '../../src/clock.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 
 export const testTimes: LeaseTimes = {
   leaseTtlMs: 900_000,

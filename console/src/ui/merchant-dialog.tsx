@@ -1,7 +1,7 @@
 /** The rules of one merchant (tier, own pool, own chain) and the resulting chain. */
 import { useRef, useState } from 'preact/hooks';
 import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
-import type { TierConfig } from '../../../src/calls/tiers.js';
+import type { TierConfig } from '../../../src/config/tiers.js';
 import { ApiError, ask, sentenceOf } from '../api';
 import { inChainOrder, poolName } from '../labels';
 import { useLive } from '../live/use-live';

@@ -2,7 +2,7 @@
  * The leader's operations. Every write carries the epoch of the leader's term, except a pod that registers itself. The store
  * refuses an older epoch; that is an `EpochRefused`, which ends the leader's term.
  */
-import type { PoolId } from '../tiers.js';
+import type { PoolId } from '../../config/tiers.js';
 import { type Reply, type StoreConnection, unlessWrongType } from './connection.js';
 import { keysOf } from './keys.js';
 import { list, pairs } from './replies.js';

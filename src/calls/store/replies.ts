@@ -1,6 +1,6 @@
 /** Parses the replies of scripts: pods, calls and pools as operators see them. */
+import type { PoolId } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import type { PoolId } from '../tiers.js';
 import type { Reply } from './connection.js';
 
 export interface PoolCounts {

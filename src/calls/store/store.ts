@@ -2,8 +2,8 @@
  * The operations on calls and pods that any replica may run. Each is one script and one round trip; this file converts
  * arguments to strings, replies to objects and reply codes to errors.
  */
+import type { PoolId } from '../../config/tiers.js';
 import { AppError, type ErrorCode } from '../../errors.js';
-import type { PoolId } from '../tiers.js';
 import type { Reply, ScriptName, StoreConnection } from './connection.js';
 import { keysOf } from './keys.js';
 import {

@@ -4,7 +4,7 @@ import { rename, rm, writeFile } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { Command } from 'commander';
 import { type MerchantConfig, parseMerchantConfig } from '../../calls/chain.js';
-import { isName, isPlainObject, showValue } from '../../calls/tiers.js';
+import { isName, isPlainObject, showValue } from '../../config/tiers.js';
 import { type Cell, facts, table } from '../../terminal/table.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { addGroup, answerWith, type Cli, describeOperator, type Outcome, toJson, withApply } from '../cli.js';

@@ -1,6 +1,6 @@
 /** `smart-router tiers`: shows and replaces the tier configuration. */
 import type { Command } from 'commander';
-import { isPlainObject, parseTierConfig } from '../../calls/tiers.js';
+import { isPlainObject, parseTierConfig } from '../../config/tiers.js';
 import { type Cell, table } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
 import { addGroup, answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';

@@ -1,10 +1,10 @@
 /**
- * Requests to the Kubernetes API, each with an end: an answer, an error, or its deadline.
+ * Requests to the Kubernetes API; each ends with a response, an error or its deadline.
  *
- * Where the API server is and who we are comes from `@kubernetes/client-node`, as kubectl finds it: `KUBECONFIG`,
- * else `~/.kube/config`, else the service account of the pod we run in. Token files, of a service account or a kubeconfig,
- * are read for every request: tokens rotate, and the library keeps one for a minute. Its requests and its informer are not used: they have no deadline, and the informer ends at the first broken
- * socket.
+ * The address of the API server and the credentials come from `@kubernetes/client-node`, as for kubectl: `KUBECONFIG`, else
+ * `~/.kube/config`, else the service account of the pod. Token files, of a service account or a kubeconfig, are read for
+ * every request: tokens rotate, and the library caches them for a minute. Its requests and its informer are not used: they
+ * have no deadline, and the informer ends at the first broken socket.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -20,8 +20,8 @@ import { version } from '../../version.js';
 import { ItemReader } from './item-reader.js';
 
 /**
- * `status` is undefined when no answer came; `reason` is the API's word for the error, if it gave one. Without an answer
- * it is `Timeout` or `Unreachable`.
+ * `status` is undefined without a response. `reason` is that of the API, if it gave one; without a response it is
+ * `Timeout` or `Unreachable`.
  */
 export class KubeError extends Error {
   override readonly name = 'KubeError';
@@ -34,7 +34,7 @@ export class KubeError extends Error {
     super(message);
   }
 
-  /** Why the connection was cut off, where restarts and breaks of the network explain it. */
+  /** The reason, if a restart of the server or a broken network explains the error. */
   get interruption(): 'timeout' | 'connection' | 'server_error' | undefined {
     if (this.status !== undefined) {
       return this.status === 429 || this.status >= 500 ? 'server_error' : undefined;
@@ -50,29 +50,29 @@ export interface KubeRequest {
   path: string;
   query?: Readonly<Record<string, string>>;
   body?: unknown;
-  /** For the whole answer; for a stream the longest silence, its beginning included. */
+  /** For the whole response; for a stream the longest pause, also before its first byte. */
   timeoutMs: number;
   signal?: AbortSignal;
 }
 
-/** What leadership and the pod source need of the API; one way to ask for a value, one for a list, one for a stream. */
+/** What leadership and the pod source need of the API: a value, a list, a stream. */
 export interface KubeApi {
   json<T>(request: KubeRequest): Promise<T>;
   /** Each item of a list as it arrives, then the list without its items. */
   items<T>(request: KubeRequest, onItem: (item: unknown) => void): Promise<T>;
-  /** The lines of a stream as they come; ends with it. */
+  /** The lines of a stream as they arrive; ends with it. */
   lines(request: KubeRequest): AsyncGenerator<string>;
   close(): void;
 }
 
 /** A page of 500 large pods is about 5 MB. */
-const longestAnswer = 64 * 1024 * 1024;
-const longestLine = 16 * 1024 * 1024;
-const longestError = 2_000;
+const maxResponseBytes = 64 * 1024 * 1024;
+const maxLineLength = 16 * 1024 * 1024;
+const maxErrorBytes = 2_000;
 
-/** `kubeconfig` is the value of KUBECONFIG: files, as kubectl separates them. Undefined: the other two places. */
+/** `kubeconfig` is the value of KUBECONFIG, files separated as for kubectl. Undefined: the two other places. */
 export async function connectKubernetes(kubeconfig: string | undefined, clock: Clock): Promise<KubeApi> {
-  // 80 MB of memory that only those pay who use it.
+  // It takes 80 MB of memory, so it is loaded only where it is used.
   const library = await import('@kubernetes/client-node');
   try {
     const config = load(library, (kubeconfig ?? '').split(delimiter).filter(Boolean));
@@ -80,11 +80,11 @@ export async function connectKubernetes(kubeconfig: string | undefined, clock: C
     if (!cluster) {
       throw new Error('it has no current context with a cluster (`kubectl config use-context` sets one)');
     }
-    // Without TLS there is nothing to verify; the library refuses to talk to such a server otherwise, kubectl does not.
+    // Without TLS there is nothing to verify; unlike kubectl, the library otherwise rejects such a server.
     if (cluster.server.startsWith('http:')) Object.assign(cluster, { skipTLSVerify: true });
     return new HttpKubeApi(config, cluster.server, clock);
   } catch (error) {
-    // What is wrong with a YAML file is told in many lines, of which the first says it.
+    // Errors of YAML files have many lines; the first is enough.
     const place = kubeconfig
       ? 'KUBECONFIG'
       : 'what kubectl would use (~/.kube/config, or the service account)';
@@ -94,25 +94,25 @@ export async function connectKubernetes(kubeconfig: string | undefined, clock: C
 
 type Library = typeof import('@kubernetes/client-node');
 
-/** As kubectl merges files: the first that has a name or sets the context wins, and missing ones are passed over. */
+/** Merges files as kubectl does: the first with a name or a current context wins, and missing files are skipped. */
 function load(library: Library, named: string[]): KubeConfig {
   const config = new library.KubeConfig();
   const ownFile = join(homedir(), '.kube', 'config');
   const files = named.length === 0 && existsSync(ownFile) ? [ownFile] : named;
   if (files.length === 0) {
     config.loadFromDefault();
-    // The library's last resort, where it has found nothing: very likely ourselves.
+    // The library's default when it finds nothing: very likely this router itself.
     if (
       config.getCurrentCluster()?.server === 'http://localhost:8080' &&
       config.getCurrentUser()?.name === 'user'
     )
       throw new Error(
-        'there is neither; set KUBECONFIG, or POD_SOURCE=static or registered to run without Kubernetes',
+        'neither exists; set KUBECONFIG, or POD_SOURCE=static or registered to run without Kubernetes',
       );
     return config;
   }
   const present = files.filter(existsSync);
-  if (present.length === 0) throw new Error(`there is no ${files.join(' and no ')}`);
+  if (present.length === 0) throw new Error(`no such file: ${files.join(', ')}`);
   const parts = present.map((file) => {
     const part = new library.KubeConfig();
     part.loadFromFile(file);
@@ -130,7 +130,7 @@ function load(library: Library, named: string[]): KubeConfig {
   return config;
 }
 
-/** The library does not know `tokenFile` of a user, which wins over `token`; it becomes what a service account has. */
+/** The library ignores `tokenFile` of a user, which takes precedence over `token`: it is set as for a service account. */
 function nameTokenFiles({ loadYaml }: Library, config: KubeConfig, file: string): void {
   const { users } = loadYaml<{ users?: { name?: unknown; user?: { tokenFile?: unknown } | null }[] }>(
     readFileSync(file, 'utf8'),
@@ -148,7 +148,7 @@ class HttpKubeApi implements KubeApi {
   readonly #tokenFile: string | undefined;
   readonly #clock: Clock;
   readonly #server: URL;
-  // The library makes an agent per request, and so a TLS handshake; these two keep their connections.
+  // The library creates an agent, and so a TLS handshake, per request; these two keep their connections.
   readonly #plain = new http.Agent({ keepAlive: true });
   readonly #secure = new https.Agent({ keepAlive: true });
 
@@ -162,7 +162,10 @@ class HttpKubeApi implements KubeApi {
   }
 
   json<T>(request: KubeRequest): Promise<T> {
-    return this.#answer(request, async (response) => JSON.parse(await readAll(response, longestAnswer)) as T);
+    return this.#answer(
+      request,
+      async (response) => JSON.parse(await readAll(response, maxResponseBytes)) as T,
+    );
   }
 
   items<T>(request: KubeRequest, onItem: (item: unknown) => void): Promise<T> {
@@ -171,7 +174,7 @@ class HttpKubeApi implements KubeApi {
       let size = 0;
       for await (const chunk of response as AsyncIterable<Buffer>) {
         size += chunk.length;
-        if (size > longestAnswer) throw new Error(`an answer of more than ${longestAnswer} bytes`);
+        if (size > maxResponseBytes) throw new Error(`response larger than ${maxResponseBytes} bytes`);
         reader.push(chunk);
       }
       return reader.end() as T;
@@ -195,13 +198,13 @@ class HttpKubeApi implements KubeApi {
       const response = await this.#send(request, limit.signal);
       const decoder = new StringDecoder('utf8');
       let rest = '';
-      // Leaving this loop, whatever the reason, closes the connection.
+      // Leaving this loop closes the connection.
       for await (const chunk of response as AsyncIterable<Buffer>) {
         const [first = '', ...others] = decoder.write(chunk).split('\n');
         rest += first;
-        if (rest.length > longestLine)
-          throw new KubeError(`the watch sent a line of more than ${longestLine} characters`);
-        // The time that the reader takes is no silence of the server.
+        if (rest.length > maxLineLength)
+          throw new KubeError(`the watch sent a line of more than ${maxLineLength} characters`);
+        // The time of the consumer does not count.
         limit.cancel();
         for (const next of others) {
           if (rest.trim() !== '') yield rest;
@@ -221,7 +224,7 @@ class HttpKubeApi implements KubeApi {
     this.#secure.destroy();
   }
 
-  /** The answer, if it is no refusal. After a 401 the request is repeated once if the token file has changed. */
+  /** Rejects for an error status. After a 401 the request is repeated once if the token file has changed. */
   async #send(request: KubeRequest, signal: AbortSignal): Promise<http.IncomingMessage> {
     const { method = 'GET', path } = request;
     const token = await this.#token(signal);
@@ -235,7 +238,7 @@ class HttpKubeApi implements KubeApi {
     }
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
-    throw refusal(method, path, status, response.headers, await readAll(response, longestError, 'cut'));
+    throw errorOf(method, path, status, response.headers, await readAll(response, maxErrorBytes, 'cut'));
   }
 
   async #token(signal: AbortSignal): Promise<string | undefined> {
@@ -275,7 +278,7 @@ class HttpKubeApi implements KubeApi {
     });
   }
 
-  /** One timer for the whole request; a stream restarts it with every byte. */
+  /** One timer for the whole request; a stream restarts it with every chunk. */
   #deadline({ method = 'GET', path, timeoutMs, signal }: KubeRequest) {
     const expired = new AbortController();
     let cancelTimer = () => {};
@@ -293,19 +296,19 @@ class HttpKubeApi implements KubeApi {
         const what = `${method} ${path}`;
         if (expired.signal.aborted)
           return new KubeError(
-            `the Kubernetes API was silent for ${Math.round(timeoutMs)} ms (${what})`,
+            `no response from the Kubernetes API for ${Math.round(timeoutMs)} ms (${what})`,
             undefined,
             'Timeout',
           );
-        if (signal?.aborted) return new KubeError(`given up (${what})`);
-        const why = `the Kubernetes API did not answer: ${messageOf(error)} (${what})`;
+        if (signal?.aborted) return new KubeError(`aborted (${what})`);
+        const why = `cannot reach the Kubernetes API: ${messageOf(error)} (${what})`;
         return new KubeError(why, undefined, 'Unreachable');
       },
     };
   }
 }
 
-/** Credentials may come from a program that hangs. */
+/** Credentials may come from a program, which may hang. */
 function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(new Error('aborted'));
@@ -320,14 +323,14 @@ async function readAll(response: http.IncomingMessage, limit: number, beyond?: '
   let size = 0;
   for await (const chunk of response as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > limit && beyond === undefined) throw new Error(`an answer of more than ${limit} bytes`);
+    if (size > limit && beyond === undefined) throw new Error(`response larger than ${limit} bytes`);
     chunks.push(chunk);
     if (size > limit) break;
   }
   return Buffer.concat(chunks).subarray(0, limit).toString('utf8');
 }
 
-function refusal(
+function errorOf(
   method: string,
   path: string,
   status: number,
@@ -338,7 +341,7 @@ function refusal(
   try {
     answer = (JSON.parse(text) ?? {}) as typeof answer;
   } catch {
-    // Something before the API server answered: its text says enough.
+    // A proxy in front of the API server responded: its text is the message.
   }
   const message = typeof answer.message === 'string' ? answer.message : text.slice(0, 200);
   const seconds = Number(headers['retry-after']);

@@ -1,10 +1,10 @@
 /**
- * Reads the items of a Kubernetes list from its bytes, one at a time, so that neither the text nor the objects of a whole
- * page are ever in memory: 500 pods of 13 KB are 7 MB of text and three times that as objects, and a leader reads ten such
- * pages a minute for 5,000 pods.
+ * Parses a Kubernetes list one item at a time, so that a whole page is never in memory, neither as text nor as objects:
+ * 500 pods of 13 KB are 7 MB of text and three times that as objects, and a leader reads ten such pages a minute for
+ * 5,000 pods.
  *
- * It finds where an item begins and ends by brackets outside of strings; `JSON.parse` reads the item, and what is left of
- * the list once the items are taken out. Malformed input is an error of `JSON.parse`.
+ * It finds the items by the brackets outside of strings; `JSON.parse` reads each item, and the list without its items.
+ * Malformed input is an error of `JSON.parse`.
  */
 const [quote, backslash, comma] = [0x22, 0x5c, 0x2c];
 const [openBracket, closeBracket, openBrace, closeBrace] = [0x5b, 0x5d, 0x7b, 0x7d];
@@ -13,13 +13,13 @@ const itemsKey = 'items';
 export class ItemReader {
   readonly #onItem: (item: unknown) => void;
   readonly #envelope: Buffer[] = [];
-  /** Of the item that has begun. */
+  /** Of the current item. */
   #item: Buffer[] = [];
   #depth = 0;
   #isInString = false;
   #isEscaped = false;
   #isInItems = false;
-  /** The latest text directly inside the list: its beginning, which is enough to know the key. */
+  /** The start of the last string directly inside the list: enough to compare the key. */
   #text = '';
 
   constructor(onItem: (item: unknown) => void) {

@@ -1,13 +1,13 @@
 /**
- * What a Kubernetes pod object says about a voice agent. Everything in it is somebody else's word: a field that is
- * missing or of another type counts as not said, and an object without a usable name is no pod.
+ * Turns a Kubernetes pod object into a ClusterPod. The object is untrusted: a field of a wrong type counts as missing, and
+ * an object without a valid name is ignored.
  */
-import { isName, isPodName } from '../../calls/tiers.js';
+import { isName, isPodName } from '../../config/tiers.js';
 import type { ClusterPod } from '../pods.js';
 
 type Json = Record<string, unknown>;
 
-/** Kubernetes gives UUIDs and promises only that they are short texts; the store cannot read half a character. */
+/** Kubernetes gives UUIDs, but guarantees only short strings; the store cannot read half a character. */
 const isUid = /^[\x21-\x7e]{1,128}$/;
 
 /** The container that serves calls, as kubectl chooses it: named by this annotation, else the first of the spec. */
@@ -46,7 +46,7 @@ function stateOf(status: Json, isDeleted: boolean): ClusterPod['state'] {
 
 type Container = Pick<ClusterPod, 'restarts' | 'startedAt' | 'endedAt'>;
 
-/** Only the agent's own container: a sidecar that ends takes no call with it. Native sidecars are init containers. */
+/** Only the container of the agent: a sidecar that ends loses no call. Native sidecars are init containers. */
 function containerOf(spec: Json, status: Json, named: unknown): Container {
   const containers = list(spec.containers);
   const statuses = list(status.containerStatuses);
@@ -64,9 +64,9 @@ function containerOf(spec: Json, status: Json, named: unknown): Container {
 }
 
 /**
- * When the container ended that is terminated, or that waits for its next start after an end. The restart count rises
- * only with that start, up to five minutes later. The kubelet notices an end up to a second or two late: until the
- * pod is no longer ready, calls may have been given to it.
+ * When a container ended that is terminated, or that waits for its restart. The restart count rises only with the
+ * restart, up to five minutes later. The kubelet notices an end a second or two late: until the pod is not ready, it may
+ * have got calls.
  */
 function endOf({ terminated, waiting }: Json, last: Json, status: Json): string | undefined {
   const isWaiting = json(waiting).reason === 'CrashLoopBackOff' || (isJson(waiting) && 'finishedAt' in last);
@@ -78,8 +78,8 @@ function endOf({ terminated, waiting }: Json, last: Json, status: Json): string 
 }
 
 /**
- * Kubernetes cuts off the fraction: within that second a call may still have been the old container's. Times are
- * compared as texts, which works up to the year 9999.
+ * Kubernetes truncates to seconds: within that second a call may belong to the old container. Times are compared as
+ * strings, which works up to the year 9999.
  */
 function oneSecondAfter(time: unknown): string | undefined {
   const ms = typeof time === 'string' ? Date.parse(time) + 1000 : Number.NaN;

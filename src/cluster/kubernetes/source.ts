@@ -1,9 +1,9 @@
 /**
  * The voice agents of a Kubernetes namespace: listed in pages, then watched from the version of the list.
  *
- * A watch is asked for bookmarks, so that a quiet one can still be resumed, and ends in one of three ways: the server
- * ends it (go on from the last version), the version is too old (`VersionExpired`: list again), or it breaks or falls
- * silent, which is an error like any other. Whoever uses it decides when to try again.
+ * A watch requests bookmarks, so that a quiet one can still be resumed. It ends in one of three ways: the server ends it
+ * (resume from the last version), the version is too old (`VersionExpired`: list again), or it breaks or times out (an
+ * error). The caller decides when to retry.
  */
 import type { Clock } from '../../clock.js';
 import type { Logger } from '../../observe/log.js';
@@ -11,22 +11,22 @@ import { type ClusterPod, type PodChange, type PodSource, VersionExpired } from 
 import { type KubeApi, KubeError } from './api.js';
 import { observePod } from './pods.js';
 
-/** As kubectl asks: a page of large pods is about 7 MB, of which one pod at a time is in memory. */
+/** As kubectl: a page of large pods is about 7 MB, of which one pod at a time is in memory. */
 const pageSize = 500;
 const pageTimeoutMs = 15_000;
 const podTimeoutMs = 3000;
-/** A million pods: a server that has more pages never ends. */
-const mostPages = 2000;
-/** A list whose pages run out of date starts over; an API server that cannot keep one for a minute is broken. */
-const mostLists = 3;
-/** A message is a sentence; a line of a watch may have 16 MB. */
-const longestMessage = 500;
+/** A million pods: a server with more pages never ends. */
+const maxPages = 2000;
+/** A list whose pages expire starts again; an API server that cannot keep one for a minute is broken. */
+const maxLists = 3;
+/** A line of a watch may have 16 MB. */
+const maxMessageLength = 500;
 
 export interface KubernetesSourceOptions {
   api: KubeApi;
   namespace: string;
   labelSelector: string;
-  /** A watch without a sign of life for this long is given up; on a quiet cluster bookmarks are up to 120 s apart. */
+  /** A watch without an event for this long is closed; on a quiet cluster bookmarks are up to 120 s apart. */
   silenceMs: number;
   clock: Clock;
   log: Logger;
@@ -52,7 +52,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
 
   const observe = (object: unknown): ClusterPod | undefined => {
     const pod = observePod(object);
-    if (!pod) log.warn('the Kubernetes API named a pod that cannot be one: it is left alone');
+    if (!pod) log.warn('ignoring pod with invalid name');
     return pod;
   };
 
@@ -63,7 +63,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
       const pod = observe(item);
       if (pod) pods.push(pod);
     });
-    if (!Array.isArray(page?.items)) throw new KubeError(`the answer to GET ${path} is no list of pods`);
+    if (!Array.isArray(page?.items)) throw new KubeError(`the response to GET ${path} is not a list of pods`);
     return { metadata: page.metadata, pods };
   }
 
@@ -77,11 +77,11 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         signal,
       );
       pods.push(...page.pods);
-      // Later pages show the same moment as the first.
+      // Later pages show the same version as the first.
       version ??= textOf(page.metadata?.resourceVersion);
       next = textOf(page.metadata?.continue) ?? '';
       if (next === '') return { pods, version: version ?? '' };
-      if (pages >= mostPages) throw new KubeError(`the list at ${path} has no end after ${pages} pages`);
+      if (pages >= maxPages) throw new KubeError(`the list at ${path} has no end after ${pages} pages`);
     }
   }
 
@@ -93,7 +93,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         try {
           return await listOnce(signal);
         } catch (error) {
-          if (!isExpired(error) || tries >= mostLists) throw error;
+          if (!isExpired(error) || tries >= maxLists) throw error;
         }
       }
     },
@@ -105,13 +105,13 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
           ?.status?.phase;
         return phase !== 'Succeeded' && phase !== 'Failed';
       } catch (error) {
-        // The reason too: a proxy that does not know the path answers 404 without one.
+        // With the reason: a proxy that does not know the path answers 404 without one.
         if (error instanceof KubeError && error.status === 404 && error.reason === 'NotFound') return false;
         throw error;
       }
     },
 
-    // A list of one: with the label, which a pod of this name may have lost.
+    // A list of one, so that the label selector applies: the pod may have lost its label.
     async read(name, signal) {
       return (await readPage({ fieldSelector: `metadata.name=${name}` }, signal, podTimeoutMs)).pods[0];
     },
@@ -122,7 +122,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         labelSelector,
         resourceVersion: version,
         allowWatchBookmarks: 'true',
-        // 5 to 10 minutes, as client-go asks for: not all watches of a fleet end at the same moment.
+        // 5 to 10 minutes, as client-go: the watches of a fleet do not end at the same time.
         timeoutSeconds: String(Math.floor(300 + 300 * clock.random())),
       };
       try {
@@ -144,15 +144,15 @@ function parseEvent(line: string): WatchEvent {
     const event: unknown = JSON.parse(line);
     if (typeof event === 'object' && event !== null) return event;
   } catch {
-    // Told below.
+    // Thrown below.
   }
-  throw new KubeError(`the watch sent a line that is no event: ${line.slice(0, 100)}`);
+  throw new KubeError(`the watch sent a line that is not an event: ${line.slice(0, 100)}`);
 }
 
 function changeOf({ type, object }: WatchEvent, observe: (o: unknown) => ClusterPod | undefined): PodChange {
   if (type === 'ERROR') {
     const code = typeof object?.code === 'number' ? object.code : undefined;
-    const said = textOf(object?.message)?.slice(0, longestMessage) ?? String(code);
+    const said = textOf(object?.message)?.slice(0, maxMessageLength) ?? String(code);
     throw new KubeError(`the watch ended with an error: ${said}`, code);
   }
   const version = object?.metadata?.resourceVersion;

@@ -2,7 +2,7 @@
 import type { ReportedFinding } from '../../calls/audit/findings.js';
 import type { CallInfo, Snapshot } from '../../calls/store/replies.js';
 import type { Page } from '../../calls/store/store.js';
-import { type PoolId, tierNameOf } from '../../calls/tiers.js';
+import { type PoolId, tierNameOf } from '../../config/tiers.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { version } from '../../version.js';
 import type { App, HttpContext } from '../context.js';

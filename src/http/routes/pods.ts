@@ -1,8 +1,8 @@
 /** Routes of voice agents: report, drain, undrain, read one pod. */
 import { untilNoCalls } from '../../calls/drain-wait.js';
 import type { PodInfo } from '../../calls/store/replies.js';
-import { showValue, tierNameOf } from '../../calls/tiers.js';
 import { parseDuration } from '../../config/durations.js';
+import { showValue, tierNameOf } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../action-log.js';
 import { type App, bodyLimitBytes, type HttpContext } from '../context.js';

@@ -60,7 +60,7 @@ export class Probes {
       throw error;
     });
     const loops = [...leadership.loops, ...(records?.loops ?? [])];
-    return Buffer.from(await metrics.render(snapshot, records?.gauges(), loops));
+    return Buffer.from(await metrics.render(snapshot, loops));
   }
 }
 

@@ -1,6 +1,6 @@
 /** Tier and merchant configuration at run time. */
 import Type from 'typebox';
-import { serializeTierConfig } from '../../calls/tiers.js';
+import { serializeTierConfig } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { param } from '../action-log.js';
 import { TiersPreview } from '../console-schemas.js';

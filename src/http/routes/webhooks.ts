@@ -4,7 +4,7 @@
  * complete, and only then does the request take a slot as a known caller.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { callSidProblem, isName } from '../../calls/tiers.js';
+import { callSidProblem, isName } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { allocateFor } from '../allocation.js';
 import { assertLocalCaller, isOpen } from '../auth.js';

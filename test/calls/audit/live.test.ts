@@ -5,7 +5,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../../src/calls/audit/auditor.js';
 import type { AuditReport } from '../../../src/calls/audit/findings.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';

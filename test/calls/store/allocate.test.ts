@@ -1,7 +1,7 @@
 /** allocate: who gets which pod. Guarantees 1 to 3. */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 

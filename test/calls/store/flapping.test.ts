@@ -1,6 +1,6 @@
 /** Pods on which calls fail, because callers cannot connect or because they end at once, are set back behind the others. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
 import { openStore, registration, type TestStore } from '../../support/store.js';

@@ -8,7 +8,7 @@
 import fc from 'fast-check';
 import { it } from 'vitest';
 import type { Allocation } from '../../../src/calls/store/store.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines, type SuiteEngine } from '../../support/engines.js';
 import { parseState, readKeyspace, violations } from '../../support/invariants.js';

@@ -1,7 +1,7 @@
 /** register, suspend, remove and the leader's epoch. Guarantee 9. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type Assignment, EpochRefused, type PodRegistration } from '../../../src/calls/store/pool-store.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 

@@ -1,6 +1,6 @@
 /** release: ends the named call and no other. Guarantee 7. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
 

@@ -1,6 +1,6 @@
 /** Pods that say at which interval they report, and then do not. docs/guarantees.md, times. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { SilenceCheck } from '../../../src/pool/silence.js';
 import { silentLog } from '../../pool/fixture.js';
 import { describeEngines } from '../../support/engines.js';

@@ -1,7 +1,7 @@
 /** set_tiers: the configuration changes and the pools with it, as a whole or not at all. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { Reply } from '../../../src/calls/store/connection.js';
-import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../../src/calls/tiers.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTiers } from '../../support/store.js';
 

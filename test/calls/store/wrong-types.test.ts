@@ -5,8 +5,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StoreConnection } from '../../../src/calls/store/connection.js';
 import { PoolStore } from '../../../src/calls/store/pool-store.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
 import { systemClock } from '../../../src/clock.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';

@@ -1,5 +1,5 @@
 /** Where the store and the model disagree. */
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { isMarkByHand, type Keyspace, parseKind, parseState } from '../invariants.js';
 import type { Model } from './model.js';
 import { same } from './same.js';

@@ -3,7 +3,7 @@
  * the steps they share are in state.ts.
  */
 import type { Allocation, Released, Report } from '../../../src/calls/store/store.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { parseKind } from '../invariants.js';
 import { same } from './same.js';
 import { inOrder, type ModelPod, ModelState } from './state.js';

@@ -1,6 +1,6 @@
 /** Operations as data, so that a counterexample shrinks and prints well. */
 import fc from 'fast-check';
-import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../../src/calls/tiers.js';
+import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../../src/config/tiers.js';
 import type { PodRequest } from './model.js';
 
 /** Which fence a caller sends: none, that of the call, or one of an earlier allocation. */

@@ -1,7 +1,7 @@
 /** A run: the same operations on the model and on the store, compared after each one. */
 import type { Redis } from 'ioredis';
 import { EpochRefused } from '../../../src/calls/store/pool-store.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
 import { parseKind, readKeyspace, violations } from '../invariants.js';
 import { openStore, registration, type TestStore, testTimes } from '../store.js';

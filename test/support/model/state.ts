@@ -6,7 +6,7 @@
  * is left of them. A pod that is surely available must be allocated, one that may be can be, and no other.
  */
 import type { Allocation, LeaseTimes } from '../../../src/calls/store/store.js';
-import type { PoolId } from '../../../src/calls/tiers.js';
+import type { PoolId } from '../../../src/config/tiers.js';
 import { parseKind } from '../invariants.js';
 
 export interface ModelPod {

@@ -1,32 +1,10 @@
 /**
- * What this replica has counted since it started, read from its own metrics: nothing is counted a second time, so
- * allocate costs what it did before.
+ * The counters of this replica since its start, read from its metrics: nothing is counted twice, and allocate costs
+ * nothing more.
  */
-import type { Metrics } from './metrics.js';
+import type { Metrics } from '../metrics.js';
 
-export interface RecordCounts {
-  completed: number;
-  failed: number;
-  recovered: number;
-}
-
-export interface Counts {
-  allocated: number;
-  released: number;
-  noPods: number;
-  errors: number;
-  recovered: number;
-  lost: number;
-  /** Calls that were refused because there was too much to do: they never came as far as an allocation. */
-  shed: number;
-  /** Store operations refused because Redis is out of memory. */
-  full: number;
-  /** Times of allocate: upper bound in seconds (Infinity for the last) to how many were below it and not below the one before. */
-  latency: Map<number, number>;
-  records: Map<string, RecordCounts>;
-}
-
-/** The fields that are plain numbers. Rows have them in this order: a new one comes last. */
+/** The counters that are plain numbers. Rows have them in this order: add a new one at the end. */
 export const plainCounts = [
   'allocated',
   'released',
@@ -34,9 +12,19 @@ export const plainCounts = [
   'errors',
   'recovered',
   'lost',
+  /** Calls rejected for overload, before an allocation. */
   'shed',
+  /** Store operations rejected because Redis is out of memory. */
   'full',
 ] as const;
+export const recordCounts = ['completed', 'failed', 'recovered'] as const;
+
+export type RecordCounts = Record<(typeof recordCounts)[number], number>;
+export type Counts = Record<(typeof plainCounts)[number], number> & {
+  /** Durations of allocate: calls by upper bound of the bucket in seconds (Infinity for the last). */
+  latency: Map<number, number>;
+  records: Map<string, RecordCounts>;
+};
 
 interface Sample {
   value: number;
@@ -44,19 +32,29 @@ interface Sample {
   labels: Partial<Record<string, string | number>>;
 }
 
-export function noCounts(): Counts {
-  return {
-    allocated: 0,
-    released: 0,
-    noPods: 0,
-    errors: 0,
-    recovered: 0,
-    lost: 0,
-    shed: 0,
-    full: 0,
-    latency: new Map(),
-    records: new Map(),
-  };
+const zeros = Object.fromEntries(plainCounts.map((name) => [name, 0])) as Record<
+  (typeof plainCounts)[number],
+  number
+>;
+
+export const noCounts = (): Counts => ({ ...zeros, latency: new Map(), records: new Map() });
+
+/** Adds `counts` times `factor` to `sum`; `latencyFactor` applies to the buckets. */
+export function addCounts(sum: Counts, counts: Counts, factor: number, latencyFactor = factor): void {
+  for (const name of plainCounts) sum[name] += counts[name] * factor;
+  for (const [bound, count] of counts.latency)
+    sum.latency.set(bound, (sum.latency.get(bound) ?? 0) + count * latencyFactor);
+  for (const [workflow, of] of counts.records) {
+    const total = recordsOf(sum, workflow);
+    for (const name of recordCounts) total[name] += of[name] * factor;
+  }
+}
+
+export function countsSince(now: Counts, before: Counts): Counts {
+  const result = noCounts();
+  addCounts(result, now, 1);
+  addCounts(result, before, -1);
+  return result;
 }
 
 export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' | 'pools'>): Promise<Counts> {
@@ -64,10 +62,14 @@ export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' |
   const each = async (name: string, add: (sample: Sample) => void) => {
     const found = await registry.getSingleMetric(name)?.get();
     for (const sample of (found?.values ?? []) as Sample[]) add(sample);
-    // What series of pools that no longer exist had counted has still happened.
+    // The counts of removed series, of pools that no longer exist, still happened.
     const removed = new Map(Object.entries(pools.removed)).get(name);
     for (const [status, value] of removed ?? []) add({ labels: { status }, value });
   };
+  const sum = (name: string, into: (typeof plainCounts)[number]) =>
+    each(name, ({ value }) => {
+      counts[into] += value;
+    });
   await each('smart_router_allocations_total', ({ labels, value }) => {
     if (labels.status === 'success') counts.allocated += value;
     if (labels.status === 'no_pods') counts.noPods += value;
@@ -77,18 +79,12 @@ export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' |
     if (['success', 'draining', 'caller_gone'].includes(String(labels.status))) counts.released += value;
     if (labels.status === 'error') counts.errors += value;
   });
-  await each('smart_router_zombies_recovered_total', ({ value }) => {
-    counts.recovered += value;
-  });
-  await each('smart_router_calls_lost_total', ({ value }) => {
-    counts.lost += value;
-  });
+  await sum('smart_router_zombies_recovered_total', 'recovered');
+  await sum('smart_router_calls_lost_total', 'lost');
+  await sum('smart_router_store_full_total', 'full');
   await each('smart_router_requests_shed_total', ({ labels, value }) => {
-    // Whoever else was refused has no call that failed.
+    // Other rejected requests are not failed calls.
     if (labels.kind === 'call') counts.shed += value;
-  });
-  await each('smart_router_store_full_total', ({ value }) => {
-    counts.full += value;
   });
   const below = new Map<number, number>();
   await each('smart_router_allocate_duration_seconds', ({ metricName, labels, value }) => {
@@ -107,7 +103,7 @@ export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' |
     if (labels.outcome === 'failed') of.failed += value;
   });
   await each('smart_router_records_resets_total', ({ labels, value }) => {
-    // Those that wait for a person have not come back.
+    // A held record waits for an operator: it is not recovered.
     if (labels.outcome !== 'held') recordsOf(counts, labels.workflow).recovered += value;
   });
   return counts;
@@ -120,43 +116,23 @@ function recordsOf(counts: Counts, workflow: string | number | undefined): Recor
   return found;
 }
 
-/** What has been added since `before`. */
-export function countsSince(now: Counts, before: Counts): Counts {
-  const result = noCounts();
-  for (const name of plainCounts) result[name] = now[name] - before[name];
-  for (const [bound, count] of now.latency)
-    result.latency.set(bound, count - (before.latency.get(bound) ?? 0));
-  for (const [workflow, { completed, failed, recovered }] of now.records) {
-    const was = before.records.get(workflow);
-    result.records.set(workflow, {
-      completed: completed - (was?.completed ?? 0),
-      failed: failed - (was?.failed ?? 0),
-      recovered: recovered - (was?.recovered ?? 0),
-    });
-  }
-  return result;
-}
-
 /**
- * As Prometheus does it: within a bucket times are taken as evenly spread, and what is beyond the last bound counts as
- * the last bound. In milliseconds; null of nothing.
+ * As Prometheus computes it: values are spread evenly within a bucket, and values above the last bound count as that
+ * bound. In milliseconds; null without values.
  */
 export function quantileMs(latency: ReadonlyMap<number, number>, quantile: number): number | null {
   const buckets = [...latency].sort(([a], [b]) => a - b);
   const total = buckets.reduce((sum, [, count]) => sum + count, 0);
   if (total <= 0) return null;
+  const roundedMs = (seconds: number) => Math.round(seconds * 100_000) / 100;
   let seen = 0;
   let lower = 0;
   for (const [upper, count] of buckets) {
-    if (count > 0 && seen + count >= quantile * total) {
-      const seconds =
-        upper === Number.POSITIVE_INFINITY
-          ? lower
-          : lower + (upper - lower) * Math.min(1, (quantile * total - seen) / count);
-      return Math.round(seconds * 100_000) / 100;
-    }
+    if (upper === Number.POSITIVE_INFINITY) break;
+    if (count > 0 && seen + count >= quantile * total)
+      return roundedMs(lower + (upper - lower) * Math.min(1, (quantile * total - seen) / count));
     seen += count;
-    if (upper !== Number.POSITIVE_INFINITY) lower = upper;
+    lower = upper;
   }
-  return Math.round(lower * 100_000) / 100;
+  return roundedMs(lower);
 }

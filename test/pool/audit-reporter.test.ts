@@ -2,7 +2,7 @@
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
-import { Auditing } from '../../src/pool/auditing.js';
+import { AuditReporter } from '../../src/pool/audit-reporter.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openStore, type TestStore } from '../support/store.js';
 
@@ -23,7 +23,7 @@ describeOneEngine('the audit of a leader', (engine) => {
     store.close();
   });
   const auditing = () =>
-    new Auditing({
+    new AuditReporter({
       auditor: new Auditor(store.connection),
       log: pino({ level: 'debug', base: null }, { write: (line: string) => log.push(JSON.parse(line)) }),
       onAudited: (violations) => counted.push(violations),
@@ -51,7 +51,7 @@ describeOneEngine('the audit of a leader', (engine) => {
     expect(log.every(({ level }) => level === 50)).toBe(true);
     expect(log[0]).toMatchObject({
       msg: expect.stringMatching(
-        /^an invariant is violated: pool:gold has the unregistered pod ghost-\d+ assigned/,
+        /^invariant violated: pool:gold has the unregistered pod ghost-\d+ assigned/,
       ),
       pod: expect.stringMatching(/^ghost-/),
     });
@@ -70,7 +70,7 @@ describeOneEngine('the audit of a leader', (engine) => {
   it('a store that does not answer ends the round with an error, and the last count stays', async () => {
     const hasty = await openStore(engine.url, { commandTimeoutMs: 200 });
     await engine.pause();
-    const round = new Auditing({
+    const round = new AuditReporter({
       auditor: new Auditor(hasty.connection),
       log: pino({ level: 'silent' }),
       onAudited: (violations) => counted.push(violations),

@@ -1,5 +1,5 @@
 /**
- * Tiers: which pools there are, how many pods each should have, and in which order a call tries them.
+ * Tiers: the pools, how many pods each should have, and the order in which a call tries them.
  *
  * Guarantee: the parsers never throw, for any text (environment, API body, store). They return either a configuration
  * within every limit below, or all problems at once, each naming its field.

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { staticSource } from '../../src/cluster/static.js';
-import { assignmentOf, wantedPool } from '../../src/pool/assignment.js';
+import { assignmentOf, wantedPool } from '../../src/pool/registration.js';
 import { tiersOf } from './fixture.js';
 
 const tiers = tiersOf({
@@ -40,7 +40,7 @@ describe('tier assignment', () => {
     [{ tier: 'nowhere' }, undefined],
     [{ tier: 'constructor' }, undefined],
     [{ merchant: 'vip' }, 'merchant:vip'],
-    [{ merchant: 'unheard-of' }, 'merchant:unheard-of'],
+    [{ merchant: 'unknown' }, 'merchant:unknown'],
     [{ tier: 'gold', merchant: 'acme' }, 'merchant:acme'],
   ])('a pod with %o wants %s', (wish, pool) => {
     expect(wantedPool(tiers, { ...pod, ...wish })).toBe(pool);

@@ -1,6 +1,6 @@
 /** One term of a leader: its epoch, what it does when the store refuses it, and its end. Guarantee 9. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { Term } from '../../src/pool/term.js';
+import { LeaderLoops } from '../../src/pool/leader-loops.js';
 import { type Kubernetes, kubernetes } from '../cluster/fixture.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -8,7 +8,7 @@ import { ManualClock } from '../support/manual-clock.js';
 import { openStore, type TestStore, testTiers } from '../support/store.js';
 import { until } from '../support/until.js';
 import { openLeader, Pods, silentLog } from './fixture.js';
-import { type Reign, type ReignOptions, reign, sourceOf } from './throne.js';
+import { type Reign, type ReignOptions, reign, sourceOf } from './leader-fixture.js';
 
 describeEngines('a term', (engine) => {
   let k8s: Kubernetes;
@@ -39,8 +39,8 @@ describeEngines('a term', (engine) => {
   const rounds = ({ manager }: Reign, name: string) =>
     manager.loops.find((loop) => loop.name === name)?.rounds ?? 0;
   const crashes = ({ manager }: Reign) => manager.loops.reduce((sum, loop) => sum + loop.crashes, 0);
-  /** Somebody else takes the pools, as a mistaken leader or a failover of the store would have it. */
-  const usurp = async () => Number(await store.pools.takeEpoch('somebody'));
+  /** Another replica takes an epoch, as a mistaken leader or after a failover of the store. */
+  const takeOther = async () => Number(await store.pools.takeEpoch('other'));
 
   it('says in the event stream who leads', async () => {
     await lead();
@@ -49,9 +49,9 @@ describeEngines('a term', (engine) => {
     expect(fields).toContain(`type leader_elected leader this-one epoch ${await epoch()}`);
   });
 
-  it('a refused leader that still holds the lock takes a newer epoch and goes on', async () => {
+  it('a refused leader that still holds the lock takes a newer epoch and continues', async () => {
     const leader = await lead({ cleanupIntervalMs: 10 });
-    const other = await usurp();
+    const other = await takeOther();
     source.set('a', 'c');
     await until(async () => (await epoch()) > other, 'it has a newer epoch');
     // It looks at once: the other one may have written anything.
@@ -59,25 +59,23 @@ describeEngines('a term', (engine) => {
     const swept = rounds(leader, 'sweep');
     await until(() => rounds(leader, 'sweep') > swept, 'it sweeps on');
     expect(leader.manager.isLeader).toBe(true);
-    expect(warnings(leader)).toEqual([
-      'another replica wrote as leader, but the lock is ours: taking a new epoch',
-    ]);
+    expect(warnings(leader)).toEqual(['epoch refused but lock still held; taking a new epoch']);
     expect(crashes(leader)).toBe(0);
   });
 
   it('a refused leader that does not hold the lock any more ends its term', async () => {
     const leader = await lead({ cleanupIntervalMs: 10 });
     leader.throne.stillHeld = () => Promise.resolve(false);
-    const other = await usurp();
+    const other = await takeOther();
     source.set();
     await until(() => !leader.manager.isLeader, 'its term is over');
     expect(leader.manager.loops).toEqual([]);
     expect(await epoch()).toBe(other);
     expect(await known()).toEqual(['a', 'b']);
-    expect(warnings(leader)).toEqual(['another replica manages the pools now: this term is over']);
+    expect(warnings(leader)).toEqual(['epoch refused: another replica is the leader; ending this term']);
   });
 
-  it('a refused leader takes no new epoch before the lock has answered, whichever loop asks', async () => {
+  it('a refused leader takes no new epoch before it has read the lock', async () => {
     const leader = await lead({ cleanupIntervalMs: 5, reconcileIntervalMs: 5 });
     let asked = 0;
     let answer = (_: boolean) => {};
@@ -95,7 +93,7 @@ describeEngines('a term', (engine) => {
         answer = resolve;
       });
     };
-    const other = await usurp();
+    const other = await takeOther();
     await until(() => asked === 1, 'the lock is asked');
     // The other loop meets the refusal too, and waits for the same answer.
     await until(() => refusals === 2, 'both loops are refused');
@@ -114,7 +112,7 @@ describeEngines('a term', (engine) => {
       asked += 1;
       return Promise.reject(new Error('the lock does not answer'));
     };
-    const other = await usurp();
+    const other = await takeOther();
     await until(() => asked >= 3, 'it has asked again');
     expect(await epoch()).toBe(other);
     expect(leader.manager.isLeader).toBe(true);
@@ -123,11 +121,11 @@ describeEngines('a term', (engine) => {
     await leader.sync();
   });
 
-  it('a change that the store refused is told again with the new epoch', async () => {
+  it('a change that the store refused is repeated with the new epoch', async () => {
     const cluster = await k8s.cluster();
     const leader = await lead({ source: await sourceOf(k8s, cluster.kubeconfig) });
     await until(() => cluster.openWatches === 1, 'the watch is open');
-    await usurp();
+    await takeOther();
     // No sync: it would bring the pod as well.
     const lists = cluster.faults.failRequests({ verb: 'list', status: 500 });
     cluster.pods.create({ name: 'c' });
@@ -142,7 +140,9 @@ describeEngines('a term', (engine) => {
     const options = { settings, store: store.calls, pools: store.pools, source, log: silentLog };
     const clock = new ManualClock();
     const intervals = { reconcileIntervalMs: 1000, cleanupIntervalMs: 1000 };
-    const term = new Term({ identity: 'late', clock, ...options, ...intervals }, () => Promise.resolve(true));
+    const term = new LeaderLoops({ identity: 'late', clock, ...options, ...intervals }, () =>
+      Promise.resolve(true),
+    );
     await term.run(AbortSignal.abort());
     await store.calls.snapshot();
     expect(await epoch()).toBe(before);

@@ -1,14 +1,13 @@
 /**
- * From rows of all replicas to points in time. Rows do not come in step: each is spread evenly over the time that it is
- * about, so a point is no higher because two rows of a replica happened to fall into it, and an outage of the store,
- * after which one row covers all of it, is no spike. A point that a living replica has not told of yet is not shown, or
- * the newest would always be too low.
+ * Turns the rows of all replicas into points in time. Replicas do not write in step, so each row is spread evenly over
+ * the time that it covers: two rows of a replica in one step make no peak, and neither does the row after an outage of
+ * the store, which covers all of it. The newest step is left out until every live replica has written a row for it.
  */
-import { noCounts, plainCounts, quantileMs, type RecordCounts } from './history-counts.js';
-import type { Gauges, WrittenRow } from './history-rows.js';
+import { addCounts, noCounts, quantileMs, type RecordCounts } from './counts.js';
+import { type Gauges, gaugeNames, type WrittenRow } from './rows.js';
 
-/** A replica that wrote nothing for so long is gone. */
-export const seenWithinMs = 30_000;
+/** A replica without a row for so long is not listed. */
+export const liveMs = 30_000;
 
 export interface Replica {
   name: string;
@@ -36,15 +35,13 @@ export interface Point {
   records: Record<string, RecordCounts>;
 }
 
-/** The last row of each, by name. */
-export function livingOf(rows: readonly WrittenRow[], nowMs: number): Map<string, WrittenRow> {
-  const living = new Map<string, WrittenRow>();
-  for (const row of rows) if (nowMs - row.atMs <= seenWithinMs) living.set(row.name, row);
-  return living;
+/** The last row of each live replica, by name. */
+export function liveRows(rows: readonly WrittenRow[], nowMs: number): Map<string, WrittenRow> {
+  return new Map(rows.filter(({ atMs }) => nowMs - atMs <= liveMs).map((row) => [row.name, row]));
 }
 
-export function replicasOf(living: ReadonlyMap<string, WrittenRow>): Replica[] {
-  return [...living.values()]
+export function replicasOf(live: ReadonlyMap<string, WrittenRow>): Replica[] {
+  return [...live.values()]
     .sort((a, b) => (a.name < b.name ? -1 : 1))
     .map(({ name, version, isLeader, startedAtMs, atMs }) => ({
       name,
@@ -60,10 +57,10 @@ interface Step {
   gauges: Gauges | undefined;
 }
 
-/** `rows` oldest first, without doubles. */
+/** `rows` oldest first, without duplicates. */
 export function pointsOf(
   rows: readonly WrittenRow[],
-  living: ReadonlyMap<string, WrittenRow>,
+  live: ReadonlyMap<string, WrittenRow>,
   sinceMs: number,
   stepMs: number,
 ): Point[] {
@@ -76,39 +73,25 @@ export function pointsOf(
   const startOf = (ms: number) => Math.floor(ms / stepMs) * stepMs;
   for (const row of rows) {
     const fromMs = row.atMs - row.ms;
-    const knownUntilMs = living.get(row.name)?.atMs ?? Number.POSITIVE_INFINITY;
+    const coveredUntilMs = live.get(row.name)?.atMs ?? Number.POSITIVE_INFINITY;
     for (let start = startOf(Math.max(fromMs, sinceMs)); start < row.atMs; start += stepMs) {
       const share = (Math.min(row.atMs, start + stepMs) - Math.max(fromMs, start)) / row.ms;
-      const seconds = (Math.min(start + stepMs, knownUntilMs) - start) / 1000;
-      if (share > 0 && seconds > 0) add(stepAt(start).rates, row, share, seconds);
+      // Rates refer to the part of the step that the replica has covered.
+      const seconds = (Math.min(start + stepMs, coveredUntilMs) - start) / 1000;
+      if (share > 0 && seconds > 0) addCounts(stepAt(start).rates, row.counts, share / seconds, share);
     }
     const step = stepAt(startOf(row.atMs - 1));
     step.gauges = highest(step.gauges, row.gauges);
   }
   fillGauges(rows, steps, stepMs);
-  const untilMs = Math.min(...[...living.values()].map(({ atMs }) => atMs));
+  const untilMs = Math.min(...[...live.values()].map(({ atMs }) => atMs));
   return [...steps]
     .filter(([start]) => start >= startOf(sinceMs) && start < untilMs)
     .sort(([a], [b]) => a - b)
-    .map(([start, step]) => show(start, step));
+    .map(([start, step]) => pointOf(start, step));
 }
 
-/** The part of a row that falls into a step, as rates over the part of the step that its replica has told of. */
-function add(rates: Step['rates'], { counts }: WrittenRow, share: number, seconds: number): void {
-  const factor = share / seconds;
-  for (const name of plainCounts) rates[name] += counts[name] * factor;
-  for (const [bound, count] of counts.latency)
-    rates.latency.set(bound, (rates.latency.get(bound) ?? 0) + count * share);
-  for (const [workflow, { completed, failed, recovered }] of counts.records) {
-    const sum = rates.records.get(workflow) ?? { completed: 0, failed: 0, recovered: 0 };
-    sum.completed += completed * factor;
-    sum.failed += failed * factor;
-    sum.recovered += recovered * factor;
-    rates.records.set(workflow, sum);
-  }
-}
-
-/** Two rows may stand just before and just after a step: what the later one saw holds for it too, unless it comes late. */
+/** A step between two rows takes the gauges of the later row, unless that row is late. */
 function fillGauges(rows: readonly WrittenRow[], steps: ReadonlyMap<number, Step>, stepMs: number): void {
   for (const { atMs, ms, gauges } of rows) {
     if (ms > 1.5 * stepMs) continue;
@@ -119,17 +102,12 @@ function fillGauges(rows: readonly WrittenRow[], steps: ReadonlyMap<number, Step
 
 function highest(a: Gauges | undefined, b: Gauges): Gauges {
   if (!a) return b;
-  return {
-    activeCalls: Math.max(a.activeCalls, b.activeCalls),
-    available: Math.max(a.available, b.available),
-    assigned: Math.max(a.assigned, b.assigned),
-    capacity: Math.max(a.capacity, b.capacity),
-  };
+  return Object.fromEntries(gaugeNames.map((name) => [name, Math.max(a[name], b[name])])) as Gauges;
 }
 
 const rounded = (rate: number) => Math.round(rate * 1000) / 1000;
 
-function show(startMs: number, { rates, gauges }: Step): Point {
+function pointOf(startMs: number, { rates, gauges }: Step): Point {
   const records = [...rates.records].map(([workflow, { completed, failed, recovered }]) => [
     workflow,
     { completed: rounded(completed), failed: rounded(failed), recovered: rounded(recovered) },

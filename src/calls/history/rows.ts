@@ -1,51 +1,37 @@
 /**
- * One row of the history: what one replica counted since its last row, what the store looked like, and who it is. In
- * the store it is an entry of a stream whose fields are always the same, which the store then keeps only once.
+ * One row of the history: what one replica counted since its last row, the state of the store, and the replica's
+ * identity. A row is an entry of a Redis stream; its field names are always the same, so Redis stores them once.
  */
-import { type Counts, noCounts, plainCounts, type RecordCounts } from './history-counts.js';
+import type { ActiveAlert } from '../../observe/alerts.js';
+import { type Counts, noCounts, plainCounts, type RecordCounts, recordCounts } from './counts.js';
 
-export interface Gauges {
-  activeCalls: number;
-  available: number;
-  assigned: number;
-  capacity: number;
-}
-
-/** As it is told to the console and, through the row, to the other replicas. */
-export interface ToldAlert {
-  name: string;
-  severity: 'warning' | 'critical' | 'page';
-  summary: string;
-  since: string;
-  workflow: string | null;
-  runbook: string;
-}
+export const gaugeNames = ['activeCalls', 'available', 'assigned', 'capacity'] as const;
+export type Gauges = Record<(typeof gaugeNames)[number], number>;
 
 export interface Row {
   name: string;
   version: string;
-  /** A hash of where its pods come from and of its tiers; empty from a router that does not write it. */
+  /** A hash of the pod source and the tiers. */
   setup: string;
   isLeader: boolean;
   startedAtMs: number;
-  /** The number of this row's look, and of the first one that is in it: more than one if the store did not take them. */
-  look: number;
-  firstLook: number;
-  /** The time that it is about. */
+  /** The number of the check of this row, and of the first check in it: several if the store did not take a row. */
+  check: number;
+  firstCheck: number;
+  /** The time that it covers. */
   ms: number;
   counts: Counts;
   gauges: Gauges;
-  alerts: ToldAlert[];
+  alerts: ActiveAlert[];
 }
 
-/** With when it was written, by the store's clock. */
 export interface WrittenRow extends Row {
+  /** When it was written, by the store's clock. */
   atMs: number;
 }
 
-/** The last moment that has a date. */
-const latestMs = 8.64e15;
-const gaugeNames = ['activeCalls', 'available', 'assigned', 'capacity'] as const;
+/** The last moment that a Date can hold. */
+const maxDateMs = 8.64e15;
 
 export function toFields(row: Row): string[] {
   const { counts, gauges } = row;
@@ -56,8 +42,8 @@ export function toFields(row: Row): string[] {
     setup: row.setup,
     leader: row.isLeader ? 1 : 0,
     started: row.startedAtMs,
-    look: row.look,
-    first: row.firstLook,
+    look: row.check,
+    first: row.firstCheck,
     ms: Math.round(row.ms),
     counts: plainCounts.map((name) => counts[name]).join(','),
     latency: total === 0 ? '' : [...counts.latency].map(([bound, count]) => `${bound}:${count}`).join(','),
@@ -68,15 +54,14 @@ export function toFields(row: Row): string[] {
   return Object.entries(fields).flatMap(([name, value]) => [name, String(value)]);
 }
 
-/** Undefined for what is no row of ours: another version may write others beside it. */
+/** Undefined for a row that this version does not understand. */
 export function parseRow(id: string, fields: ReadonlyMap<string, string>): WrittenRow | undefined {
   const text = (name: string) => fields.get(name) ?? '';
+  if (text('name') === '') return undefined;
   const numbers = (name: string) => text(name).split(',').map(Number);
   const counts = noCounts();
-  const counted = numbers('counts');
-  // A router from before `shed` or `full` wrote a row without it.
-  for (const [i, name] of plainCounts.entries())
-    counts[name] = counted[i] ?? (name === 'shed' || name === 'full' ? 0 : Number.NaN);
+  const plain = numbers('counts');
+  for (const [i, name] of plainCounts.entries()) counts[name] = plain[i] ?? Number.NaN;
   for (const pair of text('latency').split(',')) {
     const [bound, count] = pair.split(':');
     if (Number(bound) > 0 && Number.isFinite(Number(count))) counts.latency.set(Number(bound), Number(count));
@@ -92,26 +77,16 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     setup: text('setup'),
     isLeader: text('leader') === '1',
     startedAtMs: Number(text('started')),
-    look: Number(text('look')),
-    firstLook: Number(text('first')),
+    check: Number(text('look')),
+    firstCheck: Number(text('first')),
     ms: Math.max(1, Number(text('ms'))),
     counts,
     gauges: { activeCalls, available, assigned, capacity },
     alerts: Array.isArray(alerts) ? alerts.filter(isAlert) : [],
   };
-  const known = [
-    row.atMs,
-    row.startedAtMs,
-    row.look,
-    row.firstLook,
-    row.ms,
-    counts.lost,
-    counts.shed,
-    counts.full,
-    capacity,
-  ];
-  const isTime = Math.abs(row.startedAtMs) <= latestMs;
-  return row.name !== '' && isTime && known.every(Number.isFinite) ? row : undefined;
+  const required = [row.atMs, row.startedAtMs, row.check, row.firstCheck, row.ms, counts.full, capacity];
+  const isTime = Math.abs(row.startedAtMs) <= maxDateMs;
+  return isTime && required.every(Number.isFinite) ? row : undefined;
 }
 
 function parsed(text: string): unknown {
@@ -123,13 +98,12 @@ function parsed(text: string): unknown {
   }
 }
 
-/** A field of another version costs that field, not the answer. */
+/** A field that another version writes differently is dropped; the rest of the row is used. */
 function isRecordCounts(value: unknown): value is RecordCounts {
-  const { completed, failed, recovered } = Object(value);
-  return [completed, failed, recovered].every(Number.isFinite);
+  return recordCounts.every((name) => Number.isFinite(Object(value)[name]));
 }
 
-function isAlert(value: unknown): value is ToldAlert {
+function isAlert(value: unknown): value is ActiveAlert {
   const { name, severity, summary, since, workflow, runbook } = Object(value);
   const isText = (each: unknown) => typeof each === 'string';
   return (
@@ -140,17 +114,16 @@ function isAlert(value: unknown): value is ToldAlert {
 }
 
 /**
- * Without those that a later row contains: its writer was told that the store had not taken them, and it had. Oldest
- * first, as they come.
+ * Drops rows that a later row of the same process contains: the store took them, but the reply was lost. Oldest first.
  */
-export function withoutDoubles(rows: readonly WrittenRow[]): WrittenRow[] {
+export function withoutDuplicates(rows: readonly WrittenRow[]): WrittenRow[] {
   const lowest = new Map<string, number>();
   const newestFirst = rows.reduceRight<WrittenRow[]>((kept, row) => {
     const process = `${row.startedAtMs} ${row.name}`;
     const limit = lowest.get(process);
-    if (limit === undefined || row.look < limit) {
+    if (limit === undefined || row.check < limit) {
       kept.push(row);
-      lowest.set(process, row.firstLook);
+      lowest.set(process, row.firstCheck);
     }
     return kept;
   }, []);

@@ -14,7 +14,7 @@ import {
   type Tier,
   type TierConfig,
   tierNameOf,
-} from '../../src/calls/tiers.js';
+} from '../../src/config/tiers.js';
 
 function parsed(input: unknown): TierConfig {
   const { config, problems } = parseTierConfig(input);

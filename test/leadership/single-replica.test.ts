@@ -1,7 +1,7 @@
 /** Leading without an election. */
 import { expect, it, vi } from 'vitest';
-import { Alone } from '../../src/leadership/alone.js';
 import type { LeaderChange } from '../../src/leadership/leadership.js';
+import { SingleReplica } from '../../src/leadership/single-replica.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { settle } from './fixture.js';
@@ -10,7 +10,7 @@ function setUp(lead: (signal: AbortSignal) => Promise<void>) {
   const clock = new ManualClock();
   const changes: LeaderChange[] = [];
   const work = vi.fn(lead);
-  const alone = new Alone({
+  const alone = new SingleReplica({
     identity: 'one',
     clock,
     log: silentLogger,
@@ -66,7 +66,7 @@ it('work that crashes is started again after 1, 2, 4 ... s', async () => {
   await alone.stop();
 });
 
-it('work that ends by itself has met somebody newer: it is not started again, and nothing is left to ask', async () => {
+it('does not restart work that ended: a newer leader refused its epoch', async () => {
   const { alone, changes, clock, work } = setUp(() => Promise.resolve());
   alone.start();
   await settle();

@@ -1,9 +1,8 @@
 /**
- * One term of a leader: a full sync first, then watch, sweep, silence check, periodic sync and audit, each a supervised
- * loop.
+ * The loops of the leader in one term: a full sync first, then watch, sweep, silence check, periodic sync and audit.
  *
- * Every write carries the term's epoch. When the store refuses it, somebody took a newer one: whoever still holds the
- * lock takes a newer one in turn (its lock is the truth, the other was mistaken); whoever does not ends its term.
+ * Every write carries the epoch of the term. When the store refuses it, another replica took a newer one. A replica that
+ * still holds the lock takes a newer epoch in turn (the lock decides); a replica that does not ends its term.
  */
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Settings } from '../calls/settings.js';
@@ -13,15 +12,15 @@ import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { Auditing } from './auditing.js';
+import { AuditReporter } from './audit-reporter.js';
 import { Placer } from './placer.js';
 import { Reconciler } from './reconciler.js';
 import { SilenceCheck, silenceIntervalMs } from './silence.js';
 import { Sweeper } from './sweeper.js';
 import { Watcher } from './watcher.js';
 
-export interface TermOptions {
-  /** Who leads, for logs and the event. */
+export interface LeaderLoopsOptions {
+  /** The name of this replica, for logs and the event. */
   identity: string;
   source: PodSource;
   settings: Settings;
@@ -31,7 +30,7 @@ export interface TermOptions {
   log: Logger;
   reconcileIntervalMs: number;
   cleanupIntervalMs: number;
-  /** Undefined: nobody looks for contradictions unasked. */
+  /** Undefined: no periodic audit. */
   audit?: { auditor: Auditor; intervalMs: number } | undefined;
   onCrash?: (loop: string) => void;
   onReconnect?: (reason: string) => void;
@@ -47,25 +46,25 @@ type Work = (
   alive: (counts: Record<string, number>) => void,
 ) => Promise<Record<string, number>>;
 
-export class Term {
-  readonly #options: TermOptions;
+export class LeaderLoops {
+  readonly #options: LeaderLoopsOptions;
   readonly #stillHeld: () => Promise<boolean>;
   readonly #reconcile: SupervisedLoop;
   readonly #loops: SupervisedLoop[];
-  readonly #over = new AbortController();
+  readonly #ended = new AbortController();
   #epoch: Promise<string> | undefined;
   #asking: Promise<boolean> | undefined;
 
-  constructor(options: TermOptions, stillHeld: () => Promise<boolean>) {
+  constructor(options: LeaderLoopsOptions, stillHeld: () => Promise<boolean>) {
     this.#options = options;
     this.#stillHeld = stillHeld;
-    const { source, settings, store, pools, clock, log, onCallsLost, onZombies, onSilent } = options;
+    const { source, settings, store, pools, clock, log, audit, reconcileIntervalMs } = options;
     const placer = new Placer({
       sourceName: source.name,
       settings,
       pools,
       log,
-      ...(onCallsLost ? { onCallsLost } : {}),
+      onCallsLost: (count, reason) => options.onCallsLost?.(count, reason),
     });
     source.startOver?.();
     const reconciler = new Reconciler({
@@ -76,9 +75,10 @@ export class Term {
       pools,
       clock,
       log,
-      apartMs: options.reconcileIntervalMs / 2,
+      apartMs: reconcileIntervalMs / 2,
     });
-    const sweeper = new Sweeper({ store, pools, log, ...(onZombies ? { onZombies } : {}) });
+    const sweeper = new Sweeper({ store, pools, log, onZombies: (count) => options.onZombies?.(count) });
+    const silence = new SilenceCheck({ pools, log, onBlocked: (pods) => options.onSilent?.(pods) });
     const watcher =
       source.watch &&
       new Watcher({
@@ -88,37 +88,35 @@ export class Term {
         clock,
         log,
         relist: () => this.#reconcile.nudge(),
-        onReconnect: options.onReconnect,
+        onReconnect: (reason) => options.onReconnect?.(reason),
       });
-    this.#reconcile = this.#loop('reconcile', options.reconcileIntervalMs, true, (epoch, signal) =>
+    this.#reconcile = this.#loop('reconcile', reconcileIntervalMs, true, (epoch, signal) =>
       reconciler.runOnce(epoch, signal, (...listed) => watcher?.listed(...listed)),
     );
-    const sweep = this.#loop('sweep', options.cleanupIntervalMs, false, (epoch, signal) =>
-      sweeper.runOnce(epoch, signal),
-    );
-    const silenceCheck = new SilenceCheck({ pools, log, ...(onSilent ? { onBlocked: onSilent } : {}) });
-    const silence = this.#loop('silence', silenceIntervalMs, true, (epoch, signal) =>
-      silenceCheck.runOnce(epoch, signal),
-    );
-    this.#loops = [this.#reconcile, sweep, silence];
-    if (options.audit) {
-      const { auditor, intervalMs } = options.audit;
-      const { onAudited } = options;
-      const auditing = new Auditing({ auditor, log, ...(onAudited ? { onAudited } : {}) });
-      // What an earlier leader, or somebody at night, has left behind is told at once; but not what the first sync repairs.
+    this.#loops = [
+      this.#reconcile,
+      this.#loop('sweep', options.cleanupIntervalMs, false, (epoch, signal) =>
+        sweeper.runOnce(epoch, signal),
+      ),
+      this.#loop('silence', silenceIntervalMs, true, (epoch, signal) => silence.runOnce(epoch, signal)),
+    ];
+    if (audit) {
+      const reporter = new AuditReporter({
+        auditor: audit.auditor,
+        log,
+        onAudited: (violations) => options.onAudited?.(violations),
+      });
+      // Soon after the start of a term, but not before the first sync has repaired what it can.
       const work: Work = async (_, signal) => {
         await this.firstSync;
-        return auditing.runOnce(signal);
+        return reporter.runOnce(signal);
       };
-      this.#loops.push(this.#loop('audit', intervalMs, true, work));
+      this.#loops.push(this.#loop('audit', audit.intervalMs, true, work));
     }
-    if (watcher) {
-      const work: Work = (epoch, signal, alive) => watcher.runOnce(epoch, signal, alive);
-      this.#loops.push(this.#loop('watch', 0, true, work));
-    }
+    if (watcher) this.#loops.push(this.#loop('watch', 0, true, (...args) => watcher.runOnce(...args)));
   }
 
-  get loops(): LoopState[] {
+  get states(): LoopState[] {
     return this.#loops.map((loop) => loop.state);
   }
 
@@ -127,19 +125,19 @@ export class Term {
     return this.#reconcile.firstRound;
   }
 
-  /** Syncs now instead of at its time. */
+  /** Syncs now instead of at the end of the interval. */
   nudge(): void {
     this.#options.source.startOver?.();
     this.#reconcile.nudge();
   }
 
-  /** Leads until `signal` aborts or the store knows a newer leader; resolves when all work has ended. */
+  /** Runs until `signal` aborts or the store has a newer leader; resolves when all loops have ended. */
   async run(signal: AbortSignal): Promise<void> {
-    const over = AbortSignal.any([signal, this.#over.signal]);
-    if (over.aborted) return;
+    const ended = AbortSignal.any([signal, this.#ended.signal]);
+    if (ended.aborted) return;
     for (const loop of this.#loops) loop.start();
     await new Promise<void>((resolve) => {
-      over.addEventListener('abort', () => resolve(), { once: true });
+      ended.addEventListener('abort', () => resolve(), { once: true });
     });
     await Promise.all(this.#loops.map((loop) => loop.stop()));
   }
@@ -152,7 +150,7 @@ export class Term {
       clock,
       log,
       runAtStart,
-      ...(onCrash ? { onCrash: () => onCrash(name) } : {}),
+      onCrash: () => onCrash?.(name),
       runOnce: async (signal, alive) => {
         const taken = this.#takeEpoch();
         const epoch = await taken;
@@ -160,19 +158,19 @@ export class Term {
           return signal.aborted ? {} : await work(epoch, signal, alive);
         } catch (error) {
           if (!(error instanceof EpochRefused)) throw error;
-          await this.#refused(error, taken);
+          await this.#epochRefused(error, taken);
           return {};
         }
       },
     });
   }
 
-  /** One epoch per term, taken with the first write, whichever loop comes first. */
+  /** One epoch per term, taken by the first loop that writes. */
   #takeEpoch(): Promise<string> {
     const { pools, identity, log } = this.#options;
     this.#epoch ??= pools.takeEpoch(identity).then(
       (epoch) => {
-        log.info({ epoch, leader: identity }, 'leading: this replica manages the pools');
+        log.info({ epoch, leader: identity }, 'leader: managing the pools');
         return epoch;
       },
       (error: unknown) => {
@@ -183,24 +181,24 @@ export class Term {
     return this.#epoch;
   }
 
-  /** Until the lock has answered, the refused epoch stays: without an answer nobody takes a new one. */
-  async #refused(error: EpochRefused, refused: Promise<string>): Promise<void> {
-    // Another loop was refused too and has dealt with it.
-    const isDealtWith = () => this.#epoch !== refused || this.#over.signal.aborted;
-    if (isDealtWith()) return;
+  /** Keeps the refused epoch until the lock has been read: without a read no new epoch is taken. */
+  async #epochRefused(error: EpochRefused, refused: Promise<string>): Promise<void> {
+    // Another loop was refused too and has handled it.
+    const isHandled = () => this.#epoch !== refused || this.#ended.signal.aborted;
+    if (isHandled()) return;
     this.#asking ??= this.#stillHeld().finally(() => {
       this.#asking = undefined;
     });
     const isHeld = await this.#asking;
-    if (isDealtWith()) return;
+    if (isHandled()) return;
     const { log } = this.#options;
     if (isHeld) {
-      log.warn({ err: error }, 'another replica wrote as leader, but the lock is ours: taking a new epoch');
+      log.warn({ err: error }, 'epoch refused but lock still held; taking a new epoch');
       this.#epoch = undefined;
       this.nudge();
       return;
     }
-    log.warn({ err: error }, 'another replica manages the pools now: this term is over');
-    this.#over.abort();
+    log.warn({ err: error }, 'epoch refused: another replica is the leader; ending this term');
+    this.#ended.abort();
   }
 }

@@ -1,20 +1,21 @@
-/** From the rows of replicas to points in time. */
+/** Points in time from the rows of the replicas. */
 import { describe, expect, it } from 'vitest';
-import { countsSince, noCounts, quantileMs, readCounts } from '../../src/observe/history-counts.js';
-import { livingOf, pointsOf, replicasOf } from '../../src/observe/history-points.js';
-import { parseRow, toFields, type WrittenRow, withoutDoubles } from '../../src/observe/history-rows.js';
-import { Metrics } from '../../src/observe/metrics.js';
+import { countsSince, noCounts, quantileMs, readCounts } from '../../src/calls/history/counts.js';
+import { liveRows, pointsOf, replicasOf } from '../../src/calls/history/points.js';
+import { parseRow, toFields, type WrittenRow, withoutDuplicates } from '../../src/calls/history/rows.js';
+import { Metrics } from '../../src/calls/metrics.js';
+import { RecordMetrics } from '../../src/records/metrics.js';
 
 const t0 = 1_800_000_000_000;
 const second = 1000;
-let look = 0;
+let check = 0;
 
 function row(
   atMs: number,
   given: Partial<Omit<WrittenRow, 'counts'>> & { allocated?: number } = {},
 ): WrittenRow {
   const { allocated = 0, ...rest } = given;
-  look += 1;
+  check += 1;
   return {
     atMs,
     name: 'a',
@@ -22,8 +23,8 @@ function row(
     version: '1.0.0',
     isLeader: false,
     startedAtMs: t0,
-    look,
-    firstLook: look,
+    check,
+    firstCheck: check,
     ms: 10 * second,
     gauges: { activeCalls: 1, available: 2, assigned: 3, capacity: 4 },
     alerts: [],
@@ -33,7 +34,7 @@ function row(
 }
 
 const points = (rows: WrittenRow[], nowMs: number, sinceMs = t0, stepMs = 10 * second) =>
-  pointsOf(rows, livingOf(rows, nowMs), sinceMs, stepMs);
+  pointsOf(rows, liveRows(rows, nowMs), sinceMs, stepMs);
 const shown = (rows: WrittenRow[], nowMs: number, sinceMs?: number) =>
   points(rows, nowMs, sinceMs).map(({ at, allocated }) => [(Date.parse(at) - t0) / second, allocated]);
 
@@ -58,14 +59,14 @@ describe('points of the history', () => {
     ]);
   });
 
-  it('leave out the newest step while a living replica has not told of it', () => {
+  it('leave out the newest step until every live replica has written a row for it', () => {
     const rows = [
       row(t0 + 9_000, { name: 'a', allocated: 90 }),
       row(t0 + 9_500, { name: 'b', allocated: 95 }),
       row(t0 + 19_000, { name: 'a', allocated: 100 }),
     ];
     expect(shown(rows, t0 + 19_100).map(([at]) => at)).toEqual([0]);
-    // It never told of it: half a minute later nobody waits for it any more.
+    // It never did: after 30 s it is not waited for.
     rows.push(
       row(t0 + 29_000, { name: 'a', allocated: 100 }),
       row(t0 + 39_000, { name: 'a', allocated: 100 }),
@@ -74,7 +75,7 @@ describe('points of the history', () => {
     expect(shown(rows, t0 + 49_100).map(([at]) => at)).toEqual([0, 10, 20, 30, 40]);
   });
 
-  it('spread what one row tells of a long silence over all of it, and know no gauges for it', () => {
+  it('spread a row after an outage over the whole outage, without gauges', () => {
     const rows = [
       row(t0 + 10_000, { allocated: 10 }),
       row(t0 + 60_000, { allocated: 100, ms: 50 * second }),
@@ -96,7 +97,7 @@ describe('points of the history', () => {
     expect(points(rows, t0 + 21_000).map(({ active_calls }) => active_calls)).toEqual([5, 7, 7]);
   });
 
-  it('are missing where nobody was there, and begin with what was asked for', () => {
+  it('are missing without replicas, and start at the requested time', () => {
     const rows = [row(t0 - 50_000, { allocated: 10 }), row(t0 + 5_000, { allocated: 10 }), row(t0 + 100_000)];
     expect(shown(rows, t0 + 100_000).map(([at]) => at)).toEqual([0, 90]);
   });
@@ -132,14 +133,14 @@ describe('points of the history', () => {
 });
 
 describe('replicas', () => {
-  it('are listed by name as they last told, while that is no longer ago than 30 s', () => {
+  it('are listed by name as of their last row, up to 30 s ago', () => {
     const rows = [
       row(t0, { name: 'gone' }),
       row(t0 + 1, { name: 'b' }),
       row(t0 + 2, { name: 'a', isLeader: true, version: '1.0.0' }),
       row(t0 + 10_000, { name: 'a', isLeader: false, version: '1.1.0', startedAtMs: t0 + 5_000 }),
     ];
-    expect(replicasOf(livingOf(rows, t0 + 30_001))).toEqual([
+    expect(replicasOf(liveRows(rows, t0 + 30_001))).toEqual([
       {
         name: 'a',
         version: '1.1.0',
@@ -153,7 +154,7 @@ describe('replicas', () => {
 });
 
 describe('a row', () => {
-  it('comes back from its fields as it was', () => {
+  it('parses from its fields unchanged', () => {
     const given = row(t0 + 7, { isLeader: true, alerts: [] });
     given.counts = {
       allocated: 1,
@@ -175,48 +176,37 @@ describe('a row', () => {
     expect(parseRow(`${t0 + 7}-0`, fields)).toEqual(given);
   });
 
-  it('of a router from before `shed` is understood, and the other way round', () => {
-    const given = row(t0 + 7);
-    const flat = toFields(given);
-    const fields = new Map(flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? '']] : [])));
-    fields.set('counts', '1,2,3,4,5,6');
-    expect(parseRow('5-0', fields)?.counts).toMatchObject({ allocated: 1, lost: 6, shed: 0 });
-    // What comes last is what an older one does not read.
-    fields.set('counts', '1,2,3,4,5,6,7,8');
-    expect(parseRow('5-0', fields)?.counts).toMatchObject({ allocated: 1, lost: 6, shed: 7 });
-  });
-
   it.each([
     ['nothing', []],
     ['another kind of entry', [['hello', 'world']]],
     [
-      'numbers that are none',
+      'invalid numbers',
       [
         ['name', 'a'],
         ['counts', 'x'],
         ['gauges', '1,2,3,4'],
       ],
     ],
-  ])('is none that has %s', (_, entries) => {
+  ])('is ignored if it has %s', (_, entries) => {
     expect(parseRow('5-0', new Map(entries as [string, string][]))).toBeUndefined();
   });
 
-  it('counts once although the store took it and its writer was told otherwise', () => {
+  it('counts once if the store took it and the reply was lost', () => {
     const rows = [
-      row(t0 + 1, { look: 1, firstLook: 1 }),
-      row(t0 + 2, { look: 2, firstLook: 2 }),
-      row(t0 + 3, { look: 2, firstLook: 2, name: 'b' }),
-      row(t0 + 4, { look: 3, firstLook: 2 }),
-      row(t0 + 5, { look: 4, firstLook: 4 }),
+      row(t0 + 1, { check: 1, firstCheck: 1 }),
+      row(t0 + 2, { check: 2, firstCheck: 2 }),
+      row(t0 + 3, { check: 2, firstCheck: 2, name: 'b' }),
+      row(t0 + 4, { check: 3, firstCheck: 2 }),
+      row(t0 + 5, { check: 4, firstCheck: 4 }),
       // The same name after a restart.
-      row(t0 + 6, { look: 1, firstLook: 1, startedAtMs: t0 + 6 }),
+      row(t0 + 6, { check: 1, firstCheck: 1, startedAtMs: t0 + 6 }),
     ];
-    expect(withoutDoubles(rows).map(({ atMs }) => atMs - t0)).toEqual([1, 3, 4, 5, 6]);
+    expect(withoutDuplicates(rows).map(({ atMs }) => atMs - t0)).toEqual([1, 3, 4, 5, 6]);
   });
 });
 
 describe('counts', () => {
-  it('are those of the metrics, and what was added since', async () => {
+  it('are those of the metrics, and the difference since', async () => {
     const metrics = new Metrics({ processMetrics: false });
     metrics.allocations.inc({ pool: 'pool:gold', status: 'success' }, 3);
     metrics.allocations.inc({ pool: 'pool:basic', status: 'success' }, 2);
@@ -234,7 +224,7 @@ describe('counts', () => {
     metrics.allocateDuration.observe({ status: 'success' }, 0.002);
     metrics.allocateDuration.observe({ status: 'no_pods' }, 9);
     metrics.allocateDuration.observe({ status: 'error' }, 9);
-    const { observer } = metrics.records;
+    const { observer } = new RecordMetrics(metrics.registry);
     observer.finished?.('pages', 'completed', 5);
     observer.finished?.('pages', 'failed', 1);
     observer.recovered?.('pages', 'timed_out', 'requeued', 2);

@@ -1,15 +1,14 @@
 /**
- * Leading without an election (`LEADER_ELECTION_ENABLED=false`): at once and for ever, for a single replica.
+ * Leadership without an election (`LEADER_ELECTION_ENABLED=false`): at once and permanently, for a single replica.
  *
- * Nobody prevents a second replica from doing the same; only the epoch keeps their pool writes apart. A refused
- * epoch is therefore final here: there is no lock to ask (`stillHeld` is false), the work ends by itself, and this
- * replica goes on as one that only serves calls. Work that throws is started again after a pause.
+ * Nothing prevents a second replica from doing the same; only the epoch keeps their pool writes apart. A refused epoch is
+ * therefore final: there is no lock to read (`stillHeld` is false), the work ends, and this replica only serves calls from
+ * then on. Work that throws is restarted after a pause.
  */
 import { messageOf } from '../errors.js';
-import { Backoff } from './backoff.js';
-import type { LeaderChange, Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
+import { Backoff, type Leadership, type LeadershipOptions, type LeadershipState } from './leadership.js';
 
-export class Alone implements Leadership {
+export class SingleReplica implements Leadership {
   readonly #options: LeadershipOptions;
   readonly #stopping = new AbortController();
   #running: Promise<void> | undefined;
@@ -71,7 +70,7 @@ export class Alone implements Leadership {
         if (signal.aborted) break;
         this.#lastError = messageOf(error);
         const pauseMs = backoff.after(clock.monotonic() - startedMs);
-        log.error({ err: error, retry_in_ms: pauseMs }, "the leader's work crashed and is started again");
+        log.error({ err: error, retry_in_ms: pauseMs }, 'leader work crashed; restarting');
         this.#become('follower');
         await clock.sleep(pauseMs, signal);
       }
@@ -82,8 +81,6 @@ export class Alone implements Leadership {
   #become(role: LeadershipState['role']): void {
     const before = this.isLeader;
     this.#role = role;
-    if (this.isLeader === before) return;
-    const change: LeaderChange = { isLeader: this.isLeader, leader: this.leader };
-    this.#options.onChange?.(change);
+    if (this.isLeader !== before) this.#options.onChange?.({ isLeader: this.isLeader, leader: this.leader });
   }
 }

@@ -1,9 +1,9 @@
 /** Series of pools: bounded, and removed with their pools. */
 import { expect, it } from 'vitest';
+import { countsSince, readCounts } from '../../src/calls/history/counts.js';
+import { Metrics } from '../../src/calls/metrics.js';
+import { maxSeries } from '../../src/calls/pool-metrics.js';
 import type { PoolCounts, Snapshot } from '../../src/calls/store/replies.js';
-import { countsSince, readCounts } from '../../src/observe/history-counts.js';
-import { Metrics } from '../../src/observe/metrics.js';
-import { mostSeries } from '../../src/observe/pool-metrics.js';
 
 const merchants = (count: number, from = 0) =>
   Array.from({ length: count }, (_, i) => `merchant:m${String(from + i).padStart(5, '0')}`);
@@ -31,7 +31,7 @@ it('5,000 merchant pools have the series of 200, and the others are summed', asy
   const text = await metrics.render(snapshotOf(['pool:gold', ...pools]));
   for (const name of ['allocations_total', 'releases_total', 'pool_unmet_demand_total', 'no_pods_total']) {
     const own = seriesOf(text, new RegExp(`^smart_router_${name}\\{.*merchant:m`));
-    expect([name, own.length]).toEqual([name, mostSeries]);
+    expect([name, own.length]).toEqual([name, maxSeries]);
   }
   expect(text).toContain('smart_router_allocations_total{pool="merchant:*",status="success"} 4800');
   expect(text).toContain('smart_router_pool_assigned_pods{tier="merchant:*"} 9600');
