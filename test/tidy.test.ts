@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { keyTable } from '../src/calls/store/key-table.mjs';
 
+import { dialect } from './support/dialect.js';
+
 const root = fileURLToPath(new URL('..', import.meta.url));
 
 interface File {
@@ -373,4 +375,33 @@ describe('dependencies', () => {
       runtime.filter((name) => !used.has(name) && !known.includes(name) && !held.includes(name)),
     ).toEqual([]);
   });
+});
+
+describe('language', () => {
+  const texts = written.filter(
+    ({ path }) =>
+      /\.(ts|tsx|mts|mjs|js|lua|md|ya?ml|sql|sh)$/.test(path) && path !== 'test/support/dialect.ts',
+  );
+  const maxPerThousandLines = 2;
+
+  it(`has at most ${maxPerThousandLines} dialect words per 1,000 lines`, () => {
+    const found = texts.flatMap((file) => findings(file, dialect));
+    const total = texts.reduce((sum, file) => sum + lines(file), 0);
+    expect((1000 * found.length) / total, found.join('\n')).toBeLessThan(maxPerThousandLines);
+  });
+
+  it('log lines, errors and output have none', () => {
+    // The contents of string literals, without comments.
+    const literals = /'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g;
+    // `nobody` is a user of the operating system in that file.
+    const checked = sources.filter(({ path }) => path !== 'src/embedded/postgres-user.ts');
+    const found = checked.flatMap((file) =>
+      [...code(file).matchAll(literals)].flatMap(([text]) => findings({ path: file.path, text }, dialect)),
+    );
+    expect(found).toEqual([]);
+  });
+
+  it.each(['nobody reads it', 'the pod comes back', 'what was lost is told of'])('finds: %s', (text) =>
+    expect(findings({ path: 'x.md', text }, dialect)).not.toEqual([]),
+  );
 });

@@ -12,6 +12,7 @@
  * Weakness: behind a proxy all connections have the proxy's address. With TRUST_PROXY set, the requests of an address are
  * counted instead (`countFor`).
  */
+import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.js';
 import { networkOf } from './auth.js';
@@ -43,6 +44,22 @@ export interface ConnectionLimits {
 
 /** Counts checks instead of time: a paused process would otherwise close connections that it has not checked. */
 const checksUntilUnread = 18;
+
+/** Files and sockets of the router itself: stores, logs, the records process, metrics. */
+export const reservedFiles = 150;
+
+/**
+ * How many files and sockets the system lets this process open; Infinity where Linux does not say. Without descriptors libuv
+ * closes the newest connection, so idle connections of strangers would lock out known callers.
+ */
+export function maxOpenFiles(): number {
+  try {
+    const soft = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
+    return soft === undefined ? Infinity : Math.max(2 * reservedFiles, Number(soft));
+  } catch {
+    return Infinity;
+  }
+}
 
 export class Connections {
   readonly #clock: Clock;

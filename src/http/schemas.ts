@@ -283,7 +283,7 @@ export const Status = Type.Object({
   active_calls: orNull(whole('live calls; null while the store is unreachable')),
   removals_held: orNull(whole('pods that the removal brake holds; null while the store is unreachable')),
   is_leader: flag('whether this replica is the leader'),
-  leader: orNull(text('the leader; null if there is none, or it is unknown')),
+  leader: orNull(text('the leader; null without a leader, or if it is unknown')),
   election: Type.Object(
     {
       lock: text('the lock of the leader'),

@@ -16,7 +16,7 @@ import { version } from '../version.js';
 import { logAction } from './action-log.js';
 import { kindOf } from './admission.js';
 import { addressOf, authorize, isOpen, mayBeKnown } from './auth.js';
-import { Connections } from './connections.js';
+import { Connections, maxOpenFiles, reservedFiles } from './connections.js';
 import { type App, bodyLimitBytes, type HttpContext } from './context.js';
 import { rejectIfDisconnected } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
@@ -210,8 +210,14 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
 const unreadMs = 90_000;
 
 function openConnections({ clock, config, metrics, log }: HttpContext): Connections {
+  const max = Math.min(config.maxConnections, maxOpenFiles() - reservedFiles);
+  if (max < config.maxConnections)
+    log.warn(
+      { max_connections: max, configured: config.maxConnections },
+      'MAX_CONNECTIONS lowered to the limit of open files; raise it with `ulimit -n`',
+    );
   const limits = {
-    max: config.maxConnections,
+    max,
     maxPerAddress: config.maxConnectionsPerAddress,
     isBehindProxy: config.trustProxy !== false,
     unreadMs,

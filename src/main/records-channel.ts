@@ -10,18 +10,32 @@ import { deserialize, serialize } from 'node:v8';
 
 const headerBytes = 4;
 /** A full report has about 5 MB. */
-const maxMessageBytes = 64 * 1024 ** 2;
+const maxMessageBytes = 16 * 1024 ** 2;
+
+/** What one side accepts until `allowMore` is called. The records process sends about five messages a second. */
+export interface ChannelLimits {
+  messages: number;
+  bytes: number;
+}
 
 export class RecordsChannel {
   readonly #socket: Duplex;
+  readonly #limits: ChannelLimits;
   #chunks: Buffer[] = [];
   #bytes = 0;
   #neededBytes = headerBytes;
   #isHeader = true;
+  #received: ChannelLimits = { messages: 0, bytes: 0 };
 
-  /** `onError` gets errors of `onMessage`, and invalid bytes. */
-  constructor(socket: Duplex, onMessage: (message: unknown) => void, onError: (error: unknown) => void) {
+  /** `onError` gets errors of `onMessage`, invalid bytes, and an error if the other side sends more than `limits`. */
+  constructor(
+    socket: Duplex,
+    onMessage: (message: unknown) => void,
+    onError: (error: unknown) => void,
+    limits: ChannelLimits = { messages: Infinity, bytes: Infinity },
+  ) {
     this.#socket = socket;
+    this.#limits = limits;
     // The socket breaks when the other process ends, which is detected elsewhere.
     socket.on('error', () => {});
     socket.on('data', (chunk: Buffer) => {
@@ -56,19 +70,39 @@ export class RecordsChannel {
     this.#socket.destroy();
   }
 
+  /** The limits count from here. */
+  allowMore(): void {
+    this.#received = { messages: 0, bytes: 0 };
+  }
+
   *#read(chunk: Buffer): Generator<unknown> {
+    this.#count('bytes', chunk.length);
     this.#chunks.push(chunk);
     this.#bytes += chunk.length;
-    while (this.#bytes >= this.#neededBytes) {
-      const all = Buffer.concat(this.#chunks);
-      const part = all.subarray(0, this.#neededBytes);
-      this.#chunks = [all.subarray(part.length)];
-      this.#bytes -= part.length;
-      this.#neededBytes = this.#isHeader ? part.readUInt32BE() : headerBytes;
-      this.#isHeader = !this.#isHeader;
-      if (this.#neededBytes > maxMessageBytes)
-        throw new Error(`a message of ${this.#neededBytes} bytes is larger than ${maxMessageBytes}`);
-      if (this.#isHeader) yield deserialize(part);
+    if (this.#bytes < this.#neededBytes) return;
+    const all = Buffer.concat(this.#chunks);
+    let position = 0;
+    try {
+      while (all.length - position >= this.#neededBytes) {
+        const part = all.subarray(position, position + this.#neededBytes);
+        position += part.length;
+        this.#neededBytes = this.#isHeader ? part.readUInt32BE() : headerBytes;
+        this.#isHeader = !this.#isHeader;
+        if (this.#neededBytes > maxMessageBytes)
+          throw new Error(`a message of ${this.#neededBytes} bytes is larger than ${maxMessageBytes}`);
+        if (!this.#isHeader) continue;
+        this.#count('messages', 1);
+        yield deserialize(part);
+      }
+    } finally {
+      this.#chunks = [all.subarray(position)];
+      this.#bytes = all.length - position;
     }
+  }
+
+  #count(what: keyof ChannelLimits, amount: number): void {
+    this.#received[what] += amount;
+    if (this.#received[what] > this.#limits[what])
+      throw new Error(`it sent more than ${this.#limits[what]} ${what} within a second`);
   }
 }

@@ -49,6 +49,8 @@ export type FromProcess =
 /** About a second of the busiest loop. */
 const maxEvents = 20_000;
 const maxLines = 1000;
+/** Workflows, loops and problems. */
+const maxNames = 1000;
 
 /**
  * Collects events and log lines for the next report. A report is sent only after the previous one has been written;
@@ -110,8 +112,8 @@ function isReport({ state, events, lines, dropped }: Record<string, unknown>): b
     Array.isArray(event) && eventNames.has(event[0]) && Array.isArray(event[1]);
   return (
     (state === undefined || isState(state)) &&
-    isArrayOf(events, isEvent) &&
-    isArrayOf(lines, isString) &&
+    isArrayOf(events, maxEvents, isEvent) &&
+    isArrayOf(lines, maxLines, isString) &&
     Number.isInteger(dropped)
   );
 }
@@ -121,10 +123,10 @@ function isState(state: unknown): boolean {
   const { status, gauges, loops, memoryMb } = state;
   return (
     isObject(status) &&
-    isArrayOf(status.workflows, isNamed) &&
+    isArrayOf(status.workflows, maxNames, isNamed) &&
     isObject(gauges) &&
-    (gauges.stuck === undefined || gauges.stuck instanceof Map) &&
-    isArrayOf(loops, isNamed) &&
+    (gauges.stuck === undefined || (gauges.stuck instanceof Map && gauges.stuck.size <= maxNames)) &&
+    isArrayOf(loops, maxNames, isNamed) &&
     Number.isFinite(memoryMb)
   );
 }
@@ -136,7 +138,7 @@ function isSentError(error: unknown): boolean {
     isString(name) &&
     isString(message) &&
     (code === undefined || Object.hasOwn(errorCodes, String(code))) &&
-    (problems === undefined || isArrayOf(problems, isString))
+    (problems === undefined || isArrayOf(problems, maxNames, isString))
   );
 }
 
@@ -144,8 +146,9 @@ const isString = (value: unknown) => typeof value === 'string';
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null;
 const isNamed = (value: unknown) => isObject(value) && isString(value.name);
-const isArrayOf = (value: unknown, isItem: (item: unknown) => boolean) =>
-  Array.isArray(value) && value.every(isItem);
+/** Checks the length first: a message of 60 bytes can hold an array with four billion holes. */
+const isArrayOf = (value: unknown, max: number, isItem: (item: unknown) => boolean) =>
+  Array.isArray(value) && value.length <= max && value.every(isItem);
 
 interface SentError {
   name: string;

@@ -38,6 +38,8 @@ import {
 import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
 
 /** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
+/** Per second. A handler must not be able to block calls by flooding the channel. */
+const channelLimits = { messages: 1000, bytes: 32 * 1024 ** 2 };
 const entry = fileURLToPath(new URL('../../dist/main/records-child.js', import.meta.url));
 /** How long a start waits until the workflows are loaded: a module that hangs must not delay calls. */
 const openTimeoutMs = 30_000;
@@ -209,6 +211,7 @@ class RecordsProcess implements RecordsPlane {
         channel.close();
         child.kill('SIGKILL');
       },
+      channelLimits,
     );
     this.#channel = channel;
     log.info({ pid: child.pid, heap_mb: recordsHeapMb }, 'records process started');
@@ -242,6 +245,7 @@ class RecordsProcess implements RecordsPlane {
     void ended.then(() => over.abort());
     while (!over.signal.aborted) {
       await clock.sleep(1000, over.signal);
+      channel.allowMore();
       this.#silentSeconds += 1;
       if (this.#silentSeconds !== this.#silentLimitSeconds) continue;
       log.error({ pid: child.pid, seconds: this.#silentSeconds }, 'records process does not respond; killed');

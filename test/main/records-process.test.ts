@@ -280,7 +280,9 @@ describe('between a router and its records process', () => {
     [{ ...emptyReport, events: [['constructor', []]] }],
     [{ ...emptyReport, events: [['claimed', null]] }],
     [{ ...emptyReport, lines: [null] }],
-  ])('rejects the invalid message %j', (message) => {
+    [{ ...emptyReport, events: new Array(2 ** 32 - 1) }],
+    [{ ...emptyReport, lines: new Array(1001).fill('{}') }],
+  ])('rejects the invalid message %#', (message) => {
     expect(() => readMessage(message)).toThrow(/^not /);
     expect(readMessage(emptyReport)).toBe(emptyReport);
   });
@@ -307,6 +309,28 @@ describe('between a router and its records process', () => {
     channel.close();
     await channel.closed;
     await channel.send('nothing happens');
+  });
+
+  it('a side that sends more messages than allowed is an error', async () => {
+    const socket = new PassThrough();
+    let heard = 0;
+    const errors: unknown[] = [];
+    const count = () => {
+      heard += 1;
+    };
+    const limits = { messages: 1000, bytes: Infinity };
+    const channel = new RecordsChannel(socket, count, (error) => errors.push(error), limits);
+    const flood = Buffer.concat(Array.from({ length: 1000 }, () => framed('x')));
+    socket.write(flood);
+    await until(() => heard === 1000, 'all allowed messages arrive');
+    channel.allowMore();
+    socket.write(Buffer.concat([flood, framed('one too many')]));
+    await until(() => errors.length > 0, 'the flood is an error');
+    expect([heard, String(errors[0])]).toEqual([
+      2000,
+      'Error: it sent more than 1000 messages within a second',
+    ]);
+    channel.close();
   });
 
   it('one report is sent at a time, and what does not fit into the next one is counted', async () => {

@@ -101,7 +101,7 @@ async function checkRights({ api, config, timeoutMs }: KubernetesTarget): Promis
     );
     return fail(name, `the Role does not allow: ${list.join(', ')}`, `${podVerbs} ${leaseVerbs}`);
   } catch (error) {
-    const hint = 'The checks below try what is possible without writing.';
+    const hint = 'The checks below use only requests that do not write.';
     return warn(name, `cannot read the permissions: ${sentence(error)}`, hint);
   }
 }
