@@ -1,5 +1,5 @@
 /**
- * Every error code that a caller can get, with its HTTP status. Codes are stable: clients branch on them.
+ * Every error code of the API, with its HTTP status. Codes are stable: clients branch on them.
  * docs/errors.md explains each one, and a test fails when one is missing there.
  */
 export const errorCodes = {
@@ -33,7 +33,7 @@ export const errorCodes = {
 
 export type ErrorCode = keyof typeof errorCodes;
 
-/** An error for a caller: one sentence with the problem, its subject and what to do. */
+/** An error for a caller. Its message says what failed, why, and what to do. */
 export class AppError extends Error {
   override readonly name = 'AppError';
   readonly status: number;
@@ -48,7 +48,7 @@ export class AppError extends Error {
   }
 }
 
-/** A wrong environment or argument: printed as one line per problem, without a stack trace. */
+/** A configuration error (environment, arguments), printed as one line per problem, without a stack trace. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 
@@ -64,7 +64,7 @@ const noMessage = 'failed without a message';
 /**
  * Returns the message of an error. Never throws, for any thrown value: an AggregateError that contains itself, a Proxy or a
  * getter that throws, an object without toString. The text is bounded, valid Unicode, without NUL and never empty.
- * Node reports one error per address that it tried, inside an error without a message: the first of them is taken.
+ * Node reports one error per address inside an AggregateError without a message: returns the first of them.
  */
 export function messageOf(thrown: unknown): string {
   try {
@@ -78,7 +78,7 @@ export function messageOf(thrown: unknown): string {
   }
 }
 
-/** The text without NUL, and with U+FFFD for each half of a surrogate pair: PostgreSQL and UTF-8 accept neither. */
+/** The text without NUL, and with U+FFFD for lone surrogates: PostgreSQL and UTF-8 accept neither. */
 export function plainText(text: string): string {
   return text.replaceAll('\0', '').replace(/\p{Surrogate}/gu, '\uFFFD');
 }
@@ -92,7 +92,7 @@ export function isInstance<T>(value: unknown, type: abstract new (...args: never
   }
 }
 
-/** Whether the store did not respond. Its own errors (a key of a wrong type) are responses. */
+/** Whether the store was unreachable. An error reply of the store (a key with a wrong type) is `internal`. */
 export function isStoreDown({ code }: AppError): boolean {
   return code !== 'internal';
 }

@@ -24,13 +24,16 @@ export class EventFeed {
   readonly #connection: StoreConnection;
   readonly #clock: Clock;
   readonly #key: string;
+  readonly #journalKey: string;
   readonly #listeners = new Set<Listener>();
   #reading: AbortController | undefined;
 
   constructor(connection: StoreConnection, clock: Clock) {
     this.#connection = connection;
     this.#clock = clock;
-    this.#key = keysOf(connection.keyPrefix).events;
+    const keys = keysOf(connection.keyPrefix);
+    this.#key = keys.events;
+    this.#journalKey = keys.journal;
   }
 
   subscribe(listener: Listener): () => void {
@@ -68,6 +71,27 @@ export class EventFeed {
       client.xrevrange(this.#key, '+', '-', 'COUNT', limit),
     );
     return rows.map(toEvent).reverse();
+  }
+
+  /** The id of the newest rare event; `0-0` without one. */
+  async newestRareId(): Promise<string> {
+    const rows = await this.#connection.command('events', (client) =>
+      client.xrevrange(this.#journalKey, '+', '-', 'COUNT', 1),
+    );
+    return rows[0]?.[0] ?? '0-0';
+  }
+
+  /** True if the store has such a rare event of the pod after `since`. */
+  async hasRareEvent(type: string, podName: string, since: string): Promise<boolean> {
+    let last = since;
+    for (;;) {
+      const rows = await this.#connection.command('events', (client) =>
+        client.xrange(this.#journalKey, `(${last}`, '+', 'COUNT', replayPage),
+      );
+      if (rows.map(toEvent).some((event) => event.type === type && event.fields.pod === podName)) return true;
+      if (rows.length < replayPage) return false;
+      last = rows.at(-1)?.[0] ?? last;
+    }
   }
 
   async #read(signal: AbortSignal): Promise<void> {

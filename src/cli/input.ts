@@ -24,6 +24,12 @@ export async function readJson(
   }
 }
 
+const readProblems: Readonly<Record<string, string | undefined>> = {
+  ENOENT: 'no such file',
+  EISDIR: 'it is a directory',
+  EACCES: 'permission denied',
+};
+
 async function readText(
   cli: Cli,
   argument: string,
@@ -45,15 +51,8 @@ async function readText(
   try {
     return { text: await readFile(argument, 'utf8'), from: argument };
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    const reason =
-      code === 'ENOENT'
-        ? 'no such file'
-        : code === 'EISDIR'
-          ? 'it is a directory'
-          : code === 'EACCES'
-            ? 'permission denied'
-            : oneLine((error as Error).message);
+    const { code = '', message } = error as NodeJS.ErrnoException;
+    const reason = readProblems[code] ?? oneLine(message);
     throw new Failure(
       'usage',
       `cannot read ${argument}: ${reason}. Give a file, - for standard input, or JSON.`,

@@ -86,7 +86,7 @@ Environment:
   SMART_ROUTER_ADMIN_KEY  key for operators; SMART_ROUTER_API_KEY allows less
   DATABASE_URL            the database of \`records\` commands
   NO_COLOR                no colours on a terminal
-  DEBUG=smart-router      stack traces of unexpected errors
+  DEBUG=smart-router      print stack traces
 
 Exit codes:
 ${codes.join('\n')}`;

@@ -5,17 +5,19 @@
  * session, so that Ctrl-C reaches only this process, which needs the server until it has finished. A small shell (the
  * guard) reads a pipe that breaks when this process dies, even by SIGKILL: it then stops the server and removes temporary
  * data. Without a shell (Windows, some images) only the exit handler does that, and a SIGKILL leaves the server running;
- * see postgres-leftover.ts.
+ * see `clearLeftover`.
  *
  * Its environment is empty: another user's process must not see our secrets.
  */
-import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, type SpawnOptions, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, existsSync } from 'node:fs';
-import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
 import type { Clock } from '../clock.js';
+import { ConfigError } from '../errors.js';
 import type { ServerUser } from './postgres-user.js';
 
 /** In the data folder, for the next start. */
@@ -112,7 +114,7 @@ export async function startServer(given: ServerOptions): Promise<Server> {
     listen_addresses: '127.0.0.1',
     port,
     unix_socket_directories: '',
-    // Names the router, for operators and for postgres-leftover.ts.
+    // Names the router, for operators and for `clearLeftover`.
     cluster_name: `smart-router-${process.pid}`,
     timezone: 'UTC',
     // Keeps statements and rows out of the log.
@@ -299,5 +301,75 @@ class Log {
   unref(): void {
     for (const stream of [this.child.stdout, this.child.stderr])
       (stream as { unref?: () => void } | null)?.unref?.();
+  }
+}
+
+// ---- leftovers ----
+
+const endLimitMs = 15_000;
+
+/**
+ * Clears a kept data folder before a start. It may hold the server of a live router, the server of a killed router (whose
+ * guard was killed, too), or the lock file of a server that has ended.
+ *
+ * A server belongs to the router that is its parent, and carries that router's process id in its arguments. While both
+ * agree the router lives, and the folder is rejected; when the router has died, the system has given the server another
+ * parent. Process ids are reused, quickly after the restart of a container: so only a process whose arguments name this
+ * folder is ended.
+ */
+export async function clearLeftover(data: string, log: (line: string) => void, clock: Clock): Promise<void> {
+  const lockFile = join(data, 'postmaster.pid');
+  const pid = Number((await readFile(lockFile, 'utf8').catch(() => '')).split('\n')[0]);
+  if (!(pid > 0)) return;
+  const found = await lookAt(pid);
+  // Ended, or hidden from this user: PostgreSQL's own check of its lock decides.
+  if (found === undefined) return;
+  if (!found.command.includes(data)) {
+    log(`removing the stale lock of a PostgreSQL server from ${data}: process ${pid} is another program now`);
+    await rm(lockFile, { force: true });
+    return;
+  }
+  if (found.command.includes(`cluster_name=smart-router-${found.parent}`)) {
+    throw new ConfigError([
+      `The embedded PostgreSQL cannot use ${data}: process ${found.parent} uses it. Stop that process, or choose another folder.`,
+    ]);
+  }
+  log(`stopping an orphaned PostgreSQL server (process ${pid}) in ${data} before the start`);
+  await end(pid, clock);
+}
+
+async function end(pid: number, clock: Clock): Promise<void> {
+  process.kill(pid, 'SIGINT');
+  const deadline = clock.monotonic() + endLimitMs;
+  while ((await lookAt(pid)) !== undefined) {
+    if (clock.monotonic() > deadline) {
+      throw new ConfigError([`An orphaned PostgreSQL server (process ${pid}) does not stop: kill it.`]);
+    }
+    await clock.sleep(20);
+  }
+}
+
+interface Found {
+  parent: number;
+  /** The arguments, each between two NULs. */
+  command: string[];
+}
+
+/** Undefined: no such process, a zombie, or hidden from this user. */
+async function lookAt(pid: number): Promise<Found | undefined> {
+  try {
+    if (existsSync('/proc/self/stat')) {
+      const [command, stat] = await Promise.all(
+        ['cmdline', 'stat'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8')),
+      );
+      // The process name before it may hold spaces and brackets.
+      const parent = Number((stat ?? '').replace(/^.*\) . /s, '').split(' ')[0]);
+      return command ? { parent, command: command.split('\0') } : undefined;
+    }
+    const { stdout } = await promisify(execFile)('ps', ['-o', 'ppid=,args=', '-ww', '-p', String(pid)]);
+    const [, parent, args = ''] = /^\s*(\d+)\s+(.*)$/.exec(stdout) ?? [];
+    return parent === undefined ? undefined : { parent: Number(parent), command: args.split(' ') };
+  } catch {
+    return undefined;
   }
 }

@@ -5,8 +5,8 @@
  * removed at the end. With a folder the data is kept in its subfolder `data`, with PostgreSQL's usual durability; the next
  * start uses the same password and a new port. A second router on the same folder is rejected.
  *
- * The server ends with this process, even after SIGKILL (postgres-process.ts); leftovers in a folder are cleared first
- * (postgres-leftover.ts). Under root it runs as another user (postgres-user.ts). If the server dies, every connection
+ * The server ends with this process, even after SIGKILL; leftovers in a folder are cleared first (postgres-process.ts).
+ * Under root it runs as another user (postgres-user.ts). If the server dies, every connection
  * breaks and `onCrash` is called once; nothing restarts it here.
  */
 import { chownSync, existsSync } from 'node:fs';
@@ -17,8 +17,8 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { embeddedBinaries, type PostgresBinaries } from './postgres-binaries.js';
-import { clearLeftover } from './postgres-leftover.js';
 import {
+  clearLeftover,
   createCluster,
   type Guard,
   passwordFile,

@@ -12,16 +12,17 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP, isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
+import type { Config } from '../config/config.js';
 import { isLoopback } from '../config/fields.js';
 import { showValue } from '../config/tiers.js';
 import { AppError } from '../errors.js';
-import type { Access, HttpContext } from './context.js';
+import type { Access } from './context.js';
 import { bearerMatches } from './providers/signatures.js';
 import { PROVIDERS } from './providers/status.js';
 import { openSession, type Session } from './sessions.js';
 
-type Keys = Pick<HttpContext['config'], 'apiKey' | 'adminKey' | 'consoleSessionTtlMs'>;
-type AccessConfig = Keys & Pick<HttpContext['config'], 'authDisabled' | 'publicUrl'>;
+type Keys = Pick<Config, 'apiKey' | 'adminKey' | 'consoleSessionTtlMs'>;
+type AccessConfig = Keys & Pick<Config, 'authDisabled' | 'publicUrl'>;
 
 /** Without any key every caller counts as known. */
 export function isOpen({ apiKey, adminKey }: Keys): boolean {
@@ -46,7 +47,6 @@ export function mayBeKnown(keys: Keys, { headers, url = '' }: IncomingMessage, n
 }
 
 const safeMethods = new Set(['GET', 'HEAD', 'OPTIONS']);
-export const consoleHeader = 'x-console';
 /** IPv6 with an IPv4 tail fits; a zone behind it may have any length. */
 const maxAddressLength = 64;
 
@@ -69,8 +69,10 @@ export function authorize(
   // With a key in the request only the key counts: a cookie does not make up for a wrong key.
   const session = authorization === undefined ? sessionOf(keys, request, nowMs) : undefined;
   if (session) {
-    if (!safeMethods.has(request.method)) assertNoForeignPage(request);
-    assertOwnPage(request);
+    if (!safeMethods.has(request.method)) {
+      assertNoForeignPage(request);
+      assertOwnPage(request);
+    }
     return nameOf(session);
   }
   if (access === 'api') {
@@ -160,7 +162,7 @@ function assertOwnHost(publicUrl: string | undefined, host: string | undefined):
 }
 
 function assertOwnPage(request: FastifyRequest): void {
-  if (safeMethods.has(request.method) || request.headers[consoleHeader] === '1') return;
+  if (request.headers['x-console'] === '1') return;
   throw new AppError(
     'forbidden',
     'mutating requests with the console cookie require the header `X-Console: 1`',

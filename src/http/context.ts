@@ -26,24 +26,7 @@ import type { Probes } from './routes/probes.js';
 export const bodyLimitBytes = 64 * 1024;
 
 export interface HttpContext {
-  config: Pick<
-    Config,
-    | 'apiKey'
-    | 'adminKey'
-    | 'authDisabled'
-    | 'consoleSessionTtlMs'
-    | 'twilioAuthToken'
-    | 'plivoAuthToken'
-    | 'exotelWebhookToken'
-    | 'publicUrl'
-    | 'trustProxy'
-    | 'maxConnections'
-    | 'maxConnectionsPerAddress'
-    | 'voiceAgentBaseUrl'
-    | 'wsUrlTemplate'
-    | 'requestTimeoutMs'
-    | 'shutdownTimeoutMs'
-  >;
+  config: Config;
   router: CallRouter;
   store: CallStore;
   pools: PoolStore;

@@ -191,17 +191,17 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         historyRoutes,
         sessionRoutes,
         webhookRoutes,
+        probeRoutes,
       ]) {
         await api.register(async (scope) => routes(scope as App, context));
       }
-      await api.register(async (scope) => probeRoutes(scope as App, context));
       api.get('/openapi.json', { schema: { hide: true } }, async () => app.swagger());
     },
     { prefix: apiPrefix },
   );
   // Probes also without prefix, where Kubernetes and Prometheus expect them.
   await app.register(async (scope) => probeRoutes(scope as App, context, { hide: true }));
-  await app.register(async (scope) => consoleRoutes(scope as App, context));
+  await app.register(async (scope) => consoleRoutes(scope as App));
   await extend?.(app);
   return app;
 }

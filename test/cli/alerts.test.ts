@@ -1,4 +1,4 @@
-/** What is wrong now, on a real router: `alerts`, and the first lines of `status` and `top`. */
+/** Alerts of a real router: `alerts`, and the first lines of `status` and `top`. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
 import { until } from '../support/until.js';
@@ -17,7 +17,7 @@ describe('alerts', { timeout: 2 * noticedMs }, () => {
   });
   afterAll(() => router.stop());
 
-  it('are none of a router that is fine, in one calm line', async () => {
+  it('are reported as none for a healthy router', async () => {
     expect(await run('alerts')).toMatchObject({ code: 0, stdout: 'no alerts\n', stderr: '' });
     expect(documentOf(await run('alerts --json'))).toEqual({ success: true, alerts: [] });
     expect((await run('status')).stdout).toMatch(/^alerts +none$/m);
@@ -69,7 +69,7 @@ describe('alerts', { timeout: 2 * noticedMs }, () => {
     await busy.stop();
   });
 
-  it('cannot be asked for without a router', async () => {
+  it('exit 6 without a router', async () => {
     expect(await run('alerts --url http://127.0.0.1:1')).toMatchObject({ code: 6, stdout: '' });
   });
 });

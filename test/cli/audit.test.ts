@@ -8,7 +8,7 @@ let router: RunningRouter;
 const run = runner(binary, () => router.url);
 
 beforeEach(async () => {
-  // Nobody repairs what a test has broken.
+  // No sweep repairs the damage of a test.
   router = await startTestRouter({ RECONCILE_INTERVAL: '1h', CLEANUP_INTERVAL: '20m' });
 });
 afterEach(() => router.stop());
@@ -35,7 +35,7 @@ it('of a healthy router shows what it has looked at and exits 0', async () => {
   });
 });
 
-it('with violations shows each in one sentence and exits 8', async () => {
+it('with violations prints one sentence each and exits 8', async () => {
   await tamper('SADD', 'voice:pool:gold:assigned', 'ghost');
   await tamper('SET', 'voice:notes', 'x');
   const { code, stdout, stderr } = await run('audit');
@@ -53,7 +53,7 @@ it('with violations shows each in one sentence and exits 8', async () => {
   });
 });
 
-it('with nothing but what the sweep will repair exits 0', async () => {
+it('with pending findings only exits 0', async () => {
   await tamper('DEL', 'voice:pool:gold:available');
   const { code, stdout, stderr } = await run('audit');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });

@@ -1,6 +1,6 @@
 import type { Streams } from '../../src/cli/output.js';
 
-/** Streams that keep what is written; `tty` makes them terminals. */
+/** Streams that record their output; `tty` makes them terminals. */
 export function capture({ tty = false, input = '' } = {}): {
   streams: Streams;
   out(): string;

@@ -76,13 +76,13 @@ inShell('bash', 'completion in bash', () => {
     },
   );
 
-  it('knows values of options, and that a value is no command', () => {
+  it('completes option values, and does not read a value as a command', () => {
     expect(offered('pods', '--state', '')).toEqual(['blocked', 'busy', 'draining', 'free']);
     expect(offered('pods', '--url', '')).toEqual([]);
     expect(offered('pods', '--pool', 'status', '--l')).toEqual(['--limit']);
   });
 
-  it('offers files where a file is asked for', () => {
+  it('offers files for file arguments', () => {
     writeFileSync(join(folder, 'tiers.json'), '{}');
     expect(offered('tiers', 'set', 'tie')).toEqual(['tiers.json']);
   });
@@ -129,7 +129,7 @@ inShell('zsh', 'completion in zsh', () => {
     ]);
   });
 
-  it('completes a word of which there is one, and a file where one is asked for', () => {
+  it('completes a unique word, and files for file arguments', () => {
     writeFileSync(join(folder, 'tiers.json'), '{}');
     expect(asked(sourced(), 'un', 'tiers set tie').map(({ line }) => line)).toEqual([
       'line: smart-router undrain ',

@@ -1,4 +1,4 @@
-/** Where `doctor` looks for the router when nobody names it. */
+/** The address that `doctor` uses without --url and SMART_ROUTER_URL. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';

@@ -50,7 +50,7 @@ async function examineAt(file: string, env: NodeJS.ProcessEnv = {}, timeoutMs = 
 }
 
 describe('doctor with POD_SOURCE=kubernetes', () => {
-  it('finds nothing wrong where every right is given, and uses no other right', async () => {
+  it('passes with exactly the permissions that the router needs', async () => {
     const { pods, kubeconfig, requests } = await start();
     for (const name of ['agent-0', 'agent-1']) pods.create({ name });
     pods.create({ name: 'agent-2', ready: false, annotations: { 'smart-router/report': 'required' } });
@@ -65,7 +65,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     expect(requests.used()).toEqual(['get leases', 'list pods', 'watch pods']);
   });
 
-  it('warns when the selector matches nothing', async () => {
+  it('warns if the selector matches no pods', async () => {
     const { pods, kubeconfig } = await start();
     pods.create({ name: 'agent-0' });
     const { pods: check } = await examine(kubeconfig, { POD_LABEL_SELECTOR: 'app=voice-agnet' });
@@ -76,7 +76,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     });
   });
 
-  it('says that no pod has to report, when none has', async () => {
+  it('reports that no pod has to report', async () => {
     const { pods, kubeconfig } = await start();
     pods.create({ name: 'agent-0' });
     const { reports } = await examine(kubeconfig);
@@ -165,7 +165,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     });
   });
 
-  it('fails with one line when nobody listens there, or when there is no such file', async () => {
+  it('fails with one line if the server or the kubeconfig does not exist', async () => {
     const { kubeconfig, faults } = await start();
     await faults.down();
     expect(await examine(kubeconfig)).toEqual({
@@ -184,7 +184,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     });
   });
 
-  it('ends in time, whatever does not answer', async () => {
+  it('ends in time if the API server does not answer', async () => {
     const { kubeconfig, faults } = await start();
     faults.failRequests({ hang: true });
     const checks = await examine(kubeconfig, {}, 300);

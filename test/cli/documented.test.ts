@@ -67,14 +67,14 @@ describe('--help', () => {
       expect(text).toContain('It is never an argument');
   });
 
-  it.each(commands)('of %s leaves the line breaks of its paragraphs to the terminal', (_, command) => {
+  it.each(commands)('of %s has paragraphs without line breaks', (_, command) => {
     const paragraphs = command.description().split('\n\n');
     expect(paragraphs.filter((paragraph) => paragraph.includes('\n'))).toEqual([]);
     const access = helpOf(command).split('\nAccess:\n')[1] ?? '';
     expect(access.split('\n').filter((line) => line.length > 80)).toEqual([]);
   });
 
-  it('names exit code 6 for whatever talks to a router, but not for doctor, where that is a failed check', () => {
+  it('lists exit code 6 for commands that call a router, except doctor', () => {
     const talking = commands.filter(([, { options }]) => options.some(({ long }) => long === '--url'));
     const without6 = talking.filter(([, command]) => !/^ {2}6 {4}/m.test(helpOf(command)));
     expect(without6.map(([path]) => path)).toEqual(['doctor']);

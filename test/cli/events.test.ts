@@ -35,7 +35,7 @@ describe('events', () => {
   const eventsOf = (document: Record<string, unknown>) => document.events as RouterEvent[];
   const kept = async () => (await router.context.feed.replay('')).map(({ id }) => id);
 
-  it('lists what is kept, oldest first, by time, type, call and pod', async () => {
+  it('lists kept events, oldest first, by time, type, call and pod', async () => {
     const { podName } = await allocate('CA1');
     await allocate('CA2');
     await release('CA1');
@@ -56,10 +56,10 @@ describe('events', () => {
     expect(limited.map(({ id }) => id)).toEqual((await kept()).slice(-1));
     const all = eventsOf(documentOf(await run('events --since 0 --json')));
     expect(all.map(({ id }) => id)).toEqual(await kept());
-    expect((await run('events --call nobody')).stdout).toBe('no events\n');
+    expect((await run('events --call unknown')).stdout).toBe('no events\n');
   });
 
-  it('follows without losing or doubling an event, however often the connection breaks', async () => {
+  it('follows without losing or repeating an event across broken connections', async () => {
     const proxy = await tcpProxy(Number(new URL(router.url).port));
     const url = `http://127.0.0.1:${proxy.port}`;
     const before = (await kept()).length;
@@ -89,10 +89,10 @@ describe('events', () => {
     expect(ids.slice(-(all.length - before))).toEqual(all.slice(before));
     expect(ids).toEqual(all.slice(-ids.length));
     expect(stderr).toContain('Retrying');
-    expect(stderr).toContain('connected again');
+    expect(stderr).toContain('reconnected');
   });
 
-  it('follows only what was asked for, and ends with 0 after SIGTERM too', async () => {
+  it('follows only events that match the filter, and exits 0 after SIGTERM', async () => {
     const following = start(binary, ['events', '-f', '--type', 'call_released', '--url', router.url]);
     await until(() => router.context.feed.listeners > 0, 'it listens');
     await allocate('CA1');
@@ -114,7 +114,7 @@ describe('events', () => {
     expect(bare.out()).not.toContain('\u001b');
   });
 
-  it('says what is wrong with an option, a type that nobody knows, and a router that is not there', async () => {
+  it('reports an invalid option, an unknown type, and an unreachable router', async () => {
     const since = await run('events --since yesterday');
     expect([since.code, since.stderr]).toEqual([2, expect.stringContaining('It must be a duration like')]);
     expect((await run('events --type A;B')).code).toBe(2);
@@ -136,7 +136,7 @@ describe('a router that searches its events', () => {
     call: `CA${n}`,
   });
 
-  it('is asked page by page, with the filter, up to the limit or the beginning', async () => {
+  it('reads pages with the filter, up to the limit or the oldest event', async () => {
     const asked: URLSearchParams[] = [];
     const router = await startScripted(({ url = '' }) => {
       const query = new URL(url, 'http://x').searchParams;
@@ -158,7 +158,7 @@ describe('a router that searches its events', () => {
     expect(few.map(({ id }) => id)).toEqual(['1199-0', '1200-0']);
   });
 
-  it('is told from when on it kept events, if some were lost while it could not be reached', async () => {
+  it('reports a gap if the router no longer keeps events from the disconnect', async () => {
     const since: (string | null)[] = [];
     const server = createServer((request, response) => {
       const url = new URL(request.url ?? '', 'http://x');
@@ -171,7 +171,7 @@ describe('a router that searches its events', () => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       const show = (n: number) => `id: ${n}-0\nevent: x\ndata: ${JSON.stringify(event(n))}\n\n`;
       if (since.length === 1) return void response.end(`: hello\n\n${show(5000)}`);
-      // Again what was seen already, as a proxy that repeats an answer would.
+      // Repeats old events, like a proxy that replays a response.
       response.write(show(5000) + show(9000));
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -200,7 +200,7 @@ describe('a router that searches its events', () => {
 });
 
 describe('one event', () => {
-  it('comes after another by number, not by text', () => {
+  it('is compared by number, not by text', () => {
     expect([
       isAfter('10-0', '9-5'),
       isAfter('9-10', '9-9'),
@@ -209,7 +209,7 @@ describe('one event', () => {
     ]).toEqual([true, true, false, false]);
   });
 
-  it('is one line that moves no cursor, with every field it has', () => {
+  it('is one line with every field, without control characters', () => {
     const nasty = {
       id: '1-0',
       type: 'new_type',

@@ -71,14 +71,14 @@ describe('a router that is not there', () => {
     expect((await nowhere('status', { env })).stderr).toContain('SMART_ROUTER_URL must be a URL');
   });
 
-  it('shows where it failed with DEBUG=smart-router, and only then', async () => {
+  it('prints a stack only with DEBUG=smart-router', async () => {
     expect((await nowhere('status')).stderr).not.toMatch(looksLikeAStack);
     expect((await nowhere('status', { env: { DEBUG: 'smart-router' } })).stderr).toMatch(looksLikeAStack);
   });
 });
 
 describe('something else where the router should be', () => {
-  it('is told from a router', async () => {
+  it('is not mistaken for a router', async () => {
     const page = await scripted(() => ({ text: '<html>Welcome</html>' }));
     const { code, stderr } = await page('status');
     expect(code).toBe(6);
@@ -184,7 +184,7 @@ describe('keys', () => {
   });
   afterAll(() => router.stop());
 
-  it('come from the environment, the admin key first', async () => {
+  it('are read from the environment, the admin key first', async () => {
     expect(await run('status', { env: keys })).toMatchObject({ code: 0, stderr: '' });
     const agent = { SMART_ROUTER_API_KEY: keys.SMART_ROUTER_API_KEY };
     expect(await run('allocate CA1', { env: agent })).toMatchObject({ code: 0 });
@@ -195,7 +195,7 @@ describe('keys', () => {
     );
   });
 
-  it('are asked for by name when missing, and never shown when wrong', async () => {
+  it('are named when missing, and never printed when wrong', async () => {
     const none = await run('status --json');
     expect(none.code).toBe(1);
     expect(documentOf(none)).toMatchObject({
@@ -211,7 +211,7 @@ describe('keys', () => {
   });
 });
 
-describe('a store that is gone', () => {
+describe('an unreachable store', () => {
   let engine: EmbeddedValkey;
   let router: RunningRouter;
   const run = runner(binary, () => router.url);
@@ -226,7 +226,7 @@ describe('a store that is gone', () => {
   });
   afterAll(() => router.stop());
 
-  it('makes status say so and exit 6, with everything else it knows', async () => {
+  it('makes status exit 6, with the rest of its output', async () => {
     const { code, stdout, stderr } = await run('status');
     expect(code).toBe(6);
     expect(stdout).toMatch(/^store {3}down$/m);

@@ -59,7 +59,7 @@ describe('config', () => {
     expect(await run('config --mode prod')).toMatchObject({ code: 2 });
   });
 
-  it('--mode demo shows what the demo sets itself, whatever is set here, and judges that', async () => {
+  it('--mode demo shows and validates the values that the demo sets', async () => {
     const env = { LEASE_TTL: '2h', POD_SOURCE: 'static', STATIC_PODS: 'a', LOG_LEVEL: 'info' };
     const { code, stdout, stderr } = await run('config --mode demo', { env });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -124,7 +124,7 @@ describe('doctor', () => {
     ]) {
       expect(of(name), name).toMatchObject({ status: 'ok' });
     }
-    // How fast is the machine's matter: a busy one is told that its store is slow.
+    // A busy machine gets a warning about a slow store.
     expect(of('store')?.message).toMatch(/answers in [\d.]+ ms$/);
     expect(of('store data')?.message).toContain('version 1');
   });
@@ -162,7 +162,7 @@ describe('doctor', () => {
       status: 'skip',
       message: expect.stringContaining('KUBECONFIG is not set here, and the router at'),
     });
-    // A Redis of this machine may answer; one that does not is no failure here.
+    // A local Redis may answer; if not, that is not a failure.
     const fine = served.of('store')?.message.includes('answers in')
       ? /answers in/
       : /^REDIS_URL is not set here/;
@@ -219,7 +219,7 @@ describe('doctor', () => {
 
   it('looks at the embedded store by starting it', async () => {
     const { of } = await examine({ REDIS_URL: 'embedded' });
-    // On a busy machine it may be told that it is slow.
+    // A busy machine may get a warning about a slow store.
     expect(of('store')?.message).toMatch(/embedded Valkey answers in/);
     expect(of('store')?.status).not.toBe('fail');
     expect(of('store persistence')).toMatchObject({ status: 'warn' });
@@ -264,7 +264,7 @@ describe('doctor', () => {
     }
   });
 
-  it('warns of what is right by itself and probably not meant', async () => {
+  it('warns about valid values that are probably mistakes', async () => {
     const { of } = await examine({
       REDIS_URL: engine.url,
       TIER_CONFIG: '{"silver":1}',
@@ -381,7 +381,7 @@ describe('serve', () => {
 });
 
 describe('demo', () => {
-  it('runs for as long as it is told to', async () => {
+  it('runs for the given number of seconds', async () => {
     const { code, stdout, stderr } = await run('demo --seconds 1 --quiet --port 0 --seed 7', {
       env: { DEMO_SPEED: '10' },
     });

@@ -106,7 +106,7 @@ describe('pods', () => {
 });
 
 describe('calls', () => {
-  it('lists calls oldest first with age and lease, and says when there are none', async () => {
+  it('lists calls oldest first with age and lease, and reports an empty list', async () => {
     expect((await run('calls')).stdout).toBe('no live calls\n');
     await allocate('CA-z', 'CA-a', 'CA-m');
     const { stdout } = await run('calls');
@@ -155,7 +155,7 @@ describe('calls', () => {
     );
   });
 
-  it('tells the story of a call that has ended: which pod, when and why, still with exit code 4', async () => {
+  it('shows pod, times and reason of an ended call, with exit code 4', async () => {
     await allocate('CA-gone');
     await run('release CA-gone');
     const { code, stdout, stderr } = await run('calls CA-gone');
@@ -178,7 +178,7 @@ describe('calls', () => {
 });
 
 describe('allocate and release', () => {
-  it('gives a call a pod, the same one again, and takes it back', async () => {
+  it('allocates a pod, the same one again, and releases it', async () => {
     const first = documentOf(await run('allocate CA1 --json --provider plivo --flow v1 --template hello'));
     expect(first).toMatchObject({ success: true, was_existing: false, source_pool: 'pool:gold' });
     expect(first.ws_url).toMatch(/\/plivo\/callback\/hello$/);
@@ -207,7 +207,7 @@ describe('allocate and release', () => {
     expect(documentOf(await run('allocate CA6 --json'))).toMatchObject({ success: false, code: 'no_pods' });
   });
 
-  it('exits 5 for a stale fence and leaves the call alone', async () => {
+  it('exits 5 for a stale fence and does not end the call', async () => {
     const [fence = 0] = await allocate('CA1');
     const stale = await run(`release CA1 --fence ${fence - 1} --json`);
     expect(stale).toMatchObject({ code: 5, stderr: '' });
@@ -276,7 +276,7 @@ describe('drain and undrain', () => {
     expect(await router.context.store.pod(podName)).toMatchObject({ blockedBy: 'draining' });
   });
 
-  it('Ctrl-C ends the waiting, says that the drain goes on, and exits 130', async () => {
+  it('Ctrl-C ends the wait, reports that the drain continues, and exits 130', async () => {
     await allocate('CA1');
     const { podName } = await router.context.store.call('CA1');
     const waiting = start(binary, ['drain', podName, '--wait'], { env: { SMART_ROUTER_URL: router.url } });
@@ -320,7 +320,7 @@ describe('tiers', () => {
     expect(documentOf(piped)).toMatchObject({ version: 4 });
   });
 
-  it('takes back what get printed, and refuses it with 5 once it is out of date', async () => {
+  it('accepts the output of get, and exits 5 if it is outdated', async () => {
     const read = await run('tiers get --json');
     const edited = read.stdout.replace('"target": 2', '"target": 7');
     expect(await run('tiers set -', { input: edited })).toMatchObject({ code: 0 });
@@ -331,7 +331,7 @@ describe('tiers', () => {
     expect(await run(['tiers', 'set', '{"gold":1,"basic":1}', '--version', '1'])).toMatchObject({ code: 5 });
   });
 
-  it('shows every problem at once, without asking the router', async () => {
+  it('reports all problems together, without a request', async () => {
     const wrong = ['tiers', 'set', '{"gold":{"type":"big","target":-1},"a b":{}}'];
     const { code, stderr } = await run([...wrong, '--url', 'http://127.0.0.1:1']);
     expect(code).toBe(2);
@@ -372,7 +372,7 @@ describe('merchants', () => {
     expect(await run('merchants get umbrella')).toMatchObject({ code: 4, stdout: '' });
   });
 
-  it('refuses what is wrong with every problem, and an empty command', async () => {
+  it('rejects invalid input with every problem, and an empty command', async () => {
     const wrong = await run(['merchants', 'set', 'acme', '--tier', 'a b', '--fallback', ',']);
     expect(wrong.code).toBe(2);
     expect(wrong.stderr.trim().split('\n')).toHaveLength(4);

@@ -21,7 +21,7 @@ export interface Terminal {
   readonly pid: number;
   /** Everything that was written, with its escape sequences. */
   raw(): string;
-  /** What stands on the screen now. */
+  /** The current screen. */
   screen(): string[];
   isAlternate(): boolean;
   hasCursor(): boolean;
@@ -98,7 +98,7 @@ export async function startOnTerminal(
   };
 }
 
-/** What is left of all that was written, without colours. */
+/** The screen after all that was written, without colours. */
 export function drawn(raw: string): string[] {
   let lines: string[][] = [];
   let [row, column] = [0, 0];

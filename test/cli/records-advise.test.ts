@@ -34,8 +34,8 @@ describeOnePostgres('records advise', (postgres) => {
     const { code, stdout, stderr } = await advise('', url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(`the router at ${router.url}, and the database\n`);
-    expect(stdout).toMatch(/^timeout +30s instead of 5m: 99 of 100 records take up to 1s, and three times/m);
-    expect(stdout).toMatch(/^stuck\.after +1h, keep it: it only matters for rows that others put/m);
+    expect(stdout).toMatch(/^timeout +30s instead of 5m: 99 of 100 records take up to 1s; three times/m);
+    expect(stdout).toMatch(/^stuck\.after +1h, keep it: it only concerns rows that other programs set/m);
     expect(documentOf(await advise(' --json', url))).toMatchObject({
       success: true,
       name: 'jobs',

@@ -61,7 +61,7 @@ describeOnePostgres('records of a router', (postgres) => {
     expect(inspected.stdout).toMatch(
       /^source +the router at http:.*; set DATABASE_URL for table and times$/m,
     );
-    for (const args of ['records inspect nobody', 'records stuck nobody'])
+    for (const args of ['records inspect unknown', 'records stuck unknown'])
       expect(await run(args), args).toMatchObject({ code: 4, stdout: '' });
   });
 

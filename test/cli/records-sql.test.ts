@@ -36,7 +36,7 @@ describePostgres('records sql, run as it is printed', (postgres) => {
     return pool;
   }
 
-  it('the function resets what is stuck', async () => {
+  it('the function resets stuck rows', async () => {
     const pool = await installed();
     await stick(pool);
     const { rows } = await pool.query(
@@ -46,7 +46,7 @@ describePostgres('records sql, run as it is printed', (postgres) => {
     expect(await stateOf(pool)).toEqual(['Queued']);
   });
 
-  it('the trigger does it when somebody writes, and can be put on twice', async () => {
+  it('the trigger resets stuck rows on a write, and can be installed twice', async () => {
     const pool = await installed();
     const trigger = await printed(' --trigger');
     await stick(pool);

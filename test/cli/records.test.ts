@@ -22,7 +22,7 @@ describeOnePostgres('records', (postgres) => {
   });
   const run = (args: string, env: NodeJS.ProcessEnv = {}) =>
     bare(args, { env: { DATABASE_URL: postgres.url, RECORDS_MODULE: module, ...env } });
-  /** Somebody works on it, or did: the worker's last heartbeat was so long ago. */
+  /** A claim of a worker whose last heartbeat is this old. */
   const claim = (id: string, heartbeatAgo: string) =>
     pool.query(
       `WITH w AS (INSERT INTO smart_router.workers (process, host, pid, heartbeat_at)
@@ -33,7 +33,7 @@ describeOnePostgres('records', (postgres) => {
       [id, heartbeatAgo],
     );
 
-  it('migrate creates what is missing, once', async () => {
+  it('migrate creates missing tables once', async () => {
     const { code, stdout, stderr } = await run('records migrate');
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(/^applied 001_claims$/m);
@@ -80,7 +80,7 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
-  it('stuck shows age, reason, worker and what was being done, the oldest first', async () => {
+  it('stuck shows age, reason, worker and last note, the oldest first', async () => {
     await run('records status');
     expect(await run('records stuck')).toMatchObject({ code: 2 });
     await run('records migrate');
@@ -99,7 +99,7 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
-  it('report says what was brought back in a week or in the time that is named, as Markdown or JSON', async () => {
+  it('report lists recovered records of a week or a given time, as Markdown or JSON', async () => {
     expect(await run('records report')).toMatchObject({ code: 2 });
     await run('records migrate');
     await pool.query(`
@@ -130,7 +130,7 @@ describeOnePostgres('records', (postgres) => {
       });
   });
 
-  it('reset is a dry run until --apply, and leaves what somebody works on', async () => {
+  it('reset is a dry run until --apply, and skips records of live workers', async () => {
     await run('records migrate');
     await run('records status');
     const old = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
@@ -148,7 +148,7 @@ describeOnePostgres('records', (postgres) => {
     expect(await run('records reset jobs --apply')).toMatchObject({ stdout: 'no stuck records\n' });
   });
 
-  it('reset --ids exits 5 if one of them was left alone, and 0 in a dry run', async () => {
+  it('reset --ids exits 5 if one was skipped, and 0 in a dry run', async () => {
     await run('records migrate');
     await run('records status');
     const fresh = await addJob(pool, 'ok', { status: 'Processing' });
@@ -172,7 +172,7 @@ describeOnePostgres('records', (postgres) => {
     });
   });
 
-  it('a dry run counts all that --apply would do, and lists a thousand of it', async () => {
+  it('a dry run counts all records, and lists a thousand', async () => {
     await run('records migrate');
     await run('records status');
     await pool.query(`
@@ -322,7 +322,7 @@ describeOnePostgres('records', (postgres) => {
     const { code, stdout } = await run('records inspect jobs');
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^advice +no index finds what is 'Queued': .*CREATE INDEX CONCURRENTLY ON "jobs" \("updated_at"\) WHERE "status" = 'Queued'/m,
+      /^advice +no index finds rows in 'Queued': .*CREATE INDEX CONCURRENTLY ON "jobs" \("updated_at"\) WHERE "status" = 'Queued'/m,
     );
     expect(documentOf(await run('records inspect jobs --json'))).toMatchObject({
       success: true,
@@ -389,7 +389,7 @@ describeOnePostgres('records', (postgres) => {
     expect(await run('records reset jobs --ids x')).toMatchObject({ code: 2 });
   });
 
-  it('status tells of a table that does not fit, and shows the others', async () => {
+  it('status warns about an unusable table, and shows the others', async () => {
     await run('records migrate --with-workflows');
     await pool.query('DROP TABLE jobs');
     const { code, stdout, stderr } = await run('records status', { RECORDS_WORKFLOWS: 'wf6' });
@@ -456,7 +456,7 @@ describeOnePostgres('records', (postgres) => {
       expect((await pool.query('SELECT FROM smart_router.workflows')).rowCount).toBe(0);
     });
 
-    it('names what does not fit, what is slow, and a user who may not create the schema', async () => {
+    it('reports unusable tables, missing indexes, and a user without CREATE', async () => {
       await pool.query('DROP INDEX jobs_status_updated_at_idx');
       const role = `records_${process.pid}`;
       await pool.query(`CREATE ROLE ${role} LOGIN PASSWORD 'pass'`);
@@ -480,7 +480,7 @@ describeOnePostgres('records', (postgres) => {
       });
     });
 
-    it('fails for a database that is away, and for a module that is not there', async () => {
+    it('fails for an unreachable database, and for a missing module', async () => {
       await postgres.stop();
       expect((await doctor()).get('database')).toMatchObject({
         status: 'fail',
@@ -488,7 +488,7 @@ describeOnePostgres('records', (postgres) => {
       });
       expect((await doctor({ RECORDS_MODULE: 'nowhere.mjs' })).get('workflows')).toMatchObject({
         status: 'fail',
-        message: 'RECORDS_MODULE nowhere.mjs: there is no such file',
+        message: 'RECORDS_MODULE nowhere.mjs: no such file',
       });
     });
 
@@ -509,7 +509,7 @@ describeOnePostgres('records', (postgres) => {
     );
   });
 
-  it('exits 6 for a database that is away, without its password', async () => {
+  it('exits 6 for an unreachable database, without printing its password', async () => {
     await postgres.stop();
     const { code, stderr } = await run('records status');
     expect(code).toBe(6);
@@ -534,10 +534,10 @@ describe('records without a database to go to', () => {
     [{ DATABASE_URL: 'mysql://x/y' }, /^smart-router: DATABASE_URL must be embedded, or a URL/],
     [
       { DATABASE_URL: 'postgres://127.0.0.1:1/x', RECORDS_MODULE: 'nowhere.mjs' },
-      'smart-router: RECORDS_MODULE nowhere.mjs: there is no such file\n',
+      'smart-router: RECORDS_MODULE nowhere.mjs: no such file\n',
     ],
   ])('exits 2 with %o', async (env, message) => {
-    // What is wrong elsewhere does not matter here.
+    // Other invalid variables do not matter here.
     const { code, stderr } = await bare('records status', { env: { ...env, HTTP_PORT: 'x' } });
     expect(code).toBe(2);
     expect(stderr).toMatch(message);

@@ -30,7 +30,7 @@ async function holdGhosts(): Promise<void> {
   await until(async () => (await pools.removals()).held.length === ghosts.length, 'they are held');
 }
 
-it('removals list says what is held and what to do, and status has a line for it', async () => {
+it('removals list names held pods and the next step, and status has a line', async () => {
   await holdGhosts();
   const { code, stdout, stderr } = await run('removals list');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -46,7 +46,7 @@ it('removals list says what is held and what to do, and status has a line for it
   expect((await run('status')).stdout).toMatch(/^removals {2}5 pods held by the removal brake: /m);
 });
 
-it('removals confirm prints how many, and the leader removes them', async () => {
+it('removals confirm prints the count, and the leader removes the pods', async () => {
   await holdGhosts();
   const { code, stdout, stderr } = await run('removals confirm');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -54,7 +54,7 @@ it('removals confirm prints how many, and the leader removes them', async () => 
   await until(async () => (await router.context.pools.removals()).held.length === 0, 'they are removed');
 });
 
-it('with nothing held, list says so, status is silent, and confirm exits 4', async () => {
+it('without held pods, list says so, status has no line, and confirm exits 4', async () => {
   expect(await run('removals list')).toMatchObject({ code: 0, stdout: 'the removal brake holds no pods\n' });
   expect((await run('status')).stdout).not.toContain('removals');
   expect(await run('removals confirm')).toEqual({

@@ -13,7 +13,7 @@ import { until } from '../support/until.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** `npm test` builds first. With an older dist/ the sources are compiled beside it, so that nobody else is disturbed. */
+/** `npm test` builds first. With an older dist/ the sources are compiled to a separate folder. */
 export function useBinary(): { readonly path: string } {
   const binary = { path: join(root, 'bin', 'smart-router.js') };
   const own = join(root, '.cache', `cli-${process.pid}`);

@@ -20,7 +20,7 @@ describe('on a terminal', () => {
     return { code, out: screen.out(), err: screen.err() };
   }
 
-  it('there are colours, unless NO_COLOR or TERM=dumb is set, and never in JSON', async () => {
+  it('colours are used unless NO_COLOR or TERM=dumb is set, and never in JSON', async () => {
     expect((await onTerminal(['status'])).out).toContain('\u001b[32mup\u001b[0m');
     expect((await onTerminal(['status'], { NO_COLOR: '1' })).out).not.toContain('\u001b');
     expect((await onTerminal(['status'], { TERM: 'dumb' })).out).not.toContain('\u001b');
@@ -37,8 +37,8 @@ describe('on a terminal', () => {
   });
 });
 
-describe('what people read', () => {
-  it('times have two units at most', () => {
+describe('texts', () => {
+  it('times have at most two units', () => {
     const [s, m, h, d] = [1000, 60_000, 3_600_000, 86_400_000];
     expect([-5, 999, 42 * s, 3 * m + 5 * s, 2 * h + 14 * m + 9 * s, 3 * d + 4 * h].map(span)).toEqual([
       '0s',
@@ -55,14 +55,14 @@ describe('what people read', () => {
     expect(countdown('2025-12-31T23:59:57Z', now)).toBe('expired 3s ago');
   });
 
-  it('an unexpected error is one line, whatever is in it', () => {
+  it('an unexpected error is one line, also with line breaks in its message', () => {
     const failure = toFailure(new Error('first\nsecond\u0000'));
     expect(failure.message).toBe('unexpected error: first second (DEBUG=smart-router shows the stack)');
     expect(failure.exitCode).toBe(1);
     expect(toFailure('text').exitCode).toBe(1);
   });
 
-  it('a Node that is too old is named', () => {
+  it('reports a Node.js version that is too old', () => {
     expect(checkNode('18.20.1')).toMatchObject({ status: 'fail', hint: 'Install Node.js 20 or newer.' });
   });
 });

@@ -115,7 +115,7 @@ function draw(controls: Controls, state = stateOf(), size = { columns: 80, rows:
   return frame({ state, controls, ...size, paint, hasKeys: true });
 }
 
-/** As the keyboard would: each key is about the frame before it. */
+/** Each key acts on the frame before it. */
 function drawAfter(
   keys: readonly string[],
   state = stateOf(),
@@ -173,7 +173,7 @@ describe('the picture of top', () => {
     }
   });
 
-  it('says what is unknown instead of a number, for a router that does not tell', () => {
+  it('shows a dash for values that cannot be read', () => {
     const load = { callsPerSecond: null, noPodsPerSecond: null, p99Ms: null };
     const text = draw(
       newControls(),
@@ -186,13 +186,13 @@ describe('the picture of top', () => {
     );
   });
 
-  it('says since when it is stale, and why', () => {
+  it('shows since when the data is stale, and why', () => {
     const stale = { sinceMs: now - 65_000, reason: 'connection refused' };
     const text = draw(newControls(), stateOf({ stale })).lines.join('\n');
     expect(text).toMatch(/stale since \d\d:\d\d:\d\d \(1m 5s\), retrying: connection refused/);
   });
 
-  it('has the worst alert in state in every view, and all of them in the fourth', () => {
+  it('shows the worst alert in every view, and all alerts in the fourth', () => {
     const state = stateOf({}, snapshotOf({ alerts: [alert('critical'), alert('warning')] }));
     expect(draw(newControls(), state).lines.join('\n')).toContain('critical: alert critical and 1 more (4)');
     expect(drawAfter(['4'], state).frame.lines.join('\n')).toMatch(
@@ -226,7 +226,7 @@ describe('the picture of top', () => {
     );
   });
 
-  it('has a bar of calls against capacity, where a shared pod is many places', () => {
+  it('has a bar of calls against capacity, where a shared pod has several slots', () => {
     const shared = { type: 'shared', assigned: 5, available: 5, active_calls: 2, capacity: 15 } as const;
     const busy = (name: string, ...calls: string[]) => pod(name, 'basic', { calls });
     const closed = { is_draining: true, blocked_by: 'draining', calls: ['CA2'] } as const;
@@ -243,7 +243,7 @@ describe('the picture of top', () => {
     expect(barOf(pod('b-4', 'basic', { ...closed, calls: [...closed.calls] }))).toBe('##~~-----------');
   });
 
-  it('gives whatever a pool has at least one mark, and all of the bar to the only one', () => {
+  it('gives every state in use at least one mark', () => {
     const bar = (busy: number, draining: number, blocked: number, free: number) =>
       poolBar({ slots: { busy, draining, blocked, free } }, 10, plain);
     expect(bar(1, 1, 1, 997)).toBe('#~x-------');
@@ -266,14 +266,14 @@ function alert(severity: string): Alert {
 }
 
 describe('keys of top', () => {
-  it('go through the views, with numbers and with Tab', () => {
+  it('switch views with numbers and with Tab', () => {
     expect(drawAfter(['2']).controls.view).toBe('calls');
     expect(drawAfter(['tab', 'tab']).controls.view).toBe('events');
     expect(drawAfter(['backtab']).controls.view).toBe('alerts');
     expect(drawAfter(['4', 'tab']).controls.view).toBe('pods');
   });
 
-  it('select a row, scroll to it, and stay on it when the list changes', () => {
+  it('select a row, scroll to it, and keep it when the list changes', () => {
     expect(selected(drawAfter([]).frame)).toBe('shared-0');
     expect(selected(drawAfter(['down', 'down']).frame)).toBe('agent-1');
     const end = drawAfter(['end']);
@@ -286,14 +286,14 @@ describe('keys of top', () => {
     expect(selected(drawAfter(['up', 'home']).frame)).toBe('shared-0');
   });
 
-  it('sort by the next column, and the other way round', () => {
+  it('sort by the next column, and in reverse', () => {
     expect(selected(drawAfter(['2']).frame)).toBe('CA-old');
     expect(selected(drawAfter(['2', 'S']).frame)).toBe('CA-young');
     expect(selected(drawAfter(['s', 's']).frame)).toBe('agent-0');
     expect(drawAfter(['s', 's']).frame.lines.join('\n')).toContain('by state');
   });
 
-  it('filter by words that are all in the row; Escape ends it', () => {
+  it('filter by words that are all in the row; Escape clears it', () => {
     const filtered = drawAfter(['/', ...'gold Drain', 'enter']);
     expect(filtered.frame.rows.map(({ id }) => id)).toEqual(['agent-0']);
     expect(filtered.frame.lines.join('\n')).toContain('/gold Drain: 1 of 33');
@@ -303,7 +303,7 @@ describe('keys of top', () => {
     expect(drawAfter(['/', 'q']).action).toBeUndefined();
   });
 
-  it('drain only after a yes, and the pod that was selected when it was asked', () => {
+  it('drain only after a yes, and the pod that was selected at the question', () => {
     const asked = drawAfter(['down', 'd']);
     expect(asked.frame.lines.at(-1)).toContain('Drain agent-0: no new calls, running calls continue? y yes');
     expect(asked.action).toBeUndefined();

@@ -26,7 +26,7 @@ const env = () => ({ SMART_ROUTER_URL: router.url });
 const portOf = ({ url }: RunningRouter) => Number(new URL(url).port);
 
 describeTerminal('top on a terminal', () => {
-  it('shows pools, pods, calls and events as they are, and gives the terminal back after q', async () => {
+  it('shows pools, pods, calls and events, and restores the terminal after q', async () => {
     await allocate('CA-first');
     const top = await startOnTerminal(binary, ['top', '--interval', '200ms'], { env: env() });
     await top.shows('[1 pods 4]');
@@ -70,7 +70,7 @@ describeTerminal('top on a terminal', () => {
     expect(await top.ended).toBe(0);
   });
 
-  it.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('gives the terminal back after %s', async (signal) => {
+  it.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('restores the terminal after %s', async (signal) => {
     const top = await startOnTerminal(binary, ['top'], { env: env() });
     await top.shows('[1 pods 4]');
     process.kill(top.pid, signal);
@@ -78,7 +78,7 @@ describeTerminal('top on a terminal', () => {
     expect([top.isAlternate(), top.hasCursor()]).toEqual([false, true]);
   });
 
-  it('gives the terminal back after a crash, and says what it was where it can be read', async () => {
+  it('restores the terminal after a crash, and prints the error afterwards', async () => {
     const code = 'process.on("SIGUSR2",()=>{throw new Error("boom")})';
     const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(code)}`;
     const top = await startOnTerminal(binary, ['top'], { env: { ...env(), NODE_OPTIONS } });
@@ -89,7 +89,7 @@ describeTerminal('top on a terminal', () => {
     expect(top.screen().join('\n')).toContain('unexpected error: boom');
   });
 
-  it('follows the size of the terminal, down to one that is much too small', async () => {
+  it('follows the size of the terminal, down to a tiny one', async () => {
     const top = await startOnTerminal(binary, ['top', '--interval', '200ms'], { env: env() });
     await top.shows('last events');
     for (const [columns, rows] of [
@@ -109,18 +109,18 @@ describeTerminal('top on a terminal', () => {
     expect(await top.ended).toBe(0);
   });
 
-  it('says since when it is stale while the router is away, and finds it again by itself', async () => {
+  it('shows since when it is stale while the router is unreachable, and recovers', async () => {
     const proxy = await tcpProxy(portOf(router));
     const url = `http://127.0.0.1:${proxy.port}`;
     const top = await startOnTerminal(binary, ['top', '--interval', '200ms', '--url', url]);
     await top.shows('[1 pods 4]');
     await proxy.down();
     await top.shows(/stale since \d\d:\d\d:\d\d \(\d+s\), retrying: cannot reach the router/);
-    await allocate('CA-meanwhile');
+    await allocate('CA-between');
     await proxy.up();
     await until(() => !top.screen().join('\n').includes('stale'), 'it is no longer stale', 20_000);
-    // Also what happened while it was away.
-    await top.shows(/call_allocated +CA-meanwhile/);
+    // Also events of the time without a connection.
+    await top.shows(/call_allocated +CA-between/);
     top.type('q');
     expect(await top.ended).toBe(0);
   });
@@ -149,7 +149,7 @@ describeTerminal('top on a terminal', () => {
     expect(dumb.raw()).not.toContain('\u001b');
   });
 
-  it('says in one line that there is no router, and leaves the screen alone', async () => {
+  it('prints one line without a router, and does not open the full screen', async () => {
     const top = await startOnTerminal(binary, ['top', '--url', 'http://127.0.0.1:1']);
     expect(await top.ended).toBe(6);
     expect(top.raw()).toContain('cannot reach the router');
@@ -190,7 +190,7 @@ describe('top without a terminal', () => {
     expect(document.events).toContainEqual(expect.objectContaining({ type: 'call_allocated', call: 'CA1' }));
   });
 
-  it('is a JSON document on each line with --json, also while the router is away, until Ctrl-C', async () => {
+  it('prints a JSON document per line with --json, also while the router is unreachable, until Ctrl-C', async () => {
     const proxy = await tcpProxy(portOf(router));
     const url = `http://127.0.0.1:${proxy.port}`;
     const top = start(binary, ['top', '--json', '--interval', '200ms', '--url', url]);
@@ -221,12 +221,12 @@ describe('top without a terminal', () => {
     await refusing.stop();
   });
 
-  it('takes pace, replicas and alerts from a router that tells them', async () => {
+  it('shows load, replicas and alerts of the router', async () => {
     const { body } = { body: await (await fetch(`${router.url}/api/v1/status`)).json() };
     const alert = {
       name: 'no_leader',
       severity: 'critical',
-      summary: 'nobody leads',
+      summary: 'no leader',
       since: '2026-01-01T00:00:00Z',
     };
     // As just after Redis has lost its content, and the rows of the replicas with it.
@@ -254,7 +254,7 @@ describe('top without a terminal', () => {
     const { stdout } = await run(['top', '--once', '--url', telling.url]);
     expect(stdout).toContain('2.5 calls/s   0.5 no-pods/s   p99 12 ms');
     expect(stdout).toContain('replicas 3');
-    expect(stdout).toContain('critical: nobody leads');
+    expect(stdout).toContain('critical: no leader');
     isForgotten = true;
     const after = await run(['top', '--once', '--url', telling.url]);
     expect(after.stdout).toMatch(/- calls\/s {3}- no-pods\/s {3}p99 - .*replicas -$/m);

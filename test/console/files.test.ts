@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import Fastify from 'fastify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { App, HttpContext } from '../../src/http/context.js';
+import type { App } from '../../src/http/context.js';
 import { consoleRoutes } from '../../src/http/routes/console.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -14,7 +14,7 @@ const assets = readdirSync(new URL('assets/', built));
 let app: App;
 beforeAll(async () => {
   app = Fastify() as unknown as App;
-  await consoleRoutes(app, {} as HttpContext);
+  await consoleRoutes(app);
 });
 afterAll(() => app.close());
 

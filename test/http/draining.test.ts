@@ -154,4 +154,23 @@ describeOneEngine('drain with wait', (engine) => {
     );
     expect((await answer).body).toEqual(ended);
   });
+
+  it('does not take a loss of the store’s data for the end of the call: the pod’s report decides', async () => {
+    const { answer } = await drainBusyPod();
+    let isAnswered = false;
+    void answer.then(() => {
+      isAnswered = true;
+    });
+    await engine.redis.flushall();
+    // The leader registers the pod again, and the drain is set again by the request that waits.
+    await until(async () => {
+      const { body } = await router.get('/pod/gold-1');
+      return body.blocked_by === 'draining' && body.calls.length === 0;
+    }, 'the drain is set again');
+    expect(isAnswered).toBe(false);
+    expect((await router.post('/allocate', { call_sid: 'CA2' })).body.code).toBe('no_pods');
+    expect((await router.post('/pod/gold-1/report', { calls: ['CA1'] })).body.adopted).toEqual(['CA1']);
+    await router.post('/release', { call_sid: 'CA1' });
+    expect((await answer).body).toEqual(ended);
+  });
 });

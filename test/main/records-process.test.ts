@@ -230,7 +230,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
     const [pid = 0] = startsIn(output());
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.kill(pid, signal);
     child.kill('SIGINT');
-    await until(() => output().includes('stopping: finishing what is in flight'), 'the router stops');
+    await until(() => output().includes('stopping; finishing requests in flight'), 'the router stops');
     await addJob(pool, 'done', { status: 'Completed' });
     expect((await ended).code).toBe(0);
     expect((await jobOf(pool, waiting)).status).toBe('Completed');

@@ -59,17 +59,8 @@ function twilioFields(params: readonly Readonly<Pair>[]): string {
   return fields;
 }
 
-export interface TwilioRequest {
-  readonly token: string;
-  /** `X-Twilio-Signature`. */
-  readonly signature: Received;
-  /** See `requestUrl`. */
-  readonly url: string;
-  /** The form's fields; none for a GET, whose parameters are in the URL. */
-  readonly params: readonly Readonly<Pair>[];
-}
-
-export function verifyTwilio({ token, signature, url, params }: TwilioRequest): boolean {
+export function verifyTwilio(request: SignedRequest & { readonly signature: Received }): boolean {
+  const { token, signature, url, params } = request;
   if (token === '' || typeof signature !== 'string' || signature.length !== twilioSignatureLength)
     return false;
   // Sorted and joined once for all variants of the URL.
@@ -113,15 +104,18 @@ function withStandardPort(url: string): string {
   });
 }
 
-export interface PlivoRequest {
+/** The parts of a webhook that a provider signs. `params`: the form's fields; a GET has its parameters in the URL. */
+interface SignedRequest {
   readonly token: string;
+  /** See `requestUrl`. */
+  readonly url: string;
+  readonly params: readonly Readonly<Pair>[];
+}
+
+export interface PlivoRequest extends SignedRequest {
   /** From Node: names in lower case. */
   readonly headers: Readonly<Record<string, Received>>;
   readonly method: string;
-  /** See `requestUrl`. */
-  readonly url: string;
-  /** The form's fields. Ignored for a GET, whose parameters are in the URL. */
-  readonly params: readonly Readonly<Pair>[];
 }
 
 export function hasPlivoSignature(headers: PlivoRequest['headers']): boolean {
@@ -175,21 +169,17 @@ function plivoV3Message(
   return `${base}?${sortedQuery}${sortedQuery ? '.' : ''}${fields}.${nonce}`;
 }
 
-export interface ExotelRequest {
-  /** `EXOTEL_WEBHOOK_TOKEN`. */
-  readonly token: string;
-  /** Query parameter `token`. */
-  readonly queryToken: Received;
-  /** `Authorization`. */
-  readonly authorization: Received;
-}
-
 /**
  * Exotel signs nothing; the URL carries a shared secret. Either the query's `token` equals ours, or basic auth
  * (`https://user:password@host/...`) does: its password equals our token, with any user name; if our token contains a
  * colon, it is `user:password` and both must match.
  */
-export function verifyExotel({ token, queryToken, authorization }: ExotelRequest): boolean {
+export function verifyExotel(request: {
+  token: string;
+  queryToken: Received;
+  authorization: Received;
+}): boolean {
+  const { token, queryToken, authorization } = request;
   if (token === '') return false;
   const byQuery = typeof queryToken === 'string' && secretsEqual(queryToken, token);
   const credentials = credentialsOf(authorization, 'basic');

@@ -12,12 +12,7 @@
 export const PROVIDERS = ['twilio', 'plivo', 'exotel'] as const;
 export type Provider = (typeof PROVIDERS)[number];
 
-export type StatusParams = Readonly<Record<string, string | undefined>>;
-
-export interface CallEnd {
-  readonly callSid?: string;
-  readonly final: boolean;
-}
+type StatusParams = Readonly<Record<string, string | undefined>>;
 
 /** Normalized: lower case, without `-`, `_` and spaces. */
 const LIVE = new Set(['queued', 'initiated', 'ringing', 'inprogress', 'answered', 'active']);
@@ -33,13 +28,7 @@ export function callSidOf(provider: Provider, params: StatusParams): string | un
   return pick(params, provider === 'plivo' ? 'CallUUID' : 'CallSid');
 }
 
-export function isFinalStatus(provider: Provider, params: StatusParams): CallEnd {
-  const callSid = callSidOf(provider, params);
-  const final = judge(provider, params);
-  return callSid === undefined ? { final } : { callSid, final };
-}
-
-function judge(provider: Provider, params: StatusParams): boolean {
+export function isFinalStatus(provider: Provider, params: StatusParams): boolean {
   const words = statusFields(provider).flatMap((name) => normalize(pick(params, name)) ?? []);
   if (words.some((word) => LIVE.has(word))) return false;
   if (words.some((word) => FINAL_WORDS[provider].has(word))) return true;

@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Type from 'typebox';
 import { AppError } from '../../errors.js';
-import type { App, HttpContext } from '../context.js';
+import type { App } from '../context.js';
 
 /** The same folder seen from src/ and from dist/. */
 const folder = new URL('../../../dist/console/', import.meta.url);
@@ -43,7 +43,7 @@ interface ConsoleFile {
   packed: Buffer;
 }
 
-export async function consoleRoutes(app: App, _context: HttpContext): Promise<void> {
+export async function consoleRoutes(app: App): Promise<void> {
   let files: ReadonlyMap<string, ConsoleFile> | undefined;
   const find = (name: string) => {
     files ??= readFiles();

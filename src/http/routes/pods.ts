@@ -97,7 +97,9 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         ({ activeCalls, untilMs } = await inTime(context, work));
         if (waitMs > 0 && activeCalls > 0) {
           if (isDisconnected(request) || stopping.aborted) end();
-          activeCalls = await untilNoCalls({ store, feed, clock }, pod_name, uid, waitMs, over.signal);
+          const drain = (leftMs: number) => router.drain(pod_name, leftMs, { uid, by: request.actor });
+          const wait = { store, feed, clock, drain };
+          activeCalls = await untilNoCalls(wait, pod_name, uid, waitMs, over.signal);
         }
       } finally {
         if (waitMs > 0) waiters -= 1;

@@ -242,7 +242,7 @@ async function allocate(
   const answer = answers[provider];
   reply.type(answer.type);
   // By default Plivo sends its hangup to the answer URL: that must not allocate a pod.
-  if (isFinalStatus(provider, record).final) {
+  if (isFinalStatus(provider, record)) {
     await releaseIfFinal(context, provider, record, request);
     return provider === 'exotel' ? { success: true, released: true } : '<Response/>';
   }
@@ -273,8 +273,8 @@ async function releaseIfFinal(
   record: Params['record'],
   request: FastifyRequest,
 ): Promise<boolean> {
-  const { callSid, final } = isFinalStatus(provider, record);
-  if (!final || callSid === undefined || callSidProblem(callSid)) return false;
+  const callSid = callSidOf(provider, record);
+  if (!isFinalStatus(provider, record) || callSid === undefined || callSidProblem(callSid)) return false;
   request.about.call_sid = callSid;
   try {
     await inTime(context, context.router.release(callSid));
