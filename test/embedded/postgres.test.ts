@@ -238,7 +238,9 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
       const lines: string[] = [];
       const { url } = await start({ folder: kept, log: (line) => lines.push(line) });
       expect(await query(url, 'SELECT 1')).toEqual([[1]]);
-      expect(lines[0]).toMatch(new RegExp(`removing the stale lock .*process ${process.pid} is another program now`));
+      expect(lines[0]).toMatch(
+        new RegExp(`removing the stale lock .*process ${process.pid} is another program now`),
+      );
     });
 
     it.skipIf(!mayMount())('says which folder is on a full disk (needs the right to mount)', async () => {
