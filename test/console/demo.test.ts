@@ -1,7 +1,6 @@
 /**
  * The console on the demo, as a newcomer has it: three routers behind one address, calls that come and go, agents that
- * crash, records that are left behind. Each page once, in a real browser; every corner of a page is tested elsewhere, on
- * a router where nothing happens by itself.
+ * crash, abandoned records. Each page once, in a real browser; the details are tested elsewhere, on a quiet router.
  */
 import { readFileSync } from 'node:fs';
 import type { Locator, Page } from 'playwright-core';

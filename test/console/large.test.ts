@@ -96,7 +96,7 @@ describeBrowser('the console of a large fleet', (browser) => {
     page.on('requestfinished', (request) => answered.add(new URL(request.url()).pathname));
     await page.route('**/api/v1/calls?*', async (route) => {
       const response = await route.fetch();
-      // The other reads of the round are not what is looked at.
+      // The other reads of the round do not matter here.
       await until(() => answered.has('/api/v1/status') && answered.has('/api/v1/alerts'), 'they are done');
       const before = await page.evaluate('deadlines()');
       await route.fulfill({ response }).catch(() => {});

@@ -32,7 +32,7 @@ describeBrowser('the overview', (browser) => {
         const page = await browser.open(`${router.url}/#/overview`);
         const success = page.getByRole('region', { name: 'Success' });
         await success.getByText('5 rejected: overloaded', { exact: true }).waitFor();
-        // One of six; what is counted is told in thousandths per second.
+        // One of six; rates have thousandths per second.
         await success.getByText(/^1[67]\.\d %$/).waitFor();
         const told = '5 calls were rejected in the last 5 minutes because a router was overloaded';
         await page.getByText(told, { exact: true }).waitFor();

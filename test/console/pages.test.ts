@@ -161,7 +161,7 @@ describeBrowser('the console', (browser) => {
       await page.goto(`${router.url}/#/overview`);
       const copy = page.getByRole('button', { name: `Copy ${runbook}` });
       await copy.waitFor();
-      // The machine's own clipboard belongs to whatever window is in front.
+      // The clipboard of the machine belongs to the active window.
       await page.evaluate(
         "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text } } })",
       );
@@ -304,7 +304,7 @@ describeBrowser('the console', (browser) => {
 
     it('handles a key that is pressed as the page appears', async () => {
       const page = await open('tiers');
-      // In the same turn as the heading: whatever listens a frame later has missed it.
+      // In the same turn as the heading: a listener added a frame later would miss it.
       await page.addInitScript({
         content: `new MutationObserver((_, watch) => {
           if (document.querySelector('h1')?.textContent !== 'Overview') return;
@@ -391,7 +391,7 @@ describeBrowser('the console', (browser) => {
       const page = await browser.open(`${router.url}/#/overview`, { expectNetworkErrors: true });
       const cell = page.locator(`[data-pod="${pod_name}"]`);
       await page.locator(`[data-pod="${pod_name}"][data-is="busy"]`).waitFor();
-      // Reads are kept away: what is gone now is gone because of the stream alone.
+      // Reads are blocked: only the stream can remove the pod.
       await page.route('**/api/v1/pods*', () => {});
       fleet.cluster.pods.remove(pod_name, { graceMs: 0 });
       await cell.waitFor({ state: 'detached' });

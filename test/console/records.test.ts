@@ -22,7 +22,7 @@ describeBrowser('records in the console', (browser) => {
           ...patientEnv,
           DATABASE_URL: postgres.url,
           RECORDS_MODULE: recordsModule(),
-          // What is stuck stays, for us to bring back by hand.
+          // No automatic recovery: the test resets stuck records by hand.
           ZOMBIE_CLEANUP_ENABLED: 'false',
           ...env,
         });
@@ -74,7 +74,7 @@ describeBrowser('records in the console', (browser) => {
       it('reads again right after a reset and no longer lists the records', async () => {
         await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
         const page = await open();
-        // From then on only what is done at once is done at all.
+        // From now on only immediate reads are possible.
         await page.addInitScript(() => {
           const later = globalThis.setTimeout;
           const patient = (act: () => void, ms = 0) =>

@@ -100,7 +100,7 @@ describeBrowser('the console and its router', (browser) => {
       await first.stop();
       await page.getByText(/^Stale since \d\d:\d\d:\d\d, reconnecting$/).waitFor();
       expect(await page.locator('main').getAttribute('data-stale')).toBe('');
-      // What was shown is still there to be read.
+      // The last known state is still shown.
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
 
       const second = await startTestRouter(engine.url, {
