@@ -201,7 +201,7 @@ describeOnePostgres('the records process of a router', (postgres) => {
     );
     expect(JSON.parse(line).err).toEqual({
       name: 'SessionError',
-      message: 'the database cannot be used: database "missing" does not exist',
+      message: 'cannot use the database: database "missing" does not exist',
     });
   });
 
