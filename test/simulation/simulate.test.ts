@@ -1,11 +1,13 @@
 /** The routers' real code and the real Valkey on virtual time, under faults from a seed. `npm run simulate` runs more. */
 import { describe, expect, it } from 'vitest';
 import { brokenScripts } from '../support/broken-scripts.js';
+import { isDeep } from '../support/sets.js';
 import { brokenRouters, twoLeaders } from './broken-routers.js';
 import { type Fault, varieties } from './faults.js';
 import { type Outcome, type SimulationOptions, simulate } from './simulate.js';
 
 const seeds = Array.from({ length: 50 }, (_, i) => i + 1);
+const quickSeeds = seeds.slice(0, isDeep ? 50 : 5);
 /** What a failure prints: how to see it again. */
 const replay = ({ seed }: Outcome) =>
   `seed ${seed}: npm run simulate -- --seed ${seed}, and with --shrink what it takes`;
@@ -15,7 +17,7 @@ describe('the simulation', () => {
     expect(varieties).toBeGreaterThanOrEqual(60);
   });
 
-  it.each(seeds)('seed %i: no guarantee is broken, and everything recovers', async (seed) => {
+  it.each(quickSeeds)('seed %i: no guarantee is broken, and everything recovers', async (seed) => {
     const outcome = await simulate(seed);
     expect(outcome.violations, replay(outcome)).toEqual([]);
     expect(outcome.calls).toBeGreaterThan(20);
@@ -60,7 +62,7 @@ const found = brokenScripts.filter(({ isSeenInSimulation }) => isSeenInSimulatio
 const olderLeaders = brokenScripts.filter(({ broken }) => /^(sweep|register|remove) obeys/.test(broken));
 const [orphans] = brokenScripts.filter(({ broken }) => broken === 'a released call leaves its record');
 
-describe('finds a broken router', () => {
+describe.runIf(isDeep)('finds a broken router [deep set only]', () => {
   it.each(found)('$broken', async (control) => {
     const sabotage: SimulationOptions['sabotage'] = ({ store }) => store.breakScript(control);
     expect(await firstNoticed({ sabotage })).not.toBe('not noticed');

@@ -68,7 +68,7 @@ async function lifeOfCalls(store: TestStore): Promise<void> {
 function rerun(title: string, env: Record<string, string>): Promise<{ code: number | null; output: string }> {
   const root = fileURLToPath(new URL('../../..', import.meta.url));
   const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
-  const args = [vitest, 'run', 'test/calls/store/topologies.test.ts', '-t', title];
+  const args = [vitest, 'run', 'test/calls/store/topologies.deep.test.ts', '-t', title];
   const child = spawn(process.execPath, args, { cwd: root, env: { ...process.env, ...env } });
   return new Promise((resolve) => {
     let output = '';
