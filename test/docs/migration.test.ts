@@ -91,7 +91,7 @@ describe('the questions', () => {
       secondsOf(lastCell(helm, 'Redis loses everything')),
     );
     expect(lastCell(text, 'the Redis master, with Sentinel')).toContain('5 s more to reconnect');
-    expect(lastCell(helm, 'Redis does not respond')).toContain('+ 5 s');
+    expect(lastCell(helm, 'Redis does not answer')).toContain('+ 5 s');
     expect(secondsOf(answer('What happens when the leader dies?'))).toEqual([died]);
   });
 
