@@ -232,6 +232,8 @@ class Crowd {
     const { sid } = caller;
     await pause(this.#below(50));
     if (this.#random() < 0.3 && this.#attemptsLeft > 0) await this.#holdOn(caller, got.fence);
+    // A renewed call is a served one: a pod whose calls all end at once would be set back.
+    else await renew(this.#any(), sid, got.fence);
     this.held.push({ ...got, untilMs: performance.now() });
     await this.#letGo(caller, got.fence);
     // A late release, when the pod probably serves another call.
