@@ -191,7 +191,7 @@ describe('keys', () => {
     const refused = await run('status', { env: agent });
     expect(refused).toMatchObject({ code: 1, stdout: '' });
     expect(refused.stderr).toContain(
-      'the router rejected the key in SMART_ROUTER_API_KEY: this needs the admin key',
+      'the router rejected the key in SMART_ROUTER_API_KEY: this requires the admin key',
     );
   });
 

@@ -143,7 +143,7 @@ describe('a configuration', () => {
     const odd = { toString: 0 } as unknown as string;
     const define = () => defineWorkflow({ timeout: odd, orderBy: odd, 'a\nb': 1 } as never);
     expect(define).toThrow(ConfigError);
-    expect(define).toThrow(/timeout must be a time[\s\S]*/);
+    expect(define).toThrow(/timeout must be a duration[\s\S]*/);
     try {
       define();
     } catch (error) {

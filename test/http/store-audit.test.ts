@@ -83,7 +83,9 @@ describeEngines('the audit', (engine) => {
     await until(async () => (await gauge()) === '0', 'the first audit is over');
     await engine.redis.sadd('voice:pool:gold:assigned', 'ghost');
     await until(async () => (await gauge()) === '1', 'the ghost is found');
-    expect(router.logText()).toContain('invariant violated: pool:gold has the pod ghost assigned');
+    expect(router.logText()).toContain(
+      'invariant violated: pool:gold has the unregistered pod ghost assigned',
+    );
     const { body } = await router.get('/status');
     expect(body.loops.find(({ name }: { name: string }) => name === 'audit')).toMatchObject({
       running: true,

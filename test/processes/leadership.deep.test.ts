@@ -89,7 +89,10 @@ describeOneEngine('leadership among three routers', (engine) => {
     const calls = traffic(rest, ['agent-0']);
     await frozen.signal('SIGSTOP');
     const next = await fleet.leader(rest);
-    await until('the new leader has taken its epoch', () => next.logged(/^leading:/).length > 0);
+    await until(
+      'the new leader has taken its epoch',
+      () => next.logged('leader: managing the pools').length > 0,
+    );
     const before = await epoch();
     // While it sleeps the cluster changes: a pod comes, another goes.
     fleet.pods('agent-new');
