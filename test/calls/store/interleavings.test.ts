@@ -348,7 +348,8 @@ class Replay {
         this.#unsure.delete(name);
         break;
       case 'pod_suspended':
-        this.#suspended.add(name);
+        // A pod that is set back still takes a call that would be refused.
+        if (event.reason !== 'flapping') this.#suspended.add(name);
         break;
       case 'pod_registered':
         this.#registered.add(name);
