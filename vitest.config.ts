@@ -11,8 +11,8 @@ export default defineConfig({
     pool: 'forks',
     // Unit tests share their modules: loading them again for each file would take most of the time.
     isolate: testSet !== 'unit',
-    // Each file may run two engines beside itself, and waits more than it computes.
-    maxWorkers: Math.min(4, availableParallelism() + 2),
+    // A quick file waits more than it computes. A deep one may keep a core busy with a thousand callers or a browser.
+    maxWorkers: testSet === 'deep' ? availableParallelism() : Math.min(4, availableParallelism() + 2),
     // Above the patience of `until`, so that a test that waits says what for.
     testTimeout: 60_000,
     hookTimeout: 90_000,
