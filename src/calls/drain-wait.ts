@@ -24,13 +24,17 @@ export interface DrainWait {
 
 /**
  * Resolves to the number of live calls: 0 when the last one has ended, more after `waitMs` or an abort. Rejects if the pod
- * of that `uid` was replaced: it does not wait for the calls of the next pod of that name.
+ * of that `uid` was replaced: it does not wait for the calls of the next pod of that name. `since` is the newest rare event
+ * from before the drain: removals and undrains after it count.
  */
 export async function untilNoCalls(
   { store, feed, clock, drain }: DrainWait,
-  podName: string,
-  uid: string | undefined,
-  waitMs: number,
+  {
+    podName,
+    uid,
+    since,
+    waitMs,
+  }: { podName: string; uid: string | undefined; since: string; waitMs: number },
   signal: AbortSignal,
 ): Promise<number> {
   const deadline = clock.monotonic() + waitMs;
@@ -40,25 +44,34 @@ export async function untilNoCalls(
   const unsubscribe = feed.subscribe((event) => {
     if (event.fields.pod === podName && endings.has(event.type)) wake.abort();
   });
+  const happened = (type: string) => feed.hasRareEvent(type, podName, since);
   let live = 1;
   let isDataLost = false;
+
+  const check = async (leftMs: number): Promise<void> => {
+    const pod = await readPod(store, podName, uid);
+    if (pod?.drainingUntilMs === undefined) {
+      // Calls end with the removal of their pod, also if a pod of that name is registered again.
+      if (await happened('pod_removed')) {
+        live = 0;
+        return;
+      }
+      if (!pod || !(await happened('pod_undrained'))) {
+        isDataLost = true;
+        if (pod && leftMs > 0) await drain(leftMs);
+      }
+    }
+    if (pod && !(isDataLost && pod.lastReportMs === undefined)) live = pod.calls.length;
+  };
+
   try {
-    const since = await feed.newestRareId();
-    const happened = (type: string) => feed.hasRareEvent(type, podName, since);
     for (;;) {
       wake = new AbortController();
-      const pod = await readPod(store, podName, uid);
       const leftMs = deadline - clock.monotonic();
-      if (pod !== 'unreachable') {
-        const isDrained = pod !== 'not_found' && pod.drainingUntilMs !== undefined;
-        // Calls end with the removal of their pod, also if a pod of that name is registered again.
-        if (!isDrained && (await happened('pod_removed'))) return 0;
-        if (!isDrained && (pod === 'not_found' || !(await happened('pod_undrained')))) {
-          isDataLost = true;
-          if (pod !== 'not_found' && leftMs > 0) await drain(leftMs).catch(() => undefined);
-        }
-        if (pod !== 'not_found' && !(isDataLost && pod.lastReportMs === undefined)) live = pod.calls.length;
-      }
+      await check(leftMs).catch((error: unknown) => {
+        // While the store cannot be read, the last number counts; it is never 0.
+        if (!(error instanceof AppError) || error.code === 'pod_replaced') throw error;
+      });
       if (live === 0 || leftMs <= 0 || signal.aborted) return live;
       await clock.sleep(Math.min(pollMs, leftMs), wake.signal);
     }
@@ -68,18 +81,18 @@ export async function untilNoCalls(
   }
 }
 
+/** Undefined if the store does not know the pod. */
 async function readPod(
   store: CallStore,
   podName: string,
   uid: string | undefined,
-): Promise<PodInfo | 'not_found' | 'unreachable'> {
+): Promise<PodInfo | undefined> {
   try {
     const pod = await store.pod(podName);
     if (uid && pod.uid !== '' && pod.uid !== uid) throw podReplaced(podName);
     return pod;
   } catch (error) {
-    if (error instanceof AppError && error.code === 'pod_not_found') return 'not_found';
-    if (error instanceof AppError && error.code === 'store_unavailable') return 'unreachable';
+    if (error instanceof AppError && error.code === 'pod_not_found') return undefined;
     throw error;
   }
 }

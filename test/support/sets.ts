@@ -1,5 +1,5 @@
 /**
- * The three sets of tests, chosen by SMART_ROUTER_TESTS:
+ * The sets of tests, chosen by SMART_ROUTER_TESTS:
  *
  * - `unit`: starts no engine and no process.
  * - `quick`: every folder and every promise once, on one engine. `npm test`.

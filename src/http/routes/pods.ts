@@ -15,6 +15,8 @@ const maxReportBytes = 11 * 1024 * 1024;
 /** Concurrent reports over 64 KiB, or of unknown length: each may take 11 MiB of memory. */
 const maxLargeReports = 16;
 const maxWaitMs = 24 * 3_600_000;
+/** An event id after all others. */
+const farAhead = '18446744073709551615-0';
 /** Each waiting drain holds a connection and polls once a second. */
 const maxWaiters = 1000;
 
@@ -93,13 +95,16 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       let activeCalls: number;
       let untilMs: number;
       try {
+        // Sent before the drain, so that a removal right after it is not missed. Without it every removal is missed: safe.
+        const newest = waitMs > 0 ? feed.newestRareId().catch(() => farAhead) : farAhead;
         const work = router.drain(pod_name, waitMs, { uid, by: request.actor });
         ({ activeCalls, untilMs } = await inTime(context, work));
+        const since = await newest;
         if (waitMs > 0 && activeCalls > 0) {
           if (isDisconnected(request) || stopping.aborted) end();
           const drain = (leftMs: number) => router.drain(pod_name, leftMs, { uid, by: request.actor });
           const wait = { store, feed, clock, drain };
-          activeCalls = await untilNoCalls(wait, pod_name, uid, waitMs, over.signal);
+          activeCalls = await untilNoCalls(wait, { podName: pod_name, uid, since, waitMs }, over.signal);
         }
       } finally {
         if (waitMs > 0) waiters -= 1;
