@@ -37,6 +37,8 @@ export class BenchStore {
       drainingTtlMs: 360_000,
       reportGraceMs,
       noShowTimeoutMs: 0,
+      holdClaimTtlMs: 20_000,
+      holdPollIntervalMs: 5000,
     });
     this.pools = new PoolStore(this.connection, reportGraceMs);
   }
@@ -67,7 +69,7 @@ export class BenchStore {
   }
 
   async allocate(callSid: string): Promise<string> {
-    const allocation = await this.calls.allocate({
+    const { allocation } = await this.calls.allocate({
       callSid,
       merchantId: 'acme',
       provider: 'twilio',

@@ -7,6 +7,9 @@
  * pods of a shared pool that becomes exclusive have several calls. Scripts take the kind of a pool from the store only.
  */
 
+import { isDeepStrictEqual } from 'node:util';
+import { parseDuration } from '../config/durations.js';
+import { type Hold, holdLimits, parseStoredHold } from '../config/hold.js';
 import {
   isName,
   parseTierConfig,
@@ -28,6 +31,7 @@ import {
 import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/replies.js';
+import type { HoldRules, QueueRules } from './store/store.js';
 
 export interface SettingsOptions {
   connection: StoreConnection;
@@ -37,6 +41,8 @@ export interface SettingsOptions {
   /** Whether `TIER_CONFIG` was set: only then a difference is a warning. */
   initialGiven: boolean;
   onRefreshError?: () => void;
+  /** Called after this replica has changed the configuration. */
+  onChange?: () => void;
 }
 
 type Warn = (fields: object, message: string) => void;
@@ -49,6 +55,8 @@ export class Settings {
   #appliedText: string | undefined;
   #tierWarnings: readonly string[] = [];
   #differs = false;
+  /** Rules for waiting calls: stored under a key of their own. */
+  #hold: Hold | undefined;
   #merchants = new Map<string, MerchantConfig>();
   #merchantPools: ReadonlySet<string> = new Set();
   #labelPools: ReadonlySet<string> = new Set();
@@ -60,6 +68,7 @@ export class Settings {
     this.#options = options;
     this.#keys = keysOf(options.connection.keyPrefix);
     this.#tiers = options.initial;
+    this.#hold = options.initial.hold;
   }
 
   get tiers(): TierConfig {
@@ -77,6 +86,31 @@ export class Settings {
 
   get merchants(): ReadonlyMap<string, MerchantConfig> {
     return this.#merchants;
+  }
+
+  get hold(): Hold | undefined {
+    return this.#hold;
+  }
+
+  /** By which rules a call of the merchant may wait; undefined: it may not. */
+  holdFor(merchantId: string): HoldRules | undefined {
+    const merchant = this.#merchants.get(merchantId);
+    const hold = merchant?.hold ?? this.#hold;
+    if (!hold) return undefined;
+    return {
+      queue: merchant ? merchantId : '',
+      priority: merchant?.priority ?? 0,
+      weight: merchant?.weight ?? 1,
+      maxWaitMs: parseDuration(hold.max_wait) ?? 0,
+      maxWaiting: hold.max_waiting,
+      maxWaitingAll: this.#hold?.max_waiting ?? holdLimits.maxWaitingDefault,
+    };
+  }
+
+  /** The rules of a queue of waiting calls, which the store compares with its own. */
+  rulesOfQueue(queue: string): QueueRules {
+    const { priority = 0, weight = 1 } = this.#merchants.get(queue) ?? {};
+    return { queue, chain: this.chainFor(queue).steps.join(' '), priority, weight };
   }
 
   chainFor(merchantId: string): Chain {
@@ -149,23 +183,27 @@ export class Settings {
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) throw invalidConfig('tier', problems);
-    await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by);
+    await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by, config.hold);
     await this.refreshOrThrow();
+    this.#options.onChange?.();
     return warnings;
   }
 
   async setMerchant(id: string, input: unknown, by: string): Promise<MerchantConfig> {
     const { config, problems } = parseMerchantConfig(input, id);
     if (!config) throw invalidConfig('merchant', problems);
-    await this.#options.connection.run('setMerchant', [id, JSON.stringify(config), by], 'set_merchant');
+    const args = [id, JSON.stringify(config), by, config.max_calls ?? ''];
+    await this.#options.connection.run('setMerchant', args, 'set_merchant');
     await this.refreshOrThrow();
+    this.#options.onChange?.();
     return config;
   }
 
   async deleteMerchant(id: string, by: string): Promise<void> {
-    const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by], 'set_merchant'));
+    const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by, ''], 'set_merchant'));
     if (code === 'not_found') throw new AppError('merchant_not_found', `no configuration for merchant ${id}`);
     await this.refreshOrThrow();
+    this.#options.onChange?.();
   }
 
   /** Reads the store now, and rejects if that fails. */
@@ -186,13 +224,15 @@ export class Settings {
 
   async #readStore(warn: Warn): Promise<void> {
     const { connection } = this.#options;
-    const [text, version, merchants, pools] = await connection.command('settings', (client) =>
+    const [text, version, merchants, pools, hold, limits] = await connection.command('settings', (client) =>
       Promise.all([
         this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
         this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
         this.#unlessWrongType(client.hgetall(this.#keys.merchantConfig), warn),
         // The next write of the tiers rebuilds it.
         this.#unlessWrongType(client.hgetall(this.#keys.pools), warn),
+        this.#unlessWrongType(client.get(this.#keys.tierHold), warn),
+        this.#unlessWrongType(client.hgetall(this.#keys.limits), warn),
       ]),
     );
     // An operator may have written any text by hand: see tier_version in lua/lib/settings.lua.
@@ -206,7 +246,12 @@ export class Settings {
       );
     this.#merchantPools = merchantPools((kind) => kind !== 'gone');
     this.#labelPools = merchantPools((kind) => kind === 'label');
-    if (merchants) this.#readMerchants(merchants, warn);
+    if (merchants) {
+      this.#readMerchants(merchants, warn);
+      await this.#applyLimits(merchants, limits ?? {});
+    }
+    // A store without a configuration has lost its data: the copy stays, and is written again.
+    if (text != null && hold !== undefined) this.#readHold(hold, warn);
     if (text == null || text === this.#appliedText) return;
     const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {
@@ -220,7 +265,10 @@ export class Settings {
     this.#tiers = config;
     this.#tierWarnings = warnings;
     this.#chains.clear();
-    this.#differs = serializeTierConfig(config) !== serializeTierConfig(this.#options.initial);
+    const { initial } = this.#options;
+    this.#differs =
+      serializeTierConfig(config) !== serializeTierConfig(initial) ||
+      !isDeepStrictEqual(this.#hold, initial.hold);
   }
 
   /** A key of a wrong type, written by hand, counts as missing. */
@@ -255,6 +303,25 @@ export class Settings {
     if (known === 0) await this.#apply(this.#tiers, text, warn);
   }
 
+  #readHold(text: string | null, warn: Warn): void {
+    const { hold, problem } = parseStoredHold(text);
+    if (problem) warn({ problem }, 'malformed rules for waiting calls in the store; calls do not wait');
+    this.#hold = hold;
+  }
+
+  /** Applies limits that were written by hand, or by a replica of a version without limits. */
+  async #applyLimits(entries: Record<string, string>, limits: Record<string, string>): Promise<void> {
+    const limitOf = (id: string) => String(this.#merchants.get(id)?.max_calls ?? '');
+    const limited = [...this.#merchants].filter(([, { max_calls }]) => max_calls !== undefined);
+    const changed = [...limited.map(([id]) => id), ...Object.keys(limits)].filter(
+      (id, i, ids) => limitOf(id) !== (limits[id] ?? '') && ids.indexOf(id) === i,
+    );
+    for (const id of changed) {
+      const args = [id, entries[id] ?? '', '', limitOf(id)];
+      await this.#options.connection.run('setMerchant', args, 'set_merchant');
+    }
+  }
+
   #readMerchants(entries: Record<string, string>, warn: Warn): void {
     const merchants = new Map<string, MerchantConfig>();
     for (const [id, json] of Object.entries(entries)) {
@@ -277,15 +344,18 @@ export class Settings {
     text: string,
     expectedVersion: number | undefined,
     by: string,
+    hold = this.#hold,
   ): Promise<void> {
     const kinds = poolsOf(config).flatMap(({ id, kind, maxConcurrent }) => [
       id,
       kind === 'shared' ? `shared:${maxConcurrent}` : 'exclusive',
     ]);
+    // A text written by hand leaves the rules for waiting calls as they are.
+    const waiting = mode === 'apply' ? [] : ['hold', hold ? JSON.stringify(hold) : ''];
     const reply = list(
       await this.#options.connection.run(
         'setTiers',
-        [text, mode, expectedVersion ?? '', by, ...kinds],
+        [text, mode, expectedVersion ?? '', by, ...kinds, ...waiting],
         'set_tiers',
       ),
     );

@@ -65,6 +65,13 @@ export const AllocateBody = Type.Object(
     template: Type.Optional(
       segment('the template of the conversation', MAX_SEGMENT_LENGTH, 'order-confirmation'),
     ),
+    wait: Type.Optional(
+      Type.String({
+        maxLength: 64,
+        description:
+          'how long the request may wait for a pod, 0s to 60s, if `hold` is configured; without it, a call that finds no pod is refused',
+      }),
+    ),
   },
   { description: 'a JSON object with call_sid' },
 );
@@ -78,6 +85,15 @@ export const Allocated = Type.Object({
   lease_expires_at: leaseEnd,
   fence: givenFence,
   was_existing: flag('whether the call already had this pod'),
+  waited_ms: Type.Optional(whole('how long the call waited for its pod')),
+});
+export const WaitingAnswer = Type.Object({
+  success,
+  status: Type.Literal('waiting'),
+  position: whole('the place among the waiting calls of this merchant, from 1'),
+  waiting_since: text('when the call entered the queue'),
+  wait_expires_at: text('when its wait ends: `max_wait` after it entered'),
+  retry_after_ms: whole('ask again within three times this, or the call loses its place'),
 });
 
 export const CallBody = Type.Object(
@@ -98,11 +114,12 @@ export const ReleaseBody = Type.Object(
 );
 export const Released = Type.Object({
   success,
-  pod_name: text('the pod of the call'),
+  pod_name: orNull(text('the pod of the call; null if it was waiting for one')),
   released_to_pool: orNull(
     text('the pool in which the pod is available again; null when it takes no calls (draining, not ready)'),
   ),
   was_draining: flag('whether the pod drains'),
+  was_waiting: Type.Optional(flag('true if the call was waiting for a pod; it has left the queue')),
 });
 export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
 

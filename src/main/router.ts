@@ -12,6 +12,7 @@ import { checkStore } from '../calls/store/check.js';
 import { StoreConnection } from '../calls/store/connection.js';
 import { PoolStore } from '../calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../calls/store/store.js';
+import { WaitQueue } from '../calls/wait-queue.js';
 import { type Clock, systemClock } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
 import { defaultTierConfig } from '../config/tiers.js';
@@ -86,11 +87,25 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       initial: config.tierConfig ?? defaultTierConfig,
       initialGiven: config.tierConfig !== undefined,
       onRefreshError: () => metrics.settingsErrors.inc(),
+      onChange: () => queue.nudge(),
     });
+    const feed = new EventFeed(connection, clock);
+    stops.push(() => feed.close());
+    let isPrepared = false;
     const onCrash = (loop: string) => {
       metrics.panicsRecovered.inc();
       metrics.loopRestarts.inc({ loop });
     };
+    const queue = new WaitQueue({
+      store,
+      settings,
+      feed,
+      metrics,
+      clock,
+      log,
+      isPrepared: () => isPrepared,
+      onCrash: () => onCrash('wait-queue'),
+    });
     let loseLeadership = () => {};
     const lostLeadership = new Promise<void>((resolve) => {
       loseLeadership = resolve;
@@ -126,7 +141,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     stops.push(() => alerts.stop());
     // Set before the first check of the history.
     const others: { records?: RecordsPlane | undefined; loops(): LoopState[] } = { loops: () => [] };
-    let isPrepared = false;
     const history = new History({
       connection,
       store,
@@ -181,8 +195,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       },
     });
 
-    const feed = new EventFeed(connection, clock);
-    stops.push(() => feed.close());
     // A little less than the timeout of a command, so that a late reply is still used.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
     const context: HttpContext = {
@@ -203,6 +215,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       settings,
       auditor,
       feed,
+      queue,
       search: new EventSearch(connection),
       history,
       admission: new Admission({
@@ -227,7 +240,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state, ...history.loops, ...alerts.loops];
+          return [...manager.loops, refresh.state, queue.loop.state, ...history.loops, ...alerts.loops];
         },
         nudge: () => manager.nudge(),
       },
@@ -244,7 +257,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     const stopLeading = () => {
       leadershipEnded ??= (async () => {
         await prepared?.ended;
-        await Promise.all([manager.stop(), refresh.stop()]);
+        await Promise.all([manager.stop(), refresh.stop(), queue.loop.stop()]);
       })();
       return leadershipEnded;
     };
@@ -269,6 +282,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await settings.start();
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
       refresh.start();
+      queue.loop.start();
       const started = manager.start();
       // Wait only for a local source, and not long: with an unreachable API server or lock, calls are still served.
       const timeout = clock.sleep(maxFirstSyncMs, stopping.signal);
@@ -308,6 +322,8 @@ function leaseTimes(config: Config): LeaseTimes {
     drainingTtlMs: config.drainingTtlMs,
     reportGraceMs: config.reportGraceMs,
     noShowTimeoutMs: config.noShowTimeoutMs ?? 0,
+    holdClaimTtlMs: config.holdClaimTtlMs,
+    holdPollIntervalMs: config.holdPollIntervalMs,
   };
 }
 

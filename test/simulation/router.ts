@@ -27,6 +27,8 @@ export const times: LeaseTimes = {
   drainingTtlMs: 360_000,
   reportGraceMs: 30_000,
   noShowTimeoutMs: 0,
+  holdClaimTtlMs: 20_000,
+  holdPollIntervalMs: 5000,
 };
 export const cleanupIntervalMs = 30_000;
 export const reconcileIntervalMs = 60_000;

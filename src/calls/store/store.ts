@@ -15,9 +15,11 @@ import {
   parseCall,
   parsePod,
   parseSnapshot,
+  parseWaiting,
   type Route,
   type Snapshot,
   strings,
+  type WaitingCall,
 } from './replies.js';
 
 export interface LeaseTimes {
@@ -27,6 +29,22 @@ export interface LeaseTimes {
   reportGraceMs: number;
   /** A call that is neither renewed nor reported within this time ends; 0 = off. */
   noShowTimeoutMs: number;
+  /** How long a pod is kept for a waiting call until its caller asks again. */
+  holdClaimTtlMs: number;
+  /** A waiting call that is not asked for during three of these is removed. */
+  holdPollIntervalMs: number;
+}
+
+/** The rules by which a call may wait. */
+export interface HoldRules {
+  /** The merchant, or '' for the queue of all merchants without a configuration. */
+  queue: string;
+  priority: number;
+  weight: number;
+  maxWaitMs: number;
+  /** The most calls that wait: of this queue, and of all. */
+  maxWaiting: number;
+  maxWaitingAll: number;
 }
 
 export interface CallRequest extends Route {
@@ -38,6 +56,26 @@ export interface AllocateRequest extends CallRequest {
   chain: readonly PoolId[];
   /** How long the caller still waits: the store refuses to act later than that. */
   patienceMs: number;
+  /** Without it, a call that finds no pod is refused. */
+  hold?: HoldRules | undefined;
+  /** The caller was told to wait before: if its wait has ended since, it must not enter the queue again. */
+  wasHeld?: boolean | undefined;
+}
+
+export interface Waiting {
+  /** Place among the waiting calls of its queue, from 1. */
+  position: number;
+  sinceMs: number;
+  untilMs: number;
+}
+
+export type Refusal = 'no_pods' | 'merchant_limit' | 'queue_full' | 'wait_expired' | 'wait_over';
+
+/** Exactly one of the three. */
+export interface AllocateOutcome {
+  allocation?: Allocation;
+  waiting?: Waiting;
+  refusal?: Refusal;
 }
 
 export interface Allocation {
@@ -49,6 +87,8 @@ export interface Allocation {
   wasExisting: boolean;
   /** Calls past their lease that were ended to free a pod. */
   reclaimed: number;
+  /** How long the call waited for its pod; undefined if it did not. */
+  waitedMs?: number | undefined;
 }
 
 export interface ReleaseDetails {
@@ -59,7 +99,8 @@ export interface ReleaseDetails {
 }
 
 export interface Released {
-  podName: string;
+  /** Null: the call was waiting, and left the queue. */
+  podName: string | null;
   releasedToPool: PoolId | null;
   /** The pod's pool, also if the pod did not become available there. */
   pool: PoolId | '';
@@ -106,7 +147,35 @@ export interface Page<T> {
   cursor: string | undefined;
 }
 
+/** The rules of a queue that has waiting calls. */
+export interface QueueRules {
+  queue: string;
+  /** Pool ids, separated by spaces. */
+  chain: string;
+  priority: number;
+  weight: number;
+}
+
+export interface ServedWaiting {
+  expired: number;
+  abandoned: number;
+  /** Calls past their lease that were ended. */
+  recovered: number;
+  waiting: number;
+  oldestMs: number;
+  queues: QueueRules[];
+}
+
 type Arguments = readonly (string | number)[];
+
+const leftQueue: Released = {
+  podName: null,
+  releasedToPool: null,
+  pool: '',
+  wasDraining: false,
+  activeCalls: 0,
+  isSetBack: false,
+};
 
 export class CallStore {
   constructor(
@@ -114,8 +183,7 @@ export class CallStore {
     readonly times: LeaseTimes,
   ) {}
 
-  /** Resolves to undefined if no pod of the chain is free. */
-  async allocate(request: AllocateRequest): Promise<Allocation | undefined> {
+  async allocate(request: AllocateRequest): Promise<AllocateOutcome> {
     const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
     const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
     const reply = await this.#inTime(request.patienceMs, (notAfter) =>
@@ -128,16 +196,22 @@ export class CallStore {
         reportGraceMs,
         notAfter,
         ...this.connection.second(),
+        request.hold ? this.#holdText(request.hold, request.wasHeld === true) : '',
         ...request.chain,
       ]),
     );
-    if (reply[0] === 'no_pods') {
+    if (isRefusal(reply[0])) {
       this.connection.learnTime(Number(reply[1]));
-      return undefined;
+      return { refusal: reply[0] };
+    }
+    if (reply[0] === 'waiting') {
+      const [, position, sinceMs, untilMs, nowMs] = reply.map(Number);
+      this.connection.learnTime(nowMs ?? 0);
+      return { waiting: { position: position ?? 1, sinceMs: sinceMs ?? 0, untilMs: untilMs ?? 0 } };
     }
     expectOk(reply, request.callSid);
     this.connection.learnTime(Number(reply[8]));
-    return {
+    const allocation: Allocation = {
       podName: String(reply[1]),
       sourcePool: String(reply[2]) as PoolId,
       allocatedAt: String(reply[3]),
@@ -145,11 +219,61 @@ export class CallStore {
       fence: Number(reply[5]),
       wasExisting: reply[6] === 1,
       reclaimed: Number(reply[7]),
+      waitedMs: reply[9] === '' ? undefined : Number(reply[9]),
+    };
+    return { allocation };
+  }
+
+  #holdText(hold: HoldRules, held: boolean): string {
+    const { queue, priority, weight, maxWaitMs, maxWaiting, maxWaitingAll } = hold;
+    return JSON.stringify({
+      queue,
+      priority,
+      weight,
+      max_wait: maxWaitMs,
+      max: maxWaiting,
+      all: maxWaitingAll,
+      claim: this.times.holdClaimTtlMs,
+      seen: 3 * this.times.holdPollIntervalMs,
+      held,
+    });
+  }
+
+  /** One step for waiting calls; see lua/serve_waiting.lua. `changed`: queues whose rules differ from the stored ones. */
+  async serveWaiting(changed: readonly QueueRules[] = []): Promise<ServedWaiting> {
+    const rules = changed.flatMap(({ queue, ...rest }) => [queue, JSON.stringify(rest)]);
+    const args = [this.times.reportGraceMs, 100, ...rules];
+    const [expired, abandoned, recovered, waiting, oldest, now, ...queues] = list(
+      await this.connection.run('serveWaiting', args, 'serve_waiting'),
+    );
+    this.connection.learnTime(Number(now));
+    return {
+      expired: Number(expired),
+      abandoned: Number(abandoned),
+      recovered: Number(recovered),
+      waiting: Number(waiting),
+      oldestMs: oldest === '' ? 0 : Math.max(0, Number(now) - Number(oldest)),
+      queues: queues.map((row) => {
+        const [queue = '', chain = '', priority, weight] = strings(row);
+        return { queue, chain, priority: Number(priority), weight: Number(weight) };
+      }),
     };
   }
 
+  /** Keeps the places of calls whose callers wait on an open connection. Returns those that no longer wait. */
+  async refreshWaiting(callSids: readonly string[]): Promise<string[]> {
+    const args = [3 * this.times.holdPollIntervalMs, ...callSids];
+    return strings(await this.connection.run('refreshWaiting', args, 'refresh_waiting'));
+  }
+
+  async waitingCalls(cursor: string, count: number): Promise<Page<WaitingCall>> {
+    return page(list(await this.connection.run('listWaiting', [cursor, count], 'waiting')), parseWaiting);
+  }
+
   async release(callSid: string, fence?: number, details: ReleaseDetails = {}): Promise<Released> {
-    const reply = expectOk(await this.#release(callSid, fence, '', details), callSid);
+    const reply = await this.#release(callSid, fence, '', details);
+    if (reply[0] === 'was_waiting') return leftQueue;
+    expectOk(reply, callSid);
     return {
       podName: String(reply[1]),
       releasedToPool: reply[2] === '' ? null : (String(reply[2]) as PoolId),
@@ -284,6 +408,17 @@ export class CallStore {
 function actorFields(by: string | undefined): string[] {
   return by === undefined ? [] : ['by', by];
 }
+
+const refusals: readonly string[] = [
+  'no_pods',
+  'merchant_limit',
+  'queue_full',
+  'wait_expired',
+  'wait_over',
+] satisfies Refusal[];
+
+const isRefusal = (code: Reply | undefined): code is Refusal =>
+  typeof code === 'string' && refusals.includes(code);
 
 const codeErrors: Record<string, (subject: string) => [ErrorCode, string]> = {
   not_found: (call) => ['call_not_found', `no live call ${call}: it has ended or never got a pod`],

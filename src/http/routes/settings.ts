@@ -24,6 +24,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       tiers: Record<string, { type: string; target: number; max_concurrent?: number }>;
       default_chain: string[];
     }),
+    ...(settings.hold ? { hold: settings.hold } : {}),
     version: settings.tierVersion,
     ...(warnings.length > 0 ? { warnings: [...warnings] } : {}),
   });

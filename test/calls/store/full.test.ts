@@ -9,7 +9,7 @@ import type { ScriptName } from '../../../src/calls/store/connection.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines } from '../../support/engines.js';
 import { dump } from '../../support/router.js';
-import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
+import { holdRules, openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 type Policy = 'passes' | 'refused' | 'read-only';
 type Run = (store: TestStore) => Promise<unknown>;
@@ -131,6 +131,9 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   importIndex: {
     passes: { '': ({ connection }) => connection.run('importIndex', ['merchant:busy', '0', 10]) },
   },
+  serveWaiting: { refused: { 'while a call waits': (store) => store.calls.serveWaiting() } },
+  refreshWaiting: { passes: { '': (store) => store.calls.refreshWaiting(['waits']) } },
+  listWaiting: { 'read-only': { '': (store) => store.calls.waitingCalls('0', 10) } },
   snapshot: { 'read-only': { '': (store) => store.calls.snapshot() } },
   podInfo: { 'read-only': { '': (store) => store.calls.pod('g') } },
   callInfo: { 'read-only': { '': (store) => store.calls.call('one') } },
@@ -187,6 +190,7 @@ describeEngines('a full store', (engine) => {
     await engine.redis.zadd('voice:flapping', 1, 'v');
     await engine.redis.set('voice:pod:suspended:v', 'flapping');
     await engine.redis.hset('voice:pod:g', { released_at: 'then+00:00', failures: '2' });
+    await store.ask('waits', [], { hold: holdRules() });
     await limit(1);
   });
   afterEach(async () => {

@@ -29,6 +29,7 @@ if phase == 'calls' then
       break
     end
   end
+  serve_freed()
   return { 'ok', done and '0' or '1', #expired, ended, 0, 0 }
 end
 
@@ -57,6 +58,7 @@ if phase == 'pods' then
       call('SREM', Key.assigned(pool), pod)
     end
   end
+  serve_freed()
   return { 'ok', page[1], #page[2], ended, back, out, unpack(unreadable) }
 end
 

@@ -12,9 +12,13 @@ local function take_reclaimed(chain, kinds, grace)
     for _, sid in ipairs(expired or {}) do
       ended = ended + reclaim(sid, pool, grace)
       local pod, load, scores = take(pool, kind)
-      if pod then return ended, pod, pool, load, scores end
+      if pod then
+        serve_freed()
+        return ended, pod, pool, load, scores
+      end
     end
   end
+  serve_freed()
   return ended
 end
 
