@@ -31,7 +31,8 @@ import {
 import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/replies.js';
-import type { HoldRules, QueueRules } from './store/store.js';
+import type { HoldRules } from './store/store.js';
+import type { QueueRules } from './store/wait-store.js';
 
 export interface SettingsOptions {
   connection: StoreConnection;

@@ -16,10 +16,12 @@ import type { Logger } from '../observe/log.js';
 import type { EventFeed } from './events.js';
 import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
-import type { CallStore, QueueRules } from './store/store.js';
+import type { WaitingCall } from './store/replies.js';
+import type { Page } from './store/store.js';
+import type { QueueRules, WaitStore } from './store/wait-store.js';
 
 export interface WaitQueueOptions {
-  store: CallStore;
+  store: WaitStore;
   settings: Settings;
   feed: EventFeed;
   metrics: Metrics;
@@ -63,6 +65,11 @@ export class WaitQueue {
   /** Requests that wait on an open connection. */
   get openRequests(): number {
     return [...this.#waiters.values()].reduce((sum, waiters) => sum + waiters.size, 0);
+  }
+
+  /** One page of the waiting calls, in no order. */
+  calls(cursor: string, count: number): Promise<Page<WaitingCall>> {
+    return this.#options.store.calls(cursor, count);
   }
 
   /** Applies changed rules now. */
@@ -124,10 +131,10 @@ export class WaitQueue {
   async #refresh(): Promise<void> {
     const { store, clock } = this.#options;
     if (this.#waiters.size === 0 || clock.monotonic() < this.#refreshAtMs) return;
-    this.#refreshAtMs = clock.monotonic() + store.times.holdPollIntervalMs - serveEveryMs / 2;
+    this.#refreshAtMs = clock.monotonic() + store.pollIntervalMs - serveEveryMs / 2;
     const calls = [...this.#waiters.keys()];
     for (let first = 0; first < calls.length; first += maxPerRefresh) {
-      const ended = await store.refreshWaiting(calls.slice(first, first + maxPerRefresh));
+      const ended = await store.refresh(calls.slice(first, first + maxPerRefresh));
       for (const callSid of ended) this.#wake(callSid);
     }
   }
@@ -136,7 +143,7 @@ export class WaitQueue {
     const { store, settings, metrics } = this.#options;
     const counts = { waiting: 0, expired: 0, abandoned: 0, recovered: 0 };
     const step = async (changed: readonly QueueRules[]) => {
-      const { queues, oldestMs, ...served } = await store.serveWaiting(changed);
+      const { queues, oldestMs, ...served } = await store.serve(changed);
       counts.waiting = served.waiting;
       for (const name of ['expired', 'abandoned', 'recovered'] as const) counts[name] += served[name];
       this.oldestMs = oldestMs;

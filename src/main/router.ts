@@ -12,6 +12,7 @@ import { checkStore } from '../calls/store/check.js';
 import { StoreConnection } from '../calls/store/connection.js';
 import { PoolStore } from '../calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../calls/store/store.js';
+import { WaitStore } from '../calls/store/wait-store.js';
 import { WaitQueue } from '../calls/wait-queue.js';
 import { type Clock, systemClock } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
@@ -97,7 +98,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.loopRestarts.inc({ loop });
     };
     const queue = new WaitQueue({
-      store,
+      store: new WaitStore(connection, times),
       settings,
       feed,
       metrics,

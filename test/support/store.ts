@@ -9,6 +9,7 @@ import {
   type HoldRules,
   type LeaseTimes,
 } from '../../src/calls/store/store.js';
+import { WaitStore } from '../../src/calls/store/wait-store.js';
 import { systemClock } from '../../src/clock.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 
@@ -25,6 +26,7 @@ export const testTimes: LeaseTimes = {
 export interface TestStore {
   connection: StoreConnection;
   calls: CallStore;
+  waits: WaitStore;
   pools: PoolStore;
   epoch: string;
   /** Moves the store's idea of now; only with `virtualTime`. */
@@ -96,6 +98,7 @@ export async function openStore(url: string, options: TestStoreOptions = {}): Pr
   return {
     connection,
     calls,
+    waits: new WaitStore(connection, times),
     pools,
     epoch,
     advance: (ms) => {

@@ -15,11 +15,9 @@ import {
   parseCall,
   parsePod,
   parseSnapshot,
-  parseWaiting,
   type Route,
   type Snapshot,
   strings,
-  type WaitingCall,
 } from './replies.js';
 
 export interface LeaseTimes {
@@ -147,35 +145,10 @@ export interface Page<T> {
   cursor: string | undefined;
 }
 
-/** The rules of a queue that has waiting calls. */
-export interface QueueRules {
-  queue: string;
-  /** Pool ids, separated by spaces. */
-  chain: string;
-  priority: number;
-  weight: number;
-}
-
-export interface ServedWaiting {
-  expired: number;
-  abandoned: number;
-  /** Calls past their lease that were ended. */
-  recovered: number;
-  waiting: number;
-  oldestMs: number;
-  queues: QueueRules[];
-}
-
 type Arguments = readonly (string | number)[];
 
-const leftQueue: Released = {
-  podName: null,
-  releasedToPool: null,
-  pool: '',
-  wasDraining: false,
-  activeCalls: 0,
-  isSetBack: false,
-};
+const none = { podName: null, releasedToPool: null, pool: '' } as const;
+const leftQueue: Released = { ...none, wasDraining: false, activeCalls: 0, isSetBack: false };
 
 export class CallStore {
   constructor(
@@ -237,37 +210,6 @@ export class CallStore {
       seen: 3 * this.times.holdPollIntervalMs,
       held,
     });
-  }
-
-  /** One step for waiting calls; see lua/serve_waiting.lua. `changed`: queues whose rules differ from the stored ones. */
-  async serveWaiting(changed: readonly QueueRules[] = []): Promise<ServedWaiting> {
-    const rules = changed.flatMap(({ queue, ...rest }) => [queue, JSON.stringify(rest)]);
-    const args = [this.times.reportGraceMs, 100, ...rules];
-    const [expired, abandoned, recovered, waiting, oldest, now, ...queues] = list(
-      await this.connection.run('serveWaiting', args, 'serve_waiting'),
-    );
-    this.connection.learnTime(Number(now));
-    return {
-      expired: Number(expired),
-      abandoned: Number(abandoned),
-      recovered: Number(recovered),
-      waiting: Number(waiting),
-      oldestMs: oldest === '' ? 0 : Math.max(0, Number(now) - Number(oldest)),
-      queues: queues.map((row) => {
-        const [queue = '', chain = '', priority, weight] = strings(row);
-        return { queue, chain, priority: Number(priority), weight: Number(weight) };
-      }),
-    };
-  }
-
-  /** Keeps the places of calls whose callers wait on an open connection. Returns those that no longer wait. */
-  async refreshWaiting(callSids: readonly string[]): Promise<string[]> {
-    const args = [3 * this.times.holdPollIntervalMs, ...callSids];
-    return strings(await this.connection.run('refreshWaiting', args, 'refresh_waiting'));
-  }
-
-  async waitingCalls(cursor: string, count: number): Promise<Page<WaitingCall>> {
-    return page(list(await this.connection.run('listWaiting', [cursor, count], 'waiting')), parseWaiting);
   }
 
   async release(callSid: string, fence?: number, details: ReleaseDetails = {}): Promise<Released> {
@@ -409,13 +351,7 @@ function actorFields(by: string | undefined): string[] {
   return by === undefined ? [] : ['by', by];
 }
 
-const refusals: readonly string[] = [
-  'no_pods',
-  'merchant_limit',
-  'queue_full',
-  'wait_expired',
-  'wait_over',
-] satisfies Refusal[];
+const refusals: readonly string[] = ['no_pods', 'merchant_limit', 'queue_full', 'wait_expired', 'wait_over'];
 
 const isRefusal = (code: Reply | undefined): code is Refusal =>
   typeof code === 'string' && refusals.includes(code);
@@ -455,7 +391,7 @@ function quote(text: string): string {
   return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
 }
 
-function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {
+export function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {
   const [cursor, ...rows] = reply;
   return { items: rows.map(parse), cursor: cursor === '0' ? undefined : String(cursor) };
 }

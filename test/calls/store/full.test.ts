@@ -131,9 +131,9 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   importIndex: {
     passes: { '': ({ connection }) => connection.run('importIndex', ['merchant:busy', '0', 10]) },
   },
-  serveWaiting: { refused: { 'while a call waits': (store) => store.calls.serveWaiting() } },
-  refreshWaiting: { passes: { '': (store) => store.calls.refreshWaiting(['waits']) } },
-  listWaiting: { 'read-only': { '': (store) => store.calls.waitingCalls('0', 10) } },
+  serveWaiting: { refused: { 'while a call waits': (store) => store.waits.serve() } },
+  refreshWaiting: { passes: { '': (store) => store.waits.refresh(['waits']) } },
+  listWaiting: { 'read-only': { '': (store) => store.waits.calls('0', 10) } },
   snapshot: { 'read-only': { '': (store) => store.calls.snapshot() } },
   podInfo: { 'read-only': { '': (store) => store.calls.pod('g') } },
   callInfo: { 'read-only': { '': (store) => store.calls.call('one') } },

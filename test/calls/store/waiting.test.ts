@@ -61,7 +61,7 @@ describeEngines('waiting calls', (engine) => {
     store.advance(14_000);
     await wait('2');
     store.advance(7000);
-    expect((await store.calls.serveWaiting()).recovered).toBe(1);
+    expect((await store.waits.serve()).recovered).toBe(1);
     expect(await podOf('2')).toBe('a');
   });
 
@@ -69,9 +69,9 @@ describeEngines('waiting calls', (engine) => {
     await wait('1');
     await wait('2', '', { maxWaitMs: 12_000 });
     store.advance(11_000);
-    expect(await store.calls.refreshWaiting(['2', 'unknown'])).toEqual(['unknown']);
+    expect(await store.waits.refresh(['2', 'unknown'])).toEqual(['unknown']);
     store.advance(4001);
-    expect(await store.calls.serveWaiting()).toMatchObject({ expired: 1, abandoned: 1, waiting: 0 });
+    expect(await store.waits.serve()).toMatchObject({ expired: 1, abandoned: 1, waiting: 0 });
     expect(await events('wait_abandoned')).toEqual(['1']);
     expect(await events('wait_expired')).toEqual(['2']);
     expect(await store.ask('1', gold, { hold: holdRules(), wasHeld: true })).toEqual({
@@ -130,7 +130,7 @@ describeEngines('waiting calls', (engine) => {
         store.advance(360_001);
         await wait('1', '', { maxWaitMs: 600_000 });
         await engine.redis.del('voice:pod:draining:a');
-        await store.calls.serveWaiting();
+        await store.waits.serve();
       },
     ],
     [
@@ -169,7 +169,8 @@ describeEngines('waiting calls', (engine) => {
     for (let i = 0; i < 13; i++) {
       await store.calls.release(current);
       const [next] = await engine.redis.zrange('voice:pod:calls:a', 0, '0');
-      order.push((current = next ?? ''));
+      current = next ?? '';
+      order.push(current);
     }
     expect(order[0]).toBe('late');
     const served = order.slice(1);
@@ -229,11 +230,11 @@ describeEngines('waiting calls', (engine) => {
   it('new rules of a queue apply to the calls that wait', async () => {
     await store.register(['v'], 'merchant:vip');
     await wait('1', 'acme');
-    expect((await store.calls.serveWaiting()).queues).toEqual([
+    expect((await store.waits.serve()).queues).toEqual([
       { queue: 'acme', chain: 'pool:gold', priority: 0, weight: 1 },
     ]);
     const chain = 'merchant:vip pool:gold';
-    await store.calls.serveWaiting([{ queue: 'acme', chain, priority: 3, weight: 2 }]);
+    await store.waits.serve([{ queue: 'acme', chain, priority: 3, weight: 2 }]);
     expect(await podOf('1')).toBe('v');
   });
 });

@@ -31,9 +31,8 @@ if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lu
   fence = string.format('%.0f', before + 1)
   call('SET', Key.fence, fence)
 end
-if owner then
-  call('DEL', record_key)
-elseif hold and ARGV[11] ~= '' then
+if owner then call('DEL', record_key) end
+if not owner and hold and ARGV[11] ~= '' then
   --#include base waiting
   return ask_again(sid, cjson.decode(ARGV[11]), ARGV[7])
 end
@@ -78,7 +77,6 @@ if hold and not owner then -- it asked without waiting this time
   --#include base waiting
   end_wait_of(sid, 'wait_abandoned', 'allocated without waiting', ARGV[7])
 end
-
 local allocated_at = ARGV[10] .. string.sub(us, 11, 13) .. 'Z'
 if string.sub(us, 1, 10) ~= ARGV[9] then
   --#include iso

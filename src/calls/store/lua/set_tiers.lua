@@ -15,12 +15,11 @@ if mode == 'replace' and ARGV[4] ~= '' and tonumber(ARGV[4]) ~= version then ret
 local old, new = {}, {}
 -- Derived from the configuration: a key of a wrong type is deleted and rebuilt below.
 local flat = read_or_nil('HGETALL', Key.pools)
-local is_lost = not flat
+local is_lost, hold = not flat, nil
 flat = flat or {}
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
 for i = 6, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
-local hold = new.hold
-new.hold = nil
+hold, new.hold = new.hold, nil
 
 -- The pool id of a tier after it enters or leaves the chain: same name, other keys.
 local function twin(pool)

@@ -1,4 +1,4 @@
---#include take settle queues
+--#include take settle handover
 -- Offers free pods to waiting calls, where no pod has just become free: a limit was raised, a queue has a new chain, or
 -- something was missed.
 
@@ -11,7 +11,6 @@ local function serve_pool(pool)
     if not pod then
       pod = take_set_back({ pool }, { value })
       if not pod then return end
-      --#include handover
       load = load_of(pod)
       hand_over(pod, pool, load + 1, load)
     end
