@@ -1,5 +1,6 @@
 /**
- * smart-router/client: the library for telephony code and voice agents. Its only dependency is `fetch`.
+ * @smart-router/client: the library for telephony code and voice agents. Its only dependency is `fetch`. The build copies it
+ * to clients/typescript, a package of its own; `smart-router/client` exports it too.
  *
  * GUARANTEES
  *   Bounded time. Each attempt has a deadline (2 s), there are at most `retries` + 1 of them, and a `Retry-After` counts
