@@ -10,7 +10,7 @@ import { type Loop, startLoop } from './loop.js';
 import { type ReleaseOptions, type ReleaseResult, releaseCall, renewCall } from './operations.js';
 import { integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
-import type { Allocation } from './wire.js';
+import type { Allocation, Renewal } from './wire.js';
 
 /** A third of the default lease (15 m): limits the effect of a wrong client clock. */
 const maxRenewMs = 5 * 60 * 1000;
@@ -125,7 +125,7 @@ export class HeldCall {
    * Renews once, now, with retries.
    * @throws CallNotFoundError, StaleFenceError (then `lost` aborts too), RouterUnavailableError
    */
-  async renew(options: { signal?: AbortSignal | undefined } = {}): Promise<{ leaseExpiresAt: Date }> {
+  async renew(options: { signal?: AbortSignal | undefined } = {}): Promise<Renewal> {
     return this.#renew({ signal: options.signal });
   }
 
@@ -137,7 +137,7 @@ export class HeldCall {
   release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
     this.#end('releasing');
     this.#release ??= releaseCall(this.#requester, this.callSid, {
-      fence: this.#fence ?? undefined,
+      fence: this.#fence,
       reason: options.reason,
       signal: options.signal,
     }).catch((error: unknown) => {
@@ -174,10 +174,7 @@ export class HeldCall {
   async #renew(options: { retries?: number; signal: AbortSignal | undefined }) {
     const fence = this.#fence;
     try {
-      const renewal = await renewCall(this.#requester, this.callSid, {
-        ...options,
-        fence: fence ?? undefined,
-      });
+      const renewal = await renewCall(this.#requester, this.callSid, { ...options, fence });
       this.#leaseExpiresAt = renewal.leaseExpiresAt;
       this.#requester.emit({ type: 'renewed', callSid: this.callSid, ...renewal });
       return renewal;

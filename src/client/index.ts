@@ -47,6 +47,7 @@ export {
   type LostReason,
   NoPodsError,
   PodReplacedError,
+  type Refusal,
   RouterUnavailableError,
   SmartRouterError,
   StaleFenceError,
@@ -61,6 +62,6 @@ export type {
   SignalOption,
   UndrainOptions,
 } from './operations.js';
-export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions } from './options.js';
+export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions, Fetch } from './options.js';
 export type { ListCalls, Reporter, ReportingOptions } from './reporter.js';
-export type { Allocation, DrainResult, Report } from './wire.js';
+export type { Allocation, DrainResult, ReleasedPod, Renewal, Report } from './wire.js';
