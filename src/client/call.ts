@@ -109,7 +109,7 @@ export class HeldCall {
       options.intervalMs === undefined
         ? null
         : integer('intervalMs', options.intervalMs, 0, 1, maxDurationMs);
-    this.#track();
+    this.track();
     this.#loop = startLoop({
       clock: this.#requester.settings.clock,
       startsNow: this.#leaseExpiresAt === null,
@@ -154,7 +154,9 @@ export class HeldCall {
 
   /** @internal Connects this handle to reports, until it ends. */
   track(): this {
-    this.#track();
+    this.#registry.add(this);
+    this.#forgetClose();
+    this.#forgetClose = this.#requester.lifetime.onClose(() => this.#end('detached'));
     return this;
   }
 
@@ -192,12 +194,6 @@ export class HeldCall {
     const { clock } = this.#requester.settings;
     const leaseMs = this.#leaseMs ?? (this.#leaseExpiresAt?.getTime() ?? 0) - clock.now();
     return Math.min(maxRenewMs, Math.max(minRenewMs, leaseMs / 3));
-  }
-
-  #track(): void {
-    this.#registry.add(this);
-    this.#forgetClose();
-    this.#forgetClose = this.#requester.lifetime.onClose(() => this.#end('detached'));
   }
 
   #end(state: 'releasing' | 'lost' | 'detached'): void {
