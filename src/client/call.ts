@@ -253,7 +253,7 @@ export class RoutedHandle extends HeldCall {
 
 /**
  * A call that goes to the fallback URL because the router is down. It has the shape of a routed call, but no lease:
- * `keepAlive` does nothing and `lost` never aborts.
+ * `keepAlive` does nothing, `renew` rejects with `cause`, and `lost` never aborts.
  */
 export class FallbackCall {
   readonly fallback = true;
@@ -278,6 +278,10 @@ export class FallbackCall {
   }
 
   keepAlive(): void {}
+
+  async renew(): Promise<never> {
+    throw this.cause;
+  }
 
   detach(): void {}
 

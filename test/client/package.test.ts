@@ -92,8 +92,9 @@ export async function useFence(client: Client, call: Call, attached: AttachedCal
   call.keepAlive({ intervalMs: undefined });
   const result: library.ReleaseResult = await call.release({ reason: 'connect_failed' });
   const pod: library.ReleasedPod | null = result.released ? result : null;
-  const renewal: library.Renewal | null = call.fallback ? null : await call.renew();
-  console.log(pod?.podName, renewal?.leaseExpiresAt, call.lost.aborted);
+  const renewal: library.Renewal = await call.renew({ signal: undefined });
+  const held: AttachedCall = call;
+  console.log(pod?.podName, renewal.leaseExpiresAt, held.podName, call.lost.aborted);
 }
 
 /** A project's own tests make errors and calls. */
