@@ -1,6 +1,7 @@
-// Builds dist/: embeds Lua and SQL files in TypeScript modules, compiles, and bundles the console.
+// Builds dist/: embeds Lua and SQL files in TypeScript modules, compiles, and bundles the console. Also builds the package
+// in clients/typescript.
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -42,5 +43,14 @@ try {
   });
 } catch {
   process.exit(1);
+}
+// The package of the client is a copy of what was compiled; src/client is its only source. The image has no clients/.
+const client = join(root, 'clients', 'typescript');
+if (existsSync(client)) {
+  rmSync(join(client, 'dist'), { recursive: true, force: true });
+  for (const name of ['client', 'clock.js', 'clock.d.ts', 'version.js', 'version.d.ts'])
+    cpSync(join(dist, name), join(client, 'dist', name), { recursive: true });
+  // npm packs a license only from the package's own folder.
+  cpSync(join(root, 'LICENSE'), join(client, 'dist', 'LICENSE'));
 }
 await buildConsole(root);

@@ -213,6 +213,13 @@ describe('Lua scripts', () => {
     expect(scattered.map(({ path }) => path)).toEqual([]);
   });
 
+  it('only `place`, and `release` on its quick path, make a pod available', () => {
+    const adding = under('src/calls/store/lua').filter(({ text }) =>
+      /'[SZ]ADD', (Key\.available|Key\.merchant_pods|available_key)\(/.test(text),
+    );
+    expect(adding.map(({ path }) => path.split('/lua/')[1]).sort()).toEqual(['lib/pods.lua', 'release.lua']);
+  });
+
   it.each(under('src/calls/store/lua/lib').map((file) => [file.path.split('/').at(-1), file] as const))(
     'lib/%s opens with a comment',
     (_, file) => {
@@ -238,6 +245,23 @@ describe('Redis keys', () => {
       .filter(({ path }) => path !== table && !path.startsWith('src/records/'))
       .flatMap((file) => findings(file, byHand, code(file)));
     expect([...scripts, ...modules]).toEqual([]);
+  });
+
+  it('are documented in ARCHITECTURE.md, or for operators in docs/operations.md', () => {
+    const cells = [read('ARCHITECTURE.md'), read('docs/operations.md')].flatMap(({ text }) =>
+      [...text.matchAll(/^\| (`[^|]*)\|/gm)].map(([, cell = '']) => cell),
+    );
+    const shape = (key: string) =>
+      key
+        .replace(/^voice:/, '')
+        .replace('{tierPool}', 'pool:{tier}')
+        .replace('{merchantPool}', 'merchant:{id}')
+        .replace(/\{\w+\}/g, '{}');
+    const documented = new Set(
+      cells.flatMap((cell) => [...cell.matchAll(/`([^`]+)`/g)].map(([, key = '']) => shape(key))),
+    );
+    const patterns = Object.values(keyTable).map(({ pattern }) => pattern);
+    expect(patterns.filter((pattern) => !documented.has(shape(pattern)))).toEqual([]);
   });
 
   it.each(["P .. 'x'", "'pod:calls:' .. pod", "pool .. ':assigned'", 'prefix}pools', 'pool}:calls'])(

@@ -10,7 +10,7 @@ import { type Loop, startLoop } from './loop.js';
 import { type ReleaseOptions, type ReleaseResult, releaseCall, renewCall } from './operations.js';
 import { integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
-import type { Allocation } from './wire.js';
+import type { Allocation, Renewal } from './wire.js';
 
 /** A third of the default lease (15 m): limits the effect of a wrong client clock. */
 const maxRenewMs = 5 * 60 * 1000;
@@ -109,7 +109,7 @@ export class HeldCall {
       options.intervalMs === undefined
         ? null
         : integer('intervalMs', options.intervalMs, 0, 1, maxDurationMs);
-    this.#track();
+    this.track();
     this.#loop = startLoop({
       clock: this.#requester.settings.clock,
       startsNow: this.#leaseExpiresAt === null,
@@ -125,7 +125,7 @@ export class HeldCall {
    * Renews once, now, with retries.
    * @throws CallNotFoundError, StaleFenceError (then `lost` aborts too), RouterUnavailableError
    */
-  async renew(options: { signal?: AbortSignal | undefined } = {}): Promise<{ leaseExpiresAt: Date }> {
+  async renew(options: { signal?: AbortSignal | undefined } = {}): Promise<Renewal> {
     return this.#renew({ signal: options.signal });
   }
 
@@ -137,7 +137,7 @@ export class HeldCall {
   release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
     this.#end('releasing');
     this.#release ??= releaseCall(this.#requester, this.callSid, {
-      fence: this.#fence ?? undefined,
+      fence: this.#fence,
       reason: options.reason,
       signal: options.signal,
     }).catch((error: unknown) => {
@@ -154,7 +154,9 @@ export class HeldCall {
 
   /** @internal Connects this handle to reports, until it ends. */
   track(): this {
-    this.#track();
+    this.#registry.add(this);
+    this.#forgetClose();
+    this.#forgetClose = this.#requester.lifetime.onClose(() => this.#end('detached'));
     return this;
   }
 
@@ -174,10 +176,7 @@ export class HeldCall {
   async #renew(options: { retries?: number; signal: AbortSignal | undefined }) {
     const fence = this.#fence;
     try {
-      const renewal = await renewCall(this.#requester, this.callSid, {
-        ...options,
-        fence: fence ?? undefined,
-      });
+      const renewal = await renewCall(this.#requester, this.callSid, { ...options, fence });
       this.#leaseExpiresAt = renewal.leaseExpiresAt;
       this.#requester.emit({ type: 'renewed', callSid: this.callSid, ...renewal });
       return renewal;
@@ -195,12 +194,6 @@ export class HeldCall {
     const { clock } = this.#requester.settings;
     const leaseMs = this.#leaseMs ?? (this.#leaseExpiresAt?.getTime() ?? 0) - clock.now();
     return Math.min(maxRenewMs, Math.max(minRenewMs, leaseMs / 3));
-  }
-
-  #track(): void {
-    this.#registry.add(this);
-    this.#forgetClose();
-    this.#forgetClose = this.#requester.lifetime.onClose(() => this.#end('detached'));
   }
 
   #end(state: 'releasing' | 'lost' | 'detached'): void {
@@ -260,7 +253,7 @@ export class RoutedHandle extends HeldCall {
 
 /**
  * A call that goes to the fallback URL because the router is down. It has the shape of a routed call, but no lease:
- * `keepAlive` does nothing and `lost` never aborts.
+ * `keepAlive` does nothing, `renew` rejects with `cause`, and `lost` never aborts.
  */
 export class FallbackCall {
   readonly fallback = true;
@@ -285,6 +278,10 @@ export class FallbackCall {
   }
 
   keepAlive(): void {}
+
+  async renew(): Promise<never> {
+    throw this.cause;
+  }
 
   detach(): void {}
 

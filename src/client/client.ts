@@ -28,7 +28,7 @@ import {
 import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
 import { type ListCalls, Reporter, type ReportingOptions } from './reporter.js';
 import { Requester } from './requester.js';
-import type { DrainResult, Report } from './wire.js';
+import type { DrainResult, Renewal, Report } from './wire.js';
 
 export interface AllocateOptions extends SignalOption {
   /** Starts `call.keepAlive()` at once. Only for a process that lives as long as the call. */
@@ -43,7 +43,7 @@ export interface AttachRequest {
    */
   fence?: number | null | undefined;
   /** The pod that serves the call, if one process reports for several pods. */
-  podName?: string | undefined;
+  podName?: string | null | undefined;
 }
 
 /** Made by {@link createClient}. One per process: the breaker learns from all of its requests. */
@@ -83,12 +83,12 @@ export class Client {
   /** Creates a handle for a call that was allocated elsewhere; end it with `release()` or `detach()`. */
   attach(request: AttachRequest): AttachedCall {
     checkCallSid(request.callSid);
-    checkFence(request.fence ?? undefined);
+    const fence = checkFence(request.fence) ?? null;
     this.#requester.lifetime.assertOpen(`attach ${request.callSid}`);
     return new HeldCall(this.#requester, this.#registry, {
       callSid: request.callSid,
       podName: request.podName ?? null,
-      fence: request.fence ?? null,
+      fence,
       leaseExpiresAt: null,
       leaseMs: null,
     }).track();
@@ -103,7 +103,7 @@ export class Client {
    * Renews a call's lease once.
    * @throws CallNotFoundError, StaleFenceError, RouterUnavailableError
    */
-  async renew(callSid: string, options: ClaimOptions = {}): Promise<{ leaseExpiresAt: Date }> {
+  async renew(callSid: string, options: ClaimOptions = {}): Promise<Renewal> {
     const { fence, signal } = options;
     return renewCall(this.#requester, callSid, { fence, signal });
   }

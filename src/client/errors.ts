@@ -132,8 +132,8 @@ export class RouterUnavailableError extends SmartRouterError {
     attempts: number;
     /** The router's code, for a 5xx that carried one. */
     code?: string | undefined;
-    status?: number;
-    retryAfterMs?: number | null;
+    status?: number | undefined;
+    retryAfterMs?: number | null | undefined;
     cause?: unknown;
   }) {
     super(

@@ -1,5 +1,6 @@
 /**
- * smart-router/client: the library for telephony code and voice agents. Its only dependency is `fetch`.
+ * @smart-router/client: the library for telephony code and voice agents. Its only dependency is `fetch`. The build copies it
+ * to clients/typescript, a package of its own; `smart-router/client` exports it too.
  *
  * GUARANTEES
  *   Bounded time. Each attempt has a deadline (2 s), there are at most `retries` + 1 of them, and a `Retry-After` counts
@@ -46,6 +47,7 @@ export {
   type LostReason,
   NoPodsError,
   PodReplacedError,
+  type Refusal,
   RouterUnavailableError,
   SmartRouterError,
   StaleFenceError,
@@ -60,6 +62,6 @@ export type {
   SignalOption,
   UndrainOptions,
 } from './operations.js';
-export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions } from './options.js';
+export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions, Fetch } from './options.js';
 export type { ListCalls, Reporter, ReportingOptions } from './reporter.js';
-export type { Allocation, DrainResult, Report } from './wire.js';
+export type { Allocation, DrainResult, ReleasedPod, Renewal, Report } from './wire.js';

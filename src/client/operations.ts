@@ -12,6 +12,7 @@ import {
   decodeUndrain,
   isFence,
   type ReleasedPod,
+  type Renewal,
   type Report,
 } from './wire.js';
 
@@ -23,8 +24,8 @@ export interface SignalOption {
 }
 
 export interface ClaimOptions extends SignalOption {
-  /** From the allocation; without it the router acts on any claim of the call. */
-  fence?: number | undefined;
+  /** From the allocation; without it (null or undefined) the router acts on any claim of the call. */
+  fence?: number | null | undefined;
 }
 
 export interface ReleaseOptions extends ClaimOptions {
@@ -79,10 +80,11 @@ export function checkPod(pod: unknown): void {
   }
 }
 
-export function checkFence(fence: unknown): void {
-  if (fence !== undefined && !isFence(fence)) {
-    throw new InvalidArgumentError('fence must be the integer from the allocation.');
-  }
+/** Returns undefined for null: a field that is undefined is not sent. */
+export function checkFence(fence: number | null | undefined): number | undefined {
+  if (fence === undefined || fence === null) return undefined;
+  if (!isFence(fence)) throw new InvalidArgumentError('fence must be the integer from the allocation.');
+  return fence;
 }
 
 function waitMilliseconds(wait: number | string | undefined): number {
@@ -123,12 +125,12 @@ export async function releaseCall(
   options: ReleaseOptions,
 ): Promise<ReleaseResult> {
   checkCallSid(callSid);
-  checkFence(options.fence);
+  const fence = checkFence(options.fence);
   try {
     const pod = await requester.send({
       operation: `release ${callSid}`,
       path: '/release',
-      body: () => ({ call_sid: callSid, fence: options.fence, reason: options.reason }),
+      body: () => ({ call_sid: callSid, fence, reason: options.reason }),
       decode: decodeRelease,
       signal: options.signal,
     });
@@ -144,13 +146,13 @@ export async function renewCall(
   requester: Requester,
   callSid: string,
   options: ClaimOptions & { retries?: number },
-): Promise<{ leaseExpiresAt: Date }> {
+): Promise<Renewal> {
   checkCallSid(callSid);
-  checkFence(options.fence);
+  const fence = checkFence(options.fence);
   return requester.send({
     operation: `renew ${callSid}`,
     path: '/renew',
-    body: () => ({ call_sid: callSid, fence: options.fence }),
+    body: () => ({ call_sid: callSid, fence }),
     decode: decodeRenewal,
     signal: options.signal,
     retries: options.retries,

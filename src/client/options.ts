@@ -1,15 +1,26 @@
 import { type Clock, systemClock } from '../clock.js';
 import type { BreakerSettings, BreakerState } from './breaker.js';
-import { InvalidArgumentError, type LostReason } from './errors.js';
+import {
+  type ApiError,
+  InvalidArgumentError,
+  type LostReason,
+  type RouterUnavailableError,
+} from './errors.js';
 import type { Report } from './wire.js';
 
 /** An event of the client, for logs and metrics. Carries call SIDs and pod names, never the key. */
 export type ClientEvent =
   /** An attempt failed and another one follows after `delayMs`. */
-  | { type: 'retry'; operation: string; attempt: number; delayMs: number; error: unknown }
+  | {
+      type: 'retry';
+      operation: string;
+      attempt: number;
+      delayMs: number;
+      error: RouterUnavailableError | ApiError;
+    }
   | { type: 'breaker'; from: BreakerState; to: BreakerState }
   /** `allocate` returned the fallback URL because the router is down. */
-  | { type: 'fallback'; callSid: string; error: unknown }
+  | { type: 'fallback'; callSid: string; error: RouterUnavailableError }
   | { type: 'renewed'; callSid: string; leaseExpiresAt: Date }
   /** A background renew failed and is retried after `retryInMs`. */
   | { type: 'renew_failed'; callSid: string; error: unknown; retryInMs: number }
@@ -40,6 +51,29 @@ export interface AllocateRequest {
   template?: string | undefined;
 }
 
+/**
+ * The part of `fetch` that the client uses. The types of `fetch` differ between Node, browsers and versions of undici; this
+ * one fits them all.
+ */
+export type Fetch = (
+  url: string,
+  init: {
+    method: 'POST';
+    headers: Record<string, string>;
+    body: string;
+    redirect: 'manual';
+    signal: AbortSignal;
+  },
+) => Promise<{
+  readonly status: number;
+  readonly headers: { get(name: string): string | null };
+  /** An async iterable of bytes; some types of `fetch` do not say so. */
+  readonly body: object | null;
+}>;
+
+/** Like Partial, but an explicit undefined is the default too, as everywhere in the options. */
+type Some<T> = { [Name in keyof T]?: T[Name] | undefined };
+
 /** Options of `createClient`. Unknown keys are rejected. */
 export interface ClientOptions {
   /** URL of the router, for example `http://smart-router:8080`; a path prefix before `/api/v1` is kept. */
@@ -51,15 +85,15 @@ export interface ClientOptions {
   /** Attempts after the first one. Default 3. */
   retries?: number | undefined;
   /** Default `{ baseMs: 100, maxMs: 1000, retryAfterMaxMs: 2000 }`. */
-  backoff?: Partial<BackoffSettings> | undefined;
+  backoff?: Some<BackoffSettings> | undefined;
   /** Default `{ failures: 5, openMs: 30000, trials: 3 }`. */
-  breaker?: Partial<BreakerSettings> | undefined;
+  breaker?: Some<BreakerSettings> | undefined;
   /** URL for calls while the router is down; without it `allocate` throws `RouterUnavailableError`. */
   fallbackUrl?: string | ((request: AllocateRequest) => string) | undefined;
   /** Time, timers and randomness, for tests. */
   clock?: Clock | undefined;
   /** Another `fetch`, for example one bound to a dispatcher. It must honour `signal`. */
-  fetch?: typeof globalThis.fetch | undefined;
+  fetch?: Fetch | undefined;
   /** Called for retries, breaker changes, fallbacks, renewals, lost calls and reports. */
   onEvent?: ((event: ClientEvent) => void) | undefined;
 }
@@ -174,7 +208,7 @@ export function resolveOptions(options: ClientOptions): Settings {
     fallbackUrl: checkFallbackUrl(options.fallbackUrl),
     clock: options.clock ?? systemClock,
     // Looked up per request, so that a fetch instrumented after createClient (tracing) is used.
-    fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
+    fetch: options.fetch ?? ((url, init) => globalThis.fetch(url, init)),
     onEvent: options.onEvent,
   };
   rejectUnknown('createClient', options, settings);

@@ -1,6 +1,6 @@
 import { userAgent } from '../version.js';
 import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
-import type { Settings } from './options.js';
+import type { Fetch, Settings } from './options.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
 
 /** One attempt: a POST with a deadline. */
@@ -21,12 +21,12 @@ type Transport = Pick<Settings, 'baseUrl' | 'apiKey' | 'clock' | 'fetch'>;
 /** The response to a report can be largest: 10,000 calls of at most 1 KiB, each named twice. */
 const maxAnswerBytes = 32 * 1024 * 1024;
 
-async function readText(response: Response): Promise<string> {
-  if (response.body === null) return '';
+async function readText(body: object | null): Promise<string> {
+  if (body === null) return '';
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   // A throw cancels the stream and frees the socket.
-  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
+  for await (const chunk of body as AsyncIterable<Uint8Array>) {
     bytes += chunk.byteLength;
     if (bytes > maxAnswerBytes) throw new ShapeError(`it is longer than ${maxAnswerBytes} bytes`);
     chunks.push(chunk);
@@ -68,7 +68,12 @@ function parseRetryAfterMs(header: string | null, nowMs: number): number | null 
 }
 
 /** Turns a response into a result or an error. Never quotes `text`: a proxy may echo our headers in it. */
-function interpret<T>(transport: Transport, attempt: Attempt<T>, response: Response, text: string): T {
+function interpret<T>(
+  transport: Transport,
+  attempt: Attempt<T>,
+  response: Awaited<ReturnType<Fetch>>,
+  text: string,
+): T {
   const { operation, attempts, decode } = attempt;
   const body = parseObject(text);
   const status = response.status;
@@ -138,7 +143,7 @@ export async function sendOnce<T>(
       signal: controller.signal,
     });
     status = response.status;
-    return interpret(transport, attempt, response, await readText(response));
+    return interpret(transport, attempt, response, await readText(response.body));
   } catch (error) {
     if (error instanceof SmartRouterError) throw error;
     const at = `the router at ${transport.baseUrl}`;
@@ -156,7 +161,7 @@ export async function sendOnce<T>(
         reason: 'bad_response',
         text: `${at} answered ${status}, but ${error.message}. Check that baseUrl is the router and not a proxy.`,
         attempts,
-        ...(status === undefined ? {} : { status }),
+        status,
       });
     }
     throw new RouterUnavailableError({

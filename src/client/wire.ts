@@ -39,6 +39,7 @@ export interface Report {
   atMs?: number;
 }
 
+/** The pod of a released call. */
 export interface ReleasedPod {
   podName: string;
   /** The pool in which the pod is available again; null when it is draining, terminating or not ready. */
@@ -46,6 +47,12 @@ export interface ReleasedPod {
   wasDraining: boolean;
 }
 
+/** The result of `renew`. */
+export interface Renewal {
+  leaseExpiresAt: Date;
+}
+
+/** The result of `drain`. */
 export interface DrainResult {
   podName: string;
   hasActiveCall: boolean;
@@ -110,7 +117,7 @@ export const decodeRelease: Decode<ReleasedPod> = (body) => ({
   wasDraining: boolean(body, 'was_draining'),
 });
 
-export const decodeRenewal: Decode<{ leaseExpiresAt: Date }> = (body) => ({
+export const decodeRenewal: Decode<Renewal> = (body) => ({
   leaseExpiresAt: time(body, 'lease_expires_at'),
 });
 

@@ -21,6 +21,16 @@ describe('allocate while the router is down', () => {
     expect(events.at(-1)).toMatchObject({ type: 'fallback', callSid: 'CA1' });
   });
 
+  it('gives a call with every method of a routed one; there is no lease to renew', async () => {
+    const { router, client } = await fixture({ fallbackUrl });
+    router.otherwise = () => down;
+    const call = await client.allocate({ callSid: 'CA1' });
+    await expect(call.renew()).rejects.toThrow(RouterUnavailableError);
+    call.keepAlive();
+    call.detach();
+    expect(router.received).toHaveLength(4);
+  });
+
   it('gives it at once, without a request, while the breaker is open', async () => {
     const { router, client } = await fixture({ fallbackUrl, breaker: { failures: 1 } });
     router.otherwise = () => down;

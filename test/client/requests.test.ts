@@ -45,6 +45,14 @@ describe('what the client sends', () => {
     });
   });
 
+  it('sends no fence for a call that has none', async () => {
+    const { router, clock, client } = await fixture();
+    router.queue.push(renewed(clock), released);
+    await client.renew('CA1', { fence: null });
+    await client.release('CA1', { fence: null });
+    expect(router.received.map(({ body }) => body)).toEqual([{ call_sid: 'CA1' }, { call_sid: 'CA1' }]);
+  });
+
   it('omits undefined fields, and the Authorization header without a key', async () => {
     const { router, clock, client } = await fixture();
     router.queue.push(allocated(clock));

@@ -6,7 +6,8 @@ import { configTable } from '../../src/config/table.js';
 
 const documents = [
   ...['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'deploy/helm/smart-router/README.md'],
-  ...readdirSync('docs')
+  'clients/typescript/README.md',
+  ...readdirSync('docs', { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
 ];
@@ -50,6 +51,13 @@ describe.each(documents)('%s', (path) => {
         return anchor !== undefined && !anchorsOf(readFileSync(target, 'utf8')).has(anchor);
       });
     expect(broken).toEqual([]);
+  });
+
+  it('names only files and folders that exist', () => {
+    const named = [
+      ...prose.matchAll(/`((?:src|test|scripts|deploy|console|bench|docs|clients)\/[\w./-]*)`/g),
+    ];
+    expect(named.map(([, name = '']) => name).filter((name) => !existsSync(name))).toEqual([]);
   });
 
   it('names only tests that exist', () => {
