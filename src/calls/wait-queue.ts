@@ -21,7 +21,6 @@ import type { Page } from './store/store.js';
 import type { QueueRules, WaitStore } from './store/wait-store.js';
 
 export interface WaitQueueOptions {
-  store: WaitStore;
   settings: Settings;
   feed: EventFeed;
   metrics: Metrics;
@@ -37,6 +36,7 @@ const maxPerRefresh = 1000;
 const endings = new Set(['call_assigned', 'call_adopted', 'wait_expired', 'wait_abandoned']);
 
 export class WaitQueue {
+  readonly #store: WaitStore;
   readonly #options: WaitQueueOptions;
   readonly #waiters = new Map<string, Set<() => void>>();
   readonly #loop: SupervisedLoop;
@@ -45,7 +45,8 @@ export class WaitQueue {
   /** Age of the oldest wait at the last step. */
   oldestMs = 0;
 
-  constructor(options: WaitQueueOptions) {
+  constructor(store: WaitStore, options: WaitQueueOptions) {
+    this.#store = store;
     this.#options = options;
     const { clock, log, onCrash } = options;
     this.#loop = new SupervisedLoop({
@@ -69,7 +70,7 @@ export class WaitQueue {
 
   /** One page of the waiting calls, in no order. */
   calls(cursor: string, count: number): Promise<Page<WaitingCall>> {
-    return this.#options.store.calls(cursor, count);
+    return this.#store.calls(cursor, count);
   }
 
   /** Applies changed rules now. */
@@ -129,7 +130,8 @@ export class WaitQueue {
   }
 
   async #refresh(): Promise<void> {
-    const { store, clock } = this.#options;
+    const { clock } = this.#options;
+    const store = this.#store;
     if (this.#waiters.size === 0 || clock.monotonic() < this.#refreshAtMs) return;
     this.#refreshAtMs = clock.monotonic() + store.pollIntervalMs - serveEveryMs / 2;
     const calls = [...this.#waiters.keys()];
@@ -140,7 +142,8 @@ export class WaitQueue {
   }
 
   async #serve(): Promise<Record<string, number>> {
-    const { store, settings, metrics } = this.#options;
+    const { settings, metrics } = this.#options;
+    const store = this.#store;
     const counts = { waiting: 0, expired: 0, abandoned: 0, recovered: 0 };
     const step = async (changed: readonly QueueRules[]) => {
       const { queues, oldestMs, ...served } = await store.serve(changed);

@@ -97,13 +97,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.panicsRecovered.inc();
       metrics.loopRestarts.inc({ loop });
     };
-    const queue = new WaitQueue({
-      store: new WaitStore(connection, times),
-      settings,
-      feed,
-      metrics,
-      clock,
-      log,
+    const queue = new WaitQueue(new WaitStore(connection, times), {
+      ...{ settings, feed, metrics, clock, log },
       isPrepared: () => isPrepared,
       onCrash: () => onCrash('wait-queue'),
     });
