@@ -42,6 +42,7 @@ export class WaitQueue {
   readonly #loop: SupervisedLoop;
   #unsubscribe: (() => void) | undefined;
   #refreshAtMs = 0;
+  #openRequests = 0;
   /** Age of the oldest wait at the last step. */
   oldestMs = 0;
 
@@ -65,7 +66,7 @@ export class WaitQueue {
 
   /** Requests that wait on an open connection. */
   get openRequests(): number {
-    return [...this.#waiters.values()].reduce((sum, waiters) => sum + waiters.size, 0);
+    return this.#openRequests;
   }
 
   /** One page of the waiting calls, in no order. */
@@ -87,6 +88,7 @@ export class WaitQueue {
     const waiter = () => wake.abort();
     const waiters = this.#waiters.get(callSid) ?? new Set();
     this.#waiters.set(callSid, waiters.add(waiter));
+    this.#openRequests += 1;
     this.#unsubscribe ??= this.#options.feed.subscribe(
       ({ type, fields }) => {
         if (endings.has(type)) this.#wake(fields.call ?? '');
@@ -105,6 +107,7 @@ export class WaitQueue {
       },
       close: () => {
         waiters.delete(waiter);
+        this.#openRequests -= 1;
         if (waiters.size === 0 && this.#waiters.get(callSid) === waiters) this.#waiters.delete(callSid);
         if (this.#waiters.size > 0) return;
         this.#unsubscribe?.();
@@ -153,11 +156,16 @@ export class WaitQueue {
       return queues;
     };
     const queues = await step([]);
-    const changed = queues.flatMap((known) => {
-      const rules = settings.rulesOfQueue(known.queue);
-      return isDeepStrictEqual(rules, known) ? [] : [rules];
-    });
-    if (changed.length > 0) await step(changed);
+    const differing = () =>
+      queues.flatMap((known) => {
+        const rules = settings.rulesOfQueue(known.queue);
+        return isDeepStrictEqual(rules, known) ? [] : [rules];
+      });
+    // The copy in memory may be older than the rules that another replica applied.
+    if (differing().length > 0) {
+      await settings.refreshOrThrow();
+      await step(differing());
+    }
     metrics.waits.inc({ outcome: 'expired' }, counts.expired);
     metrics.waits.inc({ outcome: 'abandoned' }, counts.abandoned);
     metrics.zombiesRecovered.inc(counts.recovered);

@@ -227,6 +227,32 @@ describeEngines('waiting calls', (engine) => {
     expect(await wait('1')).toMatchObject({ allocation: { podName: 'a' } });
   });
 
+  it('an allocate without waiting ends the wait of its call', async () => {
+    await wait('1');
+    expect(await store.ask('1', gold)).toEqual({ refusal: 'no_pods' });
+    expect(await events('wait_abandoned')).toEqual(['1']);
+    expect((await store.calls.snapshot()).waitingCalls).toBe(0);
+  });
+
+  it('survives routers of version 0.1: a waiting call that got a pod there, a limited call that was released there', async () => {
+    await store.register(['b', 'c'], 'pool:gold');
+    await setLimit('acme', 1);
+    await wait('1', 'acme');
+    await wait('2', 'acme');
+    // The old release does not know the set of live calls.
+    const pod = (await podOf('1')) ?? '';
+    await engine.redis.zrem(`voice:pod:calls:${pod}`, '1');
+    await engine.redis.del('voice:call:1');
+    await store.waits.serve();
+    const second = (await podOf('2')) ?? '';
+    expect(second).not.toBe('');
+    // The old allocate gives a waiting call a pod, and leaves it in the queue.
+    await wait('3', 'acme');
+    await engine.redis.hset('voice:call:3', 'pod_name', 'c');
+    await store.calls.release('2');
+    expect(await engine.redis.zcard(`voice:pod:calls:${second}`)).toBe(0);
+  });
+
   it('new rules of a queue apply to the calls that wait', async () => {
     await store.register(['v'], 'merchant:vip');
     await wait('1', 'acme');

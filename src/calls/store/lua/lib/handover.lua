@@ -32,11 +32,11 @@ local function hand_over(pod, pool, max, load, grace)
     local queue = load < max and (read_or_nil('ZRANGE', Key.waiting(pool), 0, 0) or {})[1]
     if not queue then break end
     local sid = (read_or_nil('ZRANGE', Key.waiting_calls(queue), 0, 0) or {})[1]
-    local known = sid and read_or_nil('HMGET', Key.call(sid), 'hold', 'wait_until') or {}
+    local known = sid and read_or_nil('HMGET', Key.call(sid), 'hold', 'wait_until', 'pod_name') or {}
     if not sid then
       list_queue(queue)
       write_or_skip('ZREM', Key.waiting(pool), queue) -- also if the pool is not in its chain
-    elseif known[1] ~= 'waiting' then
+    elseif known[1] ~= 'waiting' or known[3] then -- a router of version 0.1 gives a waiting call a pod and leaves it queued
       dequeue(sid, queue)
       list_queue(queue)
     elseif (tonumber(known[2] or '') or 0) <= now then

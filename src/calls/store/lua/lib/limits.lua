@@ -12,10 +12,12 @@ local function has_room(merchant, max, grace)
     local deadline = record[1] and read_or_nil('ZSCORE', Key.pod_calls(record[1]), sid)
     if not deadline or record[2] ~= merchant then
       call('SREM', key, sid)
+      freed[merchant] = true
     elseif tonumber(deadline) <= now and home_of(record[1]) then
       reclaim(sid, home_of(record[1]), grace)
     end
   end
+  if freed[merchant] then list_queue(merchant, true) end
   serve_freed()
   return (read_or_nil('SCARD', key) or 0) < max
 end

@@ -15,6 +15,7 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   local merchant, route, record_ttl, grace, rules = ARGV[3], ARGV[4], ARGV[6], ARGV[7], ARGV[11]
   local pools = table.concat(chain, ' ')
   local function refuse(code)
+    if call('HGET', Key.call(sid), 'hold') then end_wait_of(sid, 'wait_abandoned', 'asked without waiting', grace) end
     note('no_pods', 'call', sid, 'merchant', merchant, 'chain', pools, 'saw', saw)
     return { code, now }
   end
