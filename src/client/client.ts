@@ -18,6 +18,7 @@ import {
   type ReleaseOptions,
   type ReleaseResult,
   type ReportOptions,
+  readPod,
   releaseCall,
   renewCall,
   reportPod,
@@ -28,7 +29,7 @@ import {
 import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
 import { type ListCalls, Reporter, type ReportingOptions } from './reporter.js';
 import { Requester } from './requester.js';
-import type { DrainResult, Report } from './wire.js';
+import type { DrainResult, PodState, Report } from './wire.js';
 
 export interface AllocateOptions extends SignalOption {
   /** Starts `call.keepAlive()` at once. Only for a process that lives as long as the call. */
@@ -132,6 +133,14 @@ export class Client {
   /** Ends a drain now. */
   async undrain(pod: string, options: UndrainOptions = {}): Promise<void> {
     return undrainPod(this.#requester, pod, options);
+  }
+
+  /**
+   * Reads which calls the router has on a pod: for a process that restarted while its calls went on.
+   * @throws ApiError (`pod_not_found`), RouterUnavailableError
+   */
+  async readPod(pod: string, options: SignalOption = {}): Promise<PodState> {
+    return readPod(this.#requester, pod, options);
   }
 
   /**

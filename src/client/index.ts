@@ -62,4 +62,4 @@ export type {
 } from './operations.js';
 export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions } from './options.js';
 export type { ListCalls, Reporter, ReportingOptions } from './reporter.js';
-export type { Allocation, DrainResult, Report } from './wire.js';
+export type { Allocation, DrainResult, PodState, Report } from './wire.js';

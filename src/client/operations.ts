@@ -6,11 +6,13 @@ import {
   type DrainResult,
   decodeAllocation,
   decodeDrain,
+  decodePod,
   decodeRelease,
   decodeRenewal,
   decodeReport,
   decodeUndrain,
   isFence,
+  type PodState,
   type ReleasedPod,
   type Report,
 } from './wire.js';
@@ -237,6 +239,17 @@ export async function undrainPod(requester: Requester, pod: string, options: Und
     path: '/undrain',
     body: () => ({ pod_name: pod, uid: options.uid }),
     decode: decodeUndrain,
+    signal: options.signal,
+  });
+}
+
+export async function readPod(requester: Requester, pod: string, options: SignalOption): Promise<PodState> {
+  checkPod(pod);
+  return requester.send({
+    operation: `read ${pod}`,
+    path: `/pod/${encodeURIComponent(pod)}`,
+    body: () => undefined,
+    decode: decodePod,
     signal: options.signal,
   });
 }

@@ -10,7 +10,7 @@ export interface Operation<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
   path: string;
-  /** Called before each attempt, because the rest of a wait shrinks. */
+  /** Called before each attempt, because the rest of a wait shrinks. Undefined for a GET. */
   body: () => unknown;
   decode: Decode<T>;
   /** How long the router may delay its response on purpose; called before each attempt. */

@@ -3,7 +3,7 @@ import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } fr
 import type { Settings } from './options.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
 
-/** One attempt: a POST with a deadline. */
+/** One attempt with a deadline: a POST, or a GET if there is no body. */
 export interface Attempt<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
@@ -112,7 +112,7 @@ export async function sendOnce<T>(
   attempt: Attempt<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const { operation, attempts, timeoutMs } = attempt;
+  const { operation, attempts, timeoutMs, body } = attempt;
   const controller = new AbortController();
   let timedOut = false;
   const abort = () => controller.abort();
@@ -125,14 +125,14 @@ export async function sendOnce<T>(
   let status: number | undefined;
   try {
     const response = await transport.fetch(`${transport.baseUrl}/api/v1${attempt.path}`, {
-      method: 'POST',
+      method: body === undefined ? 'GET' : 'POST',
       headers: {
         accept: 'application/json',
         'user-agent': userAgent,
-        'content-type': 'application/json',
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         ...(transport.apiKey === undefined ? {} : { authorization: `Bearer ${transport.apiKey}` }),
       },
-      body: JSON.stringify(attempt.body),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       // A followed 302 would become a GET without a body, and might carry the key elsewhere.
       redirect: 'manual',
       signal: controller.signal,
