@@ -1,5 +1,5 @@
 import { Breaker } from './breaker.js';
-import { ClientClosedError, isPassing, RouterUnavailableError } from './errors.js';
+import { ClientClosedError, isDown, isPassing, RouterUnavailableError } from './errors.js';
 import { fullJitterMs } from './loop.js';
 import type { ClientEvent, Settings } from './options.js';
 import { sendOnce } from './transport.js';
@@ -131,9 +131,7 @@ export class Requester {
           permit.cancel();
           throw scope.signal.reason;
         }
-        // With a full Redis the router still renews, releases and reports: the breaker must not stop those.
-        const down = error instanceof RouterUnavailableError && error.code !== 'store_full';
-        if (down) permit.failure();
+        if (isDown(error)) permit.failure();
         else permit.success();
         if (!isPassing(error) || attempt > retries) throw error;
         if (this.breaker.state === 'open') throw this.#breakerOpen(op.operation, attempt, error);
