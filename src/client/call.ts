@@ -113,7 +113,7 @@ export class HeldCall {
     this.#loop = startLoop({
       clock: this.#requester.settings.clock,
       startsNow: this.#leaseExpiresAt === null,
-      runOnce: (signal) => this.#renew({ retries: 0, signal }),
+      runOnce: (signal) => this.#renew({ heartbeat: true, signal }),
       periodMs: () => fixedMs ?? this.#thirdOfLeaseMs(),
       retryMaxMs: Math.min(retryMaxMs, fixedMs ?? retryMaxMs),
       onFailure: (error, retryInMs) =>
@@ -171,7 +171,7 @@ export class HeldCall {
     this.#lost.abort(new CallLostError(this.callSid, reason, cause === undefined ? undefined : { cause }));
   }
 
-  async #renew(options: { retries?: number; signal: AbortSignal | undefined }) {
+  async #renew(options: { heartbeat?: boolean; signal: AbortSignal | undefined }) {
     const fence = this.#fence;
     try {
       const renewal = await renewCall(this.#requester, this.callSid, {

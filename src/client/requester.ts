@@ -15,8 +15,8 @@ export interface Operation<T> {
   decode: Decode<T>;
   /** How long the router may delay its response on purpose; called before each attempt. */
   extraTimeMs?: () => number;
-  /** 0 for background loops, which retry on their own. */
-  retries?: number | undefined;
+  /** Sent by a background loop, which retries on its own: no retries here, and not stopped by the breaker. */
+  heartbeat?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -104,12 +104,13 @@ export class Requester {
 
   async #sendWithin<T>(op: Operation<T>, scope: Scope): Promise<T> {
     const { clock, backoff } = this.settings;
-    const retries = op.retries ?? this.settings.retries;
+    const retries = op.heartbeat ? 0 : this.settings.retries;
     let last: unknown;
     for (let attempt = 1; ; attempt++) {
       scope.signal.throwIfAborted();
       const extraTimeMs = op.extraTimeMs?.() ?? 0;
-      const permit = this.breaker.acquire(extraTimeMs > 0);
+      const kind = op.heartbeat ? 'heartbeat' : extraTimeMs > 0 ? 'long_poll' : 'request';
+      const permit = this.breaker.acquire(kind);
       if (permit === null) throw this.#breakerOpen(op.operation, attempt - 1, last);
       try {
         const result = await sendOnce(
