@@ -136,6 +136,11 @@ export class HeldCall {
    */
   release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
     this.#end('releasing');
+    if (this.#lost.signal.aborted && this.#fence === null) {
+      // Without a fence a release ends any claim of this call, also that of another pod.
+      const { reason } = this.#lost.signal.reason as CallLostError;
+      return Promise.resolve({ released: false, reason: reason === 'ended' ? 'already_ended' : 'not_ours' });
+    }
     this.#release ??= releaseCall(this.#requester, this.callSid, {
       fence: this.#fence ?? undefined,
       reason: options.reason,
