@@ -60,7 +60,7 @@ export async function startFaultProxy(): Promise<FaultProxy> {
         return;
       }
       case 'echo':
-        answer(response, 400, 'invalid_request', `bad header ${request.headers.authorization}`);
+        answer(response, 400, 'invalid_request', `bad header:\n${request.headers.authorization}`);
         return;
       default:
         forward(request, body, response, fault?.fault);
