@@ -197,7 +197,10 @@ export interface Session {
 }
 
 export interface Driver {
+  /** As the cases name it. */
   name: string;
+  /** If several drivers share a name. */
+  title?: string;
   operations: readonly Operation[];
   /** Starts a client, and the agent if the case has one. */
   open(target: Target): Promise<Session>;
