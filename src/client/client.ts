@@ -151,7 +151,7 @@ export class Client {
     this.#requester.lifetime.close();
   }
 
-  async #report(pod: string, calls: readonly string[], options: ReportOptions & { retries?: number }) {
+  async #report(pod: string, calls: readonly string[], options: ReportOptions & { heartbeat?: boolean }) {
     // `asOfMs` keeps a delayed report from counting as the current state.
     const { clock } = this.#requester.settings;
     const last = this.#routerTime;

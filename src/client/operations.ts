@@ -145,7 +145,7 @@ export async function releaseCall(
 export async function renewCall(
   requester: Requester,
   callSid: string,
-  options: ClaimOptions & { retries?: number },
+  options: ClaimOptions & { heartbeat?: boolean },
 ): Promise<{ leaseExpiresAt: Date }> {
   checkCallSid(callSid);
   checkFence(options.fence);
@@ -155,7 +155,7 @@ export async function renewCall(
     body: () => ({ call_sid: callSid, fence: options.fence }),
     decode: decodeRenewal,
     signal: options.signal,
-    retries: options.retries,
+    heartbeat: options.heartbeat,
   });
 }
 
@@ -170,7 +170,7 @@ export async function reportPod(
   requester: Requester,
   pod: string,
   calls: readonly string[],
-  options: ReportOptions & { retries?: number; asOfMs: number | undefined },
+  options: ReportOptions & { heartbeat?: boolean; asOfMs: number | undefined },
 ): Promise<Report> {
   checkPod(pod);
   // Anything but an array must not count as an empty list: that would end the pod's calls.
@@ -185,7 +185,7 @@ export async function reportPod(
     body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs, interval_ms: intervalMs }),
     decode: decodeReport,
     signal: options.signal,
-    retries: options.retries,
+    heartbeat: options.heartbeat,
   });
 }
 

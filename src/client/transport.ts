@@ -85,9 +85,7 @@ function interpret<T>(transport: Transport, attempt: Attempt<T>, response: Respo
     throw new ShapeError('it is a redirect, which this client does not follow');
 
   const message =
-    typeof body?.error === 'string'
-      ? redact(body.error, transport.apiKey).slice(0, maxMessageLength)
-      : 'no JSON error body.';
+    typeof body?.error === 'string' ? quote(body.error, transport.apiKey) : 'no JSON error body.';
   if (status >= 500 && !(status === 503 && code === 'no_pods')) {
     throw new RouterUnavailableError({
       operation,
@@ -102,8 +100,10 @@ function interpret<T>(transport: Transport, attempt: Attempt<T>, response: Respo
   throw refusalError({ operation, status, code: code ?? 'unexpected_status', text: message, retryAfterMs });
 }
 
-function redact(text: string, apiKey: string | undefined): string {
-  return apiKey === undefined ? text : text.replaceAll(apiKey, '[api key]');
+/** The text of another program for an error message: without the key, on one line, and of limited length. */
+function quote(text: string, apiKey: string | undefined): string {
+  const redacted = apiKey === undefined ? text : text.replaceAll(apiKey, '[api key]');
+  return redacted.replaceAll(/\s+/g, ' ').trim().slice(0, maxMessageLength);
 }
 
 /** Sends one request. If `signal` aborts, the thrown error has no meaning: check the signal first. */
@@ -162,7 +162,7 @@ export async function sendOnce<T>(
     throw new RouterUnavailableError({
       operation,
       reason: 'network',
-      text: `cannot reach ${at}: ${redact(rootMessage(error), transport.apiKey)}. Check baseUrl, DNS and the network.`,
+      text: `cannot reach ${at}: ${quote(rootMessage(error), transport.apiKey)}. Check baseUrl, DNS and the network.`,
       attempts,
       cause: error,
     });
