@@ -16,7 +16,7 @@ import { routerFetch } from './request.js';
 const maxCalls = 10_000;
 /** How long a request of the agent waits for the router. After that the sidecar goes on by itself. */
 const answerWithinMs = 2000;
-/** Reports are retried after 1 to 10 s: a breaker that is open for longer would only delay them. */
+/** Every request here is repeated until it succeeds: a longer pause would only delay a restore or a release. */
 const breakerOpenMs = 5000;
 const restoreRetryMs = 5000;
 /**
