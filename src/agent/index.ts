@@ -32,6 +32,8 @@ import { createLog } from './log.js';
 import { PodCalls } from './pod-calls.js';
 import { AgentServer } from './server.js';
 
+const closeWithinMs = 1000;
+
 export interface StartOptions {
   clock?: Clock;
   /** Between two reports; default 10 s. For tests. */
@@ -59,17 +61,15 @@ export async function startAgent(config: AgentConfig, options: StartOptions = {}
   const stop = async () => {
     stopped.abort();
     calls.close();
-    await server.close();
+    // A caller that has sent half of a request must not delay the end.
+    const cancel = clock.after(closeWithinMs, () => server.cut());
+    await server.close().finally(cancel);
     log('info', 'stopped', {});
   };
-  try {
-    const url = `http://127.0.0.1:${await server.listen(config.port)}`;
-    log('info', 'sidecar is listening', { url, pod: podName, router: config.routerUrl });
-    if (healthUrl !== undefined)
-      void new HealthWatch(healthUrl, clock, log, () => calls.endAll()).run(stopped.signal);
-    return { url, stop, drainAndStop: () => calls.drain().then(stop) };
-  } catch (error) {
-    calls.close();
-    throw error;
-  }
+  const url = `http://127.0.0.1:${await server.listen(config.port)}`;
+  log('info', 'sidecar is listening', { url, pod: podName, router: config.routerUrl });
+  calls.start();
+  if (healthUrl !== undefined)
+    void new HealthWatch(healthUrl, clock, log, () => calls.endAll()).run(stopped.signal);
+  return { url, stop, drainAndStop: () => calls.drain().then(stop) };
 }

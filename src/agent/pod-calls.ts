@@ -67,7 +67,7 @@ export class PodCalls {
   /** Ended before the calls were restored. */
   readonly #endedEarly = new Set<string>();
   readonly #closed = new AbortController();
-  readonly #started: Promise<Reporter | undefined>;
+  #begun: Promise<Reporter | undefined> = Promise.resolve(undefined);
   #isRestored = false;
   #running: Promise<void> = Promise.resolve();
   #queued: Promise<void> | undefined;
@@ -93,7 +93,11 @@ export class PodCalls {
       breaker: { openMs: breakerOpenMs },
       onEvent: (event) => this.#onEvent(event),
     });
-    this.#started = this.#start();
+  }
+
+  /** Called once, when the port is ours: of two sidecars in one pod only one may report. */
+  start(): void {
+    this.#begun = this.#begin();
   }
 
   get size(): number {
@@ -127,7 +131,7 @@ export class PodCalls {
     if (before === undefined && this.#calls.size + this.#ending.size >= maxCalls)
       throw new AppError('too_many_requests', `this sidecar has ${maxCalls} calls: end some first`);
     const call: PodCall = before ?? { fence: undefined, confirmed: false, arrival: Promise.resolve() };
-    if (fence !== undefined) call.fence = Math.max(call.fence ?? 0, fence);
+    call.fence ??= fence;
     call.restoredAtMs = undefined;
     this.#endedEarly.delete(callSid);
     this.#ending.delete(callSid);
@@ -184,17 +188,17 @@ export class PodCalls {
   }
 
   /** Reads the calls that the router has for this pod, then reports. Earlier, a report would end those calls. */
-  async #start(): Promise<Reporter | undefined> {
-    for (;;) {
+  async #begin(): Promise<Reporter | undefined> {
+    const { signal } = this.#closed;
+    while (!this.#isRestored && !signal.aborted) {
       try {
         this.#restore(await this.#callsOfRouter());
-        break;
       } catch (error) {
         this.#failed(error);
-        await this.#clock.sleep(this.#clock.random() * restoreRetryMs, this.#closed.signal);
+        await this.#clock.sleep(this.#clock.random() * restoreRetryMs, signal);
       }
-      if (this.#closed.signal.aborted) return undefined;
     }
+    if (signal.aborted) return undefined;
     return this.#client.startReporting(this.#pod, () => this.#reportable(), {
       uid: this.#uid,
       intervalMs: this.#intervalMs,
@@ -242,7 +246,7 @@ export class PodCalls {
   /** Reports soon. All who ask before the report is sent share it. Never rejects. */
   #report(): Promise<void> {
     this.#queued ??= this.#running.then(async () => {
-      const reporter = await this.#started;
+      const reporter = await this.#begun;
       this.#queued = undefined;
       this.#running = (reporter?.runOnce() ?? Promise.resolve()).then(
         () => {},
@@ -260,7 +264,8 @@ export class PodCalls {
     for (const [callSid, fence] of Object.entries(fences)) {
       const call = this.#calls.get(callSid) ?? this.#ending.get(callSid);
       if (call === undefined) continue;
-      call.fence = Math.max(call.fence ?? 0, fence);
+      // Reports are answered in order, so this is the latest one. It also replaces a wrong fence of the agent.
+      call.fence = fence;
       call.confirmed = true;
     }
     for (const callSid of ended) this.#ending.delete(callSid);
@@ -332,8 +337,9 @@ export class PodCalls {
 
   async #untilDrained(): Promise<void> {
     this.#log('info', 'draining', { calls: this.#calls.size });
-    while (!this.#closed.signal.aborted) {
+    for (;;) {
       const activeCalls = await this.#drainAtRouter();
+      if (this.#closed.signal.aborted) return;
       if (this.#calls.size === 0 && activeCalls === 0) break;
       if (activeCalls > 0) continue;
       // The agent still serves calls that the router does not know, or the router is unreachable.
@@ -346,8 +352,9 @@ export class PodCalls {
   /** Live calls of this pod at the router: 0 also if the router has no such pod or does not answer. */
   async #drainAtRouter(): Promise<number> {
     try {
-      const { activeCalls } = await this.#client.drain(this.#pod, { uid: this.#uid, wait: drainSliceMs });
-      return activeCalls;
+      const { signal } = this.#closed;
+      const options = { uid: this.#uid, wait: drainSliceMs, signal };
+      return (await this.#client.drain(this.#pod, options)).activeCalls;
     } catch (error) {
       this.#failed(error);
       return 0;

@@ -51,6 +51,11 @@ export class AgentServer {
     await closed;
   }
 
+  /** Closes connections whose request is not answered yet. */
+  cut(): void {
+    this.#server.closeAllConnections();
+  }
+
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     let status = 200;
     let body: string;
@@ -124,7 +129,10 @@ export class AgentServer {
 
   async #drained(): Promise<Answer> {
     await this.#calls.drain();
-    return { success: true, pod_name: this.#podName, active_calls: this.#calls.size };
+    const { size } = this.#calls;
+    // Only if it was stopped in the wait. A hook that believed an answer would cut these calls.
+    if (size > 0) throw new AppError('shutting_down', `the sidecar stops with ${size} live calls`);
+    return { success: true, pod_name: this.#podName, active_calls: 0 };
   }
 }
 

@@ -8,6 +8,7 @@ import { startAgent } from '../../src/agent/index.js';
 import { PodCalls } from '../../src/agent/pod-calls.js';
 import { loadAgentConfig } from '../../src/config/agent.js';
 import { ManualClock } from '../support/manual-clock.js';
+import { until } from '../support/until.js';
 import { type Sidecar, startSidecar } from './support.js';
 
 /** Nothing listens on this port. */
@@ -91,10 +92,26 @@ describe('requests to the sidecar', () => {
 
   it('holds at most 10,000 calls', async () => {
     const calls = new PodCalls(config(), { clock: new ManualClock(), log: () => {} });
+    calls.start();
     onTestFinished(() => calls.close());
     for (let n = 0; n < 10_000; n++) void calls.arrive(`CA${n}`, undefined);
     await expect(calls.arrive('CA-more', undefined)).rejects.toMatchObject({ code: 'too_many_requests' });
     expect(calls.size).toBe(10_000);
+  });
+
+  it('does not wait for half of a request when it stops, nor answer a drain as if calls had ended', async () => {
+    const sidecar = await startSidecar(noRouter);
+    const { port } = new URL(sidecar.url);
+    const socket = connect(Number(port), '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    socket
+      .on('error', () => {})
+      .write('PUT /calls/CA1 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n');
+    await sidecar.ask('PUT', '/calls/CA2');
+    const drain = sidecar.ask('POST', '/drain');
+    await until(async () => (await sidecar.ask('GET', '/calls')).body.is_draining, 'it drains');
+    await sidecar.stop();
+    expect((await drain).body).toMatchObject({ success: false, code: 'shutting_down' });
   });
 
   it('fails to start with one line if its port is in use', async () => {

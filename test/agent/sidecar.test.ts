@@ -66,6 +66,14 @@ describeOneEngine('the sidecar', (engine) => {
     expect([again.status, again.body.code]).toEqual([404, 'call_not_found']);
   });
 
+  it('releases with the fence of the router, not with a wrong one of the agent', async () => {
+    await allocate('CA1');
+    const sidecar = await startSidecar(proxy.port);
+    await sidecar.ask('PUT', '/calls/CA1', { body: JSON.stringify({ fence: Number.MAX_SAFE_INTEGER }) });
+    expect((await sidecar.ask('DELETE', '/calls/CA1')).body).toMatchObject({ released: true });
+    expect(await liveCalls()).toEqual([]);
+  });
+
   it('learns the fence of a call from the router, and takes a SID with any characters', async () => {
     const sid = 'call/ä 1?';
     const fence = await allocate(sid);
