@@ -352,9 +352,7 @@ export class PodCalls {
   /** Live calls of this pod at the router: 0 also if the router has no such pod or does not answer. */
   async #drainAtRouter(): Promise<number> {
     try {
-      const { signal } = this.#closed;
-      const options = { uid: this.#uid, wait: drainSliceMs, signal };
-      return (await this.#client.drain(this.#pod, options)).activeCalls;
+      return (await this.#client.drain(this.#pod, { uid: this.#uid, wait: drainSliceMs })).activeCalls;
     } catch (error) {
       this.#failed(error);
       return 0;

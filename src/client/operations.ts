@@ -209,26 +209,37 @@ export async function drainPod(
   const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
   const sliceMs = () => Math.min(leftMs(), maxSliceMs);
   const operation = `drain ${pod}`;
-  for (let attempt = 1; ; attempt++) {
-    let pauseMs = pauseBetweenMs;
-    try {
-      const answer = await requester.send({
-        operation,
-        path: '/drain',
-        body: () => ({ pod_name: pod, uid: options.uid, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
-        decode: decodeDrain,
-        extraTimeMs: sliceMs,
-        signal: options.signal,
-      });
-      // Live calls before the time is up: the slice has ended, or that router is stopping. Send the next request.
-      if (!answer.hasActiveCall || leftMs() === 0) return answer;
-    } catch (error) {
-      if (!isPassing(error) || leftMs() === 0) throw error;
-      pauseMs = Math.max(pauseBetweenMs, requester.breaker.openForMs());
-      requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
+  // One scope for all requests and the pauses between them: closing the client ends a pause too.
+  const scope = requester.lifetime.open(operation, options.signal);
+  const { signal } = scope;
+  try {
+    for (let attempt = 1; ; attempt++) {
+      let pauseMs = pauseBetweenMs;
+      try {
+        const answer = await requester.send({
+          operation,
+          path: '/drain',
+          body: () => ({
+            pod_name: pod,
+            uid: options.uid,
+            wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined,
+          }),
+          decode: decodeDrain,
+          extraTimeMs: sliceMs,
+          signal,
+        });
+        // Live calls before the time is up: the slice has ended, or that router is stopping. Send the next request.
+        if (!answer.hasActiveCall || leftMs() === 0) return answer;
+      } catch (error) {
+        if (!isPassing(error) || leftMs() === 0) throw error;
+        pauseMs = Math.max(pauseBetweenMs, requester.breaker.openForMs());
+        requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
+      }
+      await clock.sleep(Math.min(pauseMs, leftMs()), signal);
+      signal.throwIfAborted();
     }
-    await clock.sleep(Math.min(pauseMs, leftMs()), options.signal);
-    if (options.signal?.aborted) throw options.signal.reason;
+  } finally {
+    scope.end();
   }
 }
 
