@@ -192,6 +192,7 @@ export async function reportPod(
 /** Proxies cut connections that are silent for a minute or two, and fetch may notice that only at the deadline. */
 const maxSliceMs = 50_000;
 const pauseBetweenMs = 500;
+const pauseOpenMs = 2000;
 
 /**
  * With `wait`, resolves when the last call has ended or the time is up, over several requests. If the router is down, it
@@ -232,7 +233,8 @@ export async function drainPod(
         if (!answer.hasActiveCall || leftMs() === 0) return answer;
       } catch (error) {
         if (!isPassing(error) || leftMs() === 0) throw error;
-        pauseMs = Math.max(pauseBetweenMs, requester.breaker.openForMs());
+        // A heartbeat may close the breaker earlier than it says.
+        if (requester.breaker.state === 'open') pauseMs = pauseOpenMs;
         requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
       }
       await clock.sleep(Math.min(pauseMs, leftMs()), signal);

@@ -52,8 +52,8 @@ class Agent:
 
     It reports at once, when a call arrives, and every `interval` seconds; a failed report is retried after 1, 2, 4 ... s,
     up to the interval. After three intervals (at least 15 s) without a report the pod gets no new calls. `on_lost` is
-    called in a background thread with the SID of a call that the agent must drop: another pod owns it, it has ended, or the
-    pod is full.
+    called in the thread of the reports, so it must return soon, with the SID of a call that the agent must drop: another pod
+    owns it, it has ended, or the pod is full.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Agent:
         self._lock = threading.Lock()
         # A call may have two connections for a moment, when a stream reconnects.
         self._calls: Dict[str, List[AgentCall]] = {}
-        self._report_lock = threading.Lock()
+        # Reentrant: on_lost may report.
+        self._report_lock = threading.RLock()
         self._forget_close = router._requester.on_close(f"report {pod_name}", self.close)
         self._loop = Loop(
             f"report {pod_name}",

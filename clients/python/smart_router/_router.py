@@ -37,6 +37,7 @@ log = logging.getLogger("smart_router")
 #: Proxies cut connections that are silent for a minute or two.
 _MAX_SLICE = 50.0
 _PAUSE_BETWEEN = 0.5
+_PAUSE_OPEN = 2.0
 
 
 class Router:
@@ -225,7 +226,9 @@ class Router:
             except SmartRouterError as error:
                 if not is_passing(error) or left() == 0:
                     raise
-                pause = max(pause, self._requester.breaker.open_for())
+                # A heartbeat may close the breaker earlier than it says.
+                if self._requester.breaker.state == "open":
+                    pause = _PAUSE_OPEN
                 log.warning("drain failed; retrying in %.3f s: %s", pause, error)
             with self._requester.scope(operation.name, cancel) as scope:
                 scope.sleep(min(pause, left()))
