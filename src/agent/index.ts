@@ -25,19 +25,17 @@
  *   The end of a call that the agent reports while the sidecar is down is missed unless the agent repeats it. The provider's
  *   final status ends such a call; otherwise it ends four hours after the restart.
  */
-import { type Clock, systemClock } from '../clock.js';
+import { systemClock } from '../clock.js';
 import type { AgentConfig } from '../config/agent.js';
 import { HealthWatch } from './health-watch.js';
 import { createLog } from './log.js';
-import { PodCalls } from './pod-calls.js';
+import { PodCalls, type PodCallsOptions } from './pod-calls.js';
 import { AgentServer } from './server.js';
 
 const closeWithinMs = 1000;
 
-export interface StartOptions {
-  clock?: Clock;
-  /** Between two reports; default 10 s. For tests. */
-  intervalMs?: number;
+/** For tests. */
+export interface StartOptions extends Partial<Omit<PodCallsOptions, 'log'>> {
   /** Takes the log lines. Default: standard output. */
   write?: (line: string) => void;
 }
@@ -52,10 +50,10 @@ export interface RunningAgent {
 
 /** Resolves when it listens, also while the router is down. */
 export async function startAgent(config: AgentConfig, options: StartOptions = {}): Promise<RunningAgent> {
-  const { clock = systemClock, intervalMs, write = (line) => process.stdout.write(line) } = options;
+  const { clock = systemClock, write = (line) => process.stdout.write(line) } = options;
   const { podName, healthUrl } = config;
   const log = createLog(clock, write);
-  const calls = new PodCalls(config, { clock, log, intervalMs });
+  const calls = new PodCalls(config, { ...options, clock, log });
   const server = new AgentServer(podName, calls, log);
   const stopped = new AbortController();
   const stop = async () => {

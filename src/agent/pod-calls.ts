@@ -14,8 +14,8 @@ import { routerFetch } from './request.js';
 
 /** The router accepts no longer report. */
 const maxCalls = 10_000;
-/** How long a request of the agent waits for the router. After that the sidecar goes on by itself. */
-const answerWithinMs = 2000;
+/** After this time a request of the agent is answered, and the sidecar goes on by itself. */
+const defaultAnswerWithinMs = 2000;
 /** Every request here is repeated until it succeeds: a longer pause would only delay a restore or a release. */
 const breakerOpenMs = 5000;
 const restoreRetryMs = 5000;
@@ -51,6 +51,8 @@ export interface PodCallsOptions {
   log: Log;
   /** Between two reports; default 10 s. */
   intervalMs?: number | undefined;
+  /** How long a request of the agent waits for the router; default 2 s. */
+  answerWithinMs?: number | undefined;
 }
 
 /** The calls of this pod, as the agent names them, and all traffic with the router about them. */
@@ -60,6 +62,7 @@ export class PodCalls {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #intervalMs: number | undefined;
+  readonly #answerWithinMs: number;
   readonly #client: Client;
   readonly #calls = new Map<string, PodCall>();
   /** Ended by the agent and not yet released at the router. No report names them. */
@@ -79,12 +82,14 @@ export class PodCalls {
   /** The code of that failure. */
   #failure: string | undefined;
 
-  constructor(config: AgentConfig, { clock, log, intervalMs }: PodCallsOptions) {
+  constructor(config: AgentConfig, options: PodCallsOptions) {
+    const { clock, log, intervalMs, answerWithinMs = defaultAnswerWithinMs } = options;
     this.#pod = config.podName;
     this.#uid = config.podUid;
     this.#clock = clock;
     this.#log = log;
     this.#intervalMs = intervalMs;
+    this.#answerWithinMs = answerWithinMs;
     this.#client = createClient({
       baseUrl: config.routerUrl,
       apiKey: config.apiKey,
@@ -362,7 +367,7 @@ export class PodCalls {
   /** The result of `work`, or undefined if it takes too long for a waiting agent. */
   async #within<T>(work: Promise<T>): Promise<T | undefined> {
     const over = new AbortController();
-    const late = this.#clock.sleep(answerWithinMs, over.signal).then(() => undefined);
+    const late = this.#clock.sleep(this.#answerWithinMs, over.signal).then(() => undefined);
     return Promise.race([work, late]).finally(() => over.abort());
   }
 }

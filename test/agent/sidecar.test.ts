@@ -117,8 +117,10 @@ describeOneEngine('the sidecar', (engine) => {
       success: true,
       released: false,
     });
-    const ready = await sidecar.ask('GET', '/ready');
-    expect([ready.status, ready.body.code]).toEqual([503, 'router_unavailable']);
+    await until(
+      async () => (await sidecar.ask('GET', '/ready')).body.code === 'router_unavailable',
+      'not ready',
+    );
     expect((await sidecar.ask('GET', '/health')).body).toEqual({ status: 'ok' });
     expect(await sidecar.calls()).toEqual(['CA2']);
     await proxy.up();

@@ -25,6 +25,8 @@ export async function startSidecar(routerPort: number, env: Record<string, strin
   };
   const running = await startAgent(loadAgentConfig({ ...variables, ...env }), {
     intervalMs: 100,
+    // A busy machine may need more than the 2 s after which it would answer without the router.
+    answerWithinMs: 30_000,
     write: (line) => void lines.push(JSON.parse(line)),
     clock,
   });

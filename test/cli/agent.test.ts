@@ -44,7 +44,7 @@ describe('agent', () => {
       'the pod drains',
     );
     expect(second.child.exitCode).toBeNull();
-    expect((await second.ask('DELETE', '/calls/CA1')).body).toMatchObject({ released: true });
+    expect((await second.ask('DELETE', '/calls/CA1')).body).toMatchObject({ success: true });
     const { code, stdout, stderr } = await endOf(second);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(/"msg":"stopped"\}\n$/);
