@@ -298,6 +298,28 @@ describeOneEngine('the sidecar', (engine) => {
       expect(sidecar.logged('voice agent is dead; ending its calls')).toHaveLength(1);
     });
 
+    it('ends the calls of an agent that listens and has not answered for 30 s', async () => {
+      let isHung = false;
+      let [answers, failures] = [0, 0];
+      agent.prependListener('request', ({ socket }) => {
+        if (isHung) {
+          socket.destroy();
+          failures += 1;
+        } else answers += 1;
+      });
+      const sidecar = await startSidecar(proxy.port, { AGENT_HEALTH_URL: healthUrl() });
+      await sidecar.ask('PUT', '/calls/CA1');
+      await until(() => answers > 0, 'the agent has answered');
+      isHung = true;
+      for (const count of [1, 2, 3]) {
+        await until(() => failures >= count, 'the agent has not answered');
+        sidecar.skip(1000);
+      }
+      expect(await liveCalls()).toEqual(['CA1']);
+      sidecar.skip(30_000);
+      await untilLive();
+    });
+
     it('ends no call if the address has never answered', async () => {
       const address = healthUrl();
       die();
