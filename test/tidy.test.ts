@@ -125,7 +125,7 @@ describe('folders', () => {
   const order = [
     ['root'],
     ['config', 'observe', 'embedded', 'client', 'terminal'],
-    ['records', 'calls'],
+    ['records', 'calls', 'agent'],
     ['workflows', 'cluster', 'leadership'],
     ['pool'],
     ['http'],
