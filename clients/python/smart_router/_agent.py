@@ -148,7 +148,8 @@ class Agent:
         of the pod (terminationGracePeriodSeconds) must be longer than `wait`.
         """
         checks.number("wait", wait, 0, checks.MAX_DURATION)
-        if threading.current_thread() is not threading.main_thread():
+        main_thread = threading.get_ident()
+        if threading.main_thread().ident != main_thread:
             raise InvalidArgumentError("drain_on_sigterm must be called in the main thread.")
         previous = signal.getsignal(signal.SIGTERM)
         if (getattr(previous, "__module__", None) or "").startswith("asyncio"):
@@ -164,7 +165,8 @@ class Agent:
             except SmartRouterError as error:
                 log.warning("drain on SIGTERM failed: %s", error)
             finally:
-                os.kill(os.getpid(), signal.SIGTERM)
+                # To the main thread: another one would take the signal and not wake it, and only it runs handlers.
+                signal.pthread_kill(main_thread, signal.SIGTERM)
 
         def handle(signum: int, frame: Optional[FrameType]) -> None:
             nonlocal started
