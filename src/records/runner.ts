@@ -73,7 +73,7 @@ export class WorkflowRunner {
 
   constructor(options: RunnerOptions) {
     this.#options = options;
-    this.#claimer = new Claimer(options);
+    this.#claimer = new Claimer({ ...options, release: (claims) => this.#release(claims) });
     this.#traces = new TraceWriter(options);
     this.#queue = this.#newQueue();
   }
@@ -191,7 +191,7 @@ export class WorkflowRunner {
     for (;;) {
       if (signal.aborted) return undefined;
       // Claims the next batch while this one is processed.
-      if (this.#queue.size <= workflow.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
+      if (this.#queue.size <= this.#claimer.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
         this.#refilling ??= this.#refill(signal);
       try {
         const claim = await this.#queue.take();
