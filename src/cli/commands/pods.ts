@@ -1,5 +1,7 @@
 /** `smart-router pods`, `drain` and `undrain`. */
+
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { abortWith } from '../../abort.js';
 import { formatDuration } from '../../config/durations.js';
 import { type Cell, facts, table } from '../../terminal/table.js';
 import { type Colour, clean } from '../../terminal/text.js';
@@ -239,7 +241,8 @@ async function waitForDrain(wait: DrainWait): Promise<Outcome> {
   const done = new AbortController();
   const interrupt = () => interrupted.abort();
   process.once('SIGINT', interrupt);
-  const watching = watchDrain(wait, progress, startMs, AbortSignal.any([interrupted.signal, done.signal]));
+  abortWith(done, interrupted.signal);
+  const watching = watchDrain(wait, progress, startMs, done.signal);
   try {
     const drained = await requestDrain(wait, progress, startMs + waitMs, interrupted.signal);
     const waited = span(cli.clock.monotonic() - startMs);
