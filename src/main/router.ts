@@ -377,8 +377,16 @@ function openStore(
   });
 }
 
-/** Replicas with another hash would lead with other pods or other tiers. */
-function setupOf({ podSource, staticPods, tierConfig }: Config): string {
-  const text = JSON.stringify([podSource, staticPods, tierConfig]);
+/** Hashes the `sharedVariables`. */
+function setupOf({ podSource, staticPods, tierConfig, ...config }: Config): string {
+  const { leaseTtlMs, noShowTimeoutMs, reportGraceMs } = config;
+  const text = JSON.stringify([
+    podSource,
+    staticPods,
+    tierConfig,
+    leaseTtlMs,
+    noShowTimeoutMs,
+    reportGraceMs,
+  ]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
