@@ -109,6 +109,7 @@ describe('doctor', () => {
       'node',
       'configuration',
       'embedded store',
+      'store access',
       'store version',
       'store cluster',
       'store eviction',
