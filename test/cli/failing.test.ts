@@ -123,6 +123,8 @@ describe('something else where the router should be', () => {
     const { code, stdout } = await evil('calls');
     expect(code).toBe(0);
     expect(stdout).toContain('a?[2J?b');
+    const tiers = await scripted(() => ({ json: { tiers: {}, default_chain: [], version: '1\u001b[2J' } }));
+    expect((await tiers('tiers get')).stdout).toContain('version  1?[2J');
   });
 
   it('that answers with an unknown error is a plain failure', async () => {
