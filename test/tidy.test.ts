@@ -73,6 +73,10 @@ describe('length', () => {
   });
 });
 
+it('only short-lived signals are combined by AbortSignal.any: use abortWith', () => {
+  expect(sources.flatMap((file) => findings(file, /\bAbortSignal\.any\b/g, code(file)))).toEqual([]);
+});
+
 describe('time, chance and the environment', () => {
   /** Everything else takes a Clock, so that tests and simulations can put their own in. */
   const mayReadTheTime: Record<string, string> = {

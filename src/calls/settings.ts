@@ -5,6 +5,9 @@
  * Failure modes: after a store error or an invalid text the copy stays in use, with a warning and a count. The first replica
  * that reads a text written by hand applies it, or keeps its copy while the text cannot be applied, for instance while
  * pods of a shared pool that becomes exclusive have several calls. Scripts take the kind of a pool from the store only.
+ *
+ * Large hashes are read in pages, and only changed entries are parsed: with 10,000 merchants, one read of everything blocked
+ * the event loop for 75 to 135 ms at every refresh. A digest by the store would take it longer (9 to 22 ms) than the read (4 ms).
  */
 
 import {
@@ -25,7 +28,7 @@ import {
   parseStoredMerchant,
   resolveChain,
 } from './chain.js';
-import { type StoreConnection, unlessWrongType } from './store/connection.js';
+import { type Client, type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/replies.js';
 
@@ -41,20 +44,34 @@ export interface SettingsOptions {
 
 type Warn = (fields: object, message: string) => void;
 
+/** Of a hash that is read. */
+const pageSize = 500;
+
+/** A merchant as stored, and what was made of it. */
+interface MerchantEntry {
+  text: string;
+  config: MerchantConfig;
+  problem?: string;
+}
+
 export class Settings {
   readonly #options: SettingsOptions;
   readonly #keys: ReturnType<typeof keysOf>;
   #tiers: TierConfig;
   #version = 0;
   #appliedText: string | undefined;
+  #mustApply = false;
   #tierWarnings: readonly string[] = [];
   #differs = false;
+  #entries = new Map<string, MerchantEntry>();
   #merchants = new Map<string, MerchantConfig>();
   #merchantPools: ReadonlySet<string> = new Set();
   #labelPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
   /** The warnings of the last read: a refresh logs only new ones. */
   #warned: ReadonlySet<string> = new Set();
+  #reading: Promise<void> = Promise.resolve();
+  #nextRead: Promise<void> | undefined;
 
   constructor(options: SettingsOptions) {
     this.#options = options;
@@ -142,7 +159,7 @@ export class Settings {
 
   /** Applies the stored text to the pools again, also if only the pools were lost. */
   async reapply(): Promise<void> {
-    this.#appliedText = undefined;
+    this.#mustApply = true;
     await this.refreshOrThrow();
   }
 
@@ -168,15 +185,36 @@ export class Settings {
     await this.refreshOrThrow();
   }
 
-  /** Reads the store now, and rejects if that fails. */
-  async refreshOrThrow(): Promise<void> {
+  /**
+   * Reads the store as it is now or later, and rejects if that fails. Reads run one after the other, so that an older one
+   * never overwrites a newer one; callers that wait for the next one share it.
+   */
+  refreshOrThrow(): Promise<void> {
+    this.#nextRead ??= this.#reading.then(() => {
+      this.#nextRead = undefined;
+      const read = this.#refresh();
+      this.#reading = read.catch(() => {});
+      return read;
+    });
+    return this.#nextRead;
+  }
+
+  async #refresh(): Promise<void> {
+    // Here, because a read that is under way would note its text as applied.
+    if (this.#mustApply) this.#appliedText = undefined;
+    this.#mustApply = false;
     const found = new Map<string, () => void>();
     const warn: Warn = (fields, message) =>
       found.set(JSON.stringify([message, fields]), () => this.#options.log.warn(fields, message));
     await this.#readStore(warn);
     const warnings = this.#tierWarnings;
     if (warnings.length > 0) warn({ warnings }, 'tier configuration in the store has warnings');
+    let resolved = 0;
     for (const merchant of this.#merchants.keys()) {
+      if (!this.#chains.has(merchant)) {
+        resolved += 1;
+        if (resolved % pageSize === 0) await this.#options.connection.clock.sleep(0);
+      }
       const { skipped } = this.chainFor(merchant);
       if (skipped.length > 0) warn({ merchant, skipped }, 'unknown steps of a merchant chain skipped');
     }
@@ -190,9 +228,15 @@ export class Settings {
       Promise.all([
         this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
         this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
-        this.#unlessWrongType(client.hgetall(this.#keys.merchantConfig), warn),
+        this.#unlessWrongType(
+          readHash(client, this.#keys.merchantConfig, (id, json) => this.#readMerchant(id, json)),
+          warn,
+        ),
         // The next write of the tiers rebuilds it.
-        this.#unlessWrongType(client.hgetall(this.#keys.pools), warn),
+        this.#unlessWrongType(
+          readHash(client, this.#keys.pools, (_, kind) => kind),
+          warn,
+        ),
       ]),
     );
     // An operator may have written any text by hand: see tier_version in lua/lib/settings.lua.
@@ -200,13 +244,17 @@ export class Settings {
     // Merchant pools of pod labels exist in the store only.
     const merchantPools = (accepts: (kind: string) => boolean) =>
       new Set(
-        Object.entries(pools ?? {}).flatMap(([id, kind]) =>
+        [...(pools ?? [])].flatMap(([id, kind]) =>
           id.startsWith('merchant:') && accepts(kind) ? [id.slice('merchant:'.length)] : [],
         ),
       );
-    this.#merchantPools = merchantPools((kind) => kind !== 'gone');
+    const known = merchantPools((kind) => kind !== 'gone');
+    // A chain depends on the pools that exist.
+    if (known.size !== this.#merchantPools.size || [...known].some((id) => !this.#merchantPools.has(id)))
+      this.#chains.clear();
+    this.#merchantPools = known;
     this.#labelPools = merchantPools((kind) => kind === 'label');
-    if (merchants) this.#readMerchants(merchants, warn);
+    if (merchants) this.#replaceMerchants(merchants, warn);
     if (text == null || text === this.#appliedText) return;
     const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {
@@ -255,20 +303,28 @@ export class Settings {
     if (known === 0) await this.#apply(this.#tiers, text, warn);
   }
 
-  #readMerchants(entries: Record<string, string>, warn: Warn): void {
+  /** Parses an entry, unless its text is the known one. */
+  #readMerchant(id: string, text: string): MerchantEntry {
+    const known = this.#entries.get(id);
+    return known?.text === text ? known : { text, ...parseStoredMerchant(text) };
+  }
+
+  #replaceMerchants(entries: Map<string, MerchantEntry>, warn: Warn): void {
     const merchants = new Map<string, MerchantConfig>();
-    for (const [id, json] of Object.entries(entries)) {
+    for (const [id, entry] of entries) {
       // An empty id would apply to all calls without a merchant.
       if (!isName(id)) {
         warn({ merchant: showValue(id) }, 'merchant entry with an invalid id ignored');
         continue;
       }
-      const { config, problem } = parseStoredMerchant(json);
+      const { config, problem } = entry;
       if (problem) warn({ merchant: id, problem }, 'malformed merchant entry; default chain used');
       merchants.set(id, config);
+      if (this.#entries.get(id) !== entry) this.#chains.delete(id);
     }
+    for (const id of this.#merchants.keys()) if (!merchants.has(id)) this.#chains.delete(id);
+    this.#entries = entries;
     this.#merchants = merchants;
-    this.#chains.clear();
   }
 
   async #write(
@@ -300,6 +356,25 @@ export class Settings {
     }
     if (reply[0] === 'ok') this.#version = Number(reply[1]);
   }
+}
+
+/** Reads a hash in pages, so that neither the store nor this process is busy with all of it at once. */
+async function readHash<T>(
+  client: Client,
+  key: string,
+  read: (field: string, value: string) => T,
+): Promise<Map<string, T>> {
+  const found = new Map<string, T>();
+  let cursor = '0';
+  do {
+    const [next, page] = await client.hscan(key, cursor, 'COUNT', pageSize);
+    for (let i = 0; i + 1 < page.length; i += 2) {
+      const field = page[i] as string;
+      found.set(field, read(field, page[i + 1] as string));
+    }
+    cursor = next;
+  } while (cursor !== '0');
+  return found;
 }
 
 const maxInMessage = 5;
