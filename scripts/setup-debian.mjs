@@ -66,6 +66,14 @@ const programs = [
     service: 'pgbouncer',
     neededFor: 'tests behind PgBouncer',
   },
+  { name: 'python3', commands: ['python3'], neededFor: 'tests of the Python client' },
+  {
+    name: 'python3-venv',
+    commands: ['ensurepip'],
+    folders: pythonFolders,
+    neededFor: 'the installation test of the Python client',
+  },
+  { name: 'mypy', commands: ['mypy'], neededFor: 'the type check of the Python client' },
   { name: 'zsh', commands: ['zsh'], neededFor: 'tests of the completion in zsh' },
   { name: 'fish', commands: ['fish'], neededFor: 'tests of the completion in fish' },
 ];
@@ -74,6 +82,12 @@ const programs = [
 function postgresFolders() {
   const versions = '/usr/lib/postgresql';
   return existsSync(versions) ? readdirSync(versions).map((version) => join(versions, version, 'bin')) : [];
+}
+
+/** The package python3-venv has no command, only the folder of a module. */
+function pythonFolders() {
+  const names = existsSync('/usr/lib') ? readdirSync('/usr/lib') : [];
+  return names.filter((name) => /^python3\.\d+$/.test(name)).map((name) => join('/usr/lib', name));
 }
 
 /** @typedef {{ installed: string[], missing: { name: string, reason: string }[] }} SetupResult */

@@ -14,6 +14,7 @@ export const errorCodes = {
   workflow_not_found: 404,
   method_not_allowed: 405,
   stale_fence: 409,
+  call_lost: 409,
   stale_report: 409,
   pod_replaced: 409,
   version_conflict: 409,
@@ -32,6 +33,7 @@ export const errorCodes = {
   database_unavailable: 503,
   timeout: 503,
   shutting_down: 503,
+  router_unavailable: 503,
 } as const;
 
 export type ErrorCode = keyof typeof errorCodes;

@@ -95,6 +95,7 @@ export class SupervisedLoop {
   /** Resolves when the current round has ended. */
   async stop(): Promise<void> {
     this.#stopping.abort();
+    this.#wake.abort();
     await this.#finished;
   }
 
@@ -145,7 +146,7 @@ export class SupervisedLoop {
   }
 
   async #pause(ms: number): Promise<void> {
-    await this.#options.clock.sleep(ms, AbortSignal.any([this.#wake.signal, this.#stopping.signal]));
+    await this.#options.clock.sleep(ms, this.#wake.signal);
   }
 }
 

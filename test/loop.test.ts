@@ -2,6 +2,7 @@ import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { InterruptedError, type LoopOptions, SupervisedLoop } from '../src/loop.js';
 import { silentLogger } from '../src/observe/log.js';
+import { abortReferences } from './support/abort-references.js';
 import { ManualClock } from './support/manual-clock.js';
 
 const intervalMs = 10_000;
@@ -83,6 +84,17 @@ describe('a supervised loop', () => {
       last_error: null,
       counts: { done: 1 },
     });
+    await loop.stop();
+  });
+
+  it('leaves nothing behind in its signal after each pause', async () => {
+    const { loop, runOnce, untilSleeping, next } = setUp(fine);
+    loop.start();
+    await untilSleeping(intervalMs);
+    for (let i = 0; i < 5; i += 1) await next(intervalMs);
+    const signal = runOnce.mock.calls[0]?.[0];
+    if (!signal) throw new Error('no round has run');
+    expect(abortReferences(signal)).toBe(0);
     await loop.stop();
   });
 

@@ -73,6 +73,10 @@ describe('length', () => {
   });
 });
 
+it('only short-lived signals are combined by AbortSignal.any: use abortWith', () => {
+  expect(sources.flatMap((file) => findings(file, /\bAbortSignal\.any\b/g, code(file)))).toEqual([]);
+});
+
 describe('time, chance and the environment', () => {
   /** Everything else takes a Clock, so that tests and simulations can put their own in. */
   const mayReadTheTime: Record<string, string> = {
@@ -125,7 +129,7 @@ describe('folders', () => {
   const order = [
     ['root'],
     ['config', 'observe', 'embedded', 'client', 'terminal'],
-    ['records', 'calls'],
+    ['records', 'calls', 'agent'],
     ['workflows', 'cluster', 'leadership'],
     ['pool'],
     ['http'],

@@ -11,23 +11,16 @@ import { isDeepStrictEqual } from 'node:util';
 import { parseDuration } from '../config/durations.js';
 import { type Hold, holdLimits, parseStoredHold } from '../config/hold.js';
 import {
-  isName,
   parseTierConfig,
   parseTierConfigJson,
   poolsOf,
   serializeTierConfig,
-  showValue,
   type TierConfig,
 } from '../config/tiers.js';
 import { AppError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import {
-  type Chain,
-  type MerchantConfig,
-  parseMerchantConfig,
-  parseStoredMerchant,
-  resolveChain,
-} from './chain.js';
+import { type Chain, type MerchantConfig, parseMerchantConfig, resolveChain } from './chain.js';
+import { Merchants, readHash, type Warn } from './merchants.js';
 import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/replies.js';
@@ -46,7 +39,8 @@ export interface SettingsOptions {
   onChange?: () => void;
 }
 
-type Warn = (fields: object, message: string) => void;
+/** Chains that are resolved before other work gets its turn. */
+const chainsPerTurn = 500;
 
 export class Settings {
   readonly #options: SettingsOptions;
@@ -54,22 +48,26 @@ export class Settings {
   #tiers: TierConfig;
   #version = 0;
   #appliedText: string | undefined;
+  #mustApply = false;
   #tierWarnings: readonly string[] = [];
   #differs = false;
   /** Rules for waiting calls: stored under a key of their own. */
   #hold: Hold | undefined;
-  #merchants = new Map<string, MerchantConfig>();
+  readonly #merchants: Merchants;
   #merchantPools: ReadonlySet<string> = new Set();
   #labelPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
   /** The warnings of the last read: a refresh logs only new ones. */
   #warned: ReadonlySet<string> = new Set();
+  #reading: Promise<void> = Promise.resolve();
+  #nextRead: Promise<void> | undefined;
 
   constructor(options: SettingsOptions) {
     this.#options = options;
     this.#keys = keysOf(options.connection.keyPrefix);
     this.#tiers = options.initial;
     this.#hold = options.initial.hold;
+    this.#merchants = new Merchants(options.connection);
   }
 
   get tiers(): TierConfig {
@@ -86,7 +84,7 @@ export class Settings {
   }
 
   get merchants(): ReadonlyMap<string, MerchantConfig> {
-    return this.#merchants;
+    return this.#merchants.configs;
   }
 
   get hold(): Hold | undefined {
@@ -95,7 +93,7 @@ export class Settings {
 
   /** By which rules a call of the merchant may wait; undefined: it may not. */
   holdFor(merchantId: string): HoldRules | undefined {
-    const merchant = this.#merchants.get(merchantId);
+    const merchant = this.merchants.get(merchantId);
     const hold = merchant?.hold ?? this.#hold;
     if (!hold) return undefined;
     return {
@@ -110,13 +108,13 @@ export class Settings {
 
   /** The rules of a queue of waiting calls, which the store compares with its own. */
   rulesOfQueue(queue: string): QueueRules {
-    const { priority = 0, weight = 1 } = this.#merchants.get(queue) ?? {};
+    const { priority = 0, weight = 1 } = this.merchants.get(queue) ?? {};
     return { queue, chain: this.chainFor(queue).steps.join(' '), priority, weight };
   }
 
   chainFor(merchantId: string): Chain {
     // Unknown merchants share one entry: made-up ids must not fill the memory.
-    const key = this.#merchants.has(merchantId) ? merchantId : '';
+    const key = this.merchants.has(merchantId) ? merchantId : '';
     let chain = this.#chains.get(key);
     if (!chain) {
       chain = this.#resolve(this.#tiers, key, this.#merchantPools);
@@ -133,7 +131,7 @@ export class Settings {
   } {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) return { problems, warnings, chains: [] };
-    const ids = [null, ...[...this.#merchants.keys()].sort()];
+    const ids = [null, ...[...this.merchants.keys()].sort()];
     const chains = ids.map((merchantId) => ({
       merchantId,
       ...this.#resolve(config, merchantId ?? '', this.#labelPools),
@@ -142,7 +140,7 @@ export class Settings {
   }
 
   #resolve(tiers: TierConfig, merchantId: string, merchantPools: ReadonlySet<string>): Chain {
-    const merchant = this.#merchants.get(merchantId);
+    const merchant = this.merchants.get(merchantId);
     const chain = resolveChain(tiers, merchant);
     // A merchant pool may be named before it has pods, unless the chain has nothing else.
     if (!chain.steps.every((pool) => pool.startsWith('merchant:'))) return chain;
@@ -177,7 +175,7 @@ export class Settings {
 
   /** Applies the stored text to the pools again, also if only the pools were lost. */
   async reapply(): Promise<void> {
-    this.#appliedText = undefined;
+    this.#mustApply = true;
     await this.refreshOrThrow();
   }
 
@@ -207,15 +205,36 @@ export class Settings {
     this.#options.onChange?.();
   }
 
-  /** Reads the store now, and rejects if that fails. */
-  async refreshOrThrow(): Promise<void> {
+  /**
+   * Reads the store as it is now or later, and rejects if that fails. Reads run one after the other, so that an older one
+   * never overwrites a newer one; callers that wait for the next one share it.
+   */
+  refreshOrThrow(): Promise<void> {
+    this.#nextRead ??= this.#reading.then(() => {
+      this.#nextRead = undefined;
+      const read = this.#refresh();
+      this.#reading = read.catch(() => {});
+      return read;
+    });
+    return this.#nextRead;
+  }
+
+  async #refresh(): Promise<void> {
+    // Here, because a read that is under way would note its text as applied.
+    if (this.#mustApply) this.#appliedText = undefined;
+    this.#mustApply = false;
     const found = new Map<string, () => void>();
     const warn: Warn = (fields, message) =>
       found.set(JSON.stringify([message, fields]), () => this.#options.log.warn(fields, message));
     await this.#readStore(warn);
     const warnings = this.#tierWarnings;
     if (warnings.length > 0) warn({ warnings }, 'tier configuration in the store has warnings');
-    for (const merchant of this.#merchants.keys()) {
+    let resolved = 0;
+    for (const merchant of this.merchants.keys()) {
+      if (!this.#chains.has(merchant)) {
+        resolved += 1;
+        if (resolved % chainsPerTurn === 0) await this.#options.connection.clock.sleep(0);
+      }
       const { skipped } = this.chainFor(merchant);
       if (skipped.length > 0) warn({ merchant, skipped }, 'unknown steps of a merchant chain skipped');
     }
@@ -229,11 +248,20 @@ export class Settings {
       Promise.all([
         this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
         this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
-        this.#unlessWrongType(client.hgetall(this.#keys.merchantConfig), warn),
+        this.#unlessWrongType(
+          readHash(client, this.#keys.merchantConfig, (id, text) => this.#merchants.read(id, text)),
+          warn,
+        ),
         // The next write of the tiers rebuilds it.
-        this.#unlessWrongType(client.hgetall(this.#keys.pools), warn),
+        this.#unlessWrongType(
+          readHash(client, this.#keys.pools, (_, kind) => kind),
+          warn,
+        ),
         this.#unlessWrongType(client.get(this.#keys.tierHold), warn),
-        this.#unlessWrongType(client.hgetall(this.#keys.limits), warn),
+        this.#unlessWrongType(
+          readHash(client, this.#keys.limits, (_, max) => max),
+          warn,
+        ),
       ]),
     );
     // An operator may have written any text by hand: see tier_version in lua/lib/settings.lua.
@@ -241,15 +269,19 @@ export class Settings {
     // Merchant pools of pod labels exist in the store only.
     const merchantPools = (accepts: (kind: string) => boolean) =>
       new Set(
-        Object.entries(pools ?? {}).flatMap(([id, kind]) =>
+        [...(pools ?? [])].flatMap(([id, kind]) =>
           id.startsWith('merchant:') && accepts(kind) ? [id.slice('merchant:'.length)] : [],
         ),
       );
-    this.#merchantPools = merchantPools((kind) => kind !== 'gone');
+    const known = merchantPools((kind) => kind !== 'gone');
+    // A chain depends on the pools that exist.
+    if (known.size !== this.#merchantPools.size || [...known].some((id) => !this.#merchantPools.has(id)))
+      this.#chains.clear();
+    this.#merchantPools = known;
     this.#labelPools = merchantPools((kind) => kind === 'label');
     if (merchants) {
-      this.#readMerchants(merchants, warn);
-      await this.#applyLimits(merchants, limits ?? {});
+      for (const id of this.#merchants.replace(merchants, warn)) this.#chains.delete(id);
+      await this.#merchants.applyLimits(limits ?? new Map());
     }
     // A store without a configuration has lost its data: the copy stays, and is written again.
     if (text != null && hold !== undefined) this.#readHold(hold, warn);
@@ -308,35 +340,6 @@ export class Settings {
     const { hold, problem } = parseStoredHold(text);
     if (problem) warn({ problem }, 'malformed rules for waiting calls in the store; calls do not wait');
     this.#hold = hold;
-  }
-
-  /** Applies limits that were written by hand, or by a replica of a version without limits. */
-  async #applyLimits(entries: Record<string, string>, limits: Record<string, string>): Promise<void> {
-    const limitOf = (id: string) => String(this.#merchants.get(id)?.max_calls ?? '');
-    const limited = [...this.#merchants].filter(([, { max_calls }]) => max_calls !== undefined);
-    const changed = [...limited.map(([id]) => id), ...Object.keys(limits)].filter(
-      (id, i, ids) => limitOf(id) !== (limits[id] ?? '') && ids.indexOf(id) === i,
-    );
-    for (const id of changed) {
-      const args = [id, entries[id] ?? '', '', limitOf(id)];
-      await this.#options.connection.run('setMerchant', args, 'set_merchant');
-    }
-  }
-
-  #readMerchants(entries: Record<string, string>, warn: Warn): void {
-    const merchants = new Map<string, MerchantConfig>();
-    for (const [id, json] of Object.entries(entries)) {
-      // An empty id would apply to all calls without a merchant.
-      if (!isName(id)) {
-        warn({ merchant: showValue(id) }, 'merchant entry with an invalid id ignored');
-        continue;
-      }
-      const { config, problem } = parseStoredMerchant(json);
-      if (problem) warn({ merchant: id, problem }, 'malformed merchant entry; default chain used');
-      merchants.set(id, config);
-    }
-    this.#merchants = merchants;
-    this.#chains.clear();
   }
 
   async #write(

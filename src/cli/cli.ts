@@ -5,7 +5,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Clock } from '../clock.js';
 import { durationMaxMs, parseDuration } from '../config/durations.js';
-import { RouterApi } from './api.js';
+import type { RouterApi } from './api.js';
 import { type ExitCode, exitCodeMeanings, Failure, oneLine } from './failure.js';
 import type { Output } from './output.js';
 
@@ -138,6 +138,8 @@ export async function withRouter<T>(
   work: (api: RouterApi) => Promise<T>,
 ): Promise<T> {
   const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
+  // Loaded here: the sidecar does without it and without TLS, which takes 4 MB.
+  const { RouterApi } = await import('./api.js');
   const api = new RouterApi({
     baseUrl: readUrl(url, cli.env),
     key: readKey(cli.env),

@@ -5,7 +5,9 @@
  * id, on any replica, and drops events that are not newer. If the router no longer keeps some of them, `onGap` reports
  * it.
  */
+
 import type { IncomingMessage } from 'node:http';
+import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import type { RouterApi } from './api.js';
 import { Failure, toFailure } from './failure.js';
@@ -103,9 +105,9 @@ export async function follow(api: RouterApi, clock: Clock, following: Following)
   let retryMs = minRetryMs;
   while (!signal.aborted) {
     const connection = new AbortController();
+    const unlink = abortWith(connection, signal);
     try {
-      const both = AbortSignal.any([signal, connection.signal]);
-      const stream = await api.open(`/events?since=${last}`, both);
+      const stream = await api.open(`/events?since=${last}`, connection.signal);
       if (lost) {
         onLost?.(undefined);
         const keptSince = await keptOnlySince(api, last);
@@ -128,6 +130,7 @@ export async function follow(api: RouterApi, clock: Clock, following: Following)
       await clock.sleep(retryMs, signal);
       retryMs = Math.min(maxRetryMs, retryMs * 2);
     } finally {
+      unlink();
       connection.abort();
     }
   }

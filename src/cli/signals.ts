@@ -1,7 +1,6 @@
 /** Commands that run until a signal: Ctrl-C, SIGTERM and a closed terminal end them normally. */
+import { stopSignals } from '../abort.js';
 import { exitCodes } from './failure.js';
-
-const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 export interface UntilSignal {
   readonly signal: AbortSignal;
@@ -16,11 +15,11 @@ export function untilSignal(): UntilSignal {
     if (stop.signal.aborted) process.exit(exitCodes.interrupted);
     stop.abort();
   };
-  for (const name of signals) process.on(name, end);
+  for (const name of stopSignals) process.on(name, end);
   return {
     signal: stop.signal,
     release: () => {
-      for (const name of signals) process.off(name, end);
+      for (const name of stopSignals) process.off(name, end);
     },
   };
 }

@@ -4,7 +4,7 @@ import type { Clock } from '../clock.js';
  * The circuit breaker: sends nothing to a router that is down, so that callers fail (or fall back) at once.
  *
  *   closed     all attempts pass; `failures` failed attempts in a row open it
- *   open       no attempt passes for `openMs`
+ *   open       no attempt passes for `openMs`, except heartbeats; one that succeeds makes it half open at once
  *   half_open  `trials` attempts pass; when all have succeeded it closes, the first failure opens it again
  *
  * It counts attempts, not operations. It ignores a response to an attempt from before the last change of state; a
@@ -17,6 +17,8 @@ export interface BreakerSettings {
   openMs: number;
   trials: number;
 }
+
+export type AttemptKind = 'request' | 'long_poll' | 'heartbeat';
 
 /** Permission for one attempt; exactly one of its methods must be called, once. */
 export interface Permit {
@@ -51,13 +53,15 @@ export class Breaker {
   }
 
   /**
-   * A permit, or null if the router counts as down. A `longPoll` (drain with wait) takes no trial slot, because it would
-   * hold it for minutes and keep the breaker half open; its outcome still counts.
+   * A permit, or null if the router counts as down. A `long_poll` (drain with wait) takes no trial slot, because it would
+   * hold it for minutes and keep the breaker half open; its outcome still counts. A `heartbeat` (background renewal or
+   * report) always passes: it has its own backoff, and without it calls would lose their leases after an outage of a
+   * second.
    */
-  acquire(longPoll = false): Permit | null {
+  acquire(kind: AttemptKind = 'request'): Permit | null {
     const state = this.state;
-    if (state === 'open') return null;
-    const takesSlot = state === 'half_open' && !longPoll;
+    if (state === 'open' && kind !== 'heartbeat') return null;
+    const takesSlot = state === 'half_open' && kind === 'request';
     if (takesSlot && this.#trialsInFlight + this.#trialsPassed >= this.settings.trials) return null;
     if (takesSlot) this.#trialsInFlight += 1;
     const generation = this.#generation;
@@ -75,12 +79,15 @@ export class Breaker {
 
   #succeeded(): void {
     this.#failures = 0;
+    if (this.#state === 'open') this.#enter('half_open');
     if (this.#state !== 'half_open') return;
     this.#trialsPassed += 1;
     if (this.#trialsPassed >= this.settings.trials) this.#enter('closed');
   }
 
   #failed(): void {
+    // A failed heartbeat does not prolong the pause.
+    if (this.#state === 'open') return;
     this.#failures += 1;
     if (this.#state === 'half_open' || this.#failures >= this.settings.failures) this.#enter('open');
   }

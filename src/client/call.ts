@@ -113,7 +113,7 @@ export class HeldCall {
     this.#loop = startLoop({
       clock: this.#requester.settings.clock,
       startsNow: this.#leaseExpiresAt === null,
-      runOnce: (signal) => this.#renew({ retries: 0, signal }),
+      runOnce: (signal) => this.#renew({ heartbeat: true, signal }),
       periodMs: () => fixedMs ?? this.#thirdOfLeaseMs(),
       retryMaxMs: Math.min(retryMaxMs, fixedMs ?? retryMaxMs),
       onFailure: (error, retryInMs) =>
@@ -136,6 +136,11 @@ export class HeldCall {
    */
   release(options: Omit<ReleaseOptions, 'fence'> = {}): Promise<ReleaseResult> {
     this.#end('releasing');
+    if (this.#lost.signal.aborted && this.#fence === null) {
+      // Without a fence a release ends any claim of this call, also that of another pod.
+      const { reason } = this.#lost.signal.reason as CallLostError;
+      return Promise.resolve({ released: false, reason: reason === 'ended' ? 'already_ended' : 'not_ours' });
+    }
     this.#release ??= releaseCall(this.#requester, this.callSid, {
       fence: this.#fence,
       reason: options.reason,
@@ -173,7 +178,7 @@ export class HeldCall {
     this.#lost.abort(new CallLostError(this.callSid, reason, cause === undefined ? undefined : { cause }));
   }
 
-  async #renew(options: { retries?: number; signal: AbortSignal | undefined }) {
+  async #renew(options: { heartbeat?: boolean; signal: AbortSignal | undefined }) {
     const fence = this.#fence;
     try {
       const renewal = await renewCall(this.#requester, this.callSid, { ...options, fence });

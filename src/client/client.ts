@@ -18,6 +18,7 @@ import {
   type ReleaseOptions,
   type ReleaseResult,
   type ReportOptions,
+  readPod,
   releaseCall,
   renewCall,
   reportPod,
@@ -28,7 +29,7 @@ import {
 import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
 import { type ListCalls, Reporter, type ReportingOptions } from './reporter.js';
 import { Requester } from './requester.js';
-import type { DrainResult, Renewal, Report } from './wire.js';
+import type { DrainResult, PodState, Renewal, Report } from './wire.js';
 
 export interface AllocateOptions extends SignalOption {
   /** Starts `call.keepAlive()` at once. Only for a process that lives as long as the call. */
@@ -135,6 +136,14 @@ export class Client {
   }
 
   /**
+   * Reads which calls the router has on a pod: for a process that restarted while its calls went on.
+   * @throws ApiError (`pod_not_found`), RouterUnavailableError
+   */
+  async readPod(pod: string, options: SignalOption = {}): Promise<PodState> {
+    return readPod(this.#requester, pod, options);
+  }
+
+  /**
    * Stops all background work and fails requests in flight with `ClientClosedError`. It does not release calls, because
    * people are still talking. Await your releases first.
    */
@@ -142,7 +151,7 @@ export class Client {
     this.#requester.lifetime.close();
   }
 
-  async #report(pod: string, calls: readonly string[], options: ReportOptions & { retries?: number }) {
+  async #report(pod: string, calls: readonly string[], options: ReportOptions & { heartbeat?: boolean }) {
     // `asOfMs` keeps a delayed report from counting as the current state.
     const { clock } = this.#requester.settings;
     const last = this.#routerTime;

@@ -178,7 +178,12 @@ export function refusalError(refusal: Refusal): ApiError {
   return new ApiError(refusal);
 }
 
-/** Whether the same request may succeed later: the router is down or overloaded. */
+/** Whether the router is down. Not with a full Redis: the router still renews, releases and reports. */
+export function isDown(error: unknown): error is RouterUnavailableError {
+  return error instanceof RouterUnavailableError && error.code !== 'store_full';
+}
+
+/** Whether the same request may succeed soon: the router is down or overloaded. */
 export function isPassing(error: unknown): error is RouterUnavailableError | ApiError {
-  return error instanceof RouterUnavailableError || (error instanceof ApiError && error.status === 429);
+  return isDown(error) || (error instanceof ApiError && error.status === 429);
 }

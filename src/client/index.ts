@@ -16,7 +16,8 @@
  * STATES
  *   The breaker: closed -> open (5 failed attempts in a row) -> half open (after 30 s) -> closed (3 trials succeeded) or
  *   open (one failed). Failures are network errors, timeouts, 5xx except `no_pods` and `store_full`, and responses that are
- *   not the router's. Any other response shows that the router is up.
+ *   not the router's. Any other response shows that the router is up. Background renewals and reports pass an open breaker:
+ *   a lease must not expire because other requests failed.
  *   The handle of a call: live -> releasing, lost, or detached. Only a live one renews.
  *
  * FAILURES
@@ -64,4 +65,4 @@ export type {
 } from './operations.js';
 export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions, Fetch } from './options.js';
 export type { ListCalls, Reporter, ReportingOptions } from './reporter.js';
-export type { Allocation, DrainResult, ReleasedPod, Renewal, Report } from './wire.js';
+export type { Allocation, DrainResult, PodState, ReleasedPod, Renewal, Report } from './wire.js';

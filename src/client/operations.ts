@@ -6,11 +6,13 @@ import {
   type DrainResult,
   decodeAllocation,
   decodeDrain,
+  decodePod,
   decodeRelease,
   decodeRenewal,
   decodeReport,
   decodeUndrain,
   isFence,
+  type PodState,
   type ReleasedPod,
   type Renewal,
   type Report,
@@ -145,7 +147,7 @@ export async function releaseCall(
 export async function renewCall(
   requester: Requester,
   callSid: string,
-  options: ClaimOptions & { retries?: number },
+  options: ClaimOptions & { heartbeat?: boolean },
 ): Promise<Renewal> {
   checkCallSid(callSid);
   const fence = checkFence(options.fence);
@@ -155,7 +157,7 @@ export async function renewCall(
     body: () => ({ call_sid: callSid, fence }),
     decode: decodeRenewal,
     signal: options.signal,
-    retries: options.retries,
+    heartbeat: options.heartbeat,
   });
 }
 
@@ -170,7 +172,7 @@ export async function reportPod(
   requester: Requester,
   pod: string,
   calls: readonly string[],
-  options: ReportOptions & { retries?: number; asOfMs: number | undefined },
+  options: ReportOptions & { heartbeat?: boolean; asOfMs: number | undefined },
 ): Promise<Report> {
   checkPod(pod);
   // Anything but an array must not count as an empty list: that would end the pod's calls.
@@ -185,13 +187,14 @@ export async function reportPod(
     body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs, interval_ms: intervalMs }),
     decode: decodeReport,
     signal: options.signal,
-    retries: options.retries,
+    heartbeat: options.heartbeat,
   });
 }
 
 /** Proxies cut connections that are silent for a minute or two, and fetch may notice that only at the deadline. */
 const maxSliceMs = 50_000;
 const pauseBetweenMs = 500;
+const pauseOpenMs = 2000;
 
 /**
  * With `wait`, resolves when the last call has ended or the time is up, over several requests. If the router is down, it
@@ -209,26 +212,38 @@ export async function drainPod(
   const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
   const sliceMs = () => Math.min(leftMs(), maxSliceMs);
   const operation = `drain ${pod}`;
-  for (let attempt = 1; ; attempt++) {
-    let pauseMs = pauseBetweenMs;
-    try {
-      const answer = await requester.send({
-        operation,
-        path: '/drain',
-        body: () => ({ pod_name: pod, uid: options.uid, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
-        decode: decodeDrain,
-        extraTimeMs: sliceMs,
-        signal: options.signal,
-      });
-      // Live calls before the time is up: the slice has ended, or that router is stopping. Send the next request.
-      if (!answer.hasActiveCall || leftMs() === 0) return answer;
-    } catch (error) {
-      if (!isPassing(error) || leftMs() === 0) throw error;
-      pauseMs = Math.max(pauseBetweenMs, requester.breaker.openForMs());
-      requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
+  // One scope for all requests and the pauses between them: closing the client ends a pause too.
+  const scope = requester.lifetime.open(operation, options.signal);
+  const { signal } = scope;
+  try {
+    for (let attempt = 1; ; attempt++) {
+      let pauseMs = pauseBetweenMs;
+      try {
+        const answer = await requester.send({
+          operation,
+          path: '/drain',
+          body: () => ({
+            pod_name: pod,
+            uid: options.uid,
+            wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined,
+          }),
+          decode: decodeDrain,
+          extraTimeMs: sliceMs,
+          signal,
+        });
+        // Live calls before the time is up: the slice has ended, or that router is stopping. Send the next request.
+        if (!answer.hasActiveCall || leftMs() === 0) return answer;
+      } catch (error) {
+        if (!isPassing(error) || leftMs() === 0) throw error;
+        // A heartbeat may close the breaker earlier than it says.
+        if (requester.breaker.state === 'open') pauseMs = pauseOpenMs;
+        requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
+      }
+      await clock.sleep(Math.min(pauseMs, leftMs()), signal);
+      signal.throwIfAborted();
     }
-    await clock.sleep(Math.min(pauseMs, leftMs()), options.signal);
-    if (options.signal?.aborted) throw options.signal.reason;
+  } finally {
+    scope.end();
   }
 }
 
@@ -239,6 +254,17 @@ export async function undrainPod(requester: Requester, pod: string, options: Und
     path: '/undrain',
     body: () => ({ pod_name: pod, uid: options.uid }),
     decode: decodeUndrain,
+    signal: options.signal,
+  });
+}
+
+export async function readPod(requester: Requester, pod: string, options: SignalOption): Promise<PodState> {
+  checkPod(pod);
+  return requester.send({
+    operation: `read ${pod}`,
+    path: `/pod/${encodeURIComponent(pod)}`,
+    body: () => undefined,
+    decode: decodePod,
     signal: options.signal,
   });
 }

@@ -58,9 +58,9 @@ export interface AllocateRequest {
 export type Fetch = (
   url: string,
   init: {
-    method: 'POST';
+    method: 'GET' | 'POST';
     headers: Record<string, string>;
-    body: string;
+    body?: string;
     redirect: 'manual';
     signal: AbortSignal;
   },

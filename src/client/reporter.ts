@@ -19,7 +19,7 @@ export interface ReportingOptions extends Omit<ReportOptions, 'signal'> {
 /** Lists the calls that the pod serves now. Synchronous: a promise could block the heartbeat. */
 export type ListCalls = () => readonly string[];
 
-type SendReport = (calls: readonly string[], options: ReportOptions & { retries: number }) => Promise<Report>;
+type SendReport = (calls: readonly string[], options: ReportOptions & { heartbeat: true }) => Promise<Report>;
 
 const defaultIntervalMs = 10_000;
 
@@ -81,7 +81,7 @@ export class Reporter {
     const turn = this.#last.then(async () => {
       const { uid, tier, merchant, onConflict, onAdopted } = this.#options;
       const about = { uid, tier, merchant, intervalMs: this.#intervalMs };
-      const report = await this.#send(this.#listCalls(), { ...about, signal, retries: 0 });
+      const report = await this.#send(this.#listCalls(), { ...about, signal, heartbeat: true });
       this.#notify('onConflict', onConflict, report.conflicts);
       this.#notify('onAdopted', onAdopted, report.adopted);
       return report;

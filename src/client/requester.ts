@@ -1,5 +1,5 @@
 import { Breaker } from './breaker.js';
-import { ClientClosedError, isPassing, RouterUnavailableError } from './errors.js';
+import { ClientClosedError, isDown, isPassing, RouterUnavailableError } from './errors.js';
 import { fullJitterMs } from './loop.js';
 import type { ClientEvent, Settings } from './options.js';
 import { sendOnce } from './transport.js';
@@ -10,13 +10,13 @@ export interface Operation<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
   path: string;
-  /** Called before each attempt, because the rest of a wait shrinks. */
+  /** Called before each attempt, because the rest of a wait shrinks. Undefined for a GET. */
   body: () => unknown;
   decode: Decode<T>;
   /** How long the router may delay its response on purpose; called before each attempt. */
   extraTimeMs?: () => number;
-  /** 0 for background loops, which retry on their own. */
-  retries?: number | undefined;
+  /** Sent by a background loop, which retries on its own: no retries here, and not stopped by the breaker. */
+  heartbeat?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -104,12 +104,13 @@ export class Requester {
 
   async #sendWithin<T>(op: Operation<T>, scope: Scope): Promise<T> {
     const { clock, backoff } = this.settings;
-    const retries = op.retries ?? this.settings.retries;
+    const retries = op.heartbeat ? 0 : this.settings.retries;
     let last: unknown;
     for (let attempt = 1; ; attempt++) {
       scope.signal.throwIfAborted();
       const extraTimeMs = op.extraTimeMs?.() ?? 0;
-      const permit = this.breaker.acquire(extraTimeMs > 0);
+      const kind = op.heartbeat ? 'heartbeat' : extraTimeMs > 0 ? 'long_poll' : 'request';
+      const permit = this.breaker.acquire(kind);
       if (permit === null) throw this.#breakerOpen(op.operation, attempt - 1, last);
       try {
         const result = await sendOnce(
@@ -131,9 +132,7 @@ export class Requester {
           permit.cancel();
           throw scope.signal.reason;
         }
-        // With a full Redis the router still renews, releases and reports: the breaker must not stop those.
-        const down = error instanceof RouterUnavailableError && error.code !== 'store_full';
-        if (down) permit.failure();
+        if (isDown(error)) permit.failure();
         else permit.success();
         if (!isPassing(error) || attempt > retries) throw error;
         if (this.breaker.state === 'open') throw this.#breakerOpen(op.operation, attempt, error);

@@ -3,7 +3,7 @@ import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } fr
 import type { Fetch, Settings } from './options.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
 
-/** One attempt: a POST with a deadline. */
+/** One attempt with a deadline: a POST, or a GET if there is no body. */
 export interface Attempt<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
@@ -90,9 +90,7 @@ function interpret<T>(
     throw new ShapeError('it is a redirect, which this client does not follow');
 
   const message =
-    typeof body?.error === 'string'
-      ? redact(body.error, transport.apiKey).slice(0, maxMessageLength)
-      : 'no JSON error body.';
+    typeof body?.error === 'string' ? quote(body.error, transport.apiKey) : 'no JSON error body.';
   if (status >= 500 && !(status === 503 && code === 'no_pods')) {
     throw new RouterUnavailableError({
       operation,
@@ -107,8 +105,10 @@ function interpret<T>(
   throw refusalError({ operation, status, code: code ?? 'unexpected_status', text: message, retryAfterMs });
 }
 
-function redact(text: string, apiKey: string | undefined): string {
-  return apiKey === undefined ? text : text.replaceAll(apiKey, '[api key]');
+/** The text of another program for an error message: without the key, on one line, and of limited length. */
+function quote(text: string, apiKey: string | undefined): string {
+  const redacted = apiKey === undefined ? text : text.replaceAll(apiKey, '[api key]');
+  return redacted.replaceAll(/\s+/g, ' ').trim().slice(0, maxMessageLength);
 }
 
 /** Sends one request. If `signal` aborts, the thrown error has no meaning: check the signal first. */
@@ -117,7 +117,7 @@ export async function sendOnce<T>(
   attempt: Attempt<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const { operation, attempts, timeoutMs } = attempt;
+  const { operation, attempts, timeoutMs, body } = attempt;
   const controller = new AbortController();
   let timedOut = false;
   const abort = () => controller.abort();
@@ -130,14 +130,14 @@ export async function sendOnce<T>(
   let status: number | undefined;
   try {
     const response = await transport.fetch(`${transport.baseUrl}/api/v1${attempt.path}`, {
-      method: 'POST',
+      method: body === undefined ? 'GET' : 'POST',
       headers: {
         accept: 'application/json',
         'user-agent': userAgent,
-        'content-type': 'application/json',
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         ...(transport.apiKey === undefined ? {} : { authorization: `Bearer ${transport.apiKey}` }),
       },
-      body: JSON.stringify(attempt.body),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       // A followed 302 would become a GET without a body, and might carry the key elsewhere.
       redirect: 'manual',
       signal: controller.signal,
@@ -167,7 +167,7 @@ export async function sendOnce<T>(
     throw new RouterUnavailableError({
       operation,
       reason: 'network',
-      text: `cannot reach ${at}: ${redact(rootMessage(error), transport.apiKey)}. Check baseUrl, DNS and the network.`,
+      text: `cannot reach ${at}: ${quote(rootMessage(error), transport.apiKey)}. Check baseUrl, DNS and the network.`,
       attempts,
       cause: error,
     });

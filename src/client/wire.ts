@@ -62,6 +62,15 @@ export interface DrainResult {
   drainExpiresAt: Date | null;
 }
 
+/** A pod as the router knows it. */
+export interface PodState {
+  podName: string;
+  /** Empty if the router knows none. */
+  uid: string;
+  /** SIDs of its live calls, also of those that have not arrived yet. */
+  calls: string[];
+}
+
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
@@ -147,6 +156,12 @@ export const decodeDrain: Decode<DrainResult> = (body) => {
     drainExpiresAt: body.drain_expires_at === undefined ? null : time(body, 'drain_expires_at'),
   };
 };
+
+export const decodePod: Decode<PodState> = (body) => ({
+  podName: string(body, 'pod_name'),
+  uid: typeof body.uid === 'string' ? body.uid : '',
+  calls: sids(body, 'calls'),
+});
 
 /** The contract promises only the success of an undrain. */
 export const decodeUndrain: Decode<void> = () => {};

@@ -345,3 +345,7 @@ export const tierConfig: Kind<TierConfig> = {
     return config ? { value: config, warnings: warnings.map(bare) } : { problems: problems.map(bare) };
   },
 };
+
+/** Variables that must be the same on all replicas. */
+export const sharedVariables =
+  'POD_SOURCE, STATIC_PODS, TIER_CONFIG, LEASE_TTL, NO_SHOW_TIMEOUT or REPORT_GRACE';

@@ -10,8 +10,10 @@
  * A caller that gets no agent hangs up; an error of the simulation is one line, and the demo continues. Everything it
  * starts ends with it. Its limit: connecting a call takes no time, so no agent ever waits for its call.
  */
+
 import { randomInt } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { abortWith } from '../abort.js';
 import { EventFeed, type StoreEvent } from '../calls/events.js';
 import { createClient } from '../client/index.js';
 import { type Clock, systemClock } from '../clock.js';
@@ -77,7 +79,8 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
   const { config, routerEnv } = loadSetup(env, speed, options.port);
   const display = new Display({ ...options, quiet, headless, clock });
   const stopping = new AbortController();
-  const signal = AbortSignal.any([stopping.signal, options.signal]);
+  abortWith(stopping, options.signal);
+  const { signal } = stopping;
   // Every sleep listens to it.
   setMaxListeners(0, signal);
   const now = () => new Date(clock.now()).toISOString();
@@ -275,6 +278,7 @@ function follow(
   let last = '0-0';
   let wake = new AbortController();
   const unsubscribe = feed.subscribe(() => wake.abort());
+  signal.addEventListener('abort', () => wake.abort(), { once: true });
   const read = async () => {
     while (!signal.aborted) {
       wake = new AbortController();
@@ -282,7 +286,7 @@ function follow(
         last = event.id;
         onEvent(event);
       }
-      await clock.sleep(250, AbortSignal.any([wake.signal, signal]));
+      await clock.sleep(250, wake.signal);
     }
     unsubscribe();
   };

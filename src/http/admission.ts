@@ -52,6 +52,8 @@ export class Admission {
   #lasting = 0;
   #strangers = 0;
   #isSampling = false;
+  /** Requests since the last sample. */
+  #arrivals = 0;
   /** Of the current window. */
   #samples = 0;
   #minDelayMs = Number.POSITIVE_INFINITY;
@@ -98,6 +100,12 @@ export class Admission {
     }
   }
 
+  /** Counts a request before it is read: strangers alone can make the event loop late. */
+  arrived(): void {
+    this.#arrivals += 1;
+    if (!this.#isSampling && this.#delayMs !== undefined) this.#sample(this.#delayMs);
+  }
+
   /** Takes a slot until `leave`; false if there is none. */
   enter(slot: Slot): boolean {
     if (!this.hasRoom(slot)) return false;
@@ -122,13 +130,14 @@ export class Admission {
     return this.#inFlight <= this.#limit;
   }
 
-  /** Samples the delay of the event loop while requests are in flight: an idle router has no timer. */
+  /** Samples the delay of the event loop while requests arrive or are in flight: an idle router has no timer. */
   #sample(delayMs: number): void {
     this.#isSampling = true;
     const startMs = this.#clock.monotonic();
     const sample = () => {
       this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
-      this.#isSampling = this.#inFlight > 0;
+      this.#isSampling = this.#inFlight + this.#arrivals > 0;
+      this.#arrivals = 0;
       if (this.#isSampling) return this.#sample(delayMs);
       this.#limit = this.#maxInFlight;
       this.#startWindow();

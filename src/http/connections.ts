@@ -29,6 +29,8 @@ export interface Connection {
   bytesReadAtEnd: number | undefined;
   /** It has carried a request with a valid key or signature. */
   isKnown: boolean;
+  /** Responses before it was known. */
+  responses: number;
   /** Bytes handed to the system, and the number of checks since that number last grew. */
   sentBytes: number;
   stalledChecks: number;
@@ -44,6 +46,9 @@ export interface ConnectionLimits {
 
 /** Counts checks instead of time: a paused process would otherwise close connections that it has not checked. */
 const checksUntilUnread = 18;
+
+/** The console loads fewer files before its sign-in. */
+const strangerRequests = 50;
 
 /** Files and sockets of the router itself: stores, logs, the records process, metrics. */
 export const reservedFiles = 150;
@@ -89,6 +94,7 @@ export class Connections {
       exchanges: new Set(),
       bytesReadAtEnd: undefined,
       isKnown: false,
+      responses: 0,
       sentBytes: 0,
       stalledChecks: 0,
     };
@@ -173,6 +179,16 @@ export class Connections {
     this.#requestsByAddress.set(network, ofAddress.add(response));
     response.address = network;
     return true;
+  }
+
+  /**
+   * Whether the connection ends with this response: a stranger's after a rejection, or after `strangerRequests`. Busy
+   * connections of strangers would otherwise keep the event loop from accepting others: libuv accepts one per turn.
+   */
+  isOver({ connectionState: connection, statusCode }: GatedResponse): boolean {
+    if (connection === undefined || connection.isKnown) return false;
+    connection.responses += 1;
+    return statusCode >= 400 || connection.responses >= strangerRequests;
   }
 
   /** Open requests of this connection. */

@@ -99,9 +99,11 @@ export function gatedServer(
         return;
       }
       const kind = kindOf(request.method ?? '', request.url ?? '');
-      if (!admission.hasRoom(kind) || (admission.isLate && kind !== 'probe' && !mayBeKnown(request))) {
+      admission.arrived();
+      const isStranger = admission.isLate && kind !== 'probe' && !mayBeKnown(request);
+      if (isStranger || !admission.hasRoom(kind)) {
         count(request, kind);
-        refuse(context, request, response);
+        refuse(context, request, response, isStranger);
         return;
       }
       connections.begin(response);
@@ -127,12 +129,17 @@ export function admit({ admission, metrics }: HttpContext, reply: FastifyReply, 
   throw overloaded();
 }
 
-function refuse({ stopping }: GateContext, { headers: given }: IncomingMessage, response: ServerResponse) {
+function refuse(
+  { stopping }: GateContext,
+  { headers: given }: IncomingMessage,
+  response: ServerResponse,
+  isStranger: boolean,
+): void {
   const id = given['x-request-id'];
   response.writeHead(503, {
     ...headers,
     'x-request-id': requestId(id),
-    ...(stopping.aborted ? { connection: 'close' } : {}),
+    ...(stopping.aborted || isStranger ? { connection: 'close' } : {}),
   });
   response.end(refusal);
 }

@@ -9,7 +9,8 @@ import type { App } from './context.js';
 
 export async function listen(app: App, { httpHost: host, httpPort: port }: Config): Promise<string> {
   try {
-    const address = await app.listen({ host, port });
+    // As long as the system allows: a burst of new connections waits there instead of being dropped.
+    const address = await app.listen({ host, port, backlog: 4096 });
     return address.replace(/\/$/, '');
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;

@@ -3,6 +3,7 @@
  * request field completes the sentence "field must be ..." in the error for a wrong value.
  */
 import Type from 'typebox';
+import { sharedVariables } from '../config/fields.js';
 import type { ErrorCode } from '../errors.js';
 import { MAX_SEGMENT_LENGTH } from './providers/ws-url.js';
 
@@ -314,9 +315,7 @@ export const Status = Type.Object({
   tier_config_differs: flag(
     'whether `TIER_CONFIG` of this replica differs from the configuration in the store',
   ),
-  replicas_differ: texts(
-    'live replicas whose `POD_SOURCE`, `STATIC_PODS` or `TIER_CONFIG` differs from that of this one',
-  ),
+  replicas_differ: texts(`live replicas with other values than this one of ${sharedVariables}`),
   store_error: orNull(text('why the store is unreachable, or why the pools cannot be read')),
 });
 

@@ -144,7 +144,8 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (access !== 'webhook') admit(context, reply, access === 'public' && !allAreKnown);
   });
   app.addHook('onSend', (_, reply, payload, done) => {
-    if (stopping.aborted) reply.header('connection', 'close');
+    if (stopping.aborted || connections.isOver(reply.raw as GatedResponse))
+      reply.header('connection', 'close');
     done(null, payload);
   });
   app.addHook('onResponse', async (request, reply) => record(request, reply, false));

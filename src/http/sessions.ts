@@ -12,7 +12,9 @@ import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypt
 import type { Clock } from '../clock.js';
 import { networkOf } from './auth.js';
 
-export const sessionCookie = 'smart_router_session';
+const sessionCookie = 'smart_router_session';
+/** By https: a browser accepts the prefix only from this host, so that no other host of the domain can set the cookie. */
+const secureCookie = `__Host-${sessionCookie}`;
 
 export interface Session {
   /** For logs and events. */
@@ -56,7 +58,12 @@ export function openSession(
 }
 
 export function cookieHeader(value: string, maxAgeMs: number, isSecure: boolean): string {
-  const parts = [`${sessionCookie}=${value}`, 'HttpOnly', 'SameSite=Strict', 'Path=/'];
+  const parts = [
+    `${isSecure ? secureCookie : sessionCookie}=${value}`,
+    'HttpOnly',
+    'SameSite=Strict',
+    'Path=/',
+  ];
   parts.push(`Max-Age=${Math.floor(maxAgeMs / 1000)}`);
   if (isSecure) parts.push('Secure');
   return parts.join('; ');
@@ -64,11 +71,10 @@ export function cookieHeader(value: string, maxAgeMs: number, isSecure: boolean)
 
 /** A cookie that occurs twice is ignored: another site has set one of them, and we cannot tell which. */
 function cookieIn(header: string | undefined): string | undefined {
-  const found: string[] = [];
-  for (const pair of (header ?? '').split(';')) {
-    const at = pair.indexOf('=');
-    if (at > 0 && pair.slice(0, at).trim() === sessionCookie) found.push(pair.slice(at + 1).trim());
-  }
+  const pairs = (header ?? '').split(';').map((pair) => pair.split(/=(.*)/s).map((part) => part.trim()));
+  const valuesOf = (cookie: string) => pairs.filter(([name]) => name === cookie).map(([, value]) => value);
+  const secure = valuesOf(secureCookie);
+  const found = secure.length > 0 ? secure : valuesOf(sessionCookie);
   return found.length === 1 ? found[0] : undefined;
 }
 

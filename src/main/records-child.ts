@@ -8,6 +8,7 @@
 import { writeFile } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
+import { stopSignals } from '../abort.js';
 import { systemClock as clock } from '../clock.js';
 import { createLogger } from '../observe/log.js';
 import { forwardEvents } from '../records/observer.js';
@@ -29,7 +30,7 @@ const { Socket } = require('node:net');
 new Socket({ fd: 4 }).on('error', () => {}).on('close', () => process.kill(process.pid, 'SIGKILL')).resume();
 `;
 new Worker(guard, { eval: true, execArgv: [] }).unref();
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => {});
+for (const signal of stopSignals) process.on(signal, () => {});
 // If the machine runs out of memory, this process ends before the router. Only Linux has the file.
 writeFile('/proc/self/oom_score_adj', '500').catch(() => {});
 

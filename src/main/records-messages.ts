@@ -51,6 +51,7 @@ const maxEvents = 20_000;
 const maxLines = 1000;
 /** Workflows, loops and problems. */
 const maxNames = 1000;
+const maxLabelLength = 128;
 
 /**
  * Collects events and log lines for the next report. A report is sent only after the previous one has been written;
@@ -105,6 +106,21 @@ export function readMessage(message: unknown): FromProcess {
     (type === 'failure' && Number.isInteger(id) && isSentError(error));
   if (!isValid) throw new Error(`not a valid ${String(type).slice(0, 20)}`);
   return message as FromProcess;
+}
+
+/**
+ * Throws if the texts of a report, which become labels of metrics, are too long, or too many together with those `known`
+ * before: a handler can reach the channel, and each new label is a new series.
+ */
+export function checkLabels({ state, events }: Pick<Report, 'state' | 'events'>, known: Set<string>): void {
+  const texts = events
+    .flatMap(([, args]) => args.filter(isString))
+    .concat(...(state?.gauges.stuck?.keys() ?? []));
+  for (const text of texts) {
+    if (String(text).length > maxLabelLength) throw new Error('the name of a workflow or loop is too long');
+    known.add(String(text));
+  }
+  if (known.size > maxNames) throw new Error(`more than ${maxNames} names of workflows and loops`);
 }
 
 function isReport({ state, events, lines, dropped }: Record<string, unknown>): boolean {

@@ -28,6 +28,7 @@ import type { RecordGauges } from '../records/metrics.js';
 import { defaultBounds } from '../records/workflow.js';
 import { RecordsChannel } from './records-channel.js';
 import {
+  checkLabels,
   type FromProcess,
   type RecordsState,
   type Report,
@@ -79,6 +80,7 @@ class RecordsProcess implements RecordsPlane {
   readonly #engine: EmbeddedPostgres | undefined;
   readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
   #lastCall = 0;
+  readonly #labels = new Set<string>();
   #channel: RecordsChannel | undefined;
   /** The last state, also of a process that has ended. */
   #state: RecordsState | undefined;
@@ -284,6 +286,7 @@ class RecordsProcess implements RecordsPlane {
   }
 
   #handleReport({ state, events, lines, dropped }: Report): void {
+    checkLabels({ state, events }, this.#labels);
     const { listener } = this.#parts;
     // The child has serialized its errors already.
     const log = this.#parts.log.child({}, { serializers: { err: (serialized: unknown) => serialized } });

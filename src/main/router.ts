@@ -11,6 +11,7 @@ import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
 import { StoreConnection } from '../calls/store/connection.js';
 import { PoolStore } from '../calls/store/pool-store.js';
+import { checkRights } from '../calls/store/rights.js';
 import { CallStore, type LeaseTimes } from '../calls/store/store.js';
 import { WaitStore } from '../calls/store/wait-store.js';
 import { WaitQueue } from '../calls/wait-queue.js';
@@ -273,6 +274,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
     // Wrong data or a wrong engine is an error at once; a store that does not respond yet is retried, not ready.
     const prepare = async () => {
+      await checkRights(connection);
       await checkStore(connection, config);
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
@@ -389,8 +391,16 @@ function openStore(
   });
 }
 
-/** Replicas with another hash would lead with other pods or other tiers. */
-function setupOf({ podSource, staticPods, tierConfig }: Config): string {
-  const text = JSON.stringify([podSource, staticPods, tierConfig]);
+/** Hashes the `sharedVariables`. */
+function setupOf({ podSource, staticPods, tierConfig, ...config }: Config): string {
+  const { leaseTtlMs, noShowTimeoutMs, reportGraceMs } = config;
+  const text = JSON.stringify([
+    podSource,
+    staticPods,
+    tierConfig,
+    leaseTtlMs,
+    noShowTimeoutMs,
+    reportGraceMs,
+  ]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }

@@ -1,6 +1,8 @@
 /** Logs: JSON lines, or pretty lines for a terminal. Callers log no secrets; a list redacts the rest. */
+import { constants, openSync, writeSync } from 'node:fs';
 import { type DestinationStream, type Logger as PinoLogger, pino } from 'pino';
 import pretty from 'pino-pretty';
+import { systemClock } from '../clock.js';
 import { messageOf } from '../errors.js';
 
 export type Logger = PinoLogger;
@@ -52,15 +54,61 @@ export function createLogger({ level, format, destination }: LogOptions): Logger
 }
 
 const maxUnwrittenBytes = 1024 ** 2;
+const retryEveryMs = 20;
 
 /**
- * Writes lines to standard output at once and drops lines that fail: a full disk must not stop a router. Without
- * `flushSync`, because pino calls it for a fatal line, and there it would retry for as long as the disk is full.
+ * Writes lines to standard output at once. Lines that cannot be written are dropped: neither a full disk nor a reader of a
+ * pipe that stalls may stop a router. Of such a reader, up to 1 MiB is kept for when it reads again.
+ *
+ * It opens standard output a second time, because whether a write blocks belongs to the open file, which the shell and other
+ * processes may share. A socket cannot be opened; it gets pino's asynchronous writes, which lose lines if the process is killed.
  */
 function standardOutput(): DestinationStream {
-  const output = pino.destination({ fd: 1, sync: true, maxLength: maxUnwrittenBytes });
-  output.on('error', () => {});
-  return { write: (line) => output.write(line) };
+  let fd: number;
+  try {
+    fd = openSync('/proc/self/fd/1', constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK);
+  } catch {
+    const output = pino.destination({ fd: 1, sync: false, maxLength: maxUnwrittenBytes });
+    output.on('error', () => {});
+    return { write: (line) => output.write(line) };
+  }
+  const unwritten: Buffer[] = [];
+  let unwrittenBytes = 0;
+  let isWaiting = false;
+  const flush = () => {
+    try {
+      for (let first = unwritten[0]; first !== undefined; first = unwritten[0]) {
+        const count = writeSync(fd, first);
+        unwrittenBytes -= count;
+        if (count === first.length) unwritten.shift();
+        else unwritten[0] = first.subarray(count);
+      }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') {
+        unwritten.length = 0;
+        unwrittenBytes = 0;
+      }
+    }
+    if (unwritten.length === 0 || isWaiting) return;
+    isWaiting = true;
+    systemClock.after(
+      retryEveryMs,
+      () => {
+        isWaiting = false;
+        flush();
+      },
+      { unref: true },
+    );
+  };
+  return {
+    write: (line) => {
+      const bytes = Buffer.from(line);
+      if (unwrittenBytes + bytes.length > maxUnwrittenBytes) return;
+      unwritten.push(bytes);
+      unwrittenBytes += bytes.length;
+      if (!isWaiting) flush();
+    },
+  };
 }
 
 export const silentLogger: Logger = pino({ level: 'silent' });

@@ -2,7 +2,9 @@
  * One POST of JSON with a deadline, signed if there is a secret. The address may be a secret itself (a chat tool's
  * webhook), so no error repeats it. Redirects are rejected: a signed message is for the configured address only.
  */
+
 import { createHmac } from 'node:crypto';
+import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { userAgent } from '../version.js';
@@ -32,8 +34,13 @@ const timeoutMs = 10_000;
 const maxRetryAfterMs = 300_000;
 
 export async function post({ url, body, secret, clock, signal }: PostOptions): Promise<void> {
-  const late = new AbortController();
-  const cancel = clock.after(timeoutMs, () => late.abort());
+  const over = new AbortController();
+  const unlink = abortWith(over, signal);
+  let isLate = false;
+  const cancel = clock.after(timeoutMs, () => {
+    isLate = true;
+    over.abort();
+  });
   const text = JSON.stringify(body);
   try {
     const response = await fetch(url, {
@@ -45,18 +52,16 @@ export async function post({ url, body, secret, clock, signal }: PostOptions): P
         ...(secret && { 'smart-router-signature': signature(secret, text, clock.now()) }),
       },
       redirect: 'manual',
-      signal: signal ? AbortSignal.any([late.signal, signal]) : late.signal,
+      signal: over.signal,
     });
     await response.body?.cancel();
     if (!response.ok) throw errorOf(response);
   } catch (error) {
     if (error instanceof DeliveryError) throw error;
-    throw new DeliveryError(
-      late.signal.aborted ? `no response within ${timeoutMs} ms` : causeOf(error),
-      true,
-    );
+    throw new DeliveryError(isLate ? `no response within ${timeoutMs} ms` : causeOf(error), true);
   } finally {
     cancel();
+    unlink();
   }
 }
 

@@ -4,6 +4,7 @@
  * Every write carries the epoch of the term. When the store refuses it, another replica took a newer one. A replica that
  * still holds the lock takes a newer epoch in turn (the lock decides); a replica that does not ends its term.
  */
+import { abortWith } from '../abort.js';
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Settings } from '../calls/settings.js';
 import { EpochRefused, type PoolStore, type SilentPod } from '../calls/store/pool-store.js';
@@ -133,11 +134,12 @@ export class LeaderLoops {
 
   /** Runs until `signal` aborts or the store has a newer leader; resolves when all loops have ended. */
   async run(signal: AbortSignal): Promise<void> {
-    const ended = AbortSignal.any([signal, this.#ended.signal]);
-    if (ended.aborted) return;
+    const over = new AbortController();
+    for (const end of [signal, this.#ended.signal]) abortWith(over, end);
+    if (over.signal.aborted) return;
     for (const loop of this.#loops) loop.start();
     await new Promise<void>((resolve) => {
-      ended.addEventListener('abort', () => resolve(), { once: true });
+      over.signal.addEventListener('abort', () => resolve(), { once: true });
     });
     await Promise.all(this.#loops.map((loop) => loop.stop()));
   }

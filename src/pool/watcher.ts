@@ -5,6 +5,7 @@
  * A deleted pod is looked up once more before its calls end: after an interruption, another pod of its name may have
  * existed for long, with a call of its own. When the lookup fails, a list decides.
  */
+import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
 import { InterruptedError } from '../loop.js';
@@ -61,7 +62,8 @@ export class Watcher {
     let version = this.#version ?? (await this.#untilListed(signal));
     this.#current = new AbortController();
     this.#failure = undefined;
-    const over = AbortSignal.any([signal, this.#current.signal]);
+    const over = this.#current.signal;
+    const unlink = abortWith(this.#current, signal);
     const started = clock.monotonic();
     try {
       for await (const change of watch(version, over)) {
@@ -89,6 +91,7 @@ export class Watcher {
         relist();
       }
     } finally {
+      unlink();
       await Promise.all(this.#lookups);
     }
     if (this.#failure && !signal.aborted) throw (this.#failure as { error: unknown }).error;

@@ -7,13 +7,18 @@
  * and while it lives, no other worker takes them before their timeout. So before the next claim it releases those of its
  * claims that are newer than the last one it knew and that it has not received since. It does so for a minute, because
  * the database may still be executing the claim. Claims run one at a time for this reason.
+ *
+ * A claim returns whole rows, so its size depends on the table. Rows beyond `maxClaimSize` are released at once, and the next
+ * claim takes as many rows of the average size as fit. After a timeout it takes half as many: the rows may be too large
+ * to arrive in time.
  */
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
+import { maxClaimSize } from './claimed-rows.js';
 import type { RecordObserver } from './observer.js';
-import { isRowFault, isSessionFault } from './sessions.js';
+import { isReadTimeout, isRowFault, isSessionFault } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
@@ -44,6 +49,7 @@ export interface ClaimerOptions {
   worker(): number;
   /** Runs before a claim: the heartbeat of this worker must be recent. */
   beAlive(): Promise<void>;
+  release(claims: readonly Claim[]): Promise<void>;
 }
 
 export class Claimer {
@@ -52,8 +58,16 @@ export class Claimer {
   #latestToken = 0n;
   #unknown: Unknown | undefined;
 
+  #batchSize: number;
+
   constructor(options: ClaimerOptions) {
     this.#options = options;
+    this.#batchSize = options.workflow.batchSize;
+  }
+
+  /** How many records the next claim takes: fewer than the workflow's `batchSize` if they are large. */
+  get batchSize(): number {
+    return this.#batchSize;
   }
 
   claim(): Promise<Claim[]> {
@@ -63,18 +77,22 @@ export class Claimer {
   }
 
   async #claim(): Promise<Claim[]> {
-    const { breaker, observer, workflow } = this.#options;
+    const { breaker, observer, workflow, release } = this.#options;
     try {
       await this.#options.beAlive();
       if (this.#unknown) await this.#releaseUnknown(this.#unknown);
       const claims = await this.#batch();
       breaker.succeeded();
       if (claims.length > 0) observer.claimed?.(workflow.name, claims.length);
-      return claims;
+      const cut = claims.filter(({ isCut }) => isCut);
+      if (cut.length === 0) return claims;
+      await release(cut);
+      return claims.filter(({ isCut }) => !isCut);
     } catch (error) {
       if (error instanceof ClaimRefused) this.#options.guard.refused(error.message);
       if (isSessionFault(error)) {
         this.#mayHoldUnknown();
+        if (isReadTimeout(error)) this.#batchSize = Math.ceil(this.#batchSize / 2);
         breaker.failed();
       }
       throw error;
@@ -96,18 +114,28 @@ export class Claimer {
 
   async #batch(): Promise<Claim[]> {
     try {
-      return await this.#keepProven(await this.#take(this.#options.workflow.batchSize, null));
+      const claims = await this.#take(this.#batchSize, null);
+      this.#fit(claims);
+      return await this.#keepProven(claims);
     } catch (error) {
       if (!isRowFault(error)) throw error;
     }
     return this.#keepProven(await this.#takeSingly());
   }
 
+  #fit(claims: readonly Claim[]): void {
+    const { batchSize } = this.#options.workflow;
+    const size = sizeOf(claims);
+    const fitting = size === 0 ? batchSize : Math.floor((maxClaimSize * claims.length) / size);
+    this.#batchSize = Math.min(batchSize, Math.max(1, fitting));
+  }
+
   async #takeSingly(): Promise<Claim[]> {
-    const { workflow, store } = this.#options;
+    const { store } = this.#options;
     const claims: Claim[] = [];
     const refused = new Map<string, unknown>();
-    for (const id of await store.queued(workflow.batchSize)) {
+    for (const id of await store.queued(this.#batchSize)) {
+      if (sizeOf(claims) > maxClaimSize) break;
       try {
         claims.push(...(await this.#take(1, [id])));
       } catch (error) {
@@ -169,6 +197,8 @@ export class Claimer {
     return claims;
   }
 }
+
+const sizeOf = (claims: readonly Claim[]) => claims.reduce((sum, { size }) => sum + size, 0);
 
 /** The message of claim.sql. */
 const isStatusKept = (error: unknown) =>

@@ -4,8 +4,10 @@
  * through a pooler in transaction mode, where others do not. Where LISTEN does not work, records are found by polling,
  * and the test is repeated every 5 minutes.
  */
+
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
+import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
@@ -53,6 +55,7 @@ export class Listener {
       let pauseMs = reconnectMs;
       const client = this.#newClient();
       const broken = new AbortController();
+      const unlink = abortWith(broken, signal);
       const onBroken = () => broken.abort();
       client.on('error', onBroken);
       client.on('end', onBroken);
@@ -61,7 +64,7 @@ export class Listener {
         if (await this.#listen(client, signal)) {
           // Records may have arrived before.
           onWake(undefined);
-          await clock.sleep(maxListenMs, AbortSignal.any([signal, broken.signal]));
+          await clock.sleep(maxListenMs, broken.signal);
         } else if (!signal.aborted) {
           pauseMs = testAgainMs;
           log.info(
@@ -71,6 +74,7 @@ export class Listener {
       } catch (error) {
         if (!signal.aborted) log.debug({ reason: messageOf(error) }, 'LISTEN connection broke; reconnecting');
       } finally {
+        unlink();
         // A dead server does not close the connection.
         await Promise.race([client.end().catch(() => {}), clock.sleep(goodbyeMs)]);
       }
@@ -93,15 +97,20 @@ export class Listener {
   async #listen(client: pg.Client, signal: AbortSignal): Promise<boolean> {
     const { sessions, clock, onWake } = this.#options;
     const test = randomUUID();
-    const arrived = new AbortController();
+    let hasArrived = false;
+    const over = new AbortController();
     client.on('notification', ({ payload }) => {
-      if (payload === test) arrived.abort();
-      else onWake(payload === undefined || payload === '' ? undefined : payload);
+      if (payload === test) {
+        hasArrived = true;
+        over.abort();
+      } else onWake(payload === undefined || payload === '' ? undefined : payload);
     });
     await client.query(`LISTEN ${channel}`);
     await notify(sessions, test);
-    await clock.sleep(testMs, AbortSignal.any([arrived.signal, signal]));
-    return arrived.signal.aborted;
+    const unlink = abortWith(over, signal);
+    await clock.sleep(testMs, over.signal);
+    unlink();
+    return hasArrived;
   }
 }
 

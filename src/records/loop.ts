@@ -179,10 +179,14 @@ class Loop implements RecordLoop {
     );
     const clock = this.#clock;
     const shared = { clock, log: this.#log, observer: this.#observer, sessions: this.#sessions };
-    const spool = new SpoolChain([
-      ...(redis ? [new RedisSpool(redis, clock)] : []),
-      new DiskSpool(spoolFolder ?? join(tmpdir(), 'smart-router-spool')),
-    ]);
+    const disk = new DiskSpool(spoolFolder ?? join(tmpdir(), 'smart-router-spool'));
+    const spool = new SpoolChain([...(redis ? [new RedisSpool(redis, clock)] : []), disk]);
+    const reason = await disk.problem();
+    if (reason !== undefined)
+      this.#log.error(
+        { folder: disk.folder, reason },
+        'spool folder cannot be used safely: outcomes may be lost while the database is unreachable; set another folder',
+      );
     const finishers: Finisher[] = [];
     const runners: WorkflowRunner[] = [];
     const suspectSlot = {};

@@ -3,6 +3,7 @@
  * finisher. At its timeout a handler's signal aborts; a handler that ignores it loses its slot 5 s later, and the
  * recovery takes its record.
  */
+import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
@@ -73,7 +74,7 @@ export class WorkflowRunner {
 
   constructor(options: RunnerOptions) {
     this.#options = options;
-    this.#claimer = new Claimer(options);
+    this.#claimer = new Claimer({ ...options, release: (claims) => this.#release(claims) });
     this.#traces = new TraceWriter(options);
     this.#queue = this.#newQueue();
   }
@@ -191,7 +192,7 @@ export class WorkflowRunner {
     for (;;) {
       if (signal.aborted) return undefined;
       // Claims the next batch while this one is processed.
-      if (this.#queue.size <= workflow.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
+      if (this.#queue.size <= this.#claimer.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
         this.#refilling ??= this.#refill(signal);
       try {
         const claim = await this.#queue.take();
@@ -239,7 +240,7 @@ export class WorkflowRunner {
       }
       if (found === 0 && this.#queue.size === 0) {
         const pauseMs = pollMs * (0.9 + 0.2 * clock.random());
-        await clock.sleep(pauseMs, AbortSignal.any([signal, this.#wake.signal]));
+        await clock.sleep(pauseMs, this.#wake.signal);
       }
     } finally {
       this.#refilling = undefined;
@@ -309,9 +310,11 @@ export class WorkflowRunner {
   }
 
   async #databaseReady(signal: AbortSignal): Promise<boolean> {
-    const over = AbortSignal.any([signal, this.#stopping.signal]);
-    await this.#pause(over);
-    return !over.aborted;
+    const over = new AbortController();
+    const unlink = [signal, this.#stopping.signal].map((either) => abortWith(over, either));
+    await this.#pause(over.signal);
+    for (const end of unlink) end();
+    return !over.signal.aborted;
   }
 
   /** The message goes to the error column; without one, this line is the only place that has it. */

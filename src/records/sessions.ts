@@ -3,7 +3,7 @@
  * caller waits for a session and for a reply no longer than its timeouts. A `SessionError` is the fault of the session;
  * any other error belongs to the statement, or to the handler whose transaction it is.
  */
-import type { Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
+import type { CustomTypesConfig, Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
 import { resetSession } from './transaction-client.js';
@@ -51,13 +51,18 @@ export class Sessions implements Queryable {
 
   /**
    * Runs one of our statements. If it fails because of the state of its session (a search path, a role, a timeout that
-   * other code has set), the connection is closed, so that the next try gets a new one. Conflicts are retried.
+   * other code has set), the connection is closed, so that the next try gets a new one. Conflicts are retried. `types` gives
+   * the parsers of the values; default: those of the connection.
    */
-  async query<R extends QueryResultRow>(text: string, values: unknown[] = []): Promise<QueryResult<R>> {
+  async query<R extends QueryResultRow>(
+    text: string,
+    values: unknown[] = [],
+    types?: (client: PoolClient) => CustomTypesConfig,
+  ): Promise<QueryResult<R>> {
     return this.#retryConflicts(() =>
       this.use(async (client) => {
         try {
-          return await this.queryOn<R>(client, text, values);
+          return await this.queryOn<R>(client, text, values, types?.(client));
         } catch (error) {
           if (mayBeSessionState(error)) this.spoil(client);
           throw error;
@@ -121,8 +126,9 @@ export class Sessions implements Queryable {
     client: PoolClient,
     text: string,
     values: unknown[],
+    types?: CustomTypesConfig,
   ): Promise<QueryResult<R>> {
-    const timed = { text, values, query_timeout: this.#options.queryTimeoutMs };
+    const timed = { text, values, types, query_timeout: this.#options.queryTimeoutMs };
     try {
       return await client.query<R>(timed);
     } catch (error) {
@@ -234,7 +240,9 @@ const mayBeSessionState = (error: unknown) => /^(42|3F|25)|^57014$/.test(codeOf(
 const isInTransaction = (client: PoolClient) =>
   /^[TE]$/.test(String((client as { getTransactionStatus?(): unknown }).getTransactionStatus?.()));
 
-const isReadTimeout = (error: unknown) => error instanceof Error && error.message === 'Query read timeout';
+/** A reply that did not arrive within our deadline. */
+export const isReadTimeout = (error: unknown) =>
+  error instanceof Error && error.message === 'Query read timeout';
 
 /** Connection exceptions, too many connections, a server that shuts down or starts, and errors of the socket. */
 export function isSessionFault(error: unknown): boolean {

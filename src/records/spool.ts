@@ -6,9 +6,10 @@
  * A place (`installation/workflow`) belongs to one workflow of one database.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { access, constants, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../clock.js';
+import { messageOf } from '../errors.js';
 import type { Outcome } from './store.js';
 
 export interface Spool {
@@ -127,11 +128,12 @@ export class DiskSpool implements Spool {
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
     const folder = this.#folderOf(place);
     let isComplete = true;
-    const names = await readdir(folder).catch((error: unknown) => {
+    const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
       isComplete = isMissing(error);
       return [];
     });
-    for (const name of names.filter((file) => file.endsWith('.jsonl'))) {
+    // Only files: the read of a FIFO would never end.
+    for (const { name } of entries.filter((entry) => entry.isFile() && entry.name.endsWith('.jsonl'))) {
       const path = join(folder, name);
       if (this.#written.has(path)) {
         isComplete = (await this.#remove(path)) && isComplete;
@@ -148,6 +150,20 @@ export class DiskSpool implements Spool {
       isComplete = (await this.#remove(path)) && isComplete;
     }
     return isComplete;
+  }
+
+  /** Why outcomes cannot be stored here; undefined if they can. Creates the folder. */
+  async problem(): Promise<string | undefined> {
+    try {
+      await mkdir(this.folder, { recursive: true, mode: 0o700 });
+      await access(this.folder, constants.R_OK | constants.W_OK | constants.X_OK);
+      const { uid } = await stat(this.folder);
+      // Root may write everywhere; another owner could change outcomes, or delete them.
+      const isForeign = process.getuid !== undefined && uid !== process.getuid() && uid !== 0;
+      return isForeign ? `it belongs to another user (uid ${uid})` : undefined;
+    } catch (error) {
+      return messageOf(error);
+    }
   }
 
   /** A file that cannot be deleted (a disk that became read-only) is remembered and not read again. */

@@ -12,6 +12,10 @@ export interface Claim {
   wasReset: boolean;
   /** Its handler had started when it was reset the second time or later: it may kill its workers. */
   isSuspect: boolean;
+  /** Characters of the row. */
+  size: number;
+  /** The claim had too many characters before this row: `record` has no values, and the claim must be released. */
+  isCut: boolean;
 }
 
 export type ClaimKey = Pick<Claim, 'id' | 'token'>;

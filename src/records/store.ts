@@ -3,6 +3,7 @@
  * finished and its claim deleted, in one step or not at all. All times are the database's.
  */
 import type { PoolClient } from 'pg';
+import { ClaimedRows } from './claimed-rows.js';
 import { isRowFault, type Sessions } from './sessions.js';
 import type {
   Blocks,
@@ -22,9 +23,6 @@ import { type QueryName, type Table, truncate } from './table.js';
 import { type Bounds, defaultBounds, type Row } from './workflow.js';
 
 export type * from './store-types.js';
-
-/** Our own columns in a claimed row. */
-const ownColumns = ['token', 'id', 'is_back', 'is_suspect'].map((name) => `smart_router.${name}`);
 
 /** About 8 MB of a table: a few milliseconds to read. */
 const blocksPerRange = 1000;
@@ -48,23 +46,15 @@ export class RecordStore {
     only: string[] | null = null,
   ): Promise<Claim[]> {
     const args = [this.table.workflowId, limit, worker, timeoutMs, only];
-    const rows = await this.#run<Row>('claim', args).catch((error: unknown) => {
+    const claimed = new ClaimedRows();
+    const run = () =>
+      this.sessions.query<Row>(this.table.queries.claim, args, (client) => claimed.types(client));
+    const { rows } = await run().catch((error: unknown) => {
       // Another row for the same record: the claim is retried once.
       if ((error as { code?: unknown }).code !== '23505') throw error;
-      return this.#run<Row>('claim', args);
+      return run();
     });
-    return rows.map((row) => {
-      const claim = {
-        id: String(row['smart_router.id']),
-        token: String(row['smart_router.token']),
-        record: row,
-        confirmedMs: nowMs,
-        wasReset: row['smart_router.is_back'] === true,
-        isSuspect: row['smart_router.is_suspect'] === true,
-      };
-      for (const name of ownColumns) delete row[name];
-      return claim;
-    });
+    return claimed.claims(rows, nowMs);
   }
 
   /** `onlyUnlocked`: skips rows that another transaction has locked, without a wait. */

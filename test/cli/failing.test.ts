@@ -123,6 +123,8 @@ describe('something else where the router should be', () => {
     const { code, stdout } = await evil('calls');
     expect(code).toBe(0);
     expect(stdout).toContain('a?[2J?b');
+    const tiers = await scripted(() => ({ json: { tiers: {}, default_chain: [], version: '1\u001b[2J' } }));
+    expect((await tiers('tiers get')).stdout).toContain('version  1?[2J');
   });
 
   it('that answers with an unknown error is a plain failure', async () => {
@@ -173,6 +175,31 @@ describe('lists and waits that take several requests', () => {
     const [first = 0, second = 0, third = 0] = waits.map((wait) => Number.parseInt(wait, 10));
     expect(first > second && second > third).toBe(true);
   });
+
+  it.each([
+    ['1500ms', 4, 'Pod p not found'],
+    ['30s', 0, 'Pod p is draining and has no calls'],
+  ])(
+    'drain --wait %s does not take a pod that the store has lost as one without calls',
+    async (wait, code, text) => {
+      let asked = 0;
+      const lossy = await scripted(({ url = '' }) => {
+        const pod = { pod_name: 'p', calls: [], is_draining: true, draining_until: null };
+        if (url.includes('/pod/'))
+          return { json: { ...pod, last_report_at: asked > 3 ? '2026-01-01T00:00:00Z' : null } };
+        asked += 1;
+        if (asked === 2 || code > 0)
+          return asked === 1
+            ? { json: { success: true, pod_name: 'p', active_calls: 1, message: '' } }
+            : { status: 404, json: { success: false, error: 'Pod p not found', code: 'pod_not_found' } };
+        return { json: { success: true, pod_name: 'p', active_calls: asked === 1 ? 1 : 0, message: '' } };
+      });
+      const ended = await lossy(`drain p --wait ${wait}`);
+      expect(ended.stdout + ended.stderr).toContain(text);
+      expect(ended.code).toBe(code);
+      if (code === 0) expect(asked).toBeGreaterThan(3);
+    },
+  );
 });
 
 describe('keys', () => {

@@ -109,6 +109,7 @@ describe('doctor', () => {
       'node',
       'configuration',
       'embedded store',
+      'store access',
       'store version',
       'store cluster',
       'store eviction',
@@ -352,14 +353,17 @@ describe('doctor', () => {
 });
 
 describe('serve', () => {
-  it('runs until SIGTERM and ends with 0', async () => {
-    const router = start(binary, ['serve', '--json'], { env: { ...routerEnv, LOG_FORMAT: 'pretty' } });
-    await router.shows('smart-router is listening');
-    router.child.kill('SIGTERM');
-    const { code, stdout, stderr } = await router.ended;
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    for (const line of stdout.trim().split('\n')) expect(() => JSON.parse(line)).not.toThrow();
-  });
+  it.each(['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const)(
+    'runs until %s and ends with 0',
+    async (signal) => {
+      const router = start(binary, ['serve', '--json'], { env: { ...routerEnv, LOG_FORMAT: 'pretty' } });
+      await router.shows('smart-router is listening');
+      router.child.kill(signal);
+      const { code, stdout, stderr } = await router.ended;
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      for (const line of stdout.trim().split('\n')) expect(() => JSON.parse(line)).not.toThrow();
+    },
+  );
 
   it('exits 2 with one line per problem, and no stack trace', async () => {
     const { code, stdout, stderr } = await run('serve', { env: { HTTP_PORT: 'x', REDIS_URL: 'y' } });

@@ -25,6 +25,16 @@ describe('close', () => {
     expect(router.received).toHaveLength(1);
   });
 
+  it('wakes a drain that waits for its next request', async () => {
+    const { router, clock, client } = await fixture({ retries: 0 });
+    router.otherwise = () => failure(503, 'store_unavailable');
+    const drain = client.drain('agent-1', { wait: '1h' }).catch((thrown: unknown) => thrown);
+    await eventually(() => expect(clock.sleepsMs).toEqual([500]));
+    client.close();
+    expect(await drain).toBeInstanceOf(ClientClosedError);
+    expect(clock.sleepsMs).toEqual([]);
+  });
+
   it('stops keepAlive and reporting, releases nothing, and does not abort lost', async () => {
     const { router, clock, client, events } = await fixture();
     router.queue.push(allocated(clock));

@@ -272,6 +272,31 @@ describe('arguments and options', () => {
   });
 });
 
+describe('readPod', () => {
+  it('reads the calls of a pod with a GET without a body, and retries', async () => {
+    const { router, client } = await fixture({ apiKey: 'a-key' });
+    router.queue.push('reset', { json: { pod_name: 'agent-1', uid: 'u-1', calls: ['CA1', 'CA2'] } });
+    expect(await client.readPod('agent-1')).toEqual({
+      podName: 'agent-1',
+      uid: 'u-1',
+      calls: ['CA1', 'CA2'],
+    });
+    expect(router.received.map(({ method, path }) => `${method} ${path}`)).toEqual([
+      'GET /api/v1/pod/agent-1',
+      'GET /api/v1/pod/agent-1',
+    ]);
+    expect(router.received[1]?.headers).toMatchObject({ authorization: 'Bearer a-key' });
+    expect(router.received[1]?.headers).not.toHaveProperty('content-type');
+  });
+
+  it('fails with pod_not_found, and on an answer without calls', async () => {
+    const { router, client } = await fixture({ retries: 0 });
+    router.queue.push(failure(404, 'pod_not_found'), { json: { pod_name: 'agent-1' } });
+    await expect(client.readPod('agent-1')).rejects.toMatchObject({ code: 'pod_not_found' });
+    await expect(client.readPod('agent-1')).rejects.toMatchObject({ reason: 'bad_response' });
+  });
+});
+
 describe('the API key', () => {
   const apiKey = 'sk-very-secret';
 

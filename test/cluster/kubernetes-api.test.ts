@@ -6,6 +6,7 @@ import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
 import { ConfigError } from '../../src/errors.js';
 import { version } from '../../src/version.js';
+import { abortReferences } from '../support/abort-references.js';
 import { tlsAvailable } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';
@@ -38,6 +39,17 @@ describe('a value', () => {
     const api = await k8s.connect(cluster.kubeconfig);
     const pod = await api.json<{ metadata: { name: string } }>({ ...request, path: `${path}/a` });
     expect(pod.metadata.name).toBe('a');
+  });
+
+  it('leaves nothing behind in the signal of its caller', async () => {
+    const cluster = await k8s.cluster();
+    cluster.pods.create({ name: 'a' });
+    const api = await k8s.connect(cluster.kubeconfig);
+    const { signal } = new AbortController();
+    await api.json({ ...request, signal });
+    await failure(api.json({ ...request, path: `${path}/b`, signal }));
+    expect(await take(api.lines({ ...watch, signal }), 1)).toHaveLength(1);
+    expect(abortReferences(signal)).toBe(0);
   });
 
   it('may need a body: created, updated, deleted', async () => {

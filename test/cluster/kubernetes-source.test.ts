@@ -191,14 +191,14 @@ describe('a list', () => {
     },
   );
 
-  it('ignores an invalid pod, and logs it', async () => {
+  it('ignores invalid pods, and logs one line for all of a list', async () => {
     const items = [null, { metadata: { name: 'a', uid: 'u' } }, { metadata: { name: 'NOT A NAME' } }];
     const url = await k8s.serve(
       (_, response) => void response.end(JSON.stringify({ metadata: { resourceVersion: '5' }, items })),
     );
     const { list } = await open(kubeconfig(url));
     expect(names((await list(stop.signal)).pods)).toEqual(['a']);
-    expect(warnings).toHaveLength(2);
+    expect(warnings).toEqual(['ignoring pods with invalid names']);
   });
 
   it('asks for the selector as it is written', async () => {

@@ -70,7 +70,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(demo.output).not.toContain('CA-1');
   });
 
-  test('--headless prints one line of JSON when it is ready, and SIGTERM stops it cleanly', async () => {
+  test('--headless prints one line of JSON when it is ready, and SIGQUIT stops it cleanly', async () => {
     const demo = start({ DEMO_SPEED: '4' }, '--headless', '--no-story');
     await demo.until(/\n/);
     const { ready, url, pid } = JSON.parse(demo.output);
@@ -86,7 +86,7 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     if (hasPostgres)
       await until(async () => (await fetch(`${url}/api/v1/records`)).ok, 'records answer', waitMs);
     const { children } = demo;
-    demo.child.kill('SIGTERM');
+    demo.child.kill('SIGQUIT');
     expect(await demo.exited).toBe(0);
     expect(children.filter(isRunning)).toEqual([]);
     expect(demo.output.split('\n')).toHaveLength(2);

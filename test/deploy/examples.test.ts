@@ -1,6 +1,7 @@
 /** The manifests beside the chart: agents, their autoscaler, the proxy. */
 import { readdirSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { agentTable, loadAgentConfig } from '../../src/config/agent.js';
 import {
   chart,
   describeWith,
@@ -22,6 +23,11 @@ const envOf = (workload: Manifest, name: string) =>
   containerOf(workload).env.find((entry: EnvEntry) => entry.name === name)?.value;
 
 describeWith('kubectl', 'kustomize', () => {
+  it('the Deployment has only fields of the Kubernetes API', () => {
+    const text = readText('deploy/examples/voice-agent-deployment.yaml');
+    expect(parseTyped(text)).toEqual(parse(text));
+  });
+
   it.each(folders)('%s renders, and every field is one of the Kubernetes API', (folder) => {
     const { code, stdout, stderr } = run('kubectl', 'kustomize', root + folder);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -30,7 +36,7 @@ describeWith('kubectl', 'kustomize', () => {
     expect(parseTyped(stdout)).toEqual(written);
   });
 
-  it('the agents get both hooks as they are in the folder, under a name that stays', () => {
+  it('agents without the sidecar get both hooks as they are in the folder, under a name that stays', () => {
     const { data } = only(
       parse(run('kubectl', 'kustomize', `${root}deploy/examples`).stdout),
       'ConfigMap',
@@ -52,32 +58,63 @@ describeWith('kubectl', 'kustomize', () => {
   });
 });
 
-describe('the voice agents', () => {
-  const manifests = parse(readText('deploy/examples/voice-agent-statefulset.yaml'));
-  const agents = only(manifests, 'StatefulSet');
-  const pod = agents.spec.template;
+const sidecarOf = ({ spec }: Manifest) => spec.template.spec.initContainers[0];
+const agentsAs = (kind: 'StatefulSet' | 'Deployment') =>
+  parse(readText(`deploy/examples/voice-agent-${kind.toLowerCase()}.yaml`));
 
-  it('wait for their calls before they go, with grace enough', () => {
-    const { command } = containerOf(agents).lifecycle.preStop.exec;
-    expect(command).toEqual(['node', '/etc/smart-router/bin/drain-and-wait.mjs']);
-    const mounts: { name: string; mountPath: string }[] = containerOf(agents).volumeMounts;
-    expect(mounts).toContainEqual(
-      expect.objectContaining({ name: 'drain-and-wait', mountPath: '/etc/smart-router/bin' }),
-    );
-    expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(
-      Number(envOf(agents, 'DRAIN_TIMEOUT_SECONDS')) + 30,
+describe.each(['StatefulSet', 'Deployment'] as const)('the voice agents as a %s', (kind) => {
+  const manifests = agentsAs(kind);
+  const agents = only(manifests, kind);
+  const pod = agents.spec.template;
+  const sidecar = sidecarOf(agents);
+
+  it('wait for their calls before they go, through the sidecar, with grace enough', () => {
+    const [program, seconds, ...command] = containerOf(agents).lifecycle.preStop.exec.command;
+    const port = agentTable.find(({ name }) => name === 'AGENT_PORT')?.fallback;
+    expect([program, ...command]).toEqual([
+      'timeout',
+      'sh',
+      '-c',
+      `until curl -fsS -X POST http://127.0.0.1:${port}/drain; do sleep 1; done`,
+    ]);
+    expect(pod.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(Number(seconds) + 30);
+    expect(readText('docs/agents.md')).toContain(
+      `command: [timeout, "${seconds}", sh, -c, "${command.at(-1)}"]`,
     );
   });
 
-  it('have the API key from a Secret, and no other', () => {
-    const file = envOf(agents, 'SMART_ROUTER_API_KEY_FILE');
-    const mount = containerOf(agents).volumeMounts.find(({ mountPath }: { mountPath: string }) =>
+  it('have a native sidecar with an environment that it accepts, and no probe, which could not reach it', () => {
+    expect(sidecar).toMatchObject({ args: ['agent'], restartPolicy: 'Always' });
+    const { version } = JSON.parse(readText('package.json'));
+    expect(sidecar.image).toBe(`registry.example.com/voice/smart-router:${version}`);
+    const env: EnvEntry[] = sidecar.env;
+    const known = agentTable.map(({ name }) => name);
+    expect(env.filter(({ name }) => !known.includes(name))).toEqual([]);
+    const variables = Object.fromEntries(env.map(({ name, value = 'from-the-pod' }) => [name, value]));
+    expect(loadAgentConfig(variables)).toMatchObject({ podName: 'from-the-pod', port: 9357 });
+    const { readinessProbe, ports } = containerOf(agents);
+    const { port } = new URL(variables.AGENT_HEALTH_URL ?? '');
+    expect(variables.AGENT_HEALTH_URL).toBe(`http://127.0.0.1:${port}${readinessProbe.httpGet.path}`);
+    expect(ports).toEqual([{ name: readinessProbe.httpGet.port, containerPort: Number(port) }]);
+    expect(Object.keys(sidecar).filter((key) => /probe/i.test(key))).toEqual([]);
+    expect(Number.parseInt(sidecar.resources.requests.memory, 10)).toBeGreaterThan(60);
+  });
+
+  it('have the API key from a Secret, in the sidecar only, and no other', () => {
+    const file = sidecar.env.find(({ name }: EnvEntry) => name === 'SMART_ROUTER_API_KEY_FILE').value;
+    const mount = sidecar.volumeMounts.find(({ mountPath }: { mountPath: string }) =>
       file.startsWith(mountPath),
     );
+    expect(mount.readOnly).toBe(true);
     const volume = pod.spec.volumes.find(({ name }: { name: string }) => name === mount.name);
     expect(volume.secret.secretName).toBe('smart-router-agent');
+    expect(JSON.stringify(containerOf(agents))).not.toContain(mount.name);
     expect(JSON.stringify(manifests)).not.toMatch(/ADMIN/i);
     expect(pod.spec.automountServiceAccountToken).toBe(false);
+  });
+
+  it('may do nothing that a pod need not do', () => {
+    assertRestricted(agents);
   });
 
   it('are the ones the chart watches, in a pool of their own, and report before they get calls again', () => {
@@ -91,29 +128,28 @@ describe('the voice agents', () => {
   });
 
   it('have names in DNS, also while they drain', () => {
-    const service = only(manifests, 'Service', agents.spec.serviceName);
+    const service = only(manifests, 'Service', agents.spec.serviceName ?? 'voice-agent');
     expect(service.spec).toMatchObject({ clusterIP: 'None', publishNotReadyAddresses: true });
     expect(selects(service.spec.selector, pod.metadata.labels)).toBe(true);
     const proxy = only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment');
     expect(envOf(proxy, 'AGENT_DOMAIN')).toBe(`${service.metadata.name}.voice.svc.cluster.local`);
     expect(envOf(proxy, 'AGENT_PORT')).toBe(String(service.spec.ports[0].port));
   });
-
-  it('may do nothing that a pod need not do', () => {
-    for (const workload of [agents, only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment')]) {
-      expect(workload.spec.template.spec.securityContext).toMatchObject({
-        runAsNonRoot: true,
-        seccompProfile: { type: 'RuntimeDefault' },
-      });
-      expect(containerOf(workload).securityContext).toEqual({
-        allowPrivilegeEscalation: false,
-        readOnlyRootFilesystem: true,
-        capabilities: { drop: ['ALL'] },
-      });
-      expect(containerOf(workload).image).toMatch(/:[\w.-]*\d[\w.-]*$/);
-    }
-  });
 });
+
+/** Also of the sidecar, if there is one. */
+function assertRestricted({ spec }: Manifest): void {
+  const { securityContext, containers, initContainers = [] } = spec.template.spec;
+  expect(securityContext).toMatchObject({ runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } });
+  for (const container of [...containers, ...initContainers]) {
+    expect(container.securityContext).toEqual({
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    });
+    expect(container.image).toMatch(/:[\w.-]*\d[\w.-]*$/);
+  }
+}
 
 describeWith('helm', 'the agents and the chart', () => {
   it('agree on the address of a release named smart-router in namespace voice', () => {
@@ -121,10 +157,12 @@ describeWith('helm', 'the agents and the chart', () => {
     const { stdout } = run('helm', 'template', 'smart-router', chart, ...args);
     const service = only(parse(stdout), 'Service', 'smart-router');
     const { name, namespace } = service.metadata;
-    const agents = only(parse(readText('deploy/examples/voice-agent-statefulset.yaml')), 'StatefulSet');
-    expect(envOf(agents, 'SMART_ROUTER_URL')).toBe(
-      `http://${name}.${namespace}.svc:${service.spec.ports[0].port}`,
-    );
+    for (const kind of ['StatefulSet', 'Deployment'] as const) {
+      const { env } = sidecarOf(only(agentsAs(kind), kind));
+      expect(env.find((entry: EnvEntry) => entry.name === 'SMART_ROUTER_URL').value).toBe(
+        `http://${name}.${namespace}.svc:${service.spec.ports[0].port}`,
+      );
+    }
   });
 
   it('use a user id that the image has too', () => {
@@ -138,6 +176,10 @@ describeWith('helm', 'the agents and the chart', () => {
 describe('the proxy', () => {
   const conf = readText('deploy/nginx/nginx.conf');
   const proxy = only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment');
+
+  it('may do nothing that a pod need not do', () => {
+    assertRestricted(proxy);
+  });
 
   it('every variable of the template is filled in, and no other is touched', () => {
     const used = [...new Set([...conf.matchAll(/\$\{([A-Z_]+)\}/g)].map(([, name = '']) => name))];

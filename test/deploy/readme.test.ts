@@ -112,8 +112,10 @@ describeWith('kubectl', 'the README of the chart', () => {
     writeFileSync(join(folder, 'agents', 'kustomization.yaml'), overlay);
     const { stdout, stderr } = run('kubectl', 'kustomize', join(folder, 'agents'));
     expect(stderr).toBe('');
-    const { containers } = only(parse(stdout), 'StatefulSet').spec.template.spec;
+    const { version } = JSON.parse(readText('package.json'));
+    const { containers, initContainers } = only(parse(stdout), 'StatefulSet').spec.template.spec;
     expect(containers[0].image).toBe('registry.your-company.example/voice/agent:1.0.0');
+    expect(initContainers[0].image).toBe(`registry.your-company.example/voice/smart-router:${version}`);
   });
 });
 

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { agentTable } from '../../src/config/agent.js';
 import { configTable } from '../../src/config/config.js';
 import { parseTierConfigJson } from '../../src/config/tiers.js';
 
@@ -16,7 +17,7 @@ const rowOf = (section: string, name: string) =>
     .find((line) => line.startsWith(`| \`${name}\` |`));
 
 describe('docs/configuration.md', () => {
-  it.each(configTable.map((field) => [field.name, field] as const))(
+  it.each([...configTable, ...agentTable].map((field) => [field.name, field] as const))(
     'has %s in the table of its section, with its defaults',
     (name, field) => {
       const row = rowOf(field.section, name);
@@ -27,7 +28,7 @@ describe('docs/configuration.md', () => {
   );
 
   it('names no variable in its tables that does not exist', () => {
-    const known = new Set(configTable.map(({ name }) => name));
+    const known = new Set([...configTable, ...agentTable].map(({ name }) => name));
     const named = [...text.matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1] ?? '');
     expect(named.filter((name) => !known.has(name))).toEqual([]);
   });

@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { agentTable } from '../../src/config/agent.js';
 import { configTable } from '../../src/config/table.js';
 
 const documents = [
@@ -13,10 +14,10 @@ const documents = [
 ];
 /** Of the shell, of the command line, of the tests; and of the example agents. */
 const others = new Set([
-  ...['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'SMART_ROUTER_URL', 'DEMO_SPEED', 'SMART_ROUTER_SETUP'],
-  ...['DRAIN_TIMEOUT_SECONDS', 'DRAIN_UNKNOWN_SECONDS', 'POD_UID', 'AGENT_DOMAIN'],
+  ...['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'DEMO_SPEED', 'SMART_ROUTER_SETUP'],
+  ...['DRAIN_TIMEOUT_SECONDS', 'DRAIN_UNKNOWN_SECONDS', 'AGENT_DOMAIN'],
 ]);
-const variables = new Set(configTable.map(({ name }) => name));
+const variables = new Set([...configTable, ...agentTable].map(({ name }) => name));
 
 /** As the anchor of a heading is made. */
 const anchorOf = (heading: string) =>

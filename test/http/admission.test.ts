@@ -97,6 +97,17 @@ it('with fewer in flight than the minimum limit no request is rejected, however 
   expect(admission.enter('call')).toBe(true);
 });
 
+it('requests of strangers alone show that the loop is late, and an idle router recovers at once', () => {
+  const { clock, admission, look } = setUp({ lateMs: 40 });
+  for (let i = 0; i < 3; i++) {
+    admission.arrived();
+    look(1);
+  }
+  expect(admission.isLate).toBe(true);
+  look(1);
+  expect([admission.isLate, clock.timersMs]).toEqual([false, []]);
+});
+
 it('a limit that was set lower than the least one holds', () => {
   const { admission, enter, look } = setUp({ maxInFlight: 10, lateMs: 5000 });
   enter(10);

@@ -284,7 +284,20 @@ describeOneEngine('a session of the console', (engine) => {
   ])('is for https alone when it came so: %s', async (_, env, headers, isSecure) => {
     await start({ ...keys, ...env } as Record<string, string>);
     const answer = await router.post('/session', { key: adminKey }, headers as Record<string, string>);
-    expect((answer.headers['set-cookie']?.[0] ?? '').endsWith('; Secure')).toBe(isSecure);
+    const set = answer.headers['set-cookie']?.[0] ?? '';
+    expect(set.endsWith('; Secure')).toBe(isSecure);
+    // The prefix keeps other hosts of the domain from setting the cookie; a browser refuses it without https.
+    expect(set.startsWith('__Host-smart_router_session=')).toBe(isSecure);
+    const [cookie = ''] = set.split(';');
+    const ended = await router.ask('/session', {
+      method: 'DELETE',
+      headers: headers as Record<string, string>,
+    });
+    expect(ended.headers['set-cookie']).toHaveLength(isSecure ? 2 : 1);
+    for (const sent of [cookie, `${cookie}; other=a=b`, `${cookie}; smart_router_session=foreign`]) {
+      const isKnown = isSecure || !sent.includes('foreign');
+      expect((await router.get('/session', { cookie: sent })).body.signed_in).toBe(isKnown);
+    }
   });
 
   it('is not needed on a router without keys', async () => {

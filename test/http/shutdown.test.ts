@@ -120,7 +120,9 @@ describeOneEngine('a clean stop', (engine) => {
   it('cuts unfinished requests after SHUTDOWN_TIMEOUT', async () => {
     router = await startTestRouter(engine.url, { ...env, SHUTDOWN_TIMEOUT: '300ms' });
     const { socket, closed } = await rawConnection(router.port);
-    socket.write('POST /api/v1/allocate HTTP/1.1\r\nhost: router\r\ncontent-length: 100\r\n\r\n{');
+    socket.write(
+      'POST /api/v1/allocate HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{',
+    );
     await router.get('/health');
     await router.stop();
     await closed;

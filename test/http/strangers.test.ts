@@ -94,6 +94,29 @@ describeOneEngine('strangers', (engine) => {
     expect(await served()).toEqual([200, 200]);
   });
 
+  it('a connection ends with the first rejection, unless it has carried a valid key', async () => {
+    await start();
+    const request = (path: string, headers = '') =>
+      `GET /api/v1${path} HTTP/1.1\r\nhost: 127.0.0.1\r\n${headers}\r\n`;
+    const stranger = await connect(request('/status') + request('/status'));
+    await until(() => stranger.socket.destroyed || stranger.socket.readableEnded, 'the connection ends');
+    expect(stranger.text().match(/HTTP\/1\.1 401 /g)).toHaveLength(1);
+    const known = await connect(request('/calls/CA1', 'authorization: Bearer an-admin-key-of-sixteen\r\n'));
+    await until(() => known.text().includes('call_not_found'), 'the key is accepted');
+    known.socket.write(request('/status') + request('/status'));
+    await until(() => known.text().match(/HTTP\/1\.1 401 /g)?.length === 2, 'the connection stays open');
+  });
+
+  it('a connection without a key ends after 50 requests', async () => {
+    await start();
+    const stranger = await connect();
+    for (let i = 1; i <= 50; i++) {
+      stranger.socket.write('GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
+      await until(() => stranger.text().match(/HTTP\/1\.1 200 /g)?.length === i, `response ${i}`);
+    }
+    await until(() => stranger.socket.destroyed || stranger.socket.readableEnded, 'the connection ends');
+  });
+
   it('over MAX_CONNECTIONS strangers whose requests are being handled make room, too, then idle known callers', async () => {
     await start({ MAX_CONNECTIONS: '10' }, async (app) => {
       app.get('/waits', { config: { access: 'public' } }, () => new Promise(() => undefined));

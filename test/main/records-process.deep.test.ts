@@ -6,7 +6,13 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AppError, ConfigError } from '../../src/errors.js';
 import { RecordsChannel } from '../../src/main/records-channel.js';
-import { ReportBuffer, readMessage, receivedError, sentError } from '../../src/main/records-messages.js';
+import {
+  checkLabels,
+  ReportBuffer,
+  readMessage,
+  receivedError,
+  sentError,
+} from '../../src/main/records-messages.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -285,6 +291,16 @@ describe('between a router and its records process', () => {
   ])('rejects the invalid message %#', (message) => {
     expect(() => readMessage(message)).toThrow(/^not /);
     expect(readMessage(emptyReport)).toBe(emptyReport);
+  });
+
+  it('accepts at most 1,000 labels of metrics, each of at most 128 characters', () => {
+    const known = new Set<string>();
+    const claimed = (...names: string[]) =>
+      checkLabels({ state: undefined, events: names.map((name) => ['claimed', [name, 1]]) }, known);
+    claimed(...Array.from({ length: 1000 }, (_, i) => `w${i}`));
+    claimed('w1', 'w1');
+    expect(() => claimed('new')).toThrow('more than 1000 names');
+    expect(() => claimed('x'.repeat(129))).toThrow('too long');
   });
 
   it('messages arrive in order for any split of their bytes; invalid bytes are an error', async () => {

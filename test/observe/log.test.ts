@@ -25,3 +25,30 @@ it.each(['json', 'pretty'])(
     expect([code, stderr]).toEqual([0, 'continues']);
   },
 );
+
+it.each(['json', 'pretty'])('continues while the reader of its %s lines stalls', async (format) => {
+  const script = `
+    const { createLogger } = await import(${JSON.stringify(log)});
+    const log = createLogger({ level: 'info', format: '${format}' });
+    for (let i = 0; i < 300; i++) log.info({ i }, 'x'.repeat(1000));
+    process.stderr.write('continues');
+    process.stdin.once('data', () => {}).once('end', () => log.info('last line'));`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'pipe' });
+  // Nothing reads standard output until the child has written 300 KB: a pipe holds 64 KiB.
+  child.stdout.pause();
+  await new Promise((resolve) => child.stderr.once('data', resolve));
+  let stdout = '';
+  child.stdout.on('data', (chunk) => {
+    stdout += chunk;
+  });
+  child.stdout.resume();
+  await new Promise<void>((resolve) => {
+    const check = () =>
+      stdout.split('x\n').length + stdout.split('x"}').length > 300 ? resolve() : undefined;
+    child.stdout.on('data', check);
+    check();
+  });
+  child.stdin.end('x');
+  await new Promise((resolve) => child.once('close', resolve));
+  expect(stdout).toContain('last line');
+});

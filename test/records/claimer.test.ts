@@ -12,23 +12,25 @@ import { describeOnePostgres } from '../support/postgres.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
-import { memoryLog, pagesWorkflow, statuses, teamTable } from './fixture.js';
+import { memoryLog, pagesWorkflow, statuses, storeOf, teamTable } from './fixture.js';
+
+const urls = (claims: Claim[]) => claims.map(({ record }) => record.url);
+
+const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
+  new Claimer({
+    ...{ workflow: pagesWorkflow({ orderBy: 'url' }) as Workflow, store, clock },
+    guard: new StatusGuard({ workflow: 'pages', clock, log: memoryLog().log }),
+    ...{ log: memoryLog().log, observer: {}, worker: () => 7, beAlive: async () => {} },
+    release: async (claims) => void (await store.release(claims)),
+    breaker: new Breaker({
+      clock: systemClock,
+      probe: async () => {},
+      onBack: async () => {},
+      onChange: () => {},
+    }),
+  });
 
 describeOnePostgres('a claim whose reply is lost', (postgres) => {
-  const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
-    new Claimer({
-      ...{ workflow: pagesWorkflow({ orderBy: 'url' }) as Workflow, store, clock },
-      guard: new StatusGuard({ workflow: 'pages', clock, log: memoryLog().log }),
-      ...{ log: memoryLog().log, observer: {}, worker: () => 7, beAlive: async () => {} },
-      breaker: new Breaker({
-        clock: systemClock,
-        probe: async () => {},
-        onBack: async () => {},
-        onChange: () => {},
-      }),
-    });
-  const urls = (claims: Claim[]) => claims.map(({ record }) => record.url);
-
   it('is released, also while records are claimed singly', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
@@ -90,5 +92,29 @@ describeOnePostgres('a claim whose reply is lost', (postgres) => {
     clock.skip(120_000);
     expect(await claimer.claim()).toEqual([]);
     expect(await statuses(admin)).toEqual({ Processing: 3 });
+  });
+});
+
+describeOnePostgres('a claim of large rows', (postgres) => {
+  it('keeps what fits into memory, releases the rest, and takes fewer rows next time', async () => {
+    const admin = postgres.pool();
+    await teamTable(admin, 0);
+    // 16 M characters fit; each row has 5 M. The database stores them compressed.
+    await admin.query(
+      "INSERT INTO pages (url) SELECT i || repeat('x', 5000000) FROM generate_series(1, 9) AS i",
+    );
+    const store = await storeOf(admin, pagesWorkflow({ orderBy: 'url' }));
+    const claimer = newClaimer(store);
+    const claimed = async () =>
+      urls(await claimer.claim()).map((url) => [Number.parseInt(url, 10), url.length]);
+    const rows = (...ids: number[]) => ids.map((id) => [id, 5_000_001]);
+    expect(claimer.batchSize).toBe(100);
+    expect(await claimed()).toEqual(rows(1, 2, 3, 4));
+    expect(await statuses(admin)).toEqual({ Queued: 5, Processing: 4 });
+    expect(claimer.batchSize).toBe(3);
+    expect(await claimed()).toEqual(rows(5, 6, 7));
+    expect(await claimed()).toEqual(rows(8, 9));
+    expect(await claimed()).toEqual([]);
+    expect(claimer.batchSize).toBe(100);
   });
 });

@@ -1,5 +1,6 @@
 /** Database outages: retries, log lines, the spool, and the restart. */
-import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { chownSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -312,6 +313,20 @@ describe('a spool', () => {
     await spool.replay(place, async (batch) => void found.push(...batch));
     return found;
   };
+
+  it('skips a FIFO in its folder, and names a folder that cannot be used', async () => {
+    const folder = temporaryFolder();
+    const spool = new DiskSpool(folder);
+    await spool.add('w', [{ id: '1', token: '2', error: null }]);
+    execFileSync('mkfifo', [join(folder, 'w', 'a.jsonl'), join(folder, 'fifo')]);
+    expect(await content(spool, 'w')).toHaveLength(1);
+    expect(await spool.problem()).toBeUndefined();
+    expect(await new DiskSpool(join(folder, 'fifo')).problem()).toMatch(/EEXIST|ENOTDIR/);
+    const foreign = temporaryFolder();
+    if (process.getuid?.() !== 0) return;
+    chownSync(foreign, 65_534, 65_534);
+    expect(await new DiskSpool(foreign).problem()).toBe('it belongs to another user (uid 65534)');
+  });
 
   it('on disk rejects outcomes beyond its limit, and keeps the rest', async () => {
     const spool = new DiskSpool(temporaryFolder(), 100);

@@ -240,7 +240,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a restarted container keeps its calls',
     script: 'register',
-    line: ' or restarts and pod.restarts and pod.restarts > tonumber(restarts)',
+    line: ' or restarts and pod.restarts and pod.restarts > (tonumber(restarts) or pod.restarts)',
     becomes: '',
   },
   {

@@ -11,6 +11,7 @@
  * Weakness: a process that crashes loses its counts since its last row, at most 10 s.
  */
 import type { Clock } from '../../clock.js';
+import { sharedVariables } from '../../config/fields.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { type LoopState, SupervisedLoop } from '../../loop.js';
 import type { ActiveAlert, Alerts } from '../../observe/alerts.js';
@@ -36,7 +37,7 @@ export interface HistoryOptions {
   log: Logger;
   /** Of this replica. */
   name: string;
-  /** A hash of the pod source and the tiers: the same on all replicas. */
+  /** A hash of the `sharedVariables`. */
   setup: string;
   leadership: { readonly isLeader: boolean; readonly leader: string | null };
   /** False until the store has been adopted: until then nothing is written. */
@@ -147,7 +148,7 @@ export class History {
     return { rows: 1, alerts: alerts.length };
   }
 
-  /** Live replicas with another pod source or other tiers: each would lead with its own. */
+  /** Live replicas with other `sharedVariables`: each would lead with its own pods and end calls by its own times. */
   get differing(): readonly string[] {
     return this.#differing;
   }
@@ -163,7 +164,7 @@ export class History {
     if (isNew)
       log.warn(
         { replicas: this.#differing },
-        'replicas differ in POD_SOURCE, STATIC_PODS or TIER_CONFIG: give all of them the same',
+        `replicas differ in ${sharedVariables}: set the same values on all replicas`,
       );
   }
 

@@ -11,7 +11,7 @@ export type Gauges = Record<(typeof gaugeNames)[number], number>;
 export interface Row {
   name: string;
   version: string;
-  /** A hash of the pod source and the tiers. */
+  /** A hash of the `sharedVariables`. */
   setup: string;
   isLeader: boolean;
   startedAtMs: number;

@@ -4,6 +4,7 @@
  * `DEMO_SPEED` (0.1 to 20, default 1) is for tests: 10 plays a minute in six seconds.
  */
 import type { Command } from 'commander';
+import { stopSignals } from '../../abort.js';
 import { systemClock } from '../../clock.js';
 import { readKeys, readLines } from '../../terminal/keys.js';
 import { isTerminal, paintFor } from '../../terminal/text.js';
@@ -49,7 +50,6 @@ interface DemoCommandOptions {
 }
 
 const exitDelayMs = 500;
-const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Resolves to the exit code: 0 after a clean stop. A second signal ends the process at once. */
 async function runDemo(env: NodeJS.ProcessEnv, options: DemoCommandOptions): Promise<number> {
@@ -69,7 +69,7 @@ async function runDemo(env: NodeJS.ProcessEnv, options: DemoCommandOptions): Pro
   };
   // `smart-router demo | head` closes our output.
   const onOutputError = () => stop.abort();
-  for (const name of signals) process.on(name, quit);
+  for (const name of stopSignals) process.on(name, quit);
   // The program that started us with a channel has ended and cannot stop us.
   if (given.headless) process.once('disconnect', () => stop.abort());
   stdout.on('error', onOutputError);
@@ -103,7 +103,7 @@ async function runDemo(env: NodeJS.ProcessEnv, options: DemoCommandOptions): Pro
     return 0;
   } finally {
     restoreInput();
-    for (const name of signals) process.off(name, quit);
+    for (const name of stopSignals) process.off(name, quit);
     // Everything is stopped; an open input or a slow connection must not keep the process alive.
     systemClock.after(exitDelayMs, () => process.exit(), { unref: true });
   }

@@ -1,5 +1,7 @@
 /** `smart-router pods`, `drain` and `undrain`. */
+
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { abortWith } from '../../abort.js';
 import { formatDuration } from '../../config/durations.js';
 import { type Cell, facts, table } from '../../terminal/table.js';
 import { type Colour, clean } from '../../terminal/text.js';
@@ -215,6 +217,7 @@ interface DrainProgress {
   calls: number | undefined;
   drainingUntil: string | null;
   acknowledged: boolean;
+  hasReported: boolean;
   nowMs: number;
 }
 
@@ -224,7 +227,8 @@ type DrainResult = Omit<Drained, 'drain_expires_at'> & Partial<Drained>;
 /**
  * Waits for the last call of a draining pod. The router holds the request until the last call has ended or the time is
  * up, so progress is read with other requests. If the router shuts down or the connection breaks, the rest of the wait
- * is requested again from any replica. Once the drain is acknowledged, only time, Ctrl-C or the last call end the wait.
+ * is requested again from any replica. Once the drain is acknowledged, only time, Ctrl-C or the last call end the wait. A pod
+ * that is unknown then may have lost its data with the store: its calls count as live until it is known again and reports.
  */
 async function waitForDrain(wait: DrainWait): Promise<Outcome> {
   const { cli, pod, waitMs } = wait;
@@ -233,13 +237,15 @@ async function waitForDrain(wait: DrainWait): Promise<Outcome> {
     calls: undefined,
     drainingUntil: null,
     acknowledged: false,
+    hasReported: false,
     nowMs: cli.clock.now(),
   };
   const interrupted = new AbortController();
   const done = new AbortController();
   const interrupt = () => interrupted.abort();
   process.once('SIGINT', interrupt);
-  const watching = watchDrain(wait, progress, startMs, AbortSignal.any([interrupted.signal, done.signal]));
+  abortWith(done, interrupted.signal);
+  const watching = watchDrain(wait, progress, startMs, done.signal);
   try {
     const drained = await requestDrain(wait, progress, startMs + waitMs, interrupted.signal);
     const waited = span(cli.clock.monotonic() - startMs);
@@ -285,6 +291,7 @@ async function requestDrain(
   signal: AbortSignal,
 ): Promise<DrainResult> {
   let isReported = false;
+  let unknown: Failure | undefined;
   for (;;) {
     const leftMs = Math.max(1, Math.ceil(deadlineMs - cli.clock.monotonic()));
     try {
@@ -298,15 +305,23 @@ async function requestDrain(
       progress.acknowledged = true;
       progress.calls = body.active_calls;
       progress.nowMs = nowMs;
-      if (body.active_calls === 0 || cli.clock.monotonic() >= deadlineMs) return body;
+      const isOver = cli.clock.monotonic() >= deadlineMs;
+      const isTrusted = body.active_calls > 0 || !unknown || progress.hasReported;
+      if (isTrusted && (body.active_calls === 0 || isOver)) return body;
+      if (isOver && unknown) throw unknown;
     } catch (error) {
       const failure = toFailure(error);
       if (signal.aborted || !progress.acknowledged) throw failure;
-      if (failure.code === 'pod_not_found' || failure.code === 'pod_replaced') {
+      if (failure.code === 'pod_not_found') {
+        unknown = failure;
+        progress.hasReported = false;
+      }
+      if (failure.code === 'pod_replaced') {
         const message = `Pod ${pod} was removed; its calls have ended.`;
         return { success: true, pod_name: pod, has_active_call: false, active_calls: 0, message };
       }
-      if (failure.exitCode !== exitCodes.unreachable || cli.clock.monotonic() >= deadlineMs) throw failure;
+      const mayChange = failure.exitCode === exitCodes.unreachable || failure === unknown;
+      if (!mayChange || cli.clock.monotonic() >= deadlineMs) throw failure;
       if (!isReported && !quiet) cli.output.err(`${failure.message} Retrying; the drain continues.`);
       isReported = true;
     }
@@ -333,6 +348,7 @@ async function watchDrain(
       progress.calls = body.calls.length;
       progress.drainingUntil = body.draining_until;
       progress.acknowledged ||= body.is_draining;
+      progress.hasReported = body.last_report_at !== null;
       progress.nowMs = nowMs;
     } catch {
       // Reported by the drain request.

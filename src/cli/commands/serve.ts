@@ -1,12 +1,13 @@
 /** `smart-router serve`: runs a router until a signal. */
 import type { Command } from 'commander';
+import { stopSignals } from '../../abort.js';
 import { systemClock } from '../../clock.js';
 import { loadConfig } from '../../config/config.js';
 import { type Cli, describe } from '../cli.js';
 
 export function serve(parent: Command, cli: Cli): void {
   const command = describe(parent.command('serve'), {
-    summary: 'run a router until SIGTERM or SIGINT',
+    summary: 'run a router until a signal',
     about:
       'Configured by environment variables: see `smart-router config` and docs/configuration.md. Logs go to stdout, one JSON document per line unless LOG_FORMAT=pretty.',
     json: 'LOG_FORMAT=json, and a failure to start is a JSON document too',
@@ -23,7 +24,6 @@ export function serve(parent: Command, cli: Cli): void {
   });
 }
 
-const signals = ['SIGTERM', 'SIGINT'] as const;
 const exitDelayMs = 500;
 
 /** Resolves to the exit code: 0 after a clean stop. A second signal ends the process at once. */
@@ -31,7 +31,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<number> {
   const config = loadConfig(env, 'serve');
   // Before the first await: process 1 of a container ignores a signal without a listener.
   const signalled = new Promise<NodeJS.Signals>((resolve) => {
-    for (const name of signals) process.once(name, () => resolve(name));
+    for (const name of stopSignals) process.once(name, () => resolve(name));
   });
   // Loaded here: the server's modules take ten times as long to load as all others.
   const { startRouter } = await import('../../main/router.js');
@@ -42,7 +42,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<number> {
   process.prependListener('uncaughtException', logFatal);
   process.prependListener('unhandledRejection', logFatal);
   const reason = await Promise.race([signalled, router.lostLeadership.then(() => 'lost leadership')]);
-  for (const name of signals) process.on(name, () => process.exit(1));
+  for (const name of stopSignals) process.on(name, () => process.exit(1));
   log.info({ reason }, 'stopping; finishing requests in flight');
   await router.stop();
   log.info('stopped');

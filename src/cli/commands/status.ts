@@ -1,5 +1,6 @@
 /** `smart-router status`: alerts first, then pools, leader, loops and store. */
 import type { Command } from 'commander';
+import { sharedVariables } from '../../config/fields.js';
 import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
@@ -155,5 +156,5 @@ function loops(body: Status, nowMs: number, paint: Paint): string {
 }
 
 export function replicasDiffer(names: readonly string[]): string {
-  return `POD_SOURCE, STATIC_PODS or TIER_CONFIG differ on ${names.map(clean).join(', ')}: set the same values on all replicas`;
+  return `${sharedVariables} differ on ${names.map(clean).join(', ')}: set the same values on all replicas`;
 }

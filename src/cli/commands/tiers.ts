@@ -36,7 +36,7 @@ export function showTiers({ tiers, default_chain, version }: Tiers, paint: Paint
     return [[name, tier.type, tier.target, tier.max_concurrent ?? 1, place >= 0 ? place + 1 : '-', pool]];
   });
   const columns = ['TIER', 'TYPE', '>TARGET', '>CALLS PER POD', '>IN CHAIN', 'POOL'];
-  return `${table(columns, rows, paint)}\nchain    ${clean(default_chain.join(' > '))}\nversion  ${version}\n`;
+  return `${table(columns, rows, paint)}\nchain    ${clean(default_chain.join(' > '))}\nversion  ${clean(String(version))}\n`;
 }
 
 function tiersSet(parent: Command, cli: Cli): void {

@@ -99,7 +99,11 @@ async function checkAdminKey(target: RouterTarget, isSet: boolean): Promise<Chec
     );
   }
   if (status.replicas_differ.length > 0)
-    return warn(name, replicasDiffer(status.replicas_differ), 'The next leader may remove pods.');
+    return warn(
+      name,
+      replicasDiffer(status.replicas_differ),
+      'The next leader may remove pods; calls end at other times on each replica.',
+    );
   return ok(name, isSet ? `${adminKey} is accepted` : 'no key is required');
 }
 

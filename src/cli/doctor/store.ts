@@ -3,6 +3,7 @@ import { dataVersion } from '../../calls/import.js';
 import { checkStore, type StoreFacts, storeFacts } from '../../calls/store/check.js';
 import { StoreConnection } from '../../calls/store/connection.js';
 import { keysOf } from '../../calls/store/keys.js';
+import { checkRights } from '../../calls/store/rights.js';
 import type { Clock } from '../../clock.js';
 import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
@@ -47,6 +48,7 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
   const shown = config.redisUrl === 'embedded' ? 'embedded Valkey' : hidePassword(url);
   try {
     const checks = [await checkRoundTrip(connection, clock, shown)];
+    checks.push(await checkAccess(connection));
     const facts = await storeFacts(connection);
     checks.push(await checkVersion(connection, facts), await checkCluster(connection, facts, config));
     checks.push(checkEviction(facts), checkMemory(facts), await checkPersistence(connection, facts, config));
@@ -91,6 +93,13 @@ async function checkRoundTrip(connection: StoreConnection, clock: Clock, shown: 
   return middle <= slowRoundTripMs
     ? ok('store', text)
     : warn('store', text, 'Run the router closer to the store.');
+}
+
+async function checkAccess(connection: StoreConnection): Promise<Check> {
+  const problem = await configProblem(() => checkRights(connection));
+  return problem === undefined
+    ? ok('store access', 'the user may run every command that the router uses')
+    : fail('store access', problem, 'Then run doctor again.');
 }
 
 async function checkVersion(connection: StoreConnection, { engine, version }: StoreFacts): Promise<Check> {

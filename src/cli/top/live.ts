@@ -1,5 +1,7 @@
 /** `top` on a terminal: draws the state of the poller and carries out keys. */
+
 import { ReadStream } from 'node:tty';
+import { abortWith } from '../../abort.js';
 import { FullScreen } from '../../terminal/full-screen.js';
 import { readKeys } from '../../terminal/keys.js';
 import type { RouterApi } from '../api.js';
@@ -21,7 +23,8 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const { clock, output } = cli;
   const stop = untilSignal();
   const quit = new AbortController();
-  const over = AbortSignal.any([stop.signal, quit.signal]);
+  abortWith(quit, stop.signal);
+  const over = quit.signal;
   const controls = newControls();
   const screen = new FullScreen(output.stdout, () => draw());
   const input = output.stdin instanceof ReadStream ? output.stdin : undefined;

@@ -85,9 +85,10 @@ export class Poller {
 
   async #pollSnapshots(signal: AbortSignal): Promise<void> {
     const { clock, intervalMs, onChange } = this.#options;
+    signal.addEventListener('abort', () => this.#wake.abort(), { once: true });
     while (!signal.aborted) {
       this.#wake = new AbortController();
-      await clock.sleep(intervalMs + this.#restMs, AbortSignal.any([signal, this.#wake.signal]));
+      await clock.sleep(intervalMs + this.#restMs, this.#wake.signal);
       if (signal.aborted) return;
       try {
         await this.#read();

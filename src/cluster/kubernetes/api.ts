@@ -6,6 +6,7 @@
  * every request: tokens rotate, and the library caches them for a minute. Its requests and its informer are not used: they
  * have no deadline, and the informer ends at the first broken socket.
  */
+
 import { existsSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import * as http from 'node:http';
@@ -14,6 +15,7 @@ import { homedir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
 import type { KubeConfig } from '@kubernetes/client-node';
+import { abortWith } from '../../abort.js';
 import type { Clock } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
 import { version } from '../../version.js';
@@ -188,7 +190,7 @@ class HttpKubeApi implements KubeApi {
     } catch (error) {
       throw limit.explain(error);
     } finally {
-      limit.cancel();
+      limit.end();
     }
   }
 
@@ -205,7 +207,7 @@ class HttpKubeApi implements KubeApi {
         if (rest.length > maxLineLength)
           throw new KubeError(`the watch sent a line of more than ${maxLineLength} characters`);
         // The time of the consumer does not count.
-        limit.cancel();
+        limit.pause();
         for (const next of others) {
           if (rest.trim() !== '') yield rest;
           rest = next;
@@ -215,7 +217,7 @@ class HttpKubeApi implements KubeApi {
     } catch (error) {
       throw limit.explain(error);
     } finally {
-      limit.cancel();
+      limit.end();
     }
   }
 
@@ -280,21 +282,30 @@ class HttpKubeApi implements KubeApi {
 
   /** One timer for the whole request; a stream restarts it with every chunk. */
   #deadline({ method = 'GET', path, timeoutMs, signal }: KubeRequest) {
-    const expired = new AbortController();
-    let cancelTimer = () => {};
+    const over = new AbortController();
+    const unlink = abortWith(over, signal);
+    let isExpired = false;
+    let pause = () => {};
     const restart = () => {
-      cancelTimer();
-      cancelTimer = this.#clock.after(timeoutMs, () => expired.abort());
+      pause();
+      pause = this.#clock.after(timeoutMs, () => {
+        isExpired = true;
+        over.abort();
+      });
     };
     restart();
     return {
-      signal: signal ? AbortSignal.any([signal, expired.signal]) : expired.signal,
+      signal: over.signal,
       restart,
-      cancel: () => cancelTimer(),
+      pause: () => pause(),
+      end: () => {
+        pause();
+        unlink();
+      },
       explain: (error: unknown): Error => {
         if (error instanceof KubeError) return error;
         const what = `${method} ${path}`;
-        if (expired.signal.aborted)
+        if (isExpired)
           return new KubeError(
             `no response from the Kubernetes API for ${Math.round(timeoutMs)} ms (${what})`,
             undefined,

@@ -50,25 +50,26 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
   const { api, namespace, labelSelector, silenceMs, clock, log } = options;
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
 
-  const observe = (object: unknown): ClusterPod | undefined => {
-    const pod = observePod(object);
-    if (!pod) log.warn('ignoring pod with invalid name');
-    return pod;
+  const warnOfInvalid = (pods: number) => {
+    if (pods > 0) log.warn({ pods }, 'ignoring pods with invalid names');
   };
 
   async function readPage(more: Record<string, string>, signal: AbortSignal, timeoutMs = pageTimeoutMs) {
     const query = { labelSelector, ...more };
     const pods: ClusterPod[] = [];
+    let invalid = 0;
     const page = await api.items<PodListPage | null>({ path, query, timeoutMs, signal }, (item) => {
-      const pod = observe(item);
+      const pod = observePod(item);
       if (pod) pods.push(pod);
+      else invalid += 1;
     });
     if (!Array.isArray(page?.items)) throw new KubeError(`the response to GET ${path} is not a list of pods`);
-    return { metadata: page.metadata, pods };
+    return { metadata: page.metadata, pods, invalid };
   }
 
   async function listOnce(signal: AbortSignal) {
     const pods: ClusterPod[] = [];
+    let invalid = 0;
     let next = '';
     let version: string | undefined;
     for (let pages = 1; ; pages += 1) {
@@ -77,10 +78,14 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         signal,
       );
       pods.push(...page.pods);
+      invalid += page.invalid;
       // Later pages show the same version as the first.
       version ??= textOf(page.metadata?.resourceVersion);
       next = textOf(page.metadata?.continue) ?? '';
-      if (next === '') return { pods, version: version ?? '' };
+      if (next === '') {
+        warnOfInvalid(invalid);
+        return { pods, version: version ?? '' };
+      }
       if (pages >= maxPages) throw new KubeError(`the list at ${path} has no end after ${pages} pages`);
     }
   }
@@ -127,7 +132,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
       };
       try {
         for await (const line of api.lines({ path, query, timeoutMs: silenceMs, signal })) {
-          yield changeOf(parseEvent(line), observe);
+          yield changeOf(parseEvent(line), () => warnOfInvalid(1));
         }
       } catch (error) {
         throw isExpired(error) ? new VersionExpired(`version ${version} is too old to watch from`) : error;
@@ -149,7 +154,7 @@ function parseEvent(line: string): WatchEvent {
   throw new KubeError(`the watch sent a line that is not an event: ${line.slice(0, 100)}`);
 }
 
-function changeOf({ type, object }: WatchEvent, observe: (o: unknown) => ClusterPod | undefined): PodChange {
+function changeOf({ type, object }: WatchEvent, onInvalid: () => void): PodChange {
   if (type === 'ERROR') {
     const code = typeof object?.code === 'number' ? object.code : undefined;
     const said = textOf(object?.message)?.slice(0, maxMessageLength) ?? String(code);
@@ -159,7 +164,10 @@ function changeOf({ type, object }: WatchEvent, observe: (o: unknown) => Cluster
   if (typeof version !== 'string')
     throw new KubeError(`the watch sent an event without a version: ${textOf(type)?.slice(0, 100)}`);
   if (type === 'BOOKMARK') return { version };
-  const pod = observe(object);
-  if (!pod) return { version };
+  const pod = observePod(object);
+  if (!pod) {
+    onInvalid();
+    return { version };
+  }
   return { version, pod: type === 'DELETED' ? { ...pod, state: 'gone' } : pod };
 }

@@ -6,6 +6,7 @@
 import '../parent-watch.js';
 import pg from 'pg';
 import { pino } from 'pino';
+import { stopSignals } from '../../abort.js';
 import { createRecordLoop, createRecovery } from '../../records/index.js';
 import { demoWorkflows } from './workflows.js';
 
@@ -22,8 +23,8 @@ export interface WorkerSetup {
 
 // parent-watch.ts has unreferenced the channel, but the setup is still to come.
 process.channel?.ref();
-// Ctrl-C on a terminal reaches all processes; the demo decides when its workers end.
-process.on('SIGINT', () => {});
+// Signals of a terminal reach all processes; the demo decides when its workers end, and sends them SIGTERM.
+for (const signal of stopSignals) if (signal !== 'SIGTERM') process.on(signal, () => {});
 
 process.once('message', (setup: WorkerSetup) => {
   work(setup).then(

@@ -97,7 +97,12 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     async (request, reply) => {
       const session = sessionOf(config, request, clock.now());
       if (session) request.actor = `${nameOf(session)}@${addressOf(request)}`;
-      reply.header('set-cookie', cookieHeader('', 0, cameByHttps(config.publicUrl, request)));
+      // By https also the cookie of a sign-in by http: it would keep this browser signed in.
+      const kinds = cameByHttps(config.publicUrl, request) ? [true, false] : [false];
+      reply.header(
+        'set-cookie',
+        kinds.map((isSecure) => cookieHeader('', 0, isSecure)),
+      );
       return { success: true as const };
     },
   );

@@ -1,5 +1,6 @@
 /** redis-cli habits: what people do to the keys by hand is obeyed or repaired, and never breaks an invariant. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { EpochRefused } from '../../../src/calls/store/pool-store.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
@@ -198,4 +199,21 @@ describeEngines('keys changed by hand', (engine) => {
     expect(second?.fence).toBeGreaterThan(first?.fence ?? 0);
     expect(Number(await store.pools.takeEpoch())).toBeGreaterThan(Number(store.epoch));
   });
+
+  it.each(['abc', '', 'inf', 'nan', '1e99', '0x'])(
+    'an epoch and a fence of %j count as missing',
+    async (text) => {
+      await store.register(['a'], 'pool:gold');
+      const [older, newer] = [store.epoch, await store.pools.takeEpoch()];
+      const write = async () => engine.redis.mset('voice:leader:epoch', text, 'voice:fence', text);
+      await write();
+      await store.pools.suspend(newer, 'not_ready', []);
+      expect(await engine.redis.get('voice:leader:epoch')).toBe(newer);
+      await expect(store.pools.suspend(older, 'not_ready', ['a'])).rejects.toThrow(EpochRefused);
+      const first = await store.allocate('1', ['pool:gold']);
+      expect(first?.fence).toBeGreaterThan(1e15);
+      await write();
+      expect(Number(await store.pools.takeEpoch())).toBeGreaterThan(Number(newer));
+    },
+  );
 });

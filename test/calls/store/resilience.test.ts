@@ -1,10 +1,13 @@
 /** When the store is not well: an error in time, the right one, and nothing done behind the caller's back. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { StoreConnection } from '../../../src/calls/store/connection.js';
+import { checkRights, usedCommands } from '../../../src/calls/store/rights.js';
+import { scripts } from '../../../src/calls/store/scripts.generated.js';
 import { CallStore } from '../../../src/calls/store/store.js';
 import { systemClock } from '../../../src/clock.js';
-import { AppError } from '../../../src/errors.js';
+import { AppError, ConfigError } from '../../../src/errors.js';
 import { describeEngines, nativeAvailable, nativeRedis } from '../../support/engines.js';
+import { startTestRouter } from '../../support/router.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
 import { until } from '../../support/until.js';
 
@@ -41,6 +44,53 @@ function allocate(calls: CallStore, callSid: string, pool: 'pool:gold' | 'pool:b
   const request = { callSid, merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
   return calls.allocate({ ...request, chain: [pool], patienceMs: 5000 });
 }
+
+/** What the scripts name in capitals and quotes besides commands. */
+const options = ['COUNT', 'LIMIT', 'MATCH', 'MAXLEN', 'PX', 'WITHSCORES', 'WRONGTYPE'];
+
+describeEngines('the rights of the Redis user', (engine) => {
+  /** A connection of a user with these rules. */
+  const connectAs = async (...rules: string[]) => {
+    await engine.redis.call('ACL', 'SETUSER', 'limited', 'reset', 'on', '>secret', ...rules);
+    cleanups.push(() => engine.redis.call('ACL', 'DELUSER', 'limited'));
+    const url = engine.url.replace('redis://', 'redis://limited:secret@');
+    return { url, ...connect(url) };
+  };
+
+  it('suffice with the commands that are checked', async () => {
+    const words = Object.values(scripts).flatMap((text) =>
+      [...text.matchAll(/'([A-Z]{2,})'/g)].map(([, word]) => word),
+    );
+    const names = usedCommands;
+    expect([...new Set(words)].filter((word) => ![...names, ...options].includes(word ?? ''))).toEqual([]);
+    const { connection, url } = await connectAs(
+      '~voice:*',
+      ...[...names, 'EVAL', 'EVALSHA'].map((name) => `+${name.toLowerCase()}`),
+    );
+    await checkRights(connection);
+    expect(await engine.redis.keys('*')).toEqual([]);
+    const store = await open(url);
+    await store.register(['a', 'b'], 'pool:gold');
+    await store.register(['c'], 'pool:basic');
+    await store.allocate('1', ['pool:gold', 'pool:basic']);
+    await store.calls.report('c', ['2']);
+    await store.calls.drain('a', 1000);
+    await store.sweep();
+    await store.calls.release('1');
+    expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 1 });
+  });
+
+  it.each([
+    [['~voice:*', '+@all', '-zcard', '-hscan'], 'HSCAN, ZCARD'],
+    [['~voice:*', '+@all', '-eval'], 'EVAL'],
+    [['~other:*', '+@all'], 'EVAL'],
+  ])('are refused at the start with the missing commands: %j', async (rules, missing) => {
+    const { url } = await connectAs(...rules);
+    const start = startTestRouter(url);
+    await expect(start).rejects.toThrow(ConfigError);
+    await expect(start).rejects.toThrow(`may not run ${missing} on keys that begin with voice:`);
+  });
+});
 
 describeEngines('resilience', (engine) => {
   it('SCRIPT FLUSH between operations costs no answer', async () => {

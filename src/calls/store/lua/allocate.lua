@@ -27,7 +27,8 @@ end
 local us, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
 local fence, before = us, redis.pcall('SET', Key.fence, us, 'GET')
 if before and before.err then before = not call('SET', Key.fence, us) end
-if before and tonumber(before) >= now_us then -- as next_count in lib/counter.lua
+before = tonumber(before)
+if before and before >= now_us and before < 9e15 then -- as next_count in lib/counter.lua
   fence = string.format('%.0f', before + 1)
   call('SET', Key.fence, fence)
 end

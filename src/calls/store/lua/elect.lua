@@ -10,7 +10,8 @@ local stored = read and read[1] or ''
 if stored ~= ARGV[2] then return '' end
 allow_at_maxmemory()
 if not read then call('DEL', key) end
-local version = digits(math.max(now_us, (tonumber(stored) or 0) + 1))
+local before = tonumber(stored)
+local version = digits(before and before >= now_us and before < 9e15 and before + 1 or now_us)
 call('HSET', key, 'version', version, 'holder', ARGV[3], 'writer', ARGV[4], 'duration_ms', ARGV[5],
   'acquired_at', ARGV[6], 'renewed_at', ARGV[7], 'transitions', ARGV[8])
 return version

@@ -32,7 +32,7 @@ local function register(pod)
   if wrong and current and pod.suspended ~= '' then call('SET', suspension, pod.suspended) end
   if wrong then return answer(name, 'unreadable', wrong, lost) end
   local uid, restarts, older = unpack(call('HMGET', Key.pod(name), 'uid', 'restarts', 'predecessors'))
-  local ended = pod.ended or restarts and pod.restarts and pod.restarts > tonumber(restarts)
+  local ended = pod.ended or restarts and pod.restarts and pod.restarts > (tonumber(restarts) or pod.restarts)
   if uid and uid ~= '' and pod.uid ~= '' and uid ~= pod.uid then
     if ARGV[2] == '' and is_predecessor(name, pod.uid, older) then return answer(name, 'skipped', current or '', lost) end
     lost, current = forget(name, grace, 'replaced by a pod of the same name', pod.started_at)

@@ -58,9 +58,9 @@ for i = 1, is_ahead and 0 or #entries, 2 do
   local sid = entries[i]
   local record = not reported[sid] and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence', 'hold') or {}
   -- A report cannot name a call that was allocated after it was written, or that its caller has not picked up yet.
-  local is_newer = record[3] or as_of and record[2] and tonumber(record[2]) / 1000 > as_of
+  local is_newer = record[3] or as_of and (tonumber(record[2]) or 0) / 1000 > as_of
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
-    local since = tonumber(record[1] or now)
+    local since = tonumber(record[1]) or now
     if now >= since + grace then
       local fields = age_fields(sid)
       end_call(sid, pod, pool, grace)

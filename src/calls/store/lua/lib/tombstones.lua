@@ -15,7 +15,7 @@ local function ended_lately(sids, grace)
     for first = 1, #sids, 1000 do
       local last = math.min(first + 999, #sids)
       for i, till in ipairs(read_or_nil('HMGET', Key.tombstones(slot), unpack(sids, first, last)) or {}) do
-        if tonumber(till or 0) > now then found[sids[first + i - 1]] = true end
+        if (tonumber(till) or 0) > now then found[sids[first + i - 1]] = true end
       end
     end
   end

@@ -1,0 +1,175 @@
+"""The router's JSON as results. A decoder raises ShapeError for any other response, for example a proxy's login page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Dict, List, Mapping, Optional
+
+from ._checks import MAX_SAFE_INTEGER, is_fence
+
+Body = Dict[str, Any]
+
+
+class ShapeError(Exception):
+    """The response is not the router's."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The result of allocate. Times are the store's."""
+
+    pod_name: str
+    ws_url: str
+    #: pool:{tier} or merchant:{id}.
+    source_pool: str
+    allocated_at: datetime
+    lease_expires_at: datetime
+    #: Identifies this claim of the call: with it, a late renew or release changes nothing.
+    fence: int
+    #: True when the call already had this pod: a retry, or another router replica was first.
+    was_existing: bool
+
+
+@dataclass(frozen=True)
+class ReleaseResult:
+    """How a release ended. No outcome needs any action.
+
+    If `released` is false, `reason` is one of: already_ended (also when the response to the first attempt was lost),
+    not_ours (a later claim holds the call), fallback (the call never had a pod), still_served (another connection of
+    this agent serves the call).
+    """
+
+    released: bool
+    reason: Optional[str] = None
+    pod_name: Optional[str] = None
+    #: The pool in which the pod is available again; None when it takes no new calls.
+    released_to_pool: Optional[str] = None
+    was_draining: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """The response to a pod's report: lists of call SIDs."""
+
+    #: Served by this pod and renewed.
+    renewed: List[str]
+    #: Calls that the router did not know and has assigned to this pod.
+    adopted: List[str]
+    #: Ended, because the pod no longer reported them.
+    ended: List[str]
+    #: Not calls of this pod: drop them.
+    conflicts: List[str]
+    #: The fences of reported calls.
+    fences: Mapping[str, int]
+    #: The router's time in milliseconds; None from older routers.
+    at_ms: Optional[int]
+
+
+@dataclass(frozen=True)
+class DrainResult:
+    pod_name: str
+    has_active_call: bool
+    active_calls: int
+    message: str
+    #: When the drain expires; None from older routers.
+    drain_expires_at: Optional[datetime]
+
+
+def _text(body: Body, field: str) -> str:
+    value = body.get(field)
+    if not isinstance(value, str) or not value:
+        raise ShapeError(f"{field} is not a string")
+    return value
+
+
+def _flag(body: Body, field: str) -> bool:
+    value = body.get(field)
+    if not isinstance(value, bool):
+        raise ShapeError(f"{field} is not true or false")
+    return value
+
+
+def _time(body: Body, field: str) -> datetime:
+    text = _text(body, field)
+    try:
+        # Python 3.9 knows no Z.
+        value = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        raise ShapeError(f"{field} is not an ISO 8601 time") from None
+    if value.tzinfo is None:
+        raise ShapeError(f"{field} has no time zone")
+    return value
+
+
+def _sids(body: Body, field: str) -> List[str]:
+    value = body.get(field)
+    if not isinstance(value, list) or not all(isinstance(sid, str) for sid in value):
+        raise ShapeError(f"{field} is not an array of call SIDs")
+    return value
+
+
+def _integer(value: object) -> Optional[int]:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_SAFE_INTEGER:
+        return None
+    return value
+
+
+def decode_allocation(body: Body) -> Allocation:
+    fence = _integer(body.get("fence"))
+    if fence is None or fence < 0:
+        raise ShapeError("fence is not an integer")
+    return Allocation(
+        pod_name=_text(body, "pod_name"),
+        ws_url=_text(body, "ws_url"),
+        source_pool=_text(body, "source_pool"),
+        allocated_at=_time(body, "allocated_at"),
+        lease_expires_at=_time(body, "lease_expires_at"),
+        fence=fence,
+        was_existing=_flag(body, "was_existing"),
+    )
+
+
+def decode_release(body: Body) -> ReleaseResult:
+    to_pool = None if body.get("released_to_pool", "") is None else _text(body, "released_to_pool")
+    return ReleaseResult(
+        released=True,
+        pod_name=_text(body, "pod_name"),
+        released_to_pool=to_pool,
+        was_draining=_flag(body, "was_draining"),
+    )
+
+
+def decode_renewal(body: Body) -> datetime:
+    return _time(body, "lease_expires_at")
+
+
+def decode_report(body: Body) -> Report:
+    fences = body.get("fences") or {}
+    if not isinstance(fences, dict) or not all(is_fence(fence) for fence in fences.values()):
+        raise ShapeError("fences is not a map of call SIDs to integers")
+    return Report(
+        renewed=_sids(body, "renewed"),
+        adopted=_sids(body, "adopted"),
+        ended=_sids(body, "ended"),
+        conflicts=_sids(body, "conflicts"),
+        fences=fences,
+        at_ms=_integer(body.get("at")),
+    )
+
+
+def decode_drain(body: Body) -> DrainResult:
+    active_calls = _integer(body.get("active_calls"))
+    if active_calls is None:
+        raise ShapeError("active_calls is not an integer")
+    return DrainResult(
+        pod_name=_text(body, "pod_name"),
+        has_active_call=_flag(body, "has_active_call"),
+        active_calls=active_calls,
+        message=_text(body, "message"),
+        drain_expires_at=None if "drain_expires_at" not in body else _time(body, "drain_expires_at"),
+    )
+
+
+def decode_nothing(body: Body) -> None:
+    """The contract promises only the success of an undrain."""

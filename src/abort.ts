@@ -1,0 +1,13 @@
+/** The first of these stops a process cleanly. A terminal sends all but SIGTERM to every process of its group. */
+export const stopSignals = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
+
+/**
+ * Aborts `controller` when `signal` does; the result ends that. For short work under a long-lived signal: there,
+ * `AbortSignal.any` leaves a reference in the long-lived signal for each signal that it made (Node 20).
+ */
+export function abortWith(controller: AbortController, signal: AbortSignal | undefined): () => void {
+  const abort = () => controller.abort(signal?.reason);
+  if (signal?.aborted) abort();
+  else signal?.addEventListener('abort', abort, { once: true });
+  return () => signal?.removeEventListener('abort', abort);
+}
