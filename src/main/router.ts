@@ -9,16 +9,14 @@ import { Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
-import { StoreConnection } from '../calls/store/connection.js';
 import { PoolStore } from '../calls/store/pool-store.js';
 import { checkRights } from '../calls/store/rights.js';
-import { CallStore, type LeaseTimes } from '../calls/store/store.js';
+import { CallStore } from '../calls/store/store.js';
 import { WaitStore } from '../calls/store/wait-store.js';
 import { WaitQueue } from '../calls/wait-queue.js';
 import { type Clock, systemClock } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
 import { defaultTierConfig } from '../config/tiers.js';
-import { startEmbeddedValkey } from '../embedded/valkey.js';
 import { Admission } from '../http/admission.js';
 import type { App, HttpContext } from '../http/context.js';
 import { closeServer, listen, startMetricsServer } from '../http/ports.js';
@@ -26,7 +24,7 @@ import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
-import { startTracing, type Tracing } from '../observe/tracing.js';
+import { startTracing } from '../observe/tracing.js';
 import { announce } from '../pool/registration.js';
 import { RecordMetrics } from '../records/metrics.js';
 import { combineObservers } from '../records/observer.js';
@@ -35,6 +33,7 @@ import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
 import { prepareUntilDone } from './startup.js';
+import { leaseTimes, openEngine, openStore } from './store.js';
 
 /** The longest wait for the first sync of the pods at the start. */
 const maxFirstSyncMs = 5000;
@@ -313,32 +312,6 @@ function stallsAfter(config: Config): Map<string, number> {
   ]);
 }
 
-function leaseTimes(config: Config): LeaseTimes {
-  return {
-    leaseTtlMs: config.leaseTtlMs,
-    callInfoTtlMs: config.callInfoTtlMs,
-    drainingTtlMs: config.drainingTtlMs,
-    reportGraceMs: config.reportGraceMs,
-    noShowTimeoutMs: config.noShowTimeoutMs ?? 0,
-    holdClaimTtlMs: config.holdClaimTtlMs,
-    holdPollIntervalMs: config.holdPollIntervalMs,
-  };
-}
-
-async function openEngine(
-  config: Config,
-  stops: (() => Promise<void> | void)[],
-  log: Logger,
-): Promise<string> {
-  if (config.redisUrl !== 'embedded') return config.redisUrl;
-  const engine = await startEmbeddedValkey({
-    onCrash: (error) =>
-      log.fatal({ err: error }, 'embedded store ended and its data is lost; restart the router'),
-  });
-  stops.push(() => engine.stop());
-  return engine.url;
-}
-
 async function openRecords(
   config: Config,
   parts: {
@@ -359,36 +332,6 @@ async function openRecords(
   // Loaded only where it is used: most routers have no records.
   const open = parts.open ?? (await import('./records-process.js')).startRecordsProcess;
   return open({ ...config, databaseUrl }, parts);
-}
-
-function openStore(
-  config: Config,
-  url: string,
-  {
-    clock,
-    log,
-    metrics,
-    tracing,
-    onUp,
-  }: { clock: Clock; log: Logger; metrics: Metrics; tracing: Tracing | undefined; onUp(): void },
-): StoreConnection {
-  return new StoreConnection({
-    url,
-    keyPrefix: config.redisKeyPrefix,
-    commandTimeoutMs: config.redisCommandTimeoutMs,
-    clock,
-    observe: (operation, outcome, seconds) => {
-      metrics.observeStore(operation, outcome, seconds);
-      tracing?.observeStore(operation, outcome === 'ok' ? 'ok' : 'error', seconds);
-    },
-    onState: (state, reason) => {
-      metrics.storeUp.set(state === 'up' ? 1 : 0);
-      if (state === 'up') {
-        log.info('connected to the store');
-        onUp();
-      } else log.error({ reason }, 'lost the connection to the store; calls get 503 until it is restored');
-    },
-  });
 }
 
 /** Hashes the `sharedVariables`. */

@@ -13,7 +13,6 @@
 --#include start
 local sid, lease, info_ttl, deadline = ARGV[2], ARGV[5], ARGV[6], now + ARGV[5]
 if ARGV[8] ~= '' and now > tonumber(ARGV[8]) then return { 'late', now } end
-
 local record_key = Key.call(sid)
 local owner, hold = unpack(call('HMGET', record_key, 'pod_name', 'hold'))
 if owner then
