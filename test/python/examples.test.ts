@@ -119,8 +119,8 @@ suite('the examples of the Python client', (engine) => {
     }, `${leases} leases are over`);
 
     // A longer lease for the restart: the call must outlive the router.
-    await router.replace({ LEASE_TTL: '60s' });
     const known = await router.leaseEnd();
+    await router.replace({ LEASE_TTL: '60s' });
     await until(async () => (await router.leaseEnd()) > known + 30_000, 'the bot reports to the new router');
     await router.restart({ LEASE_TTL: '60s' });
     const restarted = await router.leaseEnd();
