@@ -101,7 +101,9 @@ suite('the examples of the Python client', (engine) => {
   // A lease of two seconds outlasts a stalled machine; ten of them are too long for the quick set.
   const leases = isDeep ? 10 : 2;
 
-  it(`the Pipecat bot keeps a call for ${leases} leases, over a restart of the router and its own SIGTERM`, async () => {
+  it(`the Pipecat bot keeps a call for ${leases} leases, over a restart of the router and its own SIGTERM`, {
+    timeout: 240_000,
+  }, async () => {
     const router = await startRouter(engine, { LEASE_TTL: '2s' });
     const bot = startExample('pipecat_bot.py', router.url, { REPORT_SECONDS: '0.1' });
     await bot.untilEvent({ event: 'started' });
@@ -117,8 +119,8 @@ suite('the examples of the Python client', (engine) => {
     }, `${leases} leases are over`);
 
     // A longer lease for the restart: the call must outlive the router.
-    await router.replace({ LEASE_TTL: '60s' });
     const known = await router.leaseEnd();
+    await router.replace({ LEASE_TTL: '60s' });
     await until(async () => (await router.leaseEnd()) > known + 30_000, 'the bot reports to the new router');
     await router.restart({ LEASE_TTL: '60s' });
     const restarted = await router.leaseEnd();

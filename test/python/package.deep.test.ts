@@ -16,7 +16,9 @@ function temporaryFolder(): string {
 const run = (file: string, args: string[], cwd: string) =>
   execFileSync(file, args, { cwd, stdio: 'pipe', encoding: 'utf8', env: { PATH: process.env.PATH } });
 
-it('installs into a new environment without a network, and can be imported', (context) => {
+it('installs into a new environment without a network, and can be imported', {
+  timeout: 240_000,
+}, (context) => {
   const missing = pythonMissing();
   if (missing !== undefined) return context.skip(missing);
   const folder = temporaryFolder();
@@ -37,7 +39,7 @@ print(smart_router.Router("http://router"))`;
   run(python, ['-m', 'pip', 'check'], folder);
 });
 
-it('passes the strict type check of mypy, and so does code that uses it', (context) => {
+it('passes the strict type check of mypy, and so does code that uses it', { timeout: 240_000 }, (context) => {
   if (findOnPath('mypy') === undefined) return context.skip('mypy is not on PATH');
   const folder = temporaryFolder();
   writeFileSync(
