@@ -15,7 +15,8 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   local merchant, route, record_ttl, grace, rules = ARGV[3], ARGV[4], ARGV[6], ARGV[7], ARGV[11]
   local pools = table.concat(chain, ' ')
   local function refuse(code)
-    note('no_pods', 'call', sid, 'merchant', merchant, 'chain', pools, 'saw', saw)
+    local other_code = code == 'no_pods' and {} or { 'code', code }
+    note('no_pods', 'call', sid, 'merchant', merchant, 'chain', pools, 'saw', saw, unpack(other_code))
     return { code, now }
   end
   if rules == '' then return refuse(is_limited and 'merchant_limit' or 'no_pods') end
