@@ -6,9 +6,9 @@
 --         wait for pools of the chain,
 --         {{'lease' | 'drain' | 'limit', pod, sid, time in ms}...} that would free a place next,
 --         {pool, kind ('' = none), pods, pods looked at, state, pods in this state...}...}
--- Counts at most MAX_PODS pods: 1,000 take the store 4 ms. The pod of an exclusive pool is one of those that allocate may take.
+-- Counts at most MAX_PODS pods: 500 take the store 4 ms. The pod of an exclusive pool is one of those that allocate may take.
 --#include dry_run base queues handover serve limits shortage existing waiting next_place
-local MAX_PODS = 1000
+local MAX_PODS = 500
 local chain, left = { unpack(ARGV, 12) }, MAX_PODS
 local kinds = #chain > 0 and call('HMGET', Key.pools, unpack(chain)) or {}
 local kind_values, frees = {}, {}

@@ -67,7 +67,7 @@ local others = {
   EXISTS = function(key) return copies[key] and math.min(1, size(copies[key], key)) or store.call('EXISTS', key) end,
   MGET = function(...)
     local values = store.call('MGET', ...)
-    for i, key in ipairs({ ... }) do
+    for i, key in ipairs(next(copies) and { ... } or {}) do
       if copies[key] then values[i] = copies[key].text or false end
     end
     return values
