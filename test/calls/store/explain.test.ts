@@ -5,15 +5,18 @@
 import fc from 'fast-check';
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { Reply } from '../../../src/calls/store/connection.js';
 import type { AllocateOutcome, Explanation } from '../../../src/calls/store/outcome.js';
+import { scripts } from '../../../src/calls/store/scripts.generated.js';
 import type { AllocateRequest } from '../../../src/calls/store/store.js';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
+import { brokenText } from '../../support/broken-scripts.js';
 import { describeEngines } from '../../support/engines.js';
 import { propertyRuns } from '../../support/property-runs.js';
 import { holdRules, openStore, registration, type TestStore } from '../../support/store.js';
 
-const runs = propertyRuns(200);
+const runs = propertyRuns(120);
 const tiers = {
   tiers: {
     gold: { type: 'exclusive', target: 3 },
@@ -200,19 +203,51 @@ describeEngines('explain', (engine) => {
     }
   }
 
-  it(`agrees with the allocate that follows, over ${runs} random scenarios`, {
-    timeout: 60_000 + runs * 1000,
-  }, async () => {
-    const scenario = async (steps: Op[]) => {
+  const scenarios = (rewire: () => void = () => {}) =>
+    fc.asyncProperty(fc.array(anyOp, { minLength: 10, maxLength: 60 }), async (steps) => {
       store.close();
       await engine.redis.flushall();
       store = await openStore(engine.url, { virtualTime: true, tiers });
       for (const [name, pool] of Object.entries(homes)) await store.register([name], pool);
+      rewire();
       for (const step of steps) await run(step);
-    };
-    await fc.assert(fc.asyncProperty(fc.array(anyOp, { minLength: 10, maxLength: 60 }), scenario), {
-      numRuns: runs,
     });
+
+  it(`agrees with the allocate that follows, over ${runs} random scenarios`, {
+    timeout: 60_000 + runs * 1000,
+  }, async () => {
+    await fc.assert(scenarios(), { numRuns: runs });
+  });
+
+  /** Explain with one line changed, at the same time as the allocate that follows. */
+  const change = (line: string, becomes: string) => () => {
+    const texts = {
+      explain: brokenText({ broken: '', script: 'explain', line, becomes }),
+      allocate: scripts.allocate,
+    };
+    const { connection } = store;
+    const plain = connection.run.bind(connection);
+    connection.run = (name, args, operation) => {
+      if (name !== 'explain' && name !== 'allocate') return plain(name, args, operation);
+      const now = String(store.nowMs() * 1000);
+      store.advance(0.001);
+      return connection.command<Reply>(
+        name,
+        async (client) => (await client.eval(texts[name], 1, connection.keyPrefix, now, ...args)) as Reply,
+      );
+    };
+  };
+
+  it.each([
+    ['removes nothing', 'if put(copy, key, member, false) then removed', 'if true then removed'],
+    ['does not see its own writes', 'if value ~= nil then return value end', ''],
+    ['ignores the limit', 'is_limited = not has_room(ARGV[3], limit, ARGV[7])', 'is_limited = false'],
+    ['writes to the store', 'local redis = { call = run_or_raise, pcall = run }', ''],
+  ])('the comparison notices an explain that %s', { timeout: 240_000 }, async (_, line, becomes) => {
+    const unchanged = await fc.check(scenarios(change(line, line)), { numRuns: 5 });
+    expect(String(unchanged.errorInstance ?? 'passed')).toBe('passed');
+    const changed = await fc.check(scenarios(change(line, becomes)), { numRuns: 1000, endOnFailure: true });
+    expect(changed.failed).toBe(true);
   });
 
   it('counts every pod of a step once, by the reason why it takes no call', async () => {
