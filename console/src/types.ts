@@ -1,6 +1,7 @@
 /** The answers of the router, from the schemas that validate and document them. Types only: nothing of them is bundled. */
 import type { Static } from 'typebox';
 import type * as consoleSchemas from '../../src/http/console-schemas.js';
+import type { Explained as ExplainedSchema } from '../../src/http/explain-schemas.js';
 import type * as recordSchemas from '../../src/http/record-schemas.js';
 import type * as schemas from '../../src/http/schemas.js';
 
@@ -11,6 +12,7 @@ export type Tiers = Static<typeof schemas.Tiers>;
 export type Tier = Tiers['tiers'][string];
 export type Merchant = Static<typeof schemas.Merchant>;
 export type Skipped = Merchant['skipped'][number];
+export type Explained = Static<typeof ExplainedSchema>;
 export type Preview = Static<typeof consoleSchemas.TiersPreview>;
 export type History = Static<typeof consoleSchemas.History>;
 export type HistoryPoint = History['points'][number];

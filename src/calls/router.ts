@@ -5,6 +5,7 @@
 import type { Clock } from '../clock.js';
 import { type PoolId, tierNameOf } from '../config/tiers.js';
 import { AppError } from '../errors.js';
+import type { ExplainedCall } from './explanation.js';
 import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
 import type {
@@ -73,6 +74,16 @@ export class CallRouter {
    */
   allocateOrWait(request: CallRequest, wasHeld = false): Promise<Allocation | Waiting> {
     return this.#allocate(request, this.#options.settings.holdFor(request.merchantId), wasHeld);
+  }
+
+  /** What `allocate`, or with `mayWait` `allocateOrWait`, would do now. Changes nothing. */
+  async explain(request: CallRequest, mayWait: boolean): Promise<ExplainedCall> {
+    this.assertPrepared();
+    const { store, settings } = this.#options;
+    const { callSid, merchantId } = request;
+    const { steps: chain, skipped } = settings.chainFor(merchantId);
+    const hold = mayWait ? settings.holdFor(merchantId) : undefined;
+    return { ...(await store.explain({ ...request, chain, hold })), callSid, merchantId, skipped, hold };
   }
 
   async #allocate(

@@ -1,5 +1,6 @@
 /** The router's replies: their types, and how lists are read to their end. */
 import type { Static } from 'typebox';
+import type { Explained as ExplainedSchema } from '../http/explain-schemas.js';
 import type * as recordSchemas from '../http/record-schemas.js';
 import type * as schemas from '../http/schemas.js';
 import type { Answer, RouterApi } from './api.js';
@@ -15,6 +16,7 @@ export type Removals = Static<typeof schemas.Removals>;
 export type RemovalsConfirmed = Static<typeof schemas.RemovalsConfirmed>;
 export type Merchant = Static<typeof schemas.Merchant>;
 export type Allocated = Static<typeof schemas.Allocated>;
+export type Explained = Static<typeof ExplainedSchema>;
 export type Released = Static<typeof schemas.Released>;
 export type Drained = Static<typeof schemas.Drained>;
 export type Undrained = Static<typeof schemas.Undrained>;

@@ -145,6 +145,15 @@ describeBrowser('the console', (browser) => {
       const refused = page.getByRole('complementary', { name: 'Call CA-none' });
       await refused.getByText('No pod', { exact: true }).waitFor();
       await refused.getByText(/Tried.*gold.*no free pod/).waitFor();
+      await refused.getByText('gold had 2 pods with 2 calls').waitFor();
+      const now = refused.getByRole('region', { name: 'What would happen now' });
+      await now
+        .getByText('A new call of strict would be refused (no_pods): no pod of its chain is free')
+        .waitFor();
+      await now.getByText('No pod can take a call: 2 busy').waitFor();
+      await now.getByText(/^Lease of [ab] on gold-[12] expires in \d+ s, unless it is renewed$/).waitFor();
+      await router.post('/release', { call_sid: 'a' });
+      await now.getByText('A new call of strict would get a pod of pool:gold').waitFor();
       await page.keyboard.press('Escape');
       await page.locator('body').press('Escape');
       await refused.waitFor({ state: 'detached' });

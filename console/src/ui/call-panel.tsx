@@ -7,8 +7,12 @@ import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { Call, EventPage, RouterEvent, Timeline } from '../types';
 import { byText, detailText } from './event-line';
+import { Explanation } from './explanation';
 import { Age, Chain, Chip, Countdown, Note, Panel, PodLink, PoolChip, Time } from './parts';
 import { ReleaseButton } from './release';
+
+/** A call whose last event is one of these never got a pod. */
+const gotNoPod: ReadonlySet<string> = new Set(['no_pods', 'wait_expired']);
 
 export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
   const { value, error, again } = useRequest<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 0);
@@ -36,7 +40,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
           </>
         )}
         {ended &&
-          (last?.type === 'no_pods' ? (
+          (last && gotNoPod.has(last.type) ? (
             <Chip tone="bad" icon="warning">
               No pod
             </Chip>
@@ -69,6 +73,9 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
             )}
           </ol>
         </section>
+      )}
+      {ended && last && gotNoPod.has(last.type) && (
+        <Explanation merchant={value.events.find((event) => event.merchant)?.merchant} />
       )}
     </Panel>
   );

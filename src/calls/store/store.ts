@@ -6,6 +6,7 @@ import type { PoolId } from '../../config/tiers.js';
 import { AppError, type ErrorCode } from '../../errors.js';
 import type { Reply, ScriptName, StoreConnection } from './connection.js';
 import { keysOf } from './keys.js';
+import { type AllocateOutcome, type Explanation, parseExplanation, parseOutcome } from './outcome.js';
 import {
   type CallInfo,
   joinRoute,
@@ -19,6 +20,8 @@ import {
   type Snapshot,
   strings,
 } from './replies.js';
+
+export type { AllocateOutcome, Allocation, Refusal, Waiting } from './outcome.js';
 
 export interface LeaseTimes {
   leaseTtlMs: number;
@@ -58,35 +61,6 @@ export interface AllocateRequest extends CallRequest {
   hold?: HoldRules | undefined;
   /** The caller was told to wait before: if its wait has ended since, it must not enter the queue again. */
   wasHeld?: boolean | undefined;
-}
-
-export interface Waiting {
-  /** Place among the waiting calls of its queue, from 1. */
-  position: number;
-  sinceMs: number;
-  untilMs: number;
-}
-
-export type Refusal = 'no_pods' | 'merchant_limit' | 'queue_full' | 'wait_expired' | 'wait_over';
-
-/** Exactly one of the three. */
-export interface AllocateOutcome {
-  allocation?: Allocation;
-  waiting?: Waiting;
-  refusal?: Refusal;
-}
-
-export interface Allocation {
-  podName: string;
-  sourcePool: PoolId;
-  allocatedAt: string;
-  leaseExpiresAtMs: number;
-  fence: number;
-  wasExisting: boolean;
-  /** Calls past their lease that were ended to free a pod. */
-  reclaimed: number;
-  /** How long the call waited for its pod; undefined if it did not. */
-  waitedMs?: number | undefined;
 }
 
 export interface ReleaseDetails {
@@ -157,44 +131,35 @@ export class CallStore {
   ) {}
 
   async allocate(request: AllocateRequest): Promise<AllocateOutcome> {
+    const reply = await this.#inTime(request.patienceMs, (notAfter) =>
+      this.connection.run('allocate', this.#allocateArgs(request, notAfter)),
+    );
+    const parsed = parseOutcome(reply);
+    if (!parsed) throw codeError(reply[0], request.callSid);
+    this.connection.learnTime(parsed.nowMs);
+    return parsed.outcome;
+  }
+
+  /** What `allocate` would do with this request now. Changes nothing. */
+  async explain(request: Omit<AllocateRequest, 'patienceMs'>): Promise<Explanation> {
+    return parseExplanation(list(await this.connection.run('explain', this.#allocateArgs(request, ''))));
+  }
+
+  #allocateArgs(request: Omit<AllocateRequest, 'patienceMs'>, notAfter: number | ''): Arguments {
     const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
     const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
-    const reply = await this.#inTime(request.patienceMs, (notAfter) =>
-      this.connection.run('allocate', [
-        request.callSid,
-        request.merchantId,
-        joinRoute(request),
-        firstLeaseMs,
-        Math.max(callInfoTtlMs, firstLeaseMs),
-        reportGraceMs,
-        notAfter,
-        ...this.connection.second(),
-        request.hold ? this.#holdText(request.hold, request.wasHeld === true) : '',
-        ...request.chain,
-      ]),
-    );
-    if (isRefusal(reply[0])) {
-      this.connection.learnTime(Number(reply[1]));
-      return { refusal: reply[0] };
-    }
-    if (reply[0] === 'waiting') {
-      const [, position, sinceMs, untilMs, nowMs] = reply.map(Number);
-      this.connection.learnTime(nowMs ?? 0);
-      return { waiting: { position: position ?? 1, sinceMs: sinceMs ?? 0, untilMs: untilMs ?? 0 } };
-    }
-    expectOk(reply, request.callSid);
-    this.connection.learnTime(Number(reply[8]));
-    const allocation: Allocation = {
-      podName: String(reply[1]),
-      sourcePool: String(reply[2]) as PoolId,
-      allocatedAt: String(reply[3]),
-      leaseExpiresAtMs: Number(reply[4]),
-      fence: Number(reply[5]),
-      wasExisting: reply[6] === 1,
-      reclaimed: Number(reply[7]),
-      waitedMs: reply[9] === '' ? undefined : Number(reply[9]),
-    };
-    return { allocation };
+    return [
+      request.callSid,
+      request.merchantId,
+      joinRoute(request),
+      firstLeaseMs,
+      Math.max(callInfoTtlMs, firstLeaseMs),
+      reportGraceMs,
+      notAfter,
+      ...this.connection.second(),
+      request.hold ? this.#holdText(request.hold, request.wasHeld === true) : '',
+      ...request.chain,
+    ];
   }
 
   #holdText(hold: HoldRules, held: boolean): string {
@@ -350,11 +315,6 @@ export class CallStore {
 function actorFields(by: string | undefined): string[] {
   return by === undefined ? [] : ['by', by];
 }
-
-const refusals: readonly string[] = ['no_pods', 'merchant_limit', 'queue_full', 'wait_expired', 'wait_over'];
-
-const isRefusal = (code: Reply | undefined): code is Refusal =>
-  typeof code === 'string' && refusals.includes(code);
 
 const codeErrors: Record<string, (subject: string) => [ErrorCode, string]> = {
   not_found: (call) => ['call_not_found', `no live call ${call}: it has ended or never got a pod`],

@@ -83,7 +83,7 @@ async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome>
   return { document: body, text };
 }
 
-interface Timeline {
+export interface Timeline {
   call_sid: string;
   live: object | null;
   events: RouterEvent[];

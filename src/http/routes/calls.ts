@@ -145,7 +145,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
 const maxWaitMs = 60_000;
 
 /** Undefined: the call may not wait. */
-function parseWait(text: string | undefined): number | undefined {
+export function parseWait(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const ms = parseDuration(text);
   if (ms !== undefined && ms <= maxWaitMs) return ms;

@@ -15,6 +15,7 @@ type Policy = 'passes' | 'refused' | 'read-only';
 type Run = (store: TestStore) => Promise<unknown>;
 
 const assignment = { candidates: [], last: 'pool:gold' as const };
+const explained = { callSid: '', merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
 const newer = (epoch: string) => String(Number(epoch) + 1);
 /** JSON of a tier configuration and the pools that follow from it, as `setTiers` takes them. */
 const tiers = (text: string) => [text, 'replace', '', 'test', 'pool:gold', 'exclusive'];
@@ -134,6 +135,13 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   serveWaiting: { refused: { 'while a call waits': (store) => store.waits.serve() } },
   refreshWaiting: { passes: { '': (store) => store.waits.refresh(['waits']) } },
   listWaiting: { 'read-only': { '': (store) => store.waits.calls('0', 10) } },
+  explain: {
+    'read-only': {
+      'of a new call': ({ calls }) => calls.explain({ ...explained, chain: ['pool:gold'] }),
+      'where an expired lease could be reclaimed': ({ calls }) =>
+        calls.explain({ ...explained, chain: ['merchant:busy'] }),
+    },
+  },
   snapshot: { 'read-only': { '': (store) => store.calls.snapshot() } },
   podInfo: { 'read-only': { '': (store) => store.calls.pod('g') } },
   callInfo: { 'read-only': { '': (store) => store.calls.call('one') } },

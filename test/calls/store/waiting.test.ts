@@ -93,6 +93,8 @@ describeEngines('waiting calls', (engine) => {
     await wait('1', '', { maxWaiting: 1 });
     expect(await wait('2', '', { maxWaiting: 1 })).toEqual({ refusal: 'queue_full' });
     expect(await wait('2', 'acme', { maxWaitingAll: 1 })).toEqual({ refusal: 'queue_full' });
+    const [[, refused = []] = []] = await engine.redis.xrevrange('voice:events', '+', '-', 'COUNT', 1);
+    expect(refused.slice(-2)).toEqual(['code', 'queue_full']);
     expect(await wait('1', '', { maxWaiting: 1 })).toMatchObject({ waiting: { position: 1 } });
   });
 

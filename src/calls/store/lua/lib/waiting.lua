@@ -16,7 +16,8 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   local pools = table.concat(chain, ' ')
   local function refuse(code)
     if call('HGET', Key.call(sid), 'hold') then end_wait_of(sid, 'wait_abandoned', 'asked without waiting', grace) end
-    note('no_pods', 'call', sid, 'merchant', merchant, 'chain', pools, 'saw', saw)
+    local other_code = code == 'no_pods' and {} or { 'code', code }
+    note('no_pods', 'call', sid, 'merchant', merchant, 'chain', pools, 'saw', saw, unpack(other_code))
     return { code, now }
   end
   if rules == '' then return refuse(is_limited and 'merchant_limit' or 'no_pods') end
