@@ -55,7 +55,6 @@ export class Settings {
   #version = 0;
   #appliedText: string | undefined;
   #tierWarnings: readonly string[] = [];
-  #differs = false;
   /** Rules for waiting calls: stored under a key of their own. */
   #hold: Hold | undefined;
   #merchants = new Map<string, MerchantConfig>();
@@ -82,7 +81,11 @@ export class Settings {
 
   /** `TIER_CONFIG` of this replica differs from the store. */
   get differsFromEnvironment(): boolean {
-    return this.#differs;
+    const { initial } = this.#options;
+    return (
+      serializeTierConfig(this.#tiers) !== serializeTierConfig(initial) ||
+      !isDeepStrictEqual(this.#hold, initial.hold)
+    );
   }
 
   get merchants(): ReadonlyMap<string, MerchantConfig> {
@@ -153,7 +156,7 @@ export class Settings {
   async start(): Promise<void> {
     await this.writeIfMissing();
     await this.refreshOrThrow();
-    if (this.#options.initialGiven && this.#differs) {
+    if (this.#options.initialGiven && this.differsFromEnvironment) {
       this.#options.log.warn(
         'TIER_CONFIG ignored: the store has another tier configuration; change it with `smart-router tiers set`',
       );
@@ -184,7 +187,14 @@ export class Settings {
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) throw invalidConfig('tier', problems);
-    await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by, config.hold);
+    await this.#write(
+      'replace',
+      config,
+      serializeTierConfig(config),
+      expectedVersion,
+      by,
+      config.hold ?? null,
+    );
     await this.refreshOrThrow();
     this.#options.onChange?.();
     return warnings;
@@ -266,10 +276,6 @@ export class Settings {
     this.#tiers = config;
     this.#tierWarnings = warnings;
     this.#chains.clear();
-    const { initial } = this.#options;
-    this.#differs =
-      serializeTierConfig(config) !== serializeTierConfig(initial) ||
-      !isDeepStrictEqual(this.#hold, initial.hold);
   }
 
   /** A key of a wrong type, written by hand, counts as missing. */
@@ -345,7 +351,7 @@ export class Settings {
     text: string,
     expectedVersion: number | undefined,
     by: string,
-    hold = this.#hold,
+    hold: Hold | null | undefined = this.#hold,
   ): Promise<void> {
     const kinds = poolsOf(config).flatMap(({ id, kind, maxConcurrent }) => [
       id,
