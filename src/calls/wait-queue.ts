@@ -42,8 +42,6 @@ export class WaitQueue {
   readonly #loop: SupervisedLoop;
   #unsubscribe: (() => void) | undefined;
   #refreshAtMs = 0;
-  /** Age of the oldest wait at the last step. */
-  oldestMs = 0;
 
   constructor(store: WaitStore, options: WaitQueueOptions) {
     this.#store = store;
@@ -149,7 +147,7 @@ export class WaitQueue {
       const { queues, oldestMs, ...served } = await store.serve(changed);
       counts.waiting = served.waiting;
       for (const name of ['expired', 'abandoned', 'recovered'] as const) counts[name] += served[name];
-      this.oldestMs = oldestMs;
+      metrics.oldestWaitMs = oldestMs;
       return queues;
     };
     const queues = await step([]);

@@ -298,6 +298,8 @@ export const Status = Type.Object({
   version: text('the version of this router'),
   pools: Type.Record(Type.String(), Pool, { description: 'by tier, or `merchant:{id}`' }),
   active_calls: orNull(whole('live calls; null while the store is unreachable')),
+  waiting_calls: orNull(whole('calls that wait for a pod; null while the store is unreachable')),
+  oldest_wait_seconds: seconds('how long the oldest of them has waited; null without one'),
   removals_held: orNull(whole('pods that the removal brake holds; null while the store is unreachable')),
   is_leader: flag('whether this replica is the leader'),
   leader: orNull(text('the leader; null without a leader, or if it is unknown')),
@@ -349,6 +351,13 @@ export const RemovalsConfirmed = Type.Object({
   confirmed: whole('pods that the leader removes next'),
 });
 
+const Hold = Type.Object(
+  {
+    max_wait: text('the longest wait'),
+    max_waiting: whole('the most calls that wait at once'),
+  },
+  { description: 'calls that find no pod may wait for one, by these rules; absent: they are refused' },
+);
 export const Tiers = Type.Object({
   tiers: Type.Record(
     Type.String(),
@@ -360,6 +369,7 @@ export const Tiers = Type.Object({
     { description: 'by name' },
   ),
   default_chain: texts('the tiers that a call tries, in order'),
+  hold: Type.Optional(Hold),
   version: whole('grows with every change; also the `ETag`'),
   warnings: Type.Optional(texts('accepted settings that may be mistakes; only in the response to `PUT`')),
 });
@@ -373,6 +383,13 @@ export const Merchant = Type.Object({
   tier: Type.Optional(text('the tier at which its default chain begins, if configured')),
   pool: Type.Optional(text('its own pool, which is tried first, if configured')),
   fallback: Type.Optional(texts('the tiers that replace the default chain, if configured')),
+  hold: Type.Optional(Hold),
+  priority: Type.Optional(whole('0 to 9: among waiting calls, a higher one is served first; default 0')),
+  weight: Type.Optional(whole('1 to 100: share of the pods among merchants of one priority; default 1')),
+  max_calls: Type.Optional(whole('the most live calls of this merchant; absent: no limit')),
+  fallback_number: Type.Optional(
+    text('the number to which a held caller is connected when the wait expires'),
+  ),
   chain: texts('the pools that a call of this merchant tries, in order'),
   skipped: skippedSteps,
 });

@@ -52,6 +52,8 @@ const status: Status = {
     basic: { type: 'shared', assigned: 1, available: 1, active_calls: 0, capacity: 3 },
   },
   active_calls: 1,
+  waiting_calls: 0,
+  oldest_wait_seconds: null,
   removals_held: 0,
   is_leader: true,
   leader: 'router-0',

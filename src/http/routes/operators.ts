@@ -11,7 +11,7 @@ import * as schemas from '../schemas.js';
 import { showPod } from './pods.js';
 
 export async function operatorRoutes(app: App, context: HttpContext): Promise<void> {
-  const { router, store, pools, settings, auditor, leadership, records, history } = context;
+  const { router, store, pools, settings, auditor, leadership, records, history, metrics } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['operators'];
 
@@ -40,6 +40,8 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
           (snapshot?.pools ?? []).map((pool) => [tierNameOf(pool.pool), showPool(pool)]),
         ),
         active_calls: snapshot?.activeCalls ?? null,
+        waiting_calls: snapshot?.waitingCalls ?? null,
+        oldest_wait_seconds: snapshot?.waitingCalls ? metrics.oldestWaitMs / 1000 : null,
         removals_held: snapshot?.removalsHeld ?? null,
         is_leader: leadership.isLeader,
         leader: leadership.leader,

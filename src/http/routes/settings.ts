@@ -146,7 +146,8 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       config: { action: { name: 'merchant.set', target: param('id') } },
       schema: {
         tags,
-        summary: 'Write the configuration of a merchant: tier, pool, fallback, all optional',
+        summary:
+          'Write the configuration of a merchant: where its calls go, how they wait, and their limits; all optional',
         params: schemas.MerchantParams,
         body: AnyObject,
         response: { 200: schemas.Merchant, ...errors },
