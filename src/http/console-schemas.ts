@@ -1,6 +1,7 @@
 /** The shapes of requests and responses of the console; see schemas.ts. */
 import Type from 'typebox';
-import { Call, flag, limit, orNull, seconds, skippedSteps, text, texts, whole } from './schemas.js';
+import { Call, flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
+import { skippedSteps } from './settings-schemas.js';
 
 export const SignInBody = Type.Object(
   // Any type, because the error of the validator would quote the key.

@@ -243,7 +243,7 @@ export const PageQuery = Type.Object({
   cursor: Type.Optional(
     Type.String({
       maxLength: 128,
-      pattern: '^(pool|merchant):[A-Za-z0-9_.-]{1,64},[0-9]{1,19}$',
+      pattern: '^((pool|merchant):[A-Za-z0-9_.-]{1,64}|waiting),[0-9]{1,19}$',
       description: 'the cursor of an earlier page',
     }),
   ),
@@ -256,7 +256,35 @@ export const PageQuery = Type.Object({
   ),
 });
 export const PodPage = Type.Object({ pods: Type.Array(Pod, { description: 'pods' }), cursor });
-export const CallPage = Type.Object({ calls: Type.Array(Call, { description: 'live calls' }), cursor });
+export const CallQuery = Type.Object({
+  ...PageQuery.properties,
+  waiting: Type.Optional(
+    Type.Literal('true', { description: 'true, for the calls that wait for a pod instead of the live ones' }),
+  ),
+});
+export const WaitingCall = Type.Object({
+  call_sid: text("the provider's call id"),
+  merchant_id: text('its merchant; empty without one'),
+  provider: text('its telephony provider'),
+  flow: text('its flow'),
+  template: text('its template'),
+  position: whole(
+    'its place among the waiting calls of its merchant, from 1; merchants without a configuration share one queue',
+  ),
+  waiting_since: text('when it entered the queue'),
+  wait_expires_at: text('when its wait ends'),
+  reason: text(
+    'why it waits now: `no_pods` (no pod of its chain is free) or `merchant_limit` (its merchant is at its `max_calls`)',
+  ),
+  saw: text('what it found when it entered the queue'),
+});
+export const CallPage = Type.Object({
+  calls: Type.Array(Call, { description: 'live calls; empty with `waiting=true`' }),
+  waiting: Type.Optional(
+    Type.Array(WaitingCall, { description: 'waiting calls, in no order; only with `waiting=true`' }),
+  ),
+  cursor,
+});
 
 export const Pool = Type.Object({
   type: text('`exclusive`, `shared`, or `gone` (its tier was deleted and its pods wait to be moved)'),
@@ -349,52 +377,6 @@ export const Audit = Type.Object({
 export const RemovalsConfirmed = Type.Object({
   success,
   confirmed: whole('pods that the leader removes next'),
-});
-
-const Hold = Type.Object(
-  {
-    max_wait: text('the longest wait'),
-    max_waiting: whole('the most calls that wait at once'),
-  },
-  { description: 'calls that find no pod may wait for one, by these rules; absent: they are refused' },
-);
-export const Tiers = Type.Object({
-  tiers: Type.Record(
-    Type.String(),
-    Type.Object({
-      type: text('`exclusive` or `shared`'),
-      target: whole('how many pods it should have'),
-      max_concurrent: Type.Optional(whole('maximum calls per pod of a shared tier')),
-    }),
-    { description: 'by name' },
-  ),
-  default_chain: texts('the tiers that a call tries, in order'),
-  hold: Type.Optional(Hold),
-  version: whole('grows with every change; also the `ETag`'),
-  warnings: Type.Optional(texts('accepted settings that may be mistakes; only in the response to `PUT`')),
-});
-
-export const skippedSteps = Type.Array(
-  Type.Object({ step: text('the step as configured'), reason: text('why it is skipped') }),
-  { description: 'configured steps that do not name a pool' },
-);
-export const Merchant = Type.Object({
-  merchant_id: text('the merchant'),
-  tier: Type.Optional(text('the tier at which its default chain begins, if configured')),
-  pool: Type.Optional(text('its own pool, which is tried first, if configured')),
-  fallback: Type.Optional(texts('the tiers that replace the default chain, if configured')),
-  hold: Type.Optional(Hold),
-  priority: Type.Optional(whole('0 to 9: among waiting calls, a higher one is served first; default 0')),
-  weight: Type.Optional(whole('1 to 100: share of the pods among merchants of one priority; default 1')),
-  max_calls: Type.Optional(whole('the most live calls of this merchant; absent: no limit')),
-  fallback_number: Type.Optional(
-    text('the number to which a held caller is connected when the wait expires'),
-  ),
-  chain: texts('the pools that a call of this merchant tries, in order'),
-  skipped: skippedSteps,
-});
-export const Merchants = Type.Object({
-  merchants: Type.Array(Merchant, { description: 'all configured merchants, by id' }),
 });
 
 export const ErrorAnswer = Type.Object(

@@ -220,6 +220,46 @@ describeOneEngine('calls that wait for a pod', (engine) => {
     await until(async () => (await ask(router, 'CA2')).body.pod_name === 'gold-1', 'CA2 gets the pod');
   });
 
+  it('lists waiting calls page by page, with position and reason', async () => {
+    const router = await startBusy({ STATIC_PODS: 'gold-1=gold' });
+    await router.put('/merchants/acme', { max_calls: 1 });
+    for (const callSid of ['CA1', 'CA2']) await ask(router, callSid);
+    await ask(router, 'A1', '0s', 'acme');
+    const page = (await router.get('/calls?waiting=true')).body;
+    expect([page.calls, page.cursor, page.waiting.length]).toEqual([[], null, 3]);
+    const waiting = page.waiting.sort((a: { call_sid: string }, b: { call_sid: string }) =>
+      a.call_sid < b.call_sid ? -1 : 1,
+    );
+    expect(waiting[0]).toEqual({
+      call_sid: 'A1',
+      merchant_id: 'acme',
+      provider: 'twilio',
+      flow: 'v2',
+      template: 'order-confirmation',
+      position: 1,
+      waiting_since: expect.stringMatching(/Z$/),
+      wait_expires_at: expect.stringMatching(/Z$/),
+      reason: 'no_pods',
+      saw: expect.stringContaining('gold'),
+    });
+    expect(waiting.slice(1)).toMatchObject([{ position: 1 }, { position: 2 }]);
+    expect((await router.get('/status')).body).toMatchObject({ waiting_calls: 3, active_calls: 1 });
+    await until(
+      async () => (await router.get('/status')).body.oldest_wait_seconds > 0,
+      'the age of the oldest',
+    );
+    await router.post('/release', { call_sid: 'busy' });
+    await router.post('/release', { call_sid: 'CA1' });
+    await router.post('/release', { call_sid: 'CA2' });
+    expect((await ask(router, 'A1', '0s', 'acme')).body.pod_name).toBe('gold-1');
+    await ask(router, 'A2', '0s', 'acme');
+    const limited = (await router.get('/calls?waiting=true&limit=1')).body.waiting;
+    expect(limited).toMatchObject([{ call_sid: 'A2', reason: 'merchant_limit', saw: 'max_calls 1' }]);
+    for (const wrong of ['waiting=1', 'waiting=true&pool=pool:gold', 'waiting=true&cursor=elsewhere,0'])
+      expect((await router.get(`/calls?${wrong}`)).body.code).toBe('invalid_request');
+    expect((await router.get('/calls/A2/timeline')).body).toMatchObject({ live: null, is_complete: true });
+  });
+
   it('tiers and merchants carry the rules for waiting, and show them', async () => {
     const router = await start();
     expect((await router.get('/tiers')).body).toEqual({ ...gold, hold, version: 1 });
