@@ -29,6 +29,8 @@ export class Breaker {
   #state: BreakerState = 'closed';
   #generation = 0;
   #failures = 0;
+  /** Failures counted since the start. */
+  #total = 0;
   #openedAtMs = 0;
   #trialsInFlight = 0;
   #trialsPassed = 0;
@@ -51,8 +53,9 @@ export class Breaker {
   }
 
   /**
-   * A permit, or null if the router counts as down. A `longPoll` (drain with wait) takes no trial slot, because it would
-   * hold it for minutes and keep the breaker half open; its outcome still counts.
+   * A permit, or null if the router counts as down. A `longPoll` (drain or allocate with wait) takes no trial slot, because
+   * it would hold it for minutes and keep the breaker half open. Its failure counts only if none was counted since it began:
+   * a replica that dies cuts hundreds of them at once, and others may be up.
    */
   acquire(longPoll = false): Permit | null {
     const state = this.state;
@@ -61,6 +64,7 @@ export class Breaker {
     if (takesSlot && this.#trialsInFlight + this.#trialsPassed >= this.settings.trials) return null;
     if (takesSlot) this.#trialsInFlight += 1;
     const generation = this.#generation;
+    const total = this.#total;
     const settle = (apply: () => void) => () => {
       if (generation !== this.#generation) return;
       if (takesSlot) this.#trialsInFlight -= 1;
@@ -68,7 +72,9 @@ export class Breaker {
     };
     return {
       success: settle(() => this.#succeeded()),
-      failure: settle(() => this.#failed()),
+      failure: settle(() => {
+        if (!longPoll || total === this.#total) this.#failed();
+      }),
       cancel: settle(() => {}),
     };
   }
@@ -82,6 +88,7 @@ export class Breaker {
 
   #failed(): void {
     this.#failures += 1;
+    this.#total += 1;
     if (this.#state === 'half_open' || this.#failures >= this.settings.failures) this.#enter('open');
   }
 
