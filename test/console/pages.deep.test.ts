@@ -238,6 +238,26 @@ describeBrowser('the console', (browser) => {
       await page.getByText('No merchant has its own rules').waitFor();
     });
 
+    it('keeps the rules for waiting calls when tiers and merchants are edited', async () => {
+      const { tiers, default_chain } = (await router.get('/tiers')).body;
+      const hold = { max_wait: '1m', max_waiting: 7 };
+      await router.put('/tiers', { tiers, default_chain, hold });
+      await router.put('/merchants/acme', { max_calls: 4, hold });
+      const page = await open('tiers');
+      const save = async () => {
+        await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click();
+        await page.getByRole('dialog').waitFor({ state: 'detached' });
+      };
+      await page.getByRole('button', { name: 'Edit tiers' }).click();
+      await page.getByLabel('Target of gold').fill('9');
+      await save();
+      expect((await router.get('/tiers')).body).toMatchObject({ tiers: { gold: { target: 9 } }, hold });
+      await page.getByRole('button', { name: 'Edit acme' }).click();
+      await page.getByLabel('Start of the default chain').selectOption('gold');
+      await save();
+      expect((await router.get('/merchants/acme')).body).toMatchObject({ tier: 'gold', max_calls: 4, hold });
+    });
+
     it('does not overwrite a concurrent change of the tiers', async () => {
       const page = await open('tiers');
       await page.getByRole('button', { name: 'Edit tiers' }).click();

@@ -36,6 +36,12 @@ function chainFor(
   return resolveChain(config, rules, known && new Set(known));
 }
 
+/** What the dialog does not edit: without it, saving would delete it. */
+function limitsOf(merchant: Merchant | undefined) {
+  const { merchant_id, tier, pool, fallback, chain, skipped, ...limits } = merchant ?? ({} as Merchant);
+  return limits;
+}
+
 const nameRule = /^[A-Za-z0-9_.-]{1,64}$/;
 const nameWords = 'Only letters from A to Z, digits, dots, dashes and underscores, at most 64 of them.';
 
@@ -55,6 +61,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   const pools = useLive((state) => state.status?.pools);
   const tiers = inChainOrder(Object.keys(config.tiers), config.default_chain);
   const rules = {
+    ...limitsOf(merchant),
     ...(tier !== '' && { tier }),
     ...(pool !== '' && { pool }),
     ...(fallback.length > 0 && { fallback }),
