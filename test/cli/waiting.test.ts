@@ -8,7 +8,7 @@ let router: RunningRouter;
 const run = runner(binary, () => router.url);
 
 beforeEach(async () => {
-  const tiers = { tiers: { gold: { target: 1 } }, hold: { max_wait: '60s' } };
+  const tiers = { tiers: { gold: { target: 1 } }, hold: { max_wait: '40s' } };
   router = await startTestRouter({ STATIC_PODS: 'pod-a=gold,v-1=merchant:v,v-2=merchant:v,v-3=merchant:v', TIER_CONFIG: JSON.stringify(tiers) });
 });
 afterEach(() => router.stop());
@@ -41,7 +41,7 @@ it('lists waiting calls with position, age and reason, counts them, and releases
 });
 
 it('sets and shows the rules for waiting', async () => {
-  expect((await run('tiers get')).stdout).toMatch(/^hold {5}1m, at most 1000 calls$/m);
+  expect((await run('tiers get')).stdout).toMatch(/^hold {5}40s, at most 1000 calls$/m);
   await run(['tiers', 'set', '{"tiers":{"gold":{"target":1}},"hold":{"max_wait":"30s","max_waiting":5}}']);
   expect((await run('tiers get')).stdout).toMatch(/^hold {5}30s, at most 5 calls$/m);
   const options = '--max-wait 20s --max-waiting 7 --priority 5 --weight 2 --max-calls 40';
