@@ -20,7 +20,11 @@ export function figure(n: number | null | undefined): string {
 }
 
 export const percent = (share: number | null) =>
-  share === null ? '–' : share === 1 ? '100 %' : `${(share * 100).toFixed(share > 0.99 ? 2 : 1)} %`;
+  share === null
+    ? '–'
+    : share === 1 || share === 0
+      ? `${share * 100} %`
+      : `${(share * 100).toFixed(share > 0.99 ? 2 : 1)} %`;
 
 /** `gold` for `pool:gold`, `acme` for `merchant:acme`. */
 export const poolName = (pool: string) =>

@@ -238,6 +238,27 @@ describeBrowser('the console', (browser) => {
       await page.getByText('No merchant has its own rules').waitFor();
     });
 
+    it('lists waiting calls with place and reason, and how a wait ended', async () => {
+      await router.put('/tiers', { tiers: { gold: { target: 2 } }, hold: { max_wait: '1m' } });
+      await router.put('/merchants/acme', { max_calls: 1 });
+      for (const [sid, merchant] of [['CA1', 'acme'], ['CA2']] as const) await allocate(sid, merchant);
+      const ask = (call_sid: string, more = {}) =>
+        router.post('/allocate', { call_sid, wait: '0s', ...more });
+      await ask('CA3', { merchant_id: 'acme' });
+      await ask('CA4');
+      const page = await open('calls?show=waiting');
+      await rowOf(page, 'Waiting calls', 'CA3').getByText('Merchant at its limit').waitFor();
+      await rowOf(page, 'Waiting calls', 'CA4').getByText('No free pod').waitFor();
+      await page.getByRole('link', { name: 'CA4' }).click();
+      await page.getByText('Place 1 in the queue').waitFor();
+      await page.getByText('Waiting', { exact: true }).first().waitFor();
+      await router.post('/release', { call_sid: 'CA2' });
+      await page.getByText('Pod handed over').waitFor();
+      await rowOf(page, 'Waiting calls', 'CA4').waitFor({ state: 'detached' });
+      await page.goto(`${router.url}/#/overview`);
+      await page.getByRole('region', { name: 'Waiting now' }).getByText('1', { exact: true }).waitFor();
+    });
+
     it('keeps the rules for waiting calls when tiers and merchants are edited', async () => {
       const { tiers, default_chain } = (await router.get('/tiers')).body;
       const hold = { max_wait: '1m', max_waiting: 7 };

@@ -131,7 +131,7 @@ function WaitTiles() {
         {...shared}
         title="Served within 20 s"
         value={percent(waits?.within20s ?? null)}
-        sub={waits ? `within 5 s ${percent(waits.within5s)}, of all calls ${span}` : ''}
+        sub={waits ? `${percent(waits.within5s)} within 5 s, of all calls ${span}` : ''}
         lines={[levelOf]}
         show={percent}
       />

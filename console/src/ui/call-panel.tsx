@@ -218,7 +218,7 @@ function TimelineStep({ event }: { event: RouterEvent }) {
             Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
           </div>
         )}
-        {saw && <div class="soft">{capital(detailText('saw', saw))}</div>}
+        {saw && <div class="soft">{detailText('saw', saw)}</div>}
         {by && <div class="soft">{byText(by)}</div>}
         {!pod && !reason && chain === undefined && (
           <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
