@@ -239,7 +239,8 @@ describeBrowser('the console', (browser) => {
     });
 
     it('lists waiting calls with place and reason, and how a wait ended', async () => {
-      await router.put('/tiers', { tiers: { gold: { target: 2 } }, hold: { max_wait: '1m' } });
+      const { tiers } = (await router.get('/tiers')).body;
+      await router.put('/tiers', { tiers, default_chain: ['gold'], hold: { max_wait: '1m' } });
       await router.put('/merchants/acme', { max_calls: 1 });
       for (const [sid, merchant] of [['CA1', 'acme'], ['CA2']] as const) await allocate(sid, merchant);
       const ask = (call_sid: string, more = {}) =>
