@@ -1,5 +1,6 @@
 /** Calls that wait for a pod, over HTTP: long polls on several replicas, answers, limits, settings. */
 import { afterEach, expect, it } from 'vitest';
+import { readCounts } from '../../src/calls/history/counts.js';
 import { describeOneEngine } from '../support/engines.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -54,6 +55,10 @@ describeOneEngine('calls that wait for a pod', (engine) => {
       routers.map((router) => metric(router, 'waits_total{outcome="served"} 1')),
     );
     expect(counts.filter((isCounted) => isCounted)).toHaveLength(1);
+    const written = await Promise.all(routers.map(({ context }) => readCounts(context.metrics)));
+    const sum = (name: 'waitsServed' | 'waitsWithin20s') =>
+      written.reduce((total, one) => total + one[name], 0);
+    expect([sum('waitsServed'), sum('waitsWithin20s')]).toEqual([1, 1]);
   });
 
   it('answers 202 when `wait` ends; the same SID keeps its place', async () => {
