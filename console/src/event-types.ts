@@ -1,6 +1,10 @@
 /** Every kind of event the router's scripts write; a test compares. */
 export const eventTypes = [
   'call_allocated',
+  'call_waiting',
+  'call_assigned',
+  'wait_abandoned',
+  'wait_expired',
   'call_released',
   'call_adopted',
   'call_imported',

@@ -25,6 +25,8 @@ function withKnownMethod(labels: RequestLabels): RequestLabels {
 
 export class Metrics {
   readonly registry = new Registry();
+  /** How long the oldest waiting call has waited; the loop of the queue keeps it up to date. */
+  oldestWaitMs = 0;
   /** Runs before every scrape, for metrics that other parts add to the registry. */
   onScrape = () => {};
 
@@ -139,6 +141,10 @@ export class Metrics {
 
   readonly #activeCalls = this.#gauge('smart_router_active_calls', 'Live calls');
   readonly #waitingCalls = this.#gauge('smart_router_waiting_calls', 'Calls that wait for a pod');
+  readonly #oldestWait = this.#gauge(
+    'smart_router_oldest_wait_seconds',
+    'How long the oldest waiting call has waited; 0 if none waits',
+  );
   readonly #removalsHeld = this.#gauge(
     'smart_router_removals_held',
     'Pods that are missing from the cluster and held by the removal brake',
@@ -200,12 +206,14 @@ export class Metrics {
     await this.pools.render(snapshot);
     this.#activeCalls.remove();
     this.#waitingCalls.remove();
+    this.#oldestWait.remove();
     this.#removalsHeld.remove();
     this.#poolsUnreadable.remove();
     this.#podSetBack.reset();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
       this.#waitingCalls.set(snapshot.waitingCalls);
+      this.#oldestWait.set(snapshot.waitingCalls === 0 ? 0 : this.oldestWaitMs / 1000);
       this.#removalsHeld.set(snapshot.removalsHeld);
       for (const pod_name of [...snapshot.setBack].sort().slice(0, maxPodsNamed))
         this.#podSetBack.set({ pod_name }, 1);

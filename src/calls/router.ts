@@ -142,8 +142,13 @@ export class CallRouter {
       });
     }
     if (code === 'wait_expired') {
-      metrics.waits.inc({ outcome: 'expired' }, refusal === code ? 1 : 0);
-      return new AppError(code, 'the call waited as long as max_wait allows, and no pod became free');
+      const isOver = refusal === 'wait_over';
+      metrics.waits.inc({ outcome: 'expired' }, isOver ? 0 : 1);
+      const expired = 'the call waited as long as max_wait allows, and no pod became free';
+      return new AppError(
+        code,
+        isOver ? 'the wait of the call has ended: it expired, or was released' : expired,
+      );
     }
     metrics.noPods.inc({ chain: chain.join(' ') });
     for (const pool of chain) metrics.unmetDemand.inc({ tier: tierNameOf(pool) });

@@ -50,7 +50,6 @@ export class Settings {
   #appliedText: string | undefined;
   #mustApply = false;
   #tierWarnings: readonly string[] = [];
-  #differs = false;
   /** Rules for waiting calls: stored under a key of their own. */
   #hold: Hold | undefined;
   readonly #merchants: Merchants;
@@ -80,7 +79,11 @@ export class Settings {
 
   /** `TIER_CONFIG` of this replica differs from the store. */
   get differsFromEnvironment(): boolean {
-    return this.#differs;
+    const { initial } = this.#options;
+    return (
+      serializeTierConfig(this.#tiers) !== serializeTierConfig(initial) ||
+      !isDeepStrictEqual(this.#hold, initial.hold)
+    );
   }
 
   get merchants(): ReadonlyMap<string, MerchantConfig> {
@@ -151,7 +154,7 @@ export class Settings {
   async start(): Promise<void> {
     await this.writeIfMissing();
     await this.refreshOrThrow();
-    if (this.#options.initialGiven && this.#differs) {
+    if (this.#options.initialGiven && this.differsFromEnvironment) {
       this.#options.log.warn(
         'TIER_CONFIG ignored: the store has another tier configuration; change it with `smart-router tiers set`',
       );
@@ -182,7 +185,14 @@ export class Settings {
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) throw invalidConfig('tier', problems);
-    await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by, config.hold);
+    await this.#write(
+      'replace',
+      config,
+      serializeTierConfig(config),
+      expectedVersion,
+      by,
+      config.hold ?? null,
+    );
     await this.refreshOrThrow();
     this.#options.onChange?.();
     return warnings;
@@ -298,10 +308,6 @@ export class Settings {
     this.#tiers = config;
     this.#tierWarnings = warnings;
     this.#chains.clear();
-    const { initial } = this.#options;
-    this.#differs =
-      serializeTierConfig(config) !== serializeTierConfig(initial) ||
-      !isDeepStrictEqual(this.#hold, initial.hold);
   }
 
   /** A key of a wrong type, written by hand, counts as missing. */
@@ -348,7 +354,7 @@ export class Settings {
     text: string,
     expectedVersion: number | undefined,
     by: string,
-    hold = this.#hold,
+    hold: Hold | null | undefined = this.#hold,
   ): Promise<void> {
     const kinds = poolsOf(config).flatMap(({ id, kind, maxConcurrent }) => [
       id,

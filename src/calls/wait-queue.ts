@@ -43,8 +43,6 @@ export class WaitQueue {
   #unsubscribe: (() => void) | undefined;
   #refreshAtMs = 0;
   #openRequests = 0;
-  /** Age of the oldest wait at the last step. */
-  oldestMs = 0;
 
   constructor(store: WaitStore, options: WaitQueueOptions) {
     this.#store = store;
@@ -152,7 +150,7 @@ export class WaitQueue {
       const { queues, oldestMs, ...served } = await store.serve(changed);
       counts.waiting = served.waiting;
       for (const name of ['expired', 'abandoned', 'recovered'] as const) counts[name] += served[name];
-      this.oldestMs = oldestMs;
+      metrics.oldestWaitMs = oldestMs;
       return queues;
     };
     const queues = await step([]);

@@ -102,6 +102,17 @@ export class Requester {
     }
   }
 
+  /** Sleeps; rejects if the caller's signal aborts or the client closes. */
+  async pause(operation: string, ms: number, signal: AbortSignal | undefined): Promise<void> {
+    const scope = this.lifetime.open(operation, signal);
+    try {
+      await this.settings.clock.sleep(ms, scope.signal);
+      scope.signal.throwIfAborted();
+    } finally {
+      scope.end();
+    }
+  }
+
   async #sendWithin<T>(op: Operation<T>, scope: Scope): Promise<T> {
     const { clock, backoff } = this.settings;
     const retries = op.heartbeat ? 0 : this.settings.retries;

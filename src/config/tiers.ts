@@ -300,6 +300,10 @@ export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTi
       );
     }
   }
+  if (form !== 'envelope' && isPlainObject(input.hold) && Object.hasOwn(input.hold, 'max_wait')) {
+    problem('hold stands beside "tiers": {"tiers":{...},"hold":{...}}');
+    return refused();
+  }
   const prefix = form === 'envelope' ? 'tiers' : '';
   if (!isPlainObject(map)) {
     problem(`tiers must be an object of tier name to tier, got ${showValue(map)}`);

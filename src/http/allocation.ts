@@ -52,9 +52,9 @@ export async function allocateFor(
         'caller disconnected; releasing its pod failed, the lease will expire',
       );
     });
-  const ask = async (): Promise<Allocation | Waiting> => {
+  const ask = async (held = wasHeld): Promise<Allocation | Waiting> => {
     const pending: Promise<Allocation | Waiting> =
-      waitMs === undefined ? router.allocate(call) : router.allocateOrWait(call, wasHeld);
+      waitMs === undefined ? router.allocate(call) : router.allocateOrWait(call, held);
     try {
       return await inTime(context, pending);
     } catch (error) {
@@ -75,8 +75,9 @@ export async function allocateFor(
     stopping.addEventListener('abort', end, { once: true });
     const waiter = queue.open(call.callSid);
     try {
-      for (;;) {
-        const answer = await ask();
+      for (let held = wasHeld; ; held = true) {
+        // Once it waits, a wait that has expired or was released ends the request: it must not enter the queue again.
+        const answer = await ask(held);
         const leftMs = deadline - clock.monotonic();
         if ('podName' in answer || leftMs <= 0 || stopping.aborted || isDisconnected(request)) return answer;
         (reply.raw as GatedResponse).leave();

@@ -1,6 +1,7 @@
 /** The shapes of the request and the response of explain; see schemas.ts. */
 import Type from 'typebox';
-import { AllocateBody, flag, orNull, skippedSteps, text, whole } from './schemas.js';
+import { AllocateBody, flag, orNull, text, whole } from './schemas.js';
+import { skippedSteps } from './settings-schemas.js';
 
 const { call_sid, ...rest } = AllocateBody.properties;
 

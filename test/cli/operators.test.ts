@@ -390,6 +390,16 @@ describe('tiers', () => {
     expect(await run(['tiers', 'set', '{"gold":1,"basic":1}', '--version', '1'])).toMatchObject({ code: 5 });
   });
 
+  it('keeps the rules for waiting calls in the output of get', async () => {
+    const hold = { max_wait: '1m', max_waiting: 500 };
+    await run(['tiers', 'set', JSON.stringify({ tiers: { gold: { target: 2 } }, hold })]);
+    const read = await run('tiers get --json');
+    expect(documentOf(read)).toMatchObject({ hold });
+    const changed = await run('tiers set - --json', { input: read.stdout.replace('500', '501') });
+    expect(documentOf(changed)).toMatchObject({ hold: { max_waiting: 501 } });
+    expect(documentOf(await run(['tiers', 'set', '{"gold":2}', '--json']))).not.toHaveProperty('hold');
+  });
+
   it('reports all problems together, without a request', async () => {
     const wrong = ['tiers', 'set', '{"gold":{"type":"big","target":-1},"a b":{}}'];
     const { code, stderr } = await run([...wrong, '--url', 'http://127.0.0.1:1']);

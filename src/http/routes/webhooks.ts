@@ -313,11 +313,13 @@ function heldAnswer(
 ): Held {
   const { holdMessage, holdAudioUrl, holdAnnouncePosition, holdPollIntervalMs } = context.config;
   const told = Number(query.position ?? '') || Number.POSITIVE_INFINITY;
-  const url = new URL(urlOf(context, request));
-  url.searchParams.set('hold', '1');
-  if (holdAnnouncePosition) url.searchParams.set('position', String(Math.min(told, position)));
+  // Not `new URL`: it rejects some addresses that a Host header can form.
+  const [address = '', search] = urlOf(context, request).split(/\?(.*)/s);
+  const params = new URLSearchParams(search);
+  params.set('hold', '1');
+  if (holdAnnouncePosition) params.set('position', String(Math.min(told, position)));
   return {
-    url: url.href,
+    url: `${address}?${params}`,
     message: holdMessage,
     audioUrl: holdAudioUrl,
     announcement: holdAnnouncePosition && position < told ? `You are number ${position} in the queue.` : '',

@@ -55,7 +55,7 @@ end
 local age = now - math.floor((tonumber(record[2]) or 0) / 1000)
 local failures, is_refused = '0', ARGV[7] == 'reason'
 if pool and not record[4] and (is_refused or ARGV[5] ~= '' or age >= 0 and age < 5000 and not record[3]) then
-  --#include flapping
+  --#include failures
   failures, was_set_back = count_failure(pod, pool, kind, load, truth[3], is_refused, ARGV[5] ~= '')
   if was_set_back == 1 then truth[3] = 'flapping' end
 elseif truth[3] == 'flapping' then
