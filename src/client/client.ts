@@ -69,7 +69,7 @@ export class Client {
   /**
    * Allocates a pod for a call; the same SID gets the same pod while the call lives, so repeating it is safe.
    * While the router is down it returns a call with the fallback URL, if one is configured. With `wait` the call waits for
-   * a pod if all are busy; if `signal` aborts then, the client removes it from the queue, best effort.
+   * a pod if all are busy; if `signal` aborts then, the client releases the SID, best effort.
    * @throws NoPodsError (never retried, never a fallback), StillWaitingError (the `wait` has ended), RouterUnavailableError,
    * ApiError
    */

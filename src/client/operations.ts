@@ -150,8 +150,6 @@ export async function allocateCall(
  * call that is not asked for loses its place: also a connection that dies without a sign costs no place.
  */
 const maxPollMs = 10_000;
-/** A fence that no allocation has: with it, a release ends a wait and leaves a call that has a pod. */
-const noFence = 1;
 
 /**
  * Allocates a pod, and waits for one if all are busy. The first request returns at once, with a pod or a place in the queue;
@@ -210,8 +208,9 @@ export async function allocateWithWait(
       await requester.pause(operation, Math.min(pauseMs, leftMs()), signal);
     }
   } catch (error) {
-    // Best effort, in the background: otherwise the call leaves the queue when the router misses its polls.
-    if (signal?.aborted) void releaseCall(requester, callSid, { fence: noFence }).catch(() => {});
+    // Once, in the background: otherwise the call leaves the queue when the router misses its polls. It has no fence, because
+    // the call may have got a pod at this moment; a retry would be late and could end a later allocation of the SID.
+    if (isQueued && signal?.aborted) void releaseCall(requester, callSid, { retries: 0 }).catch(() => {});
     throw error;
   }
 }
@@ -227,7 +226,7 @@ function notifyWaiting(requester: Requester, { onWaiting }: WaitOptions, place: 
 export async function releaseCall(
   requester: Requester,
   callSid: string,
-  options: ReleaseOptions,
+  options: ReleaseOptions & { retries?: number },
 ): Promise<ReleaseResult> {
   checkCallSid(callSid);
   const fence = checkFence(options.fence);
@@ -238,6 +237,7 @@ export async function releaseCall(
       body: () => ({ call_sid: callSid, fence, reason: options.reason }),
       decode: decodeRelease,
       signal: options.signal,
+      retries: options.retries,
     });
     return pod ? { released: true, ...pod } : { released: false, reason: 'was_waiting' };
   } catch (error) {
