@@ -1,6 +1,7 @@
 /**
- * Allocate, release and sweep: against the Go router's commands, over HTTP, in large pools; time and memory
+ * Allocate, release, hand-over and sweep: against the Go router's commands, over HTTP, in large pools; time and memory
  */
+import { handOver } from './calls/hand-over.js';
 import { http } from './calls/http.js';
 import { latency } from './calls/latency.js';
 import { memory } from './calls/memory.js';
@@ -9,4 +10,4 @@ import { draining, poolSize } from './calls/pool.js';
 import { sweep } from './calls/sweep.js';
 import { runArea } from './support/run.js';
 
-await runArea('calls', { pairs, http, poolSize, draining, sweep, memory, latency });
+await runArea('calls', { pairs, http, poolSize, draining, sweep, memory, latency, handOver });

@@ -1,6 +1,7 @@
 // Turns src/calls/store/lua/*.lua into one TypeScript module, so that nothing is read from disk at run time.
 // - `--#include a b` is replaced by lua/lib/a.lua and lua/lib/b.lua, each once per script. What an indented include
-//   defines exists only in its block, so it may be included again elsewhere.
+//   defines exists only in its block, so it may be included again elsewhere. Where lib has no such file, the script of that
+//   name is included: explain.lua runs allocate.lua.
 // - `Key.pod_calls(pod)` is replaced by the key of that name in key-table.mjs: `P .. 'pod:calls:' .. pod`. A function or a
 //   table lookup instead of the concatenation would cost time in every script.
 // - Comments are dropped.
@@ -27,7 +28,8 @@ function includeParts(folder, file, included) {
       const include = (/** @type {string} */ name) => {
         if (known.has(name)) return '';
         known.add(name);
-        return includeParts(folder, join('lib', `${name}.lua`), known);
+        const part = join('lib', `${name}.lua`);
+        return includeParts(folder, existsSync(join(folder, part)) ? part : `${name}.lua`, known);
       };
       return names.split(' ').map(include).join('\n');
     })

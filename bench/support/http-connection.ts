@@ -32,7 +32,7 @@ export class HttpConnection {
       this.#resolve = resolve;
       this.#reject = reject;
       this.#socket.write(
-        `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+        `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
       );
     });
   }

@@ -26,7 +26,7 @@ const config = loadConfig({
   METRICS_PORT: 'off',
   POD_SOURCE: 'static',
   STATIC_PODS: podNames(Number(pods)).join(','),
-  TIER_CONFIG: JSON.stringify({ gold: Number(pods) }),
+  TIER_CONFIG: JSON.stringify({ tiers: { gold: { target: Number(pods) } }, hold: { max_wait: '60s' } }),
   // Another benchmark measures the leader's work.
   RECONCILE_INTERVAL: '20m',
   CLEANUP_INTERVAL: '20m',

@@ -16,6 +16,16 @@ export interface BenchStoreOptions {
   offsetMs?: () => number;
 }
 
+const requestOf = (callSid: string) => ({
+  callSid,
+  merchantId: 'acme',
+  provider: 'twilio',
+  flow: 'v2',
+  template: 'order-confirmation',
+  chain: [gold],
+  patienceMs: 30_000,
+});
+
 export class BenchStore {
   readonly connection: StoreConnection;
   readonly calls: CallStore;
@@ -37,6 +47,8 @@ export class BenchStore {
       drainingTtlMs: 360_000,
       reportGraceMs,
       noShowTimeoutMs: 0,
+      holdClaimTtlMs: 20_000,
+      holdPollIntervalMs: 5000,
     });
     this.pools = new PoolStore(this.connection, reportGraceMs);
   }
@@ -67,17 +79,25 @@ export class BenchStore {
   }
 
   async allocate(callSid: string): Promise<string> {
-    const allocation = await this.calls.allocate({
-      callSid,
-      merchantId: 'acme',
-      provider: 'twilio',
-      flow: 'v2',
-      template: 'order-confirmation',
-      chain: [gold],
-      patienceMs: 30_000,
-    });
+    const { allocation } = await this.calls.allocate(requestOf(callSid));
     if (allocation === undefined) throw new Error('no free pod: the benchmark has more callers than pods');
     return allocation.podName;
+  }
+
+  /** Queues a call while every pod is busy. */
+  async enter(callSid: string): Promise<void> {
+    const { waiting } = await this.calls.allocate({
+      ...requestOf(callSid),
+      hold: {
+        queue: '',
+        priority: 0,
+        weight: 1,
+        maxWaitMs: 3_600_000,
+        maxWaiting: 100_000,
+        maxWaitingAll: 100_000,
+      },
+    });
+    if (waiting === undefined) throw new Error('a call of the benchmark found a pod and does not wait');
   }
 
   /** One allocate and one release. */

@@ -107,10 +107,14 @@ export async function readPages<T>(path: string, field: string, deadline: () => 
   let cursor: string | null = null;
   do {
     const query: string = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
-    const page = await ask<Record<string, unknown>>(`${path}?limit=1000${query}`, {
-      signal: deadline(),
-    });
-    items.push(...(page[field] as T[]));
+    const page = await ask<Record<string, unknown>>(
+      `${path}${path.includes('?') ? '&' : '?'}limit=1000${query}`,
+      {
+        signal: deadline(),
+      },
+    );
+    // An older router does not have every list.
+    items.push(...((page[field] ?? []) as T[]));
     cursor = page.cursor as string | null;
   } while (cursor !== null);
   return items;

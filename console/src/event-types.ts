@@ -1,6 +1,10 @@
 /** Every kind of event the router's scripts write; a test compares. */
 export const eventTypes = [
   'call_allocated',
+  'call_waiting',
+  'call_assigned',
+  'wait_abandoned',
+  'wait_expired',
   'call_released',
   'call_adopted',
   'call_imported',
@@ -15,6 +19,7 @@ export const eventTypes = [
   'pod_draining',
   'pod_undrained',
   'leader_elected',
+  'leases_extended',
   'removals_confirmed',
   'tiers_changed',
   'merchant_changed',

@@ -20,7 +20,11 @@ export function figure(n: number | null | undefined): string {
 }
 
 export const percent = (share: number | null) =>
-  share === null ? '–' : share === 1 ? '100 %' : `${(share * 100).toFixed(share > 0.99 ? 2 : 1)} %`;
+  share === null
+    ? '–'
+    : share === 1 || share === 0
+      ? `${share * 100} %`
+      : `${(share * 100).toFixed(share > 0.99 ? 2 : 1)} %`;
 
 /** `gold` for `pool:gold`, `acme` for `merchant:acme`. */
 export const poolName = (pool: string) =>
@@ -28,6 +32,13 @@ export const poolName = (pool: string) =>
 export const isMerchantPool = (pool: string) => pool.startsWith('merchant:');
 /** `gold` for `pool:gold`, as in pods and the status; `merchant:acme` is unchanged. */
 export const tierOf = (pool: string) => pool.replace(/^pool:/, '');
+
+/** A call waits because its merchant is at its limit, not for want of a pod. */
+export const isLimit = (saw: string | undefined) => saw?.startsWith('max_calls') ?? false;
+export const waitReasons: Record<string, string> = {
+  no_pods: 'No free pod',
+  merchant_limit: 'Merchant at its limit',
+};
 
 export const spaced = (code: string) => code.replaceAll('_', ' ');
 
@@ -72,6 +83,8 @@ export type Tone = 'good' | 'plain' | 'warn' | 'bad';
 const tones: Record<string, Tone> = {
   call_allocated: 'good',
   call_adopted: 'good',
+  call_assigned: 'good',
+  call_waiting: 'warn',
   pod_registered: 'good',
   pod_resumed: 'good',
   pod_undrained: 'good',
@@ -82,13 +95,18 @@ const tones: Record<string, Tone> = {
   pod_removed: 'warn',
   removals_confirmed: 'warn',
   leader_elected: 'warn',
+  leases_extended: 'warn',
   no_pods: 'bad',
+  wait_abandoned: 'bad',
+  wait_expired: 'bad',
   call_lost: 'bad',
 };
 export const toneOf = (type: string): Tone => tones[type] ?? 'plain';
 
 const eventNames: Record<string, string> = {
   no_pods: 'No pod free',
+  call_waiting: 'Waiting for a pod',
+  call_assigned: 'Pod handed over',
   leader_elected: 'New leader',
   tiers_changed: 'Tiers changed',
   merchant_changed: 'Merchant changed',

@@ -10,6 +10,18 @@ export interface Traffic {
   shed: number;
   /** The share of requests that got a pod; null without requests. */
   success: number | null;
+  waits: Waits;
+}
+
+export interface Waits {
+  served: number;
+  /** Abandoned or expired. */
+  unserved: number;
+  /** The shares of all calls that got a pod within 5 s and 20 s; null without calls. */
+  within5s: number | null;
+  within20s: number | null;
+  /** The share of the waits that ended without a pod; null without waits. */
+  unservedShare: number | null;
 }
 
 export function trafficOf({ points, replicas, step_seconds }: History): Traffic {
@@ -25,13 +37,36 @@ export function trafficOf({ points, replicas, step_seconds }: History): Traffic 
     total((p) => p.shed),
   ];
   const requested = allocated + noPods + shed + total((p) => p.errors);
+  const served = total((p) => p.waits_served);
+  const unserved = total(unservedOf);
+  const offered = allocated + noPods + unserved;
+  const waits = served + unserved;
+  const level = (within: number) => (offered === 0 ? null : (allocated - served + within) / offered);
   return {
     seconds: total(() => 1),
     allocated: Math.round(allocated),
     noPods: Math.round(noPods),
     shed: Math.round(shed),
     success: requested === 0 ? null : allocated / requested,
+    waits: {
+      served: Math.round(served),
+      unserved: Math.round(unserved),
+      within5s: level(total((p) => p.waits_within_5s)),
+      within20s: level(total((p) => p.waits_within_20s)),
+      unservedShare: waits === 0 ? null : unserved / waits,
+    },
   };
+}
+
+/** Waits without a pod; an older router has none. */
+export const unservedOf = ({ waits_abandoned = 0, waits_expired = 0 }: Partial<HistoryPoint>): number =>
+  waits_abandoned + waits_expired;
+
+/** The share of the calls of one point that got a pod within 20 s. */
+export function levelOf(point: HistoryPoint): number | null {
+  const { allocated, no_pods, waits_served, waits_within_20s } = point;
+  const offered = allocated + no_pods + unservedOf(point);
+  return offered === 0 ? null : (allocated - waits_served + waits_within_20s) / offered;
 }
 
 /** The success rate of one point. */

@@ -1,16 +1,19 @@
 /** The answers of the router, from the schemas that validate and document them. Types only: nothing of them is bundled. */
 import type { Static } from 'typebox';
 import type * as consoleSchemas from '../../src/http/console-schemas.js';
+import type { Explained as ExplainedSchema } from '../../src/http/explain-schemas.js';
 import type * as recordSchemas from '../../src/http/record-schemas.js';
 import type * as schemas from '../../src/http/schemas.js';
+import type * as settingsSchemas from '../../src/http/settings-schemas.js';
 
 export type Session = Static<typeof consoleSchemas.SessionState>;
 export type Status = Static<typeof schemas.Status>;
 export type Pool = Static<typeof schemas.Pool>;
-export type Tiers = Static<typeof schemas.Tiers>;
+export type Tiers = Static<typeof settingsSchemas.Tiers>;
 export type Tier = Tiers['tiers'][string];
-export type Merchant = Static<typeof schemas.Merchant>;
+export type Merchant = Static<typeof settingsSchemas.Merchant>;
 export type Skipped = Merchant['skipped'][number];
+export type Explained = Static<typeof ExplainedSchema>;
 export type Preview = Static<typeof consoleSchemas.TiersPreview>;
 export type History = Static<typeof consoleSchemas.History>;
 export type HistoryPoint = History['points'][number];
@@ -33,6 +36,7 @@ interface LeaseEnd {
   lease_expires_at: string | null;
 }
 export type Call = Omit<Static<typeof schemas.Call>, 'lease_expires_at'> & LeaseEnd;
+export type WaitingCall = Static<typeof schemas.WaitingCall>;
 export type Timeline = Omit<Static<typeof consoleSchemas.Timeline>, 'live' | 'events'> & {
   live: Call | null;
   events: RouterEvent[];

@@ -11,6 +11,7 @@
  *
  * Weakness: a merchant limited to its own pool uses the default chain while that pool does not exist.
  */
+import { type CallLimits, callLimitKeys, readCallLimits } from '../config/hold.js';
 import {
   isName,
   isPlainObject,
@@ -22,7 +23,7 @@ import {
   type TierConfig,
 } from '../config/tiers.js';
 
-export interface MerchantConfig {
+export interface MerchantConfig extends CallLimits {
   /** Starts the default chain at this tier. */
   readonly tier?: string;
   /** Tries `merchant:{pool}` first. */
@@ -38,7 +39,7 @@ export interface Chain {
 
 export const fallbackStepsMax = 32;
 const storedCharsMax = 65_536;
-const merchantKeys: readonly string[] = ['tier', 'pool', 'fallback'];
+const merchantKeys: readonly string[] = ['tier', 'pool', 'fallback', ...callLimitKeys];
 const merchantPrefix = 'merchant:';
 
 const isStep = (step: unknown): step is string =>
@@ -46,7 +47,10 @@ const isStep = (step: unknown): step is string =>
   (typeof step === 'string' && step.startsWith(merchantPrefix) && isName(step.slice(merchantPrefix.length)));
 
 function fieldsOf(input: Record<string, unknown>, problem: (text: string) => void): MerchantConfig {
-  const config: { tier?: string; pool?: string; fallback?: string[] } = {};
+  const config: { tier?: string; pool?: string; fallback?: string[] } & CallLimits = readCallLimits(
+    input,
+    problem,
+  );
   for (const key of ['tier', 'pool'] as const) {
     if (!Object.hasOwn(input, key) || input[key] === undefined) continue;
     const value = input[key];
@@ -80,11 +84,12 @@ export function parseMerchantConfig(
   const problems: string[] = [];
   const problem = (text: string) => void problems.push(`${field}: ${text}`);
   if (!isPlainObject(input)) {
-    problem(`must be an object with tier, pool, fallback (each optional), got ${showValue(input)}`);
+    problem(`must be an object with ${merchantKeys.join(', ')} (each optional), got ${showValue(input)}`);
     return { problems };
   }
   const unknown = Object.keys(input).filter((key) => !merchantKeys.includes(key));
-  if (unknown.length > 0) problem(`unknown keys: ${showNames(unknown)}; known are tier, pool, fallback`);
+  if (unknown.length > 0)
+    problem(`unknown keys: ${showNames(unknown)}; known are ${merchantKeys.join(', ')}`);
   const config = fieldsOf(input, problem);
   return problems.length > 0 ? { problems } : { config, problems };
 }

@@ -25,7 +25,7 @@ export class EventFeed {
   readonly #clock: Clock;
   readonly #key: string;
   readonly #journalKey: string;
-  readonly #listeners = new Set<Listener>();
+  readonly #listeners = new Map<Listener, (() => void) | undefined>();
   #reading: AbortController | undefined;
 
   constructor(connection: StoreConnection, clock: Clock) {
@@ -36,8 +36,9 @@ export class EventFeed {
     this.#journalKey = keys.journal;
   }
 
-  subscribe(listener: Listener): () => void {
-    this.#listeners.add(listener);
+  /** `onRestart`: the feed reads from now on; the listener may have missed events before. */
+  subscribe(listener: Listener, onRestart?: () => void): () => void {
+    this.#listeners.set(listener, onRestart);
     if (!this.#reading) {
       this.#reading = new AbortController();
       void this.#read(this.#reading.signal);
@@ -104,6 +105,7 @@ export class EventFeed {
         await client.connect();
         // The first connection starts at the newest event, later ones where the previous one stopped.
         last ??= (await client.xrevrange(this.#key, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
+        for (const onRestart of this.#listeners.values()) onRestart?.();
         while (!signal.aborted) {
           const reply = (await client.xread(
             'COUNT',
@@ -117,7 +119,7 @@ export class EventFeed {
           for (const row of reply?.[0]?.[1] ?? []) {
             last = row[0];
             const event = toEvent(row);
-            for (const listener of this.#listeners) listener(event);
+            for (const listener of this.#listeners.keys()) listener(event);
           }
         }
       } catch {

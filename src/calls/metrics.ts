@@ -25,6 +25,8 @@ function withKnownMethod(labels: RequestLabels): RequestLabels {
 
 export class Metrics {
   readonly registry = new Registry();
+  /** How long the oldest waiting call has waited; the loop of the queue keeps it up to date. */
+  oldestWaitMs = 0;
   /** Runs before every scrape, for metrics that other parts add to the registry. */
   onScrape = () => {};
 
@@ -74,6 +76,17 @@ export class Metrics {
     'smart_router_allocate_duration_seconds',
     'Duration of an allocation by outcome',
     ['status'],
+  );
+  readonly waits = this.#counter(
+    'smart_router_waits_total',
+    'Waits for a pod that ended, by outcome (served, expired, abandoned) or were refused (queue_full)',
+    ['outcome'],
+  );
+  readonly waitDuration = this.#histogram(
+    'smart_router_wait_duration_seconds',
+    'How long calls waited that got a pod',
+    [],
+    [0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300],
   );
   readonly callsLost = this.#counter(
     'smart_router_calls_lost_total',
@@ -127,6 +140,11 @@ export class Metrics {
   );
 
   readonly #activeCalls = this.#gauge('smart_router_active_calls', 'Live calls');
+  readonly #waitingCalls = this.#gauge('smart_router_waiting_calls', 'Calls that wait for a pod');
+  readonly #oldestWait = this.#gauge(
+    'smart_router_oldest_wait_seconds',
+    'How long the oldest waiting call has waited; 0 if none waits',
+  );
   readonly #removalsHeld = this.#gauge(
     'smart_router_removals_held',
     'Pods that are missing from the cluster and held by the removal brake',
@@ -157,6 +175,7 @@ export class Metrics {
     // A series that starts with its first event hides that event from `increase`: series with alerts start at 0.
     for (const reason of ['removed', 'replaced', 'restarted']) this.callsLost.inc({ reason }, 0);
     for (const reason of ['awaiting_report', 'flapping']) this.podsBlocked.inc({ reason }, 0);
+    for (const outcome of ['served', 'expired', 'abandoned', 'queue_full']) this.waits.inc({ outcome }, 0);
     for (const kind of ['call', 'other', 'stranger']) this.requestsShed.inc({ kind }, 0);
     for (const reason of ['overall', 'address', 'unread']) this.connectionsClosed.inc({ reason }, 0);
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);
@@ -186,11 +205,15 @@ export class Metrics {
         this.#lastRound.set({ loop: name }, Date.parse(last_round_at) / 1000);
     await this.pools.render(snapshot);
     this.#activeCalls.remove();
+    this.#waitingCalls.remove();
+    this.#oldestWait.remove();
     this.#removalsHeld.remove();
     this.#poolsUnreadable.remove();
     this.#podSetBack.reset();
     if (snapshot) {
       this.#activeCalls.set(snapshot.activeCalls);
+      this.#waitingCalls.set(snapshot.waitingCalls);
+      this.#oldestWait.set(snapshot.waitingCalls === 0 ? 0 : this.oldestWaitMs / 1000);
       this.#removalsHeld.set(snapshot.removalsHeld);
       for (const pod_name of [...snapshot.setBack].sort().slice(0, maxPodsNamed))
         this.#podSetBack.set({ pod_name }, 1);
@@ -207,7 +230,12 @@ export class Metrics {
     return new Gauge({ name, help, labelNames, registers: [this.registry] });
   }
 
-  #histogram<L extends string>(name: string, help: string, labelNames: L[]): Histogram<L> {
-    return new Histogram({ name, help, labelNames, buckets, registers: [this.registry] });
+  #histogram<L extends string>(
+    name: string,
+    help: string,
+    labelNames: L[],
+    bounds: number[] = buckets,
+  ): Histogram<L> {
+    return new Histogram({ name, help, labelNames, buckets: bounds, registers: [this.registry] });
   }
 }

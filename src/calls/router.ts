@@ -3,20 +3,25 @@
  * can serve any request, and a replica that dies loses nothing that the store has acknowledged.
  */
 import type { Clock } from '../clock.js';
-import { tierNameOf } from '../config/tiers.js';
+import { type PoolId, tierNameOf } from '../config/tiers.js';
 import { AppError } from '../errors.js';
+import type { ExplainedCall } from './explanation.js';
 import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
 import type {
+  AllocateOutcome,
   Allocation,
   CallRequest,
   CallStore,
   DrainCaller,
   Drained,
+  HoldRules,
+  Refusal,
   ReleaseDetails,
   Released,
   Report,
   ReportDetails,
+  Waiting,
 } from './store/store.js';
 
 export interface CallRouterOptions {
@@ -56,7 +61,36 @@ export class CallRouter {
     );
   }
 
+  /** Gives the call a pod. */
   async allocate(request: CallRequest): Promise<Allocation> {
+    const answer = await this.#allocate(request, undefined, false);
+    if ('podName' in answer) return answer;
+    throw new AppError('internal', 'the store queued a call that may not wait');
+  }
+
+  /**
+   * Gives the call a pod, or a place in the queue if the configuration has `hold`. `wasHeld`: its caller was told to wait
+   * before, so that it must not enter the queue again after its wait has ended.
+   */
+  allocateOrWait(request: CallRequest, wasHeld = false): Promise<Allocation | Waiting> {
+    return this.#allocate(request, this.#options.settings.holdFor(request.merchantId), wasHeld);
+  }
+
+  /** What `allocate`, or with `mayWait` `allocateOrWait`, would do now. Changes nothing. */
+  async explain(request: CallRequest, mayWait: boolean): Promise<ExplainedCall> {
+    this.assertPrepared();
+    const { store, settings } = this.#options;
+    const { callSid, merchantId } = request;
+    const { steps: chain, skipped } = settings.chainFor(merchantId);
+    const hold = mayWait ? settings.holdFor(merchantId) : undefined;
+    return { ...(await store.explain({ ...request, chain, hold })), callSid, merchantId, skipped, hold };
+  }
+
+  async #allocate(
+    request: CallRequest,
+    hold: HoldRules | undefined,
+    wasHeld: boolean,
+  ): Promise<Allocation | Waiting> {
     this.assertPrepared();
     const { store, settings, metrics, clock, patienceMs } = this.#options;
     const chain = settings.chainFor(request.merchantId).steps;
@@ -65,20 +99,22 @@ export class CallRouter {
       metrics.allocations.inc({ pool, status });
       metrics.allocateDuration.observe({ status }, (clock.monotonic() - start) / 1000);
     };
-    let allocation: Allocation | undefined;
+    let outcome: AllocateOutcome;
     try {
-      allocation = await store.allocate({ ...request, chain, patienceMs });
+      outcome = await store.allocate({ ...request, chain, patienceMs, hold, wasHeld });
     } catch (error) {
       done('', 'error');
       throw error;
     }
-    if (!allocation) {
-      done('', 'no_pods');
-      metrics.noPods.inc({ chain: chain.join(' ') });
-      for (const pool of chain) metrics.unmetDemand.inc({ tier: tierNameOf(pool) });
-      throw new AppError('no_pods', `no free pod for this call: tried ${chain.join(', ')}`, {
-        retryAfterSeconds: 1,
-      });
+    const { allocation, waiting, refusal = 'no_pods' } = outcome;
+    if (waiting) {
+      done('', 'waiting');
+      return waiting;
+    }
+    if (!allocation) throw this.#refuse(refusal, request, chain, done);
+    if (allocation.waitedMs !== undefined && !allocation.wasExisting) {
+      metrics.waits.inc({ outcome: 'served' });
+      metrics.waitDuration.observe(allocation.waitedMs / 1000);
     }
     done(allocation.sourcePool, allocation.wasExisting ? 'existing' : 'success');
     if (allocation.reclaimed > 0) metrics.zombiesRecovered.inc(allocation.reclaimed);
@@ -88,6 +124,37 @@ export class CallRouter {
       }
     }
     return allocation;
+  }
+
+  #refuse(
+    refusal: Refusal,
+    { merchantId }: CallRequest,
+    chain: readonly PoolId[],
+    done: (pool: string, status: string) => void,
+  ): AppError {
+    const { metrics } = this.#options;
+    const code = refusal === 'wait_over' ? 'wait_expired' : refusal;
+    done('', code);
+    if (code === 'queue_full') metrics.waits.inc({ outcome: code });
+    if (code === 'merchant_limit') {
+      return new AppError(code, `merchant ${merchantId} has as many live calls as its max_calls allows`, {
+        retryAfterSeconds: 1,
+      });
+    }
+    if (code === 'wait_expired') {
+      const isOver = refusal === 'wait_over';
+      metrics.waits.inc({ outcome: 'expired' }, isOver ? 0 : 1);
+      const expired = 'the call waited as long as max_wait allows, and no pod became free';
+      return new AppError(
+        code,
+        isOver ? 'the wait of the call has ended: it expired, or was released' : expired,
+      );
+    }
+    metrics.noPods.inc({ chain: chain.join(' ') });
+    for (const pool of chain) metrics.unmetDemand.inc({ tier: tierNameOf(pool) });
+    const tried = `no free pod for this call: tried ${chain.join(', ')}`;
+    const full = code === 'queue_full' ? '; as many calls wait as max_waiting allows' : '';
+    return new AppError(code, tried + full, { retryAfterSeconds: 1 });
   }
 
   /** Releases the pod of a caller that hung up before the reply, unless the call was requested again. */
@@ -103,6 +170,7 @@ export class CallRouter {
     const { store, metrics } = this.#options;
     try {
       const released = await store.release(callSid, fence, details);
+      if (released.podName === null) metrics.waits.inc({ outcome: 'abandoned' });
       if (released.isSetBack) metrics.podsBlocked.inc({ reason: 'flapping' });
       metrics.releases.inc({
         pool: released.pool,

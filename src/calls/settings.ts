@@ -5,32 +5,27 @@
  * Failure modes: after a store error or an invalid text the copy stays in use, with a warning and a count. The first replica
  * that reads a text written by hand applies it, or keeps its copy while the text cannot be applied, for instance while
  * pods of a shared pool that becomes exclusive have several calls. Scripts take the kind of a pool from the store only.
- *
- * Large hashes are read in pages, and only changed entries are parsed: with 10,000 merchants, one read of everything blocked
- * the event loop for 75 to 135 ms at every refresh. A digest by the store would take it longer (9 to 22 ms) than the read (4 ms).
  */
 
+import { isDeepStrictEqual } from 'node:util';
+import { parseDuration } from '../config/durations.js';
+import { type Hold, holdLimits, parseStoredHold } from '../config/hold.js';
 import {
-  isName,
   parseTierConfig,
   parseTierConfigJson,
   poolsOf,
   serializeTierConfig,
-  showValue,
   type TierConfig,
 } from '../config/tiers.js';
 import { AppError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import {
-  type Chain,
-  type MerchantConfig,
-  parseMerchantConfig,
-  parseStoredMerchant,
-  resolveChain,
-} from './chain.js';
-import { type Client, type StoreConnection, unlessWrongType } from './store/connection.js';
+import { type Chain, type MerchantConfig, parseMerchantConfig, resolveChain } from './chain.js';
+import { Merchants, readHash, type Warn } from './merchants.js';
+import { type StoreConnection, unlessWrongType } from './store/connection.js';
 import { keysOf } from './store/keys.js';
 import { list } from './store/replies.js';
+import type { HoldRules } from './store/store.js';
+import type { QueueRules } from './store/wait-store.js';
 
 export interface SettingsOptions {
   connection: StoreConnection;
@@ -40,19 +35,12 @@ export interface SettingsOptions {
   /** Whether `TIER_CONFIG` was set: only then a difference is a warning. */
   initialGiven: boolean;
   onRefreshError?: () => void;
+  /** Called after this replica has changed the configuration. */
+  onChange?: () => void;
 }
 
-type Warn = (fields: object, message: string) => void;
-
-/** Of a hash that is read. */
-const pageSize = 500;
-
-/** A merchant as stored, and what was made of it. */
-interface MerchantEntry {
-  text: string;
-  config: MerchantConfig;
-  problem?: string;
-}
+/** Chains that are resolved before other work gets its turn. */
+const chainsPerTurn = 500;
 
 export class Settings {
   readonly #options: SettingsOptions;
@@ -62,9 +50,9 @@ export class Settings {
   #appliedText: string | undefined;
   #mustApply = false;
   #tierWarnings: readonly string[] = [];
-  #differs = false;
-  #entries = new Map<string, MerchantEntry>();
-  #merchants = new Map<string, MerchantConfig>();
+  /** Rules for waiting calls: stored under a key of their own. */
+  #hold: Hold | undefined;
+  readonly #merchants: Merchants;
   #merchantPools: ReadonlySet<string> = new Set();
   #labelPools: ReadonlySet<string> = new Set();
   #chains = new Map<string, Chain>();
@@ -77,6 +65,8 @@ export class Settings {
     this.#options = options;
     this.#keys = keysOf(options.connection.keyPrefix);
     this.#tiers = options.initial;
+    this.#hold = options.initial.hold;
+    this.#merchants = new Merchants(options.connection);
   }
 
   get tiers(): TierConfig {
@@ -89,16 +79,45 @@ export class Settings {
 
   /** `TIER_CONFIG` of this replica differs from the store. */
   get differsFromEnvironment(): boolean {
-    return this.#differs;
+    const { initial } = this.#options;
+    return (
+      serializeTierConfig(this.#tiers) !== serializeTierConfig(initial) ||
+      !isDeepStrictEqual(this.#hold, initial.hold)
+    );
   }
 
   get merchants(): ReadonlyMap<string, MerchantConfig> {
-    return this.#merchants;
+    return this.#merchants.configs;
+  }
+
+  get hold(): Hold | undefined {
+    return this.#hold;
+  }
+
+  /** By which rules a call of the merchant may wait; undefined: it may not. */
+  holdFor(merchantId: string): HoldRules | undefined {
+    const merchant = this.merchants.get(merchantId);
+    const hold = merchant?.hold ?? this.#hold;
+    if (!hold) return undefined;
+    return {
+      queue: merchant ? merchantId : '',
+      priority: merchant?.priority ?? 0,
+      weight: merchant?.weight ?? 1,
+      maxWaitMs: parseDuration(hold.max_wait) ?? 0,
+      maxWaiting: hold.max_waiting,
+      maxWaitingAll: this.#hold?.max_waiting ?? holdLimits.maxWaitingDefault,
+    };
+  }
+
+  /** The rules of a queue of waiting calls, which the store compares with its own. */
+  rulesOfQueue(queue: string): QueueRules {
+    const { priority = 0, weight = 1 } = this.merchants.get(queue) ?? {};
+    return { queue, chain: this.chainFor(queue).steps.join(' '), priority, weight };
   }
 
   chainFor(merchantId: string): Chain {
     // Unknown merchants share one entry: made-up ids must not fill the memory.
-    const key = this.#merchants.has(merchantId) ? merchantId : '';
+    const key = this.merchants.has(merchantId) ? merchantId : '';
     let chain = this.#chains.get(key);
     if (!chain) {
       chain = this.#resolve(this.#tiers, key, this.#merchantPools);
@@ -115,7 +134,7 @@ export class Settings {
   } {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) return { problems, warnings, chains: [] };
-    const ids = [null, ...[...this.#merchants.keys()].sort()];
+    const ids = [null, ...[...this.merchants.keys()].sort()];
     const chains = ids.map((merchantId) => ({
       merchantId,
       ...this.#resolve(config, merchantId ?? '', this.#labelPools),
@@ -124,7 +143,7 @@ export class Settings {
   }
 
   #resolve(tiers: TierConfig, merchantId: string, merchantPools: ReadonlySet<string>): Chain {
-    const merchant = this.#merchants.get(merchantId);
+    const merchant = this.merchants.get(merchantId);
     const chain = resolveChain(tiers, merchant);
     // A merchant pool may be named before it has pods, unless the chain has nothing else.
     if (!chain.steps.every((pool) => pool.startsWith('merchant:'))) return chain;
@@ -135,7 +154,7 @@ export class Settings {
   async start(): Promise<void> {
     await this.writeIfMissing();
     await this.refreshOrThrow();
-    if (this.#options.initialGiven && this.#differs) {
+    if (this.#options.initialGiven && this.differsFromEnvironment) {
       this.#options.log.warn(
         'TIER_CONFIG ignored: the store has another tier configuration; change it with `smart-router tiers set`',
       );
@@ -166,23 +185,34 @@ export class Settings {
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) throw invalidConfig('tier', problems);
-    await this.#write('replace', config, serializeTierConfig(config), expectedVersion, by);
+    await this.#write(
+      'replace',
+      config,
+      serializeTierConfig(config),
+      expectedVersion,
+      by,
+      config.hold ?? null,
+    );
     await this.refreshOrThrow();
+    this.#options.onChange?.();
     return warnings;
   }
 
   async setMerchant(id: string, input: unknown, by: string): Promise<MerchantConfig> {
     const { config, problems } = parseMerchantConfig(input, id);
     if (!config) throw invalidConfig('merchant', problems);
-    await this.#options.connection.run('setMerchant', [id, JSON.stringify(config), by], 'set_merchant');
+    const args = [id, JSON.stringify(config), by, config.max_calls ?? ''];
+    await this.#options.connection.run('setMerchant', args, 'set_merchant');
     await this.refreshOrThrow();
+    this.#options.onChange?.();
     return config;
   }
 
   async deleteMerchant(id: string, by: string): Promise<void> {
-    const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by], 'set_merchant'));
+    const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by, ''], 'set_merchant'));
     if (code === 'not_found') throw new AppError('merchant_not_found', `no configuration for merchant ${id}`);
     await this.refreshOrThrow();
+    this.#options.onChange?.();
   }
 
   /**
@@ -210,10 +240,10 @@ export class Settings {
     const warnings = this.#tierWarnings;
     if (warnings.length > 0) warn({ warnings }, 'tier configuration in the store has warnings');
     let resolved = 0;
-    for (const merchant of this.#merchants.keys()) {
+    for (const merchant of this.merchants.keys()) {
       if (!this.#chains.has(merchant)) {
         resolved += 1;
-        if (resolved % pageSize === 0) await this.#options.connection.clock.sleep(0);
+        if (resolved % chainsPerTurn === 0) await this.#options.connection.clock.sleep(0);
       }
       const { skipped } = this.chainFor(merchant);
       if (skipped.length > 0) warn({ merchant, skipped }, 'unknown steps of a merchant chain skipped');
@@ -224,17 +254,22 @@ export class Settings {
 
   async #readStore(warn: Warn): Promise<void> {
     const { connection } = this.#options;
-    const [text, version, merchants, pools] = await connection.command('settings', (client) =>
+    const [text, version, merchants, pools, hold, limits] = await connection.command('settings', (client) =>
       Promise.all([
         this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
         this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
         this.#unlessWrongType(
-          readHash(client, this.#keys.merchantConfig, (id, json) => this.#readMerchant(id, json)),
+          readHash(client, this.#keys.merchantConfig, (id, text) => this.#merchants.read(id, text)),
           warn,
         ),
         // The next write of the tiers rebuilds it.
         this.#unlessWrongType(
           readHash(client, this.#keys.pools, (_, kind) => kind),
+          warn,
+        ),
+        this.#unlessWrongType(client.get(this.#keys.tierHold), warn),
+        this.#unlessWrongType(
+          readHash(client, this.#keys.limits, (_, max) => max),
           warn,
         ),
       ]),
@@ -254,7 +289,12 @@ export class Settings {
       this.#chains.clear();
     this.#merchantPools = known;
     this.#labelPools = merchantPools((kind) => kind === 'label');
-    if (merchants) this.#replaceMerchants(merchants, warn);
+    if (merchants) {
+      for (const id of this.#merchants.replace(merchants, warn)) this.#chains.delete(id);
+      await this.#merchants.applyLimits(limits ?? new Map());
+    }
+    // A store without a configuration has lost its data: the copy stays, and is written again.
+    if (text != null && hold !== undefined) this.#readHold(hold, warn);
     if (text == null || text === this.#appliedText) return;
     const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
     if (!config) {
@@ -268,7 +308,6 @@ export class Settings {
     this.#tiers = config;
     this.#tierWarnings = warnings;
     this.#chains.clear();
-    this.#differs = serializeTierConfig(config) !== serializeTierConfig(this.#options.initial);
   }
 
   /** A key of a wrong type, written by hand, counts as missing. */
@@ -303,28 +342,10 @@ export class Settings {
     if (known === 0) await this.#apply(this.#tiers, text, warn);
   }
 
-  /** Parses an entry, unless its text is the known one. */
-  #readMerchant(id: string, text: string): MerchantEntry {
-    const known = this.#entries.get(id);
-    return known?.text === text ? known : { text, ...parseStoredMerchant(text) };
-  }
-
-  #replaceMerchants(entries: Map<string, MerchantEntry>, warn: Warn): void {
-    const merchants = new Map<string, MerchantConfig>();
-    for (const [id, entry] of entries) {
-      // An empty id would apply to all calls without a merchant.
-      if (!isName(id)) {
-        warn({ merchant: showValue(id) }, 'merchant entry with an invalid id ignored');
-        continue;
-      }
-      const { config, problem } = entry;
-      if (problem) warn({ merchant: id, problem }, 'malformed merchant entry; default chain used');
-      merchants.set(id, config);
-      if (this.#entries.get(id) !== entry) this.#chains.delete(id);
-    }
-    for (const id of this.#merchants.keys()) if (!merchants.has(id)) this.#chains.delete(id);
-    this.#entries = entries;
-    this.#merchants = merchants;
+  #readHold(text: string | null, warn: Warn): void {
+    const { hold, problem } = parseStoredHold(text);
+    if (problem) warn({ problem }, 'malformed rules for waiting calls in the store; calls do not wait');
+    this.#hold = hold;
   }
 
   async #write(
@@ -333,15 +354,18 @@ export class Settings {
     text: string,
     expectedVersion: number | undefined,
     by: string,
+    hold: Hold | null | undefined = this.#hold,
   ): Promise<void> {
     const kinds = poolsOf(config).flatMap(({ id, kind, maxConcurrent }) => [
       id,
       kind === 'shared' ? `shared:${maxConcurrent}` : 'exclusive',
     ]);
+    // A text written by hand leaves the rules for waiting calls as they are.
+    const waiting = mode === 'apply' ? [] : ['hold', hold ? JSON.stringify(hold) : ''];
     const reply = list(
       await this.#options.connection.run(
         'setTiers',
-        [text, mode, expectedVersion ?? '', by, ...kinds],
+        [text, mode, expectedVersion ?? '', by, ...kinds, ...waiting],
         'set_tiers',
       ),
     );
@@ -356,25 +380,6 @@ export class Settings {
     }
     if (reply[0] === 'ok') this.#version = Number(reply[1]);
   }
-}
-
-/** Reads a hash in pages, so that neither the store nor this process is busy with all of it at once. */
-async function readHash<T>(
-  client: Client,
-  key: string,
-  read: (field: string, value: string) => T,
-): Promise<Map<string, T>> {
-  const found = new Map<string, T>();
-  let cursor = '0';
-  do {
-    const [next, page] = await client.hscan(key, cursor, 'COUNT', pageSize);
-    for (let i = 0; i + 1 < page.length; i += 2) {
-      const field = page[i] as string;
-      found.set(field, read(field, page[i + 1] as string));
-    }
-    cursor = next;
-  } while (cursor !== '0');
-  return found;
 }
 
 const maxInMessage = 5;

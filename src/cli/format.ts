@@ -49,3 +49,8 @@ export function leaseCell(expiresAt: string | undefined, nowMs: number): Cell {
   const text = countdown(expiresAt, nowMs);
   return text === '-' ? text : { text, colour: leaseColour(expiresAt, nowMs) };
 }
+
+/** `60s, at most 500 calls`. */
+export function holdText({ max_wait, max_waiting }: { max_wait: string; max_waiting: number }): string {
+  return `${max_wait}, at most ${count(max_waiting, 'call')}`;
+}

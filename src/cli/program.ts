@@ -10,6 +10,7 @@ import { config } from './commands/config.js';
 import { demo } from './commands/demo.js';
 import { doctor } from './commands/doctor.js';
 import { events } from './commands/events.js';
+import { explain } from './commands/explain.js';
 import { merchants } from './commands/merchants.js';
 import { drain, pods, undrain } from './commands/pods.js';
 import { records } from './commands/records.js';
@@ -23,7 +24,7 @@ import { createFrame, type Write } from './frame.js';
 export function createProgram(cli: Cli, write: Write): Command {
   return createFrame(cli, write, {
     'Run:': [serve, agent, demo, config, doctor],
-    'Look:': [status, alerts, pods, calls, events, top, audit],
+    'Look:': [status, alerts, pods, calls, explain, events, top, audit],
     'Act:': [allocate, release, drain, undrain, removals, records],
     'Configure a running router:': [tiers, merchants],
     'Help:': [completion],

@@ -1,7 +1,9 @@
 /** The router's replies: their types, and how lists are read to their end. */
 import type { Static } from 'typebox';
+import type { Explained as ExplainedSchema } from '../http/explain-schemas.js';
 import type * as recordSchemas from '../http/record-schemas.js';
 import type * as schemas from '../http/schemas.js';
+import type * as settingsSchemas from '../http/settings-schemas.js';
 import type { Answer, RouterApi } from './api.js';
 import { Failure } from './failure.js';
 
@@ -9,12 +11,14 @@ export type Status = Static<typeof schemas.Status>;
 export type Pool = Static<typeof schemas.Pool>;
 export type Pod = Static<typeof schemas.Pod>;
 export type Call = Static<typeof schemas.Call>;
-export type Tiers = Static<typeof schemas.Tiers>;
+export type WaitingCall = Static<typeof schemas.WaitingCall>;
+export type Tiers = Static<typeof settingsSchemas.Tiers>;
 export type Audit = Static<typeof schemas.Audit>;
 export type Removals = Static<typeof schemas.Removals>;
 export type RemovalsConfirmed = Static<typeof schemas.RemovalsConfirmed>;
-export type Merchant = Static<typeof schemas.Merchant>;
+export type Merchant = Static<typeof settingsSchemas.Merchant>;
 export type Allocated = Static<typeof schemas.Allocated>;
+export type Explained = Static<typeof ExplainedSchema>;
 export type Released = Static<typeof schemas.Released>;
 export type Drained = Static<typeof schemas.Drained>;
 export type Undrained = Static<typeof schemas.Undrained>;
@@ -28,10 +32,10 @@ const pageSize = 1000;
 /** Ten million entries; a broken router must not keep us reading. */
 const maxPages = 10_000;
 
-/** Reads all pages of `/pods` or `/calls`. An entry that moves between pages is returned once. */
+/** Reads all pages of `/pods` or `/calls`, or the waiting calls. An entry that moves between pages is returned once. */
 export async function readAll<T>(
   api: RouterApi,
-  list: 'pods' | 'calls',
+  list: 'pods' | 'calls' | 'waiting',
   pool: string | undefined,
   idOf: (item: T) => string,
 ): Promise<Answer<T[]>> {
@@ -40,10 +44,14 @@ export async function readAll<T>(
   for (let page = 0; page < maxPages; page++) {
     const query = new URLSearchParams({ limit: String(pageSize) });
     if (pool !== undefined) query.set('pool', pool);
+    if (list === 'waiting') query.set('waiting', 'true');
     if (cursor !== null) query.set('cursor', cursor);
-    const { body, nowMs }: Answer<Record<string, unknown>> = await api.send(`/${list}?${query}`, {
-      has: list,
-    });
+    const { body, nowMs }: Answer<Record<string, unknown>> = await api.send(
+      `/${list === 'pods' ? list : 'calls'}?${query}`,
+      {
+        has: list,
+      },
+    );
     for (const item of body[list] as T[]) found.set(idOf(item), item);
     cursor = typeof body.cursor === 'string' ? body.cursor : null;
     if (cursor === null) return { body: [...found.values()], nowMs };

@@ -31,6 +31,8 @@ export class Breaker {
   #state: BreakerState = 'closed';
   #generation = 0;
   #failures = 0;
+  /** Failures counted since the start. */
+  #total = 0;
   #openedAtMs = 0;
   #trialsInFlight = 0;
   #trialsPassed = 0;
@@ -53,10 +55,10 @@ export class Breaker {
   }
 
   /**
-   * A permit, or null if the router counts as down. A `long_poll` (drain with wait) takes no trial slot, because it would
-   * hold it for minutes and keep the breaker half open; its outcome still counts. A `heartbeat` (background renewal or
-   * report) always passes: it has its own backoff, and without it calls would lose their leases after an outage of a
-   * second.
+   * A permit, or null if the router counts as down. A `long_poll` (drain or allocate with wait) takes no trial slot, because it
+   * would hold it for minutes and keep the breaker half open. Its failure counts only if none was counted since it began: a
+   * replica that dies cuts hundreds of them at once, and others may be up. A `heartbeat` (background renewal or report) always
+   * passes: it has its own backoff, and without it calls would lose their leases after an outage of a second.
    */
   acquire(kind: AttemptKind = 'request'): Permit | null {
     const state = this.state;
@@ -65,6 +67,7 @@ export class Breaker {
     if (takesSlot && this.#trialsInFlight + this.#trialsPassed >= this.settings.trials) return null;
     if (takesSlot) this.#trialsInFlight += 1;
     const generation = this.#generation;
+    const total = this.#total;
     const settle = (apply: () => void) => () => {
       if (generation !== this.#generation) return;
       if (takesSlot) this.#trialsInFlight -= 1;
@@ -72,7 +75,9 @@ export class Breaker {
     };
     return {
       success: settle(() => this.#succeeded()),
-      failure: settle(() => this.#failed()),
+      failure: settle(() => {
+        if (kind !== 'long_poll' || total === this.#total) this.#failed();
+      }),
       cancel: settle(() => {}),
     };
   }
@@ -89,6 +94,7 @@ export class Breaker {
     // A failed heartbeat does not prolong the pause.
     if (this.#state === 'open') return;
     this.#failures += 1;
+    this.#total += 1;
     if (this.#state === 'half_open' || this.#failures >= this.settings.failures) this.#enter('open');
   }
 

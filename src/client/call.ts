@@ -229,6 +229,7 @@ export class RoutedHandle extends HeldCall {
   readonly sourcePool: string;
   readonly allocatedAt: Date;
   readonly wasExisting: boolean;
+  readonly waitedMs: number | null;
 
   constructor(requester: Requester, registry: HandleRegistry, callSid: string, allocation: Allocation) {
     super(requester, registry, {
@@ -236,15 +237,18 @@ export class RoutedHandle extends HeldCall {
       podName: allocation.podName,
       fence: allocation.fence,
       leaseExpiresAt: allocation.leaseExpiresAt,
-      // Both times are the store's, so their difference is exact. An existing call may have been renewed since.
-      leaseMs: allocation.wasExisting
-        ? null
-        : allocation.leaseExpiresAt.getTime() - allocation.allocatedAt.getTime(),
+      // Both times are the store's, so their difference is exact. An existing call may have been renewed since, and the
+      // lease of one that waited began later.
+      leaseMs:
+        allocation.wasExisting || allocation.waitedMs !== null
+          ? null
+          : allocation.leaseExpiresAt.getTime() - allocation.allocatedAt.getTime(),
     });
     this.wsUrl = allocation.wsUrl;
     this.sourcePool = allocation.sourcePool;
     this.allocatedAt = allocation.allocatedAt;
     this.wasExisting = allocation.wasExisting;
+    this.waitedMs = allocation.waitedMs;
   }
 
   override get fence(): number {
@@ -268,6 +272,7 @@ export class FallbackCall {
   readonly leaseExpiresAt = null;
   readonly fence = null;
   readonly wasExisting = false;
+  readonly waitedMs = null;
   readonly lost: AbortSignal = new AbortController().signal;
   readonly #requester: Requester;
 

@@ -10,6 +10,7 @@ import {
 import { RouterUnavailableError } from './errors.js';
 import {
   allocateCall,
+  allocateWithWait,
   type ClaimOptions,
   checkCallSid,
   checkFence,
@@ -25,13 +26,14 @@ import {
   type SignalOption,
   type UndrainOptions,
   undrainPod,
+  type WaitOptions,
 } from './operations.js';
 import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
 import { type ListCalls, Reporter, type ReportingOptions } from './reporter.js';
 import { Requester } from './requester.js';
 import type { DrainResult, PodState, Renewal, Report } from './wire.js';
 
-export interface AllocateOptions extends SignalOption {
+export interface AllocateOptions extends WaitOptions {
   /** Starts `call.keepAlive()` at once. Only for a process that lives as long as the call. */
   autoRenew?: boolean | undefined;
 }
@@ -66,12 +68,15 @@ export class Client {
 
   /**
    * Allocates a pod for a call; the same SID gets the same pod while the call lives, so repeating it is safe.
-   * While the router is down it returns a call with the fallback URL, if one is configured.
-   * @throws NoPodsError (never retried, never a fallback), RouterUnavailableError, ApiError
+   * While the router is down it returns a call with the fallback URL, if one is configured. With `wait` the call waits for
+   * a pod if all are busy; if `signal` aborts then, the client releases the SID, best effort.
+   * @throws NoPodsError (never retried, never a fallback), StillWaitingError (the `wait` has ended), RouterUnavailableError,
+   * ApiError
    */
   async allocate(request: AllocateRequest, options: AllocateOptions = {}): Promise<Call> {
     try {
-      const allocation = await allocateCall(this.#requester, request, options);
+      const allocate = options.wait === undefined ? allocateCall : allocateWithWait;
+      const allocation = await allocate(this.#requester, request, options);
       const call = new RoutedHandle(this.#requester, this.#registry, request.callSid, allocation);
       if (options.autoRenew) call.keepAlive();
       return call;

@@ -1,8 +1,9 @@
 /**
  * The errors of this library. A caller does one of three things: fix the code (`InvalidArgumentError`, `ApiError`), try
- * elsewhere or later (`NoPodsError`, `RouterUnavailableError`), or drop the call (`CallNotFoundError`, `StaleFenceError`,
- * `CallLostError`). No message contains the API key.
+ * elsewhere or later (`NoPodsError`, `StillWaitingError`, `RouterUnavailableError`), or drop the call (`CallNotFoundError`,
+ * `StaleFenceError`, `CallLostError`). No message contains the API key.
  */
+import type { WaitingPlace } from './wire.js';
 
 /** The base class of all errors of this library. */
 export class SmartRouterError extends Error {
@@ -64,6 +65,9 @@ const advice: Record<string, string> = {
   pod_replaced: 'Another pod has this name now: do nothing.',
   too_many_requests: 'Slow down and try again after the time in retryAfterMs.',
   no_pods: 'Play a busy message, or try again after the time in retryAfterMs.',
+  queue_full: 'Play a busy message, or try again after the time in retryAfterMs.',
+  merchant_limit: 'Play a busy message, or try again after the time in retryAfterMs.',
+  wait_expired: 'Play a busy message.',
   call_not_found: 'The call has ended or was never allocated: stop serving it.',
   stale_fence: 'The call now belongs to a later claim: stop serving it.',
   stale_report: 'A later report of this pod counts: drop this one.',
@@ -76,7 +80,7 @@ export function withAdvice(text: string, hint: string): string {
   return sentence === '' ? hint : `${sentence}${/[!?]$/.test(sentence) ? '' : '.'} ${hint}`;
 }
 
-/** The router rejected the request. Not retried, except 429. */
+/** The router rejected the request. Not retried, except 429 `too_many_requests`. */
 export class ApiError extends SmartRouterError {
   override readonly name: string = 'ApiError';
   readonly status: number;
@@ -93,9 +97,34 @@ export class ApiError extends SmartRouterError {
   }
 }
 
-/** 503 `no_pods`: the router works and every pod is busy. Not retried, and no reason for a fallback. */
+/**
+ * The router works and has no pod for this call. Not retried, and no reason for a fallback. `code`: `no_pods` (every pod is
+ * busy), `queue_full` (too many calls wait), `wait_expired` (it waited as long as the router allows), `merchant_limit` (its
+ * merchant has as many calls as it may).
+ */
 export class NoPodsError extends ApiError {
   override readonly name = 'NoPodsError';
+}
+
+/**
+ * The call still waits for a pod when the `wait` of its allocate ends. It keeps its place for three poll intervals of the
+ * router (15 s): allocate it again with `wait`, or release it.
+ */
+export class StillWaitingError extends SmartRouterError implements WaitingPlace {
+  override readonly name = 'StillWaitingError';
+  readonly position: number;
+  readonly waitingSince: Date;
+  readonly waitExpiresAt: Date;
+
+  constructor(operation: string, place: WaitingPlace) {
+    super(
+      'still_waiting',
+      `${operation}: the call still waits for a pod, at place ${place.position}. Allocate it again with wait to keep its place, or release it.`,
+    );
+    this.position = place.position;
+    this.waitingSince = place.waitingSince;
+    this.waitExpiresAt = place.waitExpiresAt;
+  }
 }
 
 /** 404 `call_not_found`: the call has ended, or the router never knew it. */
@@ -169,9 +198,16 @@ export class CallLostError extends SmartRouterError {
   }
 }
 
+const noPodCodes: ReadonlySet<string> = new Set(['no_pods', 'queue_full', 'wait_expired', 'merchant_limit']);
+
+/** Whether the response says that the router works and has no pod for the call. */
+export function isNoPod(code: string | undefined): boolean {
+  return code !== undefined && noPodCodes.has(code);
+}
+
 /** The only place where codes become error classes. */
 export function refusalError(refusal: Refusal): ApiError {
-  if (refusal.code === 'no_pods') return new NoPodsError(refusal);
+  if (isNoPod(refusal.code)) return new NoPodsError(refusal);
   if (refusal.code === 'call_not_found') return new CallNotFoundError(refusal);
   if (refusal.code === 'stale_fence') return new StaleFenceError(refusal);
   if (refusal.code === 'pod_replaced') return new PodReplacedError(refusal);
@@ -185,5 +221,6 @@ export function isDown(error: unknown): error is RouterUnavailableError {
 
 /** Whether the same request may succeed soon: the router is down or overloaded. */
 export function isPassing(error: unknown): error is RouterUnavailableError | ApiError {
-  return isDown(error) || (error instanceof ApiError && error.status === 429);
+  if (isDown(error)) return true;
+  return error instanceof ApiError && error.status === 429 && !(error instanceof NoPodsError);
 }

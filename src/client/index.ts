@@ -6,18 +6,20 @@
  *   Bounded time. Each attempt has a deadline (2 s), there are at most `retries` + 1 of them, and a `Retry-After` counts
  *   only up to a cap: 14.7 s in all with the defaults, 8.7 s without Retry-After. A drain with `wait` takes that much longer.
  *   Safe retries. Allocate is idempotent by its SID, renew and release are fenced: a lost response costs a retry, never a
- *   second pod. Nothing is retried after a 4xx (except 429) or `no_pods`.
- *   `no_pods` is not an outage: it throws `NoPodsError` and never leads to the fallback URL, where a call would take a pod
- *   without the router.
+ *   second pod. Nothing is retried after a 4xx (except 429 `too_many_requests`) or a refusal.
+ *   A refusal is not an outage: `no_pods`, `queue_full`, `wait_expired` and `merchant_limit` throw `NoPodsError` and never
+ *   lead to the fallback URL, where a call would take a pod without the router.
+ *   A waiting call keeps its place. An allocate with `wait` polls for at most 10 s at a time and asks again after a lost
+ *   connection, also on another replica: the place belongs to the SID.
  *   A lost call is noticed. `keepAlive()` renews at a third of the lease, so that two renewals may fail before it expires;
  *   when the router says that the call has ended, `call.lost` aborts.
  *   Only awaited requests keep the process alive.
  *
  * STATES
  *   The breaker: closed -> open (5 failed attempts in a row) -> half open (after 30 s) -> closed (3 trials succeeded) or
- *   open (one failed). Failures are network errors, timeouts, 5xx except `no_pods` and `store_full`, and responses that are
- *   not the router's. Any other response shows that the router is up. Background renewals and reports pass an open breaker:
- *   a lease must not expire because other requests failed.
+ *   open (one failed). Failures are network errors, timeouts, 5xx except refusals and `store_full`, and responses that are
+ *   not the router's. Any other response shows that the router is up. Of long polls that a dying replica cuts at once, one
+ *   counts. Background renewals and reports pass an open breaker: a lease must not expire because other requests failed.
  *   The handle of a call: live -> releasing, lost, or detached. Only a live one renews.
  *
  * FAILURES
@@ -52,6 +54,7 @@ export {
   RouterUnavailableError,
   SmartRouterError,
   StaleFenceError,
+  StillWaitingError,
   type UnavailableReason,
 } from './errors.js';
 export type {
@@ -62,7 +65,16 @@ export type {
   ReportOptions,
   SignalOption,
   UndrainOptions,
+  WaitOptions,
 } from './operations.js';
 export type { AllocateRequest, BackoffSettings, ClientEvent, ClientOptions, Fetch } from './options.js';
 export type { ListCalls, Reporter, ReportingOptions } from './reporter.js';
-export type { Allocation, DrainResult, PodState, ReleasedPod, Renewal, Report } from './wire.js';
+export type {
+  Allocation,
+  DrainResult,
+  PodState,
+  ReleasedPod,
+  Renewal,
+  Report,
+  WaitingPlace,
+} from './wire.js';

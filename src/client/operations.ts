@@ -1,10 +1,18 @@
-import { CallNotFoundError, InvalidArgumentError, isPassing, StaleFenceError } from './errors.js';
+import {
+  CallNotFoundError,
+  InvalidArgumentError,
+  isPassing,
+  StaleFenceError,
+  StillWaitingError,
+} from './errors.js';
+import { fullJitterMs } from './loop.js';
 import { type AllocateRequest, integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
 import {
   type Allocation,
   type DrainResult,
   decodeAllocation,
+  decodeAllocationOrPlace,
   decodeDrain,
   decodePod,
   decodeRelease,
@@ -16,6 +24,7 @@ import {
   type ReleasedPod,
   type Renewal,
   type Report,
+  type WaitingPlace,
 } from './wire.js';
 
 /** The router's operations: each function checks arguments, builds the request and decodes the response. */
@@ -48,6 +57,16 @@ export interface DrainOptions extends UndrainOptions {
   wait?: number | string | undefined;
 }
 
+export interface WaitOptions extends SignalOption {
+  /**
+   * Wait for a pod if all are busy and the router's configuration has `hold`, at most this long: milliseconds, or `"30s"`,
+   * `"2m"`. With `0` the call enters the queue, and the result is a pod or `StillWaitingError` at once.
+   */
+  wait?: number | string | undefined;
+  /** Called when the call enters the queue, and about every 10 s while it waits. */
+  onWaiting?: ((place: WaitingPlace) => void) | undefined;
+}
+
 export interface ReportOptions extends SignalOption {
   /** The pod's UID, so that a report from a replaced pod of the same name does not count. */
   uid?: string | undefined;
@@ -60,11 +79,12 @@ export interface ReportOptions extends SignalOption {
 
 /**
  * How a release ended. `already_ended` is also the result of a retry whose first response was lost; `not_ours`: a later
- * claim holds the call (409 `stale_fence`); `fallback`: the call never had a pod. None of them needs any action.
+ * claim holds the call (409 `stale_fence`); `was_waiting`: the call waited for a pod and has left the queue; `fallback`: the
+ * call never had a pod. None of them needs any action.
  */
 export type ReleaseResult =
   | ({ released: true } & ReleasedPod)
-  | { released: false; reason: 'already_ended' | 'not_ours' | 'fallback' };
+  | { released: false; reason: 'already_ended' | 'not_ours' | 'was_waiting' | 'fallback' };
 
 /** Rejects the values that the router would reject. */
 export function checkCallSid(callSid: unknown): void {
@@ -100,6 +120,16 @@ function waitMilliseconds(wait: number | string | undefined): number {
   return waitMs;
 }
 
+function allocateBody(request: AllocateRequest) {
+  return {
+    call_sid: request.callSid,
+    merchant_id: request.merchantId,
+    provider: request.provider,
+    flow: request.flow,
+    template: request.template,
+  };
+}
+
 export async function allocateCall(
   requester: Requester,
   request: AllocateRequest,
@@ -109,22 +139,94 @@ export async function allocateCall(
   return requester.send({
     operation: `allocate ${request.callSid}`,
     path: '/allocate',
-    body: () => ({
-      call_sid: request.callSid,
-      merchant_id: request.merchantId,
-      provider: request.provider,
-      flow: request.flow,
-      template: request.template,
-    }),
+    body: () => allocateBody(request),
     decode: decodeAllocation,
     signal: options.signal,
   });
 }
 
+/**
+ * The longest poll of an allocate with `wait`. With the deadline of an attempt (2 s) it stays below the 15 s after which a
+ * call that is not asked for loses its place: also a connection that dies without a sign costs no place.
+ */
+const maxPollMs = 10_000;
+
+/**
+ * Allocates a pod, and waits for one if all are busy. The first request returns at once, with a pod or a place in the queue;
+ * then polls follow until the call has a pod. After a failed poll it asks at once, as any allocate does, and keeps its place.
+ * If that fails too it repeats it until the time is up or the breaker opens.
+ */
+export async function allocateWithWait(
+  requester: Requester,
+  request: AllocateRequest,
+  options: WaitOptions,
+): Promise<Allocation> {
+  const { callSid } = request;
+  checkCallSid(callSid);
+  const { clock } = requester.settings;
+  const { signal } = options;
+  const operation = `allocate ${callSid}`;
+  const endsAtMs = clock.monotonic() + waitMilliseconds(options.wait);
+  const leftMs = () => Math.max(0, Math.ceil(endsAtMs - clock.monotonic()));
+  const ask = (pollMs: number) =>
+    requester.send({
+      operation,
+      path: '/allocate',
+      body: () => ({ ...allocateBody(request), wait: `${pollMs}ms` }),
+      decode: decodeAllocationOrPlace,
+      extraTimeMs: () => pollMs,
+      ...(pollMs > 0 ? { retries: 0 } : {}),
+      signal,
+    });
+  let isQueued = false;
+  let earlyAnswers = 0;
+  let pollMs = 0;
+  signal?.throwIfAborted();
+  try {
+    for (let attempt = 1; ; attempt++) {
+      let pauseMs = 0;
+      const askedAtMs = clock.monotonic();
+      try {
+        const answer = await ask(pollMs);
+        if ('podName' in answer) return answer;
+        isQueued = true;
+        const { retryAfterMs, ...place } = answer;
+        notifyWaiting(requester, options, place);
+        if (leftMs() === 0) throw new StillWaitingError(operation, place);
+        // The router answers a poll early if it is stopping or has too many of them.
+        if (clock.monotonic() - askedAtMs < pollMs / 2) {
+          pauseMs = fullJitterMs(clock, pauseBetweenMs, retryAfterMs, earlyAnswers++);
+        }
+        pollMs = Math.min(leftMs(), maxPollMs);
+      } catch (error) {
+        const mayAskAgain = isQueued && leftMs() > 0 && requester.breaker.state !== 'open';
+        if (!mayAskAgain || !isPassing(error)) throw error;
+        if (pollMs === 0) pauseMs = pauseBetweenMs;
+        pollMs = 0;
+        requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
+      }
+      await requester.pause(operation, Math.min(pauseMs, leftMs()), signal);
+    }
+  } catch (error) {
+    // Once, in the background: otherwise the call leaves the queue when the router misses its polls. It has no fence, because
+    // the call may have got a pod at this moment; a retry would be late and could end a later allocation of the SID.
+    if (isQueued && signal?.aborted) void releaseCall(requester, callSid, { retries: 0 }).catch(() => {});
+    throw error;
+  }
+}
+
+function notifyWaiting(requester: Requester, { onWaiting }: WaitOptions, place: WaitingPlace): void {
+  try {
+    onWaiting?.(place);
+  } catch (error) {
+    requester.emit({ type: 'callback_failed', callback: 'onWaiting', error });
+  }
+}
+
 export async function releaseCall(
   requester: Requester,
   callSid: string,
-  options: ReleaseOptions,
+  options: ReleaseOptions & { retries?: number },
 ): Promise<ReleaseResult> {
   checkCallSid(callSid);
   const fence = checkFence(options.fence);
@@ -135,8 +237,9 @@ export async function releaseCall(
       body: () => ({ call_sid: callSid, fence, reason: options.reason }),
       decode: decodeRelease,
       signal: options.signal,
+      retries: options.retries,
     });
-    return { released: true, ...pod };
+    return pod ? { released: true, ...pod } : { released: false, reason: 'was_waiting' };
   } catch (error) {
     if (error instanceof CallNotFoundError) return { released: false, reason: 'already_ended' };
     if (error instanceof StaleFenceError) return { released: false, reason: 'not_ours' };

@@ -1,5 +1,5 @@
 import { userAgent } from '../version.js';
-import { RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
+import { isNoPod, RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
 import type { Fetch, Settings } from './options.js';
 import { type Decode, isRecord, ShapeError } from './wire.js';
 
@@ -91,7 +91,7 @@ function interpret<T>(
 
   const message =
     typeof body?.error === 'string' ? quote(body.error, transport.apiKey) : 'no JSON error body.';
-  if (status >= 500 && !(status === 503 && code === 'no_pods')) {
+  if (status >= 500 && !(status === 503 && isNoPod(code))) {
     throw new RouterUnavailableError({
       operation,
       reason: 'server_error',

@@ -21,6 +21,17 @@ export interface Allocation {
   fence: number;
   /** True when the call already had this pod: a retry, or another router replica was first. */
   wasExisting: boolean;
+  /** How long the call waited for its pod; null if it did not wait. */
+  waitedMs: number | null;
+}
+
+/** The place of a call that waits for a pod. Times are the store's. */
+export interface WaitingPlace {
+  /** Among the waiting calls of its merchant, from 1. */
+  position: number;
+  waitingSince: Date;
+  /** When the router ends the wait: `max_wait` of its configuration. */
+  waitExpiresAt: Date;
 }
 
 /** The response to a pod's report: lists of call SIDs. */
@@ -106,6 +117,12 @@ function sids(body: Record<string, unknown>, field: string): string[] {
   return value;
 }
 
+function count(body: Record<string, unknown>, field: string): number {
+  const value = body[field];
+  if (!Number.isSafeInteger(value) || (value as number) < 0) throw new ShapeError(`${field} is not a count`);
+  return value as number;
+}
+
 export const decodeAllocation: Decode<Allocation> = (body) => {
   const fence = body.fence;
   if (!isFence(fence)) throw new ShapeError('fence is not an integer');
@@ -117,14 +134,32 @@ export const decodeAllocation: Decode<Allocation> = (body) => {
     leaseExpiresAt: time(body, 'lease_expires_at'),
     fence,
     wasExisting: boolean(body, 'was_existing'),
+    waitedMs: body.waited_ms === undefined ? null : count(body, 'waited_ms'),
   };
 };
 
-export const decodeRelease: Decode<ReleasedPod> = (body) => ({
-  podName: string(body, 'pod_name'),
-  releasedToPool: body.released_to_pool === null ? null : string(body, 'released_to_pool'),
-  wasDraining: boolean(body, 'was_draining'),
-});
+/** The response to an allocate with `wait`: a pod, or a place in the queue (202). */
+export const decodeAllocationOrPlace: Decode<Allocation | (WaitingPlace & { retryAfterMs: number })> = (
+  body,
+) =>
+  body.status !== 'waiting'
+    ? decodeAllocation(body)
+    : {
+        position: count(body, 'position'),
+        waitingSince: time(body, 'waiting_since'),
+        waitExpiresAt: time(body, 'wait_expires_at'),
+        retryAfterMs: count(body, 'retry_after_ms'),
+      };
+
+/** Null: the call waited for a pod and had none. */
+export const decodeRelease: Decode<ReleasedPod | null> = (body) =>
+  body.was_waiting === true
+    ? null
+    : {
+        podName: string(body, 'pod_name'),
+        releasedToPool: body.released_to_pool === null ? null : string(body, 'released_to_pool'),
+        wasDraining: boolean(body, 'was_draining'),
+      };
 
 export const decodeRenewal: Decode<Renewal> = (body) => ({
   leaseExpiresAt: time(body, 'lease_expires_at'),

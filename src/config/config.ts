@@ -57,6 +57,12 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
       `NO_SHOW_TIMEOUT must be shorter than LEASE_TTL (${ms(leaseTtlMs)}) or off, got ${ms(noShowTimeoutMs)}`,
   },
   {
+    of: ['holdClaimTtlMs', 'holdPollIntervalMs'],
+    problem: ({ holdClaimTtlMs: claim, holdPollIntervalMs: poll }) =>
+      claim <= 3 * poll &&
+      `HOLD_CLAIM_TTL must be longer than 3 * HOLD_POLL_INTERVAL (${ms(3 * poll)}), or a held caller finds its pod given away, got ${ms(claim)}`,
+  },
+  {
     of: ['requestTimeoutMs', 'redisCommandTimeoutMs'],
     problem: ({ requestTimeoutMs, redisCommandTimeoutMs }) =>
       requestTimeoutMs < redisCommandTimeoutMs &&

@@ -180,6 +180,37 @@ export const configFields = {
       'Ends a call that was not renewed or reported by then',
     ),
   }),
+  ...section('Waiting', {
+    holdPollIntervalMs: field(
+      'HOLD_POLL_INTERVAL',
+      duration('1s', '30s'),
+      '5s',
+      'How often a held caller asks again; a call that misses three is removed from the queue',
+    ),
+    holdClaimTtlMs: field(
+      'HOLD_CLAIM_TTL',
+      duration('3s', '5m'),
+      '20s',
+      'How long a pod is kept for a waiting call until its caller asks again',
+    ),
+    holdAudioUrl: optional(
+      'HOLD_AUDIO_URL',
+      kinds.webhookUrl,
+      'What a held caller hears, 4 to 6 seconds of audio; without it, HOLD_MESSAGE',
+    ),
+    holdMessage: field(
+      'HOLD_MESSAGE',
+      line(500),
+      'All our agents are busy. Please hold the line.',
+      'What a held caller hears without HOLD_AUDIO_URL',
+    ),
+    holdAnnouncePosition: field(
+      'HOLD_ANNOUNCE_POSITION',
+      boolean,
+      'false',
+      'Tell a held caller the place in the queue, each time it improves',
+    ),
+  }),
   ...section('Pods', {
     podSource: field(
       'POD_SOURCE',

@@ -10,6 +10,8 @@
  * Weakness: JSON keeps the last of two equal keys, so a tier written twice is not noticed.
  */
 
+import { type Hold, readHold } from './hold.js';
+
 export interface Tier {
   readonly type: 'exclusive' | 'shared';
   /** Pods this tier should have; used for tier assignment only. */
@@ -22,6 +24,8 @@ export interface TierConfig {
   /** Without a prototype: `constructor` and `__proto__` are ordinary names. */
   readonly tiers: Readonly<Record<string, Tier>>;
   readonly defaultChain: readonly string[];
+  /** Calls wait for a pod by these rules; without them a call without a pod is refused. */
+  readonly hold?: Hold;
 }
 
 export type PoolId = `pool:${string}` | `merchant:${string}`;
@@ -120,10 +124,18 @@ export function showNames(names: readonly string[]): string {
 
 const byName = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 
-function makeConfig(entries: Iterable<readonly [string, Tier]>, chain: readonly string[]): TierConfig {
+function makeConfig(
+  entries: Iterable<readonly [string, Tier]>,
+  chain: readonly string[],
+  hold?: Hold,
+): TierConfig {
   const tiers: Record<string, Tier> = Object.create(null);
   for (const [name, tier] of [...entries].sort(([a], [b]) => byName(a, b))) tiers[name] = Object.freeze(tier);
-  return Object.freeze({ tiers: Object.freeze(tiers), defaultChain: Object.freeze([...chain]) });
+  return Object.freeze({
+    tiers: Object.freeze(tiers),
+    defaultChain: Object.freeze([...chain]),
+    ...(hold ? { hold: Object.freeze(hold) } : {}),
+  });
 }
 
 const exclusive = (target: number): Tier => ({ type: 'exclusive', target, maxConcurrent: 1 });
@@ -138,7 +150,7 @@ export const defaultTierConfig: TierConfig = makeConfig(
 );
 
 const tierKeys: readonly string[] = ['type', 'target', 'max_concurrent'];
-const envelopeKeys: readonly string[] = ['tiers', 'default_chain'];
+const envelopeKeys: readonly string[] = ['tiers', 'default_chain', 'hold'];
 
 function looksLikeTier(value: unknown): boolean {
   if (!isPlainObject(value)) return false;
@@ -283,8 +295,14 @@ export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTi
     map = Object.hasOwn(input, 'tiers') ? input.tiers : undefined;
     const unknown = Object.keys(input).filter((key) => !envelopeKeys.includes(key));
     if (unknown.length > 0) {
-      problem(`unknown keys beside tiers and default_chain: ${showNames(unknown)}; tiers go inside "tiers"`);
+      problem(
+        `unknown keys beside tiers, default_chain and hold: ${showNames(unknown)}; tiers go inside "tiers"`,
+      );
     }
+  }
+  if (form !== 'envelope' && isPlainObject(input.hold) && Object.hasOwn(input.hold, 'max_wait')) {
+    problem('hold stands beside "tiers": {"tiers":{...},"hold":{...}}');
+    return refused();
   }
   const prefix = form === 'envelope' ? 'tiers' : '';
   if (!isPlainObject(map)) {
@@ -308,9 +326,12 @@ export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTi
   const written =
     form === 'envelope' ? readChain(input.default_chain, new Set(names), { problem, warn }) : [];
 
+  const hold =
+    form === 'envelope' && input.hold !== undefined ? readHold(input.hold, 'hold', problem) : undefined;
+
   if (problems.length > 0) return refused();
   const chain = written.length > 0 ? written : builtChain(tiers);
-  return { config: makeConfig(tiers, chain), warnings, problems };
+  return { config: makeConfig(tiers, chain, hold), warnings, problems };
 }
 
 /** Reads a tier configuration from text. Never throws. */
@@ -328,7 +349,7 @@ export function parseTierConfigJson(text: string, field = 'TIER_CONFIG'): Parsed
   return parseTierConfig(input, field);
 }
 
-/** Form 1, keys sorted, without spaces: equal configurations give equal text. */
+/** Form 1 without `hold`, keys sorted, without spaces: equal configurations give equal text. */
 export function serializeTierConfig(config: TierConfig): string {
   const tiers: Record<string, unknown> = Object.create(null);
   for (const [name, tier] of Object.entries(config.tiers).sort(([a], [b]) => byName(a, b))) {

@@ -175,22 +175,23 @@ export class Actions {
   }
 
   async rush(): Promise<void> {
-    const callers = this.#idleAgents(/^(gold|standard)-/) + 3;
-    this.#say(`rush hour: ${callers} callers at once, more than gold and standard can serve`);
-    await this.#placeCalls(callers);
+    const callers = this.#freePlaces(/^(gold|standard|basic)-/) + 6;
+    this.#say(`rush hour: ${callers} callers at once, more than all agents can serve: some wait`);
+    // All of them before the first hangs up.
+    await this.#placeCalls(callers, { pause: 0.1 });
   }
 
   async merchantRush(): Promise<void> {
-    const callers = this.#idleAgents(/^acme-/) + 2;
+    const callers = this.#freePlaces(/^acme-/) + 2;
     this.#say(`${callers} callers for acme: its own pool first, then its fallback`);
-    await this.#placeCalls(callers, 'acme');
+    await this.#placeCalls(callers, { merchant: 'acme' });
   }
 
-  /** nova has no fallback: callers get a busy tone when both of its agents are busy. */
+  /** nova has no fallback: callers who do not wait get a busy tone when both of its agents are busy. */
   async exhaust(): Promise<void> {
-    const callers = this.#idleAgents(/^nova-/) + 2;
-    this.#say(`${callers} callers for nova, which has no fallback: some get a busy tone`);
-    await this.#placeCalls(callers, 'nova');
+    const callers = this.#freePlaces(/^nova-/) + 2;
+    this.#say(`${callers} callers for nova who do not wait, and no fallback: some get a busy tone`);
+    await this.#placeCalls(callers, { merchant: 'nova', mayWait: false });
   }
 
   async loseRelease(): Promise<void> {
@@ -224,16 +225,21 @@ export class Actions {
     return this.#options.agents.callsOn(pod) === 0;
   }
 
-  #idleAgents(names: RegExp): number {
-    const ready = this.#options.monitor.readyAgents;
-    return ready.filter(({ name }) => names.test(name) && this.#isIdle(name)).length;
+  /** How many more calls these agents can have. */
+  #freePlaces(names: RegExp): number {
+    const { monitor, agents } = this.#options;
+    const free = (name: string) => Math.max(0, (setOf(name)?.calls ?? 0) - agents.callsOn(name));
+    return monitor.readyAgents.reduce((sum, { name }) => sum + (names.test(name) ? free(name) : 0), 0);
   }
 
-  async #placeCalls(number: number, merchant?: string): Promise<void> {
+  async #placeCalls(
+    number: number,
+    { merchant, mayWait = true, pause = 0.25 }: { merchant?: string; mayWait?: boolean; pause?: number } = {},
+  ): Promise<void> {
     const { dice, callers, sleep, later, signal } = this.#options;
     for (let i = 0; i < number && !signal.aborted; i++) {
-      later(0, () => callers.place(dice.between(6, 9), merchant));
-      await sleep(0.25);
+      later(0, () => callers.place(dice.between(6, 9), merchant, mayWait));
+      await sleep(pause);
     }
   }
 

@@ -1,5 +1,8 @@
-/** The simulated callers: they allocate, talk for a while and release, through the public client. */
-import { type Client, NoPodsError, RouterUnavailableError } from '../client/index.js';
+/**
+ * The simulated callers: they allocate, talk for a while and release, through the public client. If all agents are busy,
+ * they stay on the line and wait for one.
+ */
+import { type Client, NoPodsError, RouterUnavailableError, StillWaitingError } from '../client/index.js';
 import type { Agents, EarlyEnd } from './agents.js';
 import type { DemoContext } from './context.js';
 
@@ -18,7 +21,11 @@ export class CallCounts {
   cut = 0;
   /** Assigned to an agent that already had all the calls it can take. */
   doubled = 0;
-  /** No agent was free. */
+  /** Callers on the line who wait for an agent. */
+  waiting = 0;
+  /** Calls that got an agent after a wait. */
+  waited = 0;
+  /** No agent was free, or not before the wait ended. */
   busy = 0;
   /** No router answered, or none could reach the store. */
   unanswered = 0;
@@ -43,6 +50,9 @@ export interface PlacedCall {
   hangUpWithoutRelease(): void;
 }
 
+/** As long as the tiers allow. */
+const maxWait = '30s';
+
 export class Callers {
   readonly #options: CallersOptions;
   #lastNumber = 100;
@@ -56,17 +66,28 @@ export class Callers {
     return !/^CA-\d+$/.test(callSid);
   }
 
-  /** Resolves to undefined when the call got no agent. */
-  async place(talkSeconds: number, merchantId?: string): Promise<PlacedCall | undefined> {
+  /** Resolves to undefined when the call got no agent. `mayWait`: the caller waits if all agents are busy. */
+  async place(talkSeconds: number, merchantId?: string, mayWait = true): Promise<PlacedCall | undefined> {
     const { client, agents, counts, later, onCut } = this.#options;
     this.#lastNumber += 1;
     const callSid = `CA-${this.#lastNumber}`;
-    const call = await client.allocate({ callSid, merchantId }).catch((error: unknown) => {
-      if (error instanceof NoPodsError) counts.busy += 1;
-      else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
-      else throw error;
-    });
+    let isWaiting = false;
+    const onWaiting = () => {
+      if (!isWaiting) counts.waiting += 1;
+      isWaiting = true;
+    };
+    const call = await client
+      .allocate({ callSid, merchantId }, mayWait ? { wait: maxWait, onWaiting } : {})
+      .catch((error: unknown) => {
+        if (error instanceof NoPodsError || error instanceof StillWaitingError) counts.busy += 1;
+        else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
+        else throw error;
+      })
+      .finally(() => {
+        if (isWaiting) counts.waiting -= 1;
+      });
     if (!call || call.fallback) return undefined;
+    if (isWaiting) counts.waited += 1;
     const { podName, fence } = call;
     counts.started += 1;
     // Attached as an agent does it: if the router loses the call, the agent's report gets a new fence for the release.

@@ -7,7 +7,7 @@
  * What it shows has happened: calls are counted by callers and agents, records by triggers in the database, not by the
  * routers. A line without ▸ is an event of a store, of the cluster or of a process.
  *
- * A caller that gets no agent hangs up; an error of the simulation is one line, and the demo continues. Everything it
+ * A caller waits if all agents are busy, and hangs up without one; an error of the simulation is one line, and the demo continues. Everything it
  * starts ends with it. Its limit: connecting a call takes no time, so no agent ever waits for its call.
  */
 
@@ -239,7 +239,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
 /** A visitor's call has no simulated caller, so its agent follows the events of the store. */
 function connectVisitors({ type, fields: { call = '', pod = '' } }: StoreEvent, agents: Agents): void {
   if (!Callers.isVisitor(call)) return;
-  if (type === 'call_allocated') agents.connectVisitor(pod, call);
+  if (type === 'call_allocated' || type === 'call_assigned') agents.connectVisitor(pod, call);
   if (type === 'call_released' || type === 'call_recovered' || type === 'call_lost') agents.endVisitor(call);
 }
 

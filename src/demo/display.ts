@@ -112,6 +112,7 @@ export class Display {
       `${calls.doubled} given twice`,
       ...(calls.live > 0 ? [`${calls.live} live at the end`] : []),
       ...(calls.lost > 0 ? [`${calls.lost} lost with a crashed agent`] : []),
+      ...(calls.waited > 0 ? [`${calls.waited} after a wait`] : []),
       ...(calls.busy > 0 ? [`${calls.busy} without a free agent`] : []),
       ...(calls.unanswered > 0 ? [`${calls.unanswered} unanswered`] : []),
       ...(counts.fallbacks > 0 ? [count(counts.fallbacks, 'fallback')] : []),

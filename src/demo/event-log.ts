@@ -43,6 +43,15 @@ export class EventLog {
     switch (type) {
       case 'call_allocated':
         return [this.#allocated(event, line)];
+      case 'call_waiting':
+        return [line('waiting', `all busy: on hold, place ${fields.position} in the queue`)];
+      case 'call_assigned':
+        this.#begin(event);
+        return [line('connected', `${nameOf(fields.pool ?? '')}, after ${waitOf(event)} on hold`)];
+      case 'wait_abandoned':
+        return [line('hung up', `after ${waitOf(event)} on hold`)];
+      case 'wait_expired':
+        return [line('expired', `no agent within ${waitOf(event)}`)];
       case 'call_adopted':
         this.counts.adopted += 1;
         this.#inStore.add(call);
@@ -93,10 +102,15 @@ export class EventLog {
     }
   }
 
-  #allocated(event: StoreEvent, line: MakeLine): Line {
-    const { call = '', pod = '', pool = '', merchant = '' } = event.fields;
+  #begin(event: StoreEvent): void {
+    const { call = '', pod = '' } = event.fields;
     this.#live.set(call, { pod, sinceMs: timeOf(event) });
     this.#inStore.add(call);
+  }
+
+  #allocated(event: StoreEvent, line: MakeLine): Line {
+    const { pool = '', merchant = '' } = event.fields;
+    this.#begin(event);
     const chain = this.#chainOf(merchant);
     const skipped = chain.slice(0, Math.max(0, chain.indexOf(pool as PoolId)));
     const forMerchant = merchant ? ` (${merchant})` : '';
@@ -126,6 +140,8 @@ export class EventLog {
     return sinceMs === undefined ? 'unknown age' : inSeconds(timeOf(event) - sinceMs);
   }
 }
+
+const waitOf = ({ fields: { waited_ms } }: StoreEvent) => inSeconds(Number(waited_ms ?? 0));
 
 const timeOf = (event: StoreEvent) => Number(event.id.split('-')[0]);
 

@@ -140,6 +140,7 @@ function callParts({ calls }: View, paint: Paint): string[] {
   const mustBeZero = (n: number, text: string) => paint(n === 0 ? 'green' : 'red', `${n} ${text}`);
   return [
     paint('bold', `${calls.live} live`),
+    ...(calls.waiting > 0 ? [paint('yellow', `${calls.waiting} waiting`)] : []),
     `${calls.served} served`,
     mustBeZero(calls.cut, 'cut'),
     mustBeZero(calls.doubled, 'given twice'),
@@ -243,7 +244,7 @@ export function helpPage({
     ` ${paint('bold', 'Calls')}`,
     '   cut, given twice: router faults. Both stay 0.',
     '   lost: the agent crashed during the call. No router can prevent that.',
-    '   rejected: every pod of the chain was busy.',
+    '   waiting: every pod is busy; the next free one is theirs. rejected: none in time.',
     ` ${paint('bold', 'Records')}`,
     '   another-program takes pages and exits. Its rows are dated back 1 to 3 hours,',
     '   so that they count as stuck at once (the threshold is 60 minutes).',

@@ -4,6 +4,10 @@ import type { Colour, Paint } from '../terminal/text.js';
 /** The kinds of lines. Lines about one call are so frequent that the picture shows only the latest. */
 const looks = {
   allocated: { style: 'green', arrow: '→', isCall: true },
+  waiting: { style: 'yellow', arrow: '…', isCall: true },
+  connected: { style: 'green', arrow: '→', isCall: true },
+  'hung up': { style: 'red', arrow: '×', isCall: true },
+  expired: { style: 'red', arrow: '×', isCall: true },
   merchant: { style: 'cyan', arrow: '→', isCall: true },
   fallback: { style: 'yellow', arrow: '↘', isCall: true },
   adopted: { style: 'green', arrow: '→', isCall: true },

@@ -48,6 +48,7 @@ const tiers = {
     ]),
   ),
   default_chain: inChain.map(({ name }) => name),
+  hold: { max_wait: '30s', max_waiting: 100 },
 };
 
 /**

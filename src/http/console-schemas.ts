@@ -1,6 +1,7 @@
 /** The shapes of requests and responses of the console; see schemas.ts. */
 import Type from 'typebox';
-import { Call, flag, limit, orNull, seconds, skippedSteps, text, texts, whole } from './schemas.js';
+import { Call, flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
+import { skippedSteps } from './settings-schemas.js';
 
 export const SignInBody = Type.Object(
   // Any type, because the error of the validator would quote the key.
@@ -65,6 +66,12 @@ export const History = Type.Object({
       capacity: gauge('calls that all pods can have at once'),
       recovered: rate('calls ended and pods made available because they had lost their owner'),
       lost: rate('calls that ended with their pod'),
+      waiting: gauge('calls that wait for a pod'),
+      waits_served: rate('calls that got a pod after a wait'),
+      waits_within_5s: rate('those of them that waited at most 5 s'),
+      waits_within_20s: rate('those of them that waited at most 20 s'),
+      waits_abandoned: rate('waits that ended because the caller left'),
+      waits_expired: rate('waits that exceeded `max_wait`'),
       records: Type.Record(
         Type.String(),
         Type.Object({

@@ -11,6 +11,7 @@ import type { CallRouter } from '../calls/router.js';
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore } from '../calls/store/pool-store.js';
 import type { CallStore } from '../calls/store/store.js';
+import type { WaitQueue } from '../calls/wait-queue.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import type { LoopState } from '../loop.js';
@@ -33,6 +34,7 @@ export interface HttpContext {
   settings: Settings;
   auditor: Auditor;
   feed: EventFeed;
+  queue: WaitQueue;
   search: EventSearch;
   history: History;
   admission: Admission;

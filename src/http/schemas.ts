@@ -66,6 +66,13 @@ export const AllocateBody = Type.Object(
     template: Type.Optional(
       segment('the template of the conversation', MAX_SEGMENT_LENGTH, 'order-confirmation'),
     ),
+    wait: Type.Optional(
+      Type.String({
+        maxLength: 64,
+        description:
+          'how long the request may wait for a pod, 0s to 60s, if `hold` is configured; without it, a call that finds no pod is refused',
+      }),
+    ),
   },
   { description: 'a JSON object with call_sid' },
 );
@@ -79,6 +86,15 @@ export const Allocated = Type.Object({
   lease_expires_at: leaseEnd,
   fence: givenFence,
   was_existing: flag('whether the call already had this pod'),
+  waited_ms: Type.Optional(whole('how long the call waited for its pod')),
+});
+export const WaitingAnswer = Type.Object({
+  success,
+  status: Type.Literal('waiting'),
+  position: whole('the place among the waiting calls of this merchant, from 1'),
+  waiting_since: text('when the call entered the queue'),
+  wait_expires_at: text('when its wait ends: `max_wait` after it entered'),
+  retry_after_ms: whole('ask again within three times this, or the call loses its place'),
 });
 
 export const CallBody = Type.Object(
@@ -99,11 +115,12 @@ export const ReleaseBody = Type.Object(
 );
 export const Released = Type.Object({
   success,
-  pod_name: text('the pod of the call'),
+  pod_name: orNull(text('the pod of the call; null if it was waiting for one')),
   released_to_pool: orNull(
     text('the pool in which the pod is available again; null when it takes no calls (draining, not ready)'),
   ),
   was_draining: flag('whether the pod drains'),
+  was_waiting: Type.Optional(flag('true if the call was waiting for a pod; it has left the queue')),
 });
 export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
 
@@ -227,7 +244,7 @@ export const PageQuery = Type.Object({
   cursor: Type.Optional(
     Type.String({
       maxLength: 128,
-      pattern: '^(pool|merchant):[A-Za-z0-9_.-]{1,64},[0-9]{1,19}$',
+      pattern: '^((pool|merchant):[A-Za-z0-9_.-]{1,64}|waiting),[0-9]{1,19}$',
       description: 'the cursor of an earlier page',
     }),
   ),
@@ -240,7 +257,35 @@ export const PageQuery = Type.Object({
   ),
 });
 export const PodPage = Type.Object({ pods: Type.Array(Pod, { description: 'pods' }), cursor });
-export const CallPage = Type.Object({ calls: Type.Array(Call, { description: 'live calls' }), cursor });
+export const CallQuery = Type.Object({
+  ...PageQuery.properties,
+  waiting: Type.Optional(
+    Type.Literal('true', { description: 'true, for the calls that wait for a pod instead of the live ones' }),
+  ),
+});
+export const WaitingCall = Type.Object({
+  call_sid: text("the provider's call id"),
+  merchant_id: text('its merchant; empty without one'),
+  provider: text('its telephony provider'),
+  flow: text('its flow'),
+  template: text('its template'),
+  position: whole(
+    'its place among the waiting calls of its merchant, from 1; merchants without a configuration share one queue',
+  ),
+  waiting_since: text('when it entered the queue'),
+  wait_expires_at: text('when its wait ends'),
+  reason: text(
+    'why it waits now: `no_pods` (no pod of its chain is free) or `merchant_limit` (its merchant is at its `max_calls`)',
+  ),
+  saw: text('what it found when it entered the queue'),
+});
+export const CallPage = Type.Object({
+  calls: Type.Array(Call, { description: 'live calls; empty with `waiting=true`' }),
+  waiting: Type.Optional(
+    Type.Array(WaitingCall, { description: 'waiting calls, in no order; only with `waiting=true`' }),
+  ),
+  cursor,
+});
 
 export const Pool = Type.Object({
   type: text('`exclusive`, `shared`, or `gone` (its tier was deleted and its pods wait to be moved)'),
@@ -282,6 +327,8 @@ export const Status = Type.Object({
   version: text('the version of this router'),
   pools: Type.Record(Type.String(), Pool, { description: 'by tier, or `merchant:{id}`' }),
   active_calls: orNull(whole('live calls; null while the store is unreachable')),
+  waiting_calls: orNull(whole('calls that wait for a pod; null while the store is unreachable')),
+  oldest_wait_seconds: seconds('how long the oldest of them has waited; null without one'),
   removals_held: orNull(whole('pods that the removal brake holds; null while the store is unreachable')),
   is_leader: flag('whether this replica is the leader'),
   leader: orNull(text('the leader; null without a leader, or if it is unknown')),
@@ -329,37 +376,6 @@ export const Audit = Type.Object({
 export const RemovalsConfirmed = Type.Object({
   success,
   confirmed: whole('pods that the leader removes next'),
-});
-
-export const Tiers = Type.Object({
-  tiers: Type.Record(
-    Type.String(),
-    Type.Object({
-      type: text('`exclusive` or `shared`'),
-      target: whole('how many pods it should have'),
-      max_concurrent: Type.Optional(whole('maximum calls per pod of a shared tier')),
-    }),
-    { description: 'by name' },
-  ),
-  default_chain: texts('the tiers that a call tries, in order'),
-  version: whole('grows with every change; also the `ETag`'),
-  warnings: Type.Optional(texts('accepted settings that may be mistakes; only in the response to `PUT`')),
-});
-
-export const skippedSteps = Type.Array(
-  Type.Object({ step: text('the step as configured'), reason: text('why it is skipped') }),
-  { description: 'configured steps that do not name a pool' },
-);
-export const Merchant = Type.Object({
-  merchant_id: text('the merchant'),
-  tier: Type.Optional(text('the tier at which its default chain begins, if configured')),
-  pool: Type.Optional(text('its own pool, which is tried first, if configured')),
-  fallback: Type.Optional(texts('the tiers that replace the default chain, if configured')),
-  chain: texts('the pools that a call of this merchant tries, in order'),
-  skipped: skippedSteps,
-});
-export const Merchants = Type.Object({
-  merchants: Type.Array(Merchant, { description: 'all configured merchants, by id' }),
 });
 
 export const ErrorAnswer = Type.Object(

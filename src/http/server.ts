@@ -24,6 +24,7 @@ import { admit, type GatedResponse, gatedServer, onceASecond, requestId } from '
 import { callRoutes } from './routes/calls.js';
 import { consoleRoutes } from './routes/console.js';
 import { eventRoutes } from './routes/events.js';
+import { explainRoutes } from './routes/explain.js';
 import { historyRoutes } from './routes/history.js';
 import { operatorRoutes } from './routes/operators.js';
 import { podRoutes } from './routes/pods.js';
@@ -186,6 +187,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
         callRoutes,
         podRoutes,
         operatorRoutes,
+        explainRoutes,
         recordRoutes,
         settingsRoutes,
         eventRoutes,

@@ -1,5 +1,6 @@
 /** Creates the parts of a router from a configuration, starts them in order, stops them in reverse order. */
 import { createHash } from 'node:crypto';
+import { AliveStamp } from '../calls/alive-stamp.js';
 import { Auditor } from '../calls/audit/auditor.js';
 import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
@@ -9,14 +10,14 @@ import { Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
-import { StoreConnection } from '../calls/store/connection.js';
 import { PoolStore } from '../calls/store/pool-store.js';
 import { checkRights } from '../calls/store/rights.js';
-import { CallStore, type LeaseTimes } from '../calls/store/store.js';
+import { CallStore } from '../calls/store/store.js';
+import { WaitStore } from '../calls/store/wait-store.js';
+import { WaitQueue } from '../calls/wait-queue.js';
 import { type Clock, systemClock } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
 import { defaultTierConfig } from '../config/tiers.js';
-import { startEmbeddedValkey } from '../embedded/valkey.js';
 import { Admission } from '../http/admission.js';
 import type { App, HttpContext } from '../http/context.js';
 import { closeServer, listen, startMetricsServer } from '../http/ports.js';
@@ -24,7 +25,7 @@ import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
-import { startTracing, type Tracing } from '../observe/tracing.js';
+import { startTracing } from '../observe/tracing.js';
 import { announce } from '../pool/registration.js';
 import { RecordMetrics } from '../records/metrics.js';
 import { combineObservers } from '../records/observer.js';
@@ -33,6 +34,7 @@ import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
 import { prepareUntilDone } from './startup.js';
+import { leaseTimes, openEngine, openStore } from './store.js';
 
 /** The longest wait for the first sync of the pods at the start. */
 const maxFirstSyncMs = 5000;
@@ -87,11 +89,21 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       initial: config.tierConfig ?? defaultTierConfig,
       initialGiven: config.tierConfig !== undefined,
       onRefreshError: () => metrics.settingsErrors.inc(),
+      onChange: () => queue.nudge(),
     });
+    const feed = new EventFeed(connection, clock);
+    stops.push(() => feed.close());
+    let isPrepared = false;
     const onCrash = (loop: string) => {
       metrics.panicsRecovered.inc();
       metrics.loopRestarts.inc({ loop });
     };
+    const alive = new AliveStamp({ connection, clock, log, onCrash: () => onCrash('alive-stamp') });
+    const queue = new WaitQueue(new WaitStore(connection, times), {
+      ...{ settings, feed, metrics, clock, log },
+      isPrepared: () => isPrepared,
+      onCrash: () => onCrash('wait-queue'),
+    });
     let loseLeadership = () => {};
     const lostLeadership = new Promise<void>((resolve) => {
       loseLeadership = resolve;
@@ -101,11 +113,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       store,
       pools,
       settings,
-      auditor,
-      metrics,
-      clock,
-      log,
-      onCrash,
+      ...{ auditor, alive, metrics, clock, log, onCrash },
       onLost: () => {
         if (config.leaderLoss === 'exit') loseLeadership();
       },
@@ -127,7 +135,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     stops.push(() => alerts.stop());
     // Set before the first check of the history.
     const others: { records?: RecordsPlane | undefined; loops(): LoopState[] } = { loops: () => [] };
-    let isPrepared = false;
     const history = new History({
       connection,
       store,
@@ -182,8 +189,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       },
     });
 
-    const feed = new EventFeed(connection, clock);
-    stops.push(() => feed.close());
     // A little less than the timeout of a command, so that a late reply is still used.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
     const context: HttpContext = {
@@ -204,6 +209,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       settings,
       auditor,
       feed,
+      queue,
       search: new EventSearch(connection),
       history,
       admission: new Admission({
@@ -228,7 +234,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state, ...history.loops, ...alerts.loops];
+          const own = [alive.loop.state, refresh.state, queue.loop.state];
+          return [...manager.loops, ...own, ...history.loops, ...alerts.loops];
         },
         nudge: () => manager.nudge(),
       },
@@ -245,7 +252,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     const stopLeading = () => {
       leadershipEnded ??= (async () => {
         await prepared?.ended;
-        await Promise.all([manager.stop(), refresh.stop()]);
+        await Promise.all([manager.stop(), refresh.stop(), queue.loop.stop()]);
+        await alive.loop.stop();
       })();
       return leadershipEnded;
     };
@@ -270,7 +278,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
+      alive.start();
       refresh.start();
+      queue.loop.start();
       const started = manager.start();
       // Wait only for a local source, and not long: with an unreachable API server or lock, calls are still served.
       const timeout = clock.sleep(maxFirstSyncMs, stopping.signal);
@@ -303,30 +313,6 @@ function stallsAfter(config: Config): Map<string, number> {
   ]);
 }
 
-function leaseTimes(config: Config): LeaseTimes {
-  return {
-    leaseTtlMs: config.leaseTtlMs,
-    callInfoTtlMs: config.callInfoTtlMs,
-    drainingTtlMs: config.drainingTtlMs,
-    reportGraceMs: config.reportGraceMs,
-    noShowTimeoutMs: config.noShowTimeoutMs ?? 0,
-  };
-}
-
-async function openEngine(
-  config: Config,
-  stops: (() => Promise<void> | void)[],
-  log: Logger,
-): Promise<string> {
-  if (config.redisUrl !== 'embedded') return config.redisUrl;
-  const engine = await startEmbeddedValkey({
-    onCrash: (error) =>
-      log.fatal({ err: error }, 'embedded store ended and its data is lost; restart the router'),
-  });
-  stops.push(() => engine.stop());
-  return engine.url;
-}
-
 async function openRecords(
   config: Config,
   parts: {
@@ -347,36 +333,6 @@ async function openRecords(
   // Loaded only where it is used: most routers have no records.
   const open = parts.open ?? (await import('./records-process.js')).startRecordsProcess;
   return open({ ...config, databaseUrl }, parts);
-}
-
-function openStore(
-  config: Config,
-  url: string,
-  {
-    clock,
-    log,
-    metrics,
-    tracing,
-    onUp,
-  }: { clock: Clock; log: Logger; metrics: Metrics; tracing: Tracing | undefined; onUp(): void },
-): StoreConnection {
-  return new StoreConnection({
-    url,
-    keyPrefix: config.redisKeyPrefix,
-    commandTimeoutMs: config.redisCommandTimeoutMs,
-    clock,
-    observe: (operation, outcome, seconds) => {
-      metrics.observeStore(operation, outcome, seconds);
-      tracing?.observeStore(operation, outcome === 'ok' ? 'ok' : 'error', seconds);
-    },
-    onState: (state, reason) => {
-      metrics.storeUp.set(state === 'up' ? 1 : 0);
-      if (state === 'up') {
-        log.info('connected to the store');
-        onUp();
-      } else log.error({ reason }, 'lost the connection to the store; calls get 503 until it is restored');
-    },
-  });
 }
 
 /** Hashes the `sharedVariables`. */

@@ -175,6 +175,29 @@ sum by (job, namespace, chain) (smart_router_no_pods_total unless smart_router_n
         'Within five minutes about {{ $value | humanize }} new calls got 503 overloaded: a router had too many requests in flight.',
     },
     {
+      alert: 'SmartRouterWaitLong',
+      condition: 'calls.wait_long',
+      isShared: true,
+      pendingMs: 60_000,
+      severity: 'warning',
+      for: '1m',
+      expr: 'max by (job, namespace) (smart_router_oldest_wait_seconds) > 30',
+      summary: 'A call has waited {{ $value | humanizeDuration }} for a pod',
+      description:
+        'For a minute there has been a call that waits for a pod for more than 30 seconds. Most callers hang up before that.',
+    },
+    {
+      alert: 'SmartRouterWaitsUnserved',
+      condition: 'calls.waits_unserved',
+      severity: 'warning',
+      expr: `sum by (job, namespace) (increase(smart_router_waits_total{outcome=~"abandoned|expired"}[10m]))
+/ (sum by (job, namespace) (increase(smart_router_waits_total{outcome!="queue_full"}[10m])) >= 10)
+> 0.1`,
+      summary: '{{ $value | humanizePercentage }} of the calls that waited for a pod got none',
+      description:
+        'Of the calls whose wait ended within ten minutes, more than one in ten got no pod: their callers hung up, or waited as long as max_wait allows.',
+    },
+    {
       alert: 'SmartRouterPoolNearlyFull',
       severity: 'warning',
       for: '5m',

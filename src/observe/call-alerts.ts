@@ -11,6 +11,13 @@ import { Tally } from './alert-samples.js';
 /** Refused calls by reason. */
 export type Refused = Record<keyof typeof refusedSummaries, number>;
 
+/** Waits for a pod by their end. */
+export interface EndedWaits {
+  waitsServed: number;
+  waitsAbandoned: number;
+  waitsExpired: number;
+}
+
 /** What one check found. */
 export interface CheckResult {
   isStoreUp: boolean;
@@ -22,6 +29,12 @@ export interface CheckResult {
   full: number;
   /** Refused calls of all replicas within `refusedMs`; undefined when unknown. */
   everywhere?: Refused | undefined;
+  /** Waits for a pod that were abandoned or expired since the last check. */
+  unserved?: number | undefined;
+  /** Waits of all replicas that ended within `waitsMs`; undefined when unknown. */
+  waits?: EndedWaits | undefined;
+  /** How long the oldest waiting call has waited; 0 if none waits, undefined when unknown. */
+  oldestWaitMs?: number | undefined;
   /** Keys of pools with a wrong type; undefined when unknown. */
   unreadable?: readonly string[] | undefined;
   /** Pods that are set back because calls failed on them; undefined when unknown. */
@@ -35,6 +48,11 @@ export interface CheckResult {
 const minuteMs = 60_000;
 export const refusedMs = 5 * minuteMs;
 const crashesMs = 10 * minuteMs;
+export const waitsMs = 10 * minuteMs;
+/** As in the expressions of the rules. */
+const maxOldestWaitMs = 30_000;
+const maxUnservedShare = 0.1;
+const minWaits = 10;
 /** After one crash the next try usually succeeds. */
 const minCrashes = 3;
 
@@ -72,6 +90,7 @@ export class CallAlerts {
   readonly #noPods = new Tally();
   readonly #shed = new Tally();
   readonly #full = new Tally();
+  readonly #unserved = new Tally();
   readonly #loops = new Map<string, LoopHistory>();
   #last: CheckResult | undefined;
   #atMs = 0;
@@ -87,6 +106,7 @@ export class CallAlerts {
     if (result.noPods > 0) this.#noPods.add(result.noPods, nowMs);
     if (result.shed > 0) this.#shed.add(result.shed, nowMs);
     if (result.full > 0) this.#full.add(result.full, nowMs);
+    if (result.unserved) this.#unserved.add(result.unserved, nowMs);
     const names = new Set(result.loops.map(({ name }) => name));
     // The loops of an ended leadership: the next leadership counts from 0.
     for (const name of this.#loops.keys()) if (!names.has(name)) this.#loops.delete(name);
@@ -113,6 +133,11 @@ export class CallAlerts {
     return [this.#noPods, this.#shed].some((tally) => tally.within(refusedMs, nowMs) > 0);
   }
 
+  /** The same for waits that ended without a pod. */
+  hasUnserved(nowMs: number): boolean {
+    return this.#unserved.within(waitsMs, nowMs) > 0;
+  }
+
   /** As of the last check. */
   conditions(): Condition[] {
     const last = this.#last;
@@ -134,6 +159,10 @@ export class CallAlerts {
     const violations = last.loops.find(({ name }) => name === 'audit')?.counts.violations ?? 0;
     const unreadable = last.unreadable?.join(', ') ?? '';
     const setBack = namesOf(last.setBack ?? []);
+    const { waitsServed = 0, waitsAbandoned = 0, waitsExpired = 0 } = last.waits ?? {};
+    const unserved = waitsAbandoned + waitsExpired;
+    const waits = waitsServed + unserved;
+    const oldestSeconds = Math.round((last.oldestWaitMs ?? 0) / 1000);
     return [
       condition('calls.store_down', nowMs, {
         holds: () => !last.isStoreUp,
@@ -153,6 +182,16 @@ export class CallAlerts {
         holds: () => own.shed > 0,
         summary: refusedSummaries.shed(shed),
         details: { calls: shed },
+      }),
+      condition('calls.wait_long', nowMs, {
+        holds: () => (last.oldestWaitMs === undefined ? undefined : last.oldestWaitMs > maxOldestWaitMs),
+        summary: `a call has waited ${oldestSeconds} s for a pod`,
+        details: { seconds: oldestSeconds },
+      }),
+      condition('calls.waits_unserved', nowMs, {
+        holds: () => waits >= minWaits && unserved > maxUnservedShare * waits,
+        summary: `${unserved} of ${waits} calls that waited for a pod in the last 10 minutes got none`,
+        details: { waits, abandoned: waitsAbandoned, expired: waitsExpired },
       }),
       condition('calls.no_leader', nowMs, {
         // The lock may be in the store: without the store the leader is unknown.

@@ -26,7 +26,7 @@ function row(
     check,
     firstCheck: check,
     ms: 10 * second,
-    gauges: { activeCalls: 1, available: 2, assigned: 3, capacity: 4 },
+    gauges: { activeCalls: 1, available: 2, assigned: 3, capacity: 4, waiting: 5 },
     alerts: [],
     ...rest,
     counts: { ...noCounts(), allocated },
@@ -87,7 +87,13 @@ describe('points of the history', () => {
   });
 
   it('take the highest of gauges, and that of the next row where none fell into a step', () => {
-    const gauges = (activeCalls: number) => ({ activeCalls, available: 0, assigned: 9, capacity: 9 });
+    const gauges = (activeCalls: number) => ({
+      activeCalls,
+      available: 0,
+      assigned: 9,
+      capacity: 9,
+      waiting: 0,
+    });
     const rows = [
       row(t0 + 9_990, { gauges: gauges(3) }),
       row(t0 + 9_995, { name: 'b', gauges: gauges(5) }),
@@ -165,6 +171,11 @@ describe('a row', () => {
       lost: 6,
       shed: 7,
       full: 8,
+      waitsServed: 9,
+      waitsWithin5s: 10,
+      waitsWithin20s: 11,
+      waitsAbandoned: 12,
+      waitsExpired: 13,
       latency: new Map([
         [0.001, 3],
         [Number.POSITIVE_INFINITY, 1],
@@ -174,6 +185,12 @@ describe('a row', () => {
     const flat = toFields(given);
     const fields = new Map(flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? '']] : [])));
     expect(parseRow(`${t0 + 7}-0`, fields)).toEqual(given);
+    // Version 0.1.0 wrote fewer counts and gauges.
+    const older = parseRow('7-0', fields.set('counts', '1,2,3,4,5,6,7,8').set('gauges', '1,2,3,4'));
+    expect(older).toMatchObject({
+      counts: { full: 8, waitsServed: 0, waitsExpired: 0 },
+      gauges: { waiting: 0 },
+    });
   });
 
   it.each([

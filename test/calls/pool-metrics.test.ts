@@ -11,7 +11,16 @@ const merchants = (count: number, from = 0) =>
 function snapshotOf(pools: readonly string[]): Snapshot {
   const counts = { assigned: 2, available: 1, activeCalls: 1, stranded: 0, capacity: 2, unreadableKey: '' };
   const rows = pools.map((pool) => ({ pool, kind: 'exclusive', maxConcurrent: 1, ...counts }) as PoolCounts);
-  return { nowMs: 0, tierVersion: 1, epoch: '1', removalsHeld: 0, setBack: [], pools: rows, activeCalls: 0 };
+  return {
+    nowMs: 0,
+    tierVersion: 1,
+    epoch: '1',
+    removalsHeld: 0,
+    waitingCalls: 0,
+    setBack: [],
+    pools: rows,
+    activeCalls: 0,
+  };
 }
 
 /** A call that its merchant's pool could not take, and one that it did. */

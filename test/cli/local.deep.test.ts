@@ -284,6 +284,25 @@ describe('doctor', () => {
     expect(of('store tiers')).toMatchObject({ status: 'warn' });
   });
 
+  it('compares the rules for waiting calls with the store, too', async () => {
+    const other = await startEmbeddedValkey();
+    try {
+      const tiers = '{"tiers":{"gold":{"target":1}},"hold":{"max_wait":"60s"}}';
+      const env = { REDIS_URL: other.url, TIER_CONFIG: tiers };
+      const statusWith = async (hold: string) => {
+        await redisAt(other.url, (redis) =>
+          redis.mset('voice:tier:config', '{"gold":1}', 'voice:tier:hold', hold),
+        );
+        return (await examine(env)).of('store tiers')?.status;
+      };
+      expect(await statusWith('{"max_wait":"1m","max_waiting":1000}')).toBe('ok');
+      expect(await statusWith('')).toBe('warn');
+      expect(await statusWith('60s')).toBe('fail');
+    } finally {
+      await other.stop();
+    }
+  });
+
   it('says which port is taken when no router runs', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -177,6 +177,65 @@ describe('calls', () => {
   });
 });
 
+describe('explain', () => {
+  const fill = () => allocate('CA1', 'CA2', 'CA3', 'CA4', 'CA5');
+
+  it('starts with the answer, then says why for every pool of the chain', async () => {
+    const { code, stdout } = await run('explain');
+    expect(code).toBe(0);
+    expect(stdout.split('\n').map((line) => line.replace(/pod-[abc]/, 'POD').replace(/ +/g, ' '))).toEqual([
+      'A new call would get a pod of pool:gold, for example POD.',
+      '',
+      'POOL TYPE PODS FREE BUSY BLOCKED RESULT WHY',
+      'pool:gold exclusive 2 2 0 0 taken a free pod',
+      'pool:basic shared 1 1 0 0 not tried pool:gold has a pod',
+      '',
+    ]);
+    expect(documentOf(await run('explain --json'))).toMatchObject({ success: true, would: 'allocate' });
+  });
+
+  it('says what would free a place, with the limit and the queue of the merchant', async () => {
+    await fill();
+    await router.context.settings.setMerchant('acme', { max_calls: 3, hold: { max_wait: '60s' } }, 'test');
+    const { stdout } = await run('explain --merchant acme');
+    expect(stdout).toMatch(
+      /^A new call of acme would wait at place 1 of its queue: no pod of its chain is free\.\n\n/,
+    );
+    expect(stdout).toMatch(
+      /^pool:gold +exclusive +2 +0 +2 +0 +passed over +no pod can take a call: 2 busy$/m,
+    );
+    expect(stdout).toContain('\nlimit: 0 of 3 calls (max_calls)\nqueue: 0 of 1000 calls wait in this queue');
+    expect(stdout).toMatch(
+      /^next:\n {2}lease of CA1 on pod-[abc] expires in 15 min, unless it is renewed\n/m,
+    );
+    expect((await run('explain --merchant acme --no-wait')).stdout).toMatch(
+      /^A new call of acme would be refused \(no_pods\)/,
+    );
+  });
+
+  it('tells what happened to a past call, and what would happen now', async () => {
+    await fill();
+    await allocate('CA6').catch(() => undefined);
+    const { code, stdout } = await run('explain --call CA6');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^Call CA6 was refused \(no_pods\), \d+s ago\.\n\nit saw, at \S+Z:\n/);
+    expect(stdout).toContain(
+      '\n  pool:gold: 2 pods, 2 calls, 0 blocked\n  pool:basic: 1 pod, 3 calls, 0 blocked\n',
+    );
+    expect(stdout).toMatch(/^\S+Z {2}no_pods +CA6 /m);
+    expect(stdout).toMatch(/^now: A new call would be refused \(no_pods\)/m);
+    expect(documentOf(await run('explain --call CA6 --json'))).toMatchObject({
+      events: [{ type: 'no_pods' }],
+      now: { would: 'refuse', code: 'no_pods' },
+    });
+    expect((await run('explain --call CA1')).stdout).toMatch(
+      /^Call CA1 got pod pod-[abc] of pool:gold, \d+s ago\.\n/,
+    );
+    expect((await run('explain --call CA404')).code).toBe(4);
+    expect((await run('explain --call CA1 --merchant acme')).code).toBe(2);
+  });
+});
+
 describe('allocate and release', () => {
   it('allocates a pod, the same one again, and releases it', async () => {
     const first = documentOf(await run('allocate CA1 --json --provider plivo --flow v1 --template hello'));
@@ -329,6 +388,16 @@ describe('tiers', () => {
     expect(documentOf(late)).toMatchObject({ success: false, code: 'version_conflict' });
     expect(await run('tiers set - --force', { input: edited })).toMatchObject({ code: 0 });
     expect(await run(['tiers', 'set', '{"gold":1,"basic":1}', '--version', '1'])).toMatchObject({ code: 5 });
+  });
+
+  it('keeps the rules for waiting calls in the output of get', async () => {
+    const hold = { max_wait: '1m', max_waiting: 500 };
+    await run(['tiers', 'set', JSON.stringify({ tiers: { gold: { target: 2 } }, hold })]);
+    const read = await run('tiers get --json');
+    expect(documentOf(read)).toMatchObject({ hold });
+    const changed = await run('tiers set - --json', { input: read.stdout.replace('500', '501') });
+    expect(documentOf(changed)).toMatchObject({ hold: { max_waiting: 501 } });
+    expect(documentOf(await run(['tiers', 'set', '{"gold":2}', '--json']))).not.toHaveProperty('hold');
   });
 
   it('reports all problems together, without a request', async () => {

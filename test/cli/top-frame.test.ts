@@ -3,7 +3,7 @@ import type { Alert } from '../../src/cli/commands/alerts.js';
 import type { RouterEvent } from '../../src/cli/event-stream.js';
 import type { Call, Pod, Status } from '../../src/cli/replies.js';
 import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
-import { type Frame, frame, poolBar } from '../../src/cli/top/frame.js';
+import { type Frame, frame, loadParts, poolBar } from '../../src/cli/top/frame.js';
 import { poolUses, type Snapshot, type TopState } from '../../src/cli/top/snapshot.js';
 import type { Paint } from '../../src/terminal/text.js';
 
@@ -52,6 +52,8 @@ const status: Status = {
     basic: { type: 'shared', assigned: 1, available: 1, active_calls: 0, capacity: 3 },
   },
   active_calls: 1,
+  waiting_calls: 0,
+  oldest_wait_seconds: null,
   removals_held: 0,
   is_leader: true,
   leader: 'router-0',
@@ -241,6 +243,13 @@ describe('the picture of top', () => {
     };
     expect(barOf(busy('b-4', 'CA2'))).toBe('##-------------');
     expect(barOf(pod('b-4', 'basic', { ...closed, calls: [...closed.calls] }))).toBe('##~~-----------');
+  });
+
+  it('counts waiting calls, if any', () => {
+    const parts = (waiting_calls: number) =>
+      loadParts(snapshotOf({ status: { ...status, waiting_calls } }), plain).join(' ');
+    expect(parts(3)).toContain('calls 1 live 3 waiting ');
+    expect(parts(0)).not.toContain('waiting');
   });
 
   it('gives every state in use at least one mark', () => {

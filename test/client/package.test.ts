@@ -115,6 +115,8 @@ declare const session: { stop(reason: Error): void; on(event: 'end', listener: (
 declare const sessions: Map<string, { stop(): void }>;
 declare function connectStream(url: string): void;
 declare function sayBusy(): void;
+declare function sayPosition(position: number): void;
+declare function holdTheLine(position: number): void;
 export async function examples() {\n${body}\n}\n`;
 }
 

@@ -327,6 +327,7 @@ describe('relations', () => {
   it.each<[Env, string]>([
     [{ CALL_INFO_TTL: '15m' }, 'at least LEASE_TTL + 2 * CLEANUP_INTERVAL = 16m'],
     [{ NO_SHOW_TIMEOUT: '15m' }, 'shorter than LEASE_TTL (15m) or off, got 15m'],
+    [{ HOLD_CLAIM_TTL: '15s' }, 'a held caller finds its pod given away, got 15s'],
     [{ REQUEST_TIMEOUT: '900ms' }, 'at least REDIS_COMMAND_TIMEOUT (1s), got 900ms'],
     [{ LEADER_ELECTION_DURATION: '10s' }, 'longer than LEADER_ELECTION_RENEW_DEADLINE (10s)'],
     [{ LEADER_ELECTION_RENEW_DEADLINE: '2.4s' }, 'longer than 1.2 * LEADER_ELECTION_RETRY_PERIOD (2.4s'],

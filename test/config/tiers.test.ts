@@ -157,7 +157,7 @@ describe('refusals', () => {
         chain: [],
       }),
     ).toEqual([
-      'TIER_CONFIG: unknown keys beside tiers and default_chain: "chain"; tiers go inside "tiers"',
+      'TIER_CONFIG: unknown keys beside tiers, default_chain and hold: "chain"; tiers go inside "tiers"',
       'TIER_CONFIG: not a tier name: "a b"; use 1 to 64 of the characters A-Z a-z 0-9 _ . -',
       'TIER_CONFIG: tiers.gold has unknown keys: "tpye"; known are type, target, max_concurrent',
       'TIER_CONFIG: tiers.gold.target must be a whole number from 0 to 1000000, got "ten"',
@@ -180,7 +180,10 @@ describe('refusals', () => {
     [{ tiers: {} }, 'tiers must name at least one tier'],
     [{ tiers: [] }, 'tiers must be an object'],
     [{ tiers: null }, 'tiers must be an object'],
-    [{ default_chain: ['gold'], gold: { target: 1 } }, 'unknown keys beside tiers and default_chain: "gold"'],
+    [
+      { default_chain: ['gold'], gold: { target: 1 } },
+      'unknown keys beside tiers, default_chain and hold: "gold"',
+    ],
     [{ tiers: { gold: {} }, default_chain: 'gold' }, 'default_chain must be a list'],
     [{ tiers: { gold: 10 } }, 'tiers.gold must be an object like {"target":10}'],
     [{ gold: { target: 1 }, standard: 20 }, 'standard must be an object like {"target":20}'],

@@ -12,7 +12,8 @@ it('lists every event type that the scripts write', () => {
   for (const name of readdirSync(scripts, { recursive: true, encoding: 'utf8' })) {
     if (!name.endsWith('.lua')) continue;
     const text = readFileSync(join(scripts, name), 'utf8');
-    for (const [, type = ''] of text.matchAll(/(?:\b(?:event|note)\(|'type', )'(\w+)'/g)) written.add(type);
+    for (const [, type = ''] of text.matchAll(/(?:\b(?:event|note)\(|\bend_wait_of\(sid, |'type', )'(\w+)'/g))
+      written.add(type);
   }
   expect([...eventTypes].sort()).toEqual([...written].sort());
 });

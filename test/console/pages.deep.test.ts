@@ -145,6 +145,15 @@ describeBrowser('the console', (browser) => {
       const refused = page.getByRole('complementary', { name: 'Call CA-none' });
       await refused.getByText('No pod', { exact: true }).waitFor();
       await refused.getByText(/Tried.*gold.*no free pod/).waitFor();
+      await refused.getByText('gold had 2 pods with 2 calls').waitFor();
+      const now = refused.getByRole('region', { name: 'What would happen now' });
+      await now
+        .getByText('A new call of strict would be refused (no_pods): no pod of its chain is free')
+        .waitFor();
+      await now.getByText('No pod can take a call: 2 busy').waitFor();
+      await now.getByText(/^Lease of [ab] on gold-[12] expires in \d+ s, unless it is renewed$/).waitFor();
+      await router.post('/release', { call_sid: 'a' });
+      await now.getByText('A new call of strict would get a pod of pool:gold').waitFor();
       await page.keyboard.press('Escape');
       await page.locator('body').press('Escape');
       await refused.waitFor({ state: 'detached' });
@@ -236,6 +245,48 @@ describeBrowser('the console', (browser) => {
       await page.getByRole('button', { name: 'Delete acme' }).click();
       await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
       await page.getByText('No merchant has its own rules').waitFor();
+    });
+
+    it('lists waiting calls with place and reason, and how a wait ended', async () => {
+      const { tiers } = (await router.get('/tiers')).body;
+      await router.put('/tiers', { tiers, default_chain: ['gold'], hold: { max_wait: '1m' } });
+      await router.put('/merchants/acme', { max_calls: 1 });
+      for (const [sid, merchant] of [['CA1', 'acme'], ['CA2']] as const) await allocate(sid, merchant);
+      const ask = (call_sid: string, more = {}) =>
+        router.post('/allocate', { call_sid, wait: '0s', ...more });
+      await ask('CA3', { merchant_id: 'acme' });
+      await ask('CA4');
+      const page = await open('calls?show=waiting');
+      await rowOf(page, 'Waiting calls', 'CA3').getByText('Merchant at its limit').waitFor();
+      await rowOf(page, 'Waiting calls', 'CA4').getByText('No free pod').waitFor();
+      await page.getByRole('link', { name: 'CA4' }).click();
+      await page.getByText('Place 1 in the queue').waitFor();
+      await page.getByText('Waiting', { exact: true }).first().waitFor();
+      await router.post('/release', { call_sid: 'CA2' });
+      await page.getByText('Pod handed over').waitFor();
+      await rowOf(page, 'Waiting calls', 'CA4').waitFor({ state: 'detached' });
+      await page.goto(`${router.url}/#/overview`);
+      await page.getByRole('region', { name: 'Waiting now' }).getByText('1', { exact: true }).waitFor();
+    });
+
+    it('keeps the rules for waiting calls when tiers and merchants are edited', async () => {
+      const { tiers, default_chain } = (await router.get('/tiers')).body;
+      const hold = { max_wait: '1m', max_waiting: 7 };
+      await router.put('/tiers', { tiers, default_chain, hold });
+      await router.put('/merchants/acme', { max_calls: 4, hold });
+      const page = await open('tiers');
+      const save = async () => {
+        await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click();
+        await page.getByRole('dialog').waitFor({ state: 'detached' });
+      };
+      await page.getByRole('button', { name: 'Edit tiers' }).click();
+      await page.getByLabel('Target of gold').fill('9');
+      await save();
+      expect((await router.get('/tiers')).body).toMatchObject({ tiers: { gold: { target: 9 } }, hold });
+      await page.getByRole('button', { name: 'Edit acme' }).click();
+      await page.getByLabel('Start of the default chain').selectOption('gold');
+      await save();
+      expect((await router.get('/merchants/acme')).body).toMatchObject({ tier: 'gold', max_calls: 4, hold });
     });
 
     it('does not overwrite a concurrent change of the tiers', async () => {

@@ -1,6 +1,6 @@
 /** The counts on the overview page for the last hour. */
 import { expect, it } from 'vitest';
-import { spanText, successOf, trafficOf } from '../../console/src/traffic.js';
+import { levelOf, spanText, successOf, trafficOf } from '../../console/src/traffic.js';
 import type { History, HistoryPoint } from '../../console/src/types.js';
 
 const startMs = Date.parse('2026-11-15T08:53:20.000Z');
@@ -20,8 +20,14 @@ function point(seconds: number, rates: Partial<HistoryPoint>): HistoryPoint {
     available: null,
     assigned: null,
     capacity: null,
+    waiting: null,
     recovered: 0,
     lost: 0,
+    waits_served: 0,
+    waits_within_5s: 0,
+    waits_within_20s: 0,
+    waits_abandoned: 0,
+    waits_expired: 0,
     records: {},
     ...rates,
   };
@@ -78,4 +84,25 @@ it('counts calls rejected for overload as failures, and separately', () => {
 it('has no success rate without requests', () => {
   expect(trafficOf(history([point(0, {})], [10])).success).toBeNull();
   expect(successOf(point(0, {}))).toBeNull();
+});
+
+it('has the service level of all calls, and the share of the waits that ended without a pod', () => {
+  const waits = {
+    waits_served: 4,
+    waits_within_5s: 1,
+    waits_within_20s: 3,
+    waits_abandoned: 0.5,
+    waits_expired: 0.5,
+  };
+  const points = [point(0, { allocated: 8, no_pods: 1, ...waits })];
+  expect(trafficOf(history(points, [10])).waits).toEqual({
+    served: 40,
+    unserved: 10,
+    within5s: 0.5,
+    within20s: 0.7,
+    unservedShare: 0.2,
+  });
+  expect(points.map(levelOf)).toEqual([0.7]);
+  const none = trafficOf(history([point(0, {})], [10])).waits;
+  expect([none.within20s, none.unservedShare]).toEqual([null, null]);
 });

@@ -35,6 +35,23 @@ describe('the event log of the demo', () => {
     expect(log.counts).toMatchObject({ fallbacks: 2 });
   });
 
+  test('shows a caller on hold, the place in the queue, and how the wait ends', () => {
+    const log = eventLog();
+    const of = (type: string, fields: Record<string, string>) =>
+      log.linesOf(event(type, { call: 'c', ...fields }))[0];
+    expect(of('call_waiting', { position: '3', chain: 'pool:gold', saw: '' })).toMatchObject({
+      kind: 'waiting',
+      text: 'all busy: on hold, place 3 in the queue',
+    });
+    expect(of('call_assigned', { pod: 'p', pool: 'pool:gold', waited_ms: '2340' })).toMatchObject({
+      kind: 'connected',
+      text: 'gold, after 2.3 s on hold',
+    });
+    expect(log.isInStore('c')).toBe(true);
+    expect(of('wait_abandoned', { waited_ms: '900' })).toMatchObject({ kind: 'hung up' });
+    expect(of('wait_expired', { waited_ms: '30000' })).toMatchObject({ text: 'no agent within 30.0 s' });
+  });
+
   test('logs a drain as complete with the last call of its pod, not before', () => {
     const log = eventLog();
     for (const call of ['a', 'b'])

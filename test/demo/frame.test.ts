@@ -97,6 +97,7 @@ describe('the picture of the demo', () => {
       started: 1300,
       served: 1234,
       lost: 12,
+      waiting: 7,
       busy: 34,
       unanswered: 5,
     });
@@ -115,6 +116,7 @@ describe('the picture of the demo', () => {
     for (const part of [
       'http://127.0.0.1:8080/',
       '12 lost with a crashed agent',
+      '7 waiting',
       '34 rejected, all busy',
       '5 unanswered',
       '12 stuck',

@@ -26,6 +26,8 @@ describe('the scenario of the demo', { timeout: 2 * waitMs }, () => {
       /^[\d:]{8} {2}allocated CA-\d+ +→ gold-\d/m,
       /^[\d:]{8} {2}merchant +CA-\d+ +→ acme-\d/m,
       /^[\d:]{8} {2}fallback +CA-\d+ +↘ standard-\d +no free pod in gold/m,
+      /^[\d:]{8} {2}waiting +CA-\d+ +… +all busy: on hold, place \d+ in the queue$/m,
+      /^[\d:]{8} {2}connected CA-\d+ +→ \S+-\d +\S+, after [\d.]+ s on hold$/m,
       /^[\d:]{8} {2}agent +\S+-\d crashed; \d calls? lost$/m,
       /^[\d:]{8} {2}lost +CA-\d+ +× \S+-\d +its container (has ended|was restarted)/m,
       /^[\d:]{8} {2}router +router-\d was killed while leading$/m,

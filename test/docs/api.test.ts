@@ -178,7 +178,7 @@ describe('docs/api.md', () => {
       new URL('../../src/calls/store/scripts.generated.ts', import.meta.url),
       'utf8',
     );
-    const written = scripts.matchAll(/(?:\b(?:event|note)\(|'type', )'(\w+)'/g);
+    const written = scripts.matchAll(/(?:\b(?:event|note)\(|\bend_wait_of\(sid, |'type', )'(\w+)'/g);
     const types = new Set([...written].map((match) => match[1]));
     expect(types.size).toBeGreaterThan(10);
     for (const often of ['no_pods', 'call_allocated', 'call_released']) expect(types).toContain(often);

@@ -37,6 +37,7 @@ const endpoints: [method: string, path: string, level: Level][] = [
   ['GET', '/history', 'admin'],
   ['GET', '/alerts', 'admin'],
   ['POST', '/tiers/preview', 'admin'],
+  ['POST', '/explain', 'admin'],
   ['POST', '/session', 'public'],
   ['GET', '/session', 'public'],
   ['DELETE', '/session', 'public'],

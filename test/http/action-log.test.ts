@@ -210,6 +210,7 @@ describeOneEngine('the audit log', (engine) => {
     await router.post('/release', { call_sid: 'CA1' });
     await router.post('/pod/gold-1/report', { calls: [] });
     await router.post('/tiers/preview', { gold: 1 });
+    await router.post('/explain', { call_sid: 'CA1' });
     for (const path of ['/status', '/pods', '/tiers', '/merchants', '/history', '/session'])
       await router.get(path);
     const last = await router.post('/drain', { pod_name: 'gold-1' });

@@ -1,5 +1,5 @@
 /** A store that does not answer, and callers that disconnect: every request ends in time, and no pod is lost. */
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { afterEach, expect, it, vi } from 'vitest';
 import { allocateFor } from '../../src/http/allocation.js';
 import type { App } from '../../src/http/context.js';
@@ -118,7 +118,10 @@ describeEngines('deadlines', (engine) => {
     router = await startTestRouter(engine.url);
     const request = { about: {}, raw: { socket: { destroyed: true } } } as unknown as FastifyRequest;
     const wanted = { callSid: 'CA1', merchantId: '', provider: 'twilio', flow: 'v2', template: undefined };
-    await expect(allocateFor(router.context, request, wanted)).rejects.toThrow(/the caller closed/);
+    const reply = {} as FastifyReply;
+    await expect(allocateFor(router.context, { request, reply }, wanted)).rejects.toThrow(
+      /the caller closed/,
+    );
     expect((await router.get('/metrics')).text).not.toContain('smart_router_allocations_total{');
   });
 

@@ -180,12 +180,14 @@ describeOneEngine('pods over HTTP', (engine) => {
         basic: { type: 'shared', assigned: 1, available: 1, active_calls: 0, capacity: 3 },
       },
       active_calls: 1,
+      waiting_calls: 0,
+      oldest_wait_seconds: null,
       removals_held: 0,
       records: null,
       is_leader: true,
       leader: 'router-under-test',
       election: { lock: 'none: the election is off', last_error: null },
-      loops: ['reconcile', 'sweep', 'silence', 'audit', 'settings', 'history'].map((name) => ({
+      loops: ['reconcile', 'sweep', 'silence', 'audit', 'settings', 'wait-queue', 'history'].map((name) => ({
         name,
         running: true,
         rounds: expect.any(Number),

@@ -59,6 +59,34 @@ it('fires for calls rejected for overload for five minutes, with their number', 
   expect(holding(alerts)).toEqual([]);
 });
 
+it('fires for a call that has waited for more than 30 s; unknown while the store does not respond', () => {
+  const alerts = new CallAlerts(new Map());
+  const found = () => alerts.conditions().find(({ name }) => name === 'calls.wait_long');
+  alerts.update(check({ oldestWaitMs: 30_000 }), 0);
+  expect(holding(alerts)).toEqual([]);
+  alerts.update(check({ oldestWaitMs: 31_400 }), 0);
+  expect(holding(alerts)).toEqual(['calls.wait_long']);
+  expect(found()).toMatchObject({ summary: 'a call has waited 31 s for a pod', isShared: true });
+  alerts.update(check(), 0);
+  expect(found()?.holds(true)).toBeUndefined();
+});
+
+it('fires if more than one in ten of at least ten waits got no pod', () => {
+  const alerts = new CallAlerts(new Map());
+  const waits = (waitsServed: number, waitsAbandoned: number, waitsExpired: number) => {
+    alerts.update(check({ unserved: 1, waits: { waitsServed, waitsAbandoned, waitsExpired } }), 0);
+    return holding(alerts);
+  };
+  expect(waits(4, 5, 0)).toEqual([]);
+  expect(waits(9, 1, 0)).toEqual([]);
+  expect(waits(17, 1, 1)).toEqual(['calls.waits_unserved']);
+  expect(alerts.conditions().find(({ name }) => name === 'calls.waits_unserved')).toMatchObject({
+    summary: '2 of 19 calls that waited for a pod in the last 10 minutes got none',
+    details: { waits: 19, abandoned: 1, expired: 1 },
+  });
+  expect([alerts.hasUnserved(9 * minute), alerts.hasUnserved(11 * minute)]).toEqual([true, false]);
+});
+
 it('fires store_full, not store_down, until five minutes after the last rejected operation', () => {
   const alerts = new CallAlerts(new Map());
   alerts.update(check({ full: 2 }), minute);

@@ -1,7 +1,15 @@
 /** A store on a real engine for tests, with time that the test may move. */
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { type PodRegistration, PoolStore } from '../../src/calls/store/pool-store.js';
-import { type AllocateRequest, CallStore, type LeaseTimes } from '../../src/calls/store/store.js';
+import {
+  type AllocateOutcome,
+  type AllocateRequest,
+  type Allocation,
+  CallStore,
+  type HoldRules,
+  type LeaseTimes,
+} from '../../src/calls/store/store.js';
+import { WaitStore } from '../../src/calls/store/wait-store.js';
 import { systemClock } from '../../src/clock.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
 
@@ -11,11 +19,14 @@ export const testTimes: LeaseTimes = {
   drainingTtlMs: 360_000,
   reportGraceMs: 30_000,
   noShowTimeoutMs: 0,
+  holdClaimTtlMs: 20_000,
+  holdPollIntervalMs: 5000,
 };
 
 export interface TestStore {
   connection: StoreConnection;
   calls: CallStore;
+  waits: WaitStore;
   pools: PoolStore;
   epoch: string;
   /** Moves the store's idea of now; only with `virtualTime`. */
@@ -25,7 +36,9 @@ export interface TestStore {
     callSid: string,
     chain: readonly PoolId[],
     extra?: Partial<AllocateRequest>,
-  ): ReturnType<CallStore['allocate']>;
+  ): Promise<Allocation | undefined>;
+  /** As `allocate`, with the whole outcome. */
+  ask(callSid: string, chain: readonly PoolId[], extra?: Partial<AllocateRequest>): Promise<AllocateOutcome>;
   register(names: readonly string[], pool: PoolId): Promise<void>;
   /** All phases over one pool, or over all. */
   sweep(pool?: PoolId): Promise<{ callsEnded: number; podsPutBack: number; podsTakenOut: number }>;
@@ -71,26 +84,29 @@ export async function openStore(url: string, options: TestStoreOptions = {}): Pr
   ]);
   await connection.run('setTiers', [serializeTierConfig(config), 'init', '', 'test', ...kinds]);
   const epoch = await pools.takeEpoch();
+  const ask: TestStore['ask'] = (callSid, chain, extra = {}) =>
+    calls.allocate({
+      callSid,
+      merchantId: '',
+      provider: 'twilio',
+      flow: 'v2',
+      template: 'order-confirmation',
+      chain,
+      patienceMs: 5000,
+      ...extra,
+    });
   return {
     connection,
     calls,
+    waits: new WaitStore(connection, times),
     pools,
     epoch,
     advance: (ms) => {
       virtualUs += ms * 1000;
     },
     nowMs: () => Math.floor(virtualUs / 1000),
-    allocate: (callSid, chain, extra = {}) =>
-      calls.allocate({
-        callSid,
-        merchantId: '',
-        provider: 'twilio',
-        flow: 'v2',
-        template: 'order-confirmation',
-        chain,
-        patienceMs: 5000,
-        ...extra,
-      }),
+    ask,
+    allocate: async (...request) => (await ask(...request)).allocation,
     register: async (names, pool) => {
       await pools.register(
         epoch,
@@ -117,6 +133,12 @@ export async function openStore(url: string, options: TestStoreOptions = {}): Pr
     },
     close: () => connection.close(),
   };
+}
+
+/** Rules for a call that may wait, in the queue of all merchants. */
+export function holdRules(extra: Partial<HoldRules> = {}): HoldRules {
+  const { queue = '', priority = 0, weight = 1, maxWaitMs = 60_000 } = extra;
+  return { queue, priority, weight, maxWaitMs, maxWaiting: 1000, maxWaitingAll: 20_000, ...extra };
 }
 
 export function registration(

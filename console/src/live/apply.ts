@@ -1,11 +1,12 @@
 /** Applies one event to the known pods and calls. Idempotent; the next event or read corrects a late one. */
 
-import { tierOf } from '../labels';
-import type { Call, Pod, RouterEvent } from '../types';
+import { isLimit, tierOf } from '../labels';
+import type { Call, Pod, RouterEvent, WaitingCall } from '../types';
 
 export interface Fleet {
   pods: Map<string, Pod>;
   calls: Map<string, Call>;
+  waiting: Map<string, WaitingCall>;
   /** The duration of a lease, derived from the calls that were read; 0 while unknown. */
   leaseMs: number;
 }
@@ -14,7 +15,15 @@ export interface Fleet {
 export function applyEvent(fleet: Fleet, event: RouterEvent): void {
   const { type, call, pod, at } = event;
   switch (type) {
+    case 'call_waiting':
+      if (call !== undefined) beginWait(fleet, event, call, at);
+      return;
+    case 'wait_abandoned':
+    case 'wait_expired':
+      fleet.waiting.delete(call ?? '');
+      return;
     case 'call_allocated':
+    case 'call_assigned':
     case 'call_adopted':
     case 'call_imported':
       if (call !== undefined && pod !== undefined) beginCall(fleet, event, call, pod, at);
@@ -49,7 +58,25 @@ export function applyEvent(fleet: Fleet, event: RouterEvent): void {
   }
 }
 
+/** Its place is that of its arrival until the next read. */
+function beginWait(fleet: Fleet, event: RouterEvent, sid: string, at: string): void {
+  if (fleet.waiting.has(sid)) return;
+  fleet.waiting.set(sid, {
+    call_sid: sid,
+    merchant_id: event.merchant ?? '',
+    provider: '',
+    flow: '',
+    template: '',
+    position: Number(event.position ?? 1),
+    waiting_since: at,
+    wait_expires_at: '',
+    reason: isLimit(event.saw) ? 'merchant_limit' : 'no_pods',
+    saw: event.saw ?? '',
+  });
+}
+
 function beginCall(fleet: Fleet, event: RouterEvent, sid: string, podName: string, at: string): void {
+  fleet.waiting.delete(sid);
   const known = fleet.calls.get(sid);
   const isKnown = known !== undefined && String(known.fence) === event.fence;
   const expires = fleet.leaseMs > 0 ? new Date(Date.parse(at) + fleet.leaseMs).toISOString() : null;

@@ -10,7 +10,7 @@
  */
 import { ApiError, ask, readPages, request, withTimeout } from '../api';
 import { learnRouterTime, routerNow } from '../time';
-import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status } from '../types';
+import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status, WaitingCall } from '../types';
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { type Outage, outageOf, worse } from './outage';
@@ -63,6 +63,7 @@ export class Live {
   readonly state: LiveState = {
     pods: new Map(),
     calls: new Map(),
+    waiting: new Map(),
     leaseMs: 0,
     status: undefined,
     history: undefined,
@@ -225,9 +226,13 @@ export class Live {
           };
         }
         case 'calls': {
-          const calls = await readPages<Call>('/calls', 'calls', deadline);
+          const [calls, waiting] = await Promise.all([
+            readPages<Call>('/calls', 'calls', deadline),
+            readPages<WaitingCall>('/calls?waiting=true', 'waiting', deadline),
+          ]);
           return () => {
             state.calls = new Map(calls.map((call) => [call.call_sid, call]));
+            state.waiting = new Map(waiting.map((call) => [call.call_sid, call]));
           };
         }
         case 'history': {

@@ -18,21 +18,28 @@ const retryMs = 3000;
 const minMs = 1000;
 const timeoutMs = 20_000;
 
-/** Reads nothing without a path. `intervalMs` 0: once, and again only while the router cannot answer. */
-export function useRequest<T>(path: string | undefined, intervalMs = 5000): RequestState<T> {
-  const [answer, setAnswer] = useState<{ path: string; value: T }>();
-  const [failure, setFailure] = useState<{ path: string; error: unknown }>();
+/**
+ * Reads nothing without a path. `intervalMs` 0: once, and again only while the router cannot answer. `json`: the body of a
+ * POST that changes nothing.
+ */
+export function useRequest<T>(path: string | undefined, intervalMs = 5000, json?: string): RequestState<T> {
+  const asked = `${path} ${json}`;
+  const [answer, setAnswer] = useState<{ asked: string; value: T }>();
+  const [failure, setFailure] = useState<{ asked: string; error: unknown }>();
   const reading = useRef<RepeatedRead | undefined>(undefined);
   useEffect(() => {
     if (path === undefined) return;
     const over = new AbortController();
     const mine = repeat(async () => {
       try {
-        const value = await ask<T>(path, { signal: withTimeout(timeoutMs, over.signal) });
-        if (!over.signal.aborted) setAnswer({ path, value });
+        const value = await ask<T>(path, {
+          ...(json === undefined ? {} : { method: 'POST', body: JSON.parse(json) }),
+          signal: withTimeout(timeoutMs, over.signal),
+        });
+        if (!over.signal.aborted) setAnswer({ asked, value });
         setFailure(undefined);
       } catch (error) {
-        if (!over.signal.aborted) setFailure({ path, error });
+        if (!over.signal.aborted) setFailure({ asked, error });
         if (!(error instanceof ApiError) || error.isPassing) {
           const retryAfterMs = error instanceof ApiError ? error.retryAfterMs : 0;
           return { minMs: Math.max(minMs, retryAfterMs), maxMs: Math.max(retryMs, retryAfterMs) };
@@ -45,11 +52,11 @@ export function useRequest<T>(path: string | undefined, intervalMs = 5000): Requ
       mine.stop();
       over.abort();
     };
-  }, [path, intervalMs]);
-  const error = failure?.path === path ? failure?.error : undefined;
+  }, [path, json, asked, intervalMs]);
+  const error = failure?.asked === asked ? failure?.error : undefined;
   const isAbsent = error instanceof ApiError && error.isAbsent;
   return {
-    value: answer?.path === path ? answer?.value : undefined,
+    value: answer?.asked === asked ? answer?.value : undefined,
     problem: error === undefined || isAbsent ? undefined : sentenceOf(error),
     error,
     isAbsent,

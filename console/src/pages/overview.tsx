@@ -4,8 +4,8 @@ import { count, figure, percent } from '../labels';
 import { liveCalls } from '../live/live';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf } from '../routes';
-import { clockText } from '../time';
-import { spanText, successOf, trafficOf } from '../traffic';
+import { clockText, durationText } from '../time';
+import { levelOf, spanText, successOf, trafficOf, unservedOf } from '../traffic';
 import type { HistoryPoint } from '../types';
 import { Alerts } from '../ui/alerts';
 import { EventText, EventType } from '../ui/event-line';
@@ -20,6 +20,7 @@ export function OverviewPage() {
     <div class="page">
       <Alerts />
       <Tiles />
+      <WaitTiles />
       <PoolPictures />
       <div class="two">
         <Routers />
@@ -99,6 +100,57 @@ function Tiles() {
     </section>
   );
 }
+
+/** Only where calls wait, or have waited in the last hour. */
+function WaitTiles() {
+  const history = useLive((state) => state.history);
+  const isKnown = useLive((state) => state.known.has('history'));
+  const waiting = useLive((state) => state.status?.waiting_calls ?? 0);
+  const oldest = useLive((state) => state.status?.oldest_wait_seconds ?? 0);
+  const points = useMemo(() => history?.points ?? [], [history]);
+  const traffic = useMemo(() => (history && points.length > 0 ? trafficOf(history) : undefined), [history]);
+  const waits = traffic?.waits;
+  const hasWaited = (waits?.served ?? 0) + (waits?.unserved ?? 0) > 0;
+  if (waiting === 0 && !hasWaited && !points.some((point) => (point.waiting ?? 0) > 0)) return null;
+  const shared = { points, absent: false, isKnown };
+  const span = traffic ? spanText(traffic.seconds) : '';
+  return (
+    <section class="tiles waits" aria-label="Waiting calls of the last hour">
+      <Tile
+        {...shared}
+        title="Waiting now"
+        value={count(waiting)}
+        sub={
+          waiting > 0 ? `the oldest for ${durationText(oldest)}` : `${count(waits?.served)} served ${span}`
+        }
+        tone={oldest > longWaitSeconds ? 'bad' : undefined}
+        lines={[(p) => p.waiting]}
+        show={(v) => count(v === null ? null : Math.round(v))}
+      />
+      <Tile
+        {...shared}
+        title="Served within 20 s"
+        value={percent(waits?.within20s ?? null)}
+        sub={waits ? `${percent(waits.within5s)} within 5 s, of all calls ${span}` : ''}
+        lines={[levelOf]}
+        show={percent}
+      />
+      <Tile
+        {...shared}
+        title="Waits without a pod"
+        value={percent(waits?.unservedShare ?? null)}
+        sub={waits ? `${count(waits.unserved)} of ${count(waits.served + waits.unserved)} ${span}` : ''}
+        tone={(waits?.unservedShare ?? 0) > maxUnservedShare ? 'bad' : undefined}
+        lines={[unservedOf]}
+        show={(v) => `${figure(v)}/s`}
+      />
+    </section>
+  );
+}
+
+/** As the alerts. */
+const longWaitSeconds = 30;
+const maxUnservedShare = 0.1;
 
 function lastKnown(points: readonly HistoryPoint[], pick: Pick): number | null {
   const found = points.findLast((point) => pick(point) !== null);

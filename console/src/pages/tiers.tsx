@@ -5,7 +5,7 @@ import { count, eventName, inChainOrder, toneOf } from '../labels';
 import { useEvents, useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import type { EventPage, Merchant, Tiers } from '../types';
-import { EventText } from '../ui/event-line';
+import { EventText, limitsText } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { MerchantDialog } from '../ui/merchant-dialog';
 import { notify } from '../ui/messages';
@@ -99,6 +99,12 @@ export function TiersPage() {
                 chain={config.default_chain.map((name) => (name.includes(':') ? name : `pool:${name}`))}
               />
             </p>
+            {config.hold && (
+              <p class="row">
+                <span class="soft small">Calls that find no pod wait</span>
+                up to {config.hold.max_wait}, at most {count(config.hold.max_waiting)} at once
+              </p>
+            )}
           </div>
         )}
       </section>
@@ -135,6 +141,7 @@ export function TiersPage() {
                     </td>
                     <td>
                       <Chain chain={one.chain} skipped={one.skipped} />
+                      {limitsText(one) !== '' && <div class="soft small">{limitsText(one)}</div>}
                     </td>
                     <td>
                       <span class="row end">

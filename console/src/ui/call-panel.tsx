@@ -1,12 +1,13 @@
 /** The panel of one call, live or ended: its pod and its timeline. */
 import { useState } from 'preact/hooks';
 import { ApiError, sentenceOf } from '../api';
-import { eventName, toneOf } from '../labels';
+import { eventName, isLimit, toneOf } from '../labels';
 import { useEvents, useLive } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { Call, EventPage, RouterEvent, Timeline } from '../types';
 import { byText, detailText } from './event-line';
+import { Explanation } from './explanation';
 import { Age, Chain, Chip, Countdown, Note, Panel, PodLink, PoolChip, Time } from './parts';
 import { ReleaseButton } from './release';
 
@@ -19,7 +20,8 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
   const isUnknown = error instanceof ApiError && error.code === 'call_not_found' && !call;
   const isAbsent = error instanceof ApiError && error.isAbsent;
   const [first, last] = [value?.events[0], value?.events.at(-1)];
-  const ended = value !== undefined && !value.live && !call;
+  const waits = value !== undefined && !value.live && !call && last?.type === 'call_waiting';
+  const ended = value !== undefined && !value.live && !call && !waits;
   const shown = call ?? value?.live ?? undefined;
   return (
     <Panel label={`Call ${sid}`} title={<span class="mono">{sid}</span>} onClose={onClose}>
@@ -35,8 +37,18 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
             <ReleaseButton call={shown} />
           </>
         )}
+        {waits && last && (
+          <>
+            <Chip tone="warn" icon="calls">
+              Waiting
+            </Chip>
+            <span class="soft small">
+              for <Age since={last.at} />
+            </span>
+          </>
+        )}
         {ended &&
-          (last?.type === 'no_pods' ? (
+          (last && unserved.has(last.type) ? (
             <Chip tone="bad" icon="warning">
               No pod
             </Chip>
@@ -50,7 +62,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
         )}
       </div>
       {shown && <CallFacts call={shown} />}
-      {ended && <PastFacts events={value.events} />}
+      {(ended || waits) && <PastFacts events={value.events} />}
       {value && (
         <section class="stack">
           <h3>Timeline</h3>
@@ -70,9 +82,16 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
           </ol>
         </section>
       )}
+      {ended && last && unserved.has(last.type) && (
+        <Explanation merchant={value.events.find((event) => event.merchant)?.merchant} />
+      )}
     </Panel>
   );
 }
+
+/** The last event of a call that got no pod. */
+/** A call whose last event is one of these never got a pod. */
+const unserved = new Set(['no_pods', 'wait_abandoned', 'wait_expired']);
 
 /** A typing error, or a call of long ago. */
 function UnknownCall() {
@@ -173,8 +192,10 @@ function PastFacts({ events }: { events: readonly RouterEvent[] }) {
   );
 }
 
+const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+
 function TimelineStep({ event }: { event: RouterEvent }) {
-  const { pod, pool, merchant, reason, chain, saw, by } = event;
+  const { pod, pool, merchant, reason, chain, saw, by, position, waited_ms } = event;
   const [isOpen, setOpen] = useState(false);
   return (
     <li data-tone={toneOf(event.type)}>
@@ -195,7 +216,9 @@ function TimelineStep({ event }: { event: RouterEvent }) {
             {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
           </div>
         )}
-        {chain !== undefined && (
+        {position && <div>{capital(detailText('position', position))}</div>}
+        {waited_ms && <div>{capital(detailText('waited_ms', waited_ms))}</div>}
+        {chain !== undefined && !isLimit(saw) && (
           <div>
             Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
           </div>

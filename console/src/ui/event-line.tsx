@@ -1,6 +1,7 @@
 /** The text of one event. */
 
-import { eventName, plural, poolName, toneOf } from '../labels';
+import type { MerchantConfig } from '../../../src/calls/chain.js';
+import { eventName, isLimit, plural, poolName, toneOf } from '../labels';
 import { clockText, durationText } from '../time';
 import type { RouterEvent } from '../types';
 import { CallLink, PodLink } from './parts';
@@ -34,7 +35,9 @@ export function EventText({ event, without }: { event: RouterEvent; without?: 'c
   const details = [
     pool && poolName(pool),
     merchant && (event.type === 'merchant_changed' ? merchant : `for ${merchant}`),
-    chain && `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: no free pod`,
+    chain &&
+      !isLimit(event.saw) &&
+      `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: no free pod`,
     reason,
     ...more.map(([name, value]) => detailText(name, value ?? '')),
     by && byText(by),
@@ -76,15 +79,13 @@ function sawText(saw: string): string {
 /** The rules of a merchant as text; invalid JSON is shown as it is. */
 function rulesText(json: string): string {
   try {
-    const { pool, tier, fallback } = JSON.parse(json) as {
-      pool?: string;
-      tier?: string;
-      fallback?: string[];
-    };
+    const rules = JSON.parse(json) as MerchantConfig;
+    const { pool, tier, fallback } = rules;
     const parts = [
       pool && `own pool ${pool}`,
       tier && `from tier ${tier}`,
       fallback?.length && `chain ${fallback.map(poolName).join(', ')}`,
+      limitsText(rules),
     ].filter(Boolean);
     return parts.join(', ') || 'the default chain';
   } catch {
@@ -92,11 +93,26 @@ function rulesText(json: string): string {
   }
 }
 
+/** How the calls of a merchant wait and are limited; empty without such rules. */
+export function limitsText({ max_calls, hold, priority, weight, fallback_number }: MerchantConfig): string {
+  const parts = [
+    max_calls !== undefined && `at most ${plural(max_calls, 'call')}`,
+    hold && `waits up to ${hold.max_wait}, ${plural(hold.max_waiting, 'call')} at once`,
+    priority !== undefined && `priority ${priority}`,
+    weight !== undefined && `weight ${weight}`,
+    fallback_number && `then ${fallback_number}`,
+  ];
+  return parts.filter(Boolean).join(', ');
+}
+
 export function detailText(name: string, value: string): string {
   if (name === 'leader' || name === 'outcome') return value;
   if (name === 'config') return rulesText(value);
   if (name === 'mode') return modes[value] ?? value;
-  if (name === 'saw') return sawText(value);
+  if (name === 'saw')
+    return isLimit(value) ? `its merchant was at its limit, ${value.replace(' ', ' = ')}` : sawText(value);
+  if (name === 'position') return `place ${value} in the queue`;
+  if (name === 'waited_ms') return `waited ${durationText(Number(value) / 1000)}`;
   if (name === 'until' && /^\d+$/.test(value))
     return `until ${new Date(Number(value)).toLocaleTimeString('en-GB')}`;
   if (name === 'age_seconds') return `after ${durationText(Number(value))}`;

@@ -7,6 +7,7 @@ import { inChainOrder, poolName } from '../labels';
 import { useLive } from '../live/use-live';
 import type { Merchant, Tiers } from '../types';
 import { ChainEditor } from './chain-editor';
+import { limitsText } from './event-line';
 import { notify } from './messages';
 import { Chain, Dialog, Note } from './parts';
 
@@ -36,6 +37,12 @@ function chainFor(
   return resolveChain(config, rules, known && new Set(known));
 }
 
+/** What the dialog does not edit: without it, saving would delete it. */
+function limitsOf(merchant: Merchant | undefined) {
+  const { merchant_id, tier, pool, fallback, chain, skipped, ...limits } = merchant ?? ({} as Merchant);
+  return limits;
+}
+
 const nameRule = /^[A-Za-z0-9_.-]{1,64}$/;
 const nameWords = 'Only letters from A to Z, digits, dots, dashes and underscores, at most 64 of them.';
 
@@ -54,7 +61,9 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   const poolWrong = !isJudged || pool === '' || nameRule.test(pool) ? '' : nameWords;
   const pools = useLive((state) => state.status?.pools);
   const tiers = inChainOrder(Object.keys(config.tiers), config.default_chain);
+  const limits = limitsText(limitsOf(merchant));
   const rules = {
+    ...limitsOf(merchant),
     ...(tier !== '' && { tier }),
     ...(pool !== '' && { pool }),
     ...(fallback.length > 0 && { fallback }),
@@ -143,6 +152,11 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
           <h3>Resulting chain</h3>
           <Chain chain={steps} skipped={skipped} />
         </section>
+        {limits !== '' && (
+          <p class="soft small">
+            Kept as they are: {limits}. Change them with <code>smart-router merchants set</code>.
+          </p>
+        )}
         {problems.length > 0 && (
           <Note tone="bad">
             {problems.map((problem) => (

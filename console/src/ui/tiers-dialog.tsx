@@ -30,7 +30,8 @@ const draftOf = (name: string, tier?: Tier): Draft => ({
 /** Text that is not a number is sent as it is: the router's error is shown. */
 const numberOf = (text: string) => (/^\d+$/.test(text.trim()) ? Number(text) : text);
 
-function documentOf(drafts: readonly Draft[], chain: readonly string[]) {
+/** The dialog does not edit `hold`: without it, saving would turn waiting off. */
+function documentOf(drafts: readonly Draft[], chain: readonly string[], hold: Tiers['hold']) {
   return {
     tiers: Object.fromEntries(
       drafts.map(({ name, type, target, maxCalls }) => [
@@ -39,6 +40,7 @@ function documentOf(drafts: readonly Draft[], chain: readonly string[]) {
       ]),
     ),
     default_chain: chain,
+    ...(hold && { hold }),
   };
 }
 
@@ -58,7 +60,7 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
   const [chain, setChain] = useState<readonly string[]>(config.default_chain);
   const [problems, setProblems] = useState<readonly string[]>([]);
   const [isBusy, setBusy] = useState(false);
-  const wanted = documentOf(drafts, chain);
+  const wanted = documentOf(drafts, chain, config.hold);
   const preview = usePreview(JSON.stringify(wanted));
   const names = drafts.map(({ name }) => name.trim()).filter(Boolean);
   const isDoubled = new Set(names).size < names.length;

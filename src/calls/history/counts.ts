@@ -16,7 +16,15 @@ export const plainCounts = [
   'shed',
   /** Store operations rejected because Redis is out of memory. */
   'full',
+  /** Waits for a pod: those that got one, how many of these within 5 s and 20 s, and those that ended without one. */
+  'waitsServed',
+  'waitsWithin5s',
+  'waitsWithin20s',
+  'waitsAbandoned',
+  'waitsExpired',
 ] as const;
+/** Rows of version 0.1.0 end here. */
+export const firstPlainCounts = 8;
 export const recordCounts = ['completed', 'failed', 'recovered'] as const;
 
 export type RecordCounts = Record<(typeof recordCounts)[number], number>;
@@ -72,7 +80,7 @@ export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' |
     });
   await each('smart_router_allocations_total', ({ labels, value }) => {
     if (labels.status === 'success') counts.allocated += value;
-    if (labels.status === 'no_pods') counts.noPods += value;
+    if (labels.status === 'no_pods' || labels.status === 'queue_full') counts.noPods += value;
     if (labels.status === 'error') counts.errors += value;
   });
   await each('smart_router_releases_total', ({ labels, value }) => {
@@ -85,6 +93,16 @@ export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' |
   await each('smart_router_requests_shed_total', ({ labels, value }) => {
     // Other rejected requests are not failed calls.
     if (labels.kind === 'call') counts.shed += value;
+  });
+  await each('smart_router_waits_total', ({ labels, value }) => {
+    if (labels.outcome === 'served') counts.waitsServed += value;
+    if (labels.outcome === 'abandoned') counts.waitsAbandoned += value;
+    if (labels.outcome === 'expired') counts.waitsExpired += value;
+  });
+  await each('smart_router_wait_duration_seconds', ({ metricName, labels, value }) => {
+    if (!metricName?.endsWith('_bucket')) return;
+    if (labels.le === 5) counts.waitsWithin5s += value;
+    if (labels.le === 20) counts.waitsWithin20s += value;
   });
   const below = new Map<number, number>();
   await each('smart_router_allocate_duration_seconds', ({ metricName, labels, value }) => {

@@ -15,7 +15,7 @@ import { sharedVariables } from '../../config/fields.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { type LoopState, SupervisedLoop } from '../../loop.js';
 import type { ActiveAlert, Alerts } from '../../observe/alerts.js';
-import { countsRefused, type Refused, refusedMs, refusedSummary } from '../../observe/call-alerts.js';
+import { countsRefused, refusedMs, refusedSummary, waitsMs } from '../../observe/call-alerts.js';
 import type { Logger } from '../../observe/log.js';
 import { version } from '../../version.js';
 import type { Metrics } from '../metrics.js';
@@ -23,7 +23,7 @@ import type { StoreConnection } from '../store/connection.js';
 import { keysOf } from '../store/keys.js';
 import { pairs, type Snapshot } from '../store/replies.js';
 import type { CallStore } from '../store/store.js';
-import { type Counts, countsSince, noCounts, readCounts } from './counts.js';
+import { addCounts, type Counts, countsSince, noCounts, readCounts } from './counts.js';
 import { liveMs, liveRows, type Point, pointsOf, type Replica, replicasOf } from './points.js';
 import { type Gauges, parseRow, toFields, type WrittenRow, withoutDuplicates } from './rows.js';
 
@@ -223,7 +223,7 @@ export class History {
   /** Counts refused calls now, so that every replica gives the same number. */
   async #withTotals(alerts: ActiveAlert[]): Promise<ActiveAlert[]> {
     if (!alerts.some(({ name }) => countsRefused(name))) return alerts;
-    const refused = await unlessStoreFails(this.#refused(this.#checked));
+    const refused = await unlessStoreFails(this.#everywhere(this.#checked, refusedMs));
     if (!refused) return alerts;
     return alerts.map((alert) => ({
       ...alert,
@@ -231,18 +231,17 @@ export class History {
     }));
   }
 
-  /** Refused calls of all replicas: those in the rows, and those of this replica since its last row. */
-  async #refused(counts: Counts): Promise<Refused> {
+  /** The counts of all replicas: those in the rows, and those of this replica since its last row. */
+  async #everywhere(counts: Counts, lastMs: number): Promise<Counts> {
     const { check, counts: before } = this.#written;
-    const own = countsSince(counts, before);
-    const { rows } = await this.#read(refusedMs);
-    // A row of this process whose reply was lost is contained in `own`.
+    const sum = countsSince(counts, before);
+    const { rows } = await this.#read(lastMs);
+    // A row of this process whose reply was lost is contained in its own counts.
     const written = rows.filter(
       (row) => row.name !== this.#options.name || row.startedAtMs !== this.#startedAtMs || row.check <= check,
     );
-    const sum = (reason: keyof Refused) =>
-      written.reduce((total, row) => total + row.counts[reason], own[reason]);
-    return { noPods: sum('noPods'), shed: sum('shed') };
+    for (const row of written) addCounts(sum, row.counts, 1);
+    return sum;
   }
 
   async #evaluateAlerts(
@@ -251,10 +250,14 @@ export class History {
     counts: Counts,
     nowMs: number,
   ): Promise<void> {
-    const { connection, leadership, loops, records } = this.#options;
-    const { noPods, shed, full } = countsSince(counts, this.#checked);
-    const isRefusing = noPods + shed > 0 || this.own.calls.hasRefused(nowMs);
-    const everywhere = snapshot && isRefusing ? await unlessStoreFails(this.#refused(counts)) : undefined;
+    const { connection, leadership, loops, records, metrics } = this.#options;
+    const { noPods, shed, full, waitsAbandoned, waitsExpired } = countsSince(counts, this.#checked);
+    const unserved = waitsAbandoned + waitsExpired;
+    const { calls } = this.own;
+    const sum = async (isNeeded: boolean, lastMs: number) =>
+      snapshot && isNeeded ? unlessStoreFails(this.#everywhere(counts, lastMs)) : undefined;
+    const everywhere = await sum(noPods + shed > 0 || calls.hasRefused(nowMs), refusedMs);
+    const waits = await sum(unserved > 0 || calls.hasUnserved(nowMs), waitsMs);
     this.#checked = counts;
     // The store responds but gives no snapshot: the index of the pools itself has a wrong type.
     const unreadable = snapshot
@@ -264,8 +267,9 @@ export class History {
         : undefined;
     const { leader } = leadership;
     const state = { unreadable, setBack: snapshot?.setBack, removalsHeld: snapshot?.removalsHeld, leader };
-    const counted = { noPods, shed, full, everywhere };
-    this.own.calls.update({ isStoreUp, ...counted, ...state, loops: loops() }, nowMs);
+    const oldestWaitMs = snapshot && (snapshot.waitingCalls === 0 ? 0 : metrics.oldestWaitMs);
+    const counted = { noPods, shed, full, everywhere, unserved, waits, oldestWaitMs };
+    calls.update({ isStoreUp, ...counted, ...state, loops: loops() }, nowMs);
     const database = records();
     // Not only the breaker: a record loop whose database was never reachable has none.
     if (database) this.own.records.observer.breaker(database.isPaused || !database.isUp);
@@ -293,10 +297,11 @@ export class History {
   }
 }
 
-function gaugesOf({ activeCalls, pools }: Snapshot): Gauges {
+function gaugesOf({ activeCalls, waitingCalls, pools }: Snapshot): Gauges {
   const sum = (name: 'available' | 'assigned' | 'capacity') =>
     pools.reduce((total, pool) => total + pool[name], 0);
-  return { activeCalls, available: sum('available'), assigned: sum('assigned'), capacity: sum('capacity') };
+  const ofPools = { available: sum('available'), assigned: sum('assigned'), capacity: sum('capacity') };
+  return { activeCalls, ...ofPools, waiting: waitingCalls };
 }
 
 /** Undefined when the store fails. */

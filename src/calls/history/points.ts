@@ -30,8 +30,15 @@ export interface Point {
   available: number | null;
   assigned: number | null;
   capacity: number | null;
+  waiting: number | null;
   recovered: number;
   lost: number;
+  /** Waits per second: those that got a pod, how many of these within 5 s and 20 s, and those that ended without one. */
+  waits_served: number;
+  waits_within_5s: number;
+  waits_within_20s: number;
+  waits_abandoned: number;
+  waits_expired: number;
   records: Record<string, RecordCounts>;
 }
 
@@ -125,8 +132,14 @@ function pointOf(startMs: number, { rates, gauges }: Step): Point {
     available: gauges?.available ?? null,
     assigned: gauges?.assigned ?? null,
     capacity: gauges?.capacity ?? null,
+    waiting: gauges?.waiting ?? null,
     recovered: rounded(rates.recovered),
     lost: rounded(rates.lost),
+    waits_served: rounded(rates.waitsServed),
+    waits_within_5s: rounded(rates.waitsWithin5s),
+    waits_within_20s: rounded(rates.waitsWithin20s),
+    waits_abandoned: rounded(rates.waitsAbandoned),
+    waits_expired: rounded(rates.waitsExpired),
     records: Object.fromEntries(records) as Point['records'],
   };
 }

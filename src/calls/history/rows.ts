@@ -3,9 +3,16 @@
  * identity. A row is an entry of a Redis stream; its field names are always the same, so Redis stores them once.
  */
 import type { ActiveAlert } from '../../observe/alerts.js';
-import { type Counts, noCounts, plainCounts, type RecordCounts, recordCounts } from './counts.js';
+import {
+  type Counts,
+  firstPlainCounts,
+  noCounts,
+  plainCounts,
+  type RecordCounts,
+  recordCounts,
+} from './counts.js';
 
-export const gaugeNames = ['activeCalls', 'available', 'assigned', 'capacity'] as const;
+export const gaugeNames = ['activeCalls', 'available', 'assigned', 'capacity', 'waiting'] as const;
 export type Gauges = Record<(typeof gaugeNames)[number], number>;
 
 export interface Row {
@@ -61,7 +68,8 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
   const numbers = (name: string) => text(name).split(',').map(Number);
   const counts = noCounts();
   const plain = numbers('counts');
-  for (const [i, name] of plainCounts.entries()) counts[name] = plain[i] ?? Number.NaN;
+  for (const [i, name] of plainCounts.entries())
+    counts[name] = plain[i] ?? (i < firstPlainCounts ? Number.NaN : 0);
   for (const pair of text('latency').split(',')) {
     const [bound, count] = pair.split(':');
     if (Number(bound) > 0 && Number.isFinite(Number(count))) counts.latency.set(Number(bound), Number(count));
@@ -69,7 +77,7 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
   for (const [workflow, of] of Object.entries(parsed(text('records')) ?? {}))
     if (isRecordCounts(of)) counts.records.set(workflow, of);
   const alerts = parsed(text('alerts'));
-  const [activeCalls = 0, available = 0, assigned = 0, capacity = 0] = numbers('gauges');
+  const [activeCalls = 0, available = 0, assigned = 0, capacity = 0, waiting = 0] = numbers('gauges');
   const row = {
     atMs: Number(id.split('-')[0]),
     name: text('name'),
@@ -81,7 +89,7 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     firstCheck: Number(text('first')),
     ms: Math.max(1, Number(text('ms'))),
     counts,
-    gauges: { activeCalls, available, assigned, capacity },
+    gauges: { activeCalls, available, assigned, capacity, waiting },
     alerts: Array.isArray(alerts) ? alerts.filter(isAlert) : [],
   };
   const required = [row.atMs, row.startedAtMs, row.check, row.firstCheck, row.ms, counts.full, capacity];

@@ -7,6 +7,8 @@
  */
 export const keyTable = /** @type {const} */ ({
   tierConfig: { pattern: 'tier:config', types: ['string'] },
+  /** The waiting rules of the tier configuration. A key of its own: version 0.1 rejects a tier configuration that has them. */
+  tierHold: { pattern: 'tier:hold', types: ['string'] },
   tierVersion: { pattern: 'tier:version', types: ['string'] },
   merchantConfig: { pattern: 'merchant:config', types: ['hash'] },
   dataVersion: { pattern: 'data:version', types: ['string'] },
@@ -14,6 +16,8 @@ export const keyTable = /** @type {const} */ ({
   leader: { pattern: 'leader', types: ['hash'] },
   leaderEpoch: { pattern: 'leader:epoch', types: ['string'] },
   fence: { pattern: 'fence', types: ['string'] },
+  /** The last second in which a router reached the store, and the grace after a time in which none did. */
+  alive: { pattern: 'alive', types: ['string'] },
   /** Pool id to kind: `exclusive`, `shared:N`, `label` or `gone`. */
   pools: { pattern: 'pools', types: ['hash'] },
   events: { pattern: 'events', types: ['stream'] },
@@ -27,8 +31,19 @@ export const keyTable = /** @type {const} */ ({
   reportedSince: { pattern: 'reported:since', types: ['string'] },
   /** Pods that callers could not connect to, by the end of their block. */
   flapping: { pattern: 'flapping', types: ['zset'] },
+  /** Draining pods by the end of their mark. */
+  drains: { pattern: 'drains', types: ['zset'] },
   removalsHeld: { pattern: 'removals:held', types: ['set'] },
   removalsConfirmed: { pattern: 'removals:confirmed', types: ['set'] },
+  /** Merchant to `max_calls`, and the live calls of a merchant that has such a limit. */
+  limits: { pattern: 'limits', types: ['hash'] },
+  limited: { pattern: 'limits:{merchant}', types: ['set'] },
+  /** Queues that have waiting calls, and waiting calls by the time at which they expire or count as abandoned. */
+  waitingQueues: { pattern: 'waiting:queues', types: ['set'] },
+  waitingDue: { pattern: 'waiting:due', types: ['zset'] },
+  /** A queue: its rules, and its calls by arrival. The queue '' is shared by all merchants without a configuration. */
+  waitingQueue: { pattern: 'waiting:queue:{merchant}', types: ['hash'], ttl: 'optional' },
+  waitingCalls: { pattern: 'waiting:calls:{merchant}', types: ['zset'] },
   podMetadata: { pattern: 'pod:metadata', types: ['hash'] },
   podTier: { pattern: 'pod:tier:{pod}', types: ['string'] },
   /** An operator may set this mark by hand, without a TTL. */
@@ -46,6 +61,8 @@ export const keyTable = /** @type {const} */ ({
   available: { pattern: '{tierPool}:available', types: ['set', 'zset'] },
   /** `available` of a merchant pool. */
   merchantPods: { pattern: '{merchantPool}:pods', types: ['set'] },
+  /** Queues that may have a pod of the pool, the next one first. */
+  waiting: { pattern: '{pool}:waiting', types: ['zset'] },
   /** Live calls of a pool by lease deadline: the union over all pools is the index of all calls. */
   poolCalls: { pattern: '{pool}:calls', types: ['zset'] },
   /** The record plane keeps outcomes here while PostgreSQL is unreachable. */
@@ -55,6 +72,7 @@ export const keyTable = /** @type {const} */ ({
 /** What the value of each parameter looks like, as the source of a regular expression. */
 export const keyParameters = /** @type {const} */ ({
   pod: '[^:]+',
+  merchant: '[^:]*',
   sid: '[^]*',
   slot: '\\d+',
   pool: '(?:pool|merchant):[^:]+',

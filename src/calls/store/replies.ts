@@ -28,6 +28,7 @@ export interface Snapshot {
   removalsHeld: number;
   /** Pods on which calls failed several times in a row, at most 100: the first to take calls again comes first. */
   setBack: string[];
+  waitingCalls: number;
   pools: PoolCounts[];
   activeCalls: number;
 }
@@ -68,7 +69,7 @@ export interface CallInfo extends Route {
 }
 
 export function parseSnapshot(reply: Reply[]): Snapshot {
-  const [now, version, epoch, removalsHeld, setBack, ...rows] = reply;
+  const [now, version, epoch, removalsHeld, setBack, waiting, ...rows] = reply;
   const pools = rows.map(parsePool).sort((a, b) => (a.pool < b.pool ? -1 : 1));
   return {
     nowMs: Number(now),
@@ -76,6 +77,7 @@ export function parseSnapshot(reply: Reply[]): Snapshot {
     epoch: String(epoch),
     removalsHeld: Number(removalsHeld),
     setBack: strings(setBack ?? null),
+    waitingCalls: Number(waiting),
     pools,
     activeCalls: pools.reduce((sum, pool) => sum + pool.activeCalls, 0),
   };
@@ -140,6 +142,35 @@ export function parseCall(row: Reply): CallInfo {
     allocatedAt: field('allocated_at'),
     renewedAt: fields.get('renewed_at'),
     fence: Number(field('fence')),
+  };
+}
+
+export interface WaitingCall extends Route {
+  callSid: string;
+  merchantId: string;
+  /** Place among the waiting calls of its queue, from 1. */
+  position: number;
+  sinceMs: number;
+  untilMs: number;
+  /** Its merchant has `max_calls` live calls. */
+  isAtLimit: boolean;
+  /** Why it found no pod when it entered the queue. */
+  saw: string;
+}
+
+export function parseWaiting(row: Reply): WaitingCall {
+  const [callSid = '', position, isAtLimit, ...rest] = strings(row);
+  const fields = new Map(pairs(rest));
+  const field = (name: string) => fields.get(name) ?? '';
+  return {
+    callSid,
+    merchantId: field('merchant_id'),
+    ...splitRoute(field('route')),
+    position: Number(position),
+    sinceMs: Number(field('waiting_since')),
+    untilMs: Number(field('wait_until')),
+    isAtLimit: isAtLimit === '1',
+    saw: field('saw'),
   };
 }
 

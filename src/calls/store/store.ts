@@ -6,6 +6,7 @@ import type { PoolId } from '../../config/tiers.js';
 import { AppError, type ErrorCode } from '../../errors.js';
 import type { Reply, ScriptName, StoreConnection } from './connection.js';
 import { keysOf } from './keys.js';
+import { type AllocateOutcome, type Explanation, parseExplanation, parseOutcome } from './outcome.js';
 import {
   type CallInfo,
   joinRoute,
@@ -20,6 +21,8 @@ import {
   strings,
 } from './replies.js';
 
+export type { AllocateOutcome, Allocation, Refusal, Waiting } from './outcome.js';
+
 export interface LeaseTimes {
   leaseTtlMs: number;
   callInfoTtlMs: number;
@@ -27,6 +30,22 @@ export interface LeaseTimes {
   reportGraceMs: number;
   /** A call that is neither renewed nor reported within this time ends; 0 = off. */
   noShowTimeoutMs: number;
+  /** How long a pod is kept for a waiting call until its caller asks again. */
+  holdClaimTtlMs: number;
+  /** A waiting call that is not asked for during three of these is removed. */
+  holdPollIntervalMs: number;
+}
+
+/** The rules by which a call may wait. */
+export interface HoldRules {
+  /** The merchant, or '' for the queue of all merchants without a configuration. */
+  queue: string;
+  priority: number;
+  weight: number;
+  maxWaitMs: number;
+  /** The most calls that wait: of this queue, and of all. */
+  maxWaiting: number;
+  maxWaitingAll: number;
 }
 
 export interface CallRequest extends Route {
@@ -38,17 +57,10 @@ export interface AllocateRequest extends CallRequest {
   chain: readonly PoolId[];
   /** How long the caller still waits: the store refuses to act later than that. */
   patienceMs: number;
-}
-
-export interface Allocation {
-  podName: string;
-  sourcePool: PoolId;
-  allocatedAt: string;
-  leaseExpiresAtMs: number;
-  fence: number;
-  wasExisting: boolean;
-  /** Calls past their lease that were ended to free a pod. */
-  reclaimed: number;
+  /** Without it, a call that finds no pod is refused. */
+  hold?: HoldRules | undefined;
+  /** The caller was told to wait before: if its wait has ended since, it must not enter the queue again. */
+  wasHeld?: boolean | undefined;
 }
 
 export interface ReleaseDetails {
@@ -59,7 +71,8 @@ export interface ReleaseDetails {
 }
 
 export interface Released {
-  podName: string;
+  /** Null: the call was waiting, and left the queue. */
+  podName: string | null;
   releasedToPool: PoolId | null;
   /** The pod's pool, also if the pod did not become available there. */
   pool: PoolId | '';
@@ -108,48 +121,66 @@ export interface Page<T> {
 
 type Arguments = readonly (string | number)[];
 
+const none = { podName: null, releasedToPool: null, pool: '' } as const;
+const leftQueue: Released = { ...none, wasDraining: false, activeCalls: 0, isSetBack: false };
+
 export class CallStore {
   constructor(
     readonly connection: StoreConnection,
     readonly times: LeaseTimes,
   ) {}
 
-  /** Resolves to undefined if no pod of the chain is free. */
-  async allocate(request: AllocateRequest): Promise<Allocation | undefined> {
+  async allocate(request: AllocateRequest): Promise<AllocateOutcome> {
+    const reply = await this.#inTime(request.patienceMs, (notAfter) =>
+      this.connection.run('allocate', this.#allocateArgs(request, notAfter)),
+    );
+    const parsed = parseOutcome(reply);
+    if (!parsed) throw codeError(reply[0], request.callSid);
+    this.connection.learnTime(parsed.nowMs);
+    return parsed.outcome;
+  }
+
+  /** What `allocate` would do with this request now. Changes nothing. */
+  async explain(request: Omit<AllocateRequest, 'patienceMs'>): Promise<Explanation> {
+    return parseExplanation(list(await this.connection.run('explain', this.#allocateArgs(request, ''))));
+  }
+
+  #allocateArgs(request: Omit<AllocateRequest, 'patienceMs'>, notAfter: number | ''): Arguments {
     const { leaseTtlMs, noShowTimeoutMs, callInfoTtlMs, reportGraceMs } = this.times;
     const firstLeaseMs = noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs;
-    const reply = await this.#inTime(request.patienceMs, (notAfter) =>
-      this.connection.run('allocate', [
-        request.callSid,
-        request.merchantId,
-        joinRoute(request),
-        firstLeaseMs,
-        Math.max(callInfoTtlMs, firstLeaseMs),
-        reportGraceMs,
-        notAfter,
-        ...this.connection.second(),
-        ...request.chain,
-      ]),
-    );
-    if (reply[0] === 'no_pods') {
-      this.connection.learnTime(Number(reply[1]));
-      return undefined;
-    }
-    expectOk(reply, request.callSid);
-    this.connection.learnTime(Number(reply[8]));
-    return {
-      podName: String(reply[1]),
-      sourcePool: String(reply[2]) as PoolId,
-      allocatedAt: String(reply[3]),
-      leaseExpiresAtMs: Number(reply[4]),
-      fence: Number(reply[5]),
-      wasExisting: reply[6] === 1,
-      reclaimed: Number(reply[7]),
-    };
+    return [
+      request.callSid,
+      request.merchantId,
+      joinRoute(request),
+      firstLeaseMs,
+      Math.max(callInfoTtlMs, firstLeaseMs),
+      reportGraceMs,
+      notAfter,
+      ...this.connection.second(),
+      request.hold ? this.#holdText(request.hold, request.wasHeld === true) : '',
+      ...request.chain,
+    ];
+  }
+
+  #holdText(hold: HoldRules, held: boolean): string {
+    const { queue, priority, weight, maxWaitMs, maxWaiting, maxWaitingAll } = hold;
+    return JSON.stringify({
+      queue,
+      priority,
+      weight,
+      max_wait: maxWaitMs,
+      max: maxWaiting,
+      all: maxWaitingAll,
+      claim: this.times.holdClaimTtlMs,
+      seen: 3 * this.times.holdPollIntervalMs,
+      held,
+    });
   }
 
   async release(callSid: string, fence?: number, details: ReleaseDetails = {}): Promise<Released> {
-    const reply = expectOk(await this.#release(callSid, fence, '', details), callSid);
+    const reply = await this.#release(callSid, fence, '', details);
+    if (reply[0] === 'was_waiting') return leftQueue;
+    expectOk(reply, callSid);
     return {
       podName: String(reply[1]),
       releasedToPool: reply[2] === '' ? null : (String(reply[2]) as PoolId),
@@ -320,7 +351,7 @@ function quote(text: string): string {
   return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
 }
 
-function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {
+export function page<T>(reply: Reply[], parse: (row: Reply) => T): Page<T> {
   const [cursor, ...rows] = reply;
   return { items: rows.map(parse), cursor: cursor === '0' ? undefined : String(cursor) };
 }

@@ -1,5 +1,5 @@
 /** `smart-router calls`, `allocate` and `release`. */
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { type Cell, facts, table } from '../../terminal/table.js';
 import { clean } from '../../terminal/text.js';
 import type { Answer, RouterApi } from '../api.js';
@@ -7,7 +7,15 @@ import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } fro
 import type { RouterEvent } from '../event-stream.js';
 import { Failure } from '../failure.js';
 import { age, byText, countdown, leaseCell, shownOf, span } from '../format.js';
-import { type Allocated, type Call, poolIdOf, type Released, readAll, readStatus } from '../replies.js';
+import {
+  type Allocated,
+  type Call,
+  poolIdOf,
+  type Released,
+  readAll,
+  readStatus,
+  type WaitingCall,
+} from '../replies.js';
 import { eventLine } from './events.js';
 
 export function calls(parent: Command, cli: Cli): void {
@@ -18,15 +26,19 @@ export function calls(parent: Command, cli: Cli): void {
     examples: [
       ['calls', ''],
       ['calls --pool gold --limit 20', 'the 20 oldest of one pool'],
+      ['calls --waiting', 'the calls that wait for a pod, and why'],
       ['calls CA1234', 'one call with its pod, lease and fence, or how it ended'],
       ['calls --json | jq -r ".calls[].call_sid"', 'for a script'],
     ],
     exits: [4],
   })
     .option('--pool <pool>', 'only this pool: gold, or merchant:acme')
+    .addOption(new Option('--waiting', 'the calls that wait for a pod instead').conflicts('pool'))
     .option('--limit <n>', 'show at most this many', wholeNumber(1, 10_000_000));
   answerWith(command, cli, (api) => {
     const [sid] = command.args;
+    const { waiting, limit } = command.opts<{ waiting?: true; limit?: number }>();
+    if (waiting && sid === undefined) return listWaiting(api, cli, limit);
     return sid === undefined ? listCalls(api, cli, command.opts()) : showCall(api, cli, sid);
   });
 }
@@ -53,6 +65,31 @@ async function listCalls(
   return {
     document: { calls: shown, total: body.length },
     text: shown.length === 0 ? 'no live calls\n' : `${table(columns, rows, cli.output.paint)}\n${total}\n`,
+  };
+}
+
+const reasons: Readonly<Record<string, string | undefined>> = {
+  no_pods: 'no free pod',
+  merchant_limit: 'max_calls of its merchant',
+};
+
+async function listWaiting(api: RouterApi, cli: Cli, limit: number | undefined): Promise<Outcome> {
+  const { body, nowMs } = await readAll<WaitingCall>(api, 'waiting', undefined, (call) => call.call_sid);
+  body.sort((a, b) => byText(a.waiting_since, b.waiting_since) || byText(a.call_sid, b.call_sid));
+  const shown = body.slice(0, limit);
+  const rows = shown.map((call): Cell[] => [
+    call.call_sid,
+    call.merchant_id || '-',
+    call.position,
+    age(call.waiting_since, nowMs),
+    countdown(call.wait_expires_at, nowMs),
+    reasons[call.reason] ?? call.reason,
+  ]);
+  const columns = ['CALL', 'MERCHANT', '>POSITION', '>WAITS', 'UNTIL', 'REASON'];
+  const total = shownOf(shown.length, body.length, 'call');
+  return {
+    document: { waiting: shown, total: body.length },
+    text: shown.length === 0 ? 'no calls wait\n' : `${table(columns, rows, cli.output.paint)}\n${total}\n`,
   };
 }
 
@@ -83,7 +120,7 @@ async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome>
   return { document: body, text };
 }
 
-interface Timeline {
+export interface Timeline {
   call_sid: string;
   live: object | null;
   events: RouterEvent[];
@@ -95,6 +132,8 @@ const endings: Readonly<Record<string, string | undefined>> = {
   call_recovered: 'ended by the router',
   call_lost: 'lost with its pod',
   no_pods: 'rejected: no pod was available',
+  wait_abandoned: 'abandoned while it waited for a pod',
+  wait_expired: 'expired while it waited for a pod',
 };
 
 /** Shows a call that has ended, from its events. `notLive` stays the failure, for exit code 4. */
@@ -131,7 +170,7 @@ async function endedCall(
     text: `${text}\n${events.map((event) => `${eventLine(event, event.at, paint)}\n`).join('')}`,
     failure: new Failure(
       notLive.code,
-      `call ${JSON.stringify(clean(sid))} is not live: ${ended ? `it was ${ended}` : 'its end is not among the kept events'}`,
+      `call ${JSON.stringify(clean(sid))} is not live: ${events.at(-1)?.type === 'call_waiting' ? 'it waits for a pod' : ended ? `it was ${ended}` : 'its end is not among the kept events'}`,
     ),
   };
 }
@@ -211,10 +250,12 @@ export function release(parent: Command, cli: Cli): void {
       body: { call_sid, fence },
       has: 'pod_name',
     });
-    const { pod_name, released_to_pool, was_draining } = body;
-    const where = released_to_pool
-      ? `pod ${pod_name} is available again in ${released_to_pool}`
-      : `pod ${pod_name} gets no new calls: it is ${was_draining ? 'draining' : 'terminating or not ready'}`;
+    const { pod_name, released_to_pool, was_draining, was_waiting } = body;
+    const where = was_waiting
+      ? 'it was waiting for a pod, and has left the queue'
+      : released_to_pool
+        ? `pod ${pod_name} is available again in ${released_to_pool}`
+        : `pod ${pod_name} gets no new calls: it is ${was_draining ? 'draining' : 'terminating or not ready'}`;
     return { document: body, text: `call ${clean(call_sid)} ended; ${clean(where)}\n` };
   });
 }

@@ -151,6 +151,10 @@ function parseTypes(text: string): string[] {
 /** Failures red, recoveries magenta, changes by people or the leader blue and cyan. */
 const colours: Readonly<Record<string, Colour | undefined>> = {
   call_allocated: 'green',
+  call_waiting: 'yellow',
+  call_assigned: 'green',
+  wait_abandoned: 'red',
+  wait_expired: 'red',
   call_adopted: 'green',
   call_imported: 'green',
   call_released: undefined,
@@ -165,6 +169,7 @@ const colours: Readonly<Record<string, Colour | undefined>> = {
   pod_draining: 'blue',
   pod_undrained: 'blue',
   leader_elected: 'bold',
+  leases_extended: 'yellow',
   removals_confirmed: 'yellow',
   tiers_changed: 'cyan',
   merchant_changed: 'cyan',

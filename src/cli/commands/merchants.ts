@@ -4,12 +4,22 @@ import { rename, rm, writeFile } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { Command } from 'commander';
 import { type MerchantConfig, parseMerchantConfig } from '../../calls/chain.js';
+import { holdLimits } from '../../config/hold.js';
 import { isName, isPlainObject, showValue } from '../../config/tiers.js';
 import { type Cell, facts, table } from '../../terminal/table.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
-import { addGroup, answerWith, type Cli, describeOperator, type Outcome, toJson, withApply } from '../cli.js';
+import {
+  addGroup,
+  answerWith,
+  type Cli,
+  describeOperator,
+  type Outcome,
+  toJson,
+  wholeNumber,
+  withApply,
+} from '../cli.js';
 import { Failure, oneLine, toFailure } from '../failure.js';
-import { count } from '../format.js';
+import { count, holdText } from '../format.js';
 import { readJson } from '../input.js';
 import type { Merchant } from '../replies.js';
 
@@ -63,6 +73,12 @@ interface Options {
   tier?: string;
   pool?: string;
   fallback?: string;
+  maxWait?: string;
+  maxWaiting?: number;
+  priority?: number;
+  weight?: number;
+  maxCalls?: number;
+  fallbackNumber?: string;
 }
 
 function merchantsSet(parent: Command, cli: Cli): void {
@@ -78,13 +94,23 @@ function merchantsSet(parent: Command, cli: Cli): void {
         ['merchants set acme --pool acme', "acme's own pods first, then the default chain"],
         ['merchants set acme --tier standard', 'the default chain, starting at standard'],
         ['merchants set acme --fallback merchant:acme,overflow', 'these pools and no others'],
+        [
+          'merchants set acme --max-calls 40 --max-wait 20s',
+          'at most 40 live calls; more wait for up to 20 s',
+        ],
         ['merchants set acme \'{"tier":"gold"}\'', ''],
       ],
     },
   )
     .option('--tier <tier>', 'the tier at which the default chain starts')
     .option('--pool <id>', 'try the merchant pool of this name first')
-    .option('--fallback <steps>', 'tiers or merchant:ID, separated by commas, instead of the default chain');
+    .option('--fallback <steps>', 'tiers or merchant:ID, separated by commas, instead of the default chain')
+    .option('--max-wait <duration>', 'how long a call may wait for a pod, like 20s')
+    .option('--max-waiting <n>', 'most calls that wait at once', wholeNumber(...holdLimits.maxWaiting))
+    .option('--priority <n>', 'a higher one is served first', wholeNumber(...holdLimits.priority))
+    .option('--weight <n>', 'share among merchants of one priority', wholeNumber(...holdLimits.weight))
+    .option('--max-calls <n>', 'most live calls', wholeNumber(...holdLimits.maxCalls))
+    .option('--fallback-number <number>', 'connect a caller whose wait expires to this number');
   answerWith(command, cli, async (api) => {
     const [id = '', json] = command.args;
     const input = await readInput(cli, json, command.opts<Options>());
@@ -99,26 +125,35 @@ function merchantsSet(parent: Command, cli: Cli): void {
   });
 }
 
-async function readInput(
-  cli: Cli,
-  json: string | undefined,
-  { tier, pool, fallback }: Options,
-): Promise<unknown> {
-  const options = tier !== undefined || pool !== undefined || fallback !== undefined;
-  if (options === (json !== undefined)) {
+async function readInput(cli: Cli, json: string | undefined, options: Options): Promise<unknown> {
+  const { tier, pool, fallback, maxWait, maxWaiting, priority, weight, maxCalls, fallbackNumber } = options;
+  const given = { tier, pool, fallback, maxWait, maxWaiting, priority, weight, maxCalls, fallbackNumber };
+  if (Object.values(given).some((value) => value !== undefined) === (json !== undefined)) {
     throw new Failure(
       'usage',
-      'give either JSON or at least one of --tier, --pool, --fallback; {} clears the entry',
+      'give either JSON or at least one option, like --tier or --max-calls; {} clears the entry',
     );
   }
   if (json !== undefined) return (await readJson(cli, json)).value;
   const steps = fallback?.split(',').map((step) => step.trim());
-  return {
-    ...(tier === undefined ? {} : { tier }),
-    ...(pool === undefined ? {} : { pool: pool.replace(/^merchant:/, '') }),
-    ...(steps === undefined ? {} : { fallback: steps }),
-  };
+  const hold =
+    maxWait === undefined && maxWaiting === undefined
+      ? undefined
+      : defined({ max_wait: maxWait, max_waiting: maxWaiting });
+  return defined({
+    tier,
+    pool: pool?.replace(/^merchant:/, ''),
+    fallback: steps,
+    hold,
+    priority,
+    weight,
+    max_calls: maxCalls,
+    fallback_number: fallbackNumber,
+  });
 }
+
+const defined = (fields: Record<string, unknown>) =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 
 function merchantsDelete(parent: Command, cli: Cli): void {
   const command = describeOperator(parent.command('delete').argument('<id>', 'id of the merchant'), {
@@ -299,24 +334,40 @@ export function changesOf(before: Configurations, after: Configurations): Change
 }
 
 export function showMerchants(merchants: readonly Merchant[], paint: Paint): string {
-  const rows = merchants.map(({ merchant_id, tier, pool, fallback, chain }): Cell[] => [
-    merchant_id,
-    tier ?? '-',
-    pool ?? '-',
-    fallback?.join(',') || '-',
-    chain.join(' > '),
+  const hasLimits = merchants.some((merchant) => limitsText(merchant) !== '-');
+  const rows = merchants.map((merchant): Cell[] => [
+    merchant.merchant_id,
+    merchant.tier ?? '-',
+    merchant.pool ?? '-',
+    merchant.fallback?.join(',') || '-',
+    ...(hasLimits ? [limitsText(merchant)] : []),
+    merchant.chain.join(' > '),
   ]);
-  const columns = ['MERCHANT', 'TIER', 'POOL', 'FALLBACK', 'CHAIN'];
+  const columns = ['MERCHANT', 'TIER', 'POOL', 'FALLBACK', ...(hasLimits ? ['LIMITS'] : []), 'CHAIN'];
   return table(columns, rows, paint);
 }
 
-export function showMerchant({ merchant_id, tier, pool, fallback, chain }: Merchant, paint: Paint): string {
+/** How its calls wait and are limited. */
+function limitsText({ hold, priority, weight, max_calls, fallback_number }: Merchant): string {
+  const parts = [
+    ...(max_calls === undefined ? [] : [`max_calls ${max_calls}`]),
+    ...(hold ? [`hold ${holdText(hold)}`] : []),
+    ...(priority === undefined ? [] : [`priority ${priority}`]),
+    ...(weight === undefined ? [] : [`weight ${weight}`]),
+    ...(fallback_number === undefined ? [] : [`then ${fallback_number}`]),
+  ];
+  return parts.join(', ') || '-';
+}
+
+export function showMerchant(merchant: Merchant, paint: Paint): string {
+  const { merchant_id, tier, pool, fallback, chain } = merchant;
   return facts(
     [
       ['merchant', merchant_id],
       ['tier', tier ?? '-'],
       ['pool', pool ?? '-'],
       ['fallback', fallback?.join(', ') || '-'],
+      ['limits', limitsText(merchant)],
       ['chain', chain.join(' > ')],
     ],
     paint,

@@ -5,7 +5,7 @@ import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
 import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { Failure } from '../failure.js';
-import { age, byText, count } from '../format.js';
+import { age, byText, count, span } from '../format.js';
 import { readStatus, type Status } from '../replies.js';
 import { type Alert, alertLines, readAlerts } from './alerts.js';
 
@@ -69,7 +69,7 @@ function summary(
       'election',
       body.election?.last_error ? red(`${body.election.lock}: ${body.election.last_error}`) : undefined,
     ],
-    ['calls', body.active_calls === null ? 'unknown' : `${body.active_calls} live`],
+    ['calls', callsText(body)],
     [
       'unreadable',
       unreadable.length > 0 ? red(`${unreadable.join(', ')}: wrong type; keep a copy (RENAME)`) : undefined,
@@ -89,6 +89,12 @@ function summary(
     entries.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell] as const])),
     paint,
   );
+}
+
+function callsText({ active_calls, waiting_calls, oldest_wait_seconds }: Status): string {
+  if (active_calls === null) return 'unknown';
+  if (!waiting_calls) return `${active_calls} live`;
+  return `${active_calls} live, ${waiting_calls} waiting, the oldest for ${span((oldest_wait_seconds ?? 0) * 1000)}`;
 }
 
 const red = (text: string): Cell => ({ text, colour: 'red' });

@@ -5,6 +5,7 @@ import { type Cell, table } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
 import { addGroup, answerWith, type Cli, describeOperator, wholeNumber } from '../cli.js';
 import { Failure, toFailure } from '../failure.js';
+import { holdText } from '../format.js';
 import { readJson } from '../input.js';
 import type { Tiers } from '../replies.js';
 
@@ -26,7 +27,7 @@ function tiersGet(parent: Command, cli: Cli): void {
   });
 }
 
-export function showTiers({ tiers, default_chain, version }: Tiers, paint: Paint): string {
+export function showTiers({ tiers, default_chain, hold, version }: Tiers, paint: Paint): string {
   const names = [...default_chain, ...Object.keys(tiers).filter((name) => !default_chain.includes(name))];
   const rows = names.flatMap((name): Cell[][] => {
     const tier = tiers[name];
@@ -36,7 +37,9 @@ export function showTiers({ tiers, default_chain, version }: Tiers, paint: Paint
     return [[name, tier.type, tier.target, tier.max_concurrent ?? 1, place >= 0 ? place + 1 : '-', pool]];
   });
   const columns = ['TIER', 'TYPE', '>TARGET', '>CALLS PER POD', '>IN CHAIN', 'POOL'];
-  return `${table(columns, rows, paint)}\nchain    ${clean(default_chain.join(' > '))}\nversion  ${clean(String(version))}\n`;
+  const waiting = hold ? `hold     ${holdText(hold)}\n` : '';
+  const chain = clean(default_chain.join(' > '));
+  return `${table(columns, rows, paint)}\nchain    ${chain}\n${waiting}version  ${clean(String(version))}\n`;
 }
 
 function tiersSet(parent: Command, cli: Cli): void {
@@ -48,6 +51,10 @@ function tiersSet(parent: Command, cli: Cli): void {
     examples: [
       ['tiers set tiers.json', ''],
       ['tiers set \'{"gold":10,"standard":20}\'', ''],
+      [
+        'tiers set \'{"tiers":{"gold":{"target":10}},"hold":{"max_wait":"60s"}}\'',
+        'calls may wait for a pod',
+      ],
       ['tiers set tiers.json --version 3', 'only if version 3 is current'],
       ['tiers get --json | jq .tiers.gold.target=12 | smart-router tiers set -', ''],
     ],

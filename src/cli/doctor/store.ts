@@ -1,4 +1,5 @@
 /** Checks of the store: reachable, version, persistence, speed, data. Only reads. */
+import { isDeepStrictEqual } from 'node:util';
 import { dataVersion } from '../../calls/import.js';
 import { checkStore, type StoreFacts, storeFacts } from '../../calls/store/check.js';
 import { StoreConnection } from '../../calls/store/connection.js';
@@ -7,7 +8,8 @@ import { checkRights } from '../../calls/store/rights.js';
 import type { Clock } from '../../clock.js';
 import type { Config } from '../../config/config.js';
 import { hidePassword } from '../../config/fields.js';
-import { parseTierConfigJson, serializeTierConfig } from '../../config/tiers.js';
+import { parseStoredHold } from '../../config/hold.js';
+import { parseTierConfigJson, serializeTierConfig, type TierConfig } from '../../config/tiers.js';
 import { startEmbeddedValkey } from '../../embedded/valkey.js';
 import { ConfigError } from '../../errors.js';
 import { type Check, fail, ok, warn } from '../commands/doctor.js';
@@ -222,13 +224,19 @@ async function checkDataVersion(connection: StoreConnection): Promise<Check> {
 
 async function checkTiers(connection: StoreConnection, { tierConfig }: Config): Promise<Check> {
   const name = 'store tiers';
-  const { tierConfig: key } = keysOf(connection.keyPrefix);
-  const text = await connection.command('tiers', (client) => client.get(key));
+  const { tierConfig: key, tierHold } = keysOf(connection.keyPrefix);
+  const [text, holdText] = await connection.command('tiers', (client) =>
+    Promise.all([client.get(key), client.get(tierHold)]),
+  );
   if (text === null) return ok(name, 'none yet; the first router writes TIER_CONFIG or its default');
   const { config, problems } = parseTierConfigJson(text, key);
   const set = 'Change it with `smart-router tiers set`.';
   if (!config) return fail(name, problems.join('; '), set);
-  if (tierConfig && serializeTierConfig(tierConfig) !== serializeTierConfig(config)) {
+  const { hold, problem } = parseStoredHold(holdText);
+  if (problem) return fail(name, `${tierHold}: ${problem}; calls do not wait`, set);
+  const isSame = (given: TierConfig) =>
+    serializeTierConfig(given) === serializeTierConfig(config) && isDeepStrictEqual(given.hold, hold);
+  if (tierConfig && !isSame(tierConfig)) {
     return warn(name, 'TIER_CONFIG differs from the store; the store applies', set);
   }
   return ok(name, `chain ${config.defaultChain.join(' > ')}`);

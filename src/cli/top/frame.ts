@@ -100,6 +100,7 @@ export function loadParts({ status, load }: Snapshot, paint: Paint): string[] {
   const missed = noPodsPerSecond !== null && noPodsPerSecond > 0 ? 'red' : undefined;
   return [
     paint('bold', `calls ${status.active_calls ?? '-'} live`),
+    ...(status.waiting_calls ? [paint('yellow', `${status.waiting_calls} waiting`)] : []),
     `${rate(callsPerSecond)} calls/s`,
     paint(missed, `${rate(noPodsPerSecond)} no-pods/s`),
     `p99 ${p99Ms === null ? '-' : `${p99Ms < 10 ? p99Ms.toFixed(1) : Math.round(p99Ms)} ms`}`,

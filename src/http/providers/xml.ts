@@ -37,3 +37,43 @@ export function plivoStream(url: string): string {
 }
 
 export const plivoUnavailable = `<Response><Speak>${UNAVAILABLE_MESSAGE}</Speak><Hangup/></Response>`;
+
+/** What a caller hears while the call waits for a pod, and where the provider asks again. */
+export interface Held {
+  /** The address of this webhook, for the next request. */
+  url: string;
+  message: string;
+  audioUrl: string | undefined;
+  /** Spoken before the rest; empty: nothing. */
+  announcement: string;
+  pauseSeconds: number;
+}
+
+interface Verbs {
+  say: 'Say' | 'Speak';
+  pause: 'Pause' | 'Wait';
+}
+
+function heldXml(
+  { say, pause }: Verbs,
+  { url, message, audioUrl, announcement, pauseSeconds }: Held,
+): string {
+  const speak = (text: string) => (text === '' ? '' : `<${say}>${escapeXml(text)}</${say}>`);
+  const sound =
+    audioUrl === undefined
+      ? `${speak(message)}<${pause} length="${pauseSeconds}"/>`
+      : `<Play>${escapeXml(audioUrl)}</Play>`;
+  return `<Response>${speak(announcement)}${sound}<Redirect method="POST">${escapeXml(url)}</Redirect></Response>`;
+}
+
+export const twimlHeld = (held: Held): string => heldXml({ say: 'Say', pause: 'Pause' }, held);
+export const plivoHeld = (held: Held): string => heldXml({ say: 'Speak', pause: 'Wait' }, held);
+
+/** Connects a caller whose wait is over to another number. */
+export function twimlDial(number: string): string {
+  return `<Response><Dial>${escapeXml(number)}</Dial></Response>`;
+}
+
+export function plivoDial(number: string): string {
+  return `<Response><Dial><Number>${escapeXml(number)}</Number></Dial></Response>`;
+}

@@ -1,4 +1,7 @@
 /** Allocate, release, renew. */
+import { parseDuration } from '../../config/durations.js';
+import { showValue } from '../../config/tiers.js';
+import { AppError } from '../../errors.js';
 import { bodyField, isOperator } from '../action-log.js';
 import { allocateFor } from '../allocation.js';
 import type { App, HttpContext } from '../context.js';
@@ -12,6 +15,7 @@ import {
   ReleaseBody,
   Released,
   Renewed,
+  WaitingAnswer,
 } from '../schemas.js';
 
 export async function callRoutes(app: App, context: HttpContext): Promise<void> {
@@ -42,20 +46,41 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         body: AllocateBody,
         response: {
           200: Allocated,
+          202: WaitingAnswer,
           400: ErrorAnswer,
-          503: errorOf('no_pods', 'store_full', 'store_unavailable', 'timeout'),
+          429: errorOf('merchant_limit'),
+          503: errorOf('no_pods', 'queue_full', 'wait_expired', 'store_full', 'store_unavailable', 'timeout'),
         },
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const { body } = request;
-      const { allocation, wsUrl } = await allocateFor(context, request, {
-        callSid: body.call_sid,
-        merchantId: body.merchant_id ?? '',
-        provider: body.provider ?? 'twilio',
-        flow: body.flow ?? 'v2',
-        template: body.template,
-      });
+      const waitMs = parseWait(body.wait);
+      const answer = await allocateFor(
+        context,
+        { request, reply },
+        {
+          callSid: body.call_sid,
+          merchantId: body.merchant_id ?? '',
+          provider: body.provider ?? 'twilio',
+          flow: body.flow ?? 'v2',
+          template: body.template,
+        },
+        { waitMs },
+      );
+      if ('waiting' in answer) {
+        const { position, sinceMs, untilMs } = answer.waiting;
+        reply.code(202);
+        return {
+          success: true as const,
+          status: 'waiting' as const,
+          position,
+          waiting_since: new Date(sinceMs).toISOString(),
+          wait_expires_at: new Date(untilMs).toISOString(),
+          retry_after_ms: context.config.holdPollIntervalMs,
+        };
+      }
+      const { allocation, wsUrl } = answer;
       return {
         success: true as const,
         pod_name: allocation.podName,
@@ -65,6 +90,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         lease_expires_at: new Date(allocation.leaseExpiresAtMs).toISOString(),
         fence: allocation.fence,
         was_existing: allocation.wasExisting,
+        ...(allocation.waitedMs === undefined ? {} : { waited_ms: allocation.waitedMs }),
       };
     },
   );
@@ -91,6 +117,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         pod_name: released.podName,
         released_to_pool: released.releasedToPool,
         was_draining: released.wasDraining,
+        ...(released.podName === null ? { was_waiting: true } : {}),
       };
     },
   );
@@ -112,5 +139,18 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
       const { leaseExpiresAtMs } = await inTime(context, router.renew(call_sid, fence));
       return { success: true as const, lease_expires_at: new Date(leaseExpiresAtMs).toISOString() };
     },
+  );
+}
+
+const maxWaitMs = 60_000;
+
+/** Undefined: the call may not wait. */
+export function parseWait(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const ms = parseDuration(text);
+  if (ms !== undefined && ms <= maxWaitMs) return ms;
+  throw new AppError(
+    'invalid_request',
+    `wait must be a duration from 0s to 60s like 30s, got ${showValue(text)}`,
   );
 }

@@ -10,7 +10,7 @@ import { showCall } from './operators.js';
 
 /** Each page of events has the store's own deadline; together they may take longer than REQUEST_TIMEOUT. */
 const searchTimeoutMs = 10_000;
-const firstEvents = new Set(['call_allocated', 'call_adopted', 'call_imported', 'no_pods']);
+const firstEvents = new Set(['call_allocated', 'call_waiting', 'call_adopted', 'call_imported', 'no_pods']);
 const maxItems = 500;
 
 type Item = Static<typeof shapes.Recoveries>['items'][number];

@@ -1,6 +1,6 @@
 /** Routes for operators: status, lists of pods and calls, held removals, the audit of the store. */
 import type { ReportedFinding } from '../../calls/audit/findings.js';
-import type { CallInfo, Snapshot } from '../../calls/store/replies.js';
+import type { CallInfo, Snapshot, WaitingCall } from '../../calls/store/replies.js';
 import type { Page } from '../../calls/store/store.js';
 import { type PoolId, tierNameOf } from '../../config/tiers.js';
 import { AppError, isStoreDown } from '../../errors.js';
@@ -11,7 +11,7 @@ import * as schemas from '../schemas.js';
 import { showPod } from './pods.js';
 
 export async function operatorRoutes(app: App, context: HttpContext): Promise<void> {
-  const { router, store, pools, settings, auditor, leadership, records, history } = context;
+  const { router, store, pools, settings, auditor, leadership, records, history, metrics, queue } = context;
   const { ErrorAnswer } = schemas;
   const tags = ['operators'];
 
@@ -40,6 +40,8 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
           (snapshot?.pools ?? []).map((pool) => [tierNameOf(pool.pool), showPool(pool)]),
         ),
         active_calls: snapshot?.activeCalls ?? null,
+        waiting_calls: snapshot?.waitingCalls ?? null,
+        oldest_wait_seconds: snapshot?.waitingCalls ? metrics.oldestWaitMs / 1000 : null,
         removals_held: snapshot?.removalsHeld ?? null,
         is_leader: leadership.isLeader,
         leader: leadership.leader,
@@ -76,12 +78,24 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     {
       schema: {
         tags,
-        summary: 'Live calls, page by page, pool by pool',
-        querystring: schemas.PageQuery,
+        summary: 'Live calls, page by page, pool by pool; or the calls that wait for a pod',
+        querystring: schemas.CallQuery,
         response: { 200: schemas.CallPage, 400: ErrorAnswer, 503: ErrorAnswer },
       },
     },
     async ({ query }) => {
+      if (query.waiting !== undefined) {
+        if (query.pool !== undefined) {
+          throw new AppError(
+            'invalid_request',
+            'pool must be absent with waiting: no pool has waiting calls',
+          );
+        }
+        const [, start = '0'] = (query.cursor ?? '').split(',');
+        const page = await inTime(context, queue.calls(start, Number(query.limit ?? 100)));
+        const next = page.cursor === undefined ? null : `waiting,${page.cursor}`;
+        return { calls: [], waiting: page.items.map(showWaiting), cursor: next };
+      }
       const work = readPage(store, query, (pool, cursor, count) => store.calls(pool, cursor, count));
       const { items, cursor } = await inTime(context, work);
       return { calls: items.map(showCall), cursor };
@@ -218,6 +232,21 @@ function showPool(pool: Snapshot['pools'][number]) {
     active_calls: activeCalls,
     capacity,
     ...(unreadableKey === '' ? {} : { unreadable_key: unreadableKey }),
+  };
+}
+
+function showWaiting(call: WaitingCall) {
+  return {
+    call_sid: call.callSid,
+    merchant_id: call.merchantId,
+    provider: call.provider,
+    flow: call.flow,
+    template: call.template,
+    position: call.position,
+    waiting_since: new Date(call.sinceMs).toISOString(),
+    wait_expires_at: new Date(call.untilMs).toISOString(),
+    reason: call.isAtLimit ? 'merchant_limit' : 'no_pods',
+    saw: call.saw,
   };
 }
 

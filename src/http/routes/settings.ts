@@ -7,6 +7,7 @@ import { TiersPreview } from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
+import { Merchant, Merchants, Tiers } from '../settings-schemas.js';
 
 const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a JSON object' });
 
@@ -24,6 +25,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       tiers: Record<string, { type: string; target: number; max_concurrent?: number }>;
       default_chain: string[];
     }),
+    ...(settings.hold ? { hold: settings.hold } : {}),
     version: settings.tierVersion,
     ...(warnings.length > 0 ? { warnings: [...warnings] } : {}),
   });
@@ -42,7 +44,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
   app.get(
     '/tiers',
     {
-      schema: { tags, summary: 'The tier configuration', response: { 200: schemas.Tiers, 503: ErrorAnswer } },
+      schema: { tags, summary: 'The tier configuration', response: { 200: Tiers, 503: ErrorAnswer } },
     },
     async (_, reply) => {
       await inTime(context, settings.refreshOrThrow());
@@ -61,7 +63,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
           'Replace the tier configuration (any of the three forms); If-Match with a version does not overwrite a newer one',
         body: AnyObject,
         response: {
-          200: schemas.Tiers,
+          200: Tiers,
           ...errors,
           409: schemas.errorOf('version_conflict', 'tier_conflict'),
         },
@@ -108,7 +110,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       schema: {
         tags,
         summary: 'All merchants with their chains',
-        response: { 200: schemas.Merchants, 503: ErrorAnswer },
+        response: { 200: Merchants, 503: ErrorAnswer },
       },
     },
     async () => {
@@ -124,7 +126,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
         tags,
         summary: 'One merchant',
         params: schemas.MerchantParams,
-        response: { 200: schemas.Merchant, ...errors, ...unknown },
+        response: { 200: Merchant, ...errors, ...unknown },
       },
     },
     async ({ params }) => {
@@ -145,10 +147,11 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
       config: { action: { name: 'merchant.set', target: param('id') } },
       schema: {
         tags,
-        summary: 'Write the configuration of a merchant: tier, pool, fallback, all optional',
+        summary:
+          'Write the configuration of a merchant: where its calls go, how they wait, and their limits; all optional',
         params: schemas.MerchantParams,
         body: AnyObject,
-        response: { 200: schemas.Merchant, ...errors },
+        response: { 200: Merchant, ...errors },
       },
     },
     async (request) => {

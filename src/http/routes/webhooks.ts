@@ -29,7 +29,17 @@ import {
   verifyTwilio,
 } from '../providers/signatures.js';
 import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
-import { plivoStream, plivoUnavailable, twimlStream, twimlUnavailable } from '../providers/xml.js';
+import {
+  type Held,
+  plivoDial,
+  plivoHeld,
+  plivoStream,
+  plivoUnavailable,
+  twimlDial,
+  twimlHeld,
+  twimlStream,
+  twimlUnavailable,
+} from '../providers/xml.js';
 import { notUtf8, surrogateProblem, textOf } from '../unicode.js';
 
 /** Twilio's signature is computed over up to eight variants of the URL. */
@@ -46,15 +56,27 @@ interface Received extends Params {
 
 interface Answers {
   stream(url: string): unknown;
-  /** Without it: 503 and JSON. */
-  unavailable?: string;
+  /** Absent for Exotel, whose applet cannot hold a call: it gets 503 and JSON. */
+  voice?: {
+    unavailable: string;
+    held(held: Held): string;
+    dial(number: string): string;
+  };
   type: string;
 }
 
 const xml = 'text/xml; charset=utf-8';
 const answers: Record<Provider, Answers> = {
-  twilio: { stream: twimlStream, unavailable: twimlUnavailable, type: xml },
-  plivo: { stream: plivoStream, unavailable: plivoUnavailable, type: xml },
+  twilio: {
+    stream: twimlStream,
+    voice: { unavailable: twimlUnavailable, held: twimlHeld, dial: twimlDial },
+    type: xml,
+  },
+  plivo: {
+    stream: plivoStream,
+    voice: { unavailable: plivoUnavailable, held: plivoHeld, dial: plivoDial },
+    type: xml,
+  },
   exotel: { stream: (url) => ({ url }), type: 'application/json; charset=utf-8' },
 };
 
@@ -206,15 +228,9 @@ function rejectUnsigned(context: HttpContext, provider: Provider, request: Fasti
 function verify(context: HttpContext, provider: Provider, request: FastifyRequest): void {
   const token = tokenOf(context, provider);
   if (token === undefined || provider === 'exotel') return;
-  const { config } = context;
   const { headers, method } = request;
   const { pairs: params } = bodyOf(request);
-  const url = requestUrl({
-    ...(config.publicUrl === undefined ? {} : { publicUrl: config.publicUrl }),
-    protocol: request.protocol,
-    host: request.host,
-    originalUrl: request.raw.url ?? '',
-  });
+  const url = urlOf(context, request);
   // A Host header can hold any text: "other.example/path?" would make our path a query, which V2 does not sign.
   const isHostValid = !/[/?#]/.test(request.protocol + request.host);
   const isSigned =
@@ -222,6 +238,16 @@ function verify(context: HttpContext, provider: Provider, request: FastifyReques
       ? verifyTwilio({ token, signature: headers['x-twilio-signature'], url, params })
       : verifyPlivo({ token, headers, method, url, params });
   if (!isHostValid || !isSigned) throw wrongSignature(context, provider);
+}
+
+/** The address that the provider called. */
+function urlOf({ config }: HttpContext, request: FastifyRequest): string {
+  return requestUrl({
+    ...(config.publicUrl === undefined ? {} : { publicUrl: config.publicUrl }),
+    protocol: request.protocol,
+    host: request.host,
+    originalUrl: request.raw.url ?? '',
+  });
 }
 
 function wrongSignature({ metrics }: HttpContext, provider: Provider): AppError {
@@ -250,20 +276,55 @@ async function allocate(
   if (merchantId !== '' && !isName(merchantId)) {
     throw new AppError('invalid_request', 'merchant_id must be 1 to 64 of A-Z a-z 0-9 _ . -');
   }
+  const { voice } = answer;
   try {
-    const { wsUrl } = await allocateFor(context, request, {
-      callSid: String(callSid),
-      merchantId,
-      provider,
-      flow: query.flow || 'v2',
-      template: query.template || undefined,
-    });
-    return answer.stream(wsUrl);
+    const result = await allocateFor(
+      context,
+      { request, reply },
+      {
+        callSid: String(callSid),
+        merchantId,
+        provider,
+        flow: query.flow || 'v2',
+        template: query.template || undefined,
+      },
+      voice ? { waitMs: 0, wasHeld: query.hold === '1' } : {},
+    );
+    if ('wsUrl' in result) return answer.stream(result.wsUrl);
+    return voice?.held(heldAnswer(context, request, query, result.waiting.position));
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== 'no_pods' || !answer.unavailable) throw error;
+    if (!(error instanceof AppError) || !refusals.has(error.code) || !voice) throw error;
     request.about.code = error.code;
-    return answer.unavailable;
+    const number = context.settings.merchants.get(merchantId)?.fallback_number;
+    return error.code === 'wait_expired' && number !== undefined ? voice.dial(number) : voice.unavailable;
   }
+}
+
+const refusals: ReadonlySet<string> = new Set(['no_pods', 'merchant_limit', 'queue_full', 'wait_expired']);
+/** About what the message takes to speak. */
+const messageSeconds = 3;
+
+/** The next request comes to the same address, with `hold=1` and the place that the caller was told last. */
+function heldAnswer(
+  context: HttpContext,
+  request: FastifyRequest,
+  query: Received['query'],
+  position: number,
+): Held {
+  const { holdMessage, holdAudioUrl, holdAnnouncePosition, holdPollIntervalMs } = context.config;
+  const told = Number(query.position ?? '') || Number.POSITIVE_INFINITY;
+  // Not `new URL`: it rejects some addresses that a Host header can form.
+  const [address = '', search] = urlOf(context, request).split(/\?(.*)/s);
+  const params = new URLSearchParams(search);
+  params.set('hold', '1');
+  if (holdAnnouncePosition) params.set('position', String(Math.min(told, position)));
+  return {
+    url: `${address}?${params}`,
+    message: holdMessage,
+    audioUrl: holdAudioUrl,
+    announcement: holdAnnouncePosition && position < told ? `You are number ${position} in the queue.` : '',
+    pauseSeconds: Math.max(1, Math.round(holdPollIntervalMs / 1000) - messageSeconds),
+  };
 }
 
 /** Never fails: providers do not retry, and the lease ends a call that was not released. */

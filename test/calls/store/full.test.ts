@@ -9,12 +9,13 @@ import type { ScriptName } from '../../../src/calls/store/connection.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines } from '../../support/engines.js';
 import { dump } from '../../support/router.js';
-import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
+import { holdRules, openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 type Policy = 'passes' | 'refused' | 'read-only';
 type Run = (store: TestStore) => Promise<unknown>;
 
 const assignment = { candidates: [], last: 'pool:gold' as const };
+const explained = { callSid: '', merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
 const newer = (epoch: string) => String(Number(epoch) + 1);
 /** JSON of a tier configuration and the pools that follow from it, as `setTiers` takes them. */
 const tiers = (text: string) => [text, 'replace', '', 'test', 'pool:gold', 'exclusive'];
@@ -131,6 +132,26 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   importIndex: {
     passes: { '': ({ connection }) => connection.run('importIndex', ['merchant:busy', '0', 10]) },
   },
+  stampAlive: {
+    passes: {
+      '': ({ connection }) => connection.run('stampAlive', []),
+      'after a gap': async ({ connection, advance }) => {
+        await connection.run('stampAlive', []);
+        advance(10_000);
+        await connection.run('stampAlive', []);
+      },
+    },
+  },
+  serveWaiting: { refused: { 'while a call waits': (store) => store.waits.serve() } },
+  refreshWaiting: { passes: { '': (store) => store.waits.refresh(['waits']) } },
+  listWaiting: { 'read-only': { '': (store) => store.waits.calls('0', 10) } },
+  explain: {
+    'read-only': {
+      'of a new call': ({ calls }) => calls.explain({ ...explained, chain: ['pool:gold'] }),
+      'where an expired lease could be reclaimed': ({ calls }) =>
+        calls.explain({ ...explained, chain: ['merchant:busy'] }),
+    },
+  },
   snapshot: { 'read-only': { '': (store) => store.calls.snapshot() } },
   podInfo: { 'read-only': { '': (store) => store.calls.pod('g') } },
   callInfo: { 'read-only': { '': (store) => store.calls.call('one') } },
@@ -187,6 +208,7 @@ describeEngines('a full store', (engine) => {
     await engine.redis.zadd('voice:flapping', 1, 'v');
     await engine.redis.set('voice:pod:suspended:v', 'flapping');
     await engine.redis.hset('voice:pod:g', { released_at: 'then+00:00', failures: '2' });
+    await store.ask('waits', [], { hold: holdRules() });
     await limit(1);
   });
   afterEach(async () => {

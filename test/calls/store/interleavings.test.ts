@@ -140,10 +140,10 @@ class Replicas {
     kind: 'release' | 'renew',
     callSid: string,
     value: number | undefined,
-    reply: Promise<{ podName: string }>,
+    reply: Promise<{ podName: string | null }>,
   ): Promise<string> {
     const [code, podName] = await reply.then(
-      (result) => ['ok', result.podName] as const,
+      (result) => ['ok', result.podName ?? ''] as const,
       (error: unknown) => [codeOf(error), ''] as const,
     );
     this.answers.push({ kind, sid: callSid, fence: value, pod: podName, code });

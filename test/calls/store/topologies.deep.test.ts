@@ -16,7 +16,7 @@ import {
   redisSentinel,
   tlsAvailable,
 } from '../../support/engines.js';
-import { openStore, type TestStore, testTimes } from '../../support/store.js';
+import { holdRules, openStore, type TestStore, testTimes } from '../../support/store.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -29,12 +29,29 @@ async function open(url: string, prefix = 'voice:'): Promise<TestStore> {
   return store;
 }
 
+/** A call waits, gets the pod of another one and picks it up; the next one still waits at the end. */
+async function lifeOfWaitingCalls(store: TestStore): Promise<void> {
+  const { calls, waits, connection } = store;
+  const ask = (sid: string) =>
+    store.ask(sid, ['merchant:acme'], { merchantId: 'acme', hold: holdRules({ queue: 'acme' }) });
+  expect(await connection.run('setMerchant', ['acme', '{}', 'test', 2])).toEqual(['ok']);
+  expect(await ask('w1')).toMatchObject({ allocation: { podName: 'l' } });
+  expect(await ask('w2')).toMatchObject({ waiting: { position: 1 } });
+  expect(await ask('w3')).toMatchObject({ waiting: { position: 2 } });
+  expect(await waits.refresh(['w2', 'w3', 'unknown'])).toEqual(['unknown']);
+  expect((await waits.calls('0', 10)).items).toHaveLength(2);
+  expect(await calls.release('w1')).toMatchObject({ podName: 'l' });
+  expect(await ask('w2')).toMatchObject({ allocation: { podName: 'l', waitedMs: expect.any(Number) } });
+  expect(await waits.serve()).toMatchObject({ waiting: 1, expired: 0, abandoned: 0 });
+}
+
 /** Every script at least once. */
 async function lifeOfCalls(store: TestStore): Promise<void> {
   const { calls, pools, epoch, connection } = store;
   await store.register(['g'], 'pool:gold');
   await store.register(['s'], 'pool:basic');
   await store.register(['l'], 'merchant:acme');
+  await lifeOfWaitingCalls(store);
   const first = await store.allocate('1', ['pool:gold']);
   expect(first).toMatchObject({ podName: 'g', wasExisting: false });
   expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'g', wasExisting: true });
@@ -48,7 +65,7 @@ async function lifeOfCalls(store: TestStore): Promise<void> {
   expect(await calls.drain('s')).toMatchObject({ activeCalls: 2 });
   expect(await store.allocate('4', ['pool:basic'])).toBeUndefined();
   expect(await calls.undrain('s')).toEqual({ activeCalls: 2, blockedBy: '' });
-  expect(await calls.snapshot()).toMatchObject({ activeCalls: 3 });
+  expect(await calls.snapshot()).toMatchObject({ activeCalls: 4, waitingCalls: 1 });
   expect(await calls.pod('s')).toMatchObject({ pool: 'pool:basic', calls: { length: 2 } });
   expect(await calls.call('2')).toMatchObject({ podName: 's' });
   expect((await calls.pods('pool:basic', '0', 10)).items).toHaveLength(1);
@@ -121,13 +138,18 @@ describe('topologies', () => {
     await lifeOfCalls(await open(group.url));
   });
 
-  it('Sentinel: after the master has died calls keep their pods and new ones get theirs', async (test) => {
+  it('Sentinel: after the master has died calls keep their pods and places, and new ones get theirs', async (test) => {
     if (native !== true) return test.skip(native);
     const group = await redisSentinel();
     cleanups.push(group.stop);
     const store = await open(group.url);
     await store.register(['a', 'b'], 'pool:gold');
     const before = await store.allocate('1', ['pool:gold']);
+    await store.register(['l'], 'merchant:acme');
+    const wait = (sid: string) => store.ask(sid, ['merchant:acme'], { hold: holdRules() });
+    await store.allocate('busy', ['merchant:acme']);
+    await wait('w1');
+    expect(await wait('w2')).toMatchObject({ waiting: { position: 2 } });
     const replicated = await store.connection.command('wait', (client) => client.call('WAIT', '1', '5000'));
     expect(replicated).toBe(1);
     await group.master.stop();
@@ -147,9 +169,13 @@ describe('topologies', () => {
     expect(after?.podName).not.toBe(before?.podName);
     expect(after?.fence).toBeGreaterThan(before?.fence ?? 0);
     expect(await store.allocate('3', ['pool:gold'])).toBeUndefined();
+    expect(await wait('w2')).toMatchObject({ waiting: { position: 2 } });
+    await store.calls.release('busy');
+    expect(await wait('w1')).toMatchObject({ allocation: { podName: 'l' } });
+    expect(await wait('w2')).toMatchObject({ waiting: { position: 1 } });
   }, 60_000);
 
-  it('Cluster: a call lives and ends with the prefix {voice}:, and every key is in one slot', async (test) => {
+  it('Cluster: calls live, wait and end with the prefix {voice}:, and every key is in one slot', async (test) => {
     if (native !== true) return test.skip(native);
     const cluster = await redisCluster(3);
     cleanups.push(cluster.stop);

@@ -60,8 +60,11 @@ describeEngines('one key of a wrong type', (engine) => {
     const key = await spoil(name);
 
     const chain = ['merchant:vip', 'pool:silver', 'pool:basic', 'pool:gold'] as const;
+    const request = { callSid: '', merchantId: '', provider: 'twilio', flow: 'v2', template: 't', chain };
+    const explained = await store.calls.explain(request);
     const given = await store.allocate('new', chain);
     expect(given).toBeDefined();
+    expect(explained.outcome.allocation?.sourcePool).toBe(given?.sourcePool);
     expect(await store.allocate('new', chain)).toMatchObject({ podName: given?.podName, wasExisting: true });
     expect(await store.allocate('gold', ['pool:gold'])).toMatchObject({ sourcePool: 'pool:gold' });
     expect(await store.allocate('none', ['merchant:other'])).toBeUndefined();

@@ -13,6 +13,7 @@ local key = Key.pod_draining(pod)
 local before = text_at(key)
 local deadline = math.max(now + tonumber(ARGV[3]), before and deadline_of(before) or 0)
 call('SET', key, digits(deadline), 'PX', digits(deadline - now))
+write_or_skip('ZADD', Key.drains, digits(deadline), pod)
 -- If the pod turns out to be replaced: without a uid the time decides whose drain it is, with one it is the registered pod's.
 if uid == '' then
   call('HSET', Key.pod(pod), 'drained_at', iso(now))

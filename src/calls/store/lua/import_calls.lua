@@ -74,4 +74,5 @@ for pod, is_clean in pairs(cleaned) do
   local may_get_more = holder and shared[pool] and is_clean and load_of(pod) == 0
   if is_clean and not may_get_more and has_its_type(pool) then settle(pod) end
 end
+serve_freed()
 return imported

@@ -96,4 +96,5 @@ local function register(pod)
 end
 local results = { 'ok' }
 for i, pod in ipairs(request.pods) do results[i + 1] = register(pod) end
+serve_freed()
 return results

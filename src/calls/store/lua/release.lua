@@ -4,8 +4,9 @@
 --       7.. fields of the event: 'reason' and 'connect_failed' if the caller could not connect to the pod, then 'by' and the
 --       operator who ends it; not for every call, because each argument costs time
 -- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked} | {'not_found'}
---         {'stale_fence', the call's fence} | {'claimed'}
--- Guarantee: releases only the named call; a second release changes nothing. Derived keys and fields for operators are
+--         {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
+-- Guarantee: releases only the named call; a second release changes nothing. A waiting call gets the pod in the same step,
+-- unless Redis is out of memory. Derived keys and fields for operators are
 -- written with pcall: a key of a wrong type must not stop the release half-way. The common path (an exclusive pod that is
 -- not blocked) is inline, and rare paths include their functions, as in allocate.
 -- Flap guard: a call has failed if its caller could not connect, or if it ends within 5 s of its allocation and was neither
@@ -15,12 +16,22 @@
 --#include start
 local sid, grace = ARGV[2], ARGV[4]
 local record_key = Key.call(sid)
-local record = call('HMGET', record_key, 'pod_name', 'fence', 'renewed_at')
-local pod = record[1]
+local record = call('HMGET', record_key, 'pod_name', 'fence', 'renewed_at', 'hold', 'limited')
+local pod, merchant = record[1], record[5]
+if not pod and record[4] then
+  --#include base queues
+  return { 'was_waiting', end_wait_of(sid, 'wait_abandoned', 'released', grace) }
+end
 if not pod then return { 'not_found' } end
 if ARGV[3] ~= '' and record[2] ~= ARGV[3] then return { 'stale_fence', record[2] or '' } end
 if ARGV[5] == 'unclaimed' and (record[3] or call('HGET', record_key, 'asked_again')) then return { 'claimed' } end
 local calls_key = Key.pod_calls(pod)
+local truth = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod), Key.pod_suspended(pod))
+local tier = truth[1]
+local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
+-- Before the first write: Redis refuses this one at maxmemory.
+local hands_over = (merchant or pool and call('EXISTS', Key.waiting(pool)) == 1)
+  and type(redis.pcall('HSET', record_key, 'ends', 1)) == 'number'
 if call('ZREM', calls_key, sid) == 0 then
   call('DEL', record_key)
   return { 'not_found' }
@@ -30,9 +41,6 @@ local stones = Key.tombstones(math.floor(now / TOMBSTONE_SLICE_MS))
 redis.pcall('HSET', stones, sid, string.format('%.0f', now + grace))
 call('PEXPIRE', stones, grace)
 
-local truth = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod), Key.pod_suspended(pod))
-local tier = truth[1]
-local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
 local index = pool or call('HGET', record_key, 'source_pool') or ''
 redis.pcall('ZREM', Key.pool_calls(index), sid)
 local load = call('ZCARD', calls_key)
@@ -46,23 +54,10 @@ end
 -- The fence is the time of the allocation in microseconds. If it is ahead of now, the clock was set back: age unknown.
 local age = now - math.floor((tonumber(record[2]) or 0) / 1000)
 local failures, is_refused = '0', ARGV[7] == 'reason'
-if pool and (is_refused or ARGV[5] ~= '' or age >= 0 and age < 5000 and not record[3]) then
-  local known = redis.pcall('HMGET', Key.pod(pod), 'failures', 'set_backs')
-  local before = tonumber(known[2] or '') or 0
-  failures = known[1] or ''
-  if ARGV[5] == '' then -- not for a call whose caller left before the answer
-    failures = (tonumber(failures) or 0) + 1
-    if failures == 1 and before > 0 then
-      before = 0
-      call('HDEL', Key.pod(pod), 'set_backs')
-    end
-    if failures >= 3 and not truth[3] and (is_refused or before > 0 or failures == 3 or failures % 10 == 0) then
-      --#include flapping
-      if (is_refused or differs(pod, pool)) and set_back(pod, pool, kind, load, failures, before) then
-        truth[3], was_set_back = 'flapping', 1
-      end
-    end
-  end
+if pool and not record[4] and (is_refused or ARGV[5] ~= '' or age >= 0 and age < 5000 and not record[3]) then
+  --#include failures
+  failures, was_set_back = count_failure(pod, pool, kind, load, truth[3], is_refused, ARGV[5] ~= '')
+  if was_set_back == 1 then truth[3] = 'flapping' end
 elseif truth[3] == 'flapping' then
   --#include base
   call('DEL', Key.pod_suspended(pod))
@@ -70,25 +65,33 @@ elseif truth[3] == 'flapping' then
   truth[3] = false
   event('pod_resumed', 'pod', pod, 'pool', pool or '')
 end
-if kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
+if merchant then
+  --#include base queues
+  write_or_skip('SREM', Key.limited(merchant), sid)
+  if hands_over then list_queue(merchant, true) end
+end
+if not hands_over and not merchant and kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
   redis.pcall('SADD', Key.available(pool), pod)
   call('DEL', record_key, Key.lease(pod))
   redis.pcall('HSET', Key.pod(pod), 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '',
     'failures', failures)
+  redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_released', 'call', sid, 'pod', pod,
+    'pool', released_to, unpack(ARGV, 7))
 else
-  --#include base settle
+  --#include base serve
   local block = block_of(truth[2], truth[3])
   call('DEL', record_key)
   kind = parse_kind(kind)
-  if pool then place(pod, pool, kind, load, block) end
+  if block == 'draining' or block == 'terminating' then draining = 1 end
+  if block or not kind then released_to = '' end
+  note('call_released', 'call', sid, 'pod', pod, 'pool', released_to, unpack(ARGV, 7)) -- before a call is handed over
+  local _
+  if pool then _, load = place(pod, pool, kind, load, block, not hands_over) end
   local named = mirror_lease(pod, load, text_at(Key.lease(pod)))
   if pool then
     redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'released_at', released_at,
       'allocated_call_sid', named, 'failures', failures)
   end
-  if block == 'draining' or block == 'terminating' then draining = 1 end
-  if block or not kind then released_to = '' end
+  if merchant and hands_over then serve_queue(merchant) end
 end
-redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_released', 'call', sid, 'pod', pod,
-  'pool', released_to, unpack(ARGV, 7))
 return { 'ok', pod, released_to, draining, load, pool or '', was_set_back }

@@ -13,4 +13,5 @@ for i = 5, #ARGV do
   table.insert(lost, 2, known)
   table.insert(results, lost)
 end
+serve_freed()
 return results

@@ -4,7 +4,7 @@
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
---#include base iso counter calls settle leftover silence
+--#include base iso counter calls settle leftover silence queues
 local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
@@ -20,7 +20,7 @@ end
 end_wait(pod, pool)
 if as_of and not is_ahead then call('HSET', Key.pod(pod), 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
 note_report(pod, ARGV[8])
-local reported, unknown, renewed, adopted, ended, conflicts, fences = {}, {}, {}, {}, {}, {}, {}
+local reported, unknown, renewed, adopted, ended, conflicts, fences, waited = {}, {}, {}, {}, {}, {}, {}, {}
 -- There may be 10,000 calls (55 ms of the store): values that they share are read and written once.
 local at, deadline, record_ttl = iso(now), now + lease, digits(math.max(info_ttl, lease))
 local own, entries = {}, call('ZRANGE', Key.pod_calls(pod), 0, -1, 'WITHSCORES')
@@ -29,12 +29,12 @@ for i = 9, #ARGV do
   local sid = ARGV[i]
   if not reported[sid] then
     reported[sid] = true
-    local record = read_or_nil('HMGET', Key.call(sid), 'pod_name', 'fence', 'missing_since') or {}
+    local record = read_or_nil('HMGET', Key.call(sid), 'pod_name', 'fence', 'missing_since', 'hold') or {}
     local owner = record[1]
     if owner == pod and own[sid] then
       call('PEXPIRE', Key.call(sid), record_ttl)
       call('HSET', Key.call(sid), 'renewed_at', at)
-      if record[3] then call('HDEL', Key.call(sid), 'missing_since') end
+      if record[3] or record[4] then call('HDEL', Key.call(sid), 'missing_since', 'hold') end
       table.insert(renewed, sid)
       table.insert(fences, sid)
       table.insert(fences, record[2] or '')
@@ -42,6 +42,10 @@ for i = 9, #ARGV do
     elseif owner and owner ~= pod and redis.pcall('ZSCORE', Key.pod_calls(owner), sid) then
       table.insert(conflicts, sid)
     else
+      if record[4] then
+        end_wait_of(sid, 'wait_abandoned', 'adopted by pod ' .. pod, grace)
+        waited[sid] = true
+      end
       table.insert(unknown, sid)
     end
   end
@@ -52,9 +56,9 @@ move_leases(renewed, pod, pool, deadline)
 -- that the sweep and allocate end it if the pod stops reporting.
 for i = 1, is_ahead and 0 or #entries, 2 do
   local sid = entries[i]
-  local record = not reported[sid] and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence') or {}
-  -- A report cannot name a call that was allocated after it was written.
-  local is_newer = as_of and (tonumber(record[2]) or 0) / 1000 > as_of
+  local record = not reported[sid] and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence', 'hold') or {}
+  -- A report cannot name a call that was allocated after it was written, or that its caller has not picked up yet.
+  local is_newer = record[3] or as_of and (tonumber(record[2]) or 0) / 1000 > as_of
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
     local since = tonumber(record[1]) or now
     if now >= since + grace then
@@ -72,7 +76,7 @@ end
 local kind, max = kind_of(pool)
 local load, over, fence = load_of(pod), ended_lately(unknown, grace), nil
 for _, sid in ipairs(unknown) do
-  if (own[sid] or load < (kind and max or 1)) and not over[sid] then
+  if (own[sid] or load < (kind and max or 1)) and (waited[sid] or not over[sid]) then
     fence = fence and digits(fence + 1) or next_count(Key.fence)
     call('DEL', Key.call(sid)) -- drops missing_since of an earlier call
     call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,
@@ -91,4 +95,5 @@ if fence then call('SET', Key.fence, fence) end
 move_leases(adopted, pod, pool, deadline)
 local _, after = settle(pod)
 if after > 0 then call('PEXPIRE', Key.lease(pod), lease) end
+serve_freed()
 return { 'ok', renewed, adopted, ended, conflicts, fences, now }

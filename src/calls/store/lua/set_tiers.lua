@@ -1,6 +1,7 @@
 -- Writes the tier configuration and converts the pools to it in one step.
 -- ARGV: 2 JSON text, 3 mode: 'init' (only if there is none), 'apply' (the stored text, written by hand),
---       'replace'; 4 expected version ('' = any), 5 actor, 6.. pairs of pool id and kind
+--       'replace'; 4 expected version ('' = any), 5 actor, 6.. pairs of pool id and kind; the pair 'hold' has the rules for
+--       waiting as JSON ('' = none)
 -- Result: {'ok', version, changed pools} | {'exists'} (init) | {'changed', version} (apply, replace: another write came
 --         first) | {'conflict', pool, reason}
 -- Guarantee: the keys of a pool always have the type that `pools` says; all changes are made, or none.
@@ -14,10 +15,11 @@ if mode == 'replace' and ARGV[4] ~= '' and tonumber(ARGV[4]) ~= version then ret
 local old, new = {}, {}
 -- Derived from the configuration: a key of a wrong type is deleted and rebuilt below.
 local flat = read_or_nil('HGETALL', Key.pools)
-local is_lost = not flat
+local is_lost, hold = not flat, nil
 flat = flat or {}
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
 for i = 6, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
+hold, new.hold = new.hold, nil
 
 -- The pool id of a tier after it enters or leaves the chain: same name, other keys.
 local function twin(pool)
@@ -63,9 +65,11 @@ for pool, kind in pairs(old) do
   if not new[pool] and kind ~= 'label' and kind ~= 'gone' then table.insert(removed, pool) end
 end
 local changed = #written + #removed
-if stored == text and changed + #plan == 0 then return { 'ok', version, 0 } end
+local is_hold_changed = hold and (text_at(Key.tier_hold) or '') ~= hold
+if stored == text and changed + #plan == 0 and not is_hold_changed then return { 'ok', version, 0 } end
 -- The first write: at maxmemory Redis refuses it before anything has changed.
 call('SET', key, text)
+if is_hold_changed then call('SET', Key.tier_hold, hold) end
 if is_lost then call('DEL', Key.pools) end
 for _, pool in ipairs(written) do call('HSET', Key.pools, pool, new[pool]) end
 for _, pool in ipairs(removed) do
@@ -89,7 +93,7 @@ for _, step in ipairs(plan) do
     if not set_aside(pod) then settle(pod) end
   end
 end
-if stored == text and changed == 0 then return { 'ok', version, 0 } end
+if stored == text and changed == 0 and not is_hold_changed then return { 'ok', version, 0 } end
 version = version + 1
 call('SET', Key.tier_version, digits(version))
 event('tiers_changed', 'version', version, 'by', ARGV[5], 'mode', mode)

@@ -1,6 +1,6 @@
 -- Counts the pods and calls of every pool at one moment.
--- Result: {now, tier version, leader epoch, pods held by the removal brake, {pods that are set back} (at most 100),
---         {pool, kind, assigned, can take a call, live calls, pods that have no call and cannot get one, the key
+-- Result: {now, tier version, leader epoch, pods held by the removal brake, {pods that are set back} (at most 100), calls
+--         that wait, {pool, kind, assigned, can take a call, live calls, pods that have no call and cannot get one, the key
 --         `assigned` if it has a wrong type ('' = readable)}...}
 -- A key of a wrong type counts as 0, so that one pool does not hide the others; for `pools` it is an error.
 --#include base pools settings
@@ -26,7 +26,7 @@ local function stranded(pool, kind, assigned, outside, live)
 end
 
 local result = { now, tier_version(), text_at(Key.leader_epoch) or '',
-  count('SCARD', Key.removals_held), read_or_nil('ZRANGE', Key.flapping, 0, 99) or {} }
+  count('SCARD', Key.removals_held), read_or_nil('ZRANGE', Key.flapping, 0, 99) or {}, count('ZCARD', Key.waiting_due) }
 local flat = call('HGETALL', Key.pools)
 for i = 1, #flat, 2 do
   local pool, value = flat[i], flat[i + 1]

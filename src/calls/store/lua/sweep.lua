@@ -19,7 +19,7 @@ drop_unless(Key.pool_calls(pool), 'zset')
 if kind then drop_unless(key, kind == 'shared' and 'zset' or 'set') end
 
 if phase == 'calls' then
-  local expired = call('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', now, 'LIMIT', 0, batch)
+  local expired = call('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', digits(leases_end()), 'LIMIT', 0, batch)
   local done = #expired < batch
   for _, sid in ipairs(expired) do
     ended = ended + reclaim(sid, pool, grace)
@@ -29,6 +29,7 @@ if phase == 'calls' then
       break
     end
   end
+  serve_freed()
   return { 'ok', done and '0' or '1', #expired, ended, 0, 0 }
 end
 
@@ -57,6 +58,7 @@ if phase == 'pods' then
       call('SREM', Key.assigned(pool), pod)
     end
   end
+  serve_freed()
   return { 'ok', page[1], #page[2], ended, back, out, unpack(unreadable) }
 end
 

@@ -11,6 +11,7 @@ if call('EXISTS', Key.pod_tier(pod)) == 0 then return { 'pod_not_found' } end
 local known = uid ~= '' and call('HGET', Key.pod(pod), 'uid')
 if known and known ~= '' and known ~= uid then return { 'pod_replaced' } end
 local was = call('DEL', Key.pod_draining(pod))
+write_or_skip('ZREM', Key.drains, pod)
 local _, load, block = settle(pod)
 if was == 1 then event('pod_undrained', 'pod', pod, 'calls', load, unpack(ARGV, 5)) end
 return { 'ok', load, block or '' }

@@ -1,12 +1,31 @@
 --#include tombstones
 -- Ends calls and moves their leases.
 
+-- Merchants that dropped below their limit in this step.
+local freed = {}
+
 -- Deletes a call and leaves a tombstone, so that a late report does not adopt the call again.
 local function end_call(sid, pod, pool, grace)
+  local merchant = (read_or_nil('HMGET', Key.call(sid), 'limited') or {})[1]
+  if merchant then
+    --#include queues
+    write_or_skip('SREM', Key.limited(merchant), sid)
+    list_queue(merchant, true)
+    freed[merchant] = true
+  end
   call('ZREM', Key.pod_calls(pod), sid)
   if pool then write_or_skip('ZREM', Key.pool_calls(pool), sid) end
   call('DEL', Key.call(sid))
   leave_tombstone(sid, grace)
+end
+
+-- Offers the free pods of its chain to the calls of every merchant that dropped below its limit. The last step of each script
+-- that ends calls: earlier, a pod that the script is about to block or delete could get a call.
+local function serve_freed()
+  for merchant in pairs(freed) do
+    --#include serve
+    serve_queue(merchant)
+  end
 end
 
 -- Event fields of a call that lost its owner: its age (the fence is the time at which it was allocated, adopted or imported,

@@ -28,15 +28,21 @@ local function load_of(pod)
   return call('ZCARD', Key.pod_calls(pod))
 end
 
--- The only function that decides whether a pod can take a call. 1: added to `available`, -1: removed, 0: unchanged, or the
--- key has a wrong type, until the sweep deletes it.
-local function place(pod, pool, kind, load, block)
-  if kind == 'exclusive' then
-    if block or load > 0 then return -(write_or_skip('SREM', available_key(pool), pod) or 0) end
-    return write_or_skip('SADD', available_key(pool), pod) or 0
-  elseif kind == 'shared' then
-    if block then return -(write_or_skip('ZREM', available_key(pool), pod) or 0) end
-    return write_or_skip('ZADD', available_key(pool), load, pod) or 0
+-- The only function that decides whether a pod can take a call. Calls that wait for the pod get it first. Returns 1: added
+-- to `available`, -1: removed, 0: unchanged, or the key has a wrong type, until the sweep deletes it; and the load.
+-- `keeps`: nothing is handed over.
+local function place(pod, pool, kind, load, block, keeps)
+  if kind and not block and not keeps and read_or_nil('EXISTS', Key.waiting(pool)) == 1 then
+    --#include handover
+    local _, max = kind_of(pool)
+    load = hand_over(pod, pool, max, load)
   end
-  return 0
+  if kind == 'exclusive' then
+    if block or load > 0 then return -(write_or_skip('SREM', available_key(pool), pod) or 0), load end
+    return write_or_skip('SADD', available_key(pool), pod) or 0, load
+  elseif kind == 'shared' then
+    if block then return -(write_or_skip('ZREM', available_key(pool), pod) or 0), load end
+    return write_or_skip('ZADD', available_key(pool), load, pod) or 0, load
+  end
+  return 0, load
 end

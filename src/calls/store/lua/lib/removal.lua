@@ -56,6 +56,7 @@ local function forget(pod, grace, reason, since)
     call('HSET', Key.pod(pod), 'drained_at', drained_at)
   else
     call('DEL', Key.pod_draining(pod))
+    write_or_skip('ZREM', Key.drains, pod)
   end
   write_or_skip('HDEL', Key.pod_metadata, pod)
   write_or_skip('ZREM', Key.reported, pod)

@@ -23,7 +23,8 @@ end
 local function settle(pod)
   local pool, block, lease = read_pod(pod)
   local load = load_of(pod)
-  local moved = pool and place(pod, pool, kind_of(pool), load, block) or 0
+  local moved = 0
+  if pool then moved, load = place(pod, pool, kind_of(pool), load, block) end
   local named = mirror_lease(pod, load, lease)
   local shown
   if pool then

@@ -1,0 +1,50 @@
+--#include queues counter iso
+-- Gives a pod that became free to the calls that wait for it, in the same step.
+
+-- The assigned call is an ordinary call with a short lease; its next allocate picks it up and sets the normal one.
+local function assign(sid, queue, pod, pool)
+  local known = call('HMGET', Key.call(sid), 'waiting_since', 'merchant_id', 'claim_ms', 'record_ms')
+  local merchant, claim = known[2] or '', tonumber(known[3] or '') or 20000
+  local fence, at = next_count(Key.fence), iso(now)
+  local waited = digits(math.max(0, now - (tonumber(known[1] or '') or now)))
+  call('ZADD', Key.pod_calls(pod), digits(now + claim), sid)
+  write_or_skip('ZADD', Key.pool_calls(pool), digits(now + claim), sid)
+  call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'allocated_at', at, 'fence', fence, 'hold', 'assigned',
+    'waited_ms', waited)
+  call('PEXPIRE', Key.call(sid), digits(math.max(tonumber(known[4] or '') or 0, claim)))
+  write_or_skip('HSET', Key.pod(pod), 'status', 'allocated', 'allocated_call_sid', sid, 'allocated_at', at,
+    'source_pool', pool)
+  if read_or_nil('HEXISTS', Key.limits, merchant) == 1 then
+    call('SADD', Key.limited(merchant), sid)
+    call('HSET', Key.call(sid), 'limited', merchant)
+  end
+  dequeue(sid, queue)
+  local _, _, weight, tag = queue_rules(queue)
+  call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag + CALL_COST / weight))
+  list_queue(queue)
+  note('call_assigned', 'call', sid, 'pod', pod, 'pool', pool, 'merchant', merchant, 'fence', fence, 'waited_ms', waited)
+end
+
+-- Assigns waiting calls to an unblocked pod until it has `max` calls. Returns its load. Entries without a waiting call are
+-- dropped: one step looks at no more than 1,000.
+local function hand_over(pod, pool, max, load, grace)
+  for _ = 1, 1000 do
+    local queue = load < max and (read_or_nil('ZRANGE', Key.waiting(pool), 0, 0) or {})[1]
+    if not queue then break end
+    local sid = (read_or_nil('ZRANGE', Key.waiting_calls(queue), 0, 0) or {})[1]
+    local known = sid and read_or_nil('HMGET', Key.call(sid), 'hold', 'wait_until', 'pod_name') or {}
+    if not sid then
+      list_queue(queue)
+      write_or_skip('ZREM', Key.waiting(pool), queue) -- also if the pool is not in its chain
+    elseif known[1] ~= 'waiting' or known[3] then -- a router of version 0.1 gives a waiting call a pod and leaves it queued
+      dequeue(sid, queue)
+      list_queue(queue)
+    elseif (tonumber(known[2] or '') or 0) <= now then
+      end_wait_of(sid, 'wait_expired', 'max_wait', grace or 60000)
+    else
+      assign(sid, queue, pod, pool)
+      load = load + 1
+    end
+  end
+  return load
+end
