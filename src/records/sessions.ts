@@ -3,7 +3,7 @@
  * caller waits for a session and for a reply no longer than its timeouts. A `SessionError` is the fault of the session;
  * any other error belongs to the statement, or to the handler whose transaction it is.
  */
-import type { CustomTypesConfig, Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
+import type { CustomTypesConfig, Pool, PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
 import { resetSession } from './transaction-client.js';
@@ -199,17 +199,39 @@ export class Sessions implements Queryable {
       });
       pool
         .connect()
-        .then((client) => {
+        .then(async (client) => {
+          await this.#prepare(client);
           if (isLate) client.release();
           else resolve(client);
-        }, reject)
+        })
+        .catch(reject)
         .finally(cancel);
     });
+  }
+
+  /**
+   * Once per connection. Ids are stored as text, and other styles of dates cannot be read back: they name a time zone by
+   * an ambiguous abbreviation. Works through PgBouncer, which keeps this setting per client.
+   */
+  async #prepare(client: PoolClient): Promise<void> {
+    if (prepared.has(client)) return;
+    try {
+      await client.query({
+        text: 'SET DateStyle TO ISO',
+        query_timeout: this.#options.connectTimeoutMs,
+      } as QueryConfig);
+      prepared.add(client);
+    } catch (error) {
+      client.release(true);
+      throw error;
+    }
   }
 }
 
 /** Pools and clients that have our listener: a program may create many loops on one pool. */
 const guarded = new WeakSet<Pool | PoolClient>();
+/** Connections with our DateStyle. */
+const prepared = new WeakSet<PoolClient>();
 const ignore = () => {};
 
 /**

@@ -53,7 +53,7 @@ interface Column {
   type: string;
   /** With its schema, unless it is built in. */
   type_path: string;
-  /** `S`: a string type. */
+  /** `S`: a string type, `A`: an array. */
   category: string;
   is_required: boolean;
   is_unique: boolean;
@@ -111,6 +111,8 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
     problem(
       `column ${quoteName([id.name])} (id) must be unique and NOT NULL: a primary key, or a unique index on a NOT NULL column`,
     );
+  if (id?.category === 'A')
+    problem(`column ${quoteName([id.name])} (id) must not be an array: ${id.type} is not supported`);
   if (touched && !touched.type.startsWith('timestamp'))
     problem(`column ${quoteName([touched.name])} (touchedAt) must be a timestamp, not ${touched.type}`);
   if (touched && !touched.type.includes('with time zone') && !(await knowsZone(db, workflow.timeZone)))
