@@ -7,7 +7,7 @@ import { quoteName, quoteText } from './identifiers.js';
 import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
-import type { Workflow } from './workflow.js';
+import { defaultBounds, type Workflow } from './workflow.js';
 
 /**
  * Variants of queries: `...Blocks` read a range of blocks; `holdClaims` and `holdUnclaimed` keep records for a person;
@@ -120,6 +120,7 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
   if (error && error.category !== 'S')
     problem(`column ${quoteName([error.name])} (error) must be a text, not ${error.type}`);
   if (status) for (const text of await wrongValues(db, status, workflow)) problem(text);
+  problems.push(...(await nameConflicts(db, { [workflow.name]: table.path })));
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
   const { queued, processing } = workflow.status;
@@ -149,6 +150,30 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
           `no index finds rows in ${quoteText(queued)}: every claim reads the whole table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
         ],
   };
+}
+
+/**
+ * Returns a line for each workflow whose name a live worker uses for another table. Paths are compared, not oids: a worker
+ * writes to the table that has its path now, so a table that was renamed or replaced is free.
+ */
+export async function nameConflicts(
+  db: Queryable,
+  paths: Readonly<Record<string, string>>,
+): Promise<string[]> {
+  const { rows } = await db.query<{ workflow: string; path: string; worker: string }>(
+    `SELECT DISTINCT ON (given.key) given.key AS workflow, w.tables ->> given.key AS path, w.host || ', pid ' || w.pid AS worker
+     FROM jsonb_each_text($1::jsonb) AS given
+       JOIN smart_router.workers AS w ON w.tables ->> given.key <> given.value
+         AND w.heartbeat_at > now() - $2::bigint * interval '1 ms'
+     WHERE EXISTS (SELECT FROM pg_class
+       WHERE relnamespace::regnamespace::text || '.' || quote_ident(relname) = w.tables ->> given.key)
+     ORDER BY given.key`,
+    [JSON.stringify(paths), defaultBounds.deadAfterMs],
+  );
+  return rows.map(
+    ({ workflow, path, worker }) =>
+      `workflow ${workflow}: a live worker (${worker}) processes the table ${path} under this name, not ${paths[workflow]}; use another name, or stop that worker first`,
+  );
 }
 
 /** An index that begins with the status, or a partial one with only the condition that the status has this value. */
