@@ -18,7 +18,7 @@ import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import { maxClaimSize } from './claimed-rows.js';
 import type { RecordObserver } from './observer.js';
-import { isReadTimeout, isRowFault, isSessionFault } from './sessions.js';
+import { isReadTimeout, isRowFault, isSessionFault, isStatusKept } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
@@ -199,7 +199,3 @@ export class Claimer {
 }
 
 const sizeOf = (claims: readonly Claim[]) => claims.reduce((sum, { size }) => sum + size, 0);
-
-/** The message of claim.sql. */
-const isStatusKept = (error: unknown) =>
-  messageOf(error).includes('smart_router: the claim left the status at');

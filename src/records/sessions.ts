@@ -49,6 +49,10 @@ export class Sessions implements Queryable {
     return this.#options.pool;
   }
 
+  get clock(): Clock {
+    return this.#options.clock;
+  }
+
   /**
    * Runs one of our statements. If it fails because of the state of its session (a search path, a role, a timeout that
    * other code has set), the connection is closed, so that the next try gets a new one. Conflicts are retried. `types` gives
@@ -296,8 +300,12 @@ export function isLocked(error: unknown): boolean {
   return codeOf(error) === '55P03';
 }
 
+/** The message of claim.sql: a trigger did not keep the status of a claimed record. */
+export const isStatusKept = (error: unknown) =>
+  messageOf(error).includes('smart_router: the claim left the status at');
+
 /** Works for any thrown value; empty without a code. */
-function codeOf(error: unknown): string {
+export function codeOf(error: unknown): string {
   try {
     const { code } = (error ?? {}) as { code?: unknown };
     return typeof code === 'string' ? code : '';

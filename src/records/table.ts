@@ -1,6 +1,6 @@
 /**
- * Checks a workflow's definition against the catalogue of the database, and writes the queries for its table. Runs once
- * at start; a table that lacks a column is rejected by name.
+ * Checks a workflow's definition against the catalogue of the database, and writes the queries for its table. Runs at
+ * start, and when its columns may have changed; a table that lacks a column is rejected by name.
  */
 import { ConfigError, plainText } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
@@ -46,6 +46,8 @@ export interface Table {
   readonly advice: readonly string[];
   /** Needed to process records, not to inspect them. */
   readonly missingRights: readonly string[];
+  /** Reads the same table again; throws a ConfigError if it no longer fits. */
+  reread(db: Queryable): Promise<Table>;
 }
 
 interface Column {
@@ -83,14 +85,15 @@ export async function openTables(db: Queryable, workflows: readonly Workflow[]):
   return tables;
 }
 
-export async function openTable(db: Queryable, workflow: Workflow): Promise<Table> {
+/** `path`: of the table to read again; default: what the search path finds. */
+export async function openTable(db: Queryable, workflow: Workflow, path?: string): Promise<Table> {
   const name = quoteName(workflow.table);
   const problems: string[] = [];
   const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
   const { rows: tables } = await db.query<{ oid: string; path: string; kind: string; has_children: boolean }>(
     `SELECT oid::text AS oid, relnamespace::regnamespace::text || '.' || quote_ident(relname) AS path,
        relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)`,
-    [name],
+    [path ?? name],
   );
   const table = tables[0];
   if (!table) throw new ConfigError([`workflow ${workflow.name}: table ${name} does not exist`]);
@@ -139,6 +142,7 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
     isIndexed: hasIndexFor(status, processing),
     hasBlocks: table.kind === 'r' && !table.has_children,
     hasUntimed: !touched.is_required,
+    reread: (again) => openTable(again, workflow, table.path),
     missingRights: await missingRights(
       db,
       { oid: table.oid, name },
