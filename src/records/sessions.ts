@@ -283,11 +283,24 @@ export function isSessionFault(error: unknown): boolean {
 }
 
 /**
- * The database refused a row because of its content (a constraint, a trigger, a value that does not fit). Other rows may
- * pass; retrying this one does not help.
+ * The database refused a row because of its content (a constraint, a value that does not fit an index), or a trigger
+ * raised an error, with any code. Other rows may pass; retrying this one does not help.
  */
 export function isRowFault(error: unknown): boolean {
-  return !isSessionFault(error) && /^(09|21|22|23|27|38|39|44|P0)/.test(codeOf(error));
+  if (!mayBeRowFault(error)) return false;
+  const { routine, constraint } = error as { routine?: string; constraint?: string };
+  // PostgreSQL itself uses no code that begins with one of these letters.
+  const isOfRow = /^(09|21|22|23|27|38|39|44|P0|[I-OQ-WYZ])/.test(codeOf(error));
+  return isOfRow || routine === 'exec_stmt_raise' || constraint !== undefined;
+}
+
+/**
+ * An error of a statement, but not of the session, a conflict, a lock or a cancelled statement (57). Codes of Node.js, like
+ * EPERM, are of no statement.
+ */
+export function mayBeRowFault(error: unknown): boolean {
+  const isOfStatement = /^(?!57|E[A-Z]{4})[0-9A-Z]{5}$/.test(codeOf(error));
+  return isOfStatement && !isSessionFault(error) && !isConflict(error) && !isLocked(error);
 }
 
 /** A serialization failure or a deadlock: the transaction may succeed when it runs again. */

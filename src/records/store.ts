@@ -5,7 +5,7 @@
 import type { PoolClient, QueryResult } from 'pg';
 import { ClaimedRows } from './claimed-rows.js';
 import { LiveTable } from './live-table.js';
-import { isRowFault, type Sessions } from './sessions.js';
+import { isRowFault, mayBeRowFault, type Sessions } from './sessions.js';
 import type {
   Blocks,
   Claim,
@@ -109,6 +109,10 @@ export class RecordStore {
     await this.#run('postpone', [this.table.workflowId, id]);
   }
 
+  async failQueued(id: string, error: string): Promise<void> {
+    await this.#run('failQueued', [id, truncate(error, this.table.maxErrorLength)]);
+  }
+
   /** Restarts the timeout of the claims that still hold, and returns them. */
   async renew(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
     return this.#keys('renew', claims);
@@ -130,11 +134,14 @@ export class RecordStore {
 
   /**
    * Recovers claims that this worker abandons at once, like those of a dead worker, with budget and policy. While another
-   * replica sweeps, they are left to its sweep or the next one.
+   * replica sweeps, or if a row is refused, they are left to its sweep or the next one.
    */
   async giveUp(claims: readonly ClaimKey[]): Promise<Recovered[]> {
     const ids = await this.#ids('giveUp', [this.table.workflowId, ...columns(claims)]);
-    return (await this.recoverClaims(ids.length, defaultBounds, { ids }))?.recovered ?? [];
+    const batch = await this.recoverClaims(ids.length, defaultBounds, { ids }).catch((error: unknown) => {
+      if (!mayBeRowFault(error)) throw error;
+    });
+    return batch?.recovered ?? [];
   }
 
   /** Returns those of the claims that no longer hold. */

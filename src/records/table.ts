@@ -308,6 +308,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     // With its table: a column `id` that is not the id column would otherwise be ambiguous.
     order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
     set_error_finish: setError(`coalesce($4::jsonb ->> t.${idName}::text, ${noError})`),
+    set_error_queued: setError('$2::text'),
     error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,
     set_error_reset: setErrorReset,
