@@ -70,7 +70,8 @@ CREATE OR REPLACE FUNCTION smart_router.reset_stuck(
   -- A worker without a heartbeat for this long is dead.
   dead_after interval DEFAULT '2 minutes'
 ) RETURNS TABLE (record_id text, stuck_for interval, outcome text)
-LANGUAGE plpgsql AS $function$
+-- The router stores ids in this style.
+LANGUAGE plpgsql SET DateStyle TO ISO AS $function$
 DECLARE
   has_router boolean := to_regclass('smart_router.claims') IS NOT NULL;
   workflow_id smallint;

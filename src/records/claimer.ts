@@ -1,7 +1,8 @@
 /**
  * Claims the next batch. If a trigger undoes the claim of all its records, the batch was not claimed (`ClaimRefused`). If
  * the database refuses a row (a constraint added after the row, a trigger), rows are claimed one at a time, and a
- * refused one is skipped for an hour: it would otherwise block the head of the queue.
+ * refused one is skipped for an hour: it would otherwise block the head of the queue. If it cannot be skipped (its id is
+ * too long for our index), it is set to Failed.
  *
  * The reply to a claim may be lost after the claim was made. Then this worker holds records without knowing it,
  * and while it lives, no other worker takes them before their timeout. So before the next claim it releases those of its
@@ -18,13 +19,15 @@ import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import { maxClaimSize } from './claimed-rows.js';
 import type { RecordObserver } from './observer.js';
-import { isReadTimeout, isRowFault, isSessionFault } from './sessions.js';
+import { maxUnclear, singly } from './row-faults.js';
+import { isReadTimeout, isRowFault, isSessionFault, isStatusKept, mayBeRowFault } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
 import type { Workflow } from './workflow.js';
 
 /** Longer than a statement runs after its client stopped waiting. */
 const unknownMs = 60_000;
+const betweenSinglyMs = 10_000;
 
 /** After a lost reply: the latest token known then, tokens received since, and for how long to look. */
 interface Unknown {
@@ -57,6 +60,8 @@ export class Claimer {
   #turn: Promise<unknown> = Promise.resolve();
   #latestToken = 0n;
   #unknown: Unknown | undefined;
+  /** Not before, rows are claimed singly again after an error that may not be of a row. */
+  #singlyMs = 0;
 
   #batchSize: number;
 
@@ -70,18 +75,18 @@ export class Claimer {
     return this.#batchSize;
   }
 
-  claim(): Promise<Claim[]> {
-    const mine = this.#turn.then(() => this.#claim());
+  claim(max = Number.POSITIVE_INFINITY): Promise<Claim[]> {
+    const mine = this.#turn.then(() => this.#claim(max));
     this.#turn = mine.catch(() => {});
     return mine;
   }
 
-  async #claim(): Promise<Claim[]> {
+  async #claim(max: number): Promise<Claim[]> {
     const { breaker, observer, workflow, release } = this.#options;
     try {
       await this.#options.beAlive();
       if (this.#unknown) await this.#releaseUnknown(this.#unknown);
-      const claims = await this.#batch();
+      const claims = await this.#batch(Math.min(max, this.#batchSize));
       breaker.succeeded();
       if (claims.length > 0) observer.claimed?.(workflow.name, claims.length);
       const cut = claims.filter(({ isCut }) => isCut);
@@ -112,15 +117,17 @@ export class Claimer {
     if (records > 0) log.info({ workflow: workflow.name, records }, 'claim released: its reply was lost');
   }
 
-  async #batch(): Promise<Claim[]> {
+  async #batch(size: number): Promise<Claim[]> {
     try {
-      const claims = await this.#take(this.#batchSize, null);
+      const claims = await this.#take(size, null);
       this.#fit(claims);
       return await this.#keepProven(claims);
     } catch (error) {
-      if (!isRowFault(error)) throw error;
+      if (!mayBeRowFault(error)) throw error;
+      // The last time no row passed.
+      if (!isRowFault(error) && this.#options.clock.monotonic() < this.#singlyMs) throw error;
     }
-    return this.#keepProven(await this.#takeSingly());
+    return this.#keepProven(await this.#takeSingly(size));
   }
 
   #fit(claims: readonly Claim[]): void {
@@ -130,37 +137,46 @@ export class Claimer {
     this.#batchSize = Math.min(batchSize, Math.max(1, fitting));
   }
 
-  async #takeSingly(): Promise<Claim[]> {
-    const { store } = this.#options;
+  async #takeSingly(size: number): Promise<Claim[]> {
+    const { store, clock } = this.#options;
     const claims: Claim[] = [];
-    const refused = new Map<string, unknown>();
-    for (const id of await store.queued(this.#batchSize)) {
-      if (sizeOf(claims) > maxClaimSize) break;
-      try {
-        claims.push(...(await this.#take(1, [id])));
-      } catch (error) {
-        if (!isRowFault(error)) {
-          if (claims.length === 0) throw error;
-          // Process the claimed ones; the next batch meets the same error.
-          if (isSessionFault(error)) this.#mayHoldUnknown();
-          break;
-        }
-        refused.set(id, error);
-      }
+    const take = async (id: string) => {
+      if (claims.length >= size || sizeOf(claims) > maxClaimSize) return false;
+      const claimed = await this.#take(1, [id]);
+      claims.push(...claimed);
+      return claimed.length > 0;
+    };
+    try {
+      const refused = await singly(await store.queued(Math.max(size, maxUnclear)), take);
+      const [first] = [...refused.values()].filter(isStatusKept);
+      if (first !== undefined && claims.length === 0) throw new ClaimRefused(messageOf(first));
+      for (const [id, error] of refused) await this.#setAside(id, error);
+    } catch (error) {
+      if (mayBeRowFault(error)) this.#singlyMs = clock.monotonic() + betweenSinglyMs;
+      if (claims.length === 0) throw error;
+      // Process the claimed ones; the next batch meets the same error.
+      if (isSessionFault(error)) this.#mayHoldUnknown();
     }
-    const [first] = [...refused.values()].filter(isStatusKept);
-    if (first !== undefined && claims.length === 0) throw new ClaimRefused(messageOf(first));
-    for (const [id, error] of refused) await this.#postpone(id, error);
     return claims;
   }
 
-  async #postpone(id: string, reason: unknown): Promise<void> {
+  async #setAside(id: string, cause: unknown): Promise<void> {
     const { workflow, store, log } = this.#options;
+    const reason = messageOf(cause);
+    let outcome = 'skipped for an hour';
+    try {
+      await store.postpone(id);
+    } catch (error) {
+      if (!mayBeRowFault(error)) throw error;
+      outcome = await store.failQueued(id, `The record cannot be claimed: ${reason}`).then(
+        () => 'set to Failed',
+        (again: unknown) => `it can be neither skipped nor set to Failed: ${messageOf(again)}`,
+      );
+    }
     log.error(
-      { workflow: workflow.name, record: id, reason: messageOf(reason) },
-      'record cannot be claimed: the database refuses it; skipped for an hour',
+      { workflow: workflow.name, record: id, reason },
+      `record cannot be claimed: the database refuses it; ${outcome}`,
     );
-    await store.postpone(id);
   }
 
   /** Returns the claims without those that a trigger has set back; looks only if the guard asks for it. */
@@ -176,7 +192,7 @@ export class Claimer {
       await store.release(claims.filter(({ id }) => restored.has(id)));
       const reason = `a trigger sets it back to ${workflow.status.queued} after the claim`;
       if (restored.size === claims.length) throw new ClaimRefused(reason);
-      for (const id of restored) await this.#postpone(id, reason);
+      for (const id of restored) await this.#setAside(id, reason);
       return claims.filter(({ id }) => !restored.has(id));
     } catch (error) {
       if (error instanceof ClaimRefused) throw error;
@@ -199,7 +215,3 @@ export class Claimer {
 }
 
 const sizeOf = (claims: readonly Claim[]) => claims.reduce((sum, { size }) => sum + size, 0);
-
-/** The message of claim.sql. */
-const isStatusKept = (error: unknown) =>
-  messageOf(error).includes('smart_router: the claim left the status at');

@@ -6,7 +6,7 @@
  * (`unprocessed`) is not spooled: a ZOMBIE RECORD ALERT is logged, and its claim is given up as soon as the database
  * answers, because the recovery would wait for its timeout while this worker lives. A row that the database refuses, or
  * that another transaction keeps locked, is written separately, so that it does not fail its batch. Where nothing can be
- * written although sessions work (a column was dropped), this workflow alone starts no new work (`isBlocked`).
+ * written although sessions work (a column was dropped), this workflow alone starts no new work (`WriteBlock`).
  *
  * A finish may change nothing although its token holds: the row was deleted, changed by another program, or kept by a
  * trigger or a policy. Then the log says which (`StatusGuard`).
@@ -18,10 +18,12 @@ import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { RecordObserver } from './observer.js';
-import { isLocked, isRowFault, isSessionFault } from './sessions.js';
+import { singly } from './row-faults.js';
+import { isLocked, isSessionFault, mayBeRowFault } from './sessions.js';
 import type { Spool } from './spool.js';
 import { type StatusGuard, whyUnchanged } from './status-guard.js';
 import type { ClaimKey, Finished, Outcome, RecordStore } from './store.js';
+import { WriteBlock } from './write-block.js';
 
 const batchSize = 500;
 const maxTries = 3;
@@ -76,12 +78,13 @@ export class Finisher {
   #replaying: Promise<number> | undefined;
   #mayHaveSpooled = false;
   #givenUp: ClaimKey[] = [];
-  #isBlocked = false;
+  readonly block: WriteBlock;
   /** Since the last `takeCounts`. */
   #counts = noCounts();
 
   constructor(options: FinisherOptions) {
     this.#options = options;
+    this.block = new WriteBlock(options);
   }
 
   get backlog(): number {
@@ -91,11 +94,6 @@ export class Finisher {
   /** The spool may contain outcomes, or claims are to be given up. */
   get owes(): boolean {
     return this.#mayHaveSpooled || this.#givenUp.length > 0;
-  }
-
-  /** The database answers but does not take the outcomes: this workflow should start no new work. */
-  get isBlocked(): boolean {
-    return this.#isBlocked;
   }
 
   add(outcome: PendingOutcome): void {
@@ -128,7 +126,7 @@ export class Finisher {
   replay(): Promise<number> {
     this.#replaying ??= this.#replay()
       .catch((error: unknown) => {
-        if (!isSessionFault(error)) this.#block(error);
+        if (!isSessionFault(error)) this.block.begin(error);
         throw error;
       })
       .finally(() => {
@@ -153,8 +151,7 @@ export class Finisher {
   async #replay(): Promise<number> {
     const { workflow, place, spool, observer, log } = this.#options;
     await this.#recoverGivenUp();
-    let written = 0;
-    let kept = 0;
+    let [written, kept] = [0, 0];
     this.#mayHaveSpooled = true;
     let firstFailure: unknown;
     const isComplete = await spool.replay(place, async (outcomes) => {
@@ -167,7 +164,7 @@ export class Finisher {
       written += outcomes.length - left.length;
     });
     this.#mayHaveSpooled = !isComplete || kept > 0;
-    if (firstFailure === undefined) this.#isBlocked = false;
+    if (firstFailure === undefined) this.block.end();
     if (written > 0) {
       observer.replayed?.(workflow, written);
       log.info({ workflow, records: written }, 'spooled outcomes written');
@@ -223,40 +220,54 @@ export class Finisher {
       await this.#writeAll(batch, mayBeWritten);
       return { left: [] };
     } catch (error) {
-      if (!isRowFault(error) && !isLocked(error)) return { left: batch, failure: error };
-      const [outcome] = batch;
-      if (!outcome) return { left: [] };
-      if (batch.length === 1 && isLocked(error)) return { left: [outcome] };
-      try {
-        if (batch.length === 1) {
-          await this.#writeRefused(outcome, error);
-          return { left: [] };
-        }
-        const left = isLocked(error) ? await this.#writeUnlocked(batch) : undefined;
-        if (left) return { left };
-      } catch (failure) {
-        return { left: batch, failure };
-      }
+      if (!isLocked(error))
+        return mayBeRowFault(error)
+          ? this.#writeSingly(batch, mayBeWritten)
+          : { left: batch, failure: error };
+      if (batch.length === 1) return { left: batch };
     }
-    const left: PendingOutcome[] = [];
-    for (let i = 0; i < batch.length; i += 1) {
-      const one = await this.#write(batch.slice(i, i + 1), mayBeWritten);
-      left.push(...one.left);
-      // The rest would meet the same failure.
-      if (one.failure !== undefined) return { left: [...left, ...batch.slice(i + 1)], failure: one.failure };
+    try {
+      const left = await this.#writeUnlocked(batch);
+      return left ? { left } : await this.#writeSingly(batch, mayBeWritten);
+    } catch (failure) {
+      return { left: batch, failure };
     }
-    return { left };
   }
 
-  /** Throws the database's error about any row. */
-  async #writeAll(batch: PendingOutcome[], mayBeWritten: boolean): Promise<void> {
+  async #writeSingly(batch: readonly PendingOutcome[], mayBeWritten: boolean): Promise<Attempt> {
+    const left = new Set(batch);
+    const write = async (outcome: PendingOutcome) => {
+      try {
+        const isWritten = await this.#writeAll([outcome], mayBeWritten);
+        left.delete(outcome);
+        return isWritten;
+      } catch (error) {
+        if (isLocked(error)) return false;
+        throw error;
+      }
+    };
+    try {
+      for (const [outcome, error] of await singly(batch, write, this.block.othersPass)) {
+        await this.#writeRefused(outcome, error);
+        left.delete(outcome);
+      }
+      return { left: [...left] };
+    } catch (failure) {
+      return { left: [...left], failure };
+    }
+  }
+
+  /** Resolves to whether any was written. */
+  async #writeAll(batch: readonly PendingOutcome[], mayBeWritten: boolean): Promise<boolean> {
     const { store } = this.#options;
     const finished = await store.finish(batch);
     const rest = await this.#handleUnchanged(batch, finished);
     const { written } = finished;
+    if (written.size > 0) this.block.passed();
     const missing = rest.filter(({ id }) => !written.has(id));
     if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
     this.#count(rest, written);
+    return written.size > 0;
   }
 
   /** Resolves to the locked ones; undefined if a row was refused or the lock timeout was hit here too. */
@@ -279,7 +290,7 @@ export class Finisher {
       );
       return left;
     } catch (error) {
-      if (!isRowFault(error) && !isLocked(error)) throw error;
+      if (!mayBeRowFault(error) && !isLocked(error)) throw error;
       return undefined;
     }
   }
@@ -325,16 +336,9 @@ export class Finisher {
       const finished = await store.finish([failure]);
       this.#count(await this.#handleUnchanged([failure], finished), finished.written);
     } catch (again) {
-      if (!isRowFault(again)) throw again;
+      if (!mayBeRowFault(again)) throw again;
       this.#alertZombie(outcome, again, 'the database refuses its outcome');
     }
-  }
-
-  #block(error: unknown): void {
-    const { workflow, log } = this.#options;
-    if (!this.#isBlocked)
-      log.error({ workflow, err: error }, 'outcomes cannot be written; no new work starts until they can');
-    this.#isBlocked = true;
   }
 
   /** Spools finished work. `failure` is undefined for locked rows. */
@@ -354,7 +358,7 @@ export class Finisher {
       observer.spooled?.(workflow, finished.length);
       log.warn({ workflow, records: finished.length }, 'outcomes spooled until they can be written');
       if (isSessionFault(failure)) onUnreachable();
-      else if (failure !== undefined) this.#block(failure);
+      else if (failure !== undefined) this.block.begin(failure);
     } catch (error) {
       for (const outcome of finished) this.#alertZombie(outcome, error);
       this.giveUp(finished);

@@ -211,6 +211,7 @@ class Loop implements RecordLoop {
     const worker = new RecordWorker({
       ...shared,
       intervalMs: this.#heartbeatMs,
+      tables: Object.fromEntries(workflows.map(({ name }, i) => [name, tables[i]?.path ?? ''])),
       connection: heartbeat?.connection,
       onLost: () => {
         for (const runner of runners) runner.loseAll();

@@ -229,9 +229,9 @@ export class WorkflowRunner {
       if (signal.aborted) return;
       let found = 0;
       try {
-        if (finisher.isBlocked) throw new Error('outcomes of this workflow cannot be written');
-        const claims = await this.#claimer.claim();
+        const claims = await this.#claimer.claim(finisher.block.maxClaims());
         found = claims.length;
+        finisher.block.claimed(found);
         if (signal.aborted) await this.#release(claims);
         else this.#queue.add(claims);
       } catch (error) {

@@ -3,7 +3,7 @@
  * caller waits for a session and for a reply no longer than its timeouts. A `SessionError` is the fault of the session;
  * any other error belongs to the statement, or to the handler whose transaction it is.
  */
-import type { CustomTypesConfig, Pool, PoolClient, QueryResult, QueryResultRow } from 'pg';
+import type { CustomTypesConfig, Pool, PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
 import { resetSession } from './transaction-client.js';
@@ -47,6 +47,10 @@ export class Sessions implements Queryable {
 
   get pool(): Pool {
     return this.#options.pool;
+  }
+
+  get clock(): Clock {
+    return this.#options.clock;
   }
 
   /**
@@ -199,17 +203,39 @@ export class Sessions implements Queryable {
       });
       pool
         .connect()
-        .then((client) => {
+        .then(async (client) => {
+          await this.#prepare(client);
           if (isLate) client.release();
           else resolve(client);
-        }, reject)
+        })
+        .catch(reject)
         .finally(cancel);
     });
+  }
+
+  /**
+   * Once per connection. Ids are stored as text, and other styles of dates cannot be read back: they name a time zone by
+   * an ambiguous abbreviation. Works through PgBouncer, which keeps this setting per client.
+   */
+  async #prepare(client: PoolClient): Promise<void> {
+    if (prepared.has(client)) return;
+    try {
+      await client.query({
+        text: 'SET DateStyle TO ISO',
+        query_timeout: this.#options.connectTimeoutMs,
+      } as QueryConfig);
+      prepared.add(client);
+    } catch (error) {
+      client.release(true);
+      throw error;
+    }
   }
 }
 
 /** Pools and clients that have our listener: a program may create many loops on one pool. */
 const guarded = new WeakSet<Pool | PoolClient>();
+/** Connections with our DateStyle. */
+const prepared = new WeakSet<PoolClient>();
 const ignore = () => {};
 
 /**
@@ -257,11 +283,24 @@ export function isSessionFault(error: unknown): boolean {
 }
 
 /**
- * The database refused a row because of its content (a constraint, a trigger, a value that does not fit). Other rows may
- * pass; retrying this one does not help.
+ * The database refused a row because of its content (a constraint, a value that does not fit an index), or a trigger
+ * raised an error, with any code. Other rows may pass; retrying this one does not help.
  */
 export function isRowFault(error: unknown): boolean {
-  return !isSessionFault(error) && /^(09|21|22|23|27|38|39|44|P0)/.test(codeOf(error));
+  if (!mayBeRowFault(error)) return false;
+  const { routine, constraint } = error as { routine?: string; constraint?: string };
+  // PostgreSQL itself uses no code that begins with one of these letters.
+  const isOfRow = /^(09|21|22|23|27|38|39|44|P0|[I-OQ-WYZ])/.test(codeOf(error));
+  return isOfRow || routine === 'exec_stmt_raise' || constraint !== undefined;
+}
+
+/**
+ * An error of a statement, but not of the session, a conflict, a lock or a cancelled statement (57). Codes of Node.js, like
+ * EPERM, are of no statement.
+ */
+export function mayBeRowFault(error: unknown): boolean {
+  const isOfStatement = /^(?!57|E[A-Z]{4})[0-9A-Z]{5}$/.test(codeOf(error));
+  return isOfStatement && !isSessionFault(error) && !isConflict(error) && !isLocked(error);
 }
 
 /** A serialization failure or a deadlock: the transaction may succeed when it runs again. */
@@ -274,8 +313,12 @@ export function isLocked(error: unknown): boolean {
   return codeOf(error) === '55P03';
 }
 
+/** The message of claim.sql: a trigger did not keep the status of a claimed record. */
+export const isStatusKept = (error: unknown) =>
+  messageOf(error).includes('smart_router: the claim left the status at');
+
 /** Works for any thrown value; empty without a code. */
-function codeOf(error: unknown): string {
+export function codeOf(error: unknown): string {
   try {
     const { code } = (error ?? {}) as { code?: unknown };
     return typeof code === 'string' ? code : '';

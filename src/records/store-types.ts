@@ -107,3 +107,16 @@ export interface Blocks {
   from: number;
   to: number;
 }
+
+/** As places in the table. */
+export const edges = ({ from, to }: Blocks): string[] => [`(${from},0)`, `(${to},0)`];
+
+export function columns(claims: readonly ClaimKey[]): [string[], string[]] {
+  return [claims.map(({ id }) => id), claims.map(({ token }) => token)];
+}
+
+/** Ids, and the token of each as JSON. Every id at most once. */
+export function idsAndTokens(claims: readonly ClaimKey[]): [string[], string] {
+  const tokens = Object.fromEntries(claims.map(({ id, token }) => [id, token]));
+  return [claims.map(({ id }) => id), JSON.stringify(tokens)];
+}

@@ -2,9 +2,10 @@
  * Every statement of the record plane. Each is one round trip and one transaction: a row is marked and claimed, or
  * finished and its claim deleted, in one step or not at all. All times are the database's.
  */
-import type { PoolClient } from 'pg';
+import type { PoolClient, QueryResult } from 'pg';
 import { ClaimedRows } from './claimed-rows.js';
-import { isRowFault, type Sessions } from './sessions.js';
+import { LiveTable } from './live-table.js';
+import { isRowFault, mayBeRowFault, type Sessions } from './sessions.js';
 import type {
   Blocks,
   Claim,
@@ -19,6 +20,7 @@ import type {
   StuckFilter,
   Unchanged,
 } from './store-types.js';
+import { columns, edges, idsAndTokens } from './store-types.js';
 import { type QueryName, type Table, truncate } from './table.js';
 import { type Bounds, defaultBounds, type Row } from './workflow.js';
 
@@ -30,12 +32,20 @@ const blocksPerRange = 1000;
 const smallBytes = 64 * 1024 * 1024;
 
 export class RecordStore {
+  readonly #table: LiveTable;
+
   constructor(
     readonly sessions: Sessions,
-    readonly table: Table,
+    table: Table,
     /** An operator asked for the recovery: resets are noted as `by_hand`. */
     readonly isByHand = false,
-  ) {}
+  ) {
+    this.#table = new LiveTable(sessions, sessions.clock, table);
+  }
+
+  get table(): Table {
+    return this.#table.current;
+  }
 
   /** `nowMs`: by our own clock, read before the statement. */
   async claim(
@@ -48,7 +58,9 @@ export class RecordStore {
     const args = [this.table.workflowId, limit, worker, timeoutMs, only];
     const claimed = new ClaimedRows();
     const run = () =>
-      this.sessions.query<Row>(this.table.queries.claim, args, (client) => claimed.types(client));
+      this.#table.run(({ queries }) =>
+        this.sessions.query<Row>(queries.claim, args, (client) => claimed.types(client)),
+      );
     const { rows } = await run().catch((error: unknown) => {
       // Another row for the same record: the claim is retried once.
       if ((error as { code?: unknown }).code !== '23505') throw error;
@@ -97,6 +109,10 @@ export class RecordStore {
     await this.#run('postpone', [this.table.workflowId, id]);
   }
 
+  async failQueued(id: string, error: string): Promise<void> {
+    await this.#run('failQueued', [id, truncate(error, this.table.maxErrorLength)]);
+  }
+
   /** Restarts the timeout of the claims that still hold, and returns them. */
   async renew(claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
     return this.#keys('renew', claims);
@@ -118,11 +134,14 @@ export class RecordStore {
 
   /**
    * Recovers claims that this worker abandons at once, like those of a dead worker, with budget and policy. While another
-   * replica sweeps, they are left to its sweep or the next one.
+   * replica sweeps, or if a row is refused, they are left to its sweep or the next one.
    */
   async giveUp(claims: readonly ClaimKey[]): Promise<Recovered[]> {
     const ids = await this.#ids('giveUp', [this.table.workflowId, ...columns(claims)]);
-    return (await this.recoverClaims(ids.length, defaultBounds, { ids }))?.recovered ?? [];
+    const batch = await this.recoverClaims(ids.length, defaultBounds, { ids }).catch((error: unknown) => {
+      if (!mayBeRowFault(error)) throw error;
+    });
+    return batch?.recovered ?? [];
   }
 
   /** Returns those of the claims that no longer hold. */
@@ -211,10 +230,8 @@ export class RecordStore {
   }
 
   async markUntimed(limit: number, blocks?: Blocks): Promise<number> {
-    const { workflowId, queries } = this.table;
-    const query = blocks ? queries.markUntimedBlocks : queries.markUntimed;
-    const args = [workflowId, limit, ...(blocks ? edges(blocks) : [])];
-    return (await this.sessions.query(query, args)).rowCount ?? 0;
+    const args = [this.table.workflowId, limit, ...(blocks ? edges(blocks) : [])];
+    return this.#change(blocks ? 'markUntimedBlocks' : 'markUntimed', args);
   }
 
   /**
@@ -226,13 +243,11 @@ export class RecordStore {
     { deadAfterMs, timeoutGraceMs }: Bounds,
     judgesHeartbeats = true,
   ): Promise<number> {
-    const { workflowId, queries } = this.table;
-    const args = [workflowId, limit, judgesHeartbeats ? deadAfterMs : null, timeoutGraceMs];
-    const { rowCount } = await this.sessions.query(queries.forget, args).catch((error: unknown) => {
+    const args = [this.table.workflowId, limit, judgesHeartbeats ? deadAfterMs : null, timeoutGraceMs];
+    return this.#change('forget', args).catch((error: unknown) => {
       if (!isRowFault(error)) throw error;
-      return this.sessions.query(queries.forgetByText, args);
+      return this.#change('forgetByText', args);
     });
-    return rowCount ?? 0;
   }
 
   async stuck(
@@ -340,7 +355,16 @@ export class RecordStore {
   }
 
   async #run<R extends object>(name: QueryName, args: unknown[]): Promise<R[]> {
-    return (await this.sessions.query<R>(this.table.queries[name], args)).rows;
+    return (await this.#query<R>(name, args)).rows;
+  }
+
+  /** Resolves to the number of changed rows. */
+  async #change(name: QueryName, args: unknown[]): Promise<number> {
+    return (await this.#query(name, args)).rowCount ?? 0;
+  }
+
+  #query<R extends object>(name: QueryName, args: unknown[]): Promise<QueryResult<R>> {
+    return this.#table.run(({ queries }) => this.sessions.query<R>(queries[name], args));
   }
 
   async #ids(name: QueryName, args: unknown[]): Promise<string[]> {
@@ -357,33 +381,20 @@ export class RecordStore {
    * Runs one batch while no other replica does: undefined if one does. The lock belongs to the transaction, so it works
    * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs.
    */
-  async #runAlone<R extends object>(name: QueryName, args: unknown[]): Promise<R[] | undefined> {
-    return this.sessions.transaction(async (client) => {
-      const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
-        client,
-        // The statement must not hold the lock for longer than we wait for it.
-        `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
-        [
-          this.table.workflowId,
-          `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`,
-          String(this.sessions.queryTimeoutMs),
-        ],
-      );
-      if (!locks[0]?.mine) return undefined;
-      return (await this.sessions.queryOn<R>(client, this.table.queries[name], args)).rows;
-      // At this level, rows are checked as they are when locked.
-    }, 'READ COMMITTED');
+  #runAlone<R extends object>(name: QueryName, args: unknown[]): Promise<R[] | undefined> {
+    const sweep = `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`;
+    return this.#table.run(({ workflowId, queries }) =>
+      this.sessions.transaction(async (client) => {
+        const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
+          client,
+          // The statement must not hold the lock for longer than we wait for it.
+          `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
+          [workflowId, sweep, String(this.sessions.queryTimeoutMs)],
+        );
+        if (!locks[0]?.mine) return undefined;
+        return (await this.sessions.queryOn<R>(client, queries[name], args)).rows;
+        // At this level, rows are checked as they are when locked.
+      }, 'READ COMMITTED'),
+    );
   }
-}
-
-const edges = ({ from, to }: Blocks): string[] => [`(${from},0)`, `(${to},0)`];
-
-function columns(claims: readonly ClaimKey[]): [string[], string[]] {
-  return [claims.map(({ id }) => id), claims.map(({ token }) => token)];
-}
-
-/** Ids, and the token of each as JSON. Every id at most once. */
-function idsAndTokens(claims: readonly ClaimKey[]): [string[], string] {
-  const tokens = Object.fromEntries(claims.map(({ id, token }) => [id, token]));
-  return [claims.map(({ id }) => id), JSON.stringify(tokens)];
 }

@@ -4,7 +4,8 @@
  * finds another one sweeping leaves it the rest: the one that never met another has swept everything up to its place.
  */
 import type { Logger } from '../observe/log.js';
-import { isRowFault } from './sessions.js';
+import { singly } from './row-faults.js';
+import { mayBeRowFault } from './sessions.js';
 import type { Blocks, RecordStore, Recovered } from './store.js';
 import type { Bounds } from './workflow.js';
 
@@ -43,7 +44,7 @@ export class Sweeps {
       try {
         batch = await store.recoverClaims(batchSize, bounds, { judgesHeartbeats, skip });
       } catch (error) {
-        if (!isRowFault(error)) throw error;
+        if (!mayBeRowFault(error)) throw error;
         // The reason may be a claim with an id that the table cannot have.
         if (!hasForgotten) {
           await this.#repeat(() => store.forget(batchSize, bounds, judgesHeartbeats), signal);
@@ -69,7 +70,7 @@ export class Sweeps {
     await this.#repeat(() => store.forget(batchSize, bounds), signal);
     const { isIndexed, hasBlocks, hasUntimed } = store.table;
     const byBlocks = hasBlocks && !isIndexed;
-    if (hasUntimed && !byBlocks) await this.#repeat(() => store.markUntimed(batchSize), signal);
+    if (hasUntimed && !byBlocks) await this.#markUntimed(undefined, signal);
     if (!hasBlocks) await this.#unclaimedIn(undefined, signal);
     else if (byBlocks || (await this.#unclaimedIn(undefined, signal, 1)) === 'more')
       await this.#unclaimedByBlocks(signal, hasUntimed && byBlocks);
@@ -77,9 +78,9 @@ export class Sweeps {
 
   /** Without an index, or if much of the table is stuck, every query would read the table from its start: so read it once. */
   async #unclaimedByBlocks(signal: AbortSignal, marksUntimed: boolean): Promise<void> {
-    const { store, batchSize } = this.#options;
+    const { store } = this.#options;
     for (const blocks of await store.ranges()) {
-      if (marksUntimed) await this.#repeat(() => store.markUntimed(batchSize, blocks), signal);
+      if (marksUntimed) await this.#markUntimed(blocks, signal);
       if (signal.aborted || (await this.#unclaimedIn(blocks, signal)) === 'left') return;
     }
   }
@@ -116,11 +117,21 @@ export class Sweeps {
         done += recovered.length;
         await onRecovered(recovered);
       } catch (error) {
-        if (!isRowFault(error)) throw error;
+        if (!mayBeRowFault(error)) throw error;
         done += await this.#recoverSingly(ids, recover, signal);
       }
     }
     return done;
+  }
+
+  async #markUntimed(blocks: Blocks | undefined, signal: AbortSignal): Promise<void> {
+    const { store, batchSize, log, workflow } = this.#options;
+    try {
+      await this.#repeat(() => store.markUntimed(batchSize, blocks), signal);
+    } catch (error) {
+      if (!mayBeRowFault(error)) throw error;
+      log.error({ workflow, err: error }, 'records without a timestamp not marked: they do not age');
+    }
   }
 
   /** Runs batches until one is not full. */
@@ -132,18 +143,24 @@ export class Sweeps {
   async #recoverSingly(ids: readonly string[], recover: Recover, signal: AbortSignal): Promise<number> {
     const { log, workflow, onRecovered } = this.#options;
     let done = 0;
-    for (const id of ids) {
-      if (signal.aborted) return done;
-      const recovered = await recover([id], false).catch((error: unknown) => {
-        if (!isRowFault(error)) throw error;
-        log.error(
-          { workflow, record: id, err: error },
-          'record cannot be recovered: the database refuses it; held for a person',
-        );
-        return recover([id], true);
-      });
-      done += recovered?.length ?? 0;
-      await onRecovered(recovered ?? []);
+    const run = async (id: string, hold: boolean) => {
+      const recovered = (signal.aborted ? undefined : await recover([id], hold)) ?? [];
+      done += recovered.length;
+      await onRecovered(recovered);
+      return recovered.length > 0;
+    };
+    for (const [id, error] of await singly(ids, (id) => run(id, false))) {
+      const outcome = await run(id, true).then(
+        () => 'held for a person',
+        (again: unknown) => {
+          if (!mayBeRowFault(again)) throw again;
+          return 'it cannot be held either';
+        },
+      );
+      log.error(
+        { workflow, record: id, err: error },
+        `record cannot be recovered: the database refuses it; ${outcome}`,
+      );
     }
     return done;
   }

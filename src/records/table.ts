@@ -1,13 +1,13 @@
 /**
- * Checks a workflow's definition against the catalogue of the database, and writes the queries for its table. Runs once
- * at start; a table that lacks a column is rejected by name.
+ * Checks a workflow's definition against the catalogue of the database, and writes the queries for its table. Runs at
+ * start, and when its columns may have changed; a table that lacks a column is rejected by name.
  */
 import { ConfigError, plainText } from '../errors.js';
 import { quoteName, quoteText } from './identifiers.js';
 import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
-import type { Workflow } from './workflow.js';
+import { defaultBounds, type Workflow } from './workflow.js';
 
 /**
  * Variants of queries: `...Blocks` read a range of blocks; `holdClaims` and `holdUnclaimed` keep records for a person;
@@ -46,6 +46,8 @@ export interface Table {
   readonly advice: readonly string[];
   /** Needed to process records, not to inspect them. */
   readonly missingRights: readonly string[];
+  /** Reads the same table again; throws a ConfigError if it no longer fits. */
+  reread(db: Queryable): Promise<Table>;
 }
 
 interface Column {
@@ -53,7 +55,7 @@ interface Column {
   type: string;
   /** With its schema, unless it is built in. */
   type_path: string;
-  /** `S`: a string type. */
+  /** `S`: a string type, `A`: an array. */
   category: string;
   is_required: boolean;
   is_unique: boolean;
@@ -83,14 +85,15 @@ export async function openTables(db: Queryable, workflows: readonly Workflow[]):
   return tables;
 }
 
-export async function openTable(db: Queryable, workflow: Workflow): Promise<Table> {
+/** `path`: of the table to read again; default: what the search path finds. */
+export async function openTable(db: Queryable, workflow: Workflow, path?: string): Promise<Table> {
   const name = quoteName(workflow.table);
   const problems: string[] = [];
   const problem = (text: string) => problems.push(`workflow ${workflow.name}: ${text}`);
   const { rows: tables } = await db.query<{ oid: string; path: string; kind: string; has_children: boolean }>(
     `SELECT oid::text AS oid, relnamespace::regnamespace::text || '.' || quote_ident(relname) AS path,
        relkind AS kind, relhassubclass AS has_children FROM pg_class WHERE oid = to_regclass($1)`,
-    [name],
+    [path ?? name],
   );
   const table = tables[0];
   if (!table) throw new ConfigError([`workflow ${workflow.name}: table ${name} does not exist`]);
@@ -111,6 +114,8 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
     problem(
       `column ${quoteName([id.name])} (id) must be unique and NOT NULL: a primary key, or a unique index on a NOT NULL column`,
     );
+  if (id?.category === 'A')
+    problem(`column ${quoteName([id.name])} (id) must not be an array: ${id.type} is not supported`);
   if (touched && !touched.type.startsWith('timestamp'))
     problem(`column ${quoteName([touched.name])} (touchedAt) must be a timestamp, not ${touched.type}`);
   if (touched && !touched.type.includes('with time zone') && !(await knowsZone(db, workflow.timeZone)))
@@ -118,6 +123,7 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
   if (error && error.category !== 'S')
     problem(`column ${quoteName([error.name])} (error) must be a text, not ${error.type}`);
   if (status) for (const text of await wrongValues(db, status, workflow)) problem(text);
+  problems.push(...(await nameConflicts(db, { [workflow.name]: table.path })));
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
   const { queued, processing } = workflow.status;
@@ -136,6 +142,7 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
     isIndexed: hasIndexFor(status, processing),
     hasBlocks: table.kind === 'r' && !table.has_children,
     hasUntimed: !touched.is_required,
+    reread: (again) => openTable(again, workflow, table.path),
     missingRights: await missingRights(
       db,
       { oid: table.oid, name },
@@ -147,6 +154,30 @@ export async function openTable(db: Queryable, workflow: Workflow): Promise<Tabl
           `no index finds rows in ${quoteText(queued)}: every claim reads the whole table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
         ],
   };
+}
+
+/**
+ * Returns a line for each workflow whose name a live worker uses for another table. Paths are compared, not oids: a worker
+ * writes to the table that has its path now, so a table that was renamed or replaced is free.
+ */
+export async function nameConflicts(
+  db: Queryable,
+  paths: Readonly<Record<string, string>>,
+): Promise<string[]> {
+  const { rows } = await db.query<{ workflow: string; path: string; worker: string }>(
+    `SELECT DISTINCT ON (given.key) given.key AS workflow, w.tables ->> given.key AS path, w.host || ', pid ' || w.pid AS worker
+     FROM jsonb_each_text($1::jsonb) AS given
+       JOIN smart_router.workers AS w ON w.tables ->> given.key <> given.value
+         AND w.heartbeat_at > now() - $2::bigint * interval '1 ms'
+     WHERE EXISTS (SELECT FROM pg_class
+       WHERE relnamespace::regnamespace::text || '.' || quote_ident(relname) = w.tables ->> given.key)
+     ORDER BY given.key`,
+    [JSON.stringify(paths), defaultBounds.deadAfterMs],
+  );
+  return rows.map(
+    ({ workflow, path, worker }) =>
+      `workflow ${workflow}: a live worker (${worker}) processes the table ${path} under this name, not ${paths[workflow]}; use another name, or stop that worker first`,
+  );
 }
 
 /** An index that begins with the status, or a partial one with only the condition that the status has this value. */
@@ -277,6 +308,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     // With its table: a column `id` that is not the id column would otherwise be ambiguous.
     order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
     set_error_finish: setError(`coalesce($4::jsonb ->> t.${idName}::text, ${noError})`),
+    set_error_queued: setError('$2::text'),
     error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,
     set_error_reset: setErrorReset,

@@ -16,14 +16,18 @@ import { hostname } from 'node:os';
 import { Worker as Thread } from 'node:worker_threads';
 import type { ClientConfig, PoolConfig } from 'pg';
 import type { Clock } from '../clock.js';
+import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import type { Sessions } from './sessions.js';
+import type { Queryable, Sessions } from './sessions.js';
+import { nameConflicts } from './table.js';
 
 export interface WorkerOptions {
   sessions: Sessions;
   clock: Clock;
   log: Logger;
   intervalMs: number;
+  /** The path of each workflow's table. */
+  tables: Readonly<Record<string, string>>;
   /** Of the thread. Default: the pool's options. */
   connection?: ClientConfig | undefined;
   /** The worker's row was deleted: every claim of this process is void. */
@@ -53,13 +57,20 @@ export class RecordWorker {
   }
 
   async start(): Promise<void> {
-    const { sessions, clock } = this.#options;
+    const { sessions, clock, tables } = this.#options;
     const nowMs = clock.monotonic();
-    const { rows } = await sessions.query<{ id: number }>(
-      'INSERT INTO smart_router.workers (process, host, pid) VALUES ($1, $2, $3) RETURNING id',
-      [randomUUID(), hostname(), process.pid],
-    );
-    this.#id = rows[0]?.id ?? 0;
+    this.#id = await sessions.transaction(async (client) => {
+      const db: Queryable = { query: (text, values = []) => sessions.queryOn(client, text, values) };
+      // Of two workers that start at once, the second one sees the first.
+      await db.query("SELECT pg_advisory_xact_lock(hashtext('smart_router.workers'), 0)");
+      const conflicts = await nameConflicts(db, tables);
+      if (conflicts.length > 0) throw new ConfigError(conflicts);
+      const { rows } = await db.query<{ id: number }>(
+        'INSERT INTO smart_router.workers (process, host, pid, tables) VALUES ($1, $2, $3, $4) RETURNING id',
+        [randomUUID(), hostname(), process.pid, JSON.stringify(tables)],
+      );
+      return rows[0]?.id ?? 0;
+    }, 'READ COMMITTED');
     this.#beatMs = nowMs;
     // Stopped while it restarted.
     if (this.#isStopped) await this.#signOff();

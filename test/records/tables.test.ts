@@ -133,13 +133,15 @@ describePostgres('a table that does not fit', (postgres) => {
     await migrate(pool);
     await pool.query(`
       CREATE TABLE t (id bigint PRIMARY KEY, status varchar(9), state integer, at timestamp, note json);
-      CREATE TABLE empty (id text UNIQUE, status text, at timestamptz)`);
+      CREATE TABLE empty (id text UNIQUE, status text, at timestamptz);
+      CREATE TABLE list (id integer[] PRIMARY KEY, status text, at timestamptz)`);
     expect(
       await refused(
         pool,
         { error: 'note', timeZone: 'Mars/Olympus' },
         { status: { ...status, column: 'state' } },
         { table: 'empty' },
+        { table: 'list' },
       ),
     ).toEqual([
       "workflow w0: the time zone 'Mars/Olympus' (timeZone) is unknown to the database",
@@ -149,6 +151,7 @@ describePostgres('a table that does not fit', (postgres) => {
         expect.stringContaining(`(status.${name}) is not a value of integer`),
       ),
       expect.stringContaining('workflow w2: column "id" (id) must be unique and NOT NULL'),
+      'workflow w3: column "id" (id) must not be an array: integer[] is not supported',
     ]);
   });
 
@@ -229,6 +232,16 @@ const cases: Case[] = [
     insert,
     workflow: {},
     session: '-c TimeZone=Asia/Tokyo',
+  },
+  {
+    title: 'a timestamp as id, with any DateStyle of the session',
+    create: plain.replace(
+      'bigint GENERATED ALWAYS AS IDENTITY',
+      "timestamptz DEFAULT now() + random() * interval '1 day'",
+    ),
+    insert,
+    workflow: {},
+    session: '-c DateStyle=German -c TimeZone=Asia/Kolkata',
   },
   {
     title: 'times without a zone, in the configured zone',

@@ -1,0 +1,75 @@
+/**
+ * The table of a store while programs change it: an id becomes bigint, a status an enum, an error column NOT NULL. After an
+ * error that such a change causes, the table is read again, and the statement is repeated if its text is another one now.
+ * After a read that found no change, the next one is at least a second later: the cause may be a row. A table that no
+ * longer fits its workflow is a ConfigError, as at the start.
+ */
+import type { Clock } from '../clock.js';
+import { ConfigError } from '../errors.js';
+import { codeOf, isStatusKept, type Queryable } from './sessions.js';
+import type { Table } from './table.js';
+
+const betweenReadsMs = 1000;
+
+export class LiveTable {
+  readonly #db: Queryable;
+  readonly #clock: Clock;
+  #table: Table;
+  #reading: Promise<void> | undefined;
+  #nextReadMs = 0;
+  #problem: ConfigError | undefined;
+
+  constructor(db: Queryable, clock: Clock, table: Table) {
+    this.#db = db;
+    this.#clock = clock;
+    this.#table = table;
+  }
+
+  get current(): Table {
+    return this.#table;
+  }
+
+  async run<T>(statement: (table: Table) => Promise<T>): Promise<T> {
+    const used = this.#table;
+    try {
+      return await statement(used);
+    } catch (error) {
+      if (!mayBeChanged(error)) throw error;
+      if (this.#table === used) await this.#read();
+      if (this.#problem) throw this.#problem;
+      if (this.#table === used) throw error;
+      return statement(this.#table);
+    }
+  }
+
+  async #read(): Promise<void> {
+    if (!this.#reading && this.#clock.monotonic() < this.#nextReadMs) return;
+    this.#reading ??= this.#readNow().finally(() => {
+      this.#reading = undefined;
+    });
+    await this.#reading;
+  }
+
+  async #readNow(): Promise<void> {
+    this.#nextReadMs = this.#clock.monotonic() + betweenReadsMs;
+    try {
+      const table = await this.#table.reread(this.#db);
+      this.#problem = undefined;
+      if (textOf(table) === textOf(this.#table)) return;
+      this.#table = table;
+      this.#nextReadMs = 0;
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      this.#problem = error;
+    }
+  }
+}
+
+const textOf = ({ queries, maxErrorLength }: Table) => JSON.stringify([queries, maxErrorLength]);
+
+/**
+ * A value too long (22001) or out of range (22003), not of the type (22P02, 42804), NULL (23502); an unknown column
+ * (42703), type (42704), operator (42883) or table (42P01).
+ */
+const mayBeChanged = (error: unknown) =>
+  /^(22001|22003|22P02|23502|42703|42704|42804|42883|42P01)$/.test(codeOf(error)) && !isStatusKept(error);
