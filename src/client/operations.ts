@@ -164,10 +164,11 @@ export async function allocateWithWait(
   const { callSid } = request;
   checkCallSid(callSid);
   const { clock } = requester.settings;
-  const { signal } = options;
   const operation = `allocate ${callSid}`;
   const endsAtMs = clock.monotonic() + waitMilliseconds(options.wait);
   const leftMs = () => Math.max(0, Math.ceil(endsAtMs - clock.monotonic()));
+  const scope = requester.lifetime.open(operation, options.signal);
+  const { signal } = scope;
   const ask = (pollMs: number) =>
     requester.send({
       operation,
@@ -175,13 +176,12 @@ export async function allocateWithWait(
       body: () => ({ ...allocateBody(request), wait: `${pollMs}ms` }),
       decode: decodeAllocationOrPlace,
       extraTimeMs: () => pollMs,
-      ...(pollMs > 0 ? { retries: 0 } : {}),
+      once: pollMs > 0,
       signal,
     });
   let isQueued = false;
   let earlyAnswers = 0;
   let pollMs = 0;
-  signal?.throwIfAborted();
   try {
     for (let attempt = 1; ; attempt++) {
       let pauseMs = 0;
@@ -205,13 +205,17 @@ export async function allocateWithWait(
         pollMs = 0;
         requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
       }
-      await requester.pause(operation, Math.min(pauseMs, leftMs()), signal);
+      await clock.sleep(Math.min(pauseMs, leftMs()), signal);
+      signal.throwIfAborted();
     }
   } catch (error) {
     // Once, in the background: otherwise the call leaves the queue when the router misses its polls. It has no fence, because
     // the call may have got a pod at this moment; a retry would be late and could end a later allocation of the SID.
-    if (isQueued && signal?.aborted) void releaseCall(requester, callSid, { retries: 0 }).catch(() => {});
+    if (isQueued && options.signal?.aborted)
+      void releaseCall(requester, callSid, { once: true }).catch(() => {});
     throw error;
+  } finally {
+    scope.end();
   }
 }
 
@@ -226,7 +230,7 @@ function notifyWaiting(requester: Requester, { onWaiting }: WaitOptions, place: 
 export async function releaseCall(
   requester: Requester,
   callSid: string,
-  options: ReleaseOptions & { retries?: number },
+  options: ReleaseOptions & { once?: boolean },
 ): Promise<ReleaseResult> {
   checkCallSid(callSid);
   const fence = checkFence(options.fence);
@@ -237,7 +241,7 @@ export async function releaseCall(
       body: () => ({ call_sid: callSid, fence, reason: options.reason }),
       decode: decodeRelease,
       signal: options.signal,
-      retries: options.retries,
+      once: options.once,
     });
     return pod ? { released: true, ...pod } : { released: false, reason: 'was_waiting' };
   } catch (error) {

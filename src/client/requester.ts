@@ -17,8 +17,8 @@ export interface Operation<T> {
   extraTimeMs?: () => number;
   /** Sent by a background loop, which retries on its own: no retries here, and not stopped by the breaker. */
   heartbeat?: boolean | undefined;
-  /** Instead of the configured number: a long poll is asked again by its own loop. */
-  retries?: number | undefined;
+  /** Sent without retries: a poll, after which another request follows, or best effort. */
+  once?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -104,20 +104,9 @@ export class Requester {
     }
   }
 
-  /** Sleeps; rejects if the caller's signal aborts or the client closes. */
-  async pause(operation: string, ms: number, signal: AbortSignal | undefined): Promise<void> {
-    const scope = this.lifetime.open(operation, signal);
-    try {
-      await this.settings.clock.sleep(ms, scope.signal);
-      scope.signal.throwIfAborted();
-    } finally {
-      scope.end();
-    }
-  }
-
   async #sendWithin<T>(op: Operation<T>, scope: Scope): Promise<T> {
     const { clock, backoff } = this.settings;
-    const retries = op.retries ?? (op.heartbeat ? 0 : this.settings.retries);
+    const retries = op.heartbeat || op.once ? 0 : this.settings.retries;
     let last: unknown;
     for (let attempt = 1; ; attempt++) {
       scope.signal.throwIfAborted();
