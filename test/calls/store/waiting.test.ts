@@ -101,7 +101,10 @@ describeEngines('waiting calls', (engine) => {
   it.each<[string, () => Promise<unknown>]>([
     [
       'the lease of a call expires and the sweep ends it',
-      async () => (store.advance(900_001), store.sweep()),
+      () => {
+        store.advance(900_001);
+        return store.sweep();
+      },
     ],
     ['a pod registers', () => store.register(['b'], 'pool:gold')],
     [
