@@ -215,7 +215,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'report adopts calls that have ended',
     script: 'report',
-    line: ' and not over[sid] then',
+    line: ' and (waited[sid] or not over[sid]) then',
     becomes: ' then',
   },
   {

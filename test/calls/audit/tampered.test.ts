@@ -302,7 +302,7 @@ describeEngines('the audit of a tampered store', (engine) => {
       script: 'allocate' as const,
       line: 'if owner then',
       becomes: 'if false then',
-      args: ['A', '', 'twilio/v2/t', hourMs, hourMs, 30_000, '', '', '', 'pool:gold'],
+      args: ['A', '', 'twilio/v2/t', hourMs, hourMs, 30_000, '', '', '', '', 'pool:gold'],
       kind: 'two_pods',
     },
     {
