@@ -2,7 +2,7 @@
 -- ARGV: 2 merchant ('' = the queue of all merchants without a configuration), 3 number of pools, 4.. pools that list the queue,
 --       then SIDs found in the queue or counted by the limit
 -- Result: as of `audit`; the time is that of the last change of the merchant, if it has more calls than its limit
--- Guarantee: reads only. At the limit, all calls that it counts are named; above it, all of them are read.
+-- Guarantee: reads only. At the limit, all calls that it counts are read.
 --#include part queues
 local merchant, since, pools = ARGV[2], '', tonumber(ARGV[3])
 local limited, waiting = Key.limited(merchant), Key.waiting_calls(merchant)
@@ -11,7 +11,7 @@ local count = max and read_or_nil('SCARD', limited) or 0
 if max then add(Key.limits, 'hash', merchant, digits(max)) end
 for _, sid in ipairs(max and count >= max and call('SMEMBERS', limited) or {}) do
   add(limited, 'set', sid)
-  if count > max then add_record(sid) end
+  add_record(sid)
 end
 for i = 4 + pools, #ARGV do
   add_record(ARGV[i])
