@@ -4,7 +4,7 @@
 --       have changed
 -- Result: {waits expired, waits abandoned, calls recovered, calls waiting, since when the oldest one of the queues below
 --         waits (ms, '' = none), now, {queue, chain, priority, weight, calls}... of some of the queues, at most 100}
---#include base counter reclaim serve
+--#include base counter reclaim serve limits
 local grace, batch = ARGV[2], tonumber(ARGV[3])
 local expired, abandoned, ended, oldest = 0, 0, 0, ''
 if call('EXISTS', Key.waiting_due, Key.waiting_queues) == 0 then return { 0, 0, 0, 0, '', now } end
@@ -33,6 +33,7 @@ for i = 4, #ARGV, 2 do
 end
 local result, looked = {}, {}
 for _, queue in ipairs(read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}) do
+  if is_at_limit(queue) then has_room(queue, tonumber(call('HGET', Key.limits, queue)), grace) end
   list_queue(queue)
   local chain, priority, weight = queue_rules(queue)
   for pool in string.gmatch(chain, '%S+') do

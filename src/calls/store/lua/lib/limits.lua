@@ -2,7 +2,7 @@
 -- `max_calls` of a merchant: its live calls are a set, never a counter, so that a lost step cannot leave it wrong.
 
 -- True if the merchant may have one more call. At the limit, up to 20 members are checked: one whose call has ended leaves
--- the set, and one whose lease has expired ends.
+-- the set, and one whose lease has expired ends. Calls that wait get the places first.
 local function has_room(merchant, max, grace)
   local key = Key.limited(merchant)
   max = max or math.huge
@@ -12,6 +12,8 @@ local function has_room(merchant, max, grace)
     local deadline = record[1] and read_or_nil('ZSCORE', Key.pod_calls(record[1]), sid)
     if not deadline or record[2] ~= merchant then
       call('SREM', key, sid)
+      list_queue(merchant, true)
+      freed[merchant] = true
     elseif tonumber(deadline) <= now and home_of(record[1]) then
       reclaim(sid, home_of(record[1]), grace)
     end

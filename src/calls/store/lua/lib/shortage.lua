@@ -22,6 +22,16 @@ local function take_reclaimed(chain, kinds, grace)
   return ended
 end
 
+-- Takes a pod that is set back, unless a call waits for it, which then gets it.
+local function take_last(chain, kinds)
+  for _ = 0, #chain do
+    local pod, pool, status = take_set_back(chain, kinds)
+    if not pod or read_or_nil('EXISTS', Key.waiting(pool)) ~= 1 then return pod, pool, status end
+    --#include serve
+    serve_pool(pool)
+  end
+end
+
 -- Blocked: pods with room that are not in `available`: draining, suspended, or lost from it. In an exclusive pool those
 -- without a call; a full pod of a shared pool stays in `available`.
 local function describe_pool(pool, value)
