@@ -306,4 +306,34 @@ describeEngines('waiting calls', (engine) => {
     await store.calls.release('busy');
     expect([await podOf('1'), await podOf('2')]).toEqual([undefined, 'a']);
   });
+
+  it('a late release with the fence of an earlier call leaves the waiting one in its queue', async () => {
+    const { fence } = await store.calls.call('busy');
+    await store.calls.release('busy');
+    await store.allocate('other', gold);
+    await wait('busy');
+    await expect(store.calls.release('busy', fence)).rejects.toMatchObject({ code: 'stale_fence' });
+    expect(await store.calls.releaseUnclaimed('busy', fence)).toBe(false);
+    expect(await wait('busy')).toMatchObject({ waiting: { position: 1 } });
+  });
+
+  it('a call that was never picked up says nothing about its pod', async () => {
+    await engine.redis.hset('voice:pod:a', 'failures', '2');
+    await wait('1');
+    store.advance(6000);
+    await store.calls.release('busy', undefined, { reason: 'connect_failed' });
+    expect(await engine.redis.hget('voice:pod:a', 'failures')).toBe('3');
+    await store.calls.release('1');
+    expect(await engine.redis.hget('voice:pod:a', 'failures')).toBe('3');
+  });
+
+  it('a call over its limit waits in the queue of its merchant, also if the router does not know that yet', async () => {
+    await store.register(['b', 'c'], 'pool:gold');
+    await setLimit('acme', 1);
+    await store.allocate('1', gold, { merchantId: 'acme' });
+    await store.ask('2', gold, { merchantId: 'acme', hold: holdRules() });
+    expect(await checkInvariants(engine.redis, { nowMs: store.nowMs() })).toEqual([]);
+    await store.calls.release('1');
+    expect(await podOf('2')).toBeDefined();
+  });
 });

@@ -31,8 +31,9 @@ for i = 4, #ARGV, 2 do
   call('HSET', Key.waiting_queue(queue), 'chain', rules.chain, 'priority', rules.priority, 'weight', rules.weight)
   list_queue(queue, true)
 end
-local result, looked = {}, {}
-for _, queue in ipairs(read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}) do
+local result, looked, queues = {}, {}, read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}
+table.sort(queues)
+for _, queue in ipairs(queues) do
   if is_at_limit(queue) then has_room(queue, tonumber(call('HGET', Key.limits, queue)), grace) end
   list_queue(queue)
   local chain, priority, weight = queue_rules(queue)

@@ -91,6 +91,7 @@ for _, step in ipairs(plan) do
     if not set_aside(pod) then settle(pod) end
   end
 end
+table.sort(written)
 for _, pool in ipairs(written) do serve_pool(pool) end -- a pod may have more places
 if stored == text and changed == 0 and not is_hold_changed then return { 'ok', version, 0 } end
 version = version + 1

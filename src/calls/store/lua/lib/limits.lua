@@ -7,13 +7,15 @@ local function has_room(merchant, max, grace)
   local key = Key.limited(merchant)
   max = max or math.huge
   if (read_or_nil('SCARD', key) or 0) < max then return true end
-  for _, sid in ipairs(read_or_nil('SRANDMEMBER', key, 20) or {}) do
+  local members = read_or_nil('SRANDMEMBER', key, 20) or {}
+  table.sort(members)
+  for _, sid in ipairs(members) do
     local record = read_or_nil('HMGET', Key.call(sid), 'pod_name', 'limited') or {}
     local deadline = record[1] and read_or_nil('ZSCORE', Key.pod_calls(record[1]), sid)
     if not deadline or record[2] ~= merchant then
       call('SREM', key, sid)
       list_queue(merchant, true)
-      freed[merchant] = true
+      note_freed(merchant)
     elseif tonumber(deadline) <= now and home_of(record[1]) then
       reclaim(sid, home_of(record[1]), grace)
     end

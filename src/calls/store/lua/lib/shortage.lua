@@ -1,4 +1,4 @@
---#include take reclaim
+--#include take reclaim serve
 -- What allocate does when no pod of the chain is free.
 
 -- Ends calls of the chain's pools that are past their lease until a pod is free. Returns how many ended, then the pod, its
@@ -27,7 +27,6 @@ local function take_last(chain, kinds)
   for _ = 0, #chain do
     local pod, pool, status = take_set_back(chain, kinds)
     if not pod or read_or_nil('EXISTS', Key.waiting(pool)) ~= 1 then return pod, pool, status end
-    --#include serve
     serve_pool(pool)
   end
 end
