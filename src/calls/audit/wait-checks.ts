@@ -93,7 +93,8 @@ function listings(
   const why = calls.size === 0 ? 'has no calls' : isAtLimit ? 'is at its limit' : undefined;
   if (calls.size > 0 && !isKnown) add('not_listed', 'has calls, but is missing in waiting:queues');
   if (calls.size === 0 && isKnown) add('listed', 'has no calls, but is in waiting:queues');
-  const score = (9 - Number(rules.get('priority') ?? 0)) * prioritySpan + Number(rules.get('tag') ?? 0);
+  const tag = Number(rules.get('tag') ?? 0) + 1000 / Number(rules.get('weight') ?? 1);
+  const score = (9 - Number(rules.get('priority') ?? 0)) * prioritySpan + tag;
   for (const [pool, queues] of listed) {
     const actual = queues.get(name);
     if (actual === undefined) continue;

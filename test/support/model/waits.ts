@@ -41,6 +41,8 @@ export class ModelWaits extends ModelState {
   readonly stillWaiting = new Set<string>();
   /** What no answer shows. */
   problems: string[] = [];
+  /** Pool and priority to the highest start tag served. */
+  readonly #served = new Map<string, number>();
   readonly #freed = new Set<string>();
   #arrivals = 0;
 
@@ -62,25 +64,24 @@ export class ModelWaits extends ModelState {
     const queue = this.queue(name);
     if (queue.calls.size === 0 || this.isAtLimit(name)) {
       queue.isListed = false;
+      if (this.waits.size === 0) this.#served.clear();
       return;
     }
     if (enters) {
-      const isRival = (other: ModelQueue) =>
-        other.isListed &&
-        other.priority === queue.priority &&
-        other.chain?.some((pool) => queue.chain?.includes(pool));
-      const tags = [...this.queues.values()].filter(isRival).map(({ tag }) => tag);
-      const least = tags.length > 0 ? Math.min(...tags) : 0;
+      const served = (queue.chain ?? []).flatMap(
+        (pool) => this.#served.get(`${pool} ${queue.priority}`) ?? [],
+      );
+      const least = served.length > 0 ? Math.min(...served) : 0;
       queue.tag = Math.min(Math.max(queue.tag, least), least + 1000 / queue.weight);
     }
     queue.isListed = true;
   }
 
-  /** The queue that gets the next pod of a pool: the highest priority, then the lowest tag. */
+  /** The queue that gets the next pod of a pool: the highest priority, then the lowest finish tag. */
   #next(pool: PoolId): ModelQueue | undefined {
     return [...this.queues.values()]
       .filter(({ isListed, chain }) => isListed && chain?.includes(pool))
-      .sort((a, b) => b.priority - a.priority || a.tag - b.tag || (a.name < b.name ? -1 : 1))[0];
+      .sort((a, b) => b.priority - a.priority || endOf(a) - endOf(b) || (a.name < b.name ? -1 : 1))[0];
   }
 
   protected enter(
@@ -186,7 +187,11 @@ export class ModelWaits extends ModelState {
     if (isLimited && merchant !== queue.name) this.#list(merchant);
     this.waits.delete(sid);
     queue.calls.delete(sid);
-    queue.tag += 1000 / queue.weight;
+    for (const pool of queue.chain ?? []) {
+      const key = `${pool} ${queue.priority}`;
+      this.#served.set(key, Math.max(this.#served.get(key) ?? 0, queue.tag));
+    }
+    queue.tag = endOf(queue);
     this.#list(queue.name);
   }
 
@@ -334,4 +339,8 @@ export class ModelWaits extends ModelState {
     }
     this.serveQueue(merchant, true);
   }
+}
+
+function endOf({ tag, weight }: ModelQueue): number {
+  return tag + 1000 / weight;
 }

@@ -20,7 +20,8 @@ local function assign(sid, queue, pod, pool)
     if merchant ~= queue then list_queue(merchant) end
   end
   dequeue(sid, queue)
-  local _, _, weight, tag = queue_rules(queue)
+  local chain, priority, weight, tag = queue_rules(queue)
+  note_served(chain, priority, tag)
   call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag + CALL_COST / weight))
   list_queue(queue)
   note('call_assigned', 'call', sid, 'pod', pod, 'pool', pool, 'merchant', merchant, 'fence', fence, 'waited_ms', waited)
