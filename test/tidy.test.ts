@@ -217,11 +217,37 @@ describe('Lua scripts', () => {
     expect(scattered.map(({ path }) => path)).toEqual([]);
   });
 
-  it('only `place`, and `release` on its quick path, make a pod available', () => {
-    const adding = under('src/calls/store/lua').filter(({ text }) =>
-      /'[SZ]ADD', (Key\.available|Key\.merchant_pods|available_key)\(/.test(text),
+  it('only `place`, and `release` on its quick path, make a pod available: a waiting call gets it first', () => {
+    const added = under('src/calls/store/lua').flatMap(({ path, text }) =>
+      [...text.matchAll(/'(?:[SZ]ADD|SMOVE|[SZ](?:UNION|INTER|DIFF)STORE|ZRANGESTORE)', ([\w.]+)/g)].flatMap(
+        ([, key = '']) =>
+          /^Key\.(?!available$|merchant_pods$)/.test(key) ? [] : [`${path.split('/lua/')[1]} ${key}`],
+      ),
     );
-    expect(adding.map(({ path }) => path.split('/lua/')[1]).sort()).toEqual(['lib/pods.lua', 'release.lua']);
+    expect(added.sort()).toEqual([
+      'allocate.lua scores', // of the pod that it takes
+      'lib/pods.lua available_key',
+      'lib/pods.lua available_key',
+      'release.lua Key.available',
+    ]);
+    const quick =
+      read('src/calls/store/lua/release.lua').text.split("redis.pcall('SADD', Key.available")[0] ?? '';
+    expect(quick.trimEnd().split('\n').at(-1)).toMatch(/^if not hands_over and not merchant and /);
+  });
+
+  it('every step that ends calls then serves the merchants that are below their limits again', () => {
+    const ends = /\b(?:end_call|end_expired|reclaim|lose_calls|forget)\(/;
+    const steps = under('src/calls/store/lua').flatMap(({ path, text }) => {
+      const [name = ''] = path.split('/lua/').slice(1);
+      // These functions are called in loops; the script that calls them serves at its end.
+      if (/^lib\/(calls|reclaim|removal)\.lua$/.test(name)) return [];
+      const code = text.replace(/--.*$/gm, '');
+      const parts = code.split(name.startsWith('lib/') ? /^end$/m : /^return |^ {2}return \{ 'ok'/m);
+      return parts.flatMap((part) => (ends.test(part) ? [{ name, part }] : []));
+    });
+    expect(steps.length).toBeGreaterThan(7);
+    const forgotten = steps.filter(({ part }) => !part.slice(part.search(ends)).includes('serve_freed()'));
+    expect(forgotten.map(({ name }) => name)).toEqual([]);
   });
 
   it.each(under('src/calls/store/lua/lib').map((file) => [file.path.split('/').at(-1), file] as const))(

@@ -4,6 +4,14 @@
  */
 import type { ScriptName } from '../../src/calls/store/connection.js';
 import { scripts } from '../../src/calls/store/scripts.generated.js';
+import type { Op } from './model/operations.js';
+
+/** Pods a and b are gold, c and d basic, each of them for two calls; `askers` has the merchants. */
+const fill = (chain: number, ...sids: string[]) => sids.map((sid) => ({ op: 'allocate', sid, chain }) as Op);
+const ask = (asker: number, ...sids: string[]) =>
+  sids.map((sid) => ({ op: 'ask', sid, asker, waits: true }) as Op);
+const release = (sid: string, failed = false) => ({ op: 'release', sid, fence: 'none', failed }) as Op;
+const limitOne = { op: 'limit', merchant: 'one', max: 1 } as Op;
 
 export interface BrokenScript {
   broken: string;
@@ -12,6 +20,8 @@ export interface BrokenScript {
   script: ScriptName;
   line: string;
   becomes: string;
+  /** What it takes, where random scenarios seldom get there. */
+  ops?: readonly Op[];
 }
 
 export const brokenScripts: readonly BrokenScript[] = [
@@ -215,7 +225,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'report adopts calls that have ended',
     script: 'report',
-    line: ' and not over[sid] then',
+    line: ' and (waited[sid] or not over[sid]) then',
     becomes: ' then',
   },
   {
@@ -327,6 +337,142 @@ export const brokenScripts: readonly BrokenScript[] = [
     script: 'setTiers',
     line: 'if step.from ~= step.pool then',
     becomes: 'if false then',
+  },
+  {
+    broken: 'a release does not hand over its pod',
+    isSeenInSimulation: true,
+    script: 'release',
+    line: 'load = hand_over(pod, pool, max, load)',
+    becomes: '',
+  },
+  {
+    broken: 'a pod that registers is not handed over',
+    script: 'register',
+    line: 'load = hand_over(pod, pool, max, load)',
+    becomes: '',
+  },
+  {
+    broken: 'the last call of a merchant is served first',
+    isSeenInSimulation: true,
+    script: 'allocate',
+    line: "call('ZADD', P .. 'waiting:calls:' .. queue, fence, sid)",
+    becomes: "call('ZADD', P .. 'waiting:calls:' .. queue, '-' .. fence, sid)",
+  },
+  {
+    broken: 'a limit does not count the calls that were handed over',
+    script: 'release',
+    line: "call('SADD', P .. 'limits:' .. merchant, sid)",
+    becomes: '',
+    ops: [...fill(2, 'C1', 'C2'), limitOne, ...ask(2, 'C3'), release('C1')],
+  },
+  {
+    broken: 'allocate ignores the limit of a merchant',
+    isSeenInSimulation: true,
+    script: 'allocate',
+    line: 'is_limited = not has_room(ARGV[3], limit, ARGV[7])',
+    becomes: '',
+  },
+  {
+    broken: 'a hand-over from the shared queue ignores the limit of a merchant',
+    script: 'release',
+    line: "elseif queue == '' and is_at_limit(known[4] or '') then",
+    becomes: 'elseif false then',
+    ops: [
+      ...ask(2, 'C1'),
+      ...fill(2, 'C2'),
+      ...fill(1, 'C3', 'C4', 'C5', 'C6'),
+      ...ask(1, 'C7'),
+      limitOne,
+      release('C2'),
+    ],
+  },
+  {
+    broken: 'a call that got a pod stays in its queue',
+    isSeenInSimulation: true,
+    script: 'release',
+    line: 'dequeue(sid, queue)\n  local chain, priority, weight, tag',
+    becomes: 'local chain, priority, weight, tag',
+  },
+  {
+    broken: 'a waiting call keeps a pod',
+    script: 'allocate',
+    line: "'hold', 'waiting',",
+    becomes: "'hold', 'waiting', 'pod_name', 'a',",
+  },
+  {
+    broken: 'a queue keeps a call whose wait has ended',
+    script: 'serveWaiting',
+    line: "dequeue(sid, queue)\n  list_queue(queue)\n  call('DEL'",
+    becomes: "call('DEL'",
+  },
+  {
+    broken: 'a queue ignores its priority',
+    script: 'allocate',
+    line: "'priority', hold.priority",
+    becomes: "'priority', 0",
+  },
+  {
+    broken: 'a queue ignores its weight',
+    script: 'release',
+    line: 'tag + CALL_COST / weight',
+    becomes: 'tag + CALL_COST',
+    ops: [...fill(2, 'C1', 'C2'), ...ask(2, 'C3', 'C4'), release('C1')],
+  },
+  {
+    broken: 'the queue of a merchant below its limit is not listed again',
+    script: 'release',
+    line: 'if hands_over then list_queue(merchant, true) end',
+    becomes: '',
+    ops: [limitOne, ...ask(2, 'C1', 'C2'), release('C1')],
+  },
+  {
+    broken: 'an empty queue stays listed',
+    script: 'serveWaiting',
+    line: "unlist_queue(queue, chain)\n    write_or_skip('SREM'",
+    becomes: "write_or_skip('SREM'",
+  },
+  {
+    broken: 'a removed pod serves no merchant that is below its limit again',
+    script: 'remove',
+    line: 'serve_freed()\nreturn results',
+    becomes: 'return results',
+  },
+  {
+    broken: 'an abandoned call stays in its queue',
+    script: 'serveWaiting',
+    line: "end_wait_of(sid, 'wait_abandoned', 'not asked for', grace)",
+    becomes: '',
+  },
+  {
+    broken: 'a call gets a pod after its wait has expired',
+    script: 'release',
+    line: "elseif (tonumber(known[3] or '') or 0) <= now then",
+    becomes: 'elseif false then',
+  },
+  {
+    broken: 'a waiting call that asks without waiting stays in its queue',
+    script: 'allocate',
+    line: "end_wait_of(sid, 'wait_abandoned', 'asked without waiting', ARGV[7])",
+    becomes: '',
+  },
+  {
+    broken: 'a late release ends the wait of a call',
+    script: 'release',
+    line: "if ARGV[3] ~= '' then return { 'stale_fence', '' } end",
+    becomes: '',
+  },
+  {
+    broken: 'a pod that is set back goes to a new call before those that wait',
+    script: 'allocate',
+    line: 'pod, pool, status = take_last(chain, kinds)',
+    becomes: 'pod, pool, status = take_set_back(chain, kinds)',
+    ops: [
+      { op: 'failures', chain: 2, how: 'refused' },
+      ...fill(2, 'C1', 'C2'),
+      ...ask(2, 'C3'),
+      release('C2', true),
+      ...fill(2, 'C4'),
+    ],
   },
 ];
 

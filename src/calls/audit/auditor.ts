@@ -13,8 +13,8 @@ import type { StoreConnection } from '../store/connection.js';
 import { availableKey, identifyKey, keysOf } from '../store/keys.js';
 import { contradictions } from './checks.js';
 import { type AuditReport, Findings, isViolation } from './findings.js';
-import { checkKey, parseState } from './keyspace.js';
-import { AuditReader } from './reader.js';
+import { checkKey, parseState, type State } from './keyspace.js';
+import { AuditReader, type Part } from './reader.js';
 
 /** 10,000 pods with 5,000 calls take about a second; a client waits no longer than this. */
 const maxAuditMs = 60_000;
@@ -95,6 +95,7 @@ class Audit {
         if (!this.#isOver()) await this.#checkTogether(pool, [...holders], some);
       }
     }
+    await this.#checkWaiting(named.merchants, named.waited);
     await this.#checkFences();
     const { violations, violationCount, pending, pendingCount } = this.#findings;
     return {
@@ -127,13 +128,19 @@ class Audit {
     return this.#untilOver(this.#reader.members(key));
   }
 
-  /** Checks every key by its name, and collects the pods, calls and pools that keys belong to. */
-  async #readKeys(): Promise<{ pods: Set<string>; calls: Set<string>; pools: Set<string> }> {
-    const named = { pods: new Set<string>(), calls: new Set<string>(), pools: new Set<string>() };
+  /** Checks every key by its name, and collects what keys belong to; `waited`: the pools that calls wait for. */
+  async #readKeys(): Promise<Record<'pods' | 'calls' | 'pools' | 'merchants' | 'waited', Set<string>>> {
+    const named = {
+      pods: new Set<string>(),
+      calls: new Set<string>(),
+      pools: new Set<string>(),
+      merchants: new Set<string>(),
+      waited: new Set<string>(),
+    };
     for await (const page of this.#untilOver(this.#reader.keys())) {
       for (const [key, facts] of page) {
         const finding = checkKey(key, facts, this.#connection.keyPrefix);
-        const { pod, call, pool } = identifyKey(key)?.subject ?? {};
+        const { pod, call, pool, merchant } = identifyKey(key)?.subject ?? {};
         if (finding) this.#findings.add(finding);
         if (finding?.kind === 'wrong_type') {
           if (pod !== undefined && [names.podCalls(pod), names.pod(pod)].includes(key))
@@ -142,7 +149,9 @@ class Audit {
         }
         if (pod !== undefined) named.pods.add(pod);
         if (call !== undefined) named.calls.add(call);
-        if (pool !== undefined) named.pools.add(pool);
+        if (merchant !== undefined) named.merchants.add(merchant);
+        // A queue may wait for a pool that does not exist.
+        if (pool !== undefined) (key === names.waiting(pool) ? named.waited : named.pools).add(pool);
         this.#keys += 1;
       }
     }
@@ -162,6 +171,23 @@ class Audit {
     for await (const page of this.#members(availableKey(this.#reader.keyNames, pool))) {
       const others = page.filter((pod) => this.#pods.get(pod) !== pool);
       await this.#check(pool, others, []);
+    }
+  }
+
+  async #checkWaiting(merchants: ReadonlySet<string>, pools: ReadonlySet<string>): Promise<void> {
+    const listed = new Map<string, string[]>([...merchants].map((name) => [name, []]));
+    const { waiting, waitingQueues, waitingCalls, limited } = this.#reader.keyNames;
+    for (const pool of pools)
+      for await (const page of this.#members(waiting(pool)))
+        for (const name of page) listed.set(name, [...(listed.get(name) ?? []), pool]);
+    for await (const page of this.#members(waitingQueues))
+      for (const name of page) listed.set(name, listed.get(name) ?? []);
+    for (const [name, itsPools] of listed) {
+      const calls = new Set<string>();
+      for (const key of [waitingCalls(name), limited(name)])
+        for await (const page of this.#members(key)) for (const sid of page) calls.add(sid);
+      for (const some of calls.size === 0 ? [[]] : pieces([...calls], entriesPerRead))
+        if (!this.#isOver()) this.#judge(await this.#reader.readWaiting(name, itsPools, some), []);
     }
   }
 
@@ -187,7 +213,21 @@ class Audit {
   }
 
   async #checkTogether(pool: string, pods: readonly string[], calls: readonly string[]): Promise<void> {
-    const { keyspace, limitsSinceMs } = await this.#reader.read(pool, pods, calls);
+    const state = this.#judge(await this.#reader.read(pool, pods, calls), pods);
+    for (const name of pods) {
+      const pod = state.pods.get(name);
+      for (const sid of pod?.calls.keys() ?? []) {
+        const record = state.records.get(sid);
+        this.#calls.set(sid, record?.get('fence') ?? '');
+        if (!record) this.#withoutRecord.set(sid, name);
+        // The checks above include its index entry.
+        this.#indexed.get(pod?.pool ?? '')?.delete(sid);
+      }
+    }
+  }
+
+  /** Checks a part of the keys, of which only the pods asked for were read completely. */
+  #judge({ keyspace, limitsSinceMs }: Part, pods: readonly string[]): State {
     const asked = new Set(pods);
     const state = parseState(keyspace);
     for (const finding of contradictions(keyspace, { live: { limitsSinceMs } })) {
@@ -199,16 +239,7 @@ class Audit {
       const isUnknown = finding.kind === 'wrong_pool' && this.#unreadablePools.has(home);
       if (isAboutAsked && !isWaiting && !isUnknown) this.#findings.add(finding);
     }
-    for (const name of pods) {
-      const pod = state.pods.get(name);
-      for (const sid of pod?.calls.keys() ?? []) {
-        const record = state.records.get(sid);
-        this.#calls.set(sid, record?.get('fence') ?? '');
-        if (!record) this.#withoutRecord.set(sid, name);
-        // The checks above include its index entry.
-        this.#indexed.get(pod?.pool ?? '')?.delete(sid);
-      }
-    }
+    return state;
   }
 }
 

@@ -19,6 +19,7 @@ import {
   parseState,
   type State,
 } from './keyspace.js';
+import { waitFindings } from './wait-checks.js';
 
 export interface CheckOptions {
   prefix?: string;
@@ -56,6 +57,12 @@ export function contradictions(keyspace: Keyspace, options: CheckOptions = {}): 
     ...[...state.pools.values()].flatMap((pool) => availability(state, pool, exact, settled)),
     ...[...state.pods.values()].flatMap((pod) => mirrors(state, pod, settled)),
     ...(options.live ? pastLease(state) : []),
+    ...waitFindings(state, {
+      isPart: options.live !== undefined,
+      exact,
+      maxLowered: options.maxLowered === true,
+      limitsSinceMs: options.live?.limitsSinceMs,
+    }),
   ];
 }
 
@@ -116,6 +123,8 @@ function records(state: State, live: boolean): Finding[] {
   const holders = holdersOf(state);
   const fences = new Map<string, string>();
   for (const [sid, record] of state.records) {
+    // A waiting call has no pod and no fence: see wait-checks.ts.
+    if (record.get('hold') === 'waiting' && !record.has('pod_name')) continue;
     const owner = record.get('pod_name') ?? '';
     const own = record.get('fence') ?? '';
     const add = (kind: Finding['kind'], text: string) => found.push({ kind, text, pod: owner, call: sid });

@@ -21,6 +21,7 @@ interface Meaning {
 }
 
 const bySweep = 'the sweep repairs it within CLEANUP_INTERVAL';
+const byServe = 'every router repairs it within a second';
 const byReconcile =
   'the leader repairs it within RECONCILE_INTERVAL if its source lists the pod; else delete the keys of the pod';
 const violation = (advice: string): Meaning => ({ class: 'violation', advice });
@@ -75,6 +76,27 @@ const meanings = {
   available_busy: violation(`allocate rejects it; ${bySweep}`),
   available_score: violation(bySweep),
   not_available: pending('the sweep makes it available within CLEANUP_INTERVAL'),
+  // --- Waiting calls and limits of merchants ---
+  not_handed_over: violation(`a waiting call should have it; ${byServe}`),
+  waiting_with_pod: violation('release the call with `smart-router release`; its caller then asks again'),
+  not_queued: violation(
+    'it gets no pod; release it with `smart-router release`, and its caller enters the queue again',
+  ),
+  wrong_entry: violation(
+    'it is dropped when it is the first of its queue; until then it counts as a waiting call',
+  ),
+  listed: violation(
+    'a pod may go to the wrong call; a router removes the entry within a second, or remove it with ZREM',
+  ),
+  not_listed: violation(`its calls get no pods; ${byServe}, unless its chain is empty`),
+  listed_score: violation(`its calls get pods too early or too late; ${byServe}`),
+  over_max_calls: violation(
+    'not repaired automatically; the merchant gets no call until it is below its limit',
+  ),
+  lowered_max_calls: pending('max_calls was or may have been lowered, which ends no call; no action needed'),
+  limit_extra: violation('it uses up a place of the merchant; the next allocate at the limit removes it'),
+  limit_missing: violation('the merchant may get one call too many; remove the limit and set it again'),
+  // --- For operators ---
   mirror: pending(`for operators only; ${bySweep}`),
 } as const satisfies Record<string, Meaning>;
 

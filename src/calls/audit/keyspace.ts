@@ -48,6 +48,18 @@ export interface PoolState {
   index: Map<string, number>;
 }
 
+export interface QueueState {
+  /** The merchant, or '' for all merchants without a configuration. */
+  name: string;
+  rules: Map<string, string>;
+  /** The key of its rules was read; an audit reads it together with everything about the queue. */
+  isRead: boolean;
+  /** Call to the time of its arrival. */
+  calls: Map<string, number>;
+  /** It is in the set of all queues. */
+  isKnown: boolean;
+}
+
 export interface State {
   nowMs: number;
   pods: Map<string, PodState>;
@@ -55,6 +67,14 @@ export interface State {
   records: Map<string, Map<string, string>>;
   tombstones: Map<string, number>;
   fence: number;
+  queues: Map<string, QueueState>;
+  /** Pool to the queues that may have a pod of it, with their scores. */
+  listed: Map<string, Map<string, number>>;
+  /** When waiting calls expire or count as abandoned. */
+  due: Map<string, number>;
+  /** `max_calls` of merchants, and the calls that these limits count. */
+  limits: Map<string, number>;
+  limited: Map<string, Set<string>>;
 }
 
 /** A mark written by an operator (`yes`, `1`) has no deadline: see deadline_of in lua/lib/pods.lua. */
@@ -94,10 +114,20 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
   const metadata = flat(names.podMetadata);
   const poolIds = new Set(kinds.keys());
   const podNames = new Set(metadata.keys());
+  const listed = new Map<string, Map<string, number>>();
+  const known = new Set(keys.get(names.waitingQueues)?.items);
+  const merchants = new Set(known);
   for (const key of keys.keys()) {
-    const { pod, pool } = identifyKey(key)?.subject ?? {};
+    const { pod, pool, merchant } = identifyKey(key)?.subject ?? {};
     if (pod !== undefined) podNames.add(pod);
-    if (pool !== undefined) poolIds.add(pool);
+    if (merchant !== undefined) merchants.add(merchant);
+    if (pool === undefined) continue;
+    // A queue may wait for a pool that does not exist.
+    if (key !== names.waiting(pool)) poolIds.add(pool);
+    else {
+      listed.set(pool, scores(key));
+      for (const queue of scores(key).keys()) merchants.add(queue);
+    }
   }
   const pools = new Map<string, PoolState>();
   for (const id of poolIds) {
@@ -147,5 +177,21 @@ export function parseState(keyspace: Keyspace, nowMs = keyspace.nowMs): State {
         new Map<string, number>(),
       ),
     fence: Number(text(names.fence) ?? 0),
+    queues: new Map(
+      [...merchants].map((name) => [
+        name,
+        {
+          name,
+          rules: flat(names.waitingQueue(name)),
+          isRead: keys.has(names.waitingQueue(name)),
+          calls: scores(names.waitingCalls(name)),
+          isKnown: known.has(name),
+        },
+      ]),
+    ),
+    listed,
+    due: scores(names.waitingDue),
+    limits: scores(names.limits),
+    limited: new Map([...merchants].map((name) => [name, new Set(keys.get(names.limited(name))?.items)])),
   };
 }

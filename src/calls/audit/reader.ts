@@ -17,7 +17,7 @@ const keysPerPage = 250;
 /** A part of the keys at one moment. */
 export interface Part {
   keyspace: Keyspace;
-  /** The limits of pools have not changed since then; undefined if nothing in this part depends on it. */
+  /** The limits of pools, or that of the merchant, have not changed since then; undefined if no check needs it. */
   limitsSinceMs: number | undefined;
 }
 
@@ -55,8 +55,16 @@ export class AuditReader {
 
   /** Everything about pods and calls that were found in a set of this pool (empty = in none). */
   async read(pool: string, pods: readonly string[], calls: readonly string[]): Promise<Part> {
-    const args = [pool, pods.length, ...pods, ...calls];
-    const [now, since, ...rows] = list(await this.#connection.run('audit', args));
+    return this.#part('audit', [pool, pods.length, ...pods, ...calls]);
+  }
+
+  /** The queue and the limit of a merchant, with the pools that list the queue, and some calls of them. */
+  async readWaiting(merchant: string, pools: readonly string[], calls: readonly string[]): Promise<Part> {
+    return this.#part('auditWaiting', [merchant, pools.length, ...pools, ...calls]);
+  }
+
+  async #part(script: 'audit' | 'auditWaiting', args: (string | number)[]): Promise<Part> {
+    const [now, since, ...rows] = list(await this.#connection.run(script, args, 'audit'));
     const keys = new Map<string, KeyContent>();
     for (const row of rows) {
       const [key, type, items] = list(row);

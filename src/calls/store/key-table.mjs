@@ -44,6 +44,8 @@ export const keyTable = /** @type {const} */ ({
   /** A queue: its rules, and its calls by arrival. The queue '' is shared by all merchants without a configuration. */
   waitingQueue: { pattern: 'waiting:queue:{merchant}', types: ['hash'], ttl: 'optional' },
   waitingCalls: { pattern: 'waiting:calls:{merchant}', types: ['zset'] },
+  /** Pool and priority to the highest start tag served: the tag of a queue that enters. */
+  waitingTags: { pattern: 'waiting:tags', types: ['hash'] },
   podMetadata: { pattern: 'pod:metadata', types: ['hash'] },
   podTier: { pattern: 'pod:tier:{pod}', types: ['string'] },
   /** An operator may set this mark by hand, without a TTL. */

@@ -37,15 +37,16 @@ export interface KeyShape {
   ttl?: 'required' | 'optional';
 }
 
-/** The pod, the call or the pool that a key belongs to. */
+/** The pod, the call, the pool or the merchant that a key belongs to. */
 export interface KeySubject {
   pod?: string;
   call?: string;
   pool?: string;
+  merchant?: string;
 }
 
 const subjects: Partial<Record<string, keyof KeySubject>> = {
-  ...{ pod: 'pod', sid: 'call' },
+  ...{ pod: 'pod', sid: 'call', merchant: 'merchant' },
   ...{ pool: 'pool', tierPool: 'pool', merchantPool: 'pool' },
 };
 

@@ -9,7 +9,7 @@ import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
-import { openStore, type TestStore } from '../../support/store.js';
+import { holdRules, openStore, type TestStore } from '../../support/store.js';
 
 const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
 const homes: Record<string, PoolId> = {
@@ -20,13 +20,17 @@ const homes: Record<string, PoolId> = {
 const pods = Object.keys(homes);
 const calls = names('call', 300);
 const chains: PoolId[][] = [['pool:gold', 'pool:basic'], ['merchant:vip', 'pool:gold'], ['pool:basic']];
+const merchants = ['', 'one', 'two', 'three'];
 const pick = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)] as T;
 
 describeEngines('the live audit', (engine) => {
   let stores: TestStore[] = [];
   beforeEach(async () => {
     // Leases expire all the time. Records do not: on a busy machine a sweep may come more than 5 s after a lease expired.
-    const times = { leaseTtlMs: 60, reportGraceMs: 50, drainingTtlMs: 40 };
+    const times = {
+      ...{ leaseTtlMs: 60, reportGraceMs: 50, drainingTtlMs: 40 },
+      ...{ holdClaimTtlMs: 30, holdPollIntervalMs: 20 },
+    };
     for (let i = 0; i < 3; i++) stores.push(await openStore(engine.url, { times }));
     for (const pool of new Set(Object.values(homes)))
       await stores[2]?.register(
@@ -43,7 +47,22 @@ describeEngines('the live audit', (engine) => {
   async function hammer(store: TestStore, isOver: () => boolean): Promise<number> {
     const epoch = stores[2]?.epoch ?? '';
     const sweeps = ['calls', 'pods', 'available'] as const;
+    const wait = () => {
+      const [queue, priority] = [pick(merchants), pick([0, 5])];
+      const hold = holdRules({ queue, priority, weight: pick([1, 7]), maxWaitMs: pick([20, 200]) });
+      return store.ask(pick(calls), pick(chains), { merchantId: queue, hold });
+    };
     const operations: (() => Promise<unknown>)[] = [
+      wait,
+      wait,
+      wait,
+      () => store.waits.serve(),
+      () => store.waits.refresh([pick(calls), pick(calls)]),
+      () => {
+        const rules = { queue: pick(merchants), chain: pick(chains).join(' '), priority: 0, weight: 3 };
+        return store.waits.serve([rules]);
+      },
+      () => store.connection.run('setMerchant', [pick(['two', 'three']), '{}', 'test', pick(['', 1, 4, 30])]),
       () => store.allocate(pick(calls), pick(chains)),
       () => store.allocate(pick(calls), pick(chains)),
       () => store.allocate(pick(calls), pick(chains)),

@@ -158,6 +158,7 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   listPods: { 'read-only': { '': (store) => store.calls.pods('pool:gold', '0', 10) } },
   listCalls: { 'read-only': { '': (store) => store.calls.calls('pool:gold', '0', 10) } },
   audit: { 'read-only': { '': ({ connection }) => connection.run('audit', ['', 1, 'g', 'one']) } },
+  auditWaiting: { 'read-only': { '': ({ connection }) => connection.run('auditWaiting', ['', 0, 'waits']) } },
   auditKeys: { 'read-only': { '': ({ connection }) => connection.run('auditKeys', ['0', 10, 'voice:*']) } },
 };
 

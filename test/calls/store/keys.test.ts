@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../../support/engines.js';
-import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
+import { holdRules, openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 interface Row {
   /** Behind the prefix. */
@@ -26,12 +26,31 @@ const known: Row[] = [
   { name: /^merchant:\w+:pods$/, type: is('set') },
   { name: new RegExp(`^pod:draining:${pod}$`), type: is('string'), ttlMs: testTimes.drainingTtlMs },
   {
+    name: /^call:waits$/,
+    type: is('hash'),
+    ttlMs: 120_000,
+    fields: {
+      always: [
+        'hold',
+        'queue',
+        'merchant_id',
+        'route',
+        'saw',
+        'waiting_since',
+        'wait_until',
+        'claim_ms',
+        'record_ms',
+      ],
+      sometimes: [],
+    },
+  },
+  {
     name: /^call:.+$/,
     type: is('hash'),
     ttlMs: testTimes.callInfoTtlMs,
     fields: {
       always: ['pod_name', 'source_pool', 'merchant_id', 'allocated_at', 'fence'],
-      sometimes: ['route', 'renewed_at', 'asked_again', 'missing_since'],
+      sometimes: ['route', 'renewed_at', 'asked_again', 'missing_since', 'limited'],
     },
   },
   { name: new RegExp(`^lease:${pod}$`), type: is('string'), ttlMs: testTimes.leaseTtlMs },
@@ -71,6 +90,13 @@ const ours: Row[] = [
   { name: /^tombstones:\d+$/, type: is('hash'), ttlMs: testTimes.reportGraceMs },
   { name: /^(events|journal)$/, type: is('stream') },
   { name: /^tier:version$/, type: is('string') },
+  { name: /^drains$/, type: is('zset') },
+  { name: /^limits$/, type: is('hash') },
+  { name: /^limits:\w+$/, type: is('set') },
+  { name: /^waiting:queues$/, type: is('set') },
+  { name: /^waiting:(due|calls:\w*)$/, type: is('zset') },
+  { name: /^waiting:queue:\w*$/, type: is('hash') },
+  { name: /^(pool|merchant):\w+:waiting$/, type: is('zset') },
 ];
 
 async function scan(redis: Redis): Promise<string[]> {
@@ -109,6 +135,7 @@ describeEngines('keys', (engine) => {
       registration('vip-1', 'merchant:vip'),
       registration('acme-1', 'merchant:acme'),
       registration('acme-2', 'merchant:acme'),
+      registration('acme-3', 'merchant:acme'),
     ];
     await on.pools.register(on.epoch, pods, { candidates: [], last: 'pool:gold' });
     await on.connection.run('setMerchant', ['acme', '{"pool":"acme"}', 'test']);
@@ -118,6 +145,9 @@ describeEngines('keys', (engine) => {
     await on.allocate('g', ['pool:gold']);
     await on.allocate('nothing free', ['pool:gold']);
     await on.calls.release('released');
+    await on.connection.run('setMerchant', ['shop', '{"max_calls":1}', 'test', 1]);
+    await on.allocate('limited', ['merchant:acme'], { merchantId: 'shop' });
+    await on.ask('waits', ['pool:gold'], { hold: holdRules() });
     await on.calls.renew('v');
     await on.calls.report('basic-1', ['b1', 'b2']);
     await on.calls.report('basic-2', ['adopted'], { intervalMs: 10_000 });
@@ -178,12 +208,16 @@ describeEngines('keys', (engine) => {
     expect(await redis.hget('voice:pod:gold-1', 'status')).toBe('allocated');
     expect(await redis.zrange('voice:pod:calls:basic-1', 0, '-1')).toHaveLength(3);
     expect(await redis.get('voice:lease:vip-1')).toBe('v');
-    expect(await redis.zcard('voice:merchant:acme:calls')).toBe(1);
+    expect(await redis.zcard('voice:merchant:acme:calls')).toBe(2);
+    expect(await redis.smembers('voice:limits:shop')).toEqual(['limited']);
+    expect(await redis.zrange('voice:waiting:calls:', 0, '-1')).toEqual(['waits']);
   });
 
   it('a removed pod leaves only events and the tombstones of its calls', async () => {
     await live(store);
-    const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2'];
+    await store.calls.release('waits');
+    await engine.redis.del('voice:waiting:queue:'); // expires within a minute
+    const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2', 'acme-3'];
     await store.pools.remove(store.epoch, pods, 'gone');
     const left = (await scan(engine.redis)).filter(
       (key) => !['voice:events', 'voice:journal'].includes(key) && !key.startsWith('voice:tombstones:'),
@@ -193,6 +227,7 @@ describeEngines('keys', (engine) => {
     expect(left).toEqual([
       'voice:fence',
       'voice:leader:epoch',
+      'voice:limits',
       'voice:merchant:config',
       'voice:pools',
       'voice:reported:since',
@@ -251,7 +286,7 @@ describeEngines('keys', (engine) => {
 
   it('rare events are also in the journal, under the same id; those of every call are not', async () => {
     await live(store);
-    const often = /^\S+ type (call_allocated|call_released|no_pods) /;
+    const often = /^\S+ type (call_allocated|call_released|call_waiting|no_pods) /;
     const events = await kept('voice:events');
     expect(events.some((text) => often.test(text))).toBe(true);
     expect(await kept('voice:journal')).toEqual(events.filter((text) => !often.test(text)));

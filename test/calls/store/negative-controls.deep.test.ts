@@ -58,9 +58,19 @@ describe('negative controls', { timeout: 240_000 }, () => {
     expect(String(result.errorInstance ?? 'passed')).toBe('passed');
   });
 
+  const play = ({ ops = [] }: BrokenScript, rewire?: (store: TestStore) => void) =>
+    runScenario({ url: engine.url, redis }, { noShowTimeoutMs: 0, ops: [...ops] }, rewire);
+
+  it('the scripts as they are pass the scenarios of the controls', async () => {
+    for (const control of brokenScripts) await play(control);
+  });
+
   it.each(brokenScripts)('are caught: $broken', async (control) => {
-    const result = await check(breakScript(control));
-    const message = String(result.errorInstance ?? 'not noticed');
+    const rewire = breakScript(control);
+    const error = control.ops
+      ? await play(control, rewire).catch((reason: unknown) => reason)
+      : (await check(rewire)).errorInstance;
+    const message = String(error ?? 'not noticed');
     // A script that does not run proves nothing.
     expect(message).not.toMatch(/"internal"|script|WRONGTYPE/);
     expect(message).toMatch(/model: |invariant: |answer: |gave |fence |sweep of |calls ended |outlived |9: /);

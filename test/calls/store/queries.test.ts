@@ -38,6 +38,7 @@ describeEngines('reading', (engine) => {
       removalsHeld: 0,
       setBack: [],
       activeCalls: 0,
+      waitingCalls: 0,
       pools: [
         { pool: 'merchant:vip', kind: 'exclusive', maxConcurrent: 1, ...empty },
         { pool: 'pool:basic', kind: 'shared', maxConcurrent: 3, ...empty },

@@ -119,7 +119,7 @@ describeEngines('resilience', (engine) => {
     forget();
     expect(await calls.undrain('g', 20_000)).toEqual({ activeCalls: 0, blockedBy: '' });
     forget();
-    expect(await allocate(calls, '1', 'pool:gold')).toMatchObject({ podName: 'g' });
+    expect(await allocate(calls, '1', 'pool:gold')).toMatchObject({ allocation: { podName: 'g' } });
   });
 
   it('after a restart the store answers again; until then every answer is store_unavailable', async () => {

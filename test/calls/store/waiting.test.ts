@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
+import { checkInvariants } from '../../support/invariants.js';
 import { holdRules, openStore, type TestStore } from '../../support/store.js';
 
 describeEngines('waiting calls', (engine) => {
@@ -267,5 +268,103 @@ describeEngines('waiting calls', (engine) => {
     const chain = 'merchant:vip pool:gold';
     await store.waits.serve([{ queue: 'acme', chain, priority: 3, weight: 2 }]);
     expect(await podOf('1')).toBe('v');
+  });
+
+  it('a waiting call that asks without waiting gets one pod at most', async () => {
+    await store.register(['b'], 'pool:gold');
+    await store.allocate('also busy', gold);
+    await wait('1', '', { maxWaitMs: 3_000_000 });
+    store.advance(900_001);
+    const allocation = await store.allocate('1', gold);
+    expect(allocation).toBeDefined();
+    expect(await checkInvariants(engine.redis, { nowMs: store.nowMs() })).toEqual([]);
+  });
+
+  it('a higher max_concurrent gives its places to waiting calls in the same step', async () => {
+    await store.register(['s'], 'pool:basic');
+    for (const sid of ['1', '2', '3', '4']) await wait(sid, '', {}, ['pool:basic']);
+    expect(await podOf('4')).toBeUndefined();
+    const kinds = ['pool:gold', 'exclusive', 'pool:basic', 'shared:4', 'merchant:vip', 'exclusive'];
+    await store.connection.run('setTiers', ['{}', 'replace', '', 'test', ...kinds]);
+    expect(await podOf('4')).toBe('s');
+  });
+
+  it('a call of the shared queue counts for a limit that its merchant got since', async () => {
+    await store.register(['b'], 'pool:gold');
+    await store.allocate('first', gold, { merchantId: 'acme' });
+    await store.ask('1', gold, { merchantId: 'acme', hold: holdRules() });
+    await wait('2');
+    await setLimit('acme', 1);
+    await store.calls.release('busy');
+    expect([await podOf('1'), await podOf('2')]).toEqual([undefined, 'a']);
+    expect(await checkInvariants(engine.redis, { nowMs: store.nowMs() })).toEqual([]);
+    await store.calls.release('first');
+    expect(await podOf('1')).toBe('b');
+  });
+
+  it.each(['with the next call', 'within a second'])(
+    'a limit that counts a deleted call is corrected %s, and the first waiting call gets the place',
+    async (when) => {
+      await store.register(['b', 'c'], 'pool:gold');
+      await setLimit('acme', 1);
+      await store.allocate('lost', gold, { merchantId: 'acme' });
+      await wait('1', 'acme');
+      await wait('2', 'acme');
+      await engine.redis.del('voice:call:lost');
+      if (when === 'within a second') await store.waits.serve();
+      else expect(await wait('3', 'acme')).toMatchObject({ waiting: { position: 2 } });
+      expect([await podOf('1'), await podOf('2')]).toEqual([expect.any(String), undefined]);
+    },
+  );
+
+  it('a pod that is set back goes to the first waiting call, not to a new one', async () => {
+    await store.register(['b', 'c'], 'pool:gold');
+    for (const sid of ['x', 'y']) await store.allocate(sid, gold);
+    await wait('1');
+    // Blocked by failed calls while its last call ends.
+    await engine.redis.set('voice:pod:suspended:a', 'flapping');
+    await engine.redis.zadd('voice:flapping', store.nowMs() + 10_000, 'a');
+    await store.calls.release('busy', undefined, { reason: 'connect_failed' });
+    expect(await podOf('1')).toBeUndefined();
+    expect(await store.ask('2', gold)).toEqual({ refusal: 'no_pods' });
+    expect(await podOf('1')).toBe('a');
+  });
+
+  it('an entry that another queue has left behind is dropped', async () => {
+    await wait('1', 'one');
+    await wait('2', 'two', { priority: 5 });
+    await engine.redis.zadd('voice:waiting:calls:two', 1, '1');
+    await store.calls.release('busy');
+    expect([await podOf('1'), await podOf('2')]).toEqual([undefined, 'a']);
+  });
+
+  it('a late release with the fence of an earlier call leaves the waiting one in its queue', async () => {
+    const { fence } = await store.calls.call('busy');
+    await store.calls.release('busy');
+    await store.allocate('other', gold);
+    await wait('busy');
+    await expect(store.calls.release('busy', fence)).rejects.toMatchObject({ code: 'stale_fence' });
+    expect(await store.calls.releaseUnclaimed('busy', fence)).toBe(false);
+    expect(await wait('busy')).toMatchObject({ waiting: { position: 1 } });
+  });
+
+  it('a call that was never picked up says nothing about its pod', async () => {
+    await engine.redis.hset('voice:pod:a', 'failures', '2');
+    await wait('1');
+    store.advance(6000);
+    await store.calls.release('busy', undefined, { reason: 'connect_failed' });
+    expect(await engine.redis.hget('voice:pod:a', 'failures')).toBe('3');
+    await store.calls.release('1');
+    expect(await engine.redis.hget('voice:pod:a', 'failures')).toBe('3');
+  });
+
+  it('a call over its limit waits in the queue of its merchant, also if the router does not know that yet', async () => {
+    await store.register(['b', 'c'], 'pool:gold');
+    await setLimit('acme', 1);
+    await store.allocate('1', gold, { merchantId: 'acme' });
+    await store.ask('2', gold, { merchantId: 'acme', hold: holdRules() });
+    expect(await checkInvariants(engine.redis, { nowMs: store.nowMs() })).toEqual([]);
+    await store.calls.release('1');
+    expect(await podOf('2')).toBeDefined();
   });
 });

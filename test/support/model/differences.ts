@@ -29,7 +29,41 @@ export function differences(model: Model, keyspace: Keyspace): string[] {
       [...model.flapping.keys()],
       'pods that cool off',
     ),
-    ...same([...state.records.keys()], [...model.records.keys()], 'call records'),
+    ...same([...state.records.keys()], [...model.records.keys(), ...model.waits.keys()], 'call records'),
+    ...same([...state.limits], [...model.limits], 'limits'),
+    ...[...model.limited].flatMap(([merchant, calls]) =>
+      same(
+        [...(state.limited.get(merchant) ?? [])],
+        [...calls],
+        `calls that the limit of ${merchant} counts`,
+      ),
+    ),
+    ...[...model.queues.values()].flatMap(({ name, calls, tag, isListed }) => {
+      const queue = state.queues.get(name);
+      const order = [...(queue?.calls.keys() ?? [])].join(' ');
+      const lists = [...state.listed.values()].some((queues) => queues.has(name));
+      return [
+        ...same(order, model.inQueue(name).join(' '), `calls of queue '${name}'`),
+        ...(calls.size > 0 && isListed
+          ? same(Number(queue?.rules.get('tag')), tag, `tag of queue '${name}'`)
+          : []),
+        ...same(lists, isListed, `queue '${name}' is listed`),
+      ];
+    }),
+    ...[...model.waits].flatMap(([sid, { queue, merchant, untilMs, dueMs }]) => {
+      const real = state.records.get(sid);
+      return same(
+        [
+          real?.get('hold'),
+          real?.get('queue'),
+          real?.get('merchant_id'),
+          real?.get('wait_until'),
+          state.due.get(sid),
+        ],
+        ['waiting', queue, merchant, String(untilMs), dueMs],
+        `wait of ${sid}`,
+      );
+    }),
     ...[...model.pods.values()].flatMap((pod) => {
       const real = state.pods.get(pod.name);
       const drain = pod.drain === Number.POSITIVE_INFINITY ? 'by hand' : pod.drain?.toFixed(0);
@@ -49,8 +83,20 @@ export function differences(model: Model, keyspace: Keyspace): string[] {
     ...[...model.records].flatMap(([sid, record]) => {
       const real = state.records.get(sid);
       return same(
-        [real?.get('pod_name'), real?.get('fence'), real?.get('source_pool'), real?.get('allocated_at')],
-        [record.pod, String(record.fence), record.pool, record.allocatedAt],
+        [
+          real?.get('pod_name'),
+          real?.get('fence'),
+          real?.get('source_pool'),
+          real?.get('allocated_at'),
+          real?.get('hold'),
+        ],
+        [
+          record.pod,
+          String(record.fence),
+          record.pool,
+          record.allocatedAt,
+          record.isAssigned ? 'assigned' : undefined,
+        ],
         `record of ${sid}`,
       );
     }),

@@ -1,12 +1,13 @@
 /**
  * What the store must do, written a second time: small, in memory, one method for each operation. Its truth and
- * the steps they share are in state.ts.
+ * the steps they share are in state.ts; waiting calls are in waits.ts.
  */
-import type { Allocation, Released, Report } from '../../../src/calls/store/store.js';
+import type { AllocateOutcome, HoldRules, Released, Report } from '../../../src/calls/store/store.js';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { parseKind } from '../invariants.js';
 import { same } from './same.js';
-import { inOrder, type ModelPod, ModelState } from './state.js';
+import { inOrder, type ModelPod } from './state.js';
+import { ModelWaits } from './waits.js';
 
 const nothingDrained = { drain: undefined, drainedAt: undefined };
 
@@ -24,33 +25,58 @@ export interface PodRequest {
   ended: boolean;
 }
 
-export class Model extends ModelState {
+/** What most calls are. */
+const ordinary = { merchant: '', limited: undefined, isAssigned: false, waitedMs: undefined };
+const notWaiting = {
+  ...{ podName: null, releasedToPool: null, wasDraining: false },
+  ...{ activeCalls: 0, pool: '' as const, isSetBack: false },
+};
+
+export class Model extends ModelWaits {
   // --- The operations of any replica ---
 
   /** Returns the problems of a reply, and updates the model from it. */
-  allocate(sid: string, chain: readonly PoolId[], answer: Allocation | undefined): string[] {
+  allocate(
+    sid: string,
+    chain: readonly PoolId[],
+    asked: { merchant: string; hold: HoldRules | undefined },
+    outcome: AllocateOutcome,
+  ): string[] {
+    const { merchant, hold } = asked;
+    const answer = outcome.allocation;
     const { leaseTtlMs, noShowTimeoutMs } = this.times;
     const deadline = this.now + (noShowTimeoutMs > 0 ? Math.min(noShowTimeoutMs, leaseTtlMs) : leaseTtlMs);
     const record = this.records.get(sid);
     const held = record && this.pods.get(record.pod)?.calls.get(sid);
     if (record && held !== undefined) {
-      this.moveLease(sid, record.pod, Math.max(deadline, held));
-      record.claimed = true;
-      return same(answer, {
-        podName: record.pod,
-        sourcePool: record.pool,
-        allocatedAt: record.allocatedAt,
-        leaseExpiresAtMs: Math.max(deadline, held),
-        fence: record.fence,
-        wasExisting: true,
-        reclaimed: 0,
-      });
+      const { pod, pool, allocatedAt, waitedMs, isAssigned } = record;
+      const until = isAssigned ? deadline : Math.max(deadline, held);
+      this.moveLease(sid, pod, until);
+      if (isAssigned) {
+        if ((answer?.fence ?? 0) <= this.lastFence)
+          return [`picked up with fence ${answer?.fence} after ${this.lastFence}`];
+        record.fence = answer?.fence ?? 0;
+        this.lastFence = record.fence;
+        record.isAssigned = false;
+        record.missingSince = undefined;
+      } else record.claimed = true;
+      const allocation = {
+        ...{ podName: pod, sourcePool: pool, allocatedAt, leaseExpiresAtMs: until, fence: record.fence },
+        ...{ wasExisting: !isAssigned, reclaimed: 0, waitedMs },
+      };
+      return same(outcome, { allocation });
     }
+    if (this.waits.has(sid) && hold) {
+      const waiting = this.askAgain(sid);
+      return same(outcome, waiting ? { waiting } : { refusal: 'wait_expired' });
+    }
+    if (this.waits.has(sid)) this.endWait(sid);
     this.records.delete(sid);
     const problems: string[] = [];
     let reclaimed = 0;
     let pod: ModelPod | undefined;
-    const known = chain.filter((pool) => parseKind(this.pools.get(pool)).kind);
+    const isLimited = this.limits.has(merchant) && !this.hasRoom(merchant);
+    const known = isLimited ? [] : chain.filter((pool) => parseKind(this.pools.get(pool)).kind);
     // Whether a pod that may have been available was, shows in how much was reclaimed before it was given.
     const given = () => (answer?.reclaimed === reclaimed ? answer : undefined);
     for (const pool of known) pod ??= this.take(pool, given(), problems);
@@ -61,12 +87,20 @@ export class Model extends ModelState {
         pod = this.take(pool, given(), problems);
       }
     }
-    const setBack = pod ? undefined : known.map((pool) => this.takeSetBack(pool)).find(Boolean);
+    this.serveFreed();
+    const setBack = pod ? undefined : this.takeLast(known);
     pod ??= setBack;
     if (setBack && !answer) problems.push(`gave nothing, not ${setBack.name}, which was set back`);
     if (!answer || !pod) {
-      if (answer) problems.push(`gave ${answer.podName}, which cannot take a call`);
-      return problems;
+      if (answer) return [...problems, `gave ${answer.podName}, which cannot take a call`];
+      if (pod) return problems;
+      const entered = hold
+        ? this.enter(sid, merchant, isLimited ? { ...hold, queue: merchant } : hold, chain)
+        : isLimited
+          ? 'merchant_limit'
+          : 'no_pods';
+      const expected = typeof entered === 'string' ? { refusal: entered } : { waiting: entered };
+      return [...problems, ...same(outcome, expected)];
     }
     if (answer.fence <= this.lastFence) problems.push(`fence ${answer.fence} after ${this.lastFence}`);
     this.lastFence = answer.fence;
@@ -80,7 +114,11 @@ export class Model extends ModelState {
       claimed: false,
       renewed: false,
       missingSince: undefined,
+      ...ordinary,
+      merchant,
+      limited: this.limits.has(merchant) ? merchant : undefined,
     });
+    if (this.limits.has(merchant)) this.countAllocated(sid, merchant);
     const isListed = parseKind(this.pools.get(pod.pool)).kind === 'shared' && pod.suspended === '';
     pod.listed = isListed ? 'yes' : 'no';
     const expected = {
@@ -92,17 +130,23 @@ export class Model extends ModelState {
       wasExisting: false,
       reclaimed,
     };
-    return [...problems, ...same(answer, expected)];
+    return [...problems, ...same(outcome, { allocation: expected })];
   }
 
   release(sid: string, fence: number | undefined, how: 'ended' | 'refused' | 'unclaimed'): Released | string {
+    if (this.waits.has(sid) && fence !== undefined) return 'stale_fence';
+    if (this.waits.has(sid)) {
+      this.endWait(sid);
+      return notWaiting;
+    }
     const record = this.records.get(sid);
     if (!record) return 'call_not_found';
     if (fence !== undefined && fence !== record.fence) return 'stale_fence';
     const pod = this.pod(record.pod);
     this.endCall(sid, pod);
-    const isSetBack = this.judgeCall(pod, record, how);
+    const isSetBack = this.judgeCall(pod, record, record.isAssigned ? 'unclaimed' : how);
     this.settle(pod);
+    this.serveFreed();
     const block = this.blockOf(pod);
     return {
       podName: pod.name,
@@ -149,6 +193,11 @@ export class Model extends ModelState {
     const reported = new Set(sids);
     const unknown: string[] = [];
     for (const sid of reported) {
+      if (this.waits.has(sid)) {
+        this.endWait(sid);
+        unknown.push(sid);
+        continue;
+      }
       const record = this.records.get(sid);
       const live = record && this.pods.get(record.pod)?.calls.has(sid);
       if (live && record.pod === name) {
@@ -156,6 +205,7 @@ export class Model extends ModelState {
         record.claimed = true;
         record.renewed = true;
         record.missingSince = undefined;
+        record.isAssigned = false;
         expected.renewed.push(sid);
         expected.fences[sid] = record.fence;
       } else if (live || (this.tombstones.get(sid) ?? 0) > this.now) expected.conflicts.push(sid);
@@ -164,7 +214,7 @@ export class Model extends ModelState {
     for (const [sid, deadline] of inOrder(pod.calls)) {
       const record = this.records.get(sid);
       // Without its record it is the sweep's.
-      if (reported.has(sid) || this.dropLeftover(sid, pod) || !record) continue;
+      if (reported.has(sid) || record?.isAssigned || this.dropLeftover(sid, pod) || !record) continue;
       record.missingSince ??= this.now;
       const end = record.missingSince + reportGraceMs;
       if (this.now >= end) {
@@ -191,12 +241,14 @@ export class Model extends ModelState {
         claimed: true,
         renewed: true,
         missingSince: undefined,
+        ...ordinary,
       });
       this.hold(sid, pod, this.now + leaseTtlMs);
       expected.adopted.push(sid);
       expected.fences[sid] = fence;
     }
     this.settle(pod);
+    this.serveFreed();
     return [...problems, ...same(answer, expected)];
   }
 
@@ -210,6 +262,7 @@ export class Model extends ModelState {
     if (uid === '') pod.drainedAt = new Date(this.now).toISOString();
     else if (pod.drain === undefined) pod.drainedAt = undefined;
     pod.drain = Math.max(this.now + mark, before);
+    this.drains.set(name, pod.drain);
     this.settle(pod);
     return { activeCalls: pod.calls.size, untilMs: pod.drain };
   }
@@ -219,6 +272,7 @@ export class Model extends ModelState {
     if (!pod) return 'pod_not_found';
     if (uid !== '' && pod.uid !== '' && pod.uid !== uid) return 'pod_replaced';
     pod.drain = undefined;
+    this.drains.delete(name);
     this.settle(pod);
     return { activeCalls: pod.calls.size, blockedBy: pod.suspended };
   }
@@ -238,6 +292,9 @@ export class Model extends ModelState {
       if (since !== undefined) lostCalls = this.loseCalls(pod, since);
       const isOwn = since !== undefined && pod.drain !== undefined && (pod.drainedAt ?? '') >= since;
       drain = isOwn ? { drain: pod.drain, drainedAt: pod.drainedAt } : nothingDrained;
+      const until = isOwn ? this.drains.get(name) : undefined;
+      this.drains.delete(name);
+      if (until !== undefined) this.drains.set(name, until);
       if (since !== undefined && pod.calls.size > 0) {
         outcome = 'replaced';
         Object.assign(pod, {
@@ -252,6 +309,7 @@ export class Model extends ModelState {
         this.flapping.delete(name);
       } else {
         lostCalls.push(...this.forget(pod));
+        if (until !== undefined) this.drains.set(name, until);
         pod = undefined;
       }
     } else if (pod && hasEnded) {
@@ -262,6 +320,7 @@ export class Model extends ModelState {
     const stays = request.idleStays && !hasEnded;
     if (request.idleGoes && !stays && pod?.calls.size === 0 && pod.drain === undefined) {
       this.forget(pod);
+      this.serveFreed();
       return { podName: name, outcome: 'removed', pool: pod.pool, lostCalls };
     }
     let pool = request.pool;
@@ -307,6 +366,7 @@ export class Model extends ModelState {
     pod.restarts = request.restarts ?? pod.restarts;
     this.releaseHold(name);
     this.settle(pod);
+    this.serveFreed();
     return { podName: name, outcome, pool, lostCalls };
   }
 
@@ -326,19 +386,22 @@ export class Model extends ModelState {
 
   remove(name: string): string[] {
     const pod = this.pods.get(name);
-    return pod ? this.forget(pod) : [];
+    const lost = pod ? this.forget(pod) : [];
+    this.serveFreed();
+    return lost;
   }
 
   sweepCalls(pool: PoolId): { callsEnded: number } {
     let callsEnded = 0;
     for (const sid of this.expired(pool)) callsEnded += this.reclaim(sid, pool);
+    this.serveFreed();
     return { callsEnded };
   }
 
   /** `unsure`: how many of the pods could have been counted either way. */
   sweepPods(pool: PoolId): { callsEnded: number; putBack: number; takenOut: number; unsure: number } {
     const total = { callsEnded: 0, putBack: 0, takenOut: 0, unsure: 0 };
-    for (const pod of this.podsOf(pool)) {
+    for (const pod of this.asServed(this.podsOf(pool))) {
       const ended = this.endExpired(pod);
       const before = pod.listed;
       this.settle(pod);
@@ -347,6 +410,7 @@ export class Model extends ModelState {
       else if (before === 'yes' && pod.listed === 'no') total.takenOut++;
       else if (before === 'no' && pod.listed === 'yes' && ended === 0) total.putBack++;
     }
+    this.serveFreed();
     return total;
   }
 
@@ -383,11 +447,12 @@ export class Model extends ModelState {
         this.index.delete(from);
         for (const pod of this.podsOf(from)) pod.pool = pool;
       }
-      for (const pod of this.podsOf(pool)) {
-        pod.listed = 'no';
-        this.settle(pod);
-      }
     }
+    const moved = plan.flatMap(({ pool }) => this.podsOf(pool));
+    for (const pod of moved) pod.listed = 'no';
+    for (const pod of this.asServed(moved)) this.settle(pod);
+    const written = [...kinds.keys()].filter((pool) => old.get(pool) !== kinds.get(pool)).sort();
+    for (const pool of written) this.servePool(pool);
     return changed;
   }
 }

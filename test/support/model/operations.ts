@@ -7,7 +7,7 @@ import type { PodRequest } from './model.js';
 export type Fence = 'none' | 'right' | 'stale';
 
 export const podNames = ['a', 'b', 'c', 'd', 'e'] as const;
-const sids = ['C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7'] as const;
+export const sids = ['C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7'] as const;
 const poolIds: readonly PoolId[] = ['pool:gold', 'pool:basic', 'merchant:vip', 'merchant:acme', 'pool:vip'];
 export const chains: readonly (readonly PoolId[])[] = [
   ['pool:gold', 'pool:basic'],
@@ -60,8 +60,35 @@ const op = <K extends string, T extends object>(kind: K, fields: { [F in keyof T
   >;
 
 const allocate = op('allocate', { sid: one(...sids), chain: fc.nat(chains.length - 1) });
+/** Who calls: of which merchant, in which queue it waits, and by which rules. The second has no configuration. */
+export const askers = [
+  { merchant: '', queue: '', priority: 0, weight: 1, chain: 0 },
+  { merchant: 'one', queue: '', priority: 0, weight: 1, chain: 0 },
+  { merchant: 'one', queue: 'one', priority: 0, weight: 2, chain: 2 },
+  { merchant: 'two', queue: 'two', priority: 5, weight: 1, chain: 1 },
+  { merchant: 'six', queue: 'six', priority: 0, weight: 1, chain: 0 },
+];
+const ask = op('ask', {
+  sid: one(...sids),
+  asker: fc.nat(askers.length - 1),
+  waits: one(true, true, true, false),
+});
 const advance = op('advance', {
-  ms: one(1, 1000, 29_999, 30_000, 60_000, 330_001, 360_000, 870_000, 899_999, 900_000),
+  ms: one(
+    1,
+    1000,
+    14_999,
+    15_000,
+    20_000,
+    29_999,
+    30_000,
+    60_000,
+    330_001,
+    360_000,
+    870_000,
+    899_999,
+    900_000,
+  ),
 });
 const release = op('release', { sid: one(...sids), fence, failed: one(false, false, true) });
 const renew = op('renew', { sid: one(...sids), fence });
@@ -93,6 +120,17 @@ const tamper = op('tamper', {
 
 const anyOp = fc.oneof(
   { weight: 15, arbitrary: allocate },
+  { weight: 12, arbitrary: ask },
+  {
+    weight: 3,
+    arbitrary: op('serve', {
+      changed: one(undefined, undefined, ...askers.keys()),
+      chain: fc.nat(4),
+      priority: one(0, 5),
+    }),
+  },
+  { weight: 1, arbitrary: op('refresh', { sid: one(...sids) }) },
+  { weight: 2, arbitrary: op('limit', { merchant: one('one', 'two', 'six'), max: one(undefined, 1, 1, 2) }) },
   { weight: 5, arbitrary: advance },
   { weight: 4, arbitrary: release },
   { weight: 3, arbitrary: renew },

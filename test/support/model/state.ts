@@ -37,6 +37,12 @@ export interface ModelRecord {
   /** Its pod renewed or reported it. */
   renewed: boolean;
   missingSince: number | undefined;
+  merchant: string;
+  /** The merchant whose limit counts it. */
+  limited: string | undefined;
+  /** It was handed over, and its caller has not picked it up. */
+  isAssigned: boolean;
+  waitedMs: number | undefined;
 }
 
 export class ModelState {
@@ -55,6 +61,8 @@ export class ModelState {
   readonly reports = new Map<string, { atMs: number; boundMs: number; isBlocked: boolean }>();
   /** Until when pods cool off. */
   readonly flapping = new Map<string, number>();
+  /** When drains that were set through us end. */
+  readonly drains = new Map<string, number>();
   /** Since when silence counts. */
   silenceSince = 0;
 
@@ -286,6 +294,7 @@ export class ModelState {
     this.pods.delete(pod.name);
     this.reports.delete(pod.name);
     this.flapping.delete(pod.name);
+    this.drains.delete(pod.name);
     this.releaseHold(pod.name);
     return lost;
   }

@@ -32,9 +32,11 @@ if before and before >= now_us and before < 9e15 then -- as next_count in lib/co
   call('SET', Key.fence, fence)
 end
 if owner then call('DEL', record_key) end
-if not owner and hold and ARGV[11] ~= '' then
+if not owner and hold then
   --#include base waiting
-  return ask_again(sid, cjson.decode(ARGV[11]), ARGV[7])
+  if ARGV[11] ~= '' then return ask_again(sid, cjson.decode(ARGV[11]), ARGV[7]) end
+  -- It leaves the queue first: a lease reclaimed below could hand a pod over to this very call.
+  end_wait_of(sid, 'wait_abandoned', 'asked without waiting', ARGV[7])
 end
 local limit, is_limited = ARGV[3] ~= '' and tonumber(redis.pcall('HGET', Key.limits, ARGV[3])), false
 if limit then
@@ -67,15 +69,11 @@ if not pod then
   --#include shortage
   local chain = { unpack(ARGV, 12) }
   reclaimed, pod, pool, load, scores = take_reclaimed(chain, kinds, ARGV[7])
-  if not pod then pod, pool, status = take_set_back(chain, kinds) end
+  if not pod then pod, pool, status = take_last(chain, kinds) end
   if not pod then
     --#include waiting
     return enter_or_refuse(sid, chain, fence, is_limited, is_limited and 'max_calls ' .. limit or describe_shortage(chain, kinds))
   end
-end
-if hold and not owner then -- it asked without waiting this time
-  --#include base waiting
-  end_wait_of(sid, 'wait_abandoned', 'allocated without waiting', ARGV[7])
 end
 local allocated_at = ARGV[10] .. string.sub(us, 11, 13) .. 'Z'
 if string.sub(us, 1, 10) ~= ARGV[9] then

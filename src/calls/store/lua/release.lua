@@ -19,6 +19,7 @@ local record_key = Key.call(sid)
 local record = call('HMGET', record_key, 'pod_name', 'fence', 'renewed_at', 'hold', 'limited')
 local pod, merchant = record[1], record[5]
 if not pod and record[4] then
+  if ARGV[3] ~= '' then return { 'stale_fence', '' } end
   --#include base queues
   return { 'was_waiting', end_wait_of(sid, 'wait_abandoned', 'released', grace) }
 end
@@ -54,9 +55,9 @@ end
 -- The fence is the time of the allocation in microseconds. If it is ahead of now, the clock was set back: age unknown.
 local age = now - math.floor((tonumber(record[2]) or 0) / 1000)
 local failures, is_refused = '0', ARGV[7] == 'reason'
-if pool and not record[4] and (is_refused or ARGV[5] ~= '' or age >= 0 and age < 5000 and not record[3]) then
+if pool and (record[4] or is_refused or ARGV[5] ~= '' or age >= 0 and age < 5000 and not record[3]) then
   --#include failures
-  failures, was_set_back = count_failure(pod, pool, kind, load, truth[3], is_refused, ARGV[5] ~= '')
+  failures, was_set_back = count_failure(pod, pool, kind, load, truth[3], is_refused, ARGV[5] ~= '' or record[4])
   if was_set_back == 1 then truth[3] = 'flapping' end
 elseif truth[3] == 'flapping' then
   --#include base

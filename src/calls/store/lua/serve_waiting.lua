@@ -33,10 +33,10 @@ for i = 4, #ARGV, 2 do
   call('HSET', Key.waiting_queue(queue), 'chain', rules.chain, 'priority', rules.priority, 'weight', rules.weight)
   list_queue(queue, true)
 end
-local result, looked = {}, {}
-for _, queue in ipairs(read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}) do
-  local max = tonumber(read_or_nil('HGET', Key.limits, queue) or '')
-  if max then has_room(queue, max, grace) end -- drops calls that a router of version 0.1 has released
+local result, looked, queues = {}, {}, read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}
+table.sort(queues)
+for _, queue in ipairs(queues) do
+  if is_at_limit(queue) then has_room(queue, tonumber(call('HGET', Key.limits, queue)), grace) end
   list_queue(queue)
   local chain, priority, weight = queue_rules(queue)
   for pool in string.gmatch(chain, '%S+') do

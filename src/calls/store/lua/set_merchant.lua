@@ -41,6 +41,7 @@ end
 if call('TYPE', Key.limits).ok ~= 'hash' then call('DEL', Key.limits) end
 local before = call('HGET', Key.limits, merchant) or ''
 if before == max then return { 'ok' } end
+if ARGV[4] == '' then add_event() end -- the audit must know when a limit was lowered
 if max == '' then
   call('HDEL', Key.limits, merchant)
   call('DEL', Key.limited(merchant))

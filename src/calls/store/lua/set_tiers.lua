@@ -5,7 +5,7 @@
 -- Result: {'ok', version, changed pools} | {'exists'} (init) | {'changed', version} (apply, replace: another write came
 --         first) | {'conflict', pool, reason}
 -- Guarantee: the keys of a pool always have the type that `pools` says; all changes are made, or none.
---#include base settle unreadable settings
+--#include base serve unreadable settings
 local key, text, mode = Key.tier_config, ARGV[2], ARGV[3]
 local stored, version = text_at(key), tier_version()
 if mode == 'init' and stored then return { 'exists' } end
@@ -58,9 +58,7 @@ for pool, kind in pairs(new) do
 end
 
 local written, removed = {}, {}
-for pool, kind in pairs(new) do
-  if old[pool] ~= kind then table.insert(written, pool) end
-end
+for pool, kind in pairs(new) do if old[pool] ~= kind then table.insert(written, pool) end end
 for pool, kind in pairs(old) do
   if not new[pool] and kind ~= 'label' and kind ~= 'gone' then table.insert(removed, pool) end
 end
@@ -93,6 +91,8 @@ for _, step in ipairs(plan) do
     if not set_aside(pod) then settle(pod) end
   end
 end
+table.sort(written)
+for _, pool in ipairs(written) do serve_pool(pool) end -- a pod may have more places
 if stored == text and changed == 0 and not is_hold_changed then return { 'ok', version, 0 } end
 version = version + 1
 call('SET', Key.tier_version, digits(version))

@@ -1,8 +1,12 @@
 --#include tombstones
 -- Ends calls and moves their leases.
 
--- Merchants that dropped below their limit in this step.
+-- Merchants that dropped below their limit in this step, in that order.
 local freed = {}
+local function note_freed(merchant)
+  if not freed[merchant] then table.insert(freed, merchant) end
+  freed[merchant] = true
+end
 
 -- Deletes a call and leaves a tombstone, so that a late report does not adopt the call again.
 local function end_call(sid, pod, pool, grace)
@@ -11,7 +15,7 @@ local function end_call(sid, pod, pool, grace)
     --#include queues
     write_or_skip('SREM', Key.limited(merchant), sid)
     list_queue(merchant, true)
-    freed[merchant] = true
+    note_freed(merchant)
   end
   call('ZREM', Key.pod_calls(pod), sid)
   if pool then write_or_skip('ZREM', Key.pool_calls(pool), sid) end
@@ -22,7 +26,7 @@ end
 -- Offers the free pods of its chain to the calls of every merchant that dropped below its limit. The last step of each script
 -- that ends calls: earlier, a pod that the script is about to block or delete could get a call.
 local function serve_freed()
-  for merchant in pairs(freed) do
+  for _, merchant in ipairs(freed) do
     --#include serve
     serve_queue(merchant)
   end

@@ -17,12 +17,26 @@ local function assign(sid, queue, pod, pool)
   if read_or_nil('HEXISTS', Key.limits, merchant) == 1 then
     call('SADD', Key.limited(merchant), sid)
     call('HSET', Key.call(sid), 'limited', merchant)
+    if merchant ~= queue then list_queue(merchant) end
   end
   dequeue(sid, queue)
-  local _, _, weight, tag = queue_rules(queue)
+  local chain, priority, weight, tag = queue_rules(queue)
+  note_served(chain, priority, tag)
   call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag + CALL_COST / weight))
   list_queue(queue)
   note('call_assigned', 'call', sid, 'pod', pod, 'pool', pool, 'merchant', merchant, 'fence', fence, 'waited_ms', waited)
+end
+
+-- A merchant of the shared queue has got a limit since, and is at it: its call waits in the queue of the merchant now.
+local function move_call(sid, queue, merchant)
+  local arrival, chain = call('ZSCORE', Key.waiting_calls(queue), sid), queue_rules(queue)
+  call('ZREM', Key.waiting_calls(queue), sid)
+  list_queue(queue)
+  call('HSET', Key.call(sid), 'queue', merchant)
+  call('ZADD', Key.waiting_calls(merchant), arrival, sid)
+  call('HSETNX', Key.waiting_queue(merchant), 'chain', chain)
+  call('PERSIST', Key.waiting_queue(merchant))
+  call('SADD', Key.waiting_queues, merchant)
 end
 
 -- Assigns waiting calls to an unblocked pod until it has `max` calls. Returns its load. Entries without a waiting call are
@@ -32,15 +46,19 @@ local function hand_over(pod, pool, max, load, grace)
     local queue = load < max and (read_or_nil('ZRANGE', Key.waiting(pool), 0, 0) or {})[1]
     if not queue then break end
     local sid = (read_or_nil('ZRANGE', Key.waiting_calls(queue), 0, 0) or {})[1]
-    local known = sid and read_or_nil('HMGET', Key.call(sid), 'hold', 'wait_until', 'pod_name') or {}
+    local known = sid
+      and read_or_nil('HMGET', Key.call(sid), 'hold', 'queue', 'wait_until', 'merchant_id', 'pod_name') or {}
     if not sid then
       list_queue(queue)
       write_or_skip('ZREM', Key.waiting(pool), queue) -- also if the pool is not in its chain
-    elseif known[1] ~= 'waiting' or known[3] then -- a router of version 0.1 gives a waiting call a pod and leaves it queued
-      dequeue(sid, queue)
+    elseif known[1] ~= 'waiting' or known[2] ~= queue or known[5] then -- version 0.1 gives a waiting call a pod, and leaves it queued
+      write_or_skip('ZREM', Key.waiting_calls(queue), sid)
+      if known[5] then write_or_skip('ZREM', Key.waiting_due, sid) end
       list_queue(queue)
-    elseif (tonumber(known[2] or '') or 0) <= now then
+    elseif (tonumber(known[3] or '') or 0) <= now then
       end_wait_of(sid, 'wait_expired', 'max_wait', grace or 60000)
+    elseif queue == '' and is_at_limit(known[4] or '') then
+      move_call(sid, queue, known[4])
     else
       assign(sid, queue, pod, pool)
       load = load + 1

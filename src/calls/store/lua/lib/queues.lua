@@ -1,10 +1,11 @@
 --#include tombstones
 -- The order of waiting calls. Every merchant with a configuration has a queue; all others share the queue ''. A queue has its
--- calls by arrival. `{pool}:waiting` lists the queues that may have a pod of that pool: higher priority first, then by start
--- tag (start-time fair queueing): each call served adds 1000/weight to the tag of its queue. A queue is listed exactly if it
--- has calls and its merchant is below its limit, so the first one listed is always the next to serve: a release costs the
--- same with 10 or with 10,000 waiting calls.
--- A score is (9 - priority) * 2^42 + tag: tags reach 2^42 after four billion calls without an empty list.
+-- calls by arrival. `{pool}:waiting` lists the queues that may have a pod of that pool: higher priority first, then by finish
+-- tag (weighted fair queueing): the start tag plus 1000/weight. Each call served moves the start tag of its queue there. By
+-- start tags a merchant of weight 60 would wait for one call of each other merchant: four of five pods less than its share.
+-- A queue is listed exactly if it has calls and its merchant is below its limit, so the first one listed is always the next to
+-- serve: a release costs the same with 10 or with 10,000 waiting calls.
+-- A score is (9 - priority) * 2^42 + tag: tags reach 2^42 after four billion calls without a time when none waits.
 local PRIORITY_SPAN, CALL_COST = 2 ^ 42, 1000
 
 -- Returns the chain as text, the priority, the weight and the tag.
@@ -22,14 +23,26 @@ local function unlist_queue(queue, chain)
   for pool in string.gmatch(chain, '%S+') do write_or_skip('ZREM', Key.waiting(pool), queue) end
 end
 
--- The start tag of a queue that enters the lists: not below the least tag in its pools, so that an idle time gives no credit,
--- and not above it by more than one call, so that services in other pools are not held against it.
-local function first_tag(chain, base, tag, cost)
+-- The highest start tag served so far in a pool, by priority.
+local function served_tag(pool, priority)
+  return tonumber(read_or_nil('HGET', Key.waiting_tags, pool .. ' ' .. priority) or '')
+end
+
+local function note_served(chain, priority, tag)
+  for pool in string.gmatch(chain, '%S+') do
+    if tag >= (served_tag(pool, priority) or 0) then
+      write_or_skip('HSET', Key.waiting_tags, pool .. ' ' .. priority, string.format('%.6f', tag))
+    end
+  end
+end
+
+-- The start tag of a queue that enters the lists: not below the tags served in its pools, so that an idle time gives no credit,
+-- and not above them by more than one call, so that services in other pools are not held against it.
+local function first_tag(chain, priority, tag, cost)
   local least
   for pool in string.gmatch(chain, '%S+') do
-    local head = read_or_nil('ZRANGEBYSCORE', Key.waiting(pool), digits(base), '(' .. digits(base + PRIORITY_SPAN),
-      'WITHSCORES', 'LIMIT', 0, 1) or {}
-    if head[2] then least = math.min(least or math.huge, head[2] - base) end
+    local served = served_tag(pool, priority)
+    if served then least = math.min(least or math.huge, served) end
   end
   return math.min(math.max(tag, least or 0), (least or 0) + cost)
 end
@@ -40,18 +53,19 @@ local function list_queue(queue, enters)
   if (read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0) == 0 then
     unlist_queue(queue, chain)
     write_or_skip('SREM', Key.waiting_queues, queue)
+    if call('EXISTS', Key.waiting_queues) == 0 then call('DEL', Key.waiting_tags) end
     -- The tag outlasts a short time without calls: a merchant that always has one call waiting must not be served first.
     call('PEXPIRE', Key.waiting_queue(queue), 60000)
     return
   end
   if is_at_limit(queue) then return unlist_queue(queue, chain) end
-  local base = (9 - priority) * PRIORITY_SPAN
+  local cost = CALL_COST / weight
   if enters then
-    tag = first_tag(chain, base, tag, CALL_COST / weight)
+    tag = first_tag(chain, priority, tag, cost)
     call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag))
   end
   for pool in string.gmatch(chain, '%S+') do
-    write_or_skip('ZADD', Key.waiting(pool), string.format('%.6f', base + tag), queue)
+    write_or_skip('ZADD', Key.waiting(pool), string.format('%.6f', (9 - priority) * PRIORITY_SPAN + tag + cost), queue)
   end
 end
 

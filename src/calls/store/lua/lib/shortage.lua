@@ -1,4 +1,4 @@
---#include take reclaim
+--#include take reclaim serve
 -- What allocate does when no pod of the chain is free.
 
 -- Ends calls of the chain's pools that are past their lease until a pod is free. Returns how many ended, then the pod, its
@@ -20,6 +20,15 @@ local function take_reclaimed(chain, kinds, grace)
   end
   serve_freed()
   return ended
+end
+
+-- Takes a pod that is set back, unless a call waits for it, which then gets it.
+local function take_last(chain, kinds)
+  for _ = 0, #chain do
+    local pod, pool, status = take_set_back(chain, kinds)
+    if not pod or read_or_nil('EXISTS', Key.waiting(pool)) ~= 1 then return pod, pool, status end
+    serve_pool(pool)
+  end
 end
 
 -- Blocked: pods with room that are not in `available`: draining, suspended, or lost from it. In an exclusive pool those

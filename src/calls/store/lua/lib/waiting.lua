@@ -23,7 +23,8 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   if rules == '' then return refuse(is_limited and 'merchant_limit' or 'no_pods') end
   local hold = cjson.decode(rules)
   if hold.held and ended_lately({ sid }, grace)[sid] then return refuse('wait_over') end
-  local queue = hold.queue
+  -- A router that does not know the limit yet names the shared queue.
+  local queue = is_limited and merchant or hold.queue
   local count = read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0
   if count >= hold.max or (read_or_nil('ZCARD', Key.waiting_due) or 0) >= hold.all then return refuse('queue_full') end
   call('HSET', Key.call(sid), 'hold', 'waiting', 'queue', queue, 'merchant_id', merchant, 'route', route, 'saw', saw,
