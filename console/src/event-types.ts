@@ -19,6 +19,7 @@ export const eventTypes = [
   'pod_draining',
   'pod_undrained',
   'leader_elected',
+  'leases_extended',
   'removals_confirmed',
   'tiers_changed',
   'merchant_changed',

@@ -95,6 +95,7 @@ const tones: Record<string, Tone> = {
   pod_removed: 'warn',
   removals_confirmed: 'warn',
   leader_elected: 'warn',
+  leases_extended: 'warn',
   no_pods: 'bad',
   wait_abandoned: 'bad',
   wait_expired: 'bad',

@@ -22,6 +22,7 @@
  * wait. Unknown result of a write: the record is read again, and if this process wrote it, the term continues. Record of
  * another process: lost at once. Record missing: the leader writes it again, and followers wait a whole duration. `lead`
  * throws: the lock is released, and this replica tries again after 1, 2, 4 ... 30 s, so that another one can win before.
+ * `canWork` is false (the store is unreachable from here): the lock is released, and this replica does not compete for it.
  * `onLost` reports a lost term once `lead` has ended; the election continues as a follower.
  *
  * **Weakness.** `lead` can be asked to end, not forced: its last request may arrive after its deadline. A machine whose
@@ -52,6 +53,8 @@ export interface ElectionOptions extends LeadershipOptions {
   /** A leader that cannot renew for this long gives up; shorter than the duration. */
   renewDeadlineMs: number;
   retryPeriodMs: number;
+  /** Whether this replica can do the work of a leader now. Default: always. */
+  canWork?: () => boolean;
   /** A term was lost and its work has ended. Not called after `stop`. */
   onLost?: () => void;
 }
@@ -160,10 +163,10 @@ export class Election implements Leadership {
   }
 
   async #tryToWin(): Promise<Term | undefined> {
-    const { clock, durationMs, identity, log, lock, renewDeadlineMs } = this.#options;
+    const { canWork, clock, durationMs, identity, log, lock, renewDeadlineMs } = this.#options;
     const before = await this.#read(this.#requestTimeoutMs);
     // Also free: a record of this process without a term, whose reply or term was lost.
-    if (!this.#observed.isFreeFor(this.#writer)) return undefined;
+    if (!this.#observed.isFreeFor(this.#writer) || canWork?.() === false) return undefined;
     if (this.#stopping.signal.aborted || clock.monotonic() < this.#notBeforeMs) return undefined;
     const now = this.#iso();
     const record: LockRecord = {
@@ -235,11 +238,12 @@ export class Election implements Leadership {
 
   /** A failed renewal is retried every retry period until the deadline. */
   async #renewUntilEnd(term: Term): Promise<void> {
-    const { clock, durationMs, identity } = this.#options;
+    const { canWork, clock, durationMs, identity } = this.#options;
     let sinceMs = term.startedMs;
     for (;;) {
       await this.#pause(sinceMs, term.signal);
       if (!term.isCurrent) break;
+      if (canWork?.() === false) return term.finish('unable');
       sinceMs = clock.monotonic();
       try {
         const isOurs = await this.#swap(term, { holder: identity, writer: this.#writer, durationMs });
@@ -350,6 +354,7 @@ export class Election implements Leadership {
     const { log, lock } = this.#options;
     const details = { lock: lock.description, error: this.#lastError };
     if (end === 'expired') log.warn(details, 'leadership lost: lock not renewed in time');
+    if (end === 'unable') log.warn(details, 'leadership given up: store unreachable from this replica');
     if (end === 'taken') log.warn(details, 'leadership lost: another replica holds the lock');
     this.#report();
   }

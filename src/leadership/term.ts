@@ -8,8 +8,11 @@
  */
 import type { Clock } from '../clock.js';
 
-/** `expired`: not renewed in time. `taken`: another process holds the lock. `finished`: its work ended. */
-export type TermEnd = 'stopped' | 'expired' | 'taken' | 'finished';
+/**
+ * `expired`: not renewed in time. `taken`: another process holds the lock. `unable`: this replica cannot do the work.
+ * `finished`: its work ended.
+ */
+export type TermEnd = 'stopped' | 'expired' | 'taken' | 'unable' | 'finished';
 
 export interface TermOptions {
   clock: Clock;

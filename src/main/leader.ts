@@ -1,4 +1,5 @@
 /** Creates the pool manager with the configured pod source and lock. */
+import type { AliveStamp } from '../calls/alive-stamp.js';
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Metrics } from '../calls/metrics.js';
 import type { Settings } from '../calls/settings.js';
@@ -23,6 +24,7 @@ export interface LeaderParts {
   pools: PoolStore;
   settings: Settings;
   auditor: Auditor;
+  alive: AliveStamp;
   metrics: Metrics;
   clock: Clock;
   log: Logger;
@@ -39,6 +41,8 @@ export async function createManager(
   const { metrics, clock, log, onCrash, onLost } = parts;
   const api =
     config.podSource === 'kubernetes' ? await connectKubernetes(config.kubeconfig, clock) : undefined;
+  // The alive stamp is written once a second.
+  const storeDeadlineMs = Math.max(config.leaderElectionRenewDeadlineMs, 5000);
   const manager = new PoolManager({
     ...parts,
     identity: config.podName,
@@ -64,6 +68,8 @@ export async function createManager(
         durationMs: config.leaderElectionDurationMs,
         renewDeadlineMs: config.leaderElectionRenewDeadlineMs,
         retryPeriodMs: config.leaderElectionRetryPeriodMs,
+        // A lock in the store is lost with the store; a Lease is not.
+        ...(api ? { canWork: () => parts.alive.succeededWithin(storeDeadlineMs) } : {}),
       });
     },
     clock,

@@ -1,5 +1,6 @@
 /** Creates the parts of a router from a configuration, starts them in order, stops them in reverse order. */
 import { createHash } from 'node:crypto';
+import { AliveStamp } from '../calls/alive-stamp.js';
 import { Auditor } from '../calls/audit/auditor.js';
 import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
@@ -97,6 +98,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.panicsRecovered.inc();
       metrics.loopRestarts.inc({ loop });
     };
+    const alive = new AliveStamp({ connection, clock, log, onCrash: () => onCrash('alive-stamp') });
     const queue = new WaitQueue(new WaitStore(connection, times), {
       ...{ settings, feed, metrics, clock, log },
       isPrepared: () => isPrepared,
@@ -111,11 +113,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       store,
       pools,
       settings,
-      auditor,
-      metrics,
-      clock,
-      log,
-      onCrash,
+      ...{ auditor, alive, metrics, clock, log, onCrash },
       onLost: () => {
         if (config.leaderLoss === 'exit') loseLeadership();
       },
@@ -236,7 +234,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          return [...manager.loops, refresh.state, queue.loop.state, ...history.loops, ...alerts.loops];
+          const own = [alive.loop.state, refresh.state, queue.loop.state];
+          return [...manager.loops, ...own, ...history.loops, ...alerts.loops];
         },
         nudge: () => manager.nudge(),
       },
@@ -254,6 +253,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       leadershipEnded ??= (async () => {
         await prepared?.ended;
         await Promise.all([manager.stop(), refresh.stop(), queue.loop.stop()]);
+        await alive.loop.stop();
       })();
       return leadershipEnded;
     };
@@ -278,6 +278,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await settings.start();
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
+      alive.start();
       refresh.start();
       queue.loop.start();
       const started = manager.start();

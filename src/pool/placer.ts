@@ -104,9 +104,15 @@ export class Placer {
     }
   }
 
-  /** The newest known version: a later list is not older, unless the cluster was restored. */
+  /** The newest version of a pod, a list or a bookmark: a later list is not older, unless the cluster was restored. */
   get newest(): bigint {
     return this.#newest;
+  }
+
+  /** Notes the version of a list or a bookmark. */
+  sawVersion(version: string): void {
+    const number = numberOf(version) ?? 0n;
+    if (number > this.#newest) this.#newest = number;
   }
 
   isBehind(version: string, newestBefore: bigint): boolean {
@@ -135,6 +141,7 @@ export class Placer {
     }
     for (const name of this.#unreadable.keys()) if (!listed.has(name)) this.#unreadable.delete(name);
     this.#listed = numberOf(version) ?? this.#listed;
+    this.sawVersion(version);
   }
 
   /** Whether this report is not outdated; if so, it becomes the last one. */

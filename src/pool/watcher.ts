@@ -77,6 +77,7 @@ export class Watcher {
         // Only after the store has it: a change that failed is repeated.
         version = change.version;
         this.#version = version;
+        placer.sawVersion(version);
         alive?.({ ...counts });
       }
       if (!over.aborted) onReconnect?.('closed');

@@ -109,6 +109,22 @@ describe('a list', () => {
     expect(await list(stop.signal)).toEqual({ pods: [], version: String(cluster.resourceVersion) });
   });
 
+  it('lists with smaller pages if a page is too large, and says so once', async () => {
+    const limits: string[] = [];
+    const server = await k8s.serve((request, response) => {
+      const limit = new URL(request.url ?? '', 'http://x').searchParams.get('limit') ?? '';
+      limits.push(limit);
+      response.write('{"items":[');
+      if (limit === '500') for (let i = 0; i < 65; i += 1) response.write(' '.repeat(1024 * 1024));
+      response.end('],"metadata":{"resourceVersion":"7"}}');
+    });
+    const { list } = await open(kubeconfig(server));
+    for (let lists = 0; lists < 2; lists += 1)
+      expect(await list(stop.signal)).toEqual({ pods: [], version: '7' });
+    expect(limits).toEqual(['500', '50', '50']);
+    expect(warnings).toEqual(['page of pods too large; listing with smaller pages']);
+  });
+
   it('shows one version over all pages, with changes between them', async () => {
     const { cluster, list } = await start({ maxPage: 3 });
     many(cluster, 8);

@@ -70,6 +70,29 @@ describe('an election', () => {
   });
 });
 
+describe('a replica that cannot do the work of a leader', () => {
+  it('releases the lock to one that can, is not counted as lost, and leads again when it can', async () => {
+    let canWork = true;
+    const one = await leading({ canWork: () => canWork });
+    const two = replica('two', { clock: one.clock, shared: one.shared });
+    two.election.start();
+    canWork = false;
+    await pass(one.clock, 3 * retryPeriodMs);
+    expect(one.terms[0]?.aborted).toBe(true);
+    expect(two.election.isLeader).toBe(true);
+    expect(one.onLost).not.toHaveBeenCalled();
+    expect(one.warnings()).toEqual(['leadership given up: store unreachable from this replica']);
+    await two.election.stop();
+    await pass(one.clock, 2 * durationMs);
+    expect(one.election.leader).toBeNull();
+    expect(one.shared.read()?.holder).toBe('');
+    canWork = true;
+    await pass(one.clock, 2 * retryPeriodMs);
+    expect(one.election.isLeader).toBe(true);
+    await one.election.stop();
+  });
+});
+
 describe('a follower', () => {
   it('looks every retry period with jitter, and names the leader it sees', async () => {
     const one = replica('one', { shared: held() });

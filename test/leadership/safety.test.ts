@@ -69,9 +69,8 @@ const controls: Control[] = [
   {
     broken: 'a record of the same name is taken at once',
     file: 'election',
-    line: 'if (!this.#observed.isFreeFor(this.#writer)) return undefined;',
-    becomes:
-      'if (!this.#observed.isFreeFor(this.#writer) && this.#observed.alive.holder !== identity) return undefined;',
+    line: 'if (!this.#observed.isFreeFor(this.#writer) ||',
+    becomes: 'if ((!this.#observed.isFreeFor(this.#writer) && this.#observed.alive.holder !== identity) ||',
   },
   {
     broken: 'a renewal whose fate is unknown counts as done',

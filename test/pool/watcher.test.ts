@@ -145,6 +145,14 @@ describeEngines('the watcher', (engine) => {
     expect(await known()).toEqual(['a', 'b']);
   });
 
+  it('a bookmark is a known version: an older list is behind it', async () => {
+    watcher.listed('10');
+    watches.next('end', change('11', 'a'), { version: '15' });
+    await run();
+    expect(leader.placer.isBehind('14', leader.placer.newest)).toBe(true);
+    expect(leader.placer.isBehind('15', leader.placer.newest)).toBe(false);
+  });
+
   it('a list does not throw a watch back that is ahead of it', async () => {
     watcher.listed('10');
     watches.next('end', { version: '15' });

@@ -8,6 +8,7 @@ import { describeOneEngine } from '../support/engines.js';
 import { type Fleet, openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';
 import { allocate, pause, type RouterProcess, release, until, untilServing } from '../support/processes.js';
+import { tcpProxy } from '../support/tcp-proxy.js';
 
 const podNames = Array.from({ length: 6 }, (_, i) => `agent-${i}`);
 
@@ -67,6 +68,30 @@ describeOneEngine('leadership among three routers', (engine) => {
     fleet.pods('agent-late');
     for (const router of rest) await untilServing(router, podNames.length + 1);
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
+  });
+
+  it('a leader that only loses the store is replaced, and leads no more until the store answers', async () => {
+    const fleet = await openFleet(engine.url);
+    fleet.pods(...podNames);
+    const proxy = await tcpProxy(engine.port);
+    const cut = await fleet.start('r-0', { REDIS_URL: `redis://127.0.0.1:${proxy.port}` });
+    await fleet.leader([cut]);
+    const other = await fleet.start('r-1');
+    await untilServing(other, podNames.length);
+    await proxy.down();
+    fleet.cluster.pods.remove('agent-0', { graceMs: 0 });
+    await fleet.leader([other]);
+    await untilServing(other, podNames.length - 1);
+    expect(cut.running).toBe(true);
+    // The store is down for all: the routers wait, and one of them leads when it answers.
+    await engine.pause();
+    await until('no router leads', async () => (await other.get('/api/v1/status')).body.is_leader === false);
+    await engine.resume();
+    await proxy.up();
+    await fleet.leader([cut, other]);
+    fleet.pods('agent-late');
+    for (const router of [cut, other]) await untilServing(router, podNames.length);
+    expect(cut.running && other.running).toBe(true);
   });
 
   it('a leader that stops cleanly is replaced at once, before its lease ends', async () => {

@@ -89,6 +89,30 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis)).toEqual([]);
   });
 
+  it('live calls keep their pods through an outage longer than their lease', async () => {
+    const proxy = await tcpProxy(engine.port);
+    const router = await startBehind(proxy, { CALL_INFO_TTL: '5m' });
+    const live = Array.from({ length: podCount }, (_, i) => `live-${i}`);
+    for (const sid of live) expect((await allocate(router, sid)).status).toBe(200);
+    await until('the router has stamped', async () => (await engine.redis.exists('voice:alive')) === 1);
+    await proxy.down();
+    const stampMs = Number((await engine.redis.get('voice:alive'))?.split(' ')[0]);
+    await until('the outage counts', async () => (await storeMs()) > stampMs + 6000);
+    let stopped = false;
+    const answers = new Set<string | undefined>();
+    const newCalls = (async () => {
+      for (let i = 0; !stopped; i += 1) answers.add((await allocate(router, `new-${i}`)).body.code);
+    })();
+    await proxy.up();
+    await until('new calls are answered', () => answers.has('no_pods'));
+    for (const sid of live) expect((await renew(router, sid)).status, sid).toBe(200);
+    stopped = true;
+    await newCalls;
+    expect([...answers].filter((code) => code !== 'store_unavailable')).toEqual(['no_pods']);
+    const kept = await engine.redis.xrange('voice:journal', '-', '+');
+    expect(kept.filter(([, fields]) => fields.includes('leases_extended'))).toHaveLength(1);
+  });
+
   it('a store that restarts empty under load has all its pods again', async () => {
     const router = await start();
     const load = new Load(router);

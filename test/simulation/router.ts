@@ -1,5 +1,6 @@
 /** One router as `main.ts` builds it, without its HTTP server: the same parts on simulated ground. */
 import { pino } from 'pino';
+import { AliveStamp } from '../../src/calls/alive-stamp.js';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { adoptStore } from '../../src/calls/import.js';
 import { Metrics } from '../../src/calls/metrics.js';
@@ -63,6 +64,7 @@ export class SimulatedRouter {
   readonly #times: LeaseTimes;
   readonly #connection: StoreConnection;
   readonly #refresh: SupervisedLoop;
+  readonly #alive: AliveStamp;
   readonly #stopping = new AbortController();
   /** What the leader's audit writes into the log: the metric is only their number. */
   readonly #log = pino(
@@ -99,6 +101,7 @@ export class SimulatedRouter {
     const connection = this.#connection;
     const source = cluster.source(process, dice);
     rewire?.({ connection, source, cluster });
+    this.#alive = new AliveStamp({ connection, clock, log });
     const calls = new CallStore(connection, times);
     const pools = new PoolStore(connection, times.reportGraceMs);
     this.settings = new Settings({ connection, log, initial: tiers, initialGiven: true });
@@ -128,6 +131,7 @@ export class SimulatedRouter {
           durationMs: leaderDurationMs,
           renewDeadlineMs: 10_000,
           retryPeriodMs: 2000,
+          canWork: () => this.#alive.succeededWithin(10_000),
         }),
     });
     this.calls = new CallRouter({
@@ -161,6 +165,7 @@ export class SimulatedRouter {
         await this.process.clock.sleep(1000);
       }
     }
+    this.#alive.start();
     this.#refresh.start();
     void this.manager.start();
     this.#isPrepared = true;
@@ -169,7 +174,7 @@ export class SimulatedRouter {
   /** A clean stop. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    await Promise.all([this.manager.stop(), this.#refresh.stop()]);
+    await Promise.all([this.manager.stop(), this.#refresh.stop(), this.#alive.loop.stop()]);
     this.#connection.close();
     this.process.kill();
   }

@@ -12,8 +12,8 @@ import { World } from './world.js';
 const faultyMs = 5 * 60_000;
 /** What a fault has begun at the last moment is over. */
 const restMs = 5000;
-/** After the last fault: a lease, two sweeps, a reconcile, and an election. */
-export const healMs = times.leaseTtlMs + 2 * cleanupIntervalMs + reconcileIntervalMs + 30_000;
+/** After the last fault: a lease, the minute after an outage, two sweeps, a reconcile, and an election. */
+export const healMs = times.leaseTtlMs + 60_000 + 2 * cleanupIntervalMs + reconcileIntervalMs + 30_000;
 const checkEveryMs = 30_000;
 
 export interface Outcome {

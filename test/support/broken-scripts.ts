@@ -113,7 +113,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'allocate never looks for expired leases',
     script: 'allocate',
-    line: "'-inf', digits(now), 'LIMIT', 0, 50)",
+    line: "'-inf', digits(leases_end()), 'LIMIT', 0, 50)",
     becomes: "'-inf', 0, 'LIMIT', 0, 50)",
   },
   {
@@ -127,14 +127,14 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'sweep ends live calls',
     isSeenInSimulation: true,
     script: 'sweep',
-    line: 'tonumber(entries[i + 1]) <= now',
+    line: 'tonumber(entries[i + 1]) <= leases_end()',
     becomes: 'true',
   },
   {
     broken: 'sweep keeps calls past their lease',
     isSeenInSimulation: true,
     script: 'sweep',
-    line: 'tonumber(entries[i + 1]) <= now',
+    line: 'tonumber(entries[i + 1]) <= leases_end()',
     becomes: 'false',
   },
   {

@@ -16,6 +16,8 @@ export const keyTable = /** @type {const} */ ({
   leader: { pattern: 'leader', types: ['hash'] },
   leaderEpoch: { pattern: 'leader:epoch', types: ['string'] },
   fence: { pattern: 'fence', types: ['string'] },
+  /** The last second in which a router reached the store, and the grace after a time in which none did. */
+  alive: { pattern: 'alive', types: ['string'] },
   /** Pool id to kind: `exclusive`, `shared:N`, `label` or `gone`. */
   pools: { pattern: 'pools', types: ['hash'] },
   events: { pattern: 'events', types: ['stream'] },

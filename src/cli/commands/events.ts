@@ -169,6 +169,7 @@ const colours: Readonly<Record<string, Colour | undefined>> = {
   pod_draining: 'blue',
   pod_undrained: 'blue',
   leader_elected: 'bold',
+  leases_extended: 'yellow',
   removals_confirmed: 'yellow',
   tiers_changed: 'cyan',
   merchant_changed: 'cyan',

@@ -22,8 +22,8 @@ import { version } from '../../version.js';
 import { ItemReader } from './item-reader.js';
 
 /**
- * `status` is undefined without a response. `reason` is that of the API, if it gave one; without a response it is
- * `Timeout` or `Unreachable`.
+ * `status` is undefined without a complete response. `reason` is that of the API, if it gave one; without a response it is
+ * `Timeout` or `Unreachable`, and `TooLarge` for one that was not read to its end.
  */
 export class KubeError extends Error {
   override readonly name = 'KubeError';
@@ -166,7 +166,7 @@ class HttpKubeApi implements KubeApi {
   json<T>(request: KubeRequest): Promise<T> {
     return this.#answer(
       request,
-      async (response) => JSON.parse(await readAll(response, maxResponseBytes)) as T,
+      async (response) => JSON.parse(await readAll(response, maxResponseBytes, request)) as T,
     );
   }
 
@@ -176,7 +176,7 @@ class HttpKubeApi implements KubeApi {
       let size = 0;
       for await (const chunk of response as AsyncIterable<Buffer>) {
         size += chunk.length;
-        if (size > maxResponseBytes) throw new Error(`response larger than ${maxResponseBytes} bytes`);
+        if (size > maxResponseBytes) throw tooLarge(request);
         reader.push(chunk);
       }
       return reader.end() as T;
@@ -240,7 +240,7 @@ class HttpKubeApi implements KubeApi {
     }
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
-    throw errorOf(method, path, status, response.headers, await readAll(response, maxErrorBytes, 'cut'));
+    throw errorOf(method, path, status, response.headers, await readAll(response, maxErrorBytes));
   }
 
   async #token(signal: AbortSignal): Promise<string | undefined> {
@@ -329,12 +329,26 @@ function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   });
 }
 
-async function readAll(response: http.IncomingMessage, limit: number, beyond?: 'cut'): Promise<string> {
+function tooLarge({ method = 'GET', path }: KubeRequest): KubeError {
+  const mebibytes = maxResponseBytes / 1024 / 1024;
+  return new KubeError(
+    `the response to ${method} ${path} is larger than ${mebibytes} MiB`,
+    undefined,
+    'TooLarge',
+  );
+}
+
+/** Fails beyond the limit; without `request`, returns the text up to it. */
+async function readAll(
+  response: http.IncomingMessage,
+  limit: number,
+  request?: KubeRequest,
+): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of response as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > limit && beyond === undefined) throw new Error(`response larger than ${limit} bytes`);
+    if (size > limit && request) throw tooLarge(request);
     chunks.push(chunk);
     if (size > limit) break;
   }

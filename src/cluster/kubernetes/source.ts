@@ -11,12 +11,15 @@ import { type ClusterPod, type PodChange, type PodSource, VersionExpired } from 
 import { type KubeApi, KubeError } from './api.js';
 import { observePod } from './pods.js';
 
-/** As kubectl: a page of large pods is about 7 MB, of which one pod at a time is in memory. */
-const pageSize = 500;
+/**
+ * As kubectl: a page of large pods is about 7 MB, of which one pod at a time is in memory. A page that is larger than a
+ * response may be is requested again with a tenth of the pods.
+ */
+const maxPageSize = 500;
 const pageTimeoutMs = 15_000;
 const podTimeoutMs = 3000;
-/** A million pods: a server with more pages never ends. */
-const maxPages = 2000;
+/** A server with more pods never ends its list. */
+const maxPods = 1_000_000;
 /** A list whose pages expire starts again; an API server that cannot keep one for a minute is broken. */
 const maxLists = 3;
 /** A line of a watch may have 16 MB. */
@@ -50,6 +53,9 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
   const { api, namespace, labelSelector, silenceMs, clock, log } = options;
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
 
+  /** Later lists have pages as small as this one needed. */
+  let pageSize = maxPageSize;
+
   const warnOfInvalid = (pods: number) => {
     if (pods > 0) log.warn({ pods }, 'ignoring pods with invalid names');
   };
@@ -67,16 +73,26 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
     return { metadata: page.metadata, pods, invalid };
   }
 
+  async function readListPage(more: Record<string, string>, signal: AbortSignal) {
+    for (;;) {
+      try {
+        return await readPage({ limit: String(pageSize), ...more }, signal);
+      } catch (error) {
+        const isTooLarge = error instanceof KubeError && error.reason === 'TooLarge';
+        if (!isTooLarge || pageSize === 1) throw error;
+        pageSize = Math.ceil(pageSize / 10);
+        log.warn({ err: error, page_size: pageSize }, 'page of pods too large; listing with smaller pages');
+      }
+    }
+  }
+
   async function listOnce(signal: AbortSignal) {
     const pods: ClusterPod[] = [];
     let invalid = 0;
     let next = '';
     let version: string | undefined;
-    for (let pages = 1; ; pages += 1) {
-      const page = await readPage(
-        { limit: String(pageSize), ...(next === '' ? {} : { continue: next }) },
-        signal,
-      );
+    for (let requested = pageSize; ; requested += pageSize) {
+      const page = await readListPage(next === '' ? {} : { continue: next }, signal);
       pods.push(...page.pods);
       invalid += page.invalid;
       // Later pages show the same version as the first.
@@ -86,7 +102,7 @@ export function kubernetesSource(options: KubernetesSourceOptions): PodSource {
         warnOfInvalid(invalid);
         return { pods, version: version ?? '' };
       }
-      if (pages >= maxPages) throw new KubeError(`the list at ${path} has no end after ${pages} pages`);
+      if (requested >= maxPods) throw new KubeError(`the list at ${path} has no end after ${requested} pods`);
     }
   }
 

@@ -132,6 +132,16 @@ const cases: Record<ScriptName, Partial<Record<Policy, Record<string, Run>>>> = 
   importIndex: {
     passes: { '': ({ connection }) => connection.run('importIndex', ['merchant:busy', '0', 10]) },
   },
+  stampAlive: {
+    passes: {
+      '': ({ connection }) => connection.run('stampAlive', []),
+      'after a gap': async ({ connection, advance }) => {
+        await connection.run('stampAlive', []);
+        advance(10_000);
+        await connection.run('stampAlive', []);
+      },
+    },
+  },
   serveWaiting: { refused: { 'while a call waits': (store) => store.waits.serve() } },
   refreshWaiting: { passes: { '': (store) => store.waits.refresh(['waits']) } },
   listWaiting: { 'read-only': { '': (store) => store.waits.calls('0', 10) } },

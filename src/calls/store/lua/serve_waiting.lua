@@ -16,6 +16,8 @@ for _, sid in ipairs(read_or_nil('ZRANGEBYSCORE', Key.waiting_due, '-inf', digit
   elseif (tonumber(known[2] or '') or 0) <= now then
     end_wait_of(sid, 'wait_expired', 'max_wait', grace)
     expired = expired + 1
+  elseif leases_end() < now then -- its caller could not ask
+    call('ZADD', Key.waiting_due, digits(math.min(tonumber(known[2]), now + GRACE_MS)), sid)
   else
     end_wait_of(sid, 'wait_abandoned', 'not asked for', grace)
     abandoned = abandoned + 1
@@ -40,7 +42,8 @@ for _, queue in ipairs(read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}
   for pool in string.gmatch(chain, '%S+') do
     if not looked[pool] then
       looked[pool] = true
-      for _, sid in ipairs(read_or_nil('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', digits(now), 'LIMIT', 0, batch) or {}) do
+      local over = digits(leases_end())
+      for _, sid in ipairs(read_or_nil('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', over, 'LIMIT', 0, batch) or {}) do
         ended = ended + reclaim(sid, pool, grace)
       end
       serve_pool(pool)

@@ -19,7 +19,7 @@ drop_unless(Key.pool_calls(pool), 'zset')
 if kind then drop_unless(key, kind == 'shared' and 'zset' or 'set') end
 
 if phase == 'calls' then
-  local expired = call('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', now, 'LIMIT', 0, batch)
+  local expired = call('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', digits(leases_end()), 'LIMIT', 0, batch)
   local done = #expired < batch
   for _, sid in ipairs(expired) do
     ended = ended + reclaim(sid, pool, grace)

@@ -13,7 +13,7 @@ local function has_room(merchant, max, grace)
     if not deadline or record[2] ~= merchant then
       call('SREM', key, sid)
       freed[merchant] = true
-    elseif tonumber(deadline) <= now and home_of(record[1]) then
+    elseif tonumber(deadline) <= leases_end() and home_of(record[1]) then
       reclaim(sid, home_of(record[1]), grace)
     end
   end

@@ -1,4 +1,4 @@
---#include calls settle unreadable leftover
+--#include calls settle unreadable leftover outage
 -- Ends calls that lost their owner.
 
 -- Ends the calls of one pod that are past their lease or whose record was deleted, drops leftovers, and adds the live calls to
@@ -9,7 +9,7 @@ local function end_expired(pod, pool, grace, reason, max)
   for i = 1, #entries, 2 do
     local sid = entries[i]
     local leftover, owner = drop_leftover(sid, pod, pool)
-    if not leftover and (not owner or tonumber(entries[i + 1]) <= now) then
+    if not leftover and (not owner or tonumber(entries[i + 1]) <= leases_end()) then
       local fields = age_fields(sid)
       end_call(sid, pod, pool, grace)
       ended = ended + 1

@@ -8,7 +8,7 @@ local function take_reclaimed(chain, kinds, grace)
   for i, kind in ipairs(kinds) do
     local pool, is_configured = chain[i], kind and kind ~= 'gone'
     local expired = is_configured
-      and read_or_nil('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', digits(now), 'LIMIT', 0, 50)
+      and read_or_nil('ZRANGEBYSCORE', Key.pool_calls(pool), '-inf', digits(leases_end()), 'LIMIT', 0, 50)
     for _, sid in ipairs(expired or {}) do
       ended = ended + reclaim(sid, pool, grace)
       local pod, load, scores = take(pool, kind)
