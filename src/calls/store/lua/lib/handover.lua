@@ -19,9 +19,7 @@ local function assign(sid, queue, pod, pool)
     call('HSET', Key.call(sid), 'limited', merchant)
   end
   dequeue(sid, queue)
-  local _, _, weight, tag = queue_rules(queue)
-  call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag + CALL_COST / weight))
-  list_queue(queue)
+  list_queue(queue, false, true)
   note('call_assigned', 'call', sid, 'pod', pod, 'pool', pool, 'merchant', merchant, 'fence', fence, 'waited_ms', waited)
 end
 
