@@ -176,7 +176,7 @@ export async function allocateWithWait(
       body: () => ({ ...allocateBody(request), wait: `${pollMs}ms` }),
       decode: decodeAllocationOrPlace,
       extraTimeMs: () => pollMs,
-      once: pollMs > 0,
+      ...(pollMs > 0 ? { retries: 0 } : {}),
       signal,
     });
   let isQueued = false;
@@ -212,7 +212,7 @@ export async function allocateWithWait(
     // Once, in the background: otherwise the call leaves the queue when the router misses its polls. It has no fence, because
     // the call may have got a pod at this moment; a retry would be late and could end a later allocation of the SID.
     if (isQueued && options.signal?.aborted)
-      void releaseCall(requester, callSid, { once: true }).catch(() => {});
+      void releaseCall(requester, callSid, { retries: 0 }).catch(() => {});
     throw error;
   } finally {
     scope.end();
@@ -230,7 +230,7 @@ function notifyWaiting(requester: Requester, { onWaiting }: WaitOptions, place: 
 export async function releaseCall(
   requester: Requester,
   callSid: string,
-  options: ReleaseOptions & { once?: boolean },
+  options: ReleaseOptions & { retries?: number },
 ): Promise<ReleaseResult> {
   checkCallSid(callSid);
   const fence = checkFence(options.fence);
@@ -241,7 +241,7 @@ export async function releaseCall(
       body: () => ({ call_sid: callSid, fence, reason: options.reason }),
       decode: decodeRelease,
       signal: options.signal,
-      once: options.once,
+      retries: options.retries,
     });
     return pod ? { released: true, ...pod } : { released: false, reason: 'was_waiting' };
   } catch (error) {

@@ -17,8 +17,8 @@ export interface Operation<T> {
   extraTimeMs?: () => number;
   /** Sent by a background loop, which retries on its own: no retries here, and not stopped by the breaker. */
   heartbeat?: boolean | undefined;
-  /** Sent without retries: a poll, after which another request follows, or best effort. */
-  once?: boolean | undefined;
+  /** Instead of the configured number: 0 for a poll, which its own loop follows up, and for best effort. */
+  retries?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -106,7 +106,7 @@ export class Requester {
 
   async #sendWithin<T>(op: Operation<T>, scope: Scope): Promise<T> {
     const { clock, backoff } = this.settings;
-    const retries = op.heartbeat || op.once ? 0 : this.settings.retries;
+    const retries = op.retries ?? (op.heartbeat ? 0 : this.settings.retries);
     let last: unknown;
     for (let attempt = 1; ; attempt++) {
       scope.signal.throwIfAborted();

@@ -128,7 +128,7 @@ describe('a merchant configuration from the API', () => {
       ),
     ).toEqual({
       problems: [
-        'body: unknown keys: "teir"; known are tier, pool, fallback',
+        'body: unknown keys: "teir"; known are tier, pool, fallback, hold, priority, weight, max_calls, fallback_number',
         'body: tier must be a tier name (1 to 64 of A-Z a-z 0-9 _ . -), got ""',
         'body: pool must be a merchant pool without "merchant:" in front (1 to 64 of A-Z a-z 0-9 _ . -), got "merchant:acme"',
         'body: fallback[1] must be a tier name or merchant:{id}, got "pool:gold"',

@@ -24,7 +24,14 @@ const harmless = [
     'ZCOUNT key 0 1',
     'ZDIFF 1 key',
   ],
-  ...['ZINTER 1 key', 'ZRANGE key 0 1', 'ZRANGEBYSCORE key 0 1', 'ZREM key a', 'ZREVRANGEBYSCORE key 1 0'],
+  ...[
+    'ZINTER 1 key',
+    'ZRANGE key 0 1',
+    'ZRANK key a',
+    'ZRANGEBYSCORE key 0 1',
+    'ZREM key a',
+    'ZREVRANGEBYSCORE key 1 0',
+  ],
   ...['ZSCAN key 0', 'ZSCORE key a', 'ZUNIONSTORE key 1 key'],
 ];
 /** Without such a form: run if all others may be, and the script deletes the key. */

@@ -46,7 +46,7 @@ function allocate(calls: CallStore, callSid: string, pool: 'pool:gold' | 'pool:b
 }
 
 /** What the scripts name in capitals and quotes besides commands. */
-const options = ['COUNT', 'LIMIT', 'MATCH', 'MAXLEN', 'PX', 'WITHSCORES', 'WRONGTYPE'];
+const options = ['COUNT', 'LIMIT', 'MATCH', 'MAXLEN', 'PX', 'WITHSCORES', 'WRONGTYPE', 'XX'];
 
 describeEngines('the rights of the Redis user', (engine) => {
   /** A connection of a user with these rules. */

@@ -6,9 +6,8 @@
 -- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked} | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
 -- Guarantee: releases only the named call; a second release changes nothing. A waiting call gets the pod in the same step,
--- unless Redis is out of memory. Derived keys and fields for operators are
--- written with pcall: a key of a wrong type must not stop the release half-way. The common path (an exclusive pod that is
--- not blocked) is inline, and rare paths include their functions, as in allocate.
+-- unless Redis is out of memory. Derived keys and fields for operators are written with pcall: a key of a wrong type must not
+-- stop the release half-way. The common path (an exclusive pod, not blocked) is inline, as in allocate.
 -- Flap guard: a call has failed if its caller could not connect, or if it ends within 5 s of its allocation and was neither
 -- renewed nor reported: a proxy gives up on a dead pod after 2 to 3 s, and few real calls are as short. The third failed
 -- call in a row sets the pod back; a short one only if the pod differs from its pool. That check takes up to 12 commands, so
@@ -79,20 +78,22 @@ if not hands_over and not merchant and kind == 'exclusive' and load == 0 and not
   redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_released', 'call', sid, 'pod', pod,
     'pool', released_to, unpack(ARGV, 7))
 else
-  --#include base serve
+  --#include base settle
   local block = block_of(truth[2], truth[3])
   call('DEL', record_key)
   kind = parse_kind(kind)
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
   note('call_released', 'call', sid, 'pod', pod, 'pool', released_to, unpack(ARGV, 7)) -- before a call is handed over
-  local _
-  if pool then _, load = place(pod, pool, kind, load, block, not hands_over) end
+  if pool then load = select(2, place(pod, pool, kind, load, block, not hands_over)) end
   local named = mirror_lease(pod, load, text_at(Key.lease(pod)))
   if pool then
     redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'released_at', released_at,
       'allocated_call_sid', named, 'failures', failures)
   end
-  if merchant and hands_over then serve_queue(merchant) end
+  if merchant and hands_over then
+    --#include serve
+    serve_queue(merchant)
+  end
 end
 return { 'ok', pod, released_to, draining, load, pool or '', was_set_back }

@@ -20,10 +20,7 @@ local function assign(sid, queue, pod, pool)
     if merchant ~= queue then list_queue(merchant) end
   end
   dequeue(sid, queue)
-  local chain, priority, weight, tag = queue_rules(queue)
-  note_served(chain, priority, tag)
-  call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag + CALL_COST / weight))
-  list_queue(queue)
+  list_queue(queue, false, true)
   note('call_assigned', 'call', sid, 'pod', pod, 'pool', pool, 'merchant', merchant, 'fence', fence, 'waited_ms', waited)
 end
 

@@ -47,9 +47,15 @@ local function first_tag(chain, priority, tag, cost)
   return math.min(math.max(tag, least or 0), (least or 0) + cost)
 end
 
--- Brings the lists up to date with a queue. `enters`: it was in no list, or its rules have changed.
-local function list_queue(queue, enters)
+-- Brings the lists up to date with a queue. `enters`: it was in no list, or its rules have changed. `is_served`: one of its
+-- calls has got a pod.
+local function list_queue(queue, enters, is_served)
   local chain, priority, weight, tag = queue_rules(queue)
+  if is_served then
+    note_served(chain, priority, tag)
+    tag = tag + CALL_COST / weight
+    call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag))
+  end
   if (read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0) == 0 then
     unlist_queue(queue, chain)
     write_or_skip('SREM', Key.waiting_queues, queue)
