@@ -22,6 +22,8 @@ export async function send(url: string, { body, ...options }: Outgoing): Promise
     // Later errors reach the reader of the response.
     sent.on('error', reject);
     sent.once('response', resolve);
+    // A 101 closes the request with neither an error nor a response.
+    sent.once('close', () => reject(new Error('connection closed without a response')));
     sent.end(body);
   });
 }

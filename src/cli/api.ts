@@ -122,7 +122,16 @@ export class RouterApi {
         settle();
         reject(toFailure(error));
       });
-      sent.on('response', (message) => resolve({ message, settle, toFailure }));
+      // A 101 closes the request with neither an error nor a response.
+      const close = () => {
+        settle();
+        reject(toFailure(new Error('connection closed without a response')));
+      };
+      sent.on('close', close);
+      sent.on('response', (message) => {
+        sent.off('close', close);
+        resolve({ message, settle, toFailure });
+      });
       sent.end(payload);
     });
   }

@@ -88,9 +88,14 @@ export type ReleaseResult =
 
 /** Rejects the values that the router would reject. */
 export function checkCallSid(callSid: unknown): void {
-  if (typeof callSid !== 'string' || !/^[^\p{Cc}]{1,256}$/u.test(callSid)) {
-    throw new InvalidArgumentError('callSid must be 1 to 256 characters without control characters.');
-  }
+  if (isCallSid(callSid)) return;
+  throw new InvalidArgumentError(
+    'callSid must be 1 to 256 characters of valid Unicode without control characters.',
+  );
+}
+
+function isCallSid(callSid: unknown): callSid is string {
+  return typeof callSid === 'string' && /^[^\p{Cc}\p{Cs}]{1,256}$/u.test(callSid);
 }
 
 /** Also keeps `..` and the like out of the path. */
@@ -284,11 +289,13 @@ export async function reportPod(
   checkPod(pod);
   // Anything but an array must not count as an empty list: that would end the pod's calls.
   if (!Array.isArray(calls)) throw new InvalidArgumentError('calls must be an array of call SIDs.');
-  for (const callSid of calls) checkCallSid(callSid);
-  const snapshot = [...calls];
+  // A caller can send the agent any SID: it must not keep the others of a heartbeat from being renewed.
+  const invalid = options.heartbeat ? calls.filter((callSid) => !isCallSid(callSid)) : [];
+  const snapshot = calls.filter((callSid) => !invalid.includes(callSid));
+  for (const callSid of snapshot) checkCallSid(callSid);
   const { uid, tier, merchant, asOfMs } = options;
   const intervalMs = sentIntervalMs(options.intervalMs);
-  return requester.send({
+  const report = await requester.send({
     operation: `report ${pod}`,
     path: `/pod/${encodeURIComponent(pod)}/report`,
     body: () => ({ calls: snapshot, uid, tier, merchant, as_of: asOfMs, interval_ms: intervalMs }),
@@ -296,6 +303,7 @@ export async function reportPod(
     signal: options.signal,
     heartbeat: options.heartbeat,
   });
+  return { ...report, conflicts: [...report.conflicts, ...invalid.map(String)] };
 }
 
 /** Proxies cut connections that are silent for a minute or two, and fetch may notice that only at the deadline. */

@@ -189,6 +189,20 @@ describe('startReporting', () => {
     );
   });
 
+  it('leaves out SIDs that the router would reject, names them as conflicts, and renews the others', async () => {
+    const { router, clock, client } = await fixture();
+    router.otherwise = () => reported({ conflicts: [] });
+    const conflicts: unknown[] = [];
+    client.startReporting('agent-1', () => ['CA1', 'a\u0000b', 'CA\ud800', ''], {
+      onConflict: (callSids) => conflicts.push(callSids),
+    });
+    clock.advance(0);
+    await eventually(() => expect(clock.timersMs).toEqual([8000]));
+    expect(router.bodies(reportPath)).toMatchObject([{ calls: ['CA1'] }]);
+    expect(conflicts).toEqual([['a\u0000b', 'CA\ud800', '']]);
+    await expect(client.report('agent-1', ['CA\ud800'])).rejects.toThrow(InvalidArgumentError);
+  });
+
   it('repeats a failed report sooner, but never later than the interval', async () => {
     const { router, clock, client, events } = await fixture();
     clock.nextRandom = 0.5;

@@ -1,7 +1,9 @@
 /** Requests to the Kubernetes API, over real connections: each ends with an answer, an error or its deadline. */
 import { unlinkSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { send } from '../../src/agent/request.js';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
 import { ConfigError } from '../../src/errors.js';
@@ -99,6 +101,21 @@ describe('a value', () => {
     cluster.faults.failRequests({ reset: true, times: 1 });
     expect(await failure(api.json(request))).toMatchObject({ status: undefined });
     await api.json(request);
+  });
+
+  it('a 101 is an error, not a request without an end', async () => {
+    const server = createServer((socket) => {
+      socket.once('data', () =>
+        socket.end('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n'),
+      );
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const sent = send(`http://127.0.0.1:${port}/`, { method: 'GET', signal: new AbortController().signal });
+    await expect(sent).rejects.toThrow('closed without a response');
+    const api = await k8s.connect(kubeconfig(`http://127.0.0.1:${port}`));
+    expect((await failure(api.json(request))).message).toContain('closed without a response');
+    server.close();
   });
 
   it('an unreachable server is an error, and requests work when it is reachable again', async () => {

@@ -1,6 +1,7 @@
 /** Callers of Twilio and Plivo who are held on the line until a pod is free. */
 import { createHmac } from 'node:crypto';
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
+import { AppError } from '../../src/errors.js';
 import { twilioSignature } from '../../src/http/providers/signatures.js';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -143,6 +144,27 @@ describeOneEngine('held callers', (engine) => {
       await release('C1');
       await engine.redis.del(...(await engine.redis.keys('voice:tombstones:*')));
     }
+  });
+
+  it('a held caller stays on the line while the store does not answer; a new one gets the error', async () => {
+    await start();
+    const { query } = redirectOf((await ring('twilio', 'CA1')).text);
+    const down = new AppError('store_unavailable', 'the store does not answer');
+    const broken = vi.spyOn(router.context.router, 'allocateOrWait').mockRejectedValue(down);
+    const held = await ring('twilio', 'CA1', query);
+    expect([held.status, redirectOf(held.text).query]).toEqual([200, query]);
+    expect((await ring('twilio', 'CA2')).status).toBe(503);
+    broken.mockRestore();
+    await release('busy');
+    expect((await ring('twilio', 'CA1', query)).text).toContain('<Stream ');
+  });
+
+  it('a held caller whose pod was removed before it was connected waits again', async () => {
+    await start();
+    const { query } = redirectOf((await ring('twilio', 'CA1')).text);
+    await release('busy');
+    await router.context.pools.remove(await router.context.pools.takeEpoch(), ['gold-1'], 'deleted');
+    expect(redirectOf((await ring('twilio', 'CA1', query)).text).query).toBe(query);
   });
 
   it('without hold, over max_waiting and with Exotel the answer is as before', async () => {

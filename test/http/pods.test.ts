@@ -187,7 +187,16 @@ describeOneEngine('pods over HTTP', (engine) => {
       is_leader: true,
       leader: 'router-under-test',
       election: { lock: 'none: the election is off', last_error: null },
-      loops: ['reconcile', 'sweep', 'silence', 'audit', 'settings', 'wait-queue', 'history'].map((name) => ({
+      loops: [
+        'reconcile',
+        'sweep',
+        'silence',
+        'audit',
+        'alive-stamp',
+        'settings',
+        'wait-queue',
+        'history',
+      ].map((name) => ({
         name,
         running: true,
         rounds: expect.any(Number),

@@ -163,7 +163,7 @@ function memoryLog(level: string) {
 
 /** Every key as text, except streams and keys that change with time: two equal dumps mean nothing has changed. */
 export async function dump(redis: Redis): Promise<Record<string, unknown>> {
-  const keys = (await redis.keys('*')).filter((key) => !/:(events|journal|history)$/.test(key)).sort();
+  const keys = (await redis.keys('*')).filter((key) => !/:(events|journal|history|alive)$/.test(key)).sort();
   const entries = await Promise.all(keys.map(async (key) => [key, await read(redis, key)] as const));
   return Object.fromEntries(entries);
 }

@@ -17,7 +17,7 @@ MAX_SAFE_INTEGER = 2**53 - 1
 
 FallbackUrl = Union[str, Callable[[str], str]]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _POD = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
@@ -46,7 +46,7 @@ def optional_text(name: str, value: object) -> None:
 
 def call_sid(value: object) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 256 or _CONTROL.search(value):
-        raise InvalidArgumentError("call_sid must be 1 to 256 characters without control characters.")
+        raise InvalidArgumentError("call_sid must be 1 to 256 characters of valid Unicode without control characters.")
     return value
 
 

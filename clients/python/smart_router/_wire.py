@@ -36,7 +36,7 @@ class ReleaseResult:
     """How a release ended. No outcome needs any action.
 
     If `released` is false, `reason` is one of: already_ended (also when the response to the first attempt was lost),
-    not_ours (a later claim holds the call), fallback (the call never had a pod), still_served (another connection of
+    not_ours (a later claim holds the call), was_waiting (it waited for a pod and has left the queue), fallback (the call never had a pod), still_served (another connection of
     this agent serves the call).
     """
 
@@ -131,6 +131,8 @@ def decode_allocation(body: Body) -> Allocation:
 
 
 def decode_release(body: Body) -> ReleaseResult:
+    if body.get("was_waiting") is True:
+        return ReleaseResult(released=False, reason="was_waiting")
     to_pool = None if body.get("released_to_pool", "") is None else _text(body, "released_to_pool")
     return ReleaseResult(
         released=True,

@@ -208,6 +208,13 @@ class Holding(ClientTest):
                 raise KeyError("of the body")
         self.assertEqual(self.server.bodies("release"), [{"call_sid": "CA1", "fence": 7}])
 
+    def test_a_release_of_a_waiting_call_is_no_failure_of_the_router(self):
+        waiting = {**RELEASED, "pod_name": None, "released_to_pool": None, "was_waiting": True}
+        self.server.answer = lambda route, _: waiting if route == "release" else ANSWERS[route]
+        router = self.router()
+        for _ in range(10):
+            self.assertEqual(router.release("CA1").reason, "was_waiting")
+
     def test_concurrent_releases_send_one_request(self):
         call = self.router().call("CA1", 7)
         threads = [threading.Thread(target=call.release) for _ in range(8)]

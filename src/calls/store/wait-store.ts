@@ -38,7 +38,7 @@ export class WaitStore {
   /** One step for waiting calls; see lua/serve_waiting.lua. `changed`: queues whose rules differ from the stored ones. */
   async serve(changed: readonly QueueRules[] = []): Promise<ServedWaiting> {
     const rules = changed.flatMap(({ queue, ...rest }) => [queue, JSON.stringify(rest)]);
-    const args = [this.#times.reportGraceMs, 100, ...rules];
+    const args = [this.#times.reportGraceMs, 1000, ...rules];
     const [expired, abandoned, recovered, waiting, oldest, now, ...queues] = list(
       await this.#connection.run('serveWaiting', args, 'serve_waiting'),
     );

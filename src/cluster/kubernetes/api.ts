@@ -276,6 +276,8 @@ class HttpKubeApi implements KubeApi {
     return new Promise<http.IncomingMessage>((resolve, reject) => {
       const sent = (isSecure ? https : http).request(url, options, resolve);
       sent.once('error', reject);
+      // A 101 closes the request with neither an error nor a response.
+      sent.once('close', () => reject(new Error('connection closed without a response')));
       sent.end(payload);
     });
   }

@@ -293,14 +293,20 @@ async function allocate(
     if ('wsUrl' in result) return answer.stream(result.wsUrl);
     return voice?.held(heldAnswer(context, request, query, result.waiting.position));
   } catch (error) {
-    if (!(error instanceof AppError) || !refusals.has(error.code) || !voice) throw error;
+    if (!(error instanceof AppError) || !voice) throw error;
     request.about.code = error.code;
+    // A held caller stays on the line over an outage: the provider would end the call after an error.
+    if (query.hold === '1' && outages.has(error.code)) {
+      return voice.held(heldAnswer(context, request, query, Number.POSITIVE_INFINITY));
+    }
+    if (!refusals.has(error.code)) throw error;
     const number = context.settings.merchants.get(merchantId)?.fallback_number;
     return error.code === 'wait_expired' && number !== undefined ? voice.dial(number) : voice.unavailable;
   }
 }
 
 const refusals: ReadonlySet<string> = new Set(['no_pods', 'merchant_limit', 'queue_full', 'wait_expired']);
+const outages: ReadonlySet<string> = new Set(['store_unavailable', 'store_full', 'timeout', 'overloaded']);
 /** About what the message takes to speak. */
 const messageSeconds = 3;
 
@@ -317,7 +323,9 @@ function heldAnswer(
   const [address = '', search] = urlOf(context, request).split(/\?(.*)/s);
   const params = new URLSearchParams(search);
   params.set('hold', '1');
-  if (holdAnnouncePosition) params.set('position', String(Math.min(told, position)));
+  if (holdAnnouncePosition && Math.min(told, position) < Number.POSITIVE_INFINITY) {
+    params.set('position', String(Math.min(told, position)));
+  }
   return {
     url: `${address}?${params}`,
     message: holdMessage,

@@ -224,6 +224,12 @@ describeEngines('waiting calls', (engine) => {
     expect(await podOf('1')).toBe('s');
   });
 
+  it('a full pod that reports a waiting call gets a conflict, and the call keeps its place', async () => {
+    await wait('1');
+    expect((await store.calls.report('a', ['busy', '1'])).conflicts).toEqual(['1']);
+    expect(await wait('1')).toMatchObject({ waiting: { position: 1 } });
+  });
+
   it('a report of the pod does not end a call that its caller has not picked up', async () => {
     await wait('1');
     await store.calls.release('busy');

@@ -144,6 +144,7 @@ export class Model extends ModelWaits {
     if (fence !== undefined && fence !== record.fence) return 'stale_fence';
     const pod = this.pod(record.pod);
     this.endCall(sid, pod);
+    this.tombstones.set(sid, this.now + this.times.reportGraceMs);
     const isSetBack = this.judgeCall(pod, record, record.isAssigned ? 'unclaimed' : how);
     this.settle(pod);
     this.serveFreed();

@@ -143,8 +143,9 @@ export class ModelState {
   protected endCall(sid: string, pod: ModelPod): void {
     pod.calls.delete(sid);
     this.indexOf(pod.pool).delete(sid);
+    // A caller that has not picked up its pod may wait again.
+    if (!this.records.get(sid)?.isAssigned) this.tombstones.set(sid, this.now + this.times.reportGraceMs);
     this.records.delete(sid);
-    this.tombstones.set(sid, this.now + this.times.reportGraceMs);
   }
 
   /** The entry of a call that lives on another pod goes alone. */

@@ -42,10 +42,7 @@ for i = 9, #ARGV do
     elseif owner and owner ~= pod and redis.pcall('ZSCORE', Key.pod_calls(owner), sid) then
       table.insert(conflicts, sid)
     else
-      if record[4] then
-        end_wait_of(sid, 'wait_abandoned', 'adopted by pod ' .. pod, grace)
-        waited[sid] = true
-      end
+      waited[sid] = record[4]
       table.insert(unknown, sid)
     end
   end
@@ -77,6 +74,7 @@ local kind, max = kind_of(pool)
 local load, over, fence = load_of(pod), ended_lately(unknown, grace), nil
 for _, sid in ipairs(unknown) do
   if (own[sid] or load < (kind and max or 1)) and (waited[sid] or not over[sid]) then
+    if waited[sid] then end_wait_of(sid, 'wait_abandoned', 'adopted by pod ' .. pod, grace) end
     fence = fence and digits(fence + 1) or next_count(Key.fence)
     call('DEL', Key.call(sid)) -- drops missing_since of an earlier call
     call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,

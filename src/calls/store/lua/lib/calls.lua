@@ -10,7 +10,7 @@ end
 
 -- Deletes a call and leaves a tombstone, so that a late report does not adopt the call again.
 local function end_call(sid, pod, pool, grace)
-  local merchant = (read_or_nil('HMGET', Key.call(sid), 'limited') or {})[1]
+  local merchant, hold = unpack(read_or_nil('HMGET', Key.call(sid), 'limited', 'hold') or {})
   if merchant then
     --#include queues
     write_or_skip('SREM', Key.limited(merchant), sid)
@@ -20,7 +20,8 @@ local function end_call(sid, pod, pool, grace)
   call('ZREM', Key.pod_calls(pod), sid)
   if pool then write_or_skip('ZREM', Key.pool_calls(pool), sid) end
   call('DEL', Key.call(sid))
-  leave_tombstone(sid, grace)
+  -- A caller that has not picked up its pod may wait again.
+  if not hold then leave_tombstone(sid, grace) end
 end
 
 -- Offers the free pods of its chain to the calls of every merchant that dropped below its limit. The last step of each script
