@@ -1,6 +1,7 @@
 /** One router as `main.ts` builds it, without its HTTP server: the same parts on simulated ground. */
 import { pino } from 'pino';
 import { Auditor } from '../../src/calls/audit/auditor.js';
+import { EventFeed } from '../../src/calls/events.js';
 import { adoptStore } from '../../src/calls/import.js';
 import { Metrics } from '../../src/calls/metrics.js';
 import { CallRouter } from '../../src/calls/router.js';
@@ -8,6 +9,8 @@ import { Settings } from '../../src/calls/settings.js';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore } from '../../src/calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../../src/calls/store/store.js';
+import { WaitStore } from '../../src/calls/store/wait-store.js';
+import { WaitQueue } from '../../src/calls/wait-queue.js';
 import type { PodSource } from '../../src/cluster/pods.js';
 import { parseTierConfig } from '../../src/config/tiers.js';
 import type { Dice } from '../../src/demo/dice.js';
@@ -63,6 +66,7 @@ export class SimulatedRouter {
   readonly #times: LeaseTimes;
   readonly #connection: StoreConnection;
   readonly #refresh: SupervisedLoop;
+  readonly #queue: WaitQueue;
   readonly #stopping = new AbortController();
   /** What the leader's audit writes into the log: the metric is only their number. */
   readonly #log = pino(
@@ -138,6 +142,11 @@ export class SimulatedRouter {
       patienceMs: 0.9 * Math.min(requestTimeoutMs, commandTimeoutMs),
       isPrepared: () => this.#isPrepared,
     });
+    // Callers poll here: nothing subscribes to the feed.
+    this.#queue = new WaitQueue(new WaitStore(connection, times), {
+      ...{ settings: this.settings, feed: new EventFeed(connection, clock), metrics, clock, log },
+      isPrepared: () => this.#isPrepared,
+    });
     this.#refresh = new SupervisedLoop({
       name: 'settings',
       intervalMs: 30_000,
@@ -162,6 +171,7 @@ export class SimulatedRouter {
       }
     }
     this.#refresh.start();
+    this.#queue.loop.start();
     void this.manager.start();
     this.#isPrepared = true;
   }
@@ -169,7 +179,7 @@ export class SimulatedRouter {
   /** A clean stop. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    await Promise.all([this.manager.stop(), this.#refresh.stop()]);
+    await Promise.all([this.manager.stop(), this.#refresh.stop(), this.#queue.loop.stop()]);
     this.#connection.close();
     this.process.kill();
   }
