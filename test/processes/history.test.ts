@@ -1,6 +1,6 @@
 /** The history check finds each kind of wrong history. */
 import { describe, expect, it } from 'vitest';
-import { overlaps, replay, type StreamEvent } from './history.js';
+import { overlaps, overtakings, replay, type StreamEvent } from './history.js';
 
 const limits = { 'pool:gold': 1, 'pool:basic': 2 };
 let fence = 0;
@@ -71,5 +71,22 @@ describe('the callers’ own times', () => {
   it('reports a fence that was used twice', () => {
     const one = held('1', 0, 1);
     expect(overlaps([one, { ...one, call: '2', fromMs: 5, untilMs: 6 }], limits)).toHaveLength(1);
+  });
+});
+
+describe('the order of waiting calls', () => {
+  const waiting = (type: string, call: string, merchant = ''): StreamEvent => ({
+    ...{ type, call, merchant },
+    ...{ pod: '', pool: '', fence: Number.NaN },
+  });
+  const two = [waiting('call_waiting', '1'), waiting('call_waiting', '2')];
+  it.each<[string, StreamEvent[], number]>([
+    ['by arrival', [...two, waiting('call_assigned', '1'), waiting('call_assigned', '2')], 0],
+    ['the second first', [...two, waiting('call_assigned', '2')], 1],
+    ['a new call first', [...two, waiting('call_allocated', '3')], 1],
+    ['after the first has left', [...two, waiting('wait_abandoned', '1'), waiting('call_assigned', '2')], 0],
+    ['another merchant', [...two, waiting('call_allocated', '3', 'acme')], 0],
+  ])('%s', (_, events, count) => {
+    expect(overtakings(events)).toHaveLength(count);
   });
 });

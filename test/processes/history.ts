@@ -11,6 +11,7 @@ export interface StreamEvent {
   pod: string;
   pool: string;
   fence: number;
+  merchant?: string;
 }
 
 /** Reads along, because the stream keeps only the last 10,000 events. */
@@ -60,6 +61,7 @@ function toEvent(flat: string[]): StreamEvent {
     pod: field('pod'),
     pool: field('pool'),
     fence: Number(field('fence')),
+    merchant: field('merchant'),
   };
 }
 
@@ -78,7 +80,7 @@ export function replay(events: readonly StreamEvent[], limits: Readonly<Record<s
   const podOf = new Map<string, string>();
   let [lastFence, allocated, ended] = [0, 0, 0];
   for (const { type, call, pod, pool, fence } of events) {
-    if (type === 'call_allocated' || type === 'call_adopted') {
+    if (['call_allocated', 'call_adopted', 'call_assigned'].includes(type)) {
       allocated += 1;
       const calls = pods.get(pod) ?? new Set();
       pods.set(pod, calls);
@@ -99,6 +101,28 @@ export function replay(events: readonly StreamEvent[], limits: Readonly<Record<s
     }
   }
   return { violations, allocated, ended, live: podOf.size };
+}
+
+/** Promise 13: calls of a merchant that got a pod before one that had waited for longer. All have the same priority. */
+export function overtakings(events: readonly StreamEvent[]): string[] {
+  const found: string[] = [];
+  const queues = new Map<string, string[]>();
+  for (const { type, call, merchant = '' } of events) {
+    const queue = queues.get(merchant) ?? [];
+    queues.set(merchant, queue);
+    if (type === 'call_waiting') queue.push(call);
+    else if (['call_allocated', 'call_assigned'].includes(type)) {
+      const [first] = queue;
+      if (first !== undefined && first !== call)
+        found.push(`${call} got a pod before ${first} of '${merchant}'`);
+    }
+    if (['call_assigned', 'wait_abandoned', 'wait_expired'].includes(type))
+      queues.set(
+        merchant,
+        queue.filter((other) => other !== call),
+      );
+  }
+  return found;
 }
 
 /** One caller's certainty: from its answer until it let go, this pod was its own. */

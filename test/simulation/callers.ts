@@ -1,4 +1,5 @@
 /** Who calls: asks for a pod, speaks with its agent for a while, and hangs up, with or without saying so. */
+import type { Allocation, Waiting } from '../../src/calls/store/store.js';
 import { AppError } from '../../src/errors.js';
 import { merchantIds } from './configuration.js';
 import type { KnownCall } from './history.js';
@@ -7,15 +8,21 @@ import type { World } from './world.js';
 const callsPerSecond = 0.2;
 const holdMs = 40_000;
 const renewEveryMs = 30_000;
+const askEveryMs = 4000;
 
 export class Callers {
   #sids = 0;
+  /** The last answer to each call that has waited. */
+  readonly waited = new Map<string, Waiting & { atMs: number }>();
   isTaking = true;
   /** Chance that the provider asks twice. */
   duplicates = 0.02;
   /** Chance that a caller hangs up before the connection, and no status arrives. */
   hangUps = 0.02;
   rateFactor = 1;
+  /** Chance that a call waits for a pod, and that its caller hangs up each time that it has waited. */
+  waiting = 0.5;
+  impatience = 0.05;
 
   constructor(private readonly world: World) {}
 
@@ -35,13 +42,31 @@ export class Callers {
     });
   }
 
-  async #allocate(sid: string, merchantId: string) {
+  /** Asks for a pod, and with `waits` again until the call has one. Undefined: the caller hung up before. */
+  async #allocate(sid: string, merchantId: string, waits = false): Promise<KnownCall | undefined> {
     const { world } = this;
-    const { history, store } = world;
-    const before = history.before();
-    const setBackBefore = store.setBackMs;
+    const { history, store, traffic } = world;
     const request = { callSid: sid, merchantId, provider: 'twilio', flow: 'v2', template: 't' };
-    const answer = await world.askAny((calls) => calls.allocate(request));
+    // The pod was handed over after the last answer that the call waits.
+    let before = history.before();
+    let setBackBefore = store.setBackMs;
+    const ask = async () => {
+      const now = { before: history.before(), setBackBefore: store.setBackMs };
+      const found = await world.askAny(
+        (calls): Promise<Allocation | Waiting> =>
+          waits ? calls.allocateOrWait(request) : calls.allocate(request),
+      );
+      if ('podName' in found) return found;
+      this.#checkPlace(sid, merchantId, found);
+      ({ before, setBackBefore } = now);
+      return undefined;
+    };
+    let answer = await ask();
+    while (!answer) {
+      if (traffic.next() < this.impatience) return this.#leave(sid);
+      await world.wait(askEveryMs);
+      answer = await ask();
+    }
     const { podName: pod, sourcePool: pool, fence, leaseExpiresAtMs: leaseUntilMs, wasExisting } = answer;
     const uid = world.agents.all.get(pod)?.uid ?? '';
     const { leaseTtlMs, noShowTimeoutMs } = world.times;
@@ -65,9 +90,12 @@ export class Callers {
     const { history, traffic, time, agents } = world;
     let call: KnownCall;
     try {
-      call = await this.#allocate(sid, merchantId);
+      const got = await this.#allocate(sid, merchantId, traffic.next() < this.waiting);
+      if (!got) return;
+      call = got;
     } catch (error) {
-      const isRefused = error instanceof AppError && error.code === 'no_pods';
+      const refusals = ['no_pods', 'queue_full', 'wait_expired', 'merchant_limit'];
+      const isRefused = error instanceof AppError && refusals.includes(error.code);
       if (isRefused) history.refused += 1;
       else history.failed += 1;
       history.note(`${sid} ${isRefused ? 'got no pod' : 'failed'}`);
@@ -95,6 +123,24 @@ export class Callers {
     // Some releases are repeated much later, and some SIDs are used again.
     if (traffic.next() < 0.1) time.after(traffic.next() * 60_000, () => void this.#release(call));
     if (this.isTaking && traffic.next() < 0.1) void this.#call(sid, merchantId);
+  }
+
+  /** Promise 13: no later call gets before it. A merchant with a configuration may have got a queue of its own since. */
+  #checkPlace(sid: string, merchantId: string, found: Waiting): void {
+    const { history } = this.world;
+    const last = this.waited.get(sid);
+    if (!last) history.note(`${sid} waits, place ${found.position}`);
+    this.waited.set(sid, { ...found, atMs: history.nowMs() });
+    const isSame = last?.sinceMs === found.sinceMs && last.atMs > history.lossAtMs;
+    if (isSame && ['', 'unknown'].includes(merchantId) && found.position > last.position)
+      history.violated(`13: ${sid} was at place ${last.position}, and is at ${found.position} now`);
+  }
+
+  /** Half of those that hang up while they wait say so. */
+  async #leave(sid: string): Promise<undefined> {
+    const { world } = this;
+    world.history.note(`${sid} hung up while it waited`);
+    if (world.traffic.next() < 0.5) await world.askAny((calls) => calls.release(sid)).catch(() => undefined);
   }
 
   async #renew(call: KnownCall): Promise<void> {

@@ -42,7 +42,8 @@ export class History {
   readonly #trace: string[] = [];
   #highestFence = 0;
   #highestEpoch = 0;
-  #lossAtMs = Number.NEGATIVE_INFINITY;
+  /** When the store last lost acknowledged writes. */
+  lossAtMs = Number.NEGATIVE_INFINITY;
   allocated = 0;
   refused = 0;
   failed = 0;
@@ -111,7 +112,7 @@ export class History {
     if (!wasExisting) {
       this.allocated += 1;
       // Requested before a failover, answered after it by a clock that is behind: see docs/guarantees.md.
-      if (fence <= before.fence && before.atMs > this.#lossAtMs)
+      if (fence <= before.fence && before.atMs > this.lossAtMs)
         this.violated(`fence ${fence} of ${sid} is not above ${before.fence}, which an earlier allocate got`);
       const others = this.live.filter(
         (call) => call.sid !== sid && call.pod === pod && call.uid === uid && holds(call),
@@ -126,8 +127,8 @@ export class History {
         this.violated(`${pod} was given to ${sid} although its drain had been answered`);
     }
     // Asked for before the store lost writes: this may be one of those.
-    const isExcused = before.atMs <= this.#lossAtMs || isBeforeItsPod;
-    if (before.atMs > this.#lossAtMs) this.#highestFence = Math.max(this.#highestFence, fence);
+    const isExcused = before.atMs <= this.lossAtMs || isBeforeItsPod;
+    if (before.atMs > this.lossAtMs) this.#highestFence = Math.max(this.#highestFence, fence);
     const call: KnownCall = {
       ...{ sid, pod, uid, pool, fence, leaseUntilMs },
       ...{ givenAtMs: before.atMs, isConnected: false, isOver: false, isExcused },
@@ -184,7 +185,7 @@ export class History {
 
   /** The store was asked at this moment, and has it: from here on it may not forget it. */
   known(call: KnownCall | undefined, askedAtMs: number): void {
-    if (!call || askedAtMs <= this.#lossAtMs) return;
+    if (!call || askedAtMs <= this.lossAtMs) return;
     call.isExcused = false;
     call.isGuarded = false;
   }
@@ -196,7 +197,7 @@ export class History {
   drained(pod: string, uid: string, sentAtMs = this.nowMs(), untilMs = Number.POSITIVE_INFINITY): void {
     this.note(`drained ${pod}`);
     // The store may have lost it, and an undrain that is still on its way may come after it.
-    if (sentAtMs <= this.#lossAtMs) return;
+    if (sentAtMs <= this.lossAtMs) return;
     if (this.nowMs() < (this.#undrainedAtMs.get(pod) ?? Number.NEGATIVE_INFINITY) + undrainLateMs) return;
     this.#drained.set(`${pod} ${uid}`, { atMs: this.nowMs(), untilMs });
   }
@@ -231,7 +232,7 @@ export class History {
       else call.isExcused = true;
     }
     this.#drained.clear();
-    this.#lossAtMs = this.nowMs();
+    this.lossAtMs = this.nowMs();
     this.#highestEpoch = 0;
     if (this.storeNowMs() < this.#highestFence / 1000) this.#highestFence = 0;
   }

@@ -2,6 +2,7 @@
 import { pino } from 'pino';
 import { AliveStamp } from '../../src/calls/alive-stamp.js';
 import { Auditor } from '../../src/calls/audit/auditor.js';
+import { EventFeed } from '../../src/calls/events.js';
 import { adoptStore } from '../../src/calls/import.js';
 import { Metrics } from '../../src/calls/metrics.js';
 import { CallRouter } from '../../src/calls/router.js';
@@ -9,6 +10,8 @@ import { Settings } from '../../src/calls/settings.js';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore } from '../../src/calls/store/pool-store.js';
 import { CallStore, type LeaseTimes } from '../../src/calls/store/store.js';
+import { WaitStore } from '../../src/calls/store/wait-store.js';
+import { WaitQueue } from '../../src/calls/wait-queue.js';
 import type { PodSource } from '../../src/cluster/pods.js';
 import { parseTierConfig } from '../../src/config/tiers.js';
 import type { Dice } from '../../src/demo/dice.js';
@@ -65,6 +68,7 @@ export class SimulatedRouter {
   readonly #connection: StoreConnection;
   readonly #refresh: SupervisedLoop;
   readonly #alive: AliveStamp;
+  readonly #queue: WaitQueue;
   readonly #stopping = new AbortController();
   /** What the leader's audit writes into the log: the metric is only their number. */
   readonly #log = pino(
@@ -142,6 +146,11 @@ export class SimulatedRouter {
       patienceMs: 0.9 * Math.min(requestTimeoutMs, commandTimeoutMs),
       isPrepared: () => this.#isPrepared,
     });
+    // Callers poll here: nothing subscribes to the feed.
+    this.#queue = new WaitQueue(new WaitStore(connection, times), {
+      ...{ settings: this.settings, feed: new EventFeed(connection, clock), metrics, clock, log },
+      isPrepared: () => this.#isPrepared,
+    });
     this.#refresh = new SupervisedLoop({
       name: 'settings',
       intervalMs: 30_000,
@@ -167,6 +176,7 @@ export class SimulatedRouter {
     }
     this.#alive.start();
     this.#refresh.start();
+    this.#queue.loop.start();
     void this.manager.start();
     this.#isPrepared = true;
   }
@@ -174,7 +184,12 @@ export class SimulatedRouter {
   /** A clean stop. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    await Promise.all([this.manager.stop(), this.#refresh.stop(), this.#alive.loop.stop()]);
+    await Promise.all([
+      this.manager.stop(),
+      this.#refresh.stop(),
+      this.#alive.loop.stop(),
+      this.#queue.loop.stop(),
+    ]);
     this.#connection.close();
     this.process.kill();
   }

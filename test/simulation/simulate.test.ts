@@ -31,6 +31,7 @@ describe('the simulation', () => {
     expect(again.trace).toEqual(first.trace);
     expect(again.digest).toBe(first.digest);
     expect(other.digest).not.toBe(first.digest);
+    expect(first.waited).toBeGreaterThan(5);
   });
 
   it('two leaders at once break no guarantee', async () => {

@@ -22,6 +22,8 @@ export interface Outcome {
   faults: number;
   calls: number;
   refused: number;
+  /** Calls that waited for a pod. */
+  waited: number;
   failed: number;
   virtualMs: number;
   commands: number;
@@ -73,6 +75,7 @@ export async function simulate(seed: number, options: SimulationOptions = {}): P
     faults: begun,
     calls: allocated,
     refused,
+    waited: world.callers.waited.size,
     failed,
     virtualMs: world.time.nowMs - startMs,
     commands: world.store.commands,

@@ -4,13 +4,16 @@
  */
 import type { ScriptName } from '../../src/calls/store/connection.js';
 import { scripts } from '../../src/calls/store/scripts.generated.js';
-import type { Op } from './model/operations.js';
+import { type Op, plainRegister } from './model/operations.js';
 
 /** Pods a and b are gold, c and d basic, each of them for two calls; `askers` has the merchants. */
 const fill = (chain: number, ...sids: string[]) => sids.map((sid) => ({ op: 'allocate', sid, chain }) as Op);
 const ask = (asker: number, ...sids: string[]) =>
   sids.map((sid) => ({ op: 'ask', sid, asker, waits: true }) as Op);
 const release = (sid: string, failed = false) => ({ op: 'release', sid, fence: 'none', failed }) as Op;
+const drain = (pod: string) => ({ op: 'drain', pod, waitMs: 0, uid: '' }) as Op;
+/** A new pod of the name `a`, which has just started. */
+const register = (uid: 'u1' | 'u2') => ({ ...plainRegister, pod: 'a', uid, runsForMs: 0 }) as Op;
 const limitOne = { op: 'limit', merchant: 'one', max: 1 } as Op;
 
 export interface BrokenScript {
@@ -288,6 +291,7 @@ export const brokenScripts: readonly BrokenScript[] = [
     script: 'register',
     line: 'if drained_at and drained_at >= since then',
     becomes: 'if drained_at then',
+    ops: [register('u1'), drain('a'), { op: 'advance', ms: 1000 }, register('u2')],
   },
   {
     broken: 'a replaced pod takes the drain of its successor with it',
@@ -436,6 +440,14 @@ export const brokenScripts: readonly BrokenScript[] = [
     script: 'remove',
     line: 'serve_freed()\nreturn results',
     becomes: 'return results',
+    ops: [
+      drain('b'),
+      limitOne,
+      ...ask(2, 'C1'),
+      { op: 'undrain', pod: 'b', uid: '' },
+      ...ask(2, 'C2'),
+      { op: 'remove', pod: 'a' },
+    ],
   },
   {
     broken: 'an abandoned call stays in its queue',

@@ -31,6 +31,8 @@ export interface CheckOptions {
   tampered?: boolean;
   /** A limit may be lower now than when calls were allocated. */
   maxLowered?: boolean;
+  /** The same for `max_calls` of a merchant. */
+  maxCallsLowered?: boolean;
   live?: {
     /** Limits have not changed since then, by the store's clock; undefined = unknown. */
     limitsSinceMs: number | undefined;
@@ -60,7 +62,7 @@ export function contradictions(keyspace: Keyspace, options: CheckOptions = {}): 
     ...waitFindings(state, {
       isPart: options.live !== undefined,
       exact,
-      maxLowered: options.maxLowered === true,
+      maxLowered: options.maxLowered === true || options.maxCallsLowered === true,
       limitsSinceMs: options.live?.limitsSinceMs,
     }),
   ];

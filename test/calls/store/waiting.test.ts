@@ -373,4 +373,30 @@ describeEngines('waiting calls', (engine) => {
     await store.calls.release('1');
     expect(await podOf('2')).toBeDefined();
   });
+
+  it('after FLUSHALL a waiting caller enters the queue again by asking again', async () => {
+    await wait('1');
+    await wait('2');
+    await engine.redis.flushall();
+    expect(await wait('2')).toMatchObject({ waiting: { position: 1 } });
+    expect(await wait('1')).toMatchObject({ waiting: { position: 2 } });
+    const kinds = ['pool:gold', 'exclusive'];
+    await store.connection.run('setTiers', ['{}', 'init', '', 'test', ...kinds]);
+    await store.register(['a'], 'pool:gold');
+    expect([await podOf('1'), await podOf('2')]).toEqual([undefined, 'a']);
+    expect(await wait('2')).toMatchObject({ allocation: { podName: 'a' } });
+    await store.calls.release('2');
+    expect(await podOf('1')).toBe('a');
+    expect(await checkInvariants(engine.redis, { nowMs: store.nowMs() })).toEqual([]);
+  });
+
+  it('a queue whose call records are lost hands nothing over, and holds no pod back', async () => {
+    await wait('1');
+    await wait('2');
+    await engine.redis.del('voice:call:1', 'voice:call:2');
+    await store.calls.release('busy');
+    expect(await engine.redis.smembers('voice:pool:gold:available')).toEqual(['a']);
+    expect(await engine.redis.exists('voice:waiting:calls:', 'voice:pool:gold:waiting')).toBe(0);
+    expect(await wait('1')).toHaveProperty('allocation');
+  });
 });
