@@ -1,6 +1,6 @@
 /**
  * People who call: they ask any router, another one when it does not answer, hold for a while, and hang up. Some say so
- * twice, late, or never; some hang up during the connection; some providers allocate twice for one call.
+ * twice, late, or never; half of them wait for a pod; some hang up during the connection; some providers allocate twice for one call.
  */
 import { Dice } from '../../src/demo/dice.js';
 import type { KnownCall } from '../simulation/history.js';
@@ -12,6 +12,7 @@ import { type Answer, type AnswerBody, nothing, type Router } from './routers.js
 const callsPerSecond = 40;
 /** The maximum number of callers that wait for a fleet that does not answer. */
 const maxAtOnce = 250;
+const refusals = ['no_pods', 'queue_full', 'wait_expired'];
 
 export class Callers {
   begun = 0;
@@ -105,11 +106,19 @@ export class Callers {
 
   async #allocate(sid: string): Promise<{ call: KnownCall; life: Life | undefined } | undefined> {
     const { history } = this;
-    const before = history.before();
-    const sentMs = Date.now();
-    const { status, body } = await this.#insist('/api/v1/allocate', { call_sid: sid });
+    const isWaiting = this.#dice.next() < 0.5;
+    const request = { call_sid: sid, ...(isWaiting ? { wait: '2s' } : {}) };
+    let [before, sentMs] = [history.before(), Date.now()];
+    let answer = await this.#insist('/api/v1/allocate', request);
+    // The pod is handed over after the last request that was answered with `waiting`.
+    while (answer.status === 202) {
+      const now = [history.before(), Date.now()] as const;
+      answer = await this.#insist('/api/v1/allocate', request);
+      if (answer.status === 202) [before, sentMs] = now;
+    }
+    const { status, body } = answer;
     if (status !== 200 || body.pod_name === undefined || body.fence === undefined) {
-      if (body.code === 'no_pods') history.refused += 1;
+      if (refusals.includes(body.code ?? '')) history.refused += 1;
       else history.failed += 1;
       if (![0, 503].includes(status))
         history.violated(`allocate ${sid} was answered with ${status} ${body.code}`);
@@ -178,7 +187,8 @@ export class Callers {
     let answer = nothing;
     for (let tries = 0; tries < 3; tries += 1) {
       answer = await this.#post(path, body);
-      const isWorthIt = answer.status === 0 || (answer.status === 503 && answer.body.code !== 'no_pods');
+      const isWorthIt =
+        answer.status === 0 || (answer.status === 503 && !refusals.includes(answer.body.code ?? ''));
       if (!isWorthIt) return answer;
       await wait(this.#dice.between(100, 500));
     }

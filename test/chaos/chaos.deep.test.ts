@@ -23,6 +23,7 @@ describe.skipIf(missing.length > 0)(
       expect(outcome.healedInSeconds).toBeDefined();
       // It was a run: calls were given, records done, several things broken.
       expect(outcome.allocated).toBeGreaterThan(100);
+      expect(outcome.waited).toBeGreaterThan(10);
       expect(outcome.recordsDone).toBeGreaterThan(100);
       expect(Object.keys(outcome.faults).length).toBeGreaterThan(3);
       expect(outcome.eventsReplayed).toBeGreaterThan(outcome.allocated);

@@ -40,6 +40,8 @@ export interface Outcome {
   calls: number;
   allocated: number;
   refused: number;
+  /** Calls that waited for a pod. */
+  waited: number;
   failed: number;
   faults: Record<string, number>;
   recordsDone: number;
@@ -186,6 +188,7 @@ class Run {
     return {
       ...{ seed: this.options.seed, minutes, healedInSeconds, violations },
       ...{ calls: callers.begun, allocated: history.allocated, refused: history.refused },
+      waited: reader.events.filter(({ type }) => type === 'call_waiting').length,
       ...{ failed: history.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
       eventsReplayed: this.options.sentinel ? 0 : reader.events.length,
       looks: this.#looks,

@@ -1,5 +1,5 @@
 /** Checks of recorded data. They do not depend on processes, so that tests can pass wrong data. */
-import { replay, type StreamEvent } from '../processes/history.js';
+import { overtakings, replay, type StreamEvent } from '../processes/history.js';
 
 export interface RecordsBook {
   statuses: Record<string, number>;
@@ -52,6 +52,7 @@ export function streamProblems(
   const { violations, live } = replay(events, limits);
   return [
     ...violations.map((text) => `events: ${text}`),
+    ...overtakings(events).map((text) => `events: 13: ${text}`),
     ...(live > 0 ? [`events: ${live} calls have begun and not ended`] : []),
   ];
 }

@@ -40,6 +40,7 @@ function table(outcome: Outcome): string {
     ['calls', outcome.calls],
     ['  allocated', outcome.allocated],
     ['  refused (no pod free)', outcome.refused],
+    ['  waited for a pod', outcome.waited],
     ['  failed (no answer, or an error)', outcome.failed],
     ['events replayed', outcome.eventsReplayed],
     ['looks at all keys', outcome.looks],

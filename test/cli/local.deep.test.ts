@@ -250,8 +250,8 @@ describe('doctor', () => {
   it('warns of a store that is nearly full, and fails for one that is full', async () => {
     const other = await startEmbeddedValkey();
     try {
-      // Large, so that the buffers of connections do not count.
-      await redisAt(other.url, (redis) => redis.set('other', 'x'.repeat(20_000_000)));
+      // Large, so that the buffers of connections and the scripts do not count.
+      await redisAt(other.url, (redis) => redis.set('other', 'x'.repeat(60_000_000)));
       await redisAt(other.url, async (redis) => {
         const used = Number(/^used_memory:(\d+)/m.exec(await redis.info('memory'))?.[1]);
         await redis.config('SET', 'maxmemory', String(Math.round(used * 1.05)));

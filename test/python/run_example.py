@@ -87,7 +87,11 @@ class Uvicorn:
                 await app.answer(sockets[sid])
                 say("ended", call=sid)
             except BaseException as error:
-                say("failed", call=sid, error=repr(error))
+                # The shutdown may come between the release and its answer: a caller that has hung up is not cut.
+                if sockets[sid].closed.is_set():
+                    say("ended", call=sid)
+                else:
+                    say("failed", call=sid, error=repr(error))
 
         def handle(name, sid):
             if name == "connect":

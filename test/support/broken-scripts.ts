@@ -394,8 +394,8 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'a call that got a pod stays in its queue',
     isSeenInSimulation: true,
     script: 'release',
-    line: 'dequeue(sid, queue)\n  local chain, priority, weight, tag',
-    becomes: 'local chain, priority, weight, tag',
+    line: 'dequeue(sid, queue)\n  list_queue(queue, false, true)',
+    becomes: 'list_queue(queue, false, true)',
   },
   {
     broken: 'a waiting call keeps a pod',

@@ -195,7 +195,6 @@ export class Model extends ModelWaits {
     const unknown: string[] = [];
     for (const sid of reported) {
       if (this.waits.has(sid)) {
-        this.endWait(sid);
         unknown.push(sid);
         continue;
       }
@@ -229,6 +228,7 @@ export class Model extends ModelWaits {
         expected.conflicts.push(sid);
         continue;
       }
+      if (this.waits.has(sid)) this.endWait(sid);
       const fence = typeof answer === 'string' ? 0 : (answer.fences[sid] ?? 0);
       if (fence <= this.lastFence)
         problems.push(`adopted ${sid} with fence ${fence} after ${this.lastFence}`);
