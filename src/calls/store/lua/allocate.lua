@@ -40,8 +40,8 @@ if not owner and hold then
 end
 local limit, is_limited = ARGV[3] ~= '' and tonumber(redis.pcall('HGET', Key.limits, ARGV[3])), false
 if limit then
-  --#include limits
-  is_limited = not has_room(ARGV[3], limit, ARGV[7])
+  --#include limits counter
+  is_limited, fence = not has_room(ARGV[3], limit, ARGV[7]), next_count(Key.fence)
 end
 local kinds = #ARGV > 11 and not is_limited and call('HMGET', Key.pools, unpack(ARGV, 12)) or {}
 local reclaimed, pod, load, scores, pool, status = 0
@@ -74,6 +74,8 @@ if not pod then
     --#include waiting
     return enter_or_refuse(sid, chain, fence, is_limited, is_limited and 'max_calls ' .. limit or describe_shortage(chain, kinds))
   end
+  --#include counter
+  fence = next_count(Key.fence) -- calls that waited may have got theirs in this step
 end
 local allocated_at = ARGV[10] .. string.sub(us, 11, 13) .. 'Z'
 if string.sub(us, 1, 10) ~= ARGV[9] then
