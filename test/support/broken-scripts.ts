@@ -373,8 +373,8 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'allocate ignores the limit of a merchant',
     isSeenInSimulation: true,
     script: 'allocate',
-    line: 'is_limited = not has_room(ARGV[3], limit, ARGV[7])',
-    becomes: '',
+    line: 'not has_room(ARGV[3], limit, ARGV[7])',
+    becomes: 'false',
   },
   {
     broken: 'a hand-over from the shared queue ignores the limit of a merchant',
