@@ -153,8 +153,8 @@ export class PodCalls {
   }
 
   /**
-   * Ends a call. Resolves to whether the router has confirmed it; otherwise the sidecar keeps trying. Undefined if there
-   * is no such call.
+   * Ends a call. Resolves to whether the router has confirmed it; otherwise the sidecar keeps trying. Undefined for
+   * an unknown call.
    */
   async end(callSid: string): Promise<boolean | undefined> {
     const call = this.#calls.get(callSid) ?? this.#ending.get(callSid);

@@ -6,9 +6,10 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { describeOneEngine, findOnPath } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
+import { SkippingClock } from '../support/skipping-clock.js';
 import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import { type Sidecar, startSidecar } from './support.js';
@@ -64,6 +65,21 @@ describeOneEngine('the sidecar', (engine) => {
     expect(await liveCalls()).toEqual([]);
     const again = await sidecar.ask('DELETE', '/calls/CA1');
     expect([again.status, again.body.code]).toEqual([404, 'call_not_found']);
+  });
+
+  it('reports, renews and releases with a wall clock that is wrong by years, and jumps', async () => {
+    const wallClock = vi.spyOn(SkippingClock.prototype, 'now').mockReturnValue(0);
+    onTestFinished(() => wallClock.mockRestore());
+    await allocate('CA1');
+    const sidecar = await startSidecar(proxy.port);
+    expect((await sidecar.ask('PUT', '/calls/CA1')).body).toMatchObject({ confirmed: true });
+    for (const nowMs of [Date.parse('2100-01-01'), Date.parse('1990-01-01')]) {
+      wallClock.mockReturnValue(nowMs);
+      const lease = await leaseOf();
+      await until(async () => (await leaseOf()) > lease, 'the lease is renewed');
+    }
+    expect((await sidecar.ask('DELETE', '/calls/CA1')).body).toMatchObject({ released: true });
+    expect(await liveCalls()).toEqual([]);
   });
 
   it('releases with the fence of the router, not with a wrong one of the agent', async () => {

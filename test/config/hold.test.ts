@@ -102,7 +102,7 @@ describe('limits of a merchant', () => {
     });
   });
 
-  it('of a malformed stored entry do not apply; an unset field of the Go router is no mistake', () => {
+  it('of a malformed stored entry do not apply; an unset field of the Go router is accepted', () => {
     expect(parseStoredMerchant('{"tier":"gold","weight":900}')).toEqual({
       config: {},
       problem: expect.stringContaining('weight'),

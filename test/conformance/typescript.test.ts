@@ -107,7 +107,7 @@ class ClientSession implements Session {
 
   #of(calls: Map<string, AttachedCall>, callSid: string): AttachedCall {
     const call = calls.get(callSid);
-    if (call === undefined) throw new Error(`there is no call ${callSid}`);
+    if (call === undefined) throw new Error(`unknown call ${callSid}`);
     return call;
   }
 }

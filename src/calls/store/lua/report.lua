@@ -17,7 +17,7 @@ if as_of and not is_ahead then
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
   if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
 end
-end_wait(pod, pool)
+unblock_reporter(pod, pool)
 if as_of and not is_ahead then call('HSET', Key.pod(pod), 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
 note_report(pod, ARGV[8])
 local reported, unknown, renewed, adopted, ended, conflicts, fences, waited = {}, {}, {}, {}, {}, {}, {}, {}

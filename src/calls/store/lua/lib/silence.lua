@@ -24,7 +24,7 @@ local function note_report(pod, interval)
 end
 
 -- Unblocks a pod that had to report first.
-local function end_wait(pod, pool)
+local function unblock_reporter(pod, pool)
   local owed = call('HDEL', Key.pod(pod), 'must_report') -- Redis accepts it at maxmemory, and then the rest of the script
   local suspension = Key.pod_suspended(pod)
   local waits = text_at(suspension) == 'awaiting_report'
