@@ -85,8 +85,8 @@ else
   if block == 'draining' or block == 'terminating' then draining = 1 end
   if block or not kind then released_to = '' end
   note('call_released', 'call', sid, 'pod', pod, 'pool', released_to, unpack(ARGV, 7)) -- before a call is handed over
-  if pool then load = select(2, place(pod, pool, kind, load, block, not hands_over)) end
-  local named = mirror_lease(pod, load, text_at(Key.lease(pod)))
+  if pool then load = select(2, place(pod, pool, kind, load, block, hands_over)) end
+  local named = mirror_lease(pod, load, load == 0) -- the mirror may name the ended call: it is written without a look
   if pool then
     redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'released_at', released_at,
       'allocated_call_sid', named, 'failures', failures)

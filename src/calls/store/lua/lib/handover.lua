@@ -2,16 +2,16 @@
 -- Gives a pod that became free to the calls that wait for it, in the same step.
 
 -- The assigned call is an ordinary call with a short lease; its next allocate picks it up and sets the normal one.
-local function assign(sid, queue, pod, pool)
-  local known = call('HMGET', Key.call(sid), 'waiting_since', 'merchant_id', 'claim_ms', 'record_ms')
-  local merchant, claim = known[2] or '', tonumber(known[3] or '') or 20000
+-- `known`: the fields of its record that hand_over reads.
+local function assign(sid, queue, pod, pool, known)
+  local merchant, claim = known[4] or '', tonumber(known[7] or '') or 20000
   local fence, at = next_count(Key.fence), iso(now)
-  local waited = digits(math.max(0, now - (tonumber(known[1] or '') or now)))
+  local waited = digits(math.max(0, now - (tonumber(known[6] or '') or now)))
   call('ZADD', Key.pod_calls(pod), digits(now + claim), sid)
   write_or_skip('ZADD', Key.pool_calls(pool), digits(now + claim), sid)
   call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'allocated_at', at, 'fence', fence, 'hold', 'assigned',
     'waited_ms', waited)
-  call('PEXPIRE', Key.call(sid), digits(math.max(tonumber(known[4] or '') or 0, claim)))
+  call('PEXPIRE', Key.call(sid), digits(math.max(tonumber(known[8] or '') or 0, claim)))
   write_or_skip('HSET', Key.pod(pod), 'status', 'allocated', 'allocated_call_sid', sid, 'allocated_at', at,
     'source_pool', pool)
   if read_or_nil('HEXISTS', Key.limits, merchant) == 1 then
@@ -43,8 +43,8 @@ local function hand_over(pod, pool, max, load, grace)
     local queue = load < max and (read_or_nil('ZRANGE', Key.waiting(pool), 0, 0) or {})[1]
     if not queue then break end
     local sid = (read_or_nil('ZRANGE', Key.waiting_calls(queue), 0, 0) or {})[1]
-    local known = sid
-      and read_or_nil('HMGET', Key.call(sid), 'hold', 'queue', 'wait_until', 'merchant_id', 'pod_name') or {}
+    local known = sid and read_or_nil('HMGET', Key.call(sid), 'hold', 'queue', 'wait_until', 'merchant_id', 'pod_name',
+      'waiting_since', 'claim_ms', 'record_ms') or {}
     if not sid then
       list_queue(queue)
       write_or_skip('ZREM', Key.waiting(pool), queue) -- also if the pool is not in its chain
@@ -57,7 +57,7 @@ local function hand_over(pod, pool, max, load, grace)
     elseif queue == '' and is_at_limit(known[4] or '') then
       move_call(sid, queue, known[4])
     else
-      assign(sid, queue, pod, pool)
+      assign(sid, queue, pod, pool, known)
       load = load + 1
     end
   end

@@ -15,7 +15,7 @@ local function queue_rules(queue)
 end
 
 local function is_at_limit(merchant)
-  local max = read_or_nil('HGET', Key.limits, merchant)
+  local max = merchant ~= '' and read_or_nil('HGET', Key.limits, merchant)
   return max and (read_or_nil('SCARD', Key.limited(merchant)) or 0) >= (tonumber(max) or math.huge)
 end
 
