@@ -77,11 +77,8 @@ export const AllocateBody = Type.Object(
   { description: 'a JSON object with call_sid' },
 );
 
-const replicated = Type.Optional(
-  Type.Literal(false, {
-    description: 'only if `REDIS_WAIT_REPLICAS` is set and fewer replicas have confirmed the change',
-  }),
-);
+const unconfirmed = 'only if fewer replicas than `REDIS_WAIT_REPLICAS` have confirmed the change';
+const replicated = Type.Optional(Type.Literal(false, { description: unconfirmed }));
 export const Allocated = Type.Object({
   success,
   pod_name: text('the pod that serves the call'),
