@@ -30,6 +30,7 @@ export const errorCodes = {
   overloaded: 503,
   store_unavailable: 503,
   store_full: 503,
+  not_replicated: 503,
   database_unavailable: 503,
   timeout: 503,
   shutting_down: 503,

@@ -8,6 +8,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { LoopState } from '../loop.js';
 import { PoolMetrics } from './pool-metrics.js';
 import type { StoreOutcome } from './store/connection.js';
+import { confirmationOutcomes } from './store/replication.js';
 import type { Snapshot } from './store/replies.js';
 
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -115,6 +116,11 @@ export class Metrics {
     'smart_router_store_full_total',
     'Store operations rejected because Redis is out of memory',
   );
+  readonly confirmations = this.#counter(
+    'smart_router_replication_confirmations_total',
+    'Allocates, releases and drains by outcome of the wait for replicas (confirmed, timeout, failover, error)',
+    ['outcome'],
+  );
   readonly storeUp = this.#gauge('smart_router_store_up', '1 while connected to the store');
   readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
     'loop',
@@ -176,6 +182,7 @@ export class Metrics {
     for (const reason of ['removed', 'replaced', 'restarted']) this.callsLost.inc({ reason }, 0);
     for (const reason of ['awaiting_report', 'flapping']) this.podsBlocked.inc({ reason }, 0);
     for (const outcome of ['served', 'expired', 'abandoned', 'queue_full']) this.waits.inc({ outcome }, 0);
+    for (const outcome of confirmationOutcomes) this.confirmations.inc({ outcome }, 0);
     for (const kind of ['call', 'other', 'stranger']) this.requestsShed.inc({ kind }, 0);
     for (const reason of ['overall', 'address', 'unread']) this.connectionsClosed.inc({ reason }, 0);
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);

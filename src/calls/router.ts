@@ -8,6 +8,7 @@ import { AppError } from '../errors.js';
 import type { ExplainedCall } from './explanation.js';
 import type { Metrics } from './metrics.js';
 import type { Settings } from './settings.js';
+import type { Master, Replication } from './store/replication.js';
 import type {
   AllocateOutcome,
   Allocation,
@@ -31,6 +32,10 @@ export interface CallRouterOptions {
   clock: Clock;
   /** The store refuses an allocate that it receives later than this. */
   patienceMs: number;
+  /** Confirms writes; undefined if REDIS_WAIT_REPLICAS is 0. */
+  replication?: Replication | undefined;
+  /** What an allocate that too few replicas have is answered. */
+  replicationPolicy?: 'mark' | 'refuse';
   /** False until the store was checked, imported and configured: until then every operation is rejected. */
   isPrepared(): boolean;
   /** Registers a pod that reports itself; only with POD_SOURCE=registered. */
@@ -92,7 +97,7 @@ export class CallRouter {
     wasHeld: boolean,
   ): Promise<Allocation | Waiting> {
     this.assertPrepared();
-    const { store, settings, metrics, clock, patienceMs } = this.#options;
+    const { store, settings, metrics, clock, patienceMs, replication, replicationPolicy } = this.#options;
     const chain = settings.chainFor(request.merchantId).steps;
     const start = clock.monotonic();
     const done = (pool: string, status: string) => {
@@ -100,7 +105,9 @@ export class CallRouter {
       metrics.allocateDuration.observe({ status }, (clock.monotonic() - start) / 1000);
     };
     let outcome: AllocateOutcome;
+    let master: Master | undefined;
     try {
+      if (replication) master = await replication.master();
       outcome = await store.allocate({ ...request, chain, patienceMs, hold, wasHeld });
     } catch (error) {
       done('', 'error');
@@ -116,6 +123,11 @@ export class CallRouter {
       metrics.waits.inc({ outcome: 'served' });
       metrics.waitDuration.observe(allocation.waitedMs / 1000);
     }
+    const isReplicated = !replication || !master || (await replication.confirm(master));
+    if (!isReplicated && replicationPolicy === 'refuse') {
+      done(allocation.sourcePool, 'not_replicated');
+      throw await this.#refuseUnreplicated(request.callSid, allocation);
+    }
     done(allocation.sourcePool, allocation.wasExisting ? 'existing' : 'success');
     if (allocation.reclaimed > 0) metrics.zombiesRecovered.inc(allocation.reclaimed);
     if (!allocation.wasExisting) {
@@ -123,7 +135,25 @@ export class CallRouter {
         metrics.unmetDemand.inc({ tier: tierNameOf(pool) });
       }
     }
-    return allocation;
+    return isReplicated ? allocation : { ...allocation, replicated: false };
+  }
+
+  /** Releases a new call. One that already had its pod keeps it: a caller may be using it, or held callers ask again. */
+  async #refuseUnreplicated(
+    callSid: string,
+    { fence, wasExisting, waitedMs, sourcePool }: Allocation,
+  ): Promise<AppError> {
+    const { store, metrics } = this.#options;
+    if (!wasExisting && waitedMs === undefined) {
+      // If this fails, the lease ends the call.
+      const isReleased = await store.releaseUnclaimed(callSid, fence).catch(() => false);
+      if (isReleased) metrics.releases.inc({ pool: sourcePool, status: 'not_replicated' });
+    }
+    return new AppError(
+      'not_replicated',
+      'too few replicas of Redis have the allocation (REDIS_WAIT_REPLICAS): retry, and check its replicas if this lasts',
+      { retryAfterSeconds: 1 },
+    );
   }
 
   #refuse(
@@ -167,16 +197,18 @@ export class CallRouter {
 
   async release(callSid: string, fence?: number, details: ReleaseDetails = {}): Promise<Released> {
     this.assertPrepared();
-    const { store, metrics } = this.#options;
+    const { store, metrics, replication } = this.#options;
     try {
+      const master = replication && (await replication.master());
       const released = await store.release(callSid, fence, details);
+      const isReplicated = !master || (await replication?.confirm(master));
       if (released.podName === null) metrics.waits.inc({ outcome: 'abandoned' });
       if (released.isSetBack) metrics.podsBlocked.inc({ reason: 'flapping' });
       metrics.releases.inc({
         pool: released.pool,
         status: released.wasDraining ? 'draining' : 'success',
       });
-      return released;
+      return isReplicated ? released : { ...released, replicated: false };
     } catch (error) {
       const code = error instanceof AppError ? error.code : 'internal';
       const status = code === 'call_not_found' ? 'not_found' : code === 'stale_fence' ? code : 'error';
@@ -216,9 +248,12 @@ export class CallRouter {
 
   async drain(podName: string, waitMs: number, caller: DrainCaller = {}): Promise<Drained> {
     this.assertPrepared();
-    const drained = await this.#options.store.drain(podName, waitMs, caller);
-    this.#options.metrics.drains.inc();
-    return drained;
+    const { store, metrics, replication } = this.#options;
+    const master = replication && (await replication.master());
+    const drained = await store.drain(podName, waitMs, caller);
+    metrics.drains.inc();
+    const isReplicated = !master || (await replication?.confirm(master));
+    return isReplicated ? drained : { ...drained, replicated: false };
   }
 
   async undrain(

@@ -66,6 +66,7 @@ const exits: Readonly<Partial<Record<ErrorCode | CliCode, ExitCode>>> = {
   records_skipped: exitCodes.conflict,
   store_unavailable: exitCodes.unreachable,
   store_full: exitCodes.unreachable,
+  not_replicated: exitCodes.unreachable,
   database_unavailable: exitCodes.unreachable,
   timeout: exitCodes.unreachable,
   overloaded: exitCodes.unreachable,

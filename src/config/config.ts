@@ -69,6 +69,14 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
       `REQUEST_TIMEOUT must be at least REDIS_COMMAND_TIMEOUT (${ms(redisCommandTimeoutMs)}), got ${ms(requestTimeoutMs)}`,
   },
   {
+    of: ['requestTimeoutMs', 'redisCommandTimeoutMs', 'redisWaitReplicas', 'redisWaitTimeoutMs'],
+    problem({ requestTimeoutMs, redisCommandTimeoutMs, redisWaitReplicas, redisWaitTimeoutMs }) {
+      const minMs = redisCommandTimeoutMs + 2 * redisWaitTimeoutMs;
+      if (redisWaitReplicas === 0 || requestTimeoutMs >= minMs) return;
+      return `REQUEST_TIMEOUT must be at least REDIS_COMMAND_TIMEOUT + 2 * REDIS_WAIT_TIMEOUT = ${ms(minMs)} while REDIS_WAIT_REPLICAS is set, got ${ms(requestTimeoutMs)}`;
+    },
+  },
+  {
     of: ['leaderElectionDurationMs', 'leaderElectionRenewDeadlineMs'],
     problem: ({ leaderElectionDurationMs: lease, leaderElectionRenewDeadlineMs: renew }) =>
       lease <= renew &&

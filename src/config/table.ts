@@ -146,6 +146,24 @@ export const configFields = {
       '1s',
       'Longest one command may take',
     ),
+    redisWaitReplicas: field(
+      'REDIS_WAIT_REPLICAS',
+      wholeNumber(0, 10),
+      '0',
+      'Replicas that must have an allocate, release or drain before it is answered; 0: not checked',
+    ),
+    redisWaitTimeoutMs: field(
+      'REDIS_WAIT_TIMEOUT',
+      duration('1ms', '10s'),
+      '100ms',
+      'How long to wait for those replicas',
+    ),
+    redisWaitPolicy: field(
+      'REDIS_WAIT_POLICY',
+      choice('mark', 'refuse'),
+      'mark',
+      'An allocate without them: mark answers it with replicated: false, refuse answers 503 not_replicated',
+    ),
   }),
   ...section('Calls', {
     tierConfig: optional(

@@ -25,6 +25,11 @@ interface WaitOptions {
 
 type Wanted = Omit<CallRequest, 'template'> & { template: string | undefined };
 
+/** The field of an answer that says that too few replicas have the change. */
+export function markOf({ replicated }: { replicated?: false }): { replicated?: false } {
+  return replicated === undefined ? {} : { replicated };
+}
+
 export async function allocateFor(
   context: HttpContext,
   { request, reply }: { request: FastifyRequest; reply: FastifyReply },

@@ -77,6 +77,8 @@ export const AllocateBody = Type.Object(
   { description: 'a JSON object with call_sid' },
 );
 
+const unconfirmed = 'only if fewer replicas than `REDIS_WAIT_REPLICAS` have confirmed the change';
+const replicated = Type.Optional(Type.Literal(false, { description: unconfirmed }));
 export const Allocated = Type.Object({
   success,
   pod_name: text('the pod that serves the call'),
@@ -87,6 +89,7 @@ export const Allocated = Type.Object({
   fence: givenFence,
   was_existing: flag('whether the call already had this pod'),
   waited_ms: Type.Optional(whole('how long the call waited for its pod')),
+  replicated,
 });
 export const WaitingAnswer = Type.Object({
   success,
@@ -121,6 +124,7 @@ export const Released = Type.Object({
   ),
   was_draining: flag('whether the pod drains'),
   was_waiting: Type.Optional(flag('true if the call was waiting for a pod; it has left the queue')),
+  replicated,
 });
 export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
 
@@ -180,6 +184,7 @@ export const Drained = Type.Object({
   active_calls: activeCalls,
   message,
   drain_expires_at: text('when the drain expires unless it is repeated'),
+  replicated,
 });
 export const UndrainBody = Type.Object(
   { pod_name: podName, uid: Type.Optional(podUid) },

@@ -34,7 +34,7 @@ import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
 import { prepareUntilDone } from './startup.js';
-import { leaseTimes, openEngine, openStore } from './store.js';
+import { leaseTimes, openEngine, openReplication, openStore } from './store.js';
 
 /** The longest wait for the first sync of the pods at the start. */
 const maxFirstSyncMs = 5000;
@@ -91,6 +91,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       onRefreshError: () => metrics.settingsErrors.inc(),
       onChange: () => queue.nudge(),
     });
+    const replication = openReplication(config, redisUrl, connection, { clock, log, metrics });
+    if (replication) stops.push(() => replication.close());
     const feed = new EventFeed(connection, clock);
     stops.push(() => feed.close());
     let isPrepared = false;
@@ -199,6 +201,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         metrics,
         clock,
         patienceMs,
+        replication,
+        replicationPolicy: config.redisWaitPolicy,
         isPrepared: () => isPrepared,
         ...(config.podSource === 'registered'
           ? { announce: (pod) => announce(pools, settings.tiers, pod) }

@@ -2,6 +2,7 @@
 
 import type { Metrics } from '../calls/metrics.js';
 import { StoreConnection } from '../calls/store/connection.js';
+import { Replication } from '../calls/store/replication.js';
 import type { LeaseTimes } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
@@ -49,6 +50,36 @@ export function openStore(
         log.info('connected to the store');
         onUp();
       } else log.error({ reason }, 'lost the connection to the store; calls get 503 until it is restored');
+    },
+  });
+}
+
+/** Undefined if no replicas are waited for. */
+export function openReplication(
+  config: Config,
+  url: string,
+  main: StoreConnection,
+  { clock, log, metrics }: { clock: Clock; log: Logger; metrics: Metrics },
+): Replication | undefined {
+  if (config.redisWaitReplicas === 0) return undefined;
+  let isConfirmed = true;
+  return new Replication({
+    main,
+    own: new StoreConnection({
+      url,
+      keyPrefix: config.redisKeyPrefix,
+      commandTimeoutMs: config.redisCommandTimeoutMs,
+      clock,
+    }),
+    replicas: config.redisWaitReplicas,
+    timeoutMs: config.redisWaitTimeoutMs,
+    clock,
+    onOutcome: (outcome, writes, reason) => {
+      metrics.confirmations.inc({ outcome }, writes);
+      if (isConfirmed === (outcome === 'confirmed')) return;
+      isConfirmed = !isConfirmed;
+      if (isConfirmed) log.info('replicas confirm writes again');
+      else log.warn({ outcome, reason }, 'writes not confirmed by enough replicas (REDIS_WAIT_REPLICAS)');
     },
   });
 }

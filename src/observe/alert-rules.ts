@@ -151,6 +151,15 @@ unless count by (job, namespace) (smart_router_active_calls)`,
       description:
         'Redis has reached its maxmemory and rejected {{ $value | humanize }} operations within five minutes. Live calls continue; new calls and changes of tiers and merchants get 503 store_full.',
     },
+    {
+      alert: 'SmartRouterNotReplicated',
+      severity: 'warning',
+      for: '2m',
+      expr: 'sum by (job, namespace) (increase(smart_router_replication_confirmations_total{outcome!="confirmed"}[5m])) > 3',
+      summary: 'Replicas of Redis do not confirm writes',
+      description:
+        'Fewer than REDIS_WAIT_REPLICAS replicas confirmed {{ $value | humanize }} allocates, releases or drains within five minutes. A failover now may lose them. With REDIS_WAIT_POLICY=refuse, new calls get 503 not_replicated.',
+    },
   ],
   calls: [
     {

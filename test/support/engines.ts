@@ -175,6 +175,16 @@ export async function nativeRedisTls(): Promise<TlsEngine> {
   return Object.assign(Object.create(engine) as Engine, { ca: readFileSync(certificate, 'utf8'), stop });
 }
 
+/** A replica of that server. Its first synchronization may still be in progress. */
+export function redisReplica(master: Engine): Promise<Engine> {
+  return nativeRedis({
+    args: (port) => [
+      ...['--port', String(port), '--replicaof', '127.0.0.1', String(master.port)],
+      ...['--repl-diskless-sync', 'yes', '--repl-diskless-sync-delay', '0'],
+    ],
+  });
+}
+
 export interface SentinelGroup {
   /** `redis+sentinel://host:port/name` */
   readonly url: string;
@@ -191,12 +201,7 @@ export async function redisSentinel(): Promise<SentinelGroup> {
   const name = 'mymaster';
   const folder = temporaryFolder();
   const master = await nativeRedis();
-  const replica = await nativeRedis({
-    args: (port) => [
-      ...['--port', String(port), '--replicaof', '127.0.0.1', String(master.port)],
-      ...['--repl-diskless-sync', 'yes', '--repl-diskless-sync-delay', '0'],
-    ],
-  });
+  const replica = await redisReplica(master);
   const sentinel = await startOnFreePort((port) => {
     const file = join(folder, `sentinel-${port}.conf`);
     writeFileSync(

@@ -13,6 +13,7 @@ export interface StoreFacts {
   /** 0 = no limit. */
   maxMemoryBytes: number;
   persistence: string;
+  connectedReplicas: number;
 }
 
 export async function storeFacts(connection: StoreConnection): Promise<StoreFacts> {
@@ -29,6 +30,7 @@ export async function storeFacts(connection: StoreConnection): Promise<StoreFact
     usedMemoryBytes: Number(field('used_memory')),
     maxMemoryBytes: Number(field('maxmemory')),
     persistence: aof ? 'append-only file' : rdb ? 'snapshots' : 'none',
+    connectedReplicas: Number(field('connected_slaves')),
   };
 }
 

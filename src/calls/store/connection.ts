@@ -62,6 +62,7 @@ export class StoreConnection {
   #offsetMs: number | undefined;
   #up = false;
   #closed = false;
+  #session = 0;
   readonly #keys: readonly string[];
   #second: readonly [number, string] = [0, ''];
 
@@ -78,6 +79,7 @@ export class StoreConnection {
     this.#client.setMaxListeners(0);
     this.#client.on('error', this.#noteError);
     this.#client.on('ready', () => {
+      this.#session += 1;
       this.#setState(true);
       this.#lastError = 'the connection was closed';
       // The first allocate needs the store's time, which may differ after a failover.
@@ -86,7 +88,10 @@ export class StoreConnection {
         () => undefined,
       );
     });
-    this.#client.on('close', () => this.#setState(false));
+    this.#client.on('close', () => {
+      this.#session += 1;
+      this.#setState(false);
+    });
     // A failover message from a Sentinel while the client looks up the master ends the client permanently.
     this.#client.on('end', () => {
       if (!this.#closed) options.clock.after(reconnectMs, () => this.#connect(), { unref: true });
@@ -178,6 +183,16 @@ export class StoreConnection {
   stamp(): string {
     const now = this.estimateNowMs();
     return now === undefined ? '' : new Date(now).toISOString();
+  }
+
+  /** Another number after each loss and each start of the connection. */
+  get session(): number {
+    return this.#session;
+  }
+
+  /** Connects again, to the master of that moment. */
+  reconnect(): void {
+    if (this.#client.status === 'ready') this.#client.disconnect(true);
   }
 
   get clock(): Clock {

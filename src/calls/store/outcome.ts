@@ -31,6 +31,8 @@ export interface Allocation {
   reclaimed: number;
   /** How long the call waited for its pod; undefined if it did not. */
   waitedMs?: number | undefined;
+  /** False: fewer than REDIS_WAIT_REPLICAS replicas confirmed it. */
+  replicated?: false;
 }
 
 const isRefusal = (code: Reply | undefined): code is Refusal => refusals.some((refusal) => refusal === code);

@@ -80,6 +80,8 @@ export interface Released {
   activeCalls: number;
   /** The pod is now set back behind the others: several calls in a row failed on it. */
   isSetBack: boolean;
+  /** False: fewer than REDIS_WAIT_REPLICAS replicas confirmed it. */
+  replicated?: false;
 }
 
 export interface ReportDetails {
@@ -111,6 +113,8 @@ export interface DrainCaller {
 export interface Drained {
   activeCalls: number;
   untilMs: number;
+  /** False: fewer than REDIS_WAIT_REPLICAS replicas confirmed it. */
+  replicated?: false;
 }
 
 export interface Page<T> {

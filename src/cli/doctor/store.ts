@@ -54,6 +54,7 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
     const facts = await storeFacts(connection);
     checks.push(await checkVersion(connection, facts), await checkCluster(connection, facts, config));
     checks.push(checkEviction(facts), checkMemory(facts), await checkPersistence(connection, facts, config));
+    checks.push(...(await checkReplication(connection, facts, config)));
     checks.push(await checkClock(connection, clock), await checkScript(connection, clock));
     checks.push(await checkDataVersion(connection), await checkTiers(connection, config));
     return checks;
@@ -172,18 +173,46 @@ async function checkPersistence(
   return warn(name, persistence === 'none' ? 'none' : `${persistence} only`, hint);
 }
 
+/** No check for a single server, whose writes are not replicated. */
+async function checkReplication(
+  connection: StoreConnection,
+  { connectedReplicas: connected }: StoreFacts,
+  { redisUrl, redisWaitReplicas: wanted }: Config,
+): Promise<Check[]> {
+  const name = 'store replication';
+  const text = `${connected} connected ${connected === 1 ? 'replica' : 'replicas'}`;
+  if (wanted > connected) {
+    const hint = 'Add replicas, or lower REDIS_WAIT_REPLICAS: until then no write is confirmed.';
+    return [warn(name, `${text}, but REDIS_WAIT_REPLICAS is ${wanted}`, hint)];
+  }
+  if (connected === 0 && !redisUrl.startsWith('redis+sentinel:')) return [];
+  const [least, lag] = await configured(connection, 'min-replicas-to-write', 'min-replicas-max-lag');
+  const hint =
+    'Set `min-replicas-to-write 1` and `min-replicas-max-lag 10`, or a master that is cut off from its replicas accepts writes that are lost.';
+  if (least === undefined) return [warn(name, `${text}; min-replicas-to-write is unknown`, hint)];
+  const settings = `${text}, min-replicas-to-write ${least}, min-replicas-max-lag ${lag}`;
+  // Redis ignores both while one of them is 0.
+  return [Number(least) >= 1 && Number(lag) >= 1 ? ok(name, settings) : warn(name, settings, hint)];
+}
+
+/** The values of these settings, or nothing if the store rejects CONFIG. */
+async function configured(connection: StoreConnection, ...names: string[]): Promise<string[]> {
+  try {
+    const replies = await connection.command('config', (client) =>
+      Promise.all(names.map((name) => client.config('GET', name))),
+    );
+    return replies.map((reply) => (Array.isArray(reply) ? String(reply[1] ?? '') : ''));
+  } catch {
+    return [];
+  }
+}
+
 /** Managed stores often reject CONFIG; INFO does not tell snapshots from no persistence. */
 async function configuredPersistence(connection: StoreConnection): Promise<string | undefined> {
-  try {
-    const [appendonly, save] = await connection.command('config', (client) =>
-      Promise.all([client.config('GET', 'appendonly'), client.config('GET', 'save')]),
-    );
-    const value = (reply: unknown) => (Array.isArray(reply) ? String(reply[1] ?? '') : '');
-    if (value(appendonly) === 'yes') return 'append-only file';
-    return value(save) === '' ? 'none' : 'snapshots';
-  } catch {
-    return undefined;
-  }
+  const [appendonly, save] = await configured(connection, 'appendonly', 'save');
+  if (appendonly === undefined) return undefined;
+  if (appendonly === 'yes') return 'append-only file';
+  return save === '' ? 'none' : 'snapshots';
 }
 
 async function checkClock(connection: StoreConnection, clock: Clock): Promise<Check> {

@@ -3,7 +3,7 @@ import { parseDuration } from '../../config/durations.js';
 import { showValue } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { bodyField, isOperator } from '../action-log.js';
-import { allocateFor } from '../allocation.js';
+import { allocateFor, markOf } from '../allocation.js';
 import type { App, HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import {
@@ -49,7 +49,15 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
           202: WaitingAnswer,
           400: ErrorAnswer,
           429: errorOf('merchant_limit'),
-          503: errorOf('no_pods', 'queue_full', 'wait_expired', 'store_full', 'store_unavailable', 'timeout'),
+          503: errorOf(
+            'no_pods',
+            'queue_full',
+            'wait_expired',
+            'store_full',
+            'store_unavailable',
+            'not_replicated',
+            'timeout',
+          ),
         },
       },
     },
@@ -91,6 +99,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         fence: allocation.fence,
         was_existing: allocation.wasExisting,
         ...(allocation.waitedMs === undefined ? {} : { waited_ms: allocation.waitedMs }),
+        ...markOf(allocation),
       };
     },
   );
@@ -118,6 +127,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         released_to_pool: released.releasedToPool,
         was_draining: released.wasDraining,
         ...(released.podName === null ? { was_waiting: true } : {}),
+        ...markOf(released),
       };
     },
   );

@@ -1,10 +1,12 @@
 /** Routes of voice agents: report, drain, undrain, read one pod. */
 import { untilNoCalls } from '../../calls/drain-wait.js';
 import type { PodInfo } from '../../calls/store/replies.js';
+import type { Drained } from '../../calls/store/store.js';
 import { parseDuration } from '../../config/durations.js';
 import { showValue, tierNameOf } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../action-log.js';
+import { markOf } from '../allocation.js';
 import { type App, bodyLimitBytes, type HttpContext } from '../context.js';
 import { inTime, isDisconnected } from '../deadline.js';
 import { overloaded } from '../gate.js';
@@ -92,13 +94,14 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       reply.raw.once('close', end);
       stopping.addEventListener('abort', end, { once: true });
       if (waitMs > 0) waiters += 1;
+      let drained: Drained;
       let activeCalls: number;
-      let untilMs: number;
       try {
         // Sent before the drain, so that a removal right after it is not missed. Without it every removal is missed: safe.
         const newest = waitMs > 0 ? feed.newestRareId().catch(() => farAhead) : farAhead;
         const work = router.drain(pod_name, waitMs, { uid, by: request.actor });
-        ({ activeCalls, untilMs } = await inTime(context, work));
+        drained = await inTime(context, work);
+        ({ activeCalls } = drained);
         const since = await newest;
         if (waitMs > 0 && activeCalls > 0) {
           if (isDisconnected(request) || stopping.aborted) end();
@@ -120,7 +123,8 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         has_active_call: activeCalls > 0,
         active_calls: activeCalls,
         message,
-        drain_expires_at: new Date(untilMs).toISOString(),
+        drain_expires_at: new Date(drained.untilMs).toISOString(),
+        ...markOf(drained),
       };
     },
   );

@@ -306,7 +306,9 @@ async function allocate(
 }
 
 const refusals: ReadonlySet<string> = new Set(['no_pods', 'merchant_limit', 'queue_full', 'wait_expired']);
-const outages: ReadonlySet<string> = new Set(['store_unavailable', 'store_full', 'timeout', 'overloaded']);
+const outages: ReadonlySet<string> = new Set([
+  ...['store_unavailable', 'store_full', 'not_replicated', 'timeout', 'overloaded'],
+]);
 /** About what the message takes to speak. */
 const messageSeconds = 3;
 

@@ -51,3 +51,42 @@ it('the connection recovers from a failover message during the lookup of the mas
   await until(() => states.includes('down'), 'it has lost its connection');
   expect(await until(async () => (await ping()) === 'PONG', 'it is back', 20_000)).toBe(true);
 });
+
+it('the connection leaves a master that was replaced and still accepts writes', {
+  timeout: 60_000,
+}, async (test) => {
+  if (native !== true) return test.skip(native);
+  const group = await redisSentinel();
+  onTestFinished(() => group.stop());
+  const connection = new StoreConnection({
+    ...{ url: group.url, keyPrefix: 'voice:', commandTimeoutMs: 1000, clock: systemClock },
+  });
+  onTestFinished(() => connection.close());
+  const [master, replica, sentinel] = [group.master, group.replica, group.sentinel].map(({ port }) => {
+    const client = new Redis(port, '127.0.0.1');
+    client.on('error', () => {});
+    onTestFinished(() => client.disconnect());
+    return client;
+  }) as [Redis, Redis, Redis];
+  const write = (value: string) => connection.command('set', (client) => client.set('voice:written', value));
+  await until(() => write('before').then(Boolean, () => false), 'a write succeeds');
+  await until(
+    async () => String(await sentinel.call('CLIENT', 'LIST')).includes(' sub=1 '),
+    'the client listens for failovers',
+  );
+  const told = new Redis(group.sentinel.port, '127.0.0.1');
+  onTestFinished(() => told.disconnect());
+  await told.subscribe('+switch-master');
+  const switched = new Promise<void>((resolve) => told.once('message', () => resolve()));
+  await sentinel.call('SENTINEL', 'FAILOVER', group.name);
+  await switched;
+  // A Sentinel demotes a master that it can reach about 8 s after a forced failover: until then it accepts writes.
+  await until(async () => {
+    await write('after').catch(() => {});
+    return (await replica.get('voice:written')) === 'after';
+  }, 'a write reaches the new master');
+  await write('last');
+  expect((await master.role())[0]).toBe('master');
+  expect(await master.get('voice:written')).not.toBe('last');
+  expect(await replica.get('voice:written')).toBe('last');
+});

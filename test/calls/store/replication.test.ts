@@ -1,0 +1,141 @@
+/** The wait for replicas (REDIS_WAIT_REPLICAS) on real servers. */
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { StoreConnection } from '../../../src/calls/store/connection.js';
+import { type ConfirmationOutcome, Replication } from '../../../src/calls/store/replication.js';
+import { systemClock } from '../../../src/clock.js';
+import { type Engine, nativeAvailable, nativeRedis, redisReplica } from '../../support/engines.js';
+import { until } from '../../support/until.js';
+
+const native = nativeAvailable();
+const keyPrefix = 'voice:';
+
+describe.skipIf(native !== true)('Replication', () => {
+  // A chain: the replica of the replica confirms what the middle server writes after a failover.
+  let master: Engine;
+  let replica: Engine;
+  let last: Engine;
+  const clients = new Map<Engine, Redis>();
+  const redis = (engine: Engine) => clients.get(engine) as Redis;
+  const isLinked = async (engine: Engine) =>
+    /master_link_status:up/.test(await redis(engine).info('replication'));
+
+  beforeAll(async () => {
+    master = await nativeRedis();
+    replica = await redisReplica(master);
+    last = await redisReplica(replica);
+    for (const engine of [master, replica, last]) clients.set(engine, new Redis(engine.port, '127.0.0.1'));
+    await until(async () => (await isLinked(replica)) && (await isLinked(last)), 'both replicas are linked');
+  });
+  afterAll(async () => {
+    for (const client of clients.values()) client.disconnect();
+    await Promise.all([master, replica, last].map((engine) => engine?.stop()));
+  });
+
+  function open(options: { own?: Engine; timeoutMs?: number; replicas?: number } = {}) {
+    const outcomes: ConfirmationOutcome[] = [];
+    const connect = (engine: Engine) =>
+      new StoreConnection({ url: engine.url, keyPrefix, commandTimeoutMs: 5000, clock: systemClock });
+    const main = connect(master);
+    const replication = new Replication({
+      ...{ main, own: connect(options.own ?? master), clock: systemClock },
+      replicas: options.replicas ?? 1,
+      timeoutMs: options.timeoutMs ?? 10_000,
+      onOutcome: (outcome) => outcomes.push(outcome),
+    });
+    onTestFinished(() => {
+      main.close();
+      replication.close();
+    });
+    const write = () => main.command('set', (client) => client.incr('voice:written'));
+    const writeAndConfirm = async (between: () => Promise<unknown> = async () => {}) => {
+      const writtenOn = await replication.master();
+      await write();
+      await between();
+      return replication.confirm(writtenOn);
+    };
+    return { main, outcomes, writeAndConfirm };
+  }
+
+  const waits = async () => {
+    const stats = await redis(master).info('commandstats');
+    return Number(/cmdstat_wait:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+  };
+
+  it('confirms a write that a replica has, many concurrent ones with few WAITs', async () => {
+    const { writeAndConfirm, outcomes } = open();
+    expect(await writeAndConfirm()).toBe(true);
+    const before = await waits();
+    const confirmed = await Promise.all(Array.from({ length: 200 }, () => writeAndConfirm()));
+    expect(confirmed).toEqual(Array(200).fill(true));
+    expect((await waits()) - before).toBeLessThan(20);
+    expect(new Set(outcomes)).toEqual(new Set(['confirmed']));
+    expect(await redis(replica).get('voice:written')).toBe('201');
+  });
+
+  it('does not confirm a write that too few replicas have, and confirms the next one after they are back', async () => {
+    const tooMany = open({ replicas: 2, timeoutMs: 50 });
+    expect(await tooMany.writeAndConfirm()).toBe(false);
+    const { writeAndConfirm, outcomes } = open({ timeoutMs: 50 });
+    await replica.pause();
+    try {
+      expect(await writeAndConfirm()).toBe(false);
+    } finally {
+      await replica.resume();
+    }
+    expect(outcomes).toEqual(['timeout']);
+    await until(() => writeAndConfirm(), 'a write is confirmed again');
+  });
+
+  it('does not confirm while the master does not answer, and recovers', async () => {
+    const { writeAndConfirm, outcomes } = open({ timeoutMs: 50 });
+    await until(() => writeAndConfirm(), 'a write is confirmed');
+    outcomes.length = 0;
+    const pending = writeAndConfirm(() => master.pause());
+    const isConfirmed = await pending.finally(() => master.resume());
+    expect(isConfirmed).toBe(false);
+    expect(outcomes).toEqual(['error']);
+    await until(() => writeAndConfirm(), 'a write is confirmed again');
+  });
+
+  it('does not confirm a write whose connection was replaced before the WAIT', async () => {
+    const { writeAndConfirm, main } = open();
+    expect(await writeAndConfirm()).toBe(true);
+    const { session } = main;
+    const isConfirmed = await writeAndConfirm(async () => {
+      await redis(master).call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+      await until(() => main.session >= session + 2, 'the connection was replaced');
+    });
+    expect(isConfirmed).toBe(false);
+    await until(() => writeAndConfirm(), 'a later write is confirmed');
+  });
+
+  it('does not confirm a write whose master was demoted and promoted again before the WAIT', async () => {
+    const { writeAndConfirm, outcomes } = open();
+    expect(await writeAndConfirm()).toBe(true);
+    outcomes.length = 0;
+    const isConfirmed = await writeAndConfirm(async () => {
+      await redis(master).replicaof('127.0.0.1', '1');
+      await redis(master).replicaof('NO', 'ONE');
+      await until(
+        async () => /connected_slaves:1/.test(await redis(master).info('replication')),
+        'it has a replica',
+      );
+    });
+    expect(isConfirmed).toBe(false);
+    expect(outcomes).toEqual(['failover']);
+    await until(() => writeAndConfirm(), 'a later write is confirmed');
+  });
+
+  it('does not confirm a write of the old master with the replica of the new one', async () => {
+    const { writeAndConfirm, outcomes } = open({ own: replica });
+    const isConfirmed = await writeAndConfirm(async () => {
+      // From here on the first server is a master that was cut off: it takes writes, which no replica has.
+      await redis(replica).replicaof('NO', 'ONE');
+      await until(async () => (await redis(replica).wait(1, 100)) === 1, 'the new master has a replica');
+    });
+    expect(isConfirmed).toBe(false);
+    expect(outcomes).toEqual(['failover']);
+    expect(await writeAndConfirm()).toBe(false);
+  });
+});
