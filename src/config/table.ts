@@ -146,6 +146,12 @@ export const configFields = {
       '1s',
       'Longest one command may take',
     ),
+    afterFailover: field(
+      'AFTER_FAILOVER',
+      choice('report', 'trust'),
+      'report',
+      'After a failover of the store, pods that report take new calls once they have reported; trust: at once',
+    ),
   }),
   ...section('Calls', {
     tierConfig: optional(

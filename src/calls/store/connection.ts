@@ -62,6 +62,9 @@ export class StoreConnection {
   #offsetMs: number | undefined;
   #up = false;
   #closed = false;
+  /** False until the first script of this connection was sent. */
+  #isOpen = false;
+  #first: (() => void) | undefined;
   readonly #keys: readonly string[];
   #second: readonly [number, string] = [0, ''];
 
@@ -78,6 +81,8 @@ export class StoreConnection {
     this.#client.setMaxListeners(0);
     this.#client.on('error', this.#noteError);
     this.#client.on('ready', () => {
+      this.#first?.();
+      this.#isOpen = true;
       this.#setState(true);
       this.#lastError = 'the connection was closed';
       // The first allocate needs the store's time, which may differ after a failover.
@@ -86,7 +91,10 @@ export class StoreConnection {
         () => undefined,
       );
     });
-    this.#client.on('close', () => this.#setState(false));
+    this.#client.on('close', () => {
+      this.#isOpen = false;
+      this.#setState(false);
+    });
     // A failover message from a Sentinel while the client looks up the master ends the client permanently.
     this.#client.on('end', () => {
       if (!this.#closed) options.clock.after(reconnectMs, () => this.#connect(), { unref: true });
@@ -126,11 +134,35 @@ export class StoreConnection {
     });
   }
 
+  /**
+   * Sends a script as the first command of every later connection. The server runs the commands of a connection in order, so
+   * no other command of this router reaches a new master before it. With its text, because a new master may not have the
+   * script. On a Cluster this is the first connection only: a later master of the slot is a new one without an event here.
+   */
+  runFirst(
+    name: ScriptName,
+    args: readonly (string | number)[],
+    onReply: (reply: Promise<Reply>) => void,
+  ): void {
+    const { nowUs } = this.#options;
+    const keys = this.#keys;
+    this.#first = () =>
+      onReply(
+        this.#client.eval(
+          scripts[name],
+          keys.length,
+          ...keys,
+          nowUs ? String(nowUs()) : '',
+          ...args,
+        ) as Promise<Reply>,
+      );
+  }
+
   /** Runs plain commands with the same deadline and the same errors. */
   async command<T>(operation: string, send: (client: Client) => Promise<T>): Promise<T> {
     const start = this.#options.clock.monotonic();
     try {
-      if (this.#client.status !== 'ready') await this.#untilReady();
+      if (!this.#isOpen || this.#client.status !== 'ready') await this.#untilReady();
       const reply = await send(this.#client);
       this.#observe(operation, 'ok', start);
       return reply;

@@ -18,6 +18,8 @@ export const keyTable = /** @type {const} */ ({
   fence: { pattern: 'fence', types: ['string'] },
   /** The last second in which a router reached the store, and the grace after a time in which none did. */
   alive: { pattern: 'alive', types: ['string'] },
+  /** The replication id of the master, the number of its generation, and when that began (ms). */
+  generation: { pattern: 'generation', types: ['string'] },
   /** Pool id to kind: `exclusive`, `shared:N`, `label` or `gone`. */
   pools: { pattern: 'pools', types: ['hash'] },
   events: { pattern: 'events', types: ['stream'] },

@@ -91,6 +91,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         fence: allocation.fence,
         was_existing: allocation.wasExisting,
         ...(allocation.waitedMs === undefined ? {} : { waited_ms: allocation.waitedMs }),
+        ...router.generation,
       };
     },
   );
@@ -137,7 +138,11 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
       const { call_sid, fence } = request.body;
       request.about.call_sid = call_sid;
       const { leaseExpiresAtMs } = await inTime(context, router.renew(call_sid, fence));
-      return { success: true as const, lease_expires_at: new Date(leaseExpiresAtMs).toISOString() };
+      return {
+        success: true as const,
+        lease_expires_at: new Date(leaseExpiresAtMs).toISOString(),
+        ...router.generation,
+      };
     },
   );
 }
