@@ -3,14 +3,13 @@
 -- ARGV: 2 'trust': a new generation marks no pod
 -- Result: {now, generation ('' = unknown), pods marked (-1 = no generation began), why the replication id is unknown or ''}
 -- Guarantee: only the first run against a replication id begins its generation.
---#include base maxmemory outage
+--#include base maxmemory outage generation
 allow_at_maxmemory()
 local info = redis.pcall('INFO', 'replication')
 local id = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
 local known, generation = string.match(text_at(Key.generation) or '', '^(%x+) (%d+) %d+$')
 local marked = -1
 if id and id ~= known then
-  --#include generation
   generation, marked = begin_generation(id, known, generation, ARGV[2] == 'trust')
 end
 leases_end(true)
