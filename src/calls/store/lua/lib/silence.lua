@@ -32,6 +32,7 @@ local function unblock_reporter(pod, pool, owed, written)
   -- A mark from the future was written before the clock was set back.
   if marked and tonumber(marked) > now then written = nil end
   if marked and not (written and written >= tonumber(marked) or not written and seen ~= '') then
+    redis.pcall('SREM', Key.reported_silent, pod)
     return call('HSET', Key.pod(pod), 'must_report', written and owed or marked .. ' reported')
   end
   local suspension = Key.pod_suspended(pod)
