@@ -20,6 +20,7 @@ export const eventTypes = [
   'pod_undrained',
   'leader_elected',
   'leases_extended',
+  'generation_began',
   'removals_confirmed',
   'tiers_changed',
   'merchant_changed',

@@ -96,6 +96,7 @@ const tones: Record<string, Tone> = {
   removals_confirmed: 'warn',
   leader_elected: 'warn',
   leases_extended: 'warn',
+  generation_began: 'warn',
   no_pods: 'bad',
   wait_abandoned: 'bad',
   wait_expired: 'bad',

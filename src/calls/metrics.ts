@@ -121,6 +121,10 @@ export class Metrics {
     'Allocates, releases and drains by outcome of the wait for replicas (confirmed, timeout, failover, error)',
     ['outcome'],
   );
+  readonly generations = this.#counter(
+    'smart_router_generations_total',
+    'Changes of the master of the store that this replica noticed first',
+  );
   readonly storeUp = this.#gauge('smart_router_store_up', '1 while connected to the store');
   readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
     'loop',

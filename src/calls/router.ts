@@ -38,6 +38,8 @@ export interface CallRouterOptions {
   replicationPolicy?: 'mark' | 'refuse';
   /** False until the store was checked, imported and configured: until then every operation is rejected. */
   isPrepared(): boolean;
+  /** Grows with every change of the store's master; undefined while it is unknown. */
+  generation?: () => number | undefined;
   /** Registers a pod that reports itself; only with POD_SOURCE=registered. */
   announce?: (pod: { name: string } & PodWishes) => Promise<void>;
 }
@@ -53,6 +55,12 @@ export class CallRouter {
 
   constructor(options: CallRouterOptions) {
     this.#options = options;
+  }
+
+  /** For the answers of allocate, renew and report: an agent that finds another one than before reports at once. */
+  get generation(): { generation?: number } {
+    const generation = this.#options.generation?.();
+    return generation === undefined ? {} : { generation };
   }
 
   assertPrepared(): void {

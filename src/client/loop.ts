@@ -20,6 +20,8 @@ export interface LoopOptions {
 }
 
 export interface Loop {
+  /** The next turn runs now, or right after the current one. */
+  wake(): void;
   /** Cancels the next turn and aborts a running one. */
   stop(): void;
 }
@@ -31,16 +33,22 @@ export function startLoop(options: LoopOptions): Loop {
   const { signal } = controller;
   let failures = 0;
   let cancel = () => {};
+  let isRunning = false;
+  let isWoken = false;
   const schedule = (delayMs: number) => {
     cancel = clock.after(delayMs, () => void turn(), { unref: true });
   };
   const nextPeriodMs = () => periodMs() * (0.8 + 0.2 * clock.random());
   const turn = async () => {
+    isRunning = true;
+    isWoken = false;
     try {
       await runOnce(signal);
       failures = 0;
-      if (!signal.aborted) schedule(nextPeriodMs());
+      isRunning = false;
+      if (!signal.aborted) schedule(isWoken ? 0 : nextPeriodMs());
     } catch (error) {
+      isRunning = false;
       if (signal.aborted) return;
       const retryInMs = fullJitterMs(clock, retryBaseMs, retryMaxMs, failures++);
       onFailure(error, retryInMs);
@@ -49,6 +57,12 @@ export function startLoop(options: LoopOptions): Loop {
   };
   schedule(startsNow ? 0 : nextPeriodMs());
   return {
+    wake() {
+      isWoken = true;
+      if (isRunning || signal.aborted) return;
+      cancel();
+      schedule(0);
+    },
     stop() {
       cancel();
       controller.abort();

@@ -24,8 +24,8 @@ type SendReport = (calls: readonly string[], options: ReportOptions & { heartbea
 const defaultIntervalMs = 10_000;
 
 /**
- * A pod's heartbeat. It reports at once and then every `intervalMs`; a failed report is retried after 1, 2, 4 ... s, up to
- * the interval. If `listCalls` throws, it sends nothing: a missing report costs new calls after three intervals and running
+ * A pod's heartbeat. It reports at once, then every `intervalMs`, and after a failover of the router's store, which may have
+ * lost calls; a failed report is retried after 1, 2, 4 ... s, up to the interval. If `listCalls` throws, it sends nothing: a missing report costs new calls after three intervals and running
  * ones when their lease expires, while an empty list would end every call of the pod.
  */
 export class Reporter {
@@ -36,6 +36,7 @@ export class Reporter {
   readonly #intervalMs: number;
   readonly #loop: Loop;
   readonly #forgetClose: () => void;
+  readonly #forgetGeneration: () => void;
   #last: Promise<unknown> = Promise.resolve();
 
   /** @internal */
@@ -64,6 +65,7 @@ export class Reporter {
       onFailure: (error, retryInMs) => requester.emit({ type: 'report_failed', pod, error, retryInMs }),
     });
     this.#forgetClose = lifetime.onClose(() => this.stop());
+    this.#forgetGeneration = requester.onGeneration(() => this.#loop.wake());
   }
 
   /** Sends one report now, after any report in flight, so that none overtakes another. */
@@ -75,6 +77,7 @@ export class Reporter {
   stop(): void {
     this.#loop.stop();
     this.#forgetClose();
+    this.#forgetGeneration();
   }
 
   #report(signal: AbortSignal | undefined): Promise<Report> {

@@ -79,6 +79,8 @@ class Lifetime {
 export class Requester {
   readonly breaker: Breaker;
   readonly lifetime = new Lifetime();
+  #generation: number | undefined;
+  readonly #generationListeners = new Set<() => void>();
 
   constructor(readonly settings: Settings) {
     this.breaker = new Breaker(settings.clock, settings.breaker, (from, to) =>
@@ -93,6 +95,23 @@ export class Requester {
     } catch {
       // There is no one to report this to: the listener itself failed.
     }
+  }
+
+  /**
+   * Runs `listener` when a response has a higher generation than before: the router's store has failed over, and may have
+   * lost calls. Only a higher one: for a moment routers may answer from different masters.
+   */
+  onGeneration(listener: () => void): () => void {
+    this.#generationListeners.add(listener);
+    return () => this.#generationListeners.delete(listener);
+  }
+
+  #learnGeneration(generation: unknown): void {
+    if (!Number.isSafeInteger(generation)) return;
+    const known = this.#generation;
+    if (known !== undefined && (generation as number) <= known) return;
+    this.#generation = generation as number;
+    if (known !== undefined) for (const listener of this.#generationListeners) listener();
   }
 
   async send<T>(op: Operation<T>): Promise<T> {
@@ -123,7 +142,11 @@ export class Requester {
             body: op.body(),
             timeoutMs: this.settings.timeoutMs + extraTimeMs,
             attempts: attempt,
-            decode: op.decode,
+            decode: (body) => {
+              const decoded = op.decode(body);
+              this.#learnGeneration(body.generation);
+              return decoded;
+            },
           },
           scope.signal,
         );

@@ -164,6 +164,12 @@ export const configFields = {
       'mark',
       'An allocate without them: mark answers it with replicated: false, refuse answers 503 not_replicated',
     ),
+    afterFailover: field(
+      'AFTER_FAILOVER',
+      choice('report', 'trust'),
+      'report',
+      'After a failover of the store, pods that report take new calls once they have reported; trust: at once',
+    ),
   }),
   ...section('Calls', {
     tierConfig: optional(

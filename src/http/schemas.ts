@@ -55,6 +55,9 @@ const fence = Type.Integer({
 const success = Type.Literal(true);
 const givenFence = whole('identifies this allocation: with it, a late renew or release changes nothing');
 const leaseEnd = text('when the lease of the call expires unless it is renewed');
+const generation = Type.Optional(
+  whole("grows when the store's master changes: an agent that finds another value reports at once"),
+);
 const sourcePool = text('the pool of the pod: `pool:{tier}` or `merchant:{id}`');
 
 export const AllocateBody = Type.Object(
@@ -90,6 +93,7 @@ export const Allocated = Type.Object({
   was_existing: flag('whether the call already had this pod'),
   waited_ms: Type.Optional(whole('how long the call waited for its pod')),
   replicated,
+  generation,
 });
 export const WaitingAnswer = Type.Object({
   success,
@@ -126,7 +130,7 @@ export const Released = Type.Object({
   was_waiting: Type.Optional(flag('true if the call was waiting for a pod; it has left the queue')),
   replicated,
 });
-export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd });
+export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd, generation });
 
 const podUid = segment('the uid of the pod', 128);
 export const ReportBody = Type.Object(
@@ -158,11 +162,14 @@ export const Reported = Type.Object({
   at: whole("the store's time in milliseconds"),
   renewed: texts('calls whose lease was renewed'),
   adopted: texts('calls that the store did not know and has now assigned to this pod'),
-  ended: texts('calls ended because the pod has not reported them for `REPORT_GRACE`'),
+  ended: texts(
+    'calls ended because the pod has not reported them for `REPORT_GRACE`, or in two reports after a failover',
+  ),
   conflicts: texts('calls to drop: another pod owns them, they have ended, or the pod is full'),
   fences: Type.Record(Type.String(), Type.Integer(), {
     description: 'the fence of every renewed and adopted call',
   }),
+  generation,
 });
 
 export const DrainBody = Type.Object(

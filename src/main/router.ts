@@ -100,7 +100,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.panicsRecovered.inc();
       metrics.loopRestarts.inc({ loop });
     };
-    const alive = new AliveStamp({ connection, clock, log, onCrash: () => onCrash('alive-stamp') });
+    const alive = new AliveStamp({
+      ...{ connection, clock, log, afterFailover: config.afterFailover },
+      onCrash: () => onCrash('alive-stamp'),
+      onGeneration: () => metrics.generations.inc(),
+    });
     const queue = new WaitQueue(new WaitStore(connection, times), {
       ...{ settings, feed, metrics, clock, log },
       isPrepared: () => isPrepared,
@@ -204,6 +208,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         replication,
         replicationPolicy: config.redisWaitPolicy,
         isPrepared: () => isPrepared,
+        generation: () => alive.generation,
         ...(config.podSource === 'registered'
           ? { announce: (pod) => announce(pools, settings.tiers, pod) }
           : {}),
@@ -280,9 +285,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       await checkRights(connection);
       await checkStore(connection, config);
       await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
+      await alive.start();
       await settings.start();
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);
-      alive.start();
       refresh.start();
       queue.loop.start();
       const started = manager.start();

@@ -130,18 +130,22 @@ export type FaultName =
   | 'answer';
 export type Route = 'allocate' | 'release' | 'renew' | 'report' | 'drain' | 'undrain';
 
-/** Restarts the router, or acts as telephony code directly on the router, without the proxy. */
+/**
+ * Restarts the router, changes the replication id of its store as a failover does (and waits until the router has noticed), or
+ * acts as telephony code directly on the router, without the proxy.
+ */
 export type RouterStep =
   | { router: 'restart' }
+  | { router: 'fail_over'; call: string }
   | { router: 'allocate'; call: string; save?: string }
   | { router: 'release'; call: string };
 
 /**
  * Waits until the router's state is so: exactly these live calls; the pod drains or not; the lease of every live call was
- * renewed this many more times.
+ * renewed this many more times; this many reports have reached the proxy since the failover.
  */
 export interface UntilStep {
-  until: { live?: string[]; draining?: boolean; renewals?: number };
+  until: { live?: string[]; draining?: boolean; renewals?: number; reports?: number };
 }
 
 /** How many requests to this route have reached the proxy in this case, and fields of the last one's body. */

@@ -1,7 +1,7 @@
 /** Runs the cases of cases.json on one driver: a router, a store and a proxy for all of its cases. See format.ts. */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { describeOneEngine, type SuiteEngine } from '../support/engines.js';
+import { describeOneEngine, promote, type SuiteEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 import { type FaultProxy, startFaultProxy } from './fault-proxy.js';
@@ -13,6 +13,7 @@ import {
   type RouterStep,
   type Session,
   type Step,
+  type UntilStep,
 } from './format.js';
 
 export const cases = JSON.parse(readFileSync(new URL('cases.json', import.meta.url), 'utf8')) as Case[];
@@ -65,6 +66,7 @@ class World {
   #router: TestRouter | undefined;
   #proxy: FaultProxy | undefined;
   #saved = new Map<string, Fields>();
+  #reportsBefore = 0;
   #background = new Map<string, { outcome: Promise<Fields>; isDone: boolean }>();
 
   constructor(private readonly engine: SuiteEngine) {}
@@ -72,6 +74,10 @@ class World {
   get #direct(): TestRouter {
     if (this.#router === undefined) throw new Error('the router has not started');
     return this.#router;
+  }
+
+  get #reports(): number {
+    return this.#between.received.filter(({ on }) => on === 'report').length;
   }
 
   get #between(): FaultProxy {
@@ -170,13 +176,29 @@ class World {
       await this.#startRouter();
       return;
     }
+    if (step.router === 'fail_over') {
+      const generation = async () =>
+        (await this.#post('/renew', { call_sid: step.call })).generation as number;
+      // The store was emptied before the case.
+      await until(() => this.engine.redis.exists('voice:generation'), 'the store has a generation');
+      const before = await generation();
+      await promote(this.engine.redis);
+      await until(async () => (await generation()) > before, 'the router has noticed the failover');
+      this.#reportsBefore = this.#reports;
+      return;
+    }
     const answer = await this.#post(`/${step.router}`, { call_sid: step.call });
     expect(answer).toMatchObject({ success: true });
     if (step.router === 'allocate' && step.save !== undefined) this.#saved.set(step.save, answer);
   }
 
-  async #until(wanted: { live?: string[]; draining?: boolean; renewals?: number }): Promise<void> {
-    const { live, draining, renewals } = wanted;
+  async #until(wanted: UntilStep['until']): Promise<void> {
+    const { live, draining, renewals, reports } = wanted;
+    if (reports !== undefined)
+      await until(
+        () => this.#reports - this.#reportsBefore >= reports,
+        `${reports} reports since the failover`,
+      );
     if (live) await this.#untilState((state) => same(Object.keys(state.leases), live), `live calls: ${live}`);
     if (draining !== undefined)
       await this.#untilState((state) => state.draining === draining, `draining is ${draining}`);

@@ -105,7 +105,7 @@ export class SimulatedRouter {
     const connection = this.#connection;
     const source = cluster.source(process, dice);
     rewire?.({ connection, source, cluster });
-    this.#alive = new AliveStamp({ connection, clock, log });
+    this.#alive = new AliveStamp({ connection, clock, log, afterFailover: 'report' });
     const calls = new CallStore(connection, times);
     const pools = new PoolStore(connection, times.reportGraceMs);
     this.settings = new Settings({ connection, log, initial: tiers, initialGiven: true });
@@ -168,13 +168,13 @@ export class SimulatedRouter {
     for (;;) {
       try {
         await adoptStore({ connection: this.#connection, times: this.#times, log: this.#log, tiers });
+        await this.#alive.start();
         await this.settings.start();
         break;
       } catch {
         await this.process.clock.sleep(1000);
       }
     }
-    this.#alive.start();
     this.#refresh.start();
     this.#queue.loop.start();
     void this.manager.start();

@@ -143,6 +143,9 @@ export class Store {
     this.#valkey.restore(then);
     this.setClock(skewMs - this.skewMs);
     this.#admin = this.#valkey.connect();
+    // The promotion of a replica changes the replication id.
+    this.admin('REPLICAOF', '127.0.0.1', 1);
+    this.admin('REPLICAOF', 'NO', 'ONE');
   }
 
   /** Its clock is set, and nothing else happens to it. */

@@ -14,6 +14,9 @@ const release = (sid: string, failed = false) => ({ op: 'release', sid, fence: '
 const drain = (pod: string) => ({ op: 'drain', pod, waitMs: 0, uid: '' }) as Op;
 /** A new pod of the name `a`, which has just started. */
 const register = (uid: 'u1' | 'u2') => ({ ...plainRegister, pod: 'a', uid, runsForMs: 0 }) as Op;
+const report = (pod: string, written?: 'now' | 'before', ...sids: string[]) =>
+  ({ op: 'report', pod, own: false, sids, uid: '', written }) as Op;
+const failover = { op: 'failover' } as Op;
 const limitOne = { op: 'limit', merchant: 'one', max: 1 } as Op;
 
 export interface BrokenScript {
@@ -485,6 +488,51 @@ export const brokenScripts: readonly BrokenScript[] = [
       release('C2', true),
       ...fill(2, 'C4'),
     ],
+  },
+  {
+    broken: 'a report written before a failover unblocks its pod',
+    script: 'report',
+    line: 'written and written >= tonumber(marked) or',
+    becomes: 'written or',
+    ops: [report('a'), failover, report('a', 'before')],
+  },
+  {
+    broken: 'the first report of an unknown time unblocks its pod after a failover',
+    script: 'report',
+    line: "not written and seen ~= ''",
+    becomes: 'not written',
+    ops: [report('a'), failover, report('a')],
+  },
+  {
+    broken: 'readiness unblocks a pod that must report after a failover',
+    script: 'register',
+    line: "if pod.suspended == '' and call('HEXISTS', P .. 'pod:' .. name, 'must_report') == 1 then",
+    becomes: 'if false then',
+    ops: [
+      ...[report('a'), failover, { op: 'suspend', pod: 'a', reason: 'not_ready' } as Op],
+      { ...plainRegister, pod: 'a' },
+    ],
+  },
+  {
+    broken: 'the second router blocks the pods again after a failover',
+    script: 'stampAlive',
+    line: 'if id and id ~= known then',
+    becomes: 'if id then',
+    ops: [report('a'), failover],
+  },
+  {
+    broken: 'a failover leaves pods that must report in the available set',
+    script: 'stampAlive',
+    line: "'awaiting_report')\n    settle(pod)",
+    becomes: "'awaiting_report')",
+    ops: [report('a'), failover],
+  },
+  {
+    broken: 'the first report without a call ends it after a failover',
+    script: 'report',
+    line: 'return first >= generation_began() and as_of > first',
+    becomes: 'return true',
+    ops: [report('a', undefined, 'C1'), { op: 'advance', ms: 1 }, failover, report('a', 'now')],
   },
 ];
 

@@ -63,6 +63,11 @@ export async function embeddedValkey(): Promise<Engine> {
   };
 }
 
+/** Gives the server another replication id and keeps its data, as the promotion of a replica does. */
+export async function promote(redis: Redis): Promise<void> {
+  await redis.multi().replicaof('127.0.0.1', 1).replicaof('NO', 'ONE').exec();
+}
+
 // --- Native servers ---
 
 export function findOnPath(...names: string[]): string | undefined {

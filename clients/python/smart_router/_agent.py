@@ -50,8 +50,8 @@ class AgentCall(HeldCall):
 class Agent:
     """Reports in the background which calls a pod serves, while it is open.
 
-    It reports at once, when a call arrives, and every `interval` seconds; a failed report is retried after 1, 2, 4 ... s,
-    up to the interval. After three intervals (at least 15 s) without a report the pod gets no new calls. `on_lost` is
+    It reports at once, when a call arrives, when the router's store has failed over, and every `interval` seconds; a failed
+    report is retried after 1, 2, 4 ... s, up to the interval. After three intervals (at least 15 s) without a report the pod gets no new calls. `on_lost` is
     called in the thread of the reports, so it must return soon, with the SID of a call that the agent must drop: another pod
     owns it, it has ended, or the pod is full.
     """
@@ -92,6 +92,7 @@ class Agent:
             lambda error, delay: log.warning("report failed; retrying in %.3f s: %s", delay, error),
             starts_now=True,
         )
+        self._forget_generation = router._requester.on_generation(self._loop.wake)
 
     def __repr__(self) -> str:
         return f"<Agent {self.pod_name} calls={len(self._calls)}>"
@@ -187,6 +188,7 @@ class Agent:
         self._closed = True
         self._loop.stop()
         self._forget_close()
+        self._forget_generation()
 
     def __enter__(self) -> Agent:
         return self

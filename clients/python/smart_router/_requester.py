@@ -81,6 +81,8 @@ class Requester:
         self._lock = threading.Lock()
         self._closed = False
         self._stops: Set[Callable[[], None]] = set()
+        self._generation: Optional[int] = None
+        self._generation_listeners: Set[Callable[[], None]] = set()
 
     def assert_open(self, operation: str) -> None:
         if self._closed:
@@ -96,6 +98,33 @@ class Requester:
     def _forget(self, stop: Callable[[], None]) -> None:
         with self._lock:
             self._stops.discard(stop)
+
+    def on_generation(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Runs `listener` when a response has a higher generation than before; the returned function cancels that.
+
+        The router's store has failed over then, and may have lost calls. Only a higher one: for a moment routers may answer
+        from different masters.
+        """
+        with self._lock:
+            self._generation_listeners.add(listener)
+
+        def forget() -> None:
+            with self._lock:
+                self._generation_listeners.discard(listener)
+
+        return forget
+
+    def _learn_generation(self, generation: object) -> None:
+        if not isinstance(generation, int) or isinstance(generation, bool):
+            return
+        with self._lock:
+            known = self._generation
+            if known is not None and generation <= known:
+                return
+            self._generation = generation
+            listeners = [] if known is None else list(self._generation_listeners)
+        for listener in listeners:
+            listener()
 
     def close(self) -> None:
         with self._lock:
@@ -123,6 +152,11 @@ class Requester:
             return self._send_within(operation, scope)
 
     def _send_within(self, operation: Operation[T], scope: Scope) -> T:
+        def decode(body: Body) -> T:
+            decoded = operation.decode(body)
+            self._learn_generation(body.get("generation"))
+            return decoded
+
         retries = 0 if operation.heartbeat else self._retries
         attempt = 0
         last: Optional[SmartRouterError] = None
@@ -143,7 +177,7 @@ class Requester:
                         operation.body(),
                         self._timeout + extra_time,
                         attempt,
-                        operation.decode,
+                        decode,
                     ),
                     scope,
                 )

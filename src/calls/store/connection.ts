@@ -63,6 +63,9 @@ export class StoreConnection {
   #up = false;
   #closed = false;
   #session = 0;
+  /** False until the first script of this connection was sent. */
+  #isOpen = false;
+  #first: (() => void) | undefined;
   readonly #keys: readonly string[];
   #second: readonly [number, string] = [0, ''];
 
@@ -80,6 +83,8 @@ export class StoreConnection {
     this.#client.on('error', this.#noteError);
     this.#client.on('ready', () => {
       this.#session += 1;
+      this.#first?.();
+      this.#isOpen = true;
       this.#setState(true);
       this.#lastError = 'the connection was closed';
       // The first allocate needs the store's time, which may differ after a failover.
@@ -90,6 +95,7 @@ export class StoreConnection {
     });
     this.#client.on('close', () => {
       this.#session += 1;
+      this.#isOpen = false;
       this.#setState(false);
     });
     // A failover message from a Sentinel while the client looks up the master ends the client permanently.
@@ -131,11 +137,35 @@ export class StoreConnection {
     });
   }
 
+  /**
+   * Sends a script as the first command of every later connection. The server runs the commands of a connection in order, so
+   * no other command of this router reaches a new master before it. With its text, because a new master may not have the
+   * script. On a Cluster this is the first connection only: a later master of the slot is a new one without an event here.
+   */
+  runFirst(
+    name: ScriptName,
+    args: readonly (string | number)[],
+    onReply: (reply: Promise<Reply>) => void,
+  ): void {
+    const { nowUs } = this.#options;
+    const keys = this.#keys;
+    this.#first = () =>
+      onReply(
+        this.#client.eval(
+          scripts[name],
+          keys.length,
+          ...keys,
+          nowUs ? String(nowUs()) : '',
+          ...args,
+        ) as Promise<Reply>,
+      );
+  }
+
   /** Runs plain commands with the same deadline and the same errors. */
   async command<T>(operation: string, send: (client: Client) => Promise<T>): Promise<T> {
     const start = this.#options.clock.monotonic();
     try {
-      if (this.#client.status !== 'ready') await this.#untilReady();
+      if (!this.#isOpen || this.#client.status !== 'ready') await this.#untilReady();
       const reply = await send(this.#client);
       this.#observe(operation, 'ok', start);
       return reply;

@@ -20,6 +20,8 @@ export const keyTable = /** @type {const} */ ({
   alive: { pattern: 'alive', types: ['string'] },
   /** A small write whose replication shows that earlier writes are replicated too. */
   replication: { pattern: 'replication', types: ['string'], ttl: 'required' },
+  /** The replication id of the master, the number of its generation, and when that began (ms). */
+  generation: { pattern: 'generation', types: ['string'] },
   /** Pool id to kind: `exclusive`, `shared:N`, `label` or `gone`. */
   pools: { pattern: 'pools', types: ['hash'] },
   events: { pattern: 'events', types: ['stream'] },

@@ -170,6 +170,7 @@ const colours: Readonly<Record<string, Colour | undefined>> = {
   pod_undrained: 'blue',
   leader_elected: 'bold',
   leases_extended: 'yellow',
+  generation_began: 'yellow',
   removals_confirmed: 'yellow',
   tiers_changed: 'cyan',
   merchant_changed: 'cyan',

@@ -100,6 +100,7 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
         was_existing: allocation.wasExisting,
         ...(allocation.waitedMs === undefined ? {} : { waited_ms: allocation.waitedMs }),
         ...markOf(allocation),
+        ...router.generation,
       };
     },
   );
@@ -147,7 +148,11 @@ export async function callRoutes(app: App, context: HttpContext): Promise<void> 
       const { call_sid, fence } = request.body;
       request.about.call_sid = call_sid;
       const { leaseExpiresAtMs } = await inTime(context, router.renew(call_sid, fence));
-      return { success: true as const, lease_expires_at: new Date(leaseExpiresAtMs).toISOString() };
+      return {
+        success: true as const,
+        lease_expires_at: new Date(leaseExpiresAtMs).toISOString(),
+        ...router.generation,
+      };
     },
   );
 }

@@ -59,7 +59,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       const { calls, as_of: asOfMs, interval_ms: intervalMs, ...about } = request.body;
       const work = router.report(pod, calls, { ...about, asOfMs, intervalMs });
       const { atMs: at, ...report } = await inTime(context, work);
-      return { at, ...report };
+      return { at, ...report, ...router.generation };
     },
   );
 

@@ -179,17 +179,20 @@ export class Model extends ModelWaits {
   report(
     name: string,
     sids: readonly string[],
-    { uid, intervalMs }: { uid: string; intervalMs: number | undefined },
+    { uid, intervalMs, asOfMs }: { uid: string; intervalMs: number | undefined; asOfMs: number | undefined },
     answer: Report | string,
   ): string[] {
     const pod = this.pods.get(name);
     if (!pod || (uid !== '' && pod.uid !== '' && uid !== pod.uid)) return same(answer, 'pod_not_found');
     const { leaseTtlMs, reportGraceMs } = this.times;
+    const last = pod.lastReport;
+    const isStale = last && asOfMs !== undefined && last.uid === uid && asOfMs < last.asOfMs;
+    if (isStale && this.now - last.atMs < reportGraceMs) return same(answer, 'stale_report');
+    if (asOfMs !== undefined) pod.lastReport = { asOfMs, atMs: this.now, uid };
     const atMs = typeof answer === 'string' ? 0 : answer.atMs;
     const expected: Report = { atMs, renewed: [], adopted: [], ended: [], conflicts: [], fences: {} };
     const problems: string[] = [];
-    pod.mustReport = false;
-    if (pod.suspended === 'awaiting_report') pod.suspended = '';
+    this.unblockReporter(pod, asOfMs);
     this.noteReport(name, intervalMs);
     const reported = new Set(sids);
     const unknown: string[] = [];
@@ -205,6 +208,7 @@ export class Model extends ModelWaits {
         record.claimed = true;
         record.renewed = true;
         record.missingSince = undefined;
+        record.omittedAt = undefined;
         record.isAssigned = false;
         expected.renewed.push(sid);
         expected.fences[sid] = record.fence;
@@ -215,9 +219,15 @@ export class Model extends ModelWaits {
       const record = this.records.get(sid);
       // Without its record it is the sweep's.
       if (reported.has(sid) || record?.isAssigned || this.dropLeftover(sid, pod) || !record) continue;
+      if (asOfMs !== undefined && record.fence / 1000 > asOfMs) continue;
+      const began = this.generationAt;
+      const isSince = asOfMs !== undefined && asOfMs >= began && record.fence / 1000 < began;
+      const first = record.omittedAt ?? 0;
+      const isLost = isSince && record.renewed && first >= began && asOfMs > first;
+      if (isSince && record.renewed && first < began) record.omittedAt = asOfMs;
       record.missingSince ??= this.now;
       const end = record.missingSince + reportGraceMs;
-      if (this.now >= end) {
+      if (isLost || this.now >= end) {
         this.endCall(sid, pod);
         expected.ended.push(sid);
       } else this.moveLease(sid, name, Math.min(end, deadline));
@@ -302,6 +312,7 @@ export class Model extends ModelWaits {
           uid: '',
           ...drain,
           mustReport: request.mustReport,
+          ...{ marked: undefined, lastReport: undefined },
           restarts: undefined,
           failures: undefined,
           setBacks: 0,

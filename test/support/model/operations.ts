@@ -98,6 +98,8 @@ const report = op('report', {
   sids: fc.array(one(...sids), { maxLength: 3 }),
   uid: one('', 'u1', 'u2'),
   intervalMs: one(undefined, 1000, 10_000, 60_000),
+  /** When it was written: unknown, now, or before the last failover. */
+  written: one<undefined | 'now' | 'before'>(undefined, undefined, 'now', 'now', 'before'),
 });
 const register = op('register', {
   pod: one(...podNames),
@@ -164,6 +166,7 @@ const anyOp = fc.oneof(
     }),
   },
   { weight: 1, arbitrary: op('cool', {}) },
+  { weight: 2, arbitrary: op('failover', {}) },
   { weight: 1, arbitrary: op('confirm', {}) },
   { weight: 1, arbitrary: op('remove', { pod: one(...podNames, 'ghost') }) },
   { weight: 3, arbitrary: op('sweep', { pool: one<PoolId | 'all'>('all', 'all', ...poolIds) }) },

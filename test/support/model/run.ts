@@ -1,9 +1,11 @@
 /** A run: the same operations on the model and on the store, compared after each one. */
 import type { Redis } from 'ioredis';
 import { EpochRefused } from '../../../src/calls/store/pool-store.js';
+import { list } from '../../../src/calls/store/replies.js';
 import type { AllocateOutcome, HoldRules } from '../../../src/calls/store/store.js';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { AppError } from '../../../src/errors.js';
+import { promote } from '../engines.js';
 import { parseKind, readKeyspace, violations } from '../invariants.js';
 import { holdRules, openStore, registration, type TestStore, testTimes } from '../store.js';
 import { differences } from './differences.js';
@@ -42,6 +44,8 @@ export async function runScenario(
       await run.look();
       return reply;
     };
+    await run.stamp();
+    run.model.generationAt = store.nowMs();
     const homes: PoolId[] = ['pool:gold', 'pool:gold', 'pool:basic', 'pool:basic', 'merchant:vip'];
     for (const [i, pod] of podNames.entries()) {
       const pool = homes[i] ?? '';
@@ -82,6 +86,18 @@ class Run {
       }).map((text) => `invariant: ${text}`),
     );
     if (problems.length > 0) throw new Error(`after ${JSON.stringify(step)}:\n  ${problems.join('\n  ')}`);
+  }
+
+  /** How many pods it marked. Without the stamp itself: the model has no outages. */
+  async stamp(): Promise<number> {
+    const reply = list(await this.store.connection.run('stampAlive', ['report']));
+    await this.redis.del('voice:alive');
+    return Number(reply[2]);
+  }
+
+  async failOver(): Promise<number> {
+    await promote(this.redis);
+    return this.stamp();
   }
 
   /** Liveness: a lease and a sweep later no call is left, and every unblocked pod is available. */
@@ -200,16 +216,29 @@ class Run {
       case 'report': {
         const own = step.own ? (model.pods.get(step.pod)?.calls.keys() ?? []) : [];
         const reported = [...own, ...step.sids];
-        const { uid, intervalMs } = step;
-        const answer = await code(calls.report(step.pod, reported, { uid, intervalMs }));
+        const { uid, intervalMs, written } = step;
+        const times = { now: store.nowMs() + 1, before: model.generationAt - 1 };
+        const details = { uid, intervalMs, asOfMs: written && times[written] };
+        const answer = await code(calls.report(step.pod, reported, details));
         if (typeof answer !== 'string') {
           for (const sid of answer.adopted) this.#remember(sid, answer.fences[sid] ?? 0);
         }
-        return model.report(step.pod, reported, { uid, intervalMs }, answer);
+        return model.report(step.pod, reported, details, answer);
       }
+      case 'failover':
+        // Two routers notice it.
+        return same([await this.failOver(), await this.stamp()], [model.failOver(), -1], 'pods marked');
       case 'silence': {
         const { pod } = step;
-        const report: Op = { op: 'report', pod, own: true, sids: [], uid: '', intervalMs: 600_000 };
+        const report: Op = {
+          op: 'report',
+          pod,
+          own: true,
+          sids: [],
+          uid: '',
+          intervalMs: 600_000,
+          written: undefined,
+        };
         const problems = await this.#do(report);
         store.advance(step.ms);
         problems.push(...(await this.#do(report)));

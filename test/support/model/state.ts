@@ -19,6 +19,9 @@ export interface ModelPod {
   drainedAt: string | undefined;
   suspended: string;
   mustReport: boolean;
+  /** A failover marked it then; `isSeen`: one report of an unknown time has come since. */
+  marked?: { atMs: number; isSeen: boolean } | undefined;
+  lastReport?: { asOfMs: number; atMs: number; uid: string } | undefined;
   restarts: number | undefined;
   /** Failed calls in a row; undefined: no call of it has ended. */
   failures: number | undefined;
@@ -37,6 +40,8 @@ export interface ModelRecord {
   /** Its pod renewed or reported it. */
   renewed: boolean;
   missingSince: number | undefined;
+  /** When the first report since the failover without it was written. */
+  omittedAt?: number | undefined;
   merchant: string;
   /** The merchant whose limit counts it. */
   limited: string | undefined;
@@ -65,6 +70,8 @@ export class ModelState {
   readonly drains = new Map<string, number>();
   /** Since when silence counts. */
   silenceSince = 0;
+  /** When the generation of the store began. */
+  generationAt = 0;
 
   constructor(readonly times: LeaseTimes) {}
 
@@ -105,6 +112,33 @@ export class ModelState {
       this.settle(pod);
       return [name];
     });
+  }
+
+  /** Another master with the same data: pods that reported within two minutes must report again. Returns their number. */
+  failOver(): number {
+    this.generationAt = this.now;
+    const pods = [...this.reports].flatMap(([name, { atMs }]) =>
+      atMs >= this.now - 120_000 ? [this.pod(name)] : [],
+    );
+    for (const pod of pods) {
+      pod.mustReport = true;
+      pod.marked = { atMs: this.now, isSeen: false };
+      if (pod.suspended === '' || pod.suspended === 'flapping') pod.suspended = 'awaiting_report';
+      this.settle(pod);
+    }
+    return pods.length;
+  }
+
+  /** Unblocks a pod that had to report, unless the report may be older than the mark. */
+  protected unblockReporter(pod: ModelPod, asOfMs: number | undefined): void {
+    const { marked } = pod;
+    if (marked && (asOfMs === undefined ? !marked.isSeen : asOfMs < marked.atMs)) {
+      marked.isSeen ||= asOfMs === undefined;
+      return;
+    }
+    pod.mustReport = false;
+    pod.marked = undefined;
+    if (pod.suspended === 'awaiting_report') pod.suspended = this.flapping.has(pod.name) ? 'flapping' : '';
   }
 
   podsOf(pool: PoolId): ModelPod[] {

@@ -4,21 +4,21 @@
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
---#include base iso counter calls settle leftover silence queues
+--#include base iso counter calls settle leftover silence omission queues
 local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end
-local known = call('HMGET', Key.pod(pod), 'uid', 'last_report')
+local known = call('HMGET', Key.pod(pod), 'uid', 'last_report', 'must_report')
 if uid ~= '' and known[1] and known[1] ~= '' and known[1] ~= uid then return { 'other_uid', known[1] } end
 -- Written after now by more than clocks drift: the store's clock was set back. Such a report ends no call.
-local is_ahead = as_of and as_of > now + 1000
-if as_of and not is_ahead then
+local written = as_of and as_of <= now + 1000 and as_of or nil
+if written then
   -- Refuse a report older than the last one, but only for one grace: the store's clock may have been set back.
   local last, at, whose = string.match(known[2] or '', '^(%d+) (%d+) (.*)$')
   if whose == uid and as_of < tonumber(last) and math.abs(now - at) < tonumber(grace) then return { 'stale_report' } end
 end
-unblock_reporter(pod, pool)
-if as_of and not is_ahead then call('HSET', Key.pod(pod), 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
+unblock_reporter(pod, pool, known[3], written)
+if written then call('HSET', Key.pod(pod), 'last_report', ARGV[7] .. ' ' .. digits(now) .. ' ' .. uid) end
 note_report(pod, ARGV[8])
 local reported, unknown, renewed, adopted, ended, conflicts, fences, waited = {}, {}, {}, {}, {}, {}, {}, {}
 -- There may be 10,000 calls (55 ms of the store): values that they share are read and written once.
@@ -34,7 +34,7 @@ for i = 9, #ARGV do
     if owner == pod and own[sid] then
       call('PEXPIRE', Key.call(sid), record_ttl)
       call('HSET', Key.call(sid), 'renewed_at', at)
-      if record[3] or record[4] then call('HDEL', Key.call(sid), 'missing_since', 'hold') end
+      if record[3] or record[4] then call('HDEL', Key.call(sid), 'missing_since', 'omitted_at', 'hold') end
       table.insert(renewed, sid)
       table.insert(fences, sid)
       table.insert(fences, record[2] or '')
@@ -51,17 +51,20 @@ move_leases(renewed, pod, pool, deadline)
 
 -- A call that the pod no longer reports ends one grace after the first report without it. Its lease is cut to that time, so
 -- that the sweep and allocate end it if the pod stops reporting.
-for i = 1, is_ahead and 0 or #entries, 2 do
+for i = 1, as_of and not written and 0 or #entries, 2 do
   local sid = entries[i]
-  local record = not reported[sid] and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence', 'hold') or {}
+  local record = not reported[sid]
+    and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence', 'hold', 'renewed_at', 'omitted_at') or {}
   -- A report cannot name a call that was allocated after it was written, or that its caller has not picked up yet.
   local is_newer = record[3] or as_of and (tonumber(record[2]) or 0) / 1000 > as_of
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
     local since = tonumber(record[1]) or now
-    if now >= since + grace then
+    local is_lost = lost_release(sid, written, record[2], record[4], record[5])
+    if is_lost or now >= since + grace then
       local fields = age_fields(sid)
       end_call(sid, pod, pool, grace)
-      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', 'not in the reports of its pod', unpack(fields))
+      local reason = is_lost and 'its release was lost in a failover' or 'not in the reports of its pod'
+      event('call_recovered', 'call', sid, 'pod', pod, 'pool', pool, 'reason', reason, unpack(fields))
       table.insert(ended, sid)
     elseif call('TYPE', Key.call(sid)).ok == 'hash' then
       call('HSET', Key.call(sid), 'missing_since', digits(since))

@@ -23,13 +23,26 @@ local function note_report(pod, interval)
   end
 end
 
--- Unblocks a pod that had to report first.
-local function unblock_reporter(pod, pool)
-  local owed = call('HDEL', Key.pod(pod), 'must_report') -- Redis accepts it at maxmemory, and then the rest of the script
+-- Unblocks a pod that had to report first. `owed`: its `must_report`, 1 or the time at which a generation marked it
+-- (lib/generation.lua). A report written before that time does not unblock it: it may omit a call that the store lost.
+-- `written`: when the report was written, or nil if that is unknown: then the second report unblocks the pod.
+local function unblock_reporter(pod, pool, owed, written)
+  call('HDEL', Key.pod(pod), 'must_report') -- Redis accepts it at maxmemory, and then the rest of the script
+  local marked, seen = string.match(owed or '', '^(%d%d+)( ?)')
+  -- A mark from the future was written before the clock was set back.
+  if marked and tonumber(marked) > now then written = nil end
+  if marked and not (written and written >= tonumber(marked) or not written and seen ~= '') then
+    redis.pcall('SREM', Key.reported_silent, pod)
+    return call('HSET', Key.pod(pod), 'must_report', written and owed or marked .. ' reported')
+  end
   local suspension = Key.pod_suspended(pod)
   local waits = text_at(suspension) == 'awaiting_report'
-  if waits then call('DEL', suspension) end
-  if owed == 0 and not waits then return end
+  if waits and tonumber(redis.pcall('ZSCORE', Key.flapping, pod) or nil) then
+    call('SET', suspension, 'flapping')
+  elseif waits then
+    call('DEL', suspension)
+  end
+  if not owed and not waits then return end
   local was_silent = redis.pcall('SREM', Key.reported_silent, pod) == 1
   if waits and was_silent then event('pod_resumed', 'pod', pod, 'pool', pool) end
 end
