@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 
+/** @param {string} name */
 export function runTestProgram(name) {
   const compiled = join(root, '.cache', `${name}-program`);
   const isHelp = process.argv.some((word) => word === '--help' || word === '-h');

@@ -11,6 +11,8 @@ const lookEveryMs = 100;
 export class Capacity {
   /** Since when every look has found full capacity. */
   fullSinceMs: number | undefined;
+  /** What the last look found. */
+  state = 'nothing yet';
   readonly #lost = new Set<Call>();
   #isOpen = true;
 
@@ -25,7 +27,8 @@ export class Capacity {
     for (; this.#isOpen; await wait(lookEveryMs)) {
       try {
         await this.#look();
-      } catch {
+      } catch (error) {
+        this.state = (error as Error).message;
         this.fullSinceMs = undefined;
       }
     }
@@ -41,18 +44,18 @@ export class Capacity {
     const askedMs = performance.now();
     const replies = await master.client
       .multi()
-      .zrange(keys.poolCalls(pool), 0, -1)
+      .zrange(keys.poolCalls(pool), '0', '-1')
       .scard(keys.available(pool))
       .exec();
     const [sids, available] = (replies ?? []).map(([, value]) => value) as [string[], number];
     const held = new Set(sids);
     const { released, unfinished } = this.traffic;
-    let stuck = 0;
+    const stuck: string[] = [];
     for (const sid of sids) {
       const call = released.get(sid);
       // Released since the question: the answer may be older.
       if ((call?.releasedMs ?? 0) >= askedMs) continue;
-      if (!unfinished.has(sid) || call) stuck += 1;
+      if (!unfinished.has(sid) || call) stuck.push(sid);
       if (call && !this.#lost.has(call)) {
         this.#lost.add(call);
         this.traffic.round.lostReleases += 1;
@@ -65,7 +68,8 @@ export class Capacity {
       const { round } = this.traffic;
       round.lostReleaseFreeMs = Math.max(round.lostReleaseFreeMs, askedMs - (call.releasedMs ?? askedMs));
     }
-    const isFull = stuck === 0 && available + sids.length === this.pods;
+    const isFull = stuck.length === 0 && available + sids.length === this.pods;
+    this.state = `${available} pods available, ${sids.length} with calls, ended: ${stuck.slice(0, 5).join(' ')}`;
     this.fullSinceMs = isFull ? (this.fullSinceMs ?? askedMs) : undefined;
   }
 }

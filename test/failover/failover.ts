@@ -49,6 +49,7 @@ async function runSetting(
   const data = mkdtempSync(join(quickestRoot(undefined), 'smart-router-failover-'));
   const removeData = () => rmSync(data, { recursive: true, force: true, maxRetries: 3 });
   process.once('exit', removeData);
+  let state = () => 'not started';
   const closing: (() => unknown)[] = [() => process.off('exit', removeData), removeData];
   try {
     options.onProgress?.(`${setting}: starting`);
@@ -69,6 +70,7 @@ async function runSetting(
     const traffic = new Traffic(options, routers, history, newRound(setting, 1, faultOf(1)));
     closing.push(() => traffic.stop());
     const capacity = new Capacity(group, traffic, options.pods);
+    state = () => capacity.state;
     closing.push(() => capacity.stop());
     void traffic.run();
     void capacity.run();
@@ -106,7 +108,9 @@ async function runSetting(
       options.onRound?.(round);
     }
   } catch (error) {
-    throw new Error(`${setting}: ${(error as Error).message}; logs: ${folder}`, { cause: error });
+    throw new Error(`${setting}: ${(error as Error).message}; store: ${state()}; logs: ${folder}`, {
+      cause: error,
+    });
   } finally {
     for (const close of closing.reverse()) await close();
   }
