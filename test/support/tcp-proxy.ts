@@ -13,6 +13,8 @@ export interface TcpProxy {
   pass(): void;
   /** Stalls both directions, on present and future connections, without closing them. */
   blackHole(): void;
+  /** Stalls both directions of clients that connect from this address, as a partition of the network does. */
+  cutFrom(address: string): void;
   /** Stalls present connections permanently, as after a host died; new ones work. */
   strand(): void;
   /** Requests arrive and are done, their replies are thrown away. End it with `reset()`. */
@@ -30,6 +32,8 @@ type Mode = 'pass' | 'stuck' | 'lose replies';
 
 interface Link {
   client: Socket;
+  /** Of the client: the socket no longer has it after a close. */
+  address: string | undefined;
   server: Socket;
   stranded: boolean;
   held: [to: Socket, chunk: Buffer][];
@@ -49,6 +53,7 @@ export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { clo
   const links = new Set<Link>();
   let mode: Mode = 'pass';
   let delayMs = 0;
+  let cutAddress: string | undefined;
 
   const send = (link: Link, to: Socket, chunk: Buffer) => {
     const late = link.late.get(to) ?? [];
@@ -63,14 +68,16 @@ export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { clo
   };
 
   const forward = (link: Link, to: Socket, chunk: Buffer) => {
-    if (link.stranded || mode === 'stuck') link.held.push([to, chunk]);
+    const isCut = cutAddress !== undefined && link.address === cutAddress;
+    if (link.stranded || isCut || mode === 'stuck') link.held.push([to, chunk]);
     else if (mode === 'lose replies' && to === link.client) return;
     else send(link, to, chunk);
   };
 
   const accept = (client: Socket) => {
     const server = tcpConnect({ port: targetPort, host: '127.0.0.1' });
-    const link: Link = { client, server, stranded: false, held: [], late: new Map() };
+    const address = client.remoteAddress;
+    const link: Link = { client, address, server, stranded: false, held: [], late: new Map() };
     links.add(link);
     for (const [from, to] of [
       [client, server],
@@ -110,11 +117,15 @@ export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { clo
     pass() {
       mode = 'pass';
       delayMs = 0;
+      cutAddress = undefined;
       for (const link of links)
         if (!link.stranded) for (const [to, chunk] of link.held.splice(0)) send(link, to, chunk);
     },
     blackHole() {
       mode = 'stuck';
+    },
+    cutFrom(address) {
+      cutAddress = address;
     },
     strand() {
       for (const link of links) link.stranded = true;

@@ -1,0 +1,38 @@
+// Runs a program of test/ on real processes: builds dist/ for the routers and workers, compiles test/<name> into
+// .cache/<name>-program and starts its cli. `npm test` checks the types.
+import { execFileSync, spawn } from 'node:child_process';
+import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+
+/** @param {string} name */
+export function runTestProgram(name) {
+  const compiled = join(root, '.cache', `${name}-program`);
+  const isHelp = process.argv.some((word) => word === '--help' || word === '-h');
+  if (!isHelp)
+    execFileSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { stdio: 'inherit', cwd: root });
+  rmSync(compiled, { recursive: true, force: true });
+  mkdirSync(compiled, { recursive: true });
+  // src/version.ts reads it.
+  copyFileSync(join(root, 'package.json'), join(compiled, 'package.json'));
+  const typescript = dirname(createRequire(import.meta.url).resolve('typescript/package.json'));
+  const config = join(root, 'test', name, 'tsconfig.json');
+  execFileSync(process.execPath, [join(typescript, 'bin', 'tsc'), '-p', config], {
+    stdio: 'inherit',
+    cwd: root,
+  });
+  const script = join(compiled, 'test', name, 'cli.js');
+  // The IPC channel closes when this process dies. Ctrl-C reaches the child too; wait until it has healed and ended.
+  const child = spawn(process.execPath, [script, ...process.argv.slice(2)], {
+    stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
+    cwd: root,
+  });
+  process.on('SIGINT', () => {});
+  process.on('SIGTERM', () => child.kill('SIGTERM'));
+  child.once('exit', (code) => {
+    process.exitCode = code ?? 1;
+  });
+}
