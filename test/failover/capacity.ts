@@ -19,7 +19,7 @@ export class Capacity {
   constructor(
     private readonly group: RedisGroup,
     private readonly traffic: Traffic,
-    private readonly pods: number,
+    private readonly pods: readonly string[],
   ) {}
 
   /** Until `stop()`. */
@@ -42,12 +42,14 @@ export class Capacity {
     const master = await this.group.master();
     if (!master) throw new Error('no master');
     const askedMs = performance.now();
-    const replies = await master.client
-      .multi()
-      .zrange(keys.poolCalls(pool), '0', '-1')
-      .scard(keys.available(pool))
-      .exec();
-    const [sids, available] = (replies ?? []).map(([, value]) => value) as [string[], number];
+    const look = master.client.multi().zrange(keys.poolCalls(pool), '0', '-1').smembers(keys.available(pool));
+    // Calls of a few seconds look like failed ones: pods that are set back for them still take calls.
+    look.zrange(keys.flapping, '0', '-1');
+    for (const pod of this.pods) look.zcard(keys.podCalls(pod));
+    const replies = ((await look.exec()) ?? []).map(([, value]) => value);
+    const [sids, available, setBack, ...loads] = replies as [string[], string[], string[], ...number[]];
+    const usable = new Set([...available, ...setBack, ...this.pods.filter((_, i) => (loads[i] ?? 0) > 0)]);
+    const missing = this.pods.filter((pod) => !usable.has(pod));
     const held = new Set(sids);
     const { released, unfinished } = this.traffic;
     const stuck: string[] = [];
@@ -68,8 +70,8 @@ export class Capacity {
       const { round } = this.traffic;
       round.lostReleaseFreeMs = Math.max(round.lostReleaseFreeMs, askedMs - (call.releasedMs ?? askedMs));
     }
-    const isFull = stuck.length === 0 && available + sids.length === this.pods;
-    this.state = `${available} pods available, ${sids.length} with calls, ended: ${stuck.slice(0, 5).join(' ')}`;
+    const isFull = stuck.length === 0 && missing.length === 0;
+    this.state = `${available.length} pods available, ${sids.length} calls; pods that take none: ${missing.slice(0, 5).join(' ')}; ended calls: ${stuck.slice(0, 5).join(' ')}`;
     this.fullSinceMs = isFull ? (this.fullSinceMs ?? askedMs) : undefined;
   }
 }

@@ -69,7 +69,7 @@ async function runSetting(
     const faultOf = faultOrder(options, dice);
     const traffic = new Traffic(options, routers, history, newRound(setting, 1, faultOf(1)));
     closing.push(() => traffic.stop());
-    const capacity = new Capacity(group, traffic, options.pods);
+    const capacity = new Capacity(group, traffic, podNames(options.pods));
     state = () => capacity.state;
     closing.push(() => capacity.stop());
     void traffic.run();
