@@ -68,6 +68,8 @@ function settled(value: unknown, key = ''): unknown {
   if (typeof value === 'string' && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(value)) return '<time>';
   if (typeof value === 'string' && /^\d{13}-\d+$/.test(value)) return '<event id>';
   if (typeof value === 'string' && /^\d{16}$/.test(value)) return '<fence>';
+  // A generation has the digits of a second, a fence those of a microsecond.
+  if (typeof value === 'number' && value > 1e9 && value < 1e11) return '<generation>';
   return typeof value === 'number' && value > 1e12 ? '<fence>' : value;
 }
 

@@ -68,7 +68,10 @@ export class Capacity {
       this.#lost.delete(call);
       released.delete(call.sid);
       const { round } = this.traffic;
-      round.lostReleaseFreeMs = Math.max(round.lostReleaseFreeMs, askedMs - (call.releasedMs ?? askedMs));
+      round.lostReleaseFreeMs = Math.max(
+        round.lostReleaseFreeMs,
+        askedMs - Math.max(call.releasedMs ?? 0, round.masterAtMs),
+      );
     }
     const isFull = stuck.length === 0 && missing.length === 0;
     this.state = `${available.length} pods available, ${sids.length} calls; pods that take none: ${missing.slice(0, 5).join(' ')}; ended calls: ${stuck.slice(0, 5).join(' ')}`;

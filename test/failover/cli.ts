@@ -89,16 +89,22 @@ async function main(): Promise<number> {
   const { isTTY } = process.stderr;
   process.stderr.write(`failover: seed ${options.seed}, ${options.rounds} rounds for each setting\n`);
   const clear = isTTY ? '\r\x1b[K' : '';
-  const { rounds, folder } = await failover({
+  const { rounds, verdicts, folder } = await failover({
     ...options,
     signal: stopping.signal,
     onRound: (round) => process.stderr.write(`${clear}${roundLine(round)}\n`),
     onProgress: (line) => isTTY && process.stderr.write(`${clear}${line}`),
   });
   process.stdout.write(`${clear}\n${tables(rounds)}\n`);
+  for (const [setting, { requests, violations, double_allocations }] of Object.entries(verdicts)) {
+    const found = violations.length - double_allocations;
+    process.stdout.write(
+      `Independent checker, ${setting}: ${requests} requests, ${double_allocations} double allocations, ${found} other violations\n`,
+    );
+  }
   process.stderr.write(`logs and histories: ${folder}\n`);
   if (values.json !== undefined)
-    writeFileSync(values.json, `${JSON.stringify({ ...options, rounds }, undefined, 2)}\n`);
+    writeFileSync(values.json, `${JSON.stringify({ ...options, rounds, verdicts }, undefined, 2)}\n`);
   return stopping.signal.aborted ? 130 : 0;
 }
 

@@ -1,4 +1,5 @@
 /** Rounds of failovers under load: per setting one fleet, and in each round one fault, healed before the next one. */
+import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { Dice } from '../../src/demo/dice.js';
@@ -23,20 +24,40 @@ import { Traffic } from './traffic.js';
 
 export interface Outcome {
   rounds: Round[];
+  /** What the independent checker says about the history of each setting. */
+  verdicts: Record<string, Verdict>;
   /** Logs and one history file per setting. */
   folder: string;
 }
 
+export interface Verdict {
+  requests: number;
+  double_allocations: number;
+  violations: { promise: number; text: string }[];
+}
+
 /** Capacity counts as full after this long without an exception. */
 const steadyMs = 1500;
+const historyFile = 'history.ndjson';
 
 export async function failover(options: FailoverOptions): Promise<Outcome> {
   const stamp = new Date().toISOString().replace(/[:.]/g, '-');
   const folder = join(root, '.cache', 'failover', `${stamp}-seed-${options.seed}`);
   const rounds: Round[] = [];
-  for (const setting of options.settings)
-    if (!options.signal?.aborted) await runSetting(setting, options, join(folder, setting), rounds);
-  return { rounds, folder };
+  const verdicts: Record<string, Verdict> = {};
+  for (const setting of options.settings) {
+    if (options.signal?.aborted) break;
+    await runSetting(setting, options, join(folder, setting), rounds);
+    verdicts[setting] = judge(join(folder, setting, historyFile));
+  }
+  return { rounds, verdicts, folder };
+}
+
+function judge(file: string): Verdict {
+  const args = [join(root, 'scripts', 'check-history.mjs'), '--json', file];
+  const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', maxBuffer: 1 << 28 });
+  if (stdout === '') throw new Error(`the checker did not judge ${file}: ${stderr}`);
+  return JSON.parse(stdout) as Verdict;
 }
 
 async function runSetting(
@@ -55,7 +76,7 @@ async function runSetting(
     options.onProgress?.(`${setting}: starting`);
     const group = await RedisGroup.open({ logs: folder, data });
     closing.push(() => group.stop());
-    const history = new HistoryWriter(join(folder, 'history.ndjson'), {
+    const history = new HistoryWriter(join(folder, historyFile), {
       pools: { [pool]: { kind: 'exclusive', pods: podNames(options.pods) } },
       ...{ lease_ms: times.leaseMs, report_grace_ms: times.graceMs },
       notes: `failover, setting ${setting}, seed ${options.seed}`,
@@ -95,7 +116,8 @@ async function runSetting(
       const startMs = performance.now();
       const heal = await begin(round.fault, master, group);
       const next = await group.untilMaster(master);
-      round.newMasterMs = performance.now() - startMs;
+      round.masterAtMs = performance.now();
+      round.newMasterMs = round.masterAtMs - startMs;
       if (round.fault !== 'planned') await wait(dice.between(0, 2000));
       await heal(next);
       const healedMs = performance.now();
@@ -148,6 +170,14 @@ async function begin(
 function newRound(setting: Setting, number: number, fault: FaultName): Round {
   return {
     ...{ setting, number, fault, calls: 0, doubles: 0, longestOverlapMs: 0 },
-    ...{ lostReleases: 0, lostReleaseFreeMs: 0, refused: {}, dropped: 0, newMasterMs: 0, fullCapacityMs: 0 },
+    ...{
+      lostReleases: 0,
+      lostReleaseFreeMs: 0,
+      refused: {},
+      dropped: 0,
+      newMasterMs: 0,
+      masterAtMs: 0,
+      fullCapacityMs: 0,
+    },
   };
 }

@@ -35,13 +35,15 @@ export interface Round {
   longestOverlapMs: number;
   /** Released with the answer 200, and still in the store after the failover. */
   lostReleases: number;
-  /** From the release until the pod was free, the slowest. */
+  /** From the release, but not before there was a new master, until the pod was free: the slowest. */
   lostReleaseFreeMs: number;
   /** Calls that got no pod, by the code of the last answer. */
   refused: Record<string, number>;
   /** Calls that a report's answer ended. */
   dropped: number;
   newMasterMs: number;
+  /** On the clock of the process. */
+  masterAtMs: number;
   fullCapacityMs: number;
 }
 

@@ -2,7 +2,7 @@
  * Callers and the agents that serve them. A call holds its pod from the answer to its allocate until its release is sent or
  * its agent drops it. Two calls that hold one pod at once are a double allocation.
  */
-import { type Client, createClient } from '../../src/client/index.js';
+import { type Client, createClient, type Reporter } from '../../src/client/index.js';
 import { Dice } from '../../src/demo/dice.js';
 import { wait } from '../chaos/child.js';
 import { type HistoryWriter, toSent } from '../history/writer.js';
@@ -29,6 +29,7 @@ export class Traffic {
   readonly released = new Map<string, Call>();
   readonly #serving = new Map<string, Map<string, Call>>();
   readonly #clients: Client[] = [];
+  readonly #reporters = new Map<string, Reporter>();
   readonly #overlaps = new Map<Call, { other: Call; sinceMs: number }[]>();
   readonly #dice: Dice;
   #begun = 0;
@@ -139,6 +140,11 @@ export class Traffic {
       this.#overlaps.set(other, [...(this.#overlaps.get(other) ?? []), { other: call, sinceMs }]);
     }
     serving?.set(call.sid, call);
+    // As the documentation asks: a call that has arrived is reported at once.
+    this.#reporters
+      .get(call.pod)
+      ?.runOnce()
+      .catch(() => undefined); // The next report tries again.
   }
 
   #end(call: Call): void {
@@ -167,7 +173,11 @@ export class Traffic {
         for (const sid of [...event.report.ended, ...event.report.conflicts]) this.#drop(serving.get(sid));
       },
     });
-    client.startReporting(pod, () => [...serving.keys()], { intervalMs: times.reportEveryMs });
+    const options = { intervalMs: times.reportEveryMs };
+    this.#reporters.set(
+      pod,
+      client.startReporting(pod, () => [...serving.keys()], options),
+    );
     this.#clients.push(client);
   }
 

@@ -227,7 +227,7 @@ class Run {
       }
       case 'failover':
         // Two routers notice it.
-        return same([await this.failOver(), await this.stamp()], [model.failOver(), -1], 'pods marked');
+        return same([await this.failOver(), await this.stamp()], [model.failOver(), -1]);
       case 'silence': {
         const { pod } = step;
         const report: Op = {
