@@ -1,5 +1,5 @@
-// Runs chaos with real processes: `npm run chaos -- --minutes 5`. Builds dist/ for the routers and workers,
-// and compiles test/chaos into .cache/chaos-program. `npm test` checks the types.
+// Runs a program of test/ that starts real processes: `npm run chaos -- --minutes 5`, `npm run soak -- --hours 2`. Builds
+// dist/ for the routers and workers, and compiles test/chaos or test/soak into .cache. `npm test` checks the types.
 import { execFileSync, spawn } from 'node:child_process';
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -7,23 +7,24 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
-const compiled = join(root, '.cache', 'chaos-program');
-const isHelp = process.argv.some((word) => word === '--help' || word === '-h');
-if (!isHelp)
+const [program = '', ...args] = process.argv.slice(2);
+const compiled = join(root, '.cache', `${program}-program`);
+const isBuildNeeded = !args.some((word) => ['--help', '-h', '--summarise'].includes(word));
+if (isBuildNeeded)
   execFileSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { stdio: 'inherit', cwd: root });
 rmSync(compiled, { recursive: true, force: true });
 mkdirSync(compiled, { recursive: true });
 // src/version.ts reads it.
 copyFileSync(join(root, 'package.json'), join(compiled, 'package.json'));
 const typescript = dirname(createRequire(import.meta.url).resolve('typescript/package.json'));
-const config = join(root, 'test', 'chaos', 'tsconfig.json');
+const config = join(root, 'test', program, 'tsconfig.json');
 execFileSync(process.execPath, [join(typescript, 'bin', 'tsc'), '-p', config], {
   stdio: 'inherit',
   cwd: root,
 });
-const script = join(compiled, 'test', 'chaos', 'cli.js');
+const script = join(compiled, 'test', program, 'cli.js');
 // The IPC channel closes when this process dies. Ctrl-C reaches the child too; wait until it has healed and ended.
-const child = spawn(process.execPath, [script, ...process.argv.slice(2)], {
+const child = spawn(process.execPath, [script, ...args], {
   stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
   cwd: root,
 });
