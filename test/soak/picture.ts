@@ -43,8 +43,8 @@ export function pictureOf(header: Header, samples: readonly Sample[], rows: read
       return `<polyline class="c${n}" points="${points.join(' ')}"/>`;
     });
     const legend = series.map(({ name, key }, n) => {
-      const verdict = verdicts.get(key) ?? '';
-      const grows = verdict.startsWith('grows') ? `<tspan class="bad"> ${escaped(verdict)}</tspan>` : '';
+      // The table has the numbers: there is no room for them here.
+      const grows = verdicts.get(key)?.startsWith('grows') ? '<tspan class="bad"> ↑ grows</tspan>' : '';
       return `<tspan class="c${n}"${n === 0 ? '' : ' dx="10"'}>${escaped(name)}</tspan>${grows}`;
     });
     return `<g transform="translate(${x} ${y})">
