@@ -63,6 +63,10 @@ export class Child {
     return living.has(this.#process);
   }
 
+  get pid(): number {
+    return this.#process.pid ?? 0;
+  }
+
   pause(): void {
     this.#process.kill('SIGSTOP');
   }

@@ -39,8 +39,8 @@ export const fleetEnv = {
 
 export interface Fleet {
   cluster: Cluster;
-  /** Starts one more router; its name is its identity and the name of its client at the API server. */
-  start(name: string, env?: RouterEnv): Promise<RouterProcess>;
+  /** Starts one more router, of another version if it is in `folder`; its name is its identity and the name of its client at the API server. */
+  start(name: string, env?: RouterEnv, folder?: string): Promise<RouterProcess>;
   /** The same inside this process, which starts much faster. */
   startHere(name: string, env?: RouterEnv): Promise<TestRouter>;
   /** Waits until exactly one of the running routers says that it leads, and all name the same leader. */
@@ -62,7 +62,7 @@ export async function openFleet(redisUrl: string, options: Partial<ClusterOption
   };
   return {
     cluster,
-    start: (name, env = {}) => startRouter({ ...envOf(name), REDIS_URL: redisUrl, ...env }),
+    start: (name, env = {}, folder) => startRouter({ ...envOf(name), REDIS_URL: redisUrl, ...env }, folder),
     async startHere(name, env = {}) {
       const router = await startTestRouter(redisUrl, { ...envOf(name), STATIC_PODS: '', ...env });
       onTestFinished(() => router.stop());

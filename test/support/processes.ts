@@ -94,9 +94,9 @@ process.on('exit', () => {
   for (const child of children) child.kill('SIGKILL');
 });
 
-/** Resolves when it listens, which it does with or without a store; see `untilReady`. */
-export async function startRouter(env: RouterEnv): Promise<RouterProcess> {
-  const child = spawnRouter(env);
+/** `folder`: of another version, built. Resolves when it listens, which it does with or without a store; see `untilReady`. */
+export async function startRouter(env: RouterEnv, folder?: string): Promise<RouterProcess> {
+  const child = spawnRouter(env, folder);
   const output = collect(child);
   const listening = /"url":"([^"]+)".*"msg":"smart-router is listening"/;
   const url = await new Promise<string>((resolve, reject) => {
@@ -152,9 +152,9 @@ export async function runRouter(env: RouterEnv): Promise<EndedProcess> {
   return { code: child.exitCode, output: output.text };
 }
 
-function spawnRouter(env: RouterEnv): ChildProcess {
+function spawnRouter(env: RouterEnv, folder = root): ChildProcess {
   build();
-  const command = [process.execPath, join(root, 'bin', 'smart-router.js'), 'serve'];
+  const command = [process.execPath, join(folder, 'bin', 'smart-router.js'), 'serve'];
   // If this process is killed outright no exit handler runs; the kernel then ends the router.
   const guard = process.platform === 'linux' ? findOnPath('setpriv') : undefined;
   const [file = '', ...args] = guard === undefined ? command : [guard, '--pdeathsig', 'KILL', ...command];

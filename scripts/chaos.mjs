@@ -1,4 +1,0 @@
-// Runs chaos with real processes: `npm run chaos -- --minutes 5`.
-import { runTestProgram } from './test-program.mjs';
-
-runTestProgram('chaos');
