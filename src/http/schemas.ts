@@ -166,7 +166,8 @@ export const Reported = Type.Object({
     'calls ended because the pod has not reported them for `REPORT_GRACE`, or in two reports after a failover',
   ),
   conflicts: texts('calls to drop: another pod owns them, they have ended, or the pod is full'),
-  fences: Type.Record(Type.String(), Type.Integer(), {
+  // The default pattern `^.*$` would drop a SID with a line separator (U+2028).
+  fences: Type.Record(Type.String({ pattern: '^[^]*$' }), Type.Integer(), {
     description: 'the fence of every renewed and adopted call',
   }),
   generation,

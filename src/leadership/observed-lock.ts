@@ -53,9 +53,12 @@ export class ObservedLock {
     return alive === undefined || (alive.writer === writer && (!this.#isMissing || this.#forgets));
   }
 
-  /** Never shorter than our own duration. A record edited by hand may have any; deleting it must be a way out. */
-  #timeoutMs({ durationMs }: HeldRecord): number {
-    const maxMs = this.#isMissing ? 4 * this.#durationMs : maxDurationMs;
+  /**
+   * Never shorter than our own duration. A record edited by hand may have any: without the signature of a writer, at most
+   * four times our own counts. After an edit of only the duration, deleting the record is the way out.
+   */
+  #timeoutMs({ durationMs, writer }: HeldRecord): number {
+    const maxMs = this.#isMissing || writer === '' ? 4 * this.#durationMs : maxDurationMs;
     return Math.max(this.#durationMs, Math.min(durationMs, maxMs));
   }
 }

@@ -40,6 +40,12 @@ describeEngines('odd but possible', (engine) => {
     },
   );
 
+  it.each(['a\u2028b', '__proto__'])('the report of a call %j has its fence', async (sid) => {
+    const { body } = await router.post('/allocate', { call_sid: sid });
+    const report = await router.post(`/pod/${body.pod_name}/report`, { calls: [sid] });
+    expect(Object.entries(report.body.fences)).toEqual([[sid, body.fence]]);
+  });
+
   it('HEAD takes no pod', async () => {
     const answer = await router.ask('/exotel/allocate?CallSid=H1', { method: 'HEAD' });
     expect(answer.status).toBe(405);

@@ -146,6 +146,16 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
+  it('waits at most four durations for a record without a writer, as an edit by hand leaves it', async () => {
+    const one = replica('one', { shared: held({ writer: '', durationMs: 3_600_000 }) });
+    one.election.start();
+    await pass(one.clock, 4 * durationMs - 1);
+    expect(one.lock.requests).not.toContain('write');
+    await pass(one.clock, retryPeriodMs);
+    expect(one.election.isLeader).toBe(true);
+    await one.election.stop();
+  });
+
   it('waits for a record under its own name like for any other: the process that wrote it may live', async () => {
     const one = replica('one', { shared: held({ holder: 'one' }) });
     one.election.start();
