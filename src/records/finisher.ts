@@ -40,6 +40,8 @@ export interface FinisherOptions {
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
+  /** Claims have ended: places under a limit may be free. */
+  onWritten?(): void;
   onSession(outcome: 'ok' | 'failed'): void;
   /** Finished work could not be written for lack of a session: no workflow should start new work. */
   onUnreachable(): void;
@@ -53,6 +55,8 @@ export interface PendingOutcome extends Outcome {
 export interface FinishCounts {
   completed: number;
   failed: number;
+  /** Failed, and queued again. */
+  retried: number;
   /** The claim was lost before. */
   rejected: number;
   /** To be written later. */
@@ -68,7 +72,7 @@ interface Attempt {
 }
 
 export const noCounts = (): FinishCounts => ({
-  ...{ completed: 0, failed: 0, rejected: 0, spooled: 0, abandoned: 0 },
+  ...{ completed: 0, failed: 0, retried: 0, rejected: 0, spooled: 0, abandoned: 0 },
 });
 
 export class Finisher {
@@ -262,11 +266,11 @@ export class Finisher {
     const { store } = this.#options;
     const finished = await store.finish(batch);
     const rest = await this.#handleUnchanged(batch, finished);
-    const { written } = finished;
+    const { written, retried } = finished;
     if (written.size > 0) this.block.passed();
     const missing = rest.filter(({ id }) => !written.has(id));
     if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
-    this.#count(rest, written);
+    this.#count(rest, written, retried);
     return written.size > 0;
   }
 
@@ -276,7 +280,7 @@ export class Finisher {
     try {
       const finished = await store.finish(batch, { onlyUnlocked: true });
       const rest = await this.#handleUnchanged(batch, finished);
-      const { written } = finished;
+      const { written, retried } = finished;
       const missing = rest.filter(({ id }) => !written.has(id));
       const lost = new Set((await store.lost(missing)).map(({ id, token }) => `${token} ${id}`));
       const isLost = ({ id, token }: PendingOutcome) => lost.has(`${token} ${id}`);
@@ -287,6 +291,7 @@ export class Finisher {
       this.#count(
         rest.filter((outcome) => !left.includes(outcome)),
         written,
+        retried,
       );
       return left;
     } catch (error) {
@@ -333,7 +338,7 @@ export class Finisher {
     log.error({ workflow, record: outcome.id, err: error }, 'outcome refused by the database');
     const failure = { ...outcome, error: `The outcome was refused: ${messageOf(error)}` };
     try {
-      const finished = await store.finish([failure]);
+      const finished = await store.finish([failure], { isFinal: true });
       this.#count(await this.#handleUnchanged([failure], finished), finished.written);
     } catch (again) {
       if (!mayBeRowFault(again)) throw again;
@@ -375,14 +380,26 @@ export class Finisher {
     );
   }
 
-  #count(batch: readonly PendingOutcome[], written: ReadonlySet<string>): void {
-    const { workflow, observer } = this.#options;
+  #count(
+    batch: readonly PendingOutcome[],
+    written: ReadonlySet<string>,
+    retried: ReadonlySet<string> = new Set(),
+  ): void {
+    const { workflow, observer, log } = this.#options;
     const done = batch.filter(({ id }) => written.has(id));
-    const failed = done.filter(({ error }) => error !== null).length;
-    this.#counts.completed += done.length - failed;
+    const failed = done.filter(({ error }) => error !== null).length - retried.size;
+    const completed = done.length - failed - retried.size;
+    this.#counts.completed += completed;
+    this.#counts.retried += retried.size;
     this.#counts.failed += failed;
-    if (done.length > failed) observer.finished?.(workflow, 'completed', done.length - failed);
+    if (completed > 0) observer.finished?.(workflow, 'completed', completed);
     if (failed > 0) observer.finished?.(workflow, 'failed', failed);
+    if (retried.size > 0) {
+      observer.retried?.(workflow, retried.size);
+      const records = [...retried].slice(0, maxIdsInLog);
+      log.info({ workflow, records, count: retried.size }, 'failed records queued again');
+    }
+    this.#options.onWritten?.();
     if (done.length < batch.length)
       this.#reject(batch.filter(({ id }) => !written.has(id)).map(({ id }) => id));
   }

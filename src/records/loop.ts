@@ -232,6 +232,7 @@ class Loop implements RecordLoop {
         store,
         spool,
         place: `${rows[0]?.id}/${workflow.name}`,
+        ...(workflow.limit ? { onWritten: () => this.wake(workflow.name) } : {}),
         onSession: (outcome) => (outcome === 'ok' ? breaker.succeeded() : breaker.failed()),
         onUnreachable: () => breaker.open(),
       });
