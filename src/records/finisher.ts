@@ -17,6 +17,7 @@
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
+import { type FinishCounts, noCounts } from './finish-counts.js';
 import type { RecordObserver } from './observer.js';
 import { singly } from './row-faults.js';
 import { isLocked, isSessionFault, mayBeRowFault } from './sessions.js';
@@ -52,28 +53,11 @@ export interface PendingOutcome extends Outcome {
   unprocessed?: boolean;
 }
 
-export interface FinishCounts {
-  completed: number;
-  failed: number;
-  /** Failed, and queued again. */
-  retried: number;
-  /** The claim was lost before. */
-  rejected: number;
-  /** To be written later. */
-  spooled: number;
-  /** Left in Processing for the recovery. */
-  abandoned: number;
-}
-
 /** `left`: locked, or not tried after the `failure`, an error not caused by a row. */
 interface Attempt {
   left: PendingOutcome[];
   failure?: unknown;
 }
-
-export const noCounts = (): FinishCounts => ({
-  ...{ completed: 0, failed: 0, retried: 0, rejected: 0, spooled: 0, abandoned: 0 },
-});
 
 export class Finisher {
   readonly #options: FinisherOptions;
@@ -396,8 +380,7 @@ export class Finisher {
     if (failed > 0) observer.finished?.(workflow, 'failed', failed);
     if (retried.size > 0) {
       observer.retried?.(workflow, retried.size);
-      const records = [...retried].slice(0, maxIdsInLog);
-      log.info({ workflow, records, count: retried.size }, 'failed records queued again');
+      log.info({ workflow, records: [...retried].slice(0, maxIdsInLog) }, 'failed records queued again');
     }
     this.#options.onWritten?.();
     if (done.length < batch.length)

@@ -15,10 +15,11 @@
  */
 import type { QueryResult } from 'pg';
 import type { ClaimedRows } from './claimed-rows.js';
+import type { Column } from './columns.js';
 import { quoteName, quoteText } from './identifiers.js';
 import { queries } from './queries.generated.js';
 import type { Queryable, Sessions } from './sessions.js';
-import type { Column, Table } from './table.js';
+import type { Table } from './table.js';
 import type { Row, Workflow } from './workflow.js';
 
 /** Keys per claim. The lock table of a database has about 6,400 places by default. */

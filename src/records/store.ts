@@ -204,7 +204,8 @@ export class RecordStore {
     const { judgesHeartbeats = true, ids = null, hold = false, skip = 0 } = options;
     const deadMs = judgesHeartbeats ? deadAfterMs : null;
     const args = [this.table.workflowId, limit, deadMs, timeoutGraceMs, ids, skip, this.#reason];
-    const rows = await this.#runAlone<Recovered & { looked_at: number }>(
+    const rows = await this.#table.runAlone<Recovered & { looked_at: number }>(
+      this.sessions,
       hold ? 'holdClaims' : 'recoverClaims',
       args,
     );
@@ -220,7 +221,7 @@ export class RecordStore {
     hold = false,
   ): Promise<Recovered[] | undefined> {
     const args = [this.table.workflowId, Math.round(stuckAfterMs), ids, this.#reason];
-    return this.#runAlone<Recovered>(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+    return this.#table.runAlone<Recovered>(this.sessions, hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
   }
 
   /** The ids that the slow sweep recovers, in the whole table or some of its blocks, without the first `skip`. */
@@ -393,26 +394,5 @@ export class RecordStore {
     const args = [this.table.workflowId, ...columns(claims)];
     const rows = await this.#run<{ record_id: string; token: string }>(name, args);
     return rows.map(({ record_id, token }) => ({ id: record_id, token: String(token) }));
-  }
-
-  /**
-   * Runs one batch while no other replica does: undefined if one does. The lock belongs to the transaction, so it works
-   * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs.
-   */
-  #runAlone<R extends object>(name: QueryName, args: unknown[]): Promise<R[] | undefined> {
-    const sweep = `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`;
-    return this.#table.run(({ workflowId, queries }) =>
-      this.sessions.transaction(async (client) => {
-        const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
-          client,
-          // The statement must not hold the lock for longer than we wait for it.
-          `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
-          [workflowId, sweep, String(this.sessions.queryTimeoutMs)],
-        );
-        if (!locks[0]?.mine) return undefined;
-        return (await this.sessions.queryOn<R>(client, queries[name], args)).rows;
-        // At this level, rows are checked as they are when locked.
-      }, 'READ COMMITTED'),
-    );
   }
 }
