@@ -5,7 +5,7 @@
  */
 import { Pool } from 'pg';
 import { pino } from 'pino';
-import { createRecordLoop, defineWorkflow } from '../../src/records/index.js';
+import { createRecordLoop, defineWorkflow, type WorkflowDefinition } from '../../src/records/index.js';
 
 const [contender = '', databaseUrl = '', redisUrl = ''] = process.argv.slice(2);
 const pool = new Pool({ connectionString: databaseUrl, max: 25 });
@@ -13,30 +13,34 @@ pool.on('error', () => {});
 let done = 0;
 let stop: () => Promise<void> = async () => {};
 
+async function ours(more: Partial<WorkflowDefinition> = {}): Promise<void> {
+  const workflow = defineWorkflow({
+    name: 'bench',
+    table: 'bench_records',
+    status: {
+      column: 'status',
+      queued: 'Queued',
+      processing: 'Processing',
+      completed: 'Completed',
+      failed: 'Failed',
+    },
+    error: 'error',
+    touchedAt: 'updated_at',
+    ...more,
+    batchSize: 500,
+    concurrency: 24,
+    process: () => {
+      done += 1;
+    },
+  });
+  const loop = createRecordLoop({ pool, workflows: [workflow], log: pino({ level: 'silent' }) });
+  await loop.start();
+  stop = () => loop.stop();
+}
+
 const starts: Record<string, () => Promise<void>> = {
-  async ours() {
-    const workflow = defineWorkflow({
-      name: 'bench',
-      table: 'bench_records',
-      status: {
-        column: 'status',
-        queued: 'Queued',
-        processing: 'Processing',
-        completed: 'Completed',
-        failed: 'Failed',
-      },
-      error: 'error',
-      touchedAt: 'updated_at',
-      batchSize: 500,
-      concurrency: 24,
-      process: () => {
-        done += 1;
-      },
-    });
-    const loop = createRecordLoop({ pool, workflows: [workflow], log: pino({ level: 'silent' }) });
-    await loop.start();
-    stop = () => loop.stop();
-  },
+  limited: () => ours({ limit: { key: 'customer_id', max: 2 } }),
+  ours,
 
   async graphile() {
     const { run, Logger } = await import('graphile-worker');

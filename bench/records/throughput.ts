@@ -77,7 +77,7 @@ function figuresOf(all: readonly Contender[], runs: ReadonlyMap<string, Run[]>, 
   ];
 }
 
-async function once(
+export async function once(
   { pool, databaseUrl, engine }: RecordsBench,
   contender: Contender,
   jobs: number,

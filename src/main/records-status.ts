@@ -11,6 +11,7 @@ const minDurations = 100;
 
 export class RecordsStatusTracker {
   readonly #clock: Clock;
+  readonly #waiting = new Map<string, number>();
   readonly #stuck = new Map<string, { records: number; oldestSeconds: number; atMs: number }>();
   /** The latest durations of each workflow; the oldest is overwritten. */
   readonly #durations = new Map<string, { seconds: number[]; next: number }>();
@@ -36,6 +37,7 @@ export class RecordsStatusTracker {
       isPaused: this.#isPaused,
       isBraked: this.#isBraked,
       stuck: isUp ? new Map(fresh) : undefined,
+      waiting: isUp ? new Map(this.#waiting) : undefined,
     };
   }
 
@@ -54,6 +56,7 @@ export class RecordsStatusTracker {
     massStall: (isHolding) => {
       this.#isBraked = isHolding;
     },
+    waiting: (workflow, records) => void this.#waiting.set(workflow, records),
     stuck: (workflow, records, oldestSeconds) => {
       this.#stuck.set(workflow, { records, oldestSeconds, atMs: this.#clock.monotonic() });
     },

@@ -17,6 +17,7 @@
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
+import { type FinishCounts, noCounts } from './finish-counts.js';
 import type { RecordObserver } from './observer.js';
 import { singly } from './row-faults.js';
 import { isLocked, isSessionFault, mayBeRowFault } from './sessions.js';
@@ -40,6 +41,8 @@ export interface FinisherOptions {
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
+  /** Claims have ended: places under a limit may be free. */
+  onWritten?(): void;
   onSession(outcome: 'ok' | 'failed'): void;
   /** Finished work could not be written for lack of a session: no workflow should start new work. */
   onUnreachable(): void;
@@ -50,26 +53,11 @@ export interface PendingOutcome extends Outcome {
   unprocessed?: boolean;
 }
 
-export interface FinishCounts {
-  completed: number;
-  failed: number;
-  /** The claim was lost before. */
-  rejected: number;
-  /** To be written later. */
-  spooled: number;
-  /** Left in Processing for the recovery. */
-  abandoned: number;
-}
-
 /** `left`: locked, or not tried after the `failure`, an error not caused by a row. */
 interface Attempt {
   left: PendingOutcome[];
   failure?: unknown;
 }
-
-export const noCounts = (): FinishCounts => ({
-  ...{ completed: 0, failed: 0, rejected: 0, spooled: 0, abandoned: 0 },
-});
 
 export class Finisher {
   readonly #options: FinisherOptions;
@@ -262,11 +250,11 @@ export class Finisher {
     const { store } = this.#options;
     const finished = await store.finish(batch);
     const rest = await this.#handleUnchanged(batch, finished);
-    const { written } = finished;
+    const { written, retried } = finished;
     if (written.size > 0) this.block.passed();
     const missing = rest.filter(({ id }) => !written.has(id));
     if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
-    this.#count(rest, written);
+    this.#count(rest, written, retried);
     return written.size > 0;
   }
 
@@ -276,7 +264,7 @@ export class Finisher {
     try {
       const finished = await store.finish(batch, { onlyUnlocked: true });
       const rest = await this.#handleUnchanged(batch, finished);
-      const { written } = finished;
+      const { written, retried } = finished;
       const missing = rest.filter(({ id }) => !written.has(id));
       const lost = new Set((await store.lost(missing)).map(({ id, token }) => `${token} ${id}`));
       const isLost = ({ id, token }: PendingOutcome) => lost.has(`${token} ${id}`);
@@ -287,6 +275,7 @@ export class Finisher {
       this.#count(
         rest.filter((outcome) => !left.includes(outcome)),
         written,
+        retried,
       );
       return left;
     } catch (error) {
@@ -333,7 +322,7 @@ export class Finisher {
     log.error({ workflow, record: outcome.id, err: error }, 'outcome refused by the database');
     const failure = { ...outcome, error: `The outcome was refused: ${messageOf(error)}` };
     try {
-      const finished = await store.finish([failure]);
+      const finished = await store.finish([failure], { isFinal: true });
       this.#count(await this.#handleUnchanged([failure], finished), finished.written);
     } catch (again) {
       if (!mayBeRowFault(again)) throw again;
@@ -375,14 +364,25 @@ export class Finisher {
     );
   }
 
-  #count(batch: readonly PendingOutcome[], written: ReadonlySet<string>): void {
-    const { workflow, observer } = this.#options;
+  #count(
+    batch: readonly PendingOutcome[],
+    written: ReadonlySet<string>,
+    retried: ReadonlySet<string> = new Set(),
+  ): void {
+    const { workflow, observer, log } = this.#options;
     const done = batch.filter(({ id }) => written.has(id));
-    const failed = done.filter(({ error }) => error !== null).length;
-    this.#counts.completed += done.length - failed;
+    const failed = done.filter(({ error }) => error !== null).length - retried.size;
+    const completed = done.length - failed - retried.size;
+    this.#counts.completed += completed;
+    this.#counts.retried += retried.size;
     this.#counts.failed += failed;
-    if (done.length > failed) observer.finished?.(workflow, 'completed', done.length - failed);
+    if (completed > 0) observer.finished?.(workflow, 'completed', completed);
     if (failed > 0) observer.finished?.(workflow, 'failed', failed);
+    if (retried.size > 0) {
+      observer.retried?.(workflow, retried.size);
+      log.info({ workflow, records: [...retried].slice(0, maxIdsInLog) }, 'failed records queued again');
+    }
+    this.#options.onWritten?.();
     if (done.length < batch.length)
       this.#reject(batch.filter(({ id }) => !written.has(id)).map(({ id }) => id));
   }

@@ -6,8 +6,8 @@
  */
 import type { Clock } from '../clock.js';
 import { ConfigError } from '../errors.js';
-import { codeOf, isStatusKept, type Queryable } from './sessions.js';
-import type { Table } from './table.js';
+import { codeOf, isStatusKept, type Queryable, type Sessions } from './sessions.js';
+import type { QueryName, Table } from './table.js';
 
 const betweenReadsMs = 1000;
 
@@ -40,6 +40,27 @@ export class LiveTable {
       if (this.#table === used) throw error;
       return statement(this.#table);
     }
+  }
+
+  /**
+   * Runs one batch while no other replica does: undefined if one does. The lock belongs to the transaction, so it works
+   * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs.
+   */
+  runAlone<R extends object>(sessions: Sessions, name: QueryName, args: unknown[]): Promise<R[] | undefined> {
+    const sweep = `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`;
+    return this.run(({ workflowId, queries }) =>
+      sessions.transaction(async (client) => {
+        const { rows: locks } = await sessions.queryOn<{ mine: boolean }>(
+          client,
+          // The statement must not hold the lock for longer than we wait for it.
+          `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
+          [workflowId, sweep, String(sessions.queryTimeoutMs)],
+        );
+        if (!locks[0]?.mine) return undefined;
+        return (await sessions.queryOn<R>(client, queries[name], args)).rows;
+        // At this level, rows are checked as they are when locked.
+      }, 'READ COMMITTED'),
+    );
   }
 
   async #read(): Promise<void> {

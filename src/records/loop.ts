@@ -14,7 +14,8 @@ import { type Clock, systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { Breaker } from './breaker.js';
-import { Finisher, noCounts } from './finisher.js';
+import { noCounts } from './finish-counts.js';
+import { Finisher } from './finisher.js';
 import { Listener } from './listener.js';
 import { assertMigrated } from './migrate.js';
 import type { RecordObserver } from './observer.js';
@@ -232,6 +233,7 @@ class Loop implements RecordLoop {
         store,
         spool,
         place: `${rows[0]?.id}/${workflow.name}`,
+        ...(workflow.limit ? { onWritten: () => this.wake(workflow.name) } : {}),
         onSession: (outcome) => (outcome === 'ok' ? breaker.succeeded() : breaker.failed()),
         onUnreachable: () => breaker.open(),
       });

@@ -13,6 +13,8 @@ export interface RecordGauges {
   isBraked: boolean;
   /** Undefined: the database does not answer, or was not queried yet. */
   stuck: ReadonlyMap<string, { records: number; oldestSeconds: number }> | undefined;
+  /** Failed records that wait for their retry, of workflows with `retry`. */
+  waiting?: ReadonlyMap<string, number> | undefined;
 }
 
 /** A page takes fractions of a second, a large sitemap minutes. */
@@ -21,6 +23,7 @@ const buckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 /** Counters with the label `workflow` only. */
 const workflowCounters = {
   claimed_total: 'Records claimed',
+  retried_total: 'Failed records queued again',
   late_finishes_total: 'Finishes rejected because the claim was lost',
   given_back_total: 'Records claimed and released before their handler started',
   zombie_alerts_total: 'Records left in Processing because their failure could not be written',
@@ -41,6 +44,7 @@ const stateGauges = {
 const stuckGauges = {
   stuck: 'Stuck records',
   oldest_stuck_seconds: 'Age of the oldest stuck record',
+  waiting_for_retry: 'Failed records that wait for their retry',
 };
 
 type CounterName = keyof typeof workflowCounters | keyof typeof otherCounters;
@@ -94,6 +98,8 @@ export class RecordMetrics {
     this.#gauges.get('database_up')?.set(gauges.isUp ? 1 : 0);
     this.#gauges.get('breaker_open')?.set(gauges.isPaused ? 1 : 0);
     this.#gauges.get('brake_holding')?.set(gauges.isBraked ? 1 : 0);
+    for (const [workflow, records] of gauges.waiting ?? [])
+      this.#gauges.get('waiting_for_retry')?.set({ workflow }, records);
     for (const [workflow, { records, oldestSeconds }] of gauges.stuck ?? []) {
       this.#gauges.get('stuck')?.set({ workflow }, records);
       this.#gauges.get('oldest_stuck_seconds')?.set({ workflow }, oldestSeconds);
@@ -103,6 +109,7 @@ export class RecordMetrics {
   readonly observer: RecordObserver = {
     claimed: (workflow, records) => this.#add('claimed_total', { workflow }, records),
     finished: (workflow, outcome, records) => this.#add('finished_total', { workflow, outcome }, records),
+    retried: (workflow, records) => this.#add('retried_total', { workflow }, records),
     rejected: (workflow, records) => this.#add('late_finishes_total', { workflow }, records),
     released: (workflow, records) => this.#add('given_back_total', { workflow }, records),
     recovered: (workflow, reason, outcome, records) =>

@@ -2,6 +2,10 @@
 export interface RecordObserver {
   claimed?(workflow: string, records: number): void;
   finished?(workflow: string, outcome: 'completed' | 'failed', records: number): void;
+  /** Failed records that were queued again. */
+  retried?(workflow: string, records: number): void;
+  /** How many wait for their retry. */
+  waiting?(workflow: string, records: number): void;
   /** Late finishes: the claim was lost before the outcome was written. */
   rejected?(workflow: string, records: number): void;
   /** Claims returned to the queue before their handler started. */
@@ -24,7 +28,7 @@ type Events = Required<RecordObserver>;
 
 export const recordEvents = [
   ...(['claimed', 'finished', 'rejected', 'released', 'recovered', 'session', 'spooled'] as const),
-  ...(['replayed', 'zombie', 'breaker', 'stuck', 'massStall', 'processed'] as const),
+  ...(['replayed', 'zombie', 'breaker', 'stuck', 'massStall', 'processed', 'retried', 'waiting'] as const),
 ] satisfies readonly (keyof Events)[];
 
 /** Returns an observer that passes every event to `handle`, by name. */

@@ -32,6 +32,8 @@ export interface Finished {
   restored: string[];
   /** The token held, and the row was not changed. */
   unchanged: string[];
+  /** Of the written ones: failed, and queued again. */
+  retried: Set<string>;
 }
 
 export interface Unchanged {

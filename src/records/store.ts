@@ -4,6 +4,7 @@
  */
 import type { PoolClient, QueryResult } from 'pg';
 import { ClaimedRows } from './claimed-rows.js';
+import { claimLimited, type KeyTurn } from './limits.js';
 import { LiveTable } from './live-table.js';
 import { isRowFault, mayBeRowFault, type Sessions } from './sessions.js';
 import type {
@@ -33,6 +34,8 @@ const smallBytes = 64 * 1024 * 1024;
 
 export class RecordStore {
   readonly #table: LiveTable;
+  /** Where the next claim of a workflow with a limit starts. */
+  readonly #turn: KeyTurn = { key: null };
 
   constructor(
     readonly sessions: Sessions,
@@ -58,8 +61,10 @@ export class RecordStore {
     const args = [this.table.workflowId, limit, worker, timeoutMs, only];
     const claimed = new ClaimedRows();
     const run = () =>
-      this.#table.run(({ queries }) =>
-        this.sessions.query<Row>(queries.claim, args, (client) => claimed.types(client)),
+      this.#table.run((table) =>
+        table.limit
+          ? claimLimited(this.sessions, table, this.#turn, args, claimed)
+          : this.sessions.query<Row>(table.queries.claim, args, (client) => claimed.types(client)),
       );
     const { rows } = await run().catch((error: unknown) => {
       // Another row for the same record: the claim is retried once.
@@ -69,19 +74,27 @@ export class RecordStore {
     return claimed.claims(rows, nowMs);
   }
 
-  /** `onlyUnlocked`: skips rows that another transaction has locked, without a wait. */
-  async finish(outcomes: readonly Outcome[], { onlyUnlocked = false } = {}): Promise<Finished> {
-    const { workflowId, maxErrorLength } = this.table;
+  /** `isFinal`: without a retry; `onlyUnlocked`: skips rows that another transaction has locked, without a wait. */
+  async finish(
+    outcomes: readonly Outcome[],
+    { onlyUnlocked = false, isFinal = false } = {},
+  ): Promise<Finished> {
+    const { workflowId, maxErrorLength, hasRetry } = this.table;
+    const query = hasRetry && !isFinal ? 'finishRetry' : 'finish';
     const errors = outcomes.flatMap(({ id, error }) =>
       error === null ? [] : [[id, truncate(error, maxErrorLength)]],
     );
-    const rows = await this.#run<{ record_id: string; is_kept: boolean | null }>(
-      onlyUnlocked ? 'finishUnlocked' : 'finish',
+    const rows = await this.#run<{ record_id: string; is_kept: boolean | null; is_retried?: boolean }>(
+      onlyUnlocked ? `${query}Unlocked` : query,
       [workflowId, ...idsAndTokens(outcomes), JSON.stringify(Object.fromEntries(errors))],
     );
     const idsOf = (isKept: boolean | null) =>
       rows.filter(({ is_kept }) => is_kept === isKept).map(({ record_id }) => record_id);
-    return { written: new Set(idsOf(false)), restored: idsOf(true), unchanged: idsOf(null) };
+    const retried = rows.filter(({ is_kept, is_retried }) => is_retried && is_kept === false);
+    return {
+      ...{ written: new Set(idsOf(false)), restored: idsOf(true), unchanged: idsOf(null) },
+      retried: new Set(retried.map(({ record_id }) => record_id)),
+    };
   }
 
   /** The rows of outcomes that were not written although their token held. */
@@ -191,7 +204,8 @@ export class RecordStore {
     const { judgesHeartbeats = true, ids = null, hold = false, skip = 0 } = options;
     const deadMs = judgesHeartbeats ? deadAfterMs : null;
     const args = [this.table.workflowId, limit, deadMs, timeoutGraceMs, ids, skip, this.#reason];
-    const rows = await this.#runAlone<Recovered & { looked_at: number }>(
+    const rows = await this.#table.runAlone<Recovered & { looked_at: number }>(
+      this.sessions,
       hold ? 'holdClaims' : 'recoverClaims',
       args,
     );
@@ -207,7 +221,7 @@ export class RecordStore {
     hold = false,
   ): Promise<Recovered[] | undefined> {
     const args = [this.table.workflowId, Math.round(stuckAfterMs), ids, this.#reason];
-    return this.#runAlone<Recovered>(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+    return this.#table.runAlone<Recovered>(this.sessions, hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
   }
 
   /** The ids that the slow sweep recovers, in the whole table or some of its blocks, without the first `skip`. */
@@ -305,6 +319,11 @@ export class RecordStore {
     }));
   }
 
+  /** Counts failed records that wait for their retry. */
+  async waiting(): Promise<number> {
+    return (await this.#run<{ records: number }>('countWaiting', [this.table.workflowId]))[0]?.records ?? 0;
+  }
+
   /** Counts queued, processing and failed records, up to a million each; not completed ones: there may be billions. */
   async counts(): Promise<Map<string, { records: number; oldestSeconds: number }>> {
     const rows = await this.#run<Record<string, unknown>>('count', []);
@@ -375,26 +394,5 @@ export class RecordStore {
     const args = [this.table.workflowId, ...columns(claims)];
     const rows = await this.#run<{ record_id: string; token: string }>(name, args);
     return rows.map(({ record_id, token }) => ({ id: record_id, token: String(token) }));
-  }
-
-  /**
-   * Runs one batch while no other replica does: undefined if one does. The lock belongs to the transaction, so it works
-   * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs.
-   */
-  #runAlone<R extends object>(name: QueryName, args: unknown[]): Promise<R[] | undefined> {
-    const sweep = `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`;
-    return this.#table.run(({ workflowId, queries }) =>
-      this.sessions.transaction(async (client) => {
-        const { rows: locks } = await this.sessions.queryOn<{ mine: boolean }>(
-          client,
-          // The statement must not hold the lock for longer than we wait for it.
-          `SELECT pg_try_advisory_xact_lock(hashtext($2), $1) AS mine, set_config('statement_timeout', $3, true)`,
-          [workflowId, sweep, String(this.sessions.queryTimeoutMs)],
-        );
-        if (!locks[0]?.mine) return undefined;
-        return (await this.sessions.queryOn<R>(client, queries[name], args)).rows;
-        // At this level, rows are checked as they are when locked.
-      }, 'READ COMMITTED'),
-    );
   }
 }

@@ -3,7 +3,9 @@
  * start, and when its columns may have changed; a table that lacks a column is rejected by name.
  */
 import { ConfigError, plainText } from '../errors.js';
+import { type Column, readColumns } from './columns.js';
 import { quoteName, quoteText } from './identifiers.js';
+import { keyIndex, limitAdvice, limitPlaces, limitQueries } from './limits.js';
 import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
@@ -16,6 +18,9 @@ import { defaultBounds, type Workflow } from './workflow.js';
 export type QueryName =
   | keyof typeof queries
   | 'finishUnlocked'
+  | 'finishRetryUnlocked'
+  | 'claimLimited'
+  | 'claimLimitedScan'
   | 'releaseUnknown'
   | 'begin'
   | 'retryByHand'
@@ -34,6 +39,9 @@ export interface Table {
   /** The number of the workflow in our schema. */
   readonly workflowId: number;
   readonly queries: Readonly<Record<QueryName, string>>;
+  /** With a limit per key: whether an index finds the keys. */
+  readonly limit: { readonly isIndexed: boolean } | undefined;
+  readonly hasRetry: boolean;
   /** Maximum length of a message in the error column. */
   readonly maxErrorLength: number;
   /** An index finds rows in Processing; without one the slow sweep reads the table by ranges of blocks. */
@@ -48,21 +56,6 @@ export interface Table {
   readonly missingRights: readonly string[];
   /** Reads the same table again; throws a ConfigError if it no longer fits. */
   reread(db: Queryable): Promise<Table>;
-}
-
-interface Column {
-  name: string;
-  type: string;
-  /** With its schema, unless it is built in. */
-  type_path: string;
-  /** `S`: a string type, `A`: an array. */
-  category: string;
-  is_required: boolean;
-  is_unique: boolean;
-  leads_index: boolean;
-  /** Conditions of partial indexes on this column. */
-  index_conditions: string[];
-  labels: string[] | null;
 }
 
 const maxMessageLength = 1024;
@@ -110,6 +103,7 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
   const touched = find(workflow.touchedAt, 'touchedAt');
   const error = workflow.error === undefined ? undefined : find(workflow.error, 'error');
   for (const { column } of workflow.order) if (column !== workflow.touchedAt) find(column, 'orderBy');
+  const key = workflow.limit && find(workflow.limit.key, 'limit.key');
   if (id && !(id.is_unique && id.is_required))
     problem(
       `column ${quoteName([id.name])} (id) must be unique and NOT NULL: a primary key, or a unique index on a NOT NULL column`,
@@ -127,6 +121,7 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
   const { queued, processing } = workflow.status;
+  const isKeyIndexed = key !== undefined && (await keyIndex(db, table.oid, workflow, key));
   const { rows: ids } = await db.query<{ id: number }>(
     `WITH new AS (INSERT INTO smart_router.workflows (name) SELECT $1
        WHERE NOT EXISTS (SELECT FROM smart_router.workflows WHERE name = $1) ON CONFLICT DO NOTHING RETURNING id)
@@ -137,7 +132,9 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
     name,
     path: table.path,
     workflowId: ids[0]?.id ?? (await workflowId(db, workflow.name)),
-    queries: writeQueries(workflow, table.path, { id, status, touched, error }),
+    queries: writeQueries(workflow, table.path, { id, status, touched, error, key }),
+    limit: key && { isIndexed: isKeyIndexed },
+    hasRetry: workflow.retry !== undefined,
     maxErrorLength: maxLengthOf(error),
     isIndexed: hasIndexFor(status, processing),
     hasBlocks: table.kind === 'r' && !table.has_children,
@@ -148,11 +145,13 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
       { oid: table.oid, name },
       [status, touched, ...(error ? [error] : [])].map((column) => column.name),
     ),
-    advice: hasIndexFor(status, queued)
-      ? []
-      : [
-          `no index finds rows in ${quoteText(queued)}: every claim reads the whole table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
-        ],
+    advice: key
+      ? limitAdvice(workflow, name, key, isKeyIndexed, table.kind === 'r')
+      : hasIndexFor(status, queued)
+        ? []
+        : [
+            `no index finds rows in ${quoteText(queued)}: every claim reads the whole table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
+          ],
   };
 }
 
@@ -226,29 +225,6 @@ async function wrongValues(db: Queryable, status: Column, workflow: Workflow): P
   return wrong;
 }
 
-async function readColumns(db: Queryable, oid: string): Promise<Map<string, Column>> {
-  const { rows } = await db.query<Column>(
-    `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type,
-       CASE WHEN t.typnamespace <> 'pg_catalog'::regnamespace AND pg_type_is_visible(t.oid)
-         THEN t.typnamespace::regnamespace::text || '.' ELSE '' END || format_type(a.atttypid, a.atttypmod) AS type_path,
-       t.typcategory AS category,
-       a.attnotnull AS is_required,
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
-         AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) AS is_unique,
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NULL
-         AND i.indkey[0] = a.attnum) AS leads_index,
-       ARRAY(SELECT pg_get_expr(i.indpred, i.indrelid) FROM pg_index i
-         WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NOT NULL
-           AND EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
-             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum)) AS index_conditions,
-       CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
-     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-     WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,
-    [oid],
-  );
-  return new Map(rows.map((column) => [column.name, column]));
-}
-
 /** Maximum length of a message in this column. */
 function maxLengthOf(error: Column | undefined): number {
   const declared = /\((\d+)\)$/.exec(error?.type ?? '')?.[1];
@@ -268,6 +244,7 @@ interface Columns {
   status: Column;
   touched: Column;
   error: Column | undefined;
+  key: Column | undefined;
 }
 
 /** Returns the queries with the names of this table in the places marked by braces. */
@@ -337,6 +314,19 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     released: 'c.record_id = ANY($2::text[]) AND c.token = ($3::jsonb ->> c.record_id)::bigint',
     set_begun: '',
     requeued_from: processing,
+    ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '' },
+    is_retried: `($4::jsonb ? c.record_id AND coalesce(c.attempts, 0) < ${workflow.retry?.max ?? 0})`,
+    // 80 to 100 % of the pause: records that failed together do not return together.
+    retry_delay: `least(${workflow.retry?.backoffMs ?? 0} * power(2, least(coalesce(c.attempts, 0), 30)), ${workflow.retry?.maxBackoffMs ?? 0}) * (0.8 + 0.2 * random()) * interval '1 ms'`,
+    is_due: `(
+      NOT (SELECT EXISTS (SELECT FROM smart_router.claims WHERE workflow = $1 AND not_before > now()))
+      OR NOT EXISTS (
+        SELECT FROM smart_router.claims AS c
+        WHERE c.workflow = $1 AND c.record_id = t.${idName}::text COLLATE "default" AND c.not_before > now()
+        OFFSET 0
+      )
+    )`,
+    ...limitPlaces(workflow, columns.key),
     stuck_since: `CASE WHEN c.token IS NULL THEN coalesce(${touchedAt}, c.seen_at) ELSE c.claimed_at END`,
   };
   const fill = (sql: string, more: Record<string, string> = {}) =>
@@ -349,17 +339,21 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
   const blocks = (first: number) => ({
     range: ` AND t.ctid >= $${first}::tid AND t.ctid < $${first + 1}::tid`,
   });
-  const filled = Object.fromEntries(Object.entries(queries).map(([key, sql]) => [key, fill(sql)]));
-  return {
-    ...(filled as Record<keyof typeof queries, string>),
-    finishUnlocked: fill(queries.finish, {
-      unlocked: `unlocked AS MATERIALIZED (
+  places.pick = fill(queries.pick);
+  const unlocked = {
+    unlocked: `unlocked AS MATERIALIZED (
   SELECT t.${idName} AS id FROM ${table} AS t
   WHERE t.${idName} = ANY ($2::text[]::${id.type_path}[]) AND (t.${quoteName([status.name])} = ${processing}) IS TRUE
   FOR UPDATE SKIP LOCKED
 ), `,
-      finished_ids: 'ARRAY(SELECT id::text COLLATE "default" FROM unlocked)',
-    }),
+    finished_ids: 'ARRAY(SELECT id::text COLLATE "default" FROM unlocked)',
+  };
+  const filled = Object.fromEntries(Object.entries(queries).map(([key, sql]) => [key, fill(sql)]));
+  return {
+    ...(filled as Record<keyof typeof queries, string>),
+    finishUnlocked: fill(queries.finish, unlocked),
+    finishRetryUnlocked: fill(queries.finishRetry, unlocked),
+    ...limitQueries(fill, columns.key, idName),
     releaseUnknown: fill(queries.release, {
       released: 'c.worker = $2::integer AND c.token > $3::bigint AND c.token <> ALL ($4::bigint[])',
     }),

@@ -59,6 +59,17 @@ export interface WorkflowDefinition<R extends Row = Row> {
     /** Resets before the record goes to Failed. Default: 3. */
     maxResets?: number;
   };
+  /** At most `max` records with the same value of the column `key` are claimed at once, over all workers. */
+  limit?: { key: string; max: number };
+  /** Queues a failed record again, after a pause that doubles. Default: it is Failed at once. */
+  retry?: {
+    /** Retries before the record goes to Failed. */
+    max: number;
+    /** Pause before the first retry. Default: 10 s. */
+    backoff?: DurationLike;
+    /** The longest pause. Default: 1 h. */
+    maxBackoff?: DurationLike;
+  };
   process(record: R, ctx: RecordContext): Promise<void> | void;
 }
 
@@ -80,6 +91,10 @@ export interface Workflow<R extends Row = Row> {
     readonly policy: StuckPolicy;
     readonly maxResets: number;
   };
+  readonly limit: { readonly key: string; readonly max: number } | undefined;
+  readonly retry:
+    | { readonly max: number; readonly backoffMs: number; readonly maxBackoffMs: number }
+    | undefined;
   readonly process: WorkflowDefinition<R>['process'];
 }
 
@@ -120,10 +135,12 @@ export function durationMs(value: DurationLike | undefined, fallbackMs: number):
 const options = {
   workflow: [
     ...['name', 'table', 'id', 'status', 'error', 'touchedAt', 'batchSize', 'concurrency', 'orderBy'],
-    ...['timeout', 'timeZone', 'stuck', 'process'],
+    ...['timeout', 'timeZone', 'stuck', 'limit', 'retry', 'process'],
   ],
   status: ['column', 'queued', 'processing', 'completed', 'failed'],
   stuck: ['after', 'policy', 'maxResets'],
+  limit: ['key', 'max'],
+  retry: ['max', 'backoff', 'maxBackoff'],
 };
 const isName = (value: unknown): value is string =>
   typeof value === 'string' && /^[A-Za-z0-9_.-]{1,64}$/.test(value);
@@ -167,7 +184,8 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
 
   checkOptions(definition, options.workflow, '');
   checkOptions(definition.status, options.status, 'status.');
-  checkOptions(definition.stuck, options.stuck, 'stuck.');
+  for (const part of ['stuck', 'limit', 'retry'] as const)
+    checkOptions(definition[part], options[part], `${part}.`);
   if (!isName(definition.name)) problem('name must be 1 to 64 of A-Z a-z 0-9 _ . -');
   const table = typeof definition.table === 'string' ? parseName(definition.table, 2) : undefined;
   if (!table) problem('table must be the name of a table, as in SQL, with or without its schema');
@@ -197,6 +215,12 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
   const policy = stuck.policy ?? 'requeue';
   if (!['requeue', 'fail', 'hold'].includes(policy)) problem('stuck.policy must be requeue, fail or hold');
 
+  const { limit, retry } = definition;
+  const backoffMs = duration(retry?.backoff ?? 10_000, 'retry.backoff');
+  const maxBackoffMs = duration(retry?.maxBackoff ?? Math.max(3_600_000, backoffMs), 'retry.maxBackoff');
+  if (maxBackoffMs < backoffMs) problem('retry.maxBackoff must not be shorter than retry.backoff');
+  const required = (value: unknown) => (typeof value === 'number' ? value : Number.NaN);
+
   const workflow: Workflow<R> = {
     name: definition.name,
     table: table ?? [],
@@ -210,6 +234,14 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     timeoutMs,
     timeZone,
     stuck: { afterMs, policy, maxResets: count(stuck.maxResets, 3, 0, 1000, 'stuck.maxResets') },
+    limit: limit && {
+      key: column(limit.key, 'limit.key'),
+      max: count(required(limit.max), 0, 1, 10_000, 'limit.max'),
+    },
+    retry: retry && {
+      max: count(required(retry.max), 0, 1, 1000, 'retry.max'),
+      ...{ backoffMs, maxBackoffMs },
+    },
     process: definition.process,
   };
   if (problems.length > 0) throw new ConfigError(problems);

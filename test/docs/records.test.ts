@@ -178,7 +178,9 @@ describe('the reference', () => {
   it('has every field of a workflow, and none that does not exist', () => {
     const section = guide.slice(guide.indexOf('### `defineWorkflow'), guide.indexOf('### `createRecordLoop'));
     const named = [...section.matchAll(/^\| `(\w+(?:\.\w+)?)/gm)].map(([, name = '']) => name);
-    const wrong = { nonsense: 1, status: {}, stuck: { nonsense: 1 } } as never;
+    const parts = ['stuck', 'limit', 'retry'];
+    const nonsense = Object.fromEntries(parts.map((part) => [part, { nonsense: 1 }]));
+    const wrong = { nonsense: 1, status: {}, ...nonsense } as never;
     let message = '';
     try {
       records.defineWorkflow(wrong);
@@ -187,10 +189,10 @@ describe('the reference', () => {
     }
     const known = (at: string) =>
       new RegExp(`${at}nonsense is not an option; the options are (.*)`).exec(message)?.[1]?.split(', ');
-    const fields = (known('workflow: ') ?? []).filter((name) => name !== 'stuck');
-    const stuck = (known('stuck\\.') ?? []).map((name) => `stuck.${name}`);
+    const fields = (known('workflow: ') ?? []).filter((name) => !parts.includes(name));
+    const inner = parts.flatMap((part) => (known(`${part}\\.`) ?? []).map((name) => `${part}.${name}`));
     expect(fields.length).toBeGreaterThan(10);
-    expect([...named].sort()).toEqual([...fields, ...stuck].sort());
+    expect([...named].sort()).toEqual([...fields, ...inner].sort());
   });
 
   it('has every alert condition with its severity', () => {

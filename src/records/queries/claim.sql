@@ -1,23 +1,10 @@
 -- Claims up to $2 queued records for worker $3: marks and claims them in one statement, in their order.
 -- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, $5 only these ids, or NULL
+-- {pick}: pick.sql, or with a limit per key pick_limited.sql and $6 the keys that this transaction has locked.
 -- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
--- expects many reads the whole table. The pause after a reset is looked up per row (OFFSET 0), and only if any record
--- pauses at all: with 300,000 pausing records, the whole list was scanned once per record.
+-- expects many reads the whole table.
 WITH picked AS MATERIALIZED (
-  SELECT t.{id} AS id FROM {table} AS t
-  WHERE {status} = {queued}
-    AND ($5::text[] IS NULL OR t.{id}::text COLLATE "default" = ANY ($5))
-    AND (
-      NOT (SELECT EXISTS (SELECT FROM smart_router.claims WHERE workflow = $1 AND not_before > now()))
-      OR NOT EXISTS (
-        SELECT FROM smart_router.claims AS c
-        WHERE c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default" AND c.not_before > now()
-        OFFSET 0
-      )
-    )
-  ORDER BY {order}
-  LIMIT $2
-  FOR UPDATE SKIP LOCKED
+{pick}
 ), numbered AS MATERIALIZED (
   SELECT id, row_number() OVER () AS place FROM picked
 ), fresh AS MATERIALIZED (
@@ -27,17 +14,17 @@ WITH picked AS MATERIALIZED (
   WHERE t.{id} = ANY(ARRAY(SELECT id FROM picked))
   RETURNING t.*
 ), again AS (
-  -- Records that were reset keep their row, and with it their count of resets.
+  -- Records that were reset or failed keep their row, and with it their counts.
   UPDATE smart_router.claims AS c SET token = fresh.token, worker = $3::integer, claimed_at = now(),
-    timeout_ms = $4::integer, not_before = NULL, seen_at = NULL, held_at = NULL, trace = NULL
+    timeout_ms = $4::integer, not_before = NULL, seen_at = NULL, held_at = NULL, trace = NULL{set_limit_key}
   FROM fresh
   WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(SELECT {id}::text COLLATE "default" FROM marked))
   RETURNING c.record_id, c.resets, c.begun
 ), claimed AS (
   -- No ON CONFLICT: it costs 48 bytes of WAL per record, and the row locks above make a conflict nearly impossible
   -- (23505: the claim is retried).
-  INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms)
-  SELECT $1, marked.{id}::text COLLATE "default", fresh.token, $3::integer, now(), $4::integer FROM marked, fresh
+  INSERT INTO smart_router.claims (workflow, record_id, token, worker, claimed_at, timeout_ms{limit_column})
+  SELECT $1, marked.{id}::text COLLATE "default", fresh.token, $3::integer, now(), $4::integer{limit_value} FROM marked, fresh
   WHERE marked.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM again)
 )
 -- A trigger may have restored or changed the status without an error: then the whole claim fails.

@@ -6,8 +6,8 @@ DELETE FROM smart_router.claims AS c USING (
     SELECT FROM {table} AS t
     WHERE {is_same} AND (
       t.{status} = {processing}
-      -- Its count of resets or its pause is still needed.
-      OR (c.token IS NULL AND t.{status} = {queued} AND (c.resets > 0 OR c.not_before > now()))
+      -- Its count of resets or attempts, or its pause, is still needed.
+      OR (c.token IS NULL AND t.{status} = {queued} AND (c.resets > 0 OR c.attempts > 0 OR c.not_before > now()))
     )
   )
   LIMIT $2

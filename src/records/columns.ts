@@ -1,0 +1,40 @@
+/** Reads the columns of a table from the catalogue of the database. */
+import type { Queryable } from './sessions.js';
+
+export interface Column {
+  name: string;
+  type: string;
+  /** With its schema, unless it is built in. */
+  type_path: string;
+  /** `S`: a string type, `A`: an array. */
+  category: string;
+  is_required: boolean;
+  is_unique: boolean;
+  leads_index: boolean;
+  /** Conditions of partial indexes on this column. */
+  index_conditions: string[];
+  labels: string[] | null;
+}
+
+export async function readColumns(db: Queryable, oid: string): Promise<Map<string, Column>> {
+  const { rows } = await db.query<Column>(
+    `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type,
+       CASE WHEN t.typnamespace <> 'pg_catalog'::regnamespace AND pg_type_is_visible(t.oid)
+         THEN t.typnamespace::regnamespace::text || '.' ELSE '' END || format_type(a.atttypid, a.atttypmod) AS type_path,
+       t.typcategory AS category,
+       a.attnotnull AS is_required,
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+         AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) AS is_unique,
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NULL
+         AND i.indkey[0] = a.attnum) AS leads_index,
+       ARRAY(SELECT pg_get_expr(i.indpred, i.indrelid) FROM pg_index i
+         WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NOT NULL
+           AND EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum)) AS index_conditions,
+       CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
+     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+     WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,
+    [oid],
+  );
+  return new Map(rows.map((column) => [column.name, column]));
+}

@@ -1,0 +1,212 @@
+/** Limits per key, on real PostgreSQL: exact under races, fair between keys, for keys of every type. */
+import type { Pool } from 'pg';
+import { expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { Sessions } from '../../src/records/sessions.js';
+import { RecordStore } from '../../src/records/store.js';
+import { openTable, type Table } from '../../src/records/table.js';
+import { defaultBounds, type Workflow } from '../../src/records/workflow.js';
+import { describePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
+import { deadWorker, pagesWorkflow, silence, startable, statuses, storeOf, teamTable } from './fixture.js';
+
+const limit = (max: number) => ({ limit: { key: 'customer', max } });
+
+async function customers(pool: Pool, type: string, keys: string, rows: number, isIndexed = true) {
+  await teamTable(pool, 0);
+  await pool.query(`ALTER TABLE pages ADD COLUMN customer ${type}`);
+  if (isIndexed) await pool.query("CREATE INDEX ON pages (customer, updated_at) WHERE status = 'Queued'");
+  await pool.query(
+    `INSERT INTO pages (url, customer, updated_at) SELECT 'x', ${keys}, now() + i * interval '1 ms' FROM generate_series(1, $1) AS i`,
+    [rows],
+  );
+}
+
+async function newWorker(pool: Pool): Promise<number> {
+  const { rows } = await pool.query(
+    "INSERT INTO smart_router.workers (process, host, pid) VALUES (gen_random_uuid(), 'new', 1) RETURNING id",
+  );
+  return rows[0].id;
+}
+
+/** The highest number of claimed records of one customer. */
+async function most(pool: Pool): Promise<number> {
+  const { rows } = await pool.query(
+    "SELECT coalesce(max(n), 0)::int AS n FROM (SELECT count(*) AS n FROM pages WHERE status = 'Processing' AND customer IS NOT NULL GROUP BY customer::text) AS one",
+  );
+  return rows[0].n;
+}
+
+/** Several workers claim and finish at once, without a pause. */
+async function race(pool: Pool, table: Table): Promise<number> {
+  let highest = 0;
+  const worker = async () => {
+    const store = new RecordStore(new Sessions({ pool, clock: systemClock }), table);
+    const id = await newWorker(pool);
+    for (let empty = 0; empty < 5; ) {
+      const claims = await store.claim(id, 5, 300_000, 0);
+      highest = Math.max(highest, await most(pool));
+      empty = claims.length === 0 ? empty + 1 : 0;
+      await store.finish(claims.map(({ id: record, token }) => ({ id: record, token, error: null })));
+    }
+  };
+  await Promise.all(Array.from({ length: 6 }, worker));
+  return highest;
+}
+
+describePostgres('a limit per key', (postgres) => {
+  it.each([true, false])('is never exceeded by claims at once, with an index: %s', async (isIndexed) => {
+    const pool = postgres.pool({ max: 12 });
+    await customers(pool, 'bigint', 'i % 3', 240, isIndexed);
+    const table = await openTable(pool, pagesWorkflow(limit(2)) as Workflow);
+    expect(table.limit).toEqual({ isIndexed });
+    expect(await race(pool, table)).toBeLessThanOrEqual(2);
+  });
+
+  it.each([
+    ['holds', undefined, 2],
+    [
+      'without its locks is detected',
+      ['lockKeys', /ELSE pg_try_advisory_xact_lock\(.*\) END/, 'ELSE true END'],
+      4,
+    ],
+    ['without its count is detected', ['claimLimited', /count\(c\.token\)/, '0'], 3],
+  ] as const)(
+    '%s, against a claim that is not committed and one that left a place',
+    async (_, edit, found) => {
+      const pool = postgres.pool();
+      await customers(pool, 'bigint', '1', 9);
+      const table = await openTable(pool, pagesWorkflow(limit(2)) as Workflow);
+      const queries = { ...table.queries };
+      if (edit) queries[edit[0]] = queries[edit[0]].replace(edit[1], edit[2]);
+      expect(queries[edit?.[0] ?? 'claim'] === table.queries[edit?.[0] ?? 'claim']).toBe(!edit);
+      const store = new RecordStore(new Sessions({ pool, clock: systemClock }), { ...table, queries });
+      const worker = await newWorker(pool);
+      const other = await postgres.client();
+      await other.query('BEGIN');
+      expect((await other.query(queries.lockKeys, [table.workflowId, 5, null, '60000'])).rows).toEqual([
+        { key: '1' },
+      ]);
+      await other.query(queries.claimLimited, [
+        table.workflowId,
+        edit?.[0] === 'claimLimited' ? 1 : 5,
+        worker,
+        300_000,
+        null,
+        ['1'],
+      ]);
+      if (edit?.[0] !== 'claimLimited') await store.claim(worker, 5, 300_000, 0);
+      await other.query('COMMIT');
+      await store.claim(worker, 5, 300_000, 0);
+      expect(await most(pool)).toBe(found);
+    },
+  );
+
+  it.each([true, false])(
+    'finds a free key behind thousands of rows of a full one, with an index: %s',
+    async (isIndexed) => {
+      const pool = postgres.pool();
+      await customers(
+        pool,
+        'text',
+        "CASE WHEN i <= 5000 THEN 'a' WHEN i <= 5003 THEN 'b' END",
+        5005,
+        isIndexed,
+      );
+      const store = await storeOf(pool, pagesWorkflow(limit(2)));
+      const worker = await newWorker(pool);
+      const keys = async (size: number) =>
+        (await store.claim(worker, size, 300_000, 0)).map(({ record }) => record.customer).sort();
+      // Records without a key are not limited, and take turns with the others.
+      expect(await keys(4)).toEqual(['a', 'b', null, null]);
+      expect(await keys(10)).toEqual(['a', 'b']);
+      expect(await keys(10)).toEqual([]);
+    },
+  );
+
+  it.each([
+    ['bigint', 'i % 2'],
+    ['text', "'it''s ' || i % 2"],
+    ['uuid', 'md5((i % 2)::text)::uuid'],
+    ['char(7)', "'c' || i % 2"],
+    ['page_status', "CASE i % 2 WHEN 0 THEN 'Queued' ELSE 'Failed' END::page_status"],
+    ['numeric', 'i % 2'],
+    ['jsonb', "jsonb_build_object('n', i % 2)"],
+    ['json', "json_build_object('n', i % 2)"],
+    ['text[]', 'ARRAY[(i % 2)::text]'],
+    ['timestamptz', "'2026-01-01'::timestamptz + (i % 2) * interval '1 day'"],
+    ['point', 'point(i % 2, 1)'],
+  ])('holds for keys of type %s', async (type, keys) => {
+    const pool = postgres.pool();
+    await customers(pool, type, keys, 10, !['json', 'point'].includes(type));
+    const store = await storeOf(pool, pagesWorkflow(limit(2)));
+    const worker = await newWorker(pool);
+    const claims = await store.claim(worker, 100, 300_000, 0);
+    expect(claims).toHaveLength(4);
+    expect(await most(pool)).toBe(2);
+    expect(await store.claim(worker, 100, 300_000, 0)).toEqual([]);
+    const [first] = claims;
+    if (!first) throw new Error('there are claims');
+    await store.release([first]);
+    // A record that has a row already gets its key again.
+    expect(await store.claim(worker, 100, 300_000, 0)).toHaveLength(1);
+    expect(await store.claim(worker, 100, 300_000, 0, [first.id])).toEqual([]);
+  });
+
+  it('frees the places of a dead worker', async () => {
+    const pool = postgres.pool();
+    await customers(pool, 'bigint', '1', 5);
+    const workflow = pagesWorkflow(limit(2));
+    const store = await storeOf(pool, workflow);
+    expect(await deadWorker(pool, { workflow })).toHaveLength(2);
+    expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toEqual([]);
+    await silence(pool);
+    expect((await store.recoverClaims(10, defaultBounds))?.recovered).toHaveLength(2);
+    expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(2);
+  });
+
+  it('of two is kept by the handlers of three loops, and a finish makes room without a poll', async () => {
+    const pool = postgres.pool({ max: 12 });
+    await customers(pool, 'bigint', 'i % 2', 40);
+    const running = new Map<string, number>();
+    let highest = 0;
+    const workflow = pagesWorkflow({
+      ...limit(2),
+      process: async (page) => {
+        const { customer } = page as unknown as { customer: string };
+        const now = (running.get(customer) ?? 0) + 1;
+        running.set(customer, now);
+        highest = Math.max(highest, now);
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        running.set(customer, (running.get(customer) ?? 0) - 1);
+      },
+    });
+    for (let i = 0; i < 3; i += 1)
+      await startable(postgres, {
+        pool,
+        workflows: [workflow],
+        poll: '1h',
+        heartbeat: { every: 1000 },
+      }).start();
+    await until(async () => (await statuses(pool)).Completed === 40, 'all are done');
+    expect(highest).toBe(2);
+  });
+
+  it('with a wrong definition is refused in one line each', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const bad = { limit: { key: 'a b', max: 0, per: 1 }, retry: { max: 0, backoff: 'soon', maxBackoff: 5 } };
+    expect(() => pagesWorkflow(bad as never)).toThrow(
+      /limit\.per is not an option.*retry\.backoff must be a duration.*limit\.key must be the name of a column.*limit\.max must be a whole number from 1 to 10000.*retry\.max must be a whole number from 1 to 1000/s,
+    );
+    await expect(storeOf(pool, pagesWorkflow(limit(1)))).rejects.toThrow(
+      'column "customer" (limit.key) does not exist in "pages"',
+    );
+    await pool.query('ALTER TABLE pages ADD COLUMN customer bigint');
+    expect((await storeOf(pool, pagesWorkflow(limit(1)))).table.advice).toEqual([
+      expect.stringContaining(
+        `CREATE INDEX CONCURRENTLY ON "pages" ("customer", "updated_at") WHERE "status" = 'Queued'`,
+      ),
+    ]);
+  });
+});
