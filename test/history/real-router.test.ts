@@ -34,8 +34,8 @@ const env = {
 };
 const merchants = { acme: { max_calls: 2 }, zenith: { max_calls: 4, priority: 1 } };
 
-/** One run of `seconds`: all callers, agents and drains, and what they recorded. */
-async function run(engineUrl: string, seconds: number, random: () => number) {
+/** Callers, agents and drains until `wanted` calls had a pod, and what they recorded. */
+async function run(engineUrl: string, wanted: number, random: () => number) {
   const history = recordHistory({
     pools: { 'pool:gold': { kind: 'exclusive' }, 'pool:basic': { kind: 'shared', max: 2 } },
     merchants,
@@ -50,11 +50,11 @@ async function run(engineUrl: string, seconds: number, random: () => number) {
   // Each router reads the settings on its own.
   await Promise.all(routers.map(({ context }) => context.settings.refresh()));
 
-  const endMs = performance.now() + seconds * 1000;
-  const isOver = () => performance.now() > endMs;
+  const seen = { given: 0, lost: 0, statuses: new Set<number>() };
+  const isOver = () =>
+    seen.given >= wanted && seen.lost > 0 && [200, 202, 404].every((status) => seen.statuses.has(status));
   const below = (count: number) => Math.floor(random() * count);
   const chance = (share: number) => random() < share;
-  const statuses = new Set<number>();
   const serving = new Map(pods.map((pod) => [pod, new Set<string>()]));
 
   /** Any router; `lost`: the sender hangs up before the reply. */
@@ -70,7 +70,9 @@ async function run(engineUrl: string, seconds: number, random: () => number) {
     );
     if (lost) setTimeout(() => hangUp.abort(), below(8));
     const received = await answer.catch(() => undefined);
-    if (received) statuses.add(received.status);
+    if (received) seen.statuses.add(received.status);
+    else seen.lost += 1;
+    if (received?.status === 200 && received.body.was_existing === false) seen.given += 1;
     return received;
   }
 
@@ -145,7 +147,7 @@ async function run(engineUrl: string, seconds: number, random: () => number) {
   ]);
   const verdict = await history.verdict();
   for (const one of routers) await one.stop();
-  return { verdict, statuses, path: history.writer.path };
+  return { verdict, path: history.writer.path };
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: lines of every type.
@@ -185,13 +187,9 @@ describeOneEngine('the checker on two real routers', (engine) => {
     timeout: 120_000,
   }, async () => {
     const seed = Math.floor(Math.random() * 2 ** 32);
-    const { verdict, statuses, path } = await run(engine.url, isDeep ? 20 : 3, seeded(seed));
+    const { verdict, path } = await run(engine.url, isDeep ? 2000 : 100, seeded(seed));
     expect(verdict.violations, `seed ${seed}`).toEqual([]);
     expect(verdict.warnings).toEqual([]);
-    expect(verdict.lost_replies).toBeGreaterThan(0);
-    expect(verdict.holds).toBeGreaterThan(50);
-    expect([...statuses]).toEqual(expect.arrayContaining([200, 202, 404]));
-
     const lines: Line[] = readFileSync(path, 'utf8')
       .trim()
       .split('\n')
@@ -200,7 +198,7 @@ describeOneEngine('the checker on two real routers', (engine) => {
     expect(thefts.length).toBeGreaterThan(0);
     for (const theft of thefts)
       expect(violationsOf([...lines, theft])).toContainEqual(
-        expect.objectContaining({ promise: 1, pod: theft.answer.pod_name }),
+        expect.objectContaining({ sid: 'thief', pod: theft.answer.pod_name, overlap_ms: expect.any(Number) }),
       );
   });
 });
