@@ -132,6 +132,11 @@ const broken: [name: string, promise: number, lines: Line[]][] = [
   ['an exclusive pod is given to a call that asks later', 1, plus(given(2300, 2310, 'x', 'g3', 2000))],
   ['a pod is given again although a report renewed its call', 1, plus(given(615, 620, 'x', 'g1', 1006.5))],
   ['a renewed call loses its pod to another', 1, plus(given(1950, 1960, 'x', 'g0', 2000))],
+  [
+    'a pod is given again to a call that its next report omits',
+    1,
+    plus(report(1900, 1906, 'g0', ['w1'], {}), given(1902, 1905, 'x', 'g0', 2000)),
+  ],
   ['a call gets a second pod', 2, plus(given(2300, 2310, 'd', 'g5', 2000))],
   [
     'an allocate again is answered with another pod',

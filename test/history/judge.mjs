@@ -27,7 +27,7 @@ export function judge(facts) {
   judged.order();
   const byTime = (/** @type {Violation} */ a, /** @type {Violation} */ b) => a.at - b.at;
   const doubles = [...judged.violations, ...judged.excused].filter(
-    ({ promise, overlap_ms }) => promise !== 15 && overlap_ms,
+    ({ promise, overlap_ms }) => promise !== 15 && overlap_ms !== undefined,
   );
   return {
     requests: facts.requests,
@@ -194,20 +194,23 @@ class Judge {
   #exceeding(holds, limitOf, describe) {
     /** @type {Hold[]} */
     let live = [];
-    for (const hold of holds.filter(({ start, end }) => end > start).sort((a, b) => a.start - b.start)) {
+    for (const hold of holds.toSorted((a, b) => a.start - b.start)) {
       live = live.filter(({ end }) => end > hold.start);
+      // One that could have ended before its reply is certain at one moment, between its request and its reply.
+      const isMoment = hold.end <= hold.start;
+      const then = isMoment ? live.filter(({ start }) => start <= hold.firstAt) : live;
       // The last one of them to be created had to respect the limit of that moment.
-      const all = [...live, hold];
+      const all = [...then, hold];
       const lastFrom = Math.max(...all.map(({ from }) => from));
       const limit = Math.max(...all.filter(({ start }) => start >= lastFrom).map(limitOf));
       // Two holds of one call are judged by promise 2.
-      const others = live.filter(({ sid }) => sid !== hold.sid).sort((a, b) => b.end - a.end);
+      const others = then.filter(({ sid }) => sid !== hold.sid).sort((a, b) => b.end - a.end);
       if (others.length >= limit) {
         const overlap = Math.min(hold.end, others[limit - 1]?.end ?? hold.end) - hold.start;
         const relied = Math.min(hold.last, ...others.map(({ last }) => last));
-        this.say(describe(hold, others, limit, overlap), relied);
+        this.say(describe(hold, others, limit, Math.max(0, overlap)), relied);
       }
-      live.push(hold);
+      if (!isMoment) live.push(hold);
     }
   }
 

@@ -1,6 +1,6 @@
 /** The history check finds each kind of wrong history. */
 import { describe, expect, it } from 'vitest';
-import { overlaps, overtakings, replay, type StreamEvent } from './history.js';
+import { overtakings, replay, type StreamEvent } from './history.js';
 
 const limits = { 'pool:gold': 1, 'pool:basic': 2 };
 let fence = 0;
@@ -44,33 +44,6 @@ describe('the replay of the event stream', () => {
   it('counts', () => {
     const events = [given('1', 'a'), given('2', 'b'), ended('1', 'a')];
     expect(replay(events, limits)).toEqual({ violations: [], allocated: 2, ended: 1, live: 1 });
-  });
-});
-
-describe('the callers’ own times', () => {
-  const held = (call: string, fromMs: number, untilMs: number, pool = 'pool:gold') => ({
-    call,
-    pod: 'a',
-    pool,
-    fence: ++fence,
-    fromMs,
-    untilMs,
-  });
-
-  it('reports two calls at once on an exclusive pod, not two in a row', () => {
-    expect(overlaps([held('1', 0, 10), held('2', 10, 20)], limits)).toEqual([]);
-    expect(overlaps([held('2', 9, 20), held('1', 0, 10)], limits)).toEqual(['a served 2 and 1 at once']);
-  });
-
-  it('reports more calls than a shared pod takes', () => {
-    const two = [held('1', 0, 10, 'pool:basic'), held('2', 1, 10, 'pool:basic')];
-    expect(overlaps(two, limits)).toEqual([]);
-    expect(overlaps([...two, held('3', 2, 10, 'pool:basic')], limits)).toHaveLength(1);
-  });
-
-  it('reports a fence that was used twice', () => {
-    const one = held('1', 0, 1);
-    expect(overlaps([one, { ...one, call: '2', fromMs: 5, untilMs: 6 }], limits)).toHaveLength(1);
   });
 });
 

@@ -1,6 +1,6 @@
 /**
- * Two witnesses of what the routers did: the event stream, which every operation writes in the same step in which
- * it changes the calls, and the callers, who know when they held a pod. Neither knows what the routers think.
+ * Judges the event stream, which every operation writes in the same step in which it changes the calls. The checker in
+ * test/history judges what callers sent and received.
  */
 import { Redis } from 'ioredis';
 import { onTestFinished } from 'vitest';
@@ -123,40 +123,6 @@ export function overtakings(events: readonly StreamEvent[]): string[] {
       );
   }
   return found;
-}
-
-/** One caller's certainty: from its answer until it let go, this pod was its own. */
-export interface Held {
-  call: string;
-  pod: string;
-  pool: string;
-  fence: number;
-  fromMs: number;
-  untilMs: number;
-}
-
-/** More callers at once on a pod than it may have, judged by the callers' own clock. */
-export function overlaps(held: readonly Held[], limits: Readonly<Record<string, number>>): string[] {
-  const found: string[] = [];
-  const byPod = grouped(held);
-  for (const [pod, list] of byPod) {
-    const sorted = list.toSorted((a, b) => a.fromMs - b.fromMs);
-    for (const [i, one] of sorted.entries()) {
-      const others = sorted.slice(0, i).filter(({ untilMs }) => untilMs > one.fromMs);
-      if (others.length >= (limits[one.pool] ?? 0)) {
-        found.push(`${pod} served ${one.call} and ${others.map(({ call }) => call).join(', ')} at once`);
-      }
-    }
-  }
-  const fences = held.map(({ fence }) => fence);
-  if (new Set(fences).size !== fences.length) found.push('two allocations have the same fence');
-  return found;
-}
-
-function grouped(held: readonly Held[]): Map<string, Held[]> {
-  const byPod = new Map<string, Held[]>();
-  for (const one of held) byPod.set(one.pod, [...(byPod.get(one.pod) ?? []), one]);
-  return byPod;
 }
 
 /** Numbers that a failed run names: the seed does not replay processes, but it does replay the callers. */

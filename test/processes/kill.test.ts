@@ -1,5 +1,6 @@
 /** Routers are killed under load. Guarantees 5, 8 and 9. */
 import { expect, it } from 'vitest';
+import { recordHistory } from '../history/recording.js';
 import { describeOneEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import {
@@ -44,7 +45,11 @@ describeOneEngine('killing routers', (engine) => {
   it('under load loses no acknowledged call and no pod', { timeout: 60_000 }, async () => {
     const seed = Math.floor(Math.random() * 2 ** 32);
     const random = seeded(seed);
-    const routers = [await start(), await start()];
+    const history = recordHistory({
+      pools: { 'pool:gold': { kind: 'exclusive' }, 'pool:basic': { kind: 'shared', max: 3 } },
+      lease_ms: leaseMs,
+    });
+    const routers = [history.of(await start()), history.of(await start())];
     const events = followEvents(engine.url);
     const load = new Load(routers, random);
     const callers = Promise.all(Array.from({ length: 24 }, (_, i) => load.run(`caller-${i}`)));
@@ -55,11 +60,12 @@ describeOneEngine('killing routers', (engine) => {
       await pause(300 + random() * 1200);
       const victim = kills % 2;
       await routers[victim]?.signal('SIGKILL');
-      routers[victim] = await startRouter({ ...env, REDIS_URL: engine.url });
+      routers[victim] = history.of(await startRouter({ ...env, REDIS_URL: engine.url }));
     }
     load.ending = true;
     await callers;
     expect(load.problems, `seed ${seed}`).toEqual([]);
+    expect((await history.verdict()).violations, `seed ${seed}`).toEqual([]);
     expect(load.served).toBeGreaterThan(100);
     expect(load.abandoned).toBeGreaterThan(0);
     expect(load.checkedElsewhere).toBeGreaterThan(0);

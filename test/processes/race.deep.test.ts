@@ -3,6 +3,7 @@
  * accounted for: by the callers, by the event stream, and by what the routers counted.
  */
 import { expect, it } from 'vitest';
+import { recordHistory } from '../history/recording.js';
 import { describeEngines, describeOneEngine, type SuiteEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import {
@@ -16,7 +17,7 @@ import {
   until,
   untilServing,
 } from '../support/processes.js';
-import { followEvents, type Held, overlaps, replay, seeded } from './history.js';
+import { followEvents, replay, seeded } from './history.js';
 
 const callers = 1000;
 const pods = { gold: 60, basic: 12, acme: 30 };
@@ -71,7 +72,15 @@ interface Plan {
 /** Checks every guarantee, and returns how much was done. */
 async function race(engine: SuiteEngine, plan: Plan): Promise<Crowd> {
   const seed = Math.floor(Math.random() * 2 ** 32);
-  const routers = await startThree(engine.url);
+  const recorded = recordHistory({
+    pools: {
+      'pool:gold': { kind: 'exclusive' },
+      'pool:basic': { kind: 'shared', max: 5 },
+      'merchant:acme': { kind: 'exclusive' },
+    },
+    lease_ms: 900_000,
+  });
+  const routers = (await startThree(engine.url)).map(recorded.of);
   const events = followEvents(engine.url);
   const crowd = new Crowd(routers, seed, plan);
 
@@ -90,8 +99,7 @@ async function race(engine: SuiteEngine, plan: Plan): Promise<Crowd> {
   expect(crowd.problems.slice(0, 20), `seed ${seed}`).toEqual([]);
   const { allocated, existing, no_pods } = crowd.answers;
   expect(allocated + existing + no_pods, `seed ${seed}`).toBe(crowd.attempts);
-  expect(crowd.held).toHaveLength(allocated);
-  expect(overlaps(crowd.held, limits), `seed ${seed}`).toEqual([]);
+  expect(await recorded.verdict(), `seed ${seed}`).toMatchObject({ violations: [], holds: allocated });
   const history = replay(await events.all(), limits);
   expect(history, `seed ${seed}`).toEqual({ violations: [], allocated, ended: allocated, live: 0 });
 
@@ -141,11 +149,10 @@ interface Caller {
   /** Another one each time it comes. */
   sid: string;
   merchant: string | undefined;
-  got: Omit<Held, 'untilMs'> | undefined;
+  got: { pod: string; fence: number } | undefined;
 }
 
 class Crowd {
-  readonly held: Held[] = [];
   readonly problems: string[] = [];
   readonly answers = { allocated: 0, existing: 0, no_pods: 0 };
   readonly #routers: RouterProcess[];
@@ -184,7 +191,6 @@ class Crowd {
     const answers = await Promise.all(
       this.#some(Math.min(wanted, this.#attemptsLeft)).map((router) => this.#attempt(router, caller)),
     );
-    const fromMs = performance.now();
     const given = answers.filter(({ status }) => status === 200).map(({ body }) => body);
     const [first] = given;
     if (first === undefined) return;
@@ -194,13 +200,7 @@ class Crowd {
     if (given.filter(({ was_existing }) => !was_existing).length !== 1) {
       this.#say(caller, 'not exactly one was new', JSON.stringify(given));
     }
-    caller.got = {
-      call: caller.sid,
-      pod: first.pod_name ?? '',
-      pool: first.source_pool ?? '',
-      fence: first.fence ?? 0,
-      fromMs,
-    };
+    caller.got = { pod: first.pod_name ?? '', fence: first.fence ?? 0 };
   }
 
   /** Exactly one of three answers, and each is counted. */
@@ -222,24 +222,23 @@ class Crowd {
         await this.ask(caller);
       }
       if (caller.got === undefined) return;
-      await this.#serve(caller, caller.got);
+      await this.#serve(caller, caller.got.fence);
       caller.got = undefined;
       caller.sid = caller.sid.replace(/\d+$/, String(visit));
     }
   }
 
-  async #serve(caller: Caller, got: Omit<Held, 'untilMs'>): Promise<void> {
+  async #serve(caller: Caller, fence: number): Promise<void> {
     const { sid } = caller;
     await pause(this.#below(50));
-    if (this.#random() < 0.3 && this.#attemptsLeft > 0) await this.#holdOn(caller, got.fence);
+    if (this.#random() < 0.3 && this.#attemptsLeft > 0) await this.#holdOn(caller, fence);
     // A renewed call is a served one: a pod whose calls all end at once would be set back.
-    else await renew(this.#any(), sid, got.fence);
-    this.held.push({ ...got, untilMs: performance.now() });
-    await this.#letGo(caller, got.fence);
+    else await renew(this.#any(), sid, fence);
+    await this.#letGo(caller, fence);
     // A late release, when the pod probably serves another call.
     if (this.#random() < 0.25) {
       await pause(this.#below(100));
-      const late = await release(this.#any(), sid, this.#random() < 0.5 ? got.fence : undefined);
+      const late = await release(this.#any(), sid, this.#random() < 0.5 ? fence : undefined);
       if (late.status !== 404) this.#say(caller, 'a late release', late.text);
     }
   }
