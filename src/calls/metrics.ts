@@ -118,7 +118,7 @@ export class Metrics {
   );
   readonly confirmations = this.#counter(
     'smart_router_replication_confirmations_total',
-    'Allocates, releases and drains by outcome of the wait for replicas (confirmed, timeout, failover, error)',
+    'Allocates, releases and drains by outcome of the wait for replicas (confirmed, timeout, failover, replica_left, error)',
     ['outcome'],
   );
   readonly generations = this.#counter(

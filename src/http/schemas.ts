@@ -55,9 +55,7 @@ const fence = Type.Integer({
 const success = Type.Literal(true);
 const givenFence = whole('identifies this allocation: with it, a late renew or release changes nothing');
 const leaseEnd = text('when the lease of the call expires unless it is renewed');
-const generation = Type.Optional(
-  whole("grows when the store's master changes: an agent that finds another value reports at once"),
-);
+const generation = Type.Optional(whole("grows when the store's master changes: agents then report at once"));
 const sourcePool = text('the pool of the pod: `pool:{tier}` or `merchant:{id}`');
 
 export const AllocateBody = Type.Object(
@@ -131,7 +129,6 @@ export const Released = Type.Object({
   replicated,
 });
 export const Renewed = Type.Object({ success, lease_expires_at: leaseEnd, generation });
-
 const podUid = segment('the uid of the pod', 128);
 export const ReportBody = Type.Object(
   {
@@ -162,9 +159,7 @@ export const Reported = Type.Object({
   at: whole("the store's time in milliseconds"),
   renewed: texts('calls whose lease was renewed'),
   adopted: texts('calls that the store did not know and has now assigned to this pod'),
-  ended: texts(
-    'calls ended because the pod has not reported them for `REPORT_GRACE`, or in two reports after a failover',
-  ),
+  ended: texts('calls ended: not reported for `REPORT_GRACE`, or not in two reports after a failover'),
   conflicts: texts('calls to drop: another pod owns them, they have ended, or the pod is full'),
   // The default pattern `^.*$` would drop a SID with a line separator (U+2028).
   fences: Type.Record(Type.String({ pattern: '^[^]*$' }), Type.Integer(), {
@@ -172,7 +167,6 @@ export const Reported = Type.Object({
   }),
   generation,
 });
-
 export const DrainBody = Type.Object(
   {
     pod_name: podName,

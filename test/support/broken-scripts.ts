@@ -212,8 +212,8 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a report leaves its pod blocked',
     script: 'report',
-    line: "if waits then call('DEL', suspension) end",
-    becomes: '',
+    line: "elseif waits then\n    call('DEL', suspension)",
+    becomes: 'elseif waits then',
   },
   ...(['register', 'remove', 'suspend', 'blockSilent'] as const).map((script) => ({
     broken: `${script} obeys an older leader`,
@@ -238,7 +238,7 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'report ends missing calls at once',
     isSeenInSimulation: true,
     script: 'report',
-    line: 'if now >= since + grace then',
+    line: 'if is_lost or now >= since + grace then',
     becomes: 'if true then',
   },
   {

@@ -12,6 +12,9 @@
  * connection must not have been replaced during the write. On a Cluster the client may replace a connection to a node unseen;
  * the ids still differ after a failover.
  *
+ * A planned failover promotes one replica while another still follows the old master and confirms its writes. So for 5 s after
+ * a replica has left, unless one comes instead, no write is confirmed: by then the router follows the new master.
+ *
  * Failure modes: every failure counts as unconfirmed; the write itself stays. A replica that is attached to a master without
  * replicas changes the id too: the writes of one batch count as unconfirmed.
  */
@@ -19,8 +22,11 @@ import type { Clock } from '../../clock.js';
 import type { StoreConnection } from './connection.js';
 import { keysOf } from './keys.js';
 
-/** `timeout`: too few replicas had it in time. `failover`: another master answered the WAIT. */
-export const confirmationOutcomes = ['confirmed', 'timeout', 'failover', 'error'] as const;
+/**
+ * `timeout`: too few replicas had it in time. `failover`: another master answered the WAIT. `replica_left`: one may have been
+ * promoted.
+ */
+export const confirmationOutcomes = ['confirmed', 'timeout', 'failover', 'replica_left', 'error'] as const;
 export type ConfirmationOutcome = (typeof confirmationOutcomes)[number];
 
 export interface ReplicationOptions {
@@ -47,9 +53,13 @@ interface Write {
 }
 
 /** `isStale`: the connection may be to a server that is hung or no longer the master. */
-type Answer = { replicas: number; replicationId: string } | { error: string; isStale: boolean };
+type Answer =
+  | { replicas: number; attached: number; replicationId: string }
+  | { error: string; isStale: boolean };
 
 const probeTtlMs = 60_000;
+/** A Sentinel makes the other replicas follow the promoted one within about two seconds. */
+const distrustMs = 5000;
 
 export class Replication {
   readonly #options: ReplicationOptions;
@@ -58,6 +68,8 @@ export class Replication {
   #reading: Promise<Master> | undefined;
   #next: Write[] = [];
   #isWaiting = false;
+  /** The replicas that the master had, and since when it has fewer. */
+  #attached = { to: '', replicas: 0, fewerSinceMs: 0 };
 
   constructor(options: ReplicationOptions) {
     this.#options = options;
@@ -109,10 +121,12 @@ export class Replication {
       const batch = this.#next;
       this.#next = [];
       const answer = await this.#inTime(this.#wait());
+      const hasLeft = this.#hasReplicaLeft(answer);
       const outcomeOf = ({ master }: Write): ConfirmationOutcome => {
         if ('error' in answer) return 'error';
         if (answer.replicationId !== master.replicationId) return 'failover';
-        return answer.replicas >= replicas ? 'confirmed' : 'timeout';
+        if (answer.replicas < replicas) return 'timeout';
+        return hasLeft ? 'replica_left' : 'confirmed';
       };
       const outcomes = batch.map(outcomeOf);
       for (const outcome of new Set(outcomes)) {
@@ -125,6 +139,19 @@ export class Replication {
       for (const [index, { done }] of batch.entries()) done(outcomes[index] === 'confirmed');
     }
     this.#isWaiting = false;
+  }
+
+  #hasReplicaLeft(answer: Answer): boolean {
+    if ('error' in answer) return false;
+    const nowMs = this.#options.clock.monotonic();
+    const { to, replicas, fewerSinceMs } = this.#attached;
+    const isFewer = answer.replicationId === to && answer.attached < replicas;
+    if (!isFewer || (fewerSinceMs > 0 && nowMs - fewerSinceMs > distrustMs)) {
+      this.#attached = { to: answer.replicationId, replicas: answer.attached, fewerSinceMs: 0 };
+      return false;
+    }
+    if (fewerSinceMs === 0) this.#attached.fewerSinceMs = nowMs;
+    return true;
   }
 
   /** A server that does not answer has not started the timeout of WAIT: as long again, for the way there and back. */
@@ -151,7 +178,8 @@ export class Replication {
         const failure = replies?.find(([error]) => error !== null)?.[0];
         if (failure) throw failure;
         const [, waited, info] = replies?.map(([, reply]) => reply) ?? [];
-        return { replicas: Number(waited), replicationId: replicationIdOf(info) };
+        const attached = Number(/^connected_slaves:(\d+)/m.exec(String(info))?.[1] ?? 0);
+        return { replicas: Number(waited), attached, replicationId: replicationIdOf(info) };
       });
     } catch (error) {
       const { message } = error as Error;

@@ -9,6 +9,7 @@ import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines, promote } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
 import { holdRules, openStore, registration, type TestStore } from '../../support/store.js';
+import { until } from '../../support/until.js';
 
 const gold: PoolId[] = ['pool:gold'];
 const second = 1000;
@@ -244,6 +245,11 @@ describeEngines('after a failover', (engine) => {
       );
     });
 
+    it('ends with the first report that names another call in its place, which is adopted', async () => {
+      expect(await report('a', ['2'])).toMatchObject({ ended: ['1'], adopted: ['2'], conflicts: [] });
+      expect(await podOf('2')).toBe('a');
+    });
+
     it('is none if the pod reports the call again', async () => {
       for (const calls of [[], ['1'], [], ['1'], []]) {
         expect(await report('a', calls)).toMatchObject({ ended: [] });
@@ -301,7 +307,10 @@ describeEngines('a router whose store fails over', (engine) => {
     const answers = await Promise.allSettled(
       Array.from({ length: 50 }, (_, i) => store.allocate(`${i}`, gold)),
     );
-    answers.push(...(await Promise.allSettled([store.allocate('last', gold)])));
+    await until(async () => {
+      answers.push(...(await Promise.allSettled([store.allocate('last', gold)])));
+      return answers.at(-1)?.status === 'fulfilled';
+    }, 'the store answers again');
     expect(
       answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value?.podName] : [])),
     ).not.toHaveLength(0);

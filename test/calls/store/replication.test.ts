@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { StoreConnection } from '../../../src/calls/store/connection.js';
 import { type ConfirmationOutcome, Replication } from '../../../src/calls/store/replication.js';
-import { systemClock } from '../../../src/clock.js';
+import { type Clock, systemClock } from '../../../src/clock.js';
 import { type Engine, nativeAvailable, nativeRedis, redisReplica } from '../../support/engines.js';
 import { until } from '../../support/until.js';
 
@@ -32,13 +32,13 @@ describe.skipIf(native !== true)('Replication', () => {
     await Promise.all([master, replica, last].map((engine) => engine?.stop()));
   });
 
-  function open(options: { own?: Engine; timeoutMs?: number; replicas?: number } = {}) {
+  function open(options: { own?: Engine; timeoutMs?: number; replicas?: number; clock?: Clock } = {}) {
     const outcomes: ConfirmationOutcome[] = [];
     const connect = (engine: Engine) =>
       new StoreConnection({ url: engine.url, keyPrefix, commandTimeoutMs: 5000, clock: systemClock });
     const main = connect(master);
     const replication = new Replication({
-      ...{ main, own: connect(options.own ?? master), clock: systemClock },
+      ...{ main, own: connect(options.own ?? master), clock: options.clock ?? systemClock },
       replicas: options.replicas ?? 1,
       timeoutMs: options.timeoutMs ?? 10_000,
       onOutcome: (outcome) => outcomes.push(outcome),
@@ -85,6 +85,37 @@ describe.skipIf(native !== true)('Replication', () => {
     }
     expect(outcomes).toEqual(['timeout']);
     await until(() => writeAndConfirm(), 'a write is confirmed again');
+  });
+
+  it('does not confirm by the other replica after one was promoted, until it is certain that none was', async () => {
+    const second = await redisReplica(master);
+    const client = new Redis(second.port, '127.0.0.1');
+    onTestFinished(async () => {
+      client.disconnect();
+      await second.stop();
+    });
+    const attached = (count: number) =>
+      until(
+        async () => (await redis(master).info('replication')).includes(`connected_slaves:${count}\r`),
+        `${count} replicas are attached`,
+      );
+    let aheadMs = 0;
+    const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
+    const { outcomes, writeAndConfirm } = open({ clock });
+    await attached(2);
+    expect(await writeAndConfirm()).toBe(true);
+    await client.replicaof('NO', 'ONE');
+    await attached(1);
+    expect([await writeAndConfirm(), await writeAndConfirm()]).toEqual([false, false]);
+    expect(outcomes).toEqual(['confirmed', 'replica_left', 'replica_left']);
+    await client.replicaof('127.0.0.1', master.port);
+    await attached(2);
+    expect(await writeAndConfirm()).toBe(true);
+    await client.replicaof('NO', 'ONE');
+    await attached(1);
+    expect(await writeAndConfirm()).toBe(false);
+    aheadMs = 5001;
+    expect(await writeAndConfirm()).toBe(true);
   });
 
   it('does not confirm while the master does not answer, and recovers', async () => {

@@ -49,6 +49,8 @@ for i = 9, #ARGV do
 end
 move_leases(renewed, pod, pool, deadline)
 
+local kind, max = kind_of(pool)
+local is_full = kind and #unknown > 0 and #unknown + #entries / 2 > max
 -- A call that the pod no longer reports ends one grace after the first report without it. Its lease is cut to that time, so
 -- that the sweep and allocate end it if the pod stops reporting.
 for i = 1, as_of and not written and 0 or #entries, 2 do
@@ -59,7 +61,7 @@ for i = 1, as_of and not written and 0 or #entries, 2 do
   local is_newer = record[3] or as_of and (tonumber(record[2]) or 0) / 1000 > as_of
   if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
     local since = tonumber(record[1]) or now
-    local is_lost = lost_release(sid, written, record[2], record[4], record[5])
+    local is_lost = lost_release(sid, written, record[2], record[4], record[5], is_full)
     if is_lost or now >= since + grace then
       local fields = age_fields(sid)
       end_call(sid, pod, pool, grace)
@@ -72,8 +74,6 @@ for i = 1, as_of and not written and 0 or #entries, 2 do
     end
   end
 end
-
-local kind, max = kind_of(pool)
 local load, over, fence = load_of(pod), ended_lately(unknown, grace), nil
 for _, sid in ipairs(unknown) do
   if (own[sid] or load < (kind and max or 1)) and (waited[sid] or not over[sid]) then

@@ -10,11 +10,12 @@ local function generation_began()
 end
 
 -- True if the call has ended although the store has it: it is older than the generation, its pod confirmed it, and a second
--- report written since the generation began omits it. `omitted_at`: when the first of them was written.
-local function lost_release(sid, as_of, fence, renewed_at, omitted_at)
+-- report written since the generation began omits it. `omitted_at`: when the first of them was written. `is_full`: the first
+-- one is enough, because the pod has another call in its place, which would be cut.
+local function lost_release(sid, as_of, fence, renewed_at, omitted_at, is_full)
   if not as_of or not renewed_at or as_of < generation_began() then return false end
   if (tonumber(fence) or math.huge) / 1000 >= generation_began() then return false end
   local first = tonumber(omitted_at) or 0
   if first < generation_began() then call('HSET', Key.call(sid), 'omitted_at', digits(as_of)) end
-  return first >= generation_began() and as_of > first
+  return is_full or first >= generation_began() and as_of > first
 end
