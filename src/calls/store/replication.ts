@@ -12,8 +12,9 @@
  * connection must not have been replaced during the write. On a Cluster the client may replace a connection to a node unseen;
  * the ids still differ after a failover.
  *
- * A planned failover promotes one replica while another still follows the old master and confirms its writes. So for 5 s after
- * a replica has left, unless one comes instead, no write is confirmed: by then the router follows the new master.
+ * A planned failover promotes one replica while another still follows the old master and confirms its writes. So every healthy
+ * replica must have a write. If one of them no longer has, it was promoted or it is lost: for 5 s no write is confirmed, and by
+ * then the router follows the new master. After that, `replicas` of the others are enough.
  *
  * Failure modes: every failure counts as unconfirmed; the write itself stays. A replica that is attached to a master without
  * replicas changes the id too: the writes of one batch count as unconfirmed.
@@ -23,8 +24,8 @@ import type { StoreConnection } from './connection.js';
 import { keysOf } from './keys.js';
 
 /**
- * `timeout`: too few replicas had it in time. `failover`: another master answered the WAIT. `replica_left`: one may have been
- * promoted.
+ * `timeout`: too few replicas had it in time. `failover`: another master answered the WAIT. `replica_left`: a
+ * healthy replica did not have it, because it was promoted or is lost.
  */
 export const confirmationOutcomes = ['confirmed', 'timeout', 'failover', 'replica_left', 'error'] as const;
 export type ConfirmationOutcome = (typeof confirmationOutcomes)[number];
@@ -54,7 +55,7 @@ interface Write {
 
 /** `isStale`: the connection may be to a server that is hung or no longer the master. */
 type Answer =
-  | { replicas: number; attached: number; replicationId: string }
+  | { replicas: number; healthy: number; replicationId: string }
   | { error: string; isStale: boolean };
 
 const probeTtlMs = 60_000;
@@ -68,8 +69,8 @@ export class Replication {
   #reading: Promise<Master> | undefined;
   #next: Write[] = [];
   #isWaiting = false;
-  /** The replicas that the master had, and since when it has fewer. */
-  #attached = { to: '', replicas: 0, fewerSinceMs: 0 };
+  /** The healthy replicas of a master, and since when fewer of them have the writes. */
+  #healthy = { of: '', replicas: 0, fewerSinceMs: 0 };
 
   constructor(options: ReplicationOptions) {
     this.#options = options;
@@ -92,12 +93,14 @@ export class Replication {
   async #readMaster(): Promise<Master> {
     const { main } = this.#options;
     let session = 0;
-    const replicationId = await main.command('replication_id', async (client) => {
+    const { replicationId, healthy } = await main.command('replication_id', async (client) => {
       session = main.session;
       // In a script, because a Cluster client sends a plain INFO to any node.
       const info = await client.eval("return redis.call('INFO', 'replication')", 1, main.keyPrefix);
-      return replicationIdOf(info);
+      return replicationOf(info);
     });
+    if (this.#healthy.of !== replicationId)
+      this.#healthy = { of: replicationId, replicas: healthy, fewerSinceMs: 0 };
     this.#master = { session, replicationId };
     return this.#master;
   }
@@ -144,13 +147,13 @@ export class Replication {
   #hasReplicaLeft(answer: Answer): boolean {
     if ('error' in answer) return false;
     const nowMs = this.#options.clock.monotonic();
-    const { to, replicas, fewerSinceMs } = this.#attached;
-    const isFewer = answer.replicationId === to && answer.attached < replicas;
+    const { of, replicas, fewerSinceMs } = this.#healthy;
+    const isFewer = answer.replicationId === of && answer.replicas < replicas;
     if (!isFewer || (fewerSinceMs > 0 && nowMs - fewerSinceMs > distrustMs)) {
-      this.#attached = { to: answer.replicationId, replicas: answer.attached, fewerSinceMs: 0 };
+      this.#healthy = { of: answer.replicationId, replicas: answer.healthy, fewerSinceMs: 0 };
       return false;
     }
-    if (fewerSinceMs === 0) this.#attached.fewerSinceMs = nowMs;
+    if (fewerSinceMs === 0) this.#healthy.fewerSinceMs = nowMs;
     return true;
   }
 
@@ -174,12 +177,12 @@ export class Replication {
       return await own.command('wait', async (client) => {
         // On a Cluster, the first key decides which node gets the whole pipeline.
         const pipeline = client.pipeline().set(this.#probeKey, '', 'PX', probeTtlMs);
-        const replies = await pipeline.wait(replicas, timeoutMs).info('replication').exec();
+        const asked = Math.max(replicas, this.#healthy.replicas);
+        const replies = await pipeline.wait(asked, timeoutMs).info('replication').exec();
         const failure = replies?.find(([error]) => error !== null)?.[0];
         if (failure) throw failure;
         const [, waited, info] = replies?.map(([, reply]) => reply) ?? [];
-        const attached = Number(/^connected_slaves:(\d+)/m.exec(String(info))?.[1] ?? 0);
-        return { replicas: Number(waited), attached, replicationId: replicationIdOf(info) };
+        return { replicas: Number(waited), ...replicationOf(info) };
       });
     } catch (error) {
       const { message } = error as Error;
@@ -189,8 +192,11 @@ export class Replication {
   }
 }
 
-function replicationIdOf(info: unknown): string {
-  const id = /^master_replid:(\w+)/m.exec(String(info))?.[1];
-  if (id === undefined) throw new Error('the store does not say its replication id (INFO replication)');
-  return id;
+/** A replica is healthy if it follows and has answered in the last two seconds. */
+function replicationOf(info: unknown): { replicationId: string; healthy: number } {
+  const replicationId = /^master_replid:(\w+)/m.exec(String(info))?.[1];
+  if (replicationId === undefined)
+    throw new Error('the store does not say its replication id (INFO replication)');
+  const healthy = [...String(info).matchAll(/^slave\d+:.*state=online.*,lag=[0-2]\b/gm)].length;
+  return { replicationId, healthy };
 }

@@ -96,12 +96,13 @@ describe.skipIf(native !== true)('Replication', () => {
     });
     const attached = (count: number) =>
       until(
-        async () => (await redis(master).info('replication')).includes(`connected_slaves:${count}\r`),
+        async () =>
+          (await redis(master).info('replication')).match(/state=online.*,lag=0/g)?.length === count,
         `${count} replicas are attached`,
       );
     let aheadMs = 0;
     const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
-    const { outcomes, writeAndConfirm } = open({ clock });
+    const { outcomes, writeAndConfirm } = open({ clock, timeoutMs: 300 });
     await attached(2);
     expect(await writeAndConfirm()).toBe(true);
     await client.replicaof('NO', 'ONE');
