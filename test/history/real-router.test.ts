@@ -32,7 +32,7 @@ const env = {
   HOLD_CLAIM_TTL: '4s',
   LOG_LEVEL: 'error',
 };
-const merchants = { acme: { max_calls: 2 }, zenith: { max_calls: 4, priority: 1 } };
+const merchants = { acme: { max_calls: 2 }, zenith: { priority: 1 } };
 
 /** Callers, agents and drains until `wanted` calls had a pod, and what they recorded. */
 async function run(engineUrl: string, wanted: number, random: () => number) {
