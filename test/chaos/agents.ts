@@ -4,6 +4,7 @@
  */
 import { type Client, createClient, type Reporter } from '../../src/client/index.js';
 import type { Dice } from '../../src/demo/dice.js';
+import type { HistoryWriter } from '../history/writer.js';
 import type { KnownCall } from '../simulation/history.js';
 import type { CallHistory } from './call-history.js';
 import type { Router } from './routers.js';
@@ -113,11 +114,17 @@ export class Agents {
     private readonly history: CallHistory,
     routers: readonly Router[],
     dice: Dice,
+    private readonly requests: HistoryWriter,
   ) {
     // As behind a load balancer that has not noticed a dead router yet.
-    this.#fetchAny = (input, init) => {
+    this.#fetchAny = async (input, init) => {
       const { pathname, search } = new URL(String(input));
-      return globalThis.fetch(dice.pick(routers).url + pathname + search, init);
+      const { status, headers, text } = await requests.send(pathname, parsed(init?.body), async () => {
+        const response = await globalThis.fetch(dice.pick(routers).url + pathname + search, init);
+        const text = await response.text();
+        return { status: response.status, headers: response.headers, text, body: parsed(text) };
+      });
+      return new Response(text, { status, headers });
     };
   }
 
@@ -129,7 +136,10 @@ export class Agents {
   }
 
   end(pod: string, why: string): void {
-    this.lives.get(pod)?.end(why);
+    const life = this.lives.get(pod);
+    if (!life) return;
+    this.requests.podGone(pod);
+    life.end(why);
     this.lives.delete(pod);
   }
 
@@ -139,5 +149,13 @@ export class Agents {
 
   stop(): void {
     for (const pod of [...this.lives.keys()]) this.end(pod, 'the run is over');
+  }
+}
+
+function parsed(text: unknown): unknown {
+  try {
+    return JSON.parse(String(text));
+  } catch {
+    return undefined;
   }
 }

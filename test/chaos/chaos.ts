@@ -5,7 +5,8 @@
  *
  * The seed gives the same faults at the same moments. It does not give the same run: processes have their own time.
  */
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Dice } from '../../src/demo/dice.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -52,8 +53,19 @@ export interface Outcome {
   audits: number;
   healedInSeconds: number | undefined;
   violations: string[];
+  /** What callers and agents sent and received: for `npm run check-history`. */
+  historyFile: string;
+  /** What the independent checker concludes from that file. */
+  checked: Verdict;
   /** Where logs and histories are; only after a failure. */
   kept: string | undefined;
+}
+
+interface Verdict {
+  requests: number;
+  lost_replies: number;
+  violations: { promise: number; text: string }[];
+  excused: unknown[];
 }
 
 /** 30 minutes are to have 200 faults at least. */
@@ -175,6 +187,9 @@ class Run {
       for (const problem of streamProblems(reader.events, limits)) history.violated(problem);
     }
     for (const problem of await records.problems()) history.violated(problem);
+    world.requests.close();
+    const checked = await checkHistory(world.requests.path);
+    for (const { promise, text } of checked.violations) history.violated(`${promise}: checker: ${text}`);
     const violations = [...history.violations];
     this.isClean = violations.length === 0;
     if (!this.isClean) {
@@ -185,8 +200,11 @@ class Run {
         reader.events.map((event) => `${JSON.stringify(event)}\n`).join(''),
       );
     }
+    // The folder of a clean run is deleted; the file of the last one stays.
+    const historyFile = this.isClean ? join(folder, '..', 'history.ndjson') : world.requests.path;
+    if (this.isClean) renameSync(world.requests.path, historyFile);
     return {
-      ...{ seed: this.options.seed, minutes, healedInSeconds, violations },
+      ...{ seed: this.options.seed, minutes, healedInSeconds, violations, historyFile, checked },
       ...{ calls: callers.begun, allocated: history.allocated, refused: history.refused },
       waited: reader.events.filter(({ type }) => type === 'call_waiting').length,
       ...{ failed: history.failed, faults: this.#counts, recordsDone: (await records.done()) ?? 0 },
@@ -275,6 +293,18 @@ class Run {
     const settled = await checkInvariants(store.redis, { settled: true }).catch(String);
     return `\n  ${states.map((state, i) => `${routers[i]?.name} ${JSON.stringify(state)}`).join('\n  ')}\n  ${settled}`;
   }
+}
+
+/** Runs the checker as its own process: it shares no code with the routers. */
+function checkHistory(file: string): Promise<Verdict> {
+  const program = [join(root, 'scripts', 'check-history.mjs'), '--json', file];
+  return new Promise((resolve, reject) => {
+    execFile(process.execPath, program, { maxBuffer: 1e9 }, (error, stdout, stderr) => {
+      // 1: it found violations, and they are in its output.
+      if (error && error.code !== 1) reject(new Error(`check-history failed: ${stderr || error.message}`));
+      else resolve(JSON.parse(stdout) as Verdict);
+    });
+  });
 }
 
 function interruptible(ms: number, signal: AbortSignal | undefined): Promise<void> {

@@ -54,6 +54,10 @@ function table(outcome: Outcome): string {
     ...Object.entries(faults)
       .sort(([a], [b]) => a.localeCompare(b))
       .map(([name, n]): [string, number] => [`  ${name}`, n]),
+    ['requests judged by the checker', outcome.checked.requests],
+    ['  without a reply', outcome.checked.lost_replies],
+    ['  violations', outcome.checked.violations.length],
+    ['  excused by lost writes', outcome.checked.excused.length],
     ['violations', violations.length],
   ];
   const width = Math.max(...rows.map(([name]) => name.length)) + 2;
@@ -62,6 +66,7 @@ function table(outcome: Outcome): string {
     ...rows.map(([name, value]) => `${name.padEnd(width)}${String(value).padStart(8)}`),
     ...shown,
     ...(violations.length > shown.length ? [`  and ${violations.length - shown.length} more`] : []),
+    `requests and replies: ${outcome.historyFile}`,
     ...(kept === undefined ? [] : [`logs and histories: ${kept}`]),
     '',
   ].join('\n');

@@ -6,6 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import type { Cluster } from '../../src/cluster/simulator/cluster.js';
+import type { HistoryWriter } from '../history/writer.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
 import type { Attack } from './attackers.js';
 import { Child, freePorts, root } from './child.js';
@@ -61,6 +62,7 @@ export class Router {
     private readonly settings: Readonly<Record<string, string>>,
     private readonly logFile: string,
     private readonly told: { note(line: string): void; violated(what: string): void },
+    private readonly requests: HistoryWriter,
   ) {
     this.url = `http://127.0.0.1:${port}`;
   }
@@ -132,7 +134,7 @@ export class Router {
   }
 
   post(path: string, body: unknown, hangUp?: AbortSignal): Promise<Answer> {
-    return this.#send('POST', path, body, hangUp);
+    return this.requests.send(path, body, () => this.#send('POST', path, body, hangUp));
   }
 
   /** Invariant 11 on the way: a router that nothing happened to answers, with or without its store. */
@@ -192,6 +194,7 @@ export async function openRouters(
   store: Store,
   cluster: Cluster,
   told: { note(line: string): void; violated(what: string): void },
+  requests: HistoryWriter,
 ): Promise<Router[]> {
   const ports = await freePorts(3);
   return Promise.all(
@@ -210,7 +213,7 @@ export async function openRouters(
         // Both settings of LEADER_LOSS: exit (the default) and follow.
         LEADER_LOSS: i === 0 ? 'exit' : 'follow',
       };
-      return new Router(name, port, link, api, settings, join(folder, `${name}.log`), told);
+      return new Router(name, port, link, api, settings, join(folder, `${name}.log`), told, requests);
     }),
   );
 }

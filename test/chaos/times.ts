@@ -5,6 +5,7 @@
 export const times = {
   leaseMs: 10_000,
   graceMs: 5000,
+  drainMs: 120_000,
   /** Of an agent. */
   reportEveryMs: 1000,
   /**
@@ -54,7 +55,7 @@ export const env = {
   LEASE_TTL: `${times.leaseMs}ms`,
   CALL_INFO_TTL: '1m',
   REPORT_GRACE: `${times.graceMs}ms`,
-  DRAINING_TTL: '2m',
+  DRAINING_TTL: `${times.drainMs}ms`,
   CLEANUP_INTERVAL: '500ms',
   AUDIT_INTERVAL: '2s',
   RECONCILE_INTERVAL: '2s',

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';
 import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
 import { Dice } from '../../src/demo/dice.js';
+import { HistoryWriter } from '../history/writer.js';
 import { quickestRoot } from '../support/postgres.js';
 import { Agents } from './agents.js';
 import { CallHistory } from './call-history.js';
@@ -15,9 +16,12 @@ import { Pods } from './pods.js';
 import { Records } from './records.js';
 import { openSentinel, openSingle, type Store } from './redis.js';
 import { openRouters, type Router } from './routers.js';
+import { limits, times } from './times.js';
 
 export interface World {
   readonly history: CallHistory;
+  /** What callers and agents sent and received, for the independent checker. */
+  readonly requests: HistoryWriter;
   readonly store: Store;
   readonly cluster: Cluster;
   readonly routers: readonly Router[];
@@ -61,6 +65,15 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     closing.push(() => process.off('exit', removeData), removeData);
     mkdirSync(folder, { recursive: true });
     const history = new CallHistory(Date.now());
+    const requests = new HistoryWriter(join(folder, 'history.ndjson'), {
+      pools: {
+        'pool:gold': { kind: 'exclusive' },
+        'pool:basic': { kind: 'shared', max: limits['pool:basic'] },
+      },
+      ...{ lease_ms: times.leaseMs, report_grace_ms: times.graceMs, drain_ms: times.drainMs },
+      notes: `chaos, seed ${seed}`,
+    });
+    closing.push(() => requests.close());
     const [port = 0] = await freePorts(1);
     const cluster = await startCluster({ clock: systemClock, port, bookmarkIntervalMs: 1000 });
     closing.push(() => cluster.stop());
@@ -68,7 +81,7 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     closing.push(() => store.stop());
     const records = await Records.open(folder);
     closing.push(() => records.stop());
-    const routers = await openRouters(folder, store, cluster, history);
+    const routers = await openRouters(folder, store, cluster, history, requests);
     closing.push(async () => {
       await Promise.all(routers.map((router) => router.end()));
       for (const router of routers) router.close();
@@ -76,13 +89,13 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     for (const router of routers) router.start();
     const reader = new EventReader(store.redis);
     closing.push(() => reader.stop());
-    const agents = new Agents(history, routers, new Dice(seed ^ 0xa6e7));
+    const agents = new Agents(history, routers, new Dice(seed ^ 0xa6e7), requests);
     closing.push(() => agents.stop());
     const callers = new Callers(history, routers, agents, seed);
     closing.push(() => callers.stop());
     const growing = new OnlyGrows();
     return {
-      ...{ history, store, cluster, routers, agents, callers, records, reader, growing, close },
+      ...{ history, requests, store, cluster, routers, agents, callers, records, reader, growing, close },
       pods: new Pods(cluster, agents, routers, history),
       hold: (ms) =>
         new Promise((resolve) => {
@@ -97,6 +110,7 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
         }),
       onLoss() {
         history.lostWrites();
+        requests.fault('failover', requests.now(), requests.now(), true);
         growing.forget();
       },
       async leader() {

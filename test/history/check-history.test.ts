@@ -18,7 +18,7 @@ type Line = Record<string, any>;
 const setup: Line = {
   ...{ type: 'setup', lease_ms: 10_000, drain_ms: 5000, report_grace_ms: 1000 },
   pools: { 'pool:gold': { kind: 'exclusive' }, 'pool:basic': { kind: 'shared', max: 2 } },
-  merchants: { acme: { max_calls: 2 } },
+  merchants: { acme: { max_calls: 2 }, vip: { priority: 5 }, star: { priority: 5, max_calls: 9 } },
 };
 const request = (at: number, done: number | null, op: string, more: Line): Line => ({
   ...{ type: 'request', at, done, op, status: done === null ? null : 200 },
@@ -127,6 +127,15 @@ const changed = (id: string, change: (line: Line) => void) => {
 };
 const plus = (...lines: Line[]) => [...healthy().slice(0, -1), ...lines, { type: 'end', at: 9000 }];
 
+/** A call of the merchant got a pod of the gold pool, a later one waits, and another merchant's call gets this pod. */
+const overtakes = (merchant: string, pod: string) =>
+  plus(
+    given(2250, 2260, 'v1', 'g7', 1999, { merchant }),
+    { ...waiting(2300, 2350, 'v2'), merchant },
+    given(2400, 2410, 'x', pod, 2000),
+    { ...waiting(2500, 2600, 'v2'), merchant },
+  );
+
 const broken: [name: string, promise: number, lines: Line[]][] = [
   ['an exclusive pod is given again before its release', 1, without('release a')],
   ['an exclusive pod is given to a call that asks later', 1, plus(given(2300, 2310, 'x', 'g3', 2000))],
@@ -223,6 +232,7 @@ const broken: [name: string, promise: number, lines: Line[]][] = [
       given(2400, 2600, 'w3', 'g6', 2000, { waited_ms: 190, wait_ms: 5000 }),
     ),
   ],
+  ['a call gets a pod while one of a higher priority waits', 12, overtakes('vip', 'g6')],
   ['a call with a pod is answered waiting', 14, plus(waiting(2300, 2310, 'd'))],
   [
     'a release of a call with a pod is answered was_waiting',
@@ -335,6 +345,8 @@ const legal: [name: string, lines: Line[]][] = [
       waiting(2500, 2600, 'w2'),
     ),
   ],
+  ['a pod of a pool that the higher priority never had', overtakes('vip', 'b9')],
+  ['a higher priority that may be at its limit', overtakes('star', 'g6')],
   ['a fence of a concurrent allocate is lower', plus(given(1015, 1200, 'x', 'g6', 1006.5))],
   [
     'a limit that was raised',

@@ -9,7 +9,7 @@
 /**
  * @typedef {{ sid: string, fence: number, pod: string, pool: string, merchant: string | undefined, from: number,
  *   start: number, firstAt: number, last: number, end: number, lastReport: number, isServed: boolean, isAdopted: boolean,
- *   isCreated: boolean, sentWait: boolean, waited: number | undefined, createdAt: number, createdDone: number }} Hold
+ *   isCreated: boolean, waited: number | undefined, createdAt: number, createdDone: number }} Hold
  * @typedef {{ at: number, done: number, fence?: number | undefined, isDone?: boolean }} Release
  * @typedef {{ at: number, done: number, how: string, key: string | number, promise: number }} Denial
  * @typedef {{ at: number, done: number, since: string }} Waiting
@@ -214,7 +214,7 @@ export class Facts {
    * @param {number} done
    * @param {boolean} isOpen
    */
-  #allocate(call, { at, status, merchant, wait_ms }, answer, done, isOpen) {
+  #allocate(call, { at, status, merchant }, answer, done, isOpen) {
     call.merchants.add(merchant);
     if (isOpen || status === 202) call.unsettledFrom = Math.min(call.unsettledFrom, at);
     if (status === 202) {
@@ -232,18 +232,12 @@ export class Facts {
       hold.createdAt = hold.from = at;
       hold.createdDone = done;
       hold.waited = answer.waited_ms;
-      hold.sentWait = wait_ms !== undefined;
     } else if (answer.was_existing === false)
       this.#odd(2, done, call.sid, hold.pod, `fence ${hold.fence} was given as new twice`);
     this.#lives(hold, at, done, false);
   }
 
-  /**
-   * @param {Call} call
-   * @param {any} line
-   * @param {any} answer
-   * @param {number} done
-   */
+  /** @param {Call} call @param {any} line @param {any} answer @param {number} done */
   #released(call, { at, fence, status }, answer, done) {
     if (answer.was_waiting === true) {
       this.#denied(call, { at, done, how: 'release was answered was_waiting', key: '', promise: 14 });
@@ -292,8 +286,16 @@ export class Facts {
   /** @param {string} sid @returns {Call} */
   #call(sid) {
     return entry(this.calls, sid, () => ({
-      ...{ sid, holds: new Map(), sorted: [], maxEnds: [], unsettledFrom: never, enders: new Map() },
-      ...{ releases: [], denials: [], waits: [], merchants: new Set() },
+      sid,
+      holds: new Map(),
+      sorted: [],
+      maxEnds: [],
+      unsettledFrom: never,
+      enders: new Map(),
+      releases: [],
+      denials: [],
+      waits: [],
+      merchants: new Set(),
     }));
   }
 
@@ -307,16 +309,23 @@ export class Facts {
    */
   #hold(call, fence, pod, pool, done) {
     const hold = entry(call.holds, fence, () => ({
-      ...{ sid: call.sid, fence, pod, pool, merchant: undefined, from: -never, start: never, firstAt: never },
-      ...{
-        last: -never,
-        end: -never,
-        lastReport: -never,
-        isServed: false,
-        isAdopted: false,
-        isCreated: false,
-      },
-      ...{ sentWait: false, waited: undefined, createdAt: never, createdDone: never },
+      sid: call.sid,
+      fence,
+      pod,
+      pool,
+      merchant: undefined,
+      from: -never,
+      start: never,
+      firstAt: never,
+      last: -never,
+      end: -never,
+      lastReport: -never,
+      isServed: false,
+      isAdopted: false,
+      isCreated: false,
+      waited: undefined,
+      createdAt: never,
+      createdDone: never,
     }));
     if (hold.pod !== pod)
       this.#odd(2, done, call.sid, pod, `fence ${fence} was answered with ${hold.pod} and ${pod}`);
@@ -346,13 +355,7 @@ export class Facts {
     entry(call.enders, denial.key, () => new Enders()).add(denial.done, denial.done);
   }
 
-  /**
-   * @param {number} promise
-   * @param {number} at
-   * @param {string} sid
-   * @param {string} pod
-   * @param {string} text
-   */
+  /** @param {number} promise @param {number} at @param {string} sid @param {string} pod @param {string} text */
   #odd(promise, at, sid, pod, text) {
     this.oddities.push({ promise, at, sid, other: '', pod, text: `${sid}: ${text}` });
   }

@@ -7,7 +7,7 @@ import { entry, firstIndex, settledMs, toleranceMs } from './facts.mjs';
  * @typedef {import('./facts.mjs').Hold} Hold
  * @typedef {import('./facts.mjs').Call} Call
  * @typedef {{ promise: number, at: number, sid: string, other: string, pod: string, text: string, overlap_ms?: number }} Violation
- * @typedef {{ sid: string, pod: string, arrivedFrom: number, arrivedBy: number, servedFrom: number, servedBy: number, isQueued: boolean }} Turn
+ * @typedef {{ sid: string, pod: string, pool: string, arrivedFrom: number, arrivedBy: number, servedFrom: number, servedBy: number, isQueued: boolean }} Turn
  */
 
 /** A change of configuration may be noted a little before or after it takes effect. */
@@ -171,14 +171,8 @@ class Judge {
         holds,
         (hold) => limitIn(limits, hold),
         (hold, others, limit, overlap_ms) => ({
-          ...{
-            promise: 15,
-            at: hold.start,
-            sid: hold.sid,
-            other: others[0]?.sid ?? '',
-            pod: hold.pod,
-            overlap_ms,
-          },
+          ...{ promise: 15, at: hold.start, sid: hold.sid, other: others[0]?.sid ?? '' },
+          ...{ pod: hold.pod, overlap_ms },
           text: `${hold.sid} is live call ${others.length + 1} of ${merchant}, whose max_calls is ${limit}`,
         }),
       );
@@ -273,7 +267,7 @@ class Judge {
     }
   }
 
-  /** Promises 12 and 13: among calls of one merchant nobody is served before one that certainly waits for longer. */
+  /** Promises 12 and 13: no call is served before one that certainly waits, for longer or with a higher priority. */
   order() {
     /** @type {Map<string, { turns: Turn[], waiting: Turn[] }>} */
     const queues = new Map();
@@ -290,14 +284,29 @@ class Judge {
       for (const { from, to } of waitsOf(call)) {
         const turn = { arrivedFrom: from, arrivedBy: from, servedFrom: to, servedBy: never };
         if (!this.#hasChanged(merchant, turn))
-          queue.waiting.push({ sid: call.sid, pod: '', isQueued: true, ...turn });
+          queue.waiting.push({ sid: call.sid, pod: '', pool: '', isQueued: true, ...turn });
       }
     }
-    for (const { turns, waiting } of queues.values()) this.#overtaken(turns, waiting);
+    for (const { turns, waiting } of queues.values())
+      this.#overtaken(turns, waiting, 'had waited for longer');
+    for (const [high, { turns: own, waiting }] of queues) {
+      // At its limit it may wait beside free pods; it may have the pods of a pool that it was given once.
+      if (this.callLimits.get(high)?.[0]?.limit !== never || this.facts.changes.length > 0) continue;
+      const pools = new Set(own.map(({ pool }) => pool));
+      for (const [low, { turns }] of queues)
+        if (this.#priority(high) > this.#priority(low)) {
+          const taken = turns.filter(({ pool }) => pool !== '' && pools.has(pool));
+          const served = taken.map((turn) => ({ ...turn, arrivedFrom: turn.servedFrom }));
+          this.#overtaken(served, waiting, 'has a higher priority');
+        }
+    }
   }
 
-  /** @param {Turn[]} turns @param {Turn[]} waiting */
-  #overtaken(turns, waiting) {
+  /** @param {string} merchant */
+  #priority = (merchant) => this.facts.setup.merchants?.[merchant]?.priority ?? 0;
+
+  /** @param {Turn[]} turns @param {Turn[]} waiting @param {string} why */
+  #overtaken(turns, waiting, why) {
     waiting.sort((a, b) => a.arrivedBy - b.arrivedBy);
     turns.sort((a, b) => a.arrivedFrom - b.arrivedFrom);
     /** @type {Turn | undefined} */
@@ -309,7 +318,7 @@ class Judge {
       if (!longest || turn.servedBy >= longest.servedFrom || longest.sid === turn.sid) continue;
       const promise = turn.isQueued ? 13 : 12;
       const text = turn.isQueued
-        ? `${turn.sid} got ${turn.pod} before ${longest.sid}, which had waited for longer`
+        ? `${turn.sid} got ${turn.pod} before ${longest.sid}, which ${why}`
         : `${turn.sid} got ${turn.pod} at once while ${longest.sid} waited`;
       this.say(
         { promise, at: turn.servedBy, sid: turn.sid, other: longest.sid, pod: turn.pod, text },
@@ -361,23 +370,13 @@ function waitsOf({ waits }) {
  * @param {Hold} hold
  * @returns {Turn}
  */
-function turnOf({ sid, waits }, { pod, from, waited, createdDone }) {
-  if (waited === undefined)
-    return {
-      sid,
-      pod,
-      arrivedFrom: from,
-      arrivedBy: createdDone,
-      servedFrom: from,
-      servedBy: createdDone,
-      isQueued: false,
-    };
+function turnOf({ sid, waits }, { pod, pool, from, waited, createdDone }) {
+  const who = { sid, pod, pool, arrivedFrom: from, servedBy: createdDone };
+  if (waited === undefined) return { ...who, arrivedBy: createdDone, servedFrom: from, isQueued: false };
   const tolerance = toleranceMs(waited);
   const asked = waits.filter(({ done }) => done <= createdDone).map(({ at }) => at);
-  return {
-    ...{ sid, pod, arrivedFrom: from, arrivedBy: createdDone - waited + tolerance, isQueued: true },
-    ...{ servedFrom: Math.max(from + waited - tolerance, ...asked), servedBy: createdDone },
-  };
+  const servedFrom = Math.max(from + waited - tolerance, ...asked);
+  return { ...who, arrivedBy: createdDone - waited + tolerance, servedFrom, isQueued: true };
 }
 
 /**

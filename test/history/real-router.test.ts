@@ -32,7 +32,7 @@ const env = {
   HOLD_CLAIM_TTL: '4s',
   LOG_LEVEL: 'error',
 };
-const merchants = { acme: { max_calls: 2 }, zenith: { max_calls: 4, priority: 1 } };
+const merchants = { acme: { max_calls: 2 }, zenith: { priority: 1 } };
 
 /** Callers, agents and drains until `wanted` calls had a pod, and what they recorded. */
 async function run(engineUrl: string, wanted: number, random: () => number) {
@@ -184,10 +184,10 @@ function violationsOf(lines: Line[]) {
 
 describeOneEngine('the checker on two real routers', (engine) => {
   it('finds nothing in their history, and every pod that is given twice in it', {
-    timeout: 120_000,
+    timeout: 300_000,
   }, async () => {
     const seed = Math.floor(Math.random() * 2 ** 32);
-    const { verdict, path } = await run(engine.url, isDeep ? 2000 : 100, seeded(seed));
+    const { verdict, path } = await run(engine.url, isDeep ? 600 : 100, seeded(seed));
     expect(verdict.violations, `seed ${seed}`).toEqual([]);
     expect(verdict.warnings).toEqual([]);
     const lines: Line[] = readFileSync(path, 'utf8')

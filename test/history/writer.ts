@@ -38,6 +38,7 @@ export class HistoryWriter {
   readonly #open = new Map<number, object>();
   #buffer: string[] = [];
   #nextId = 1;
+  #isClosed = false;
 
   constructor(
     readonly path: string,
@@ -93,16 +94,19 @@ export class HistoryWriter {
     this.#write({ type: 'fault', at, until, kind, ...(losesWrites ? { loses_writes: true } : {}) });
   }
 
-  /** Requests that are still open are written as lost. */
+  /** Requests that are still open are written as lost; later ones are not written. */
   close(): void {
+    if (this.#isClosed) return;
     for (const line of this.#open.values()) this.#write({ ...line, done: null, status: null });
     this.#open.clear();
     this.#write({ type: 'end', at: this.now() });
     this.#flush();
     closeSync(this.#file);
+    this.#isClosed = true;
   }
 
   #write(line: object): void {
+    if (this.#isClosed) return;
     this.#buffer.push(`${JSON.stringify(line)}\n`);
     if (this.#buffer.length >= 500) this.#flush();
   }
