@@ -143,7 +143,13 @@ export class Finisher {
     this.#mayHaveSpooled = true;
     let firstFailure: unknown;
     const isComplete = await spool.replay(place, async (outcomes) => {
-      const { left, failure } = await this.#write(outcomes, true);
+      const left: PendingOutcome[] = [];
+      let failure: unknown;
+      for (const rest = [...outcomes]; rest.length > 0; ) {
+        const attempt = await this.#write(takeBatch(rest), true);
+        left.push(...attempt.left);
+        failure ??= attempt.failure;
+      }
       // Nothing was written: the batch stays in the spool.
       if (failure !== undefined && left.length === outcomes.length) throw failure;
       if (left.length > 0) await spool.add(place, left);
@@ -165,21 +171,8 @@ export class Finisher {
   async #flush(): Promise<void> {
     // Outcomes of the same turn of the event loop go into one batch.
     await Promise.resolve();
-    while (this.#pending.length > 0) await this.#writeWithRetries(this.#nextBatch());
+    while (this.#pending.length > 0) await this.#writeWithRetries(takeBatch(this.#pending));
     this.#flushing = undefined;
-  }
-
-  /** A record that was lost and claimed again may be pending twice, with two tokens: then in two batches. */
-  #nextBatch(): PendingOutcome[] {
-    const ids = new Set<string>();
-    const batch: PendingOutcome[] = [];
-    for (const outcome of this.#pending) {
-      if (batch.length === batchSize || ids.has(outcome.id)) break;
-      ids.add(outcome.id);
-      batch.push(outcome);
-    }
-    this.#pending.splice(0, batch.length);
-    return batch;
   }
 
   async #writeWithRetries(batch: PendingOutcome[]): Promise<void> {
@@ -397,4 +390,11 @@ export class Finisher {
       'late finishes rejected: the claims were lost',
     );
   }
+}
+
+/** Removes the first outcomes. A record that was lost and claimed again may be there twice, with two tokens: in two batches. */
+function takeBatch(outcomes: PendingOutcome[]): PendingOutcome[] {
+  const ids = new Set<string>();
+  const end = outcomes.findIndex(({ id }) => ids.size === batchSize || ids.size === ids.add(id).size);
+  return outcomes.splice(0, end === -1 ? outcomes.length : end);
 }

@@ -3,6 +3,7 @@
  * finisher. At its timeout a handler's signal aborts; a handler that ignores it loses its slot 5 s later, and the
  * recovery takes its record.
  */
+import { setMaxListeners } from 'node:events';
 import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
@@ -75,6 +76,8 @@ export class WorkflowRunner {
 
   constructor(options: RunnerOptions) {
     this.#options = options;
+    // Each record that waits for the database listens; Node warns of a leak from 11 on.
+    setMaxListeners(0, this.#stopping.signal);
     this.#claimer = new Claimer({ ...options, release: (claims) => this.#release(claims) });
     this.#traces = new TraceWriter(options);
     this.#queue = this.#newQueue();

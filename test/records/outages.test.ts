@@ -1,6 +1,6 @@
 /** Database outages: retries, log lines, the spool, and the restart. */
 import { execFileSync } from 'node:child_process';
-import { chownSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -224,6 +224,20 @@ describeOnePostgres('without a session', (postgres) => {
     expect(told).toMatchObject({ rejected: 2 });
     expect(await statuses(admin)).toEqual({ Completed: 2 });
     expect(await mostOften(admin, 'Processing', 'Completed')).toBe(1);
+  });
+
+  it('a late outcome beside the valid one of the same record does not change it', async () => {
+    const { admin, loop, folder, successor } = await outage();
+    await loop.stop();
+    const [file = ''] = files(folder).map((name) => join(folder, name));
+    const lines = readFileSync(file, 'utf8').trim().split('\n');
+    const late = lines.map((line) => JSON.stringify([JSON.parse(line)[0], '0', 'late']));
+    writeFileSync(file, [...late, ...lines, ...late].join('\n'));
+    await successor().start();
+    expect(await statuses(admin)).toEqual(done);
+    expect((await admin.query("SELECT error FROM pages WHERE status = 'Failed'")).rows).toEqual([
+      { error: 'no' },
+    ]);
   });
 
   it('a row that the database refuses in the replay does not block others', async () => {

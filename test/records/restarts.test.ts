@@ -12,7 +12,15 @@ import { sitemapImport } from '../../src/workflows/sitemap-import.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
-import { gate, type Page, pagesWorkflow, startable, teamTable, temporaryFolder } from './fixture.js';
+import {
+  gate,
+  type Page,
+  pagesWorkflow,
+  startable,
+  statuses,
+  teamTable,
+  temporaryFolder,
+} from './fixture.js';
 
 describeOnePostgres('a restart of the database', (postgres) => {
   it('during both shipped workflows loses nothing, and fetches and alerts nothing again', async () => {
@@ -70,6 +78,36 @@ describeOnePostgres('a restart of the database', (postgres) => {
     expect(asked.sort()).toEqual(['/new', '/page', '/sitemap.xml']);
     expect(loop.log.said('ZOMBIE RECORD ALERT')).toEqual([]);
     expect((await pool.query('SELECT FROM smart_router.resets')).rowCount).toBe(0);
+  });
+
+  it('lets many records wait without a warning of Node', async () => {
+    const admin = postgres.pool();
+    await teamTable(admin, 12);
+    const warnings: string[] = [];
+    const onWarning = ({ name }: Error) => warnings.push(name);
+    process.on('warning', onWarning);
+    onTestFinished(() => void process.off('warning', onWarning));
+    const proxy = await tcpProxy(postgres.port);
+    const connectionString = postgres.url.replace(`:${postgres.port}/`, `:${proxy.port}/`);
+    const down = gate();
+    const work = async (_: Page, ctx: RecordContext) => {
+      await down.opened;
+      await ctx.tx((client) => client.query('SELECT 1'));
+    };
+    const loop = startable(postgres, {
+      pool: postgres.pool({ connectionString }),
+      workflows: [pagesWorkflow({ concurrency: 12, process: work })],
+      spoolFolder: temporaryFolder(),
+      heartbeat: { every: '1h' },
+    });
+    const run = loop.runOnce();
+    await until(async () => (await statuses(admin)).Processing === 12, 'they run');
+    await proxy.down();
+    down.open();
+    await until(() => loop.isPaused, 'it pauses');
+    await proxy.up();
+    expect(await run).toMatchObject({ completed: 12 });
+    expect(warnings).toEqual([]);
   });
 });
 

@@ -178,19 +178,27 @@ def _left(deadline: float) -> float:
 
 
 class _DeadlineReader(io.RawIOBase):
-    """Reads a socket until the deadline; a timeout of the socket itself would start anew with every byte."""
+    """Reads a socket until the deadline; a timeout of the socket itself would start anew with every byte.
+
+    It limits the size too: after a chunk of negative length, http.client reads everything into memory.
+    """
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         super().__init__()
         self._sock = sock
         self._deadline = deadline
+        self._size = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         self._sock.settimeout(_left(self._deadline))
-        return self._sock.recv_into(buffer)
+        size = self._sock.recv_into(buffer)
+        self._size += size
+        if self._size > MAX_ANSWER_BYTES:
+            raise ShapeError(f"it is longer than {MAX_ANSWER_BYTES} bytes")
+        return size
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What http.client.HTTPResponse asks a socket for."""
@@ -250,16 +258,7 @@ def send_once(endpoint: Endpoint, attempt: Attempt[T], scope: Scope) -> T:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    chunks = []
-    size = 0
-    while True:
-        chunk = response.read(65_536)
-        if not chunk:
-            break
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            raise ShapeError(f"it is longer than {MAX_ANSWER_BYTES} bytes")
-        chunks.append(chunk)
+    chunks = list(iter(lambda: response.read(65_536), b""))
     # read(n) does not notice that the body is shorter than its Content-Length.
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)

@@ -146,15 +146,18 @@ class Deadlines(ClientTest):
         self.assertEqual(raised.exception.reason, "timeout")
 
     def test_an_endless_body_is_refused(self):
-        def flood(connection):
-            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            while True:
-                connection.sendall(b"x" * 1_000_000)
+        # http.client reads all that follows a chunk of negative length at once.
+        for start in (b"\r\n", b"Transfer-Encoding: chunked\r\n\r\n-1\r\n"):
 
-        self.server.answer = lambda route, body: flood
-        with self.assertRaises(RouterUnavailableError) as raised:
-            self.router().renew("CA1")
-        self.assertEqual(raised.exception.reason, "bad_response")
+            def flood(connection, start=start):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + start)
+                while True:
+                    connection.sendall(b"x" * 1_000_000)
+
+            self.server.answer = lambda route, body, flood=flood: flood
+            with self.subTest(start), self.assertRaises(RouterUnavailableError) as raised:
+                self.router(timeout=10).renew("CA1")
+            self.assertEqual(raised.exception.reason, "bad_response")
 
 
 class Cancelling(ClientTest):
