@@ -14,21 +14,21 @@ export interface BenchEngine {
 }
 
 /** SMART_ROUTER_BENCH_ENGINE=embedded measures the embedded one even if a native one is installed. */
-export async function startEngine(): Promise<BenchEngine> {
+export async function startEngine(extra: readonly string[] = []): Promise<BenchEngine> {
   const wanted = process.env.SMART_ROUTER_BENCH_ENGINE;
   if (wanted !== 'embedded') {
     for (const program of ['redis-server', 'valkey-server']) {
       const version = spawnSync(program, ['--version'], { encoding: 'utf8' });
       if (version.status !== 0) continue;
       const number = /v=([\d.]+)/.exec(version.stdout)?.[1] ?? '';
-      return startNative(program, `native ${program} ${number}`.trim());
+      return startNative(program, `native ${program} ${number}`.trim(), extra);
     }
   }
   const valkey = await startEmbeddedValkey();
   return { url: valkey.url, name: 'embedded Valkey (WebAssembly)', stop: () => valkey.stop() };
 }
 
-async function startNative(program: string, name: string): Promise<BenchEngine> {
+async function startNative(program: string, name: string, extra: readonly string[]): Promise<BenchEngine> {
   const folder = mkdtempSync(join(tmpdir(), 'smart-router-bench-'));
   const port = await freePort();
   const args = [
@@ -42,6 +42,7 @@ async function startNative(program: string, name: string): Promise<BenchEngine> 
     'no',
     '--dir',
     folder,
+    ...extra,
   ];
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   const end = () => {
