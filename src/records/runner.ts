@@ -1,7 +1,6 @@
 /**
  * The job loop of one workflow: claims batches ahead of need, runs `concurrency` records at once, passes outcomes to the
- * finisher. At its timeout a handler's signal aborts; a handler that ignores it loses its slot 5 s later, and the
- * recovery takes its record.
+ * finisher. A handler that ignores the abort at its timeout loses its slot 5 s later, and the recovery takes its record.
  */
 import { setMaxListeners } from 'node:events';
 import { abortWith } from '../abort.js';
