@@ -27,6 +27,7 @@ describeOneEngine('calls over HTTP', (engine) => {
       lease_expires_at: iso,
       fence: expect.any(Number),
       was_existing: false,
+      generation: expect.any(Number),
     });
     expect(Date.parse(body.lease_expires_at) - Date.parse(body.allocated_at)).toBe(15 * 60_000);
   });
@@ -103,7 +104,7 @@ describeOneEngine('calls over HTTP', (engine) => {
     const { body: call } = await router.post('/allocate', { call_sid: 'CA1' });
     const { status, body } = await router.post('/renew', { call_sid: 'CA1', fence: call.fence });
     expect(status).toBe(200);
-    expect(body).toEqual({ success: true, lease_expires_at: iso });
+    expect(body).toEqual({ success: true, lease_expires_at: iso, generation: expect.any(Number) });
     expect(Date.parse(body.lease_expires_at)).toBeGreaterThanOrEqual(Date.parse(call.lease_expires_at));
     const stale = await router.post('/renew', { call_sid: 'CA1', fence: call.fence + 1 });
     expect([stale.status, stale.body.code]).toEqual([409, 'stale_fence']);
@@ -120,6 +121,7 @@ describeOneEngine('calls over HTTP', (engine) => {
       ended: [],
       conflicts: [],
       fences: { CA1: call.fence },
+      generation: expect.any(Number),
     });
     const odd = ['__proto__', 'constructor', 'a"b'];
     const second = await router.post('/pod/basic-1/report', { calls: ['CA1', ...odd] });
