@@ -102,8 +102,8 @@ class Requester:
     def on_generation(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Runs `listener` when a response has a higher generation than before; the returned function cancels that.
 
-        The router's store has failed over then, and may have lost calls. Only a higher one: for a moment routers may answer
-        from different masters.
+        The router's store has failed over then, and may have lost calls. Only a higher one: for a moment two routers may use
+        different masters.
         """
         with self._lock:
             self._generation_listeners.add(listener)
