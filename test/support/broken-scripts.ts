@@ -523,14 +523,14 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a failover leaves pods that must report in the available set',
     script: 'stampAlive',
-    line: "'awaiting_report')\n    settle(pod)",
-    becomes: "'awaiting_report')",
+    line: "'awaiting_report') end\n  settle(pod)",
+    becomes: "'awaiting_report') end",
     ops: [report('a'), failover],
   },
   {
     broken: 'the first report without a call ends it after a failover',
     script: 'report',
-    line: 'return first >= generation_began() and as_of > first',
+    line: 'return is_full or first >= generation_began() and as_of > first',
     becomes: 'return true',
     ops: [report('a', undefined, 'C1'), { op: 'advance', ms: 1 }, failover, report('a', 'now')],
   },

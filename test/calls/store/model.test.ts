@@ -57,6 +57,15 @@ const found: [outcome: string, ops: Op[]][] = [
     [report('a', 'C1'), deleteRecord('C1'), report('b', 'C1'), { op: 'remove', pod: 'a' }],
   ],
   [
+    'a failover takes a suspended pod out of a damaged available set',
+    [
+      { op: 'suspend', pod: 'a', reason: 'terminating' },
+      report('a'),
+      { op: 'tamper', how: 'put', pod: 'a', sid: 'C1' },
+      { op: 'failover' },
+    ],
+  ],
+  [
     'a call that comes again to the shared pod it was on counts once',
     [drain('d'), allocate('C1', basicOnly), deleteRecord('C1'), allocate('C1', basicOnly)],
   ],

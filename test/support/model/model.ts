@@ -215,6 +215,9 @@ export class Model extends ModelWaits {
       } else if (live || (this.tombstones.get(sid) ?? 0) > this.now) expected.conflicts.push(sid);
       else unknown.push(sid);
     }
+    const { kind, max } = parseKind(this.pools.get(pod.pool));
+    const lost = unknown.filter((sid) => !pod.calls.has(sid)).length;
+    const isFull = kind !== undefined && lost > 0 && lost > max - pod.calls.size;
     for (const [sid, deadline] of inOrder(pod.calls)) {
       const record = this.records.get(sid);
       // Without its record it is the sweep's.
@@ -223,7 +226,7 @@ export class Model extends ModelWaits {
       const began = this.generationAt;
       const isSince = asOfMs !== undefined && asOfMs >= began && record.fence / 1000 < began;
       const first = record.omittedAt ?? 0;
-      const isLost = isSince && record.renewed && first >= began && asOfMs > first;
+      const isLost = isSince && record.renewed && (isFull || (first >= began && asOfMs > first));
       if (isSince && record.renewed && first < began) record.omittedAt = asOfMs;
       record.missingSince ??= this.now;
       const end = record.missingSince + reportGraceMs;
@@ -232,7 +235,6 @@ export class Model extends ModelWaits {
         expected.ended.push(sid);
       } else this.moveLease(sid, name, Math.min(end, deadline));
     }
-    const { kind, max } = parseKind(this.pools.get(pod.pool));
     for (const sid of unknown) {
       if (!pod.calls.has(sid) && pod.calls.size >= (kind ? max : 1)) {
         expected.conflicts.push(sid);

@@ -49,8 +49,8 @@ for i = 9, #ARGV do
 end
 move_leases(renewed, pod, pool, deadline)
 
-local kind, max = kind_of(pool)
-local is_full = kind and #unknown > 0 and #unknown + #entries / 2 > max
+local over, kind, max = ended_lately(unknown, grace), kind_of(pool)
+local is_full = kind and finds_no_place(unknown, own, over, waited, max - #entries / 2)
 -- A call that the pod no longer reports ends one grace after the first report without it. Its lease is cut to that time, so
 -- that the sweep and allocate end it if the pod stops reporting.
 for i = 1, as_of and not written and 0 or #entries, 2 do
@@ -74,7 +74,7 @@ for i = 1, as_of and not written and 0 or #entries, 2 do
     end
   end
 end
-local load, over, fence = load_of(pod), ended_lately(unknown, grace), nil
+local load, fence = load_of(pod), nil
 for _, sid in ipairs(unknown) do
   if (own[sid] or load < (kind and max or 1)) and (waited[sid] or not over[sid]) then
     if waited[sid] then end_wait_of(sid, 'wait_abandoned', 'adopted by pod ' .. pod, grace) end

@@ -13,10 +13,8 @@ local function mark(pod)
   if not home_of(pod) or set_aside(pod) then return 0 end
   call('HSET', Key.pod(pod), 'must_report', digits(now))
   local suspended = text_at(Key.pod_suspended(pod))
-  if not suspended or suspended == 'flapping' then
-    call('SET', Key.pod_suspended(pod), 'awaiting_report')
-    settle(pod)
-  end
+  if not suspended or suspended == 'flapping' then call('SET', Key.pod_suspended(pod), 'awaiting_report') end
+  settle(pod)
   return 1
 end
 

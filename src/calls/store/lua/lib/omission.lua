@@ -9,6 +9,15 @@ local function generation_began()
   return generation_began_at
 end
 
+-- True if a call that the pod has and the store lost finds no place beside the calls that the store has.
+local function finds_no_place(unknown, own, over, waited, free)
+  local lost = 0
+  for _, sid in ipairs(unknown) do
+    if not own[sid] and (waited[sid] or not over[sid]) then lost = lost + 1 end
+  end
+  return lost > 0 and lost > free
+end
+
 -- True if the call has ended although the store has it: it is older than the generation, its pod confirmed it, and a second
 -- report written since the generation began omits it. `omitted_at`: when the first of them was written. `is_full`: the first
 -- one is enough, because the pod has another call in its place, which would be cut.
