@@ -328,7 +328,7 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
       await sweep.query('BEGIN');
     }
     // The names are those of the router.
-    expect(readText('src/records/store.ts')).toMatch(/smart_router\.\$\{[^}]*'fast' : 'slow'\}_sweep/);
+    expect(readText('src/records/live-table.ts')).toMatch(/smart_router\.\$\{[^}]*'fast' : 'slow'\}_sweep/);
     expect(Object.values(await reset(pool, ", workflow => 'pages'"))).toEqual(['requeued']);
     await expect(reset(pool, ", workflow => 'pagse'")).rejects.toThrow('unknown workflow pagse');
   });
