@@ -25,8 +25,9 @@ const defaultIntervalMs = 10_000;
 
 /**
  * A pod's heartbeat. It reports at once, then every `intervalMs`, and after a failover of the router's store, which may have
- * lost calls; a failed report is retried after 1, 2, 4 ... s, up to the interval. If `listCalls` throws, it sends nothing: a missing report costs new calls after three intervals and running
- * ones when their lease expires, while an empty list would end every call of the pod.
+ * lost calls; a failed report is retried after 1, 2, 4 ... s, up to the interval. If `listCalls` throws, it sends nothing: a
+ * missing report costs new calls after three intervals and running ones when their lease expires, while an empty list would
+ * end every call of the pod.
  */
 export class Reporter {
   readonly #requester: Requester;

@@ -163,7 +163,7 @@ function openSentinel(i: number, port: number, masterPort: number, folders: Fold
   return { child, port, client: quickClient(port) };
 }
 
-/** Fails soon: whoever asks does so again. */
+/** Fails soon; its users ask again. */
 function quickClient(port: number): Redis {
   return quiet(
     new Redis(port, '127.0.0.1', {

@@ -73,7 +73,7 @@ export class Traffic {
       call.drop = resolve;
     });
     if (await this.#allocate(call)) {
-      // 64 % of the pods are busy on average, whatever their number.
+      // On average 64 % of the pods are busy, for any number of pods.
       const scale = (1000 * this.options.pods) / this.options.callsPerSecond / 5;
       const dice = this.#dice;
       const lengthMs = scale * (dice.next() < 0.15 ? dice.between(5, 15) : dice.between(1, 3));

@@ -2,7 +2,7 @@
 // waited, which pods drained. Shares no code with src/.
 //
 // A call with its fence is one `hold`. A reply that names it proves that it lived at a moment between `at` and `done`. So it
-// lived from the first such `done` to the last such `at`, whatever else happened. After that it lives until the earliest
+// lived from the first such `done` to the last such `at`. After that it lives until the earliest
 // moment at which it could have ended: its lease, a release that could match, a report of its pod without it, the end of its
 // pod, or a reply that says that it is over. A request without a reply may have happened at any time after it was sent.
 
