@@ -176,9 +176,9 @@ export class Actions {
 
   async rush(): Promise<void> {
     const callers = this.#freePlaces(/^(gold|standard|basic)-/) + 6;
-    this.#say(`rush hour: ${callers} callers at once, more than all agents can serve: some wait`);
+    this.#say(`rush hour: ${callers} callers at once, more than all agents can serve: Twilio holds some`);
     // All of them before the first hangs up.
-    await this.#placeCalls(callers, { pause: 0.1 });
+    await this.#placeCalls(callers, { pause: 0.1, isTwilio: true });
   }
 
   async merchantRush(): Promise<void> {
@@ -234,11 +234,19 @@ export class Actions {
 
   async #placeCalls(
     number: number,
-    { merchant, mayWait = true, pause = 0.25 }: { merchant?: string; mayWait?: boolean; pause?: number } = {},
+    {
+      merchant,
+      mayWait = true,
+      pause = 0.25,
+      isTwilio = false,
+    }: { merchant?: string; mayWait?: boolean; pause?: number; isTwilio?: boolean } = {},
   ): Promise<void> {
     const { dice, callers, sleep, later, signal } = this.#options;
     for (let i = 0; i < number && !signal.aborted; i++) {
-      later(0, () => callers.place(dice.between(6, 9), merchant, mayWait));
+      const talkSeconds = dice.between(6, 9);
+      later(0, () =>
+        isTwilio ? callers.ring(talkSeconds, merchant) : callers.place(talkSeconds, merchant, mayWait),
+      );
       await sleep(pause);
     }
   }

@@ -1,10 +1,14 @@
 /**
- * The simulated callers: they allocate, talk for a while and release, through the public client. If all agents are busy,
- * they stay on the line and wait for one.
+ * The simulated callers: they get an agent through the public client or through Twilio, talk for a while and hang up. If
+ * all agents are busy, they stay on the line and wait for one.
  */
 import { type Client, NoPodsError, RouterUnavailableError, StillWaitingError } from '../client/index.js';
+import type { Clock } from '../clock.js';
 import type { Agents, EarlyEnd } from './agents.js';
 import type { DemoContext } from './context.js';
+import { inSeconds, type Line } from './lines.js';
+import { podIn } from './setup.js';
+import type { Twilio } from './twilio.js';
 
 /**
  * What happened to every call, counted by its caller and its agent, not by the routers. `cut` and `doubled` must stay 0
@@ -37,10 +41,12 @@ export class CallCounts {
 
 interface CallersOptions {
   client: Client;
+  twilio: Twilio;
   agents: Agents;
   counts: CallCounts;
+  clock: Clock;
   later: DemoContext['later'];
-  onCut: (callSid: string, pod: string, why: string) => void;
+  line: (line: Omit<Line, 'at'>) => void;
 }
 
 export interface PlacedCall {
@@ -68,38 +74,97 @@ export class Callers {
 
   /** Resolves to undefined when the call got no agent. `mayWait`: the caller waits if all agents are busy. */
   async place(talkSeconds: number, merchantId?: string, mayWait = true): Promise<PlacedCall | undefined> {
-    const { client, agents, counts, later, onCut } = this.#options;
-    this.#lastNumber += 1;
-    const callSid = `CA-${this.#lastNumber}`;
-    let isWaiting = false;
-    const onWaiting = () => {
-      if (!isWaiting) counts.waiting += 1;
-      isWaiting = true;
-    };
+    const { client } = this.#options;
+    const callSid = this.#newSid();
+    const waiting = this.#waiting();
     const call = await client
-      .allocate({ callSid, merchantId }, mayWait ? { wait: maxWait, onWaiting } : {})
-      .catch((error: unknown) => {
-        if (error instanceof NoPodsError || error instanceof StillWaitingError) counts.busy += 1;
-        else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
-        else throw error;
-      })
-      .finally(() => {
-        if (isWaiting) counts.waiting -= 1;
-      });
-    if (!call || call.fallback) return undefined;
-    if (isWaiting) counts.waited += 1;
-    const { podName, fence } = call;
-    counts.started += 1;
+      .allocate({ callSid, merchantId }, mayWait ? { wait: maxWait, onWaiting: waiting.begin } : {})
+      .catch((error: unknown) => this.#refused(error));
+    const podName = call?.fallback ? undefined : call?.podName;
+    waiting.end(podName !== undefined);
+    if (!call || podName === undefined) return undefined;
     // Attached as an agent does it: if the router loses the call, the agent's report gets a new fence for the release.
-    const held = client.attach({ callSid, podName, fence });
-    const line = agents.connect(podName, callSid, (how: EarlyEnd, why) => {
+    return this.#connect(
+      callSid,
+      podName,
+      talkSeconds,
+      client.attach({ callSid, podName, fence: call.fence }),
+    );
+  }
+
+  /** As `place`, but through Twilio: while all agents are busy the caller is held and hears the place in the queue. */
+  async ring(talkSeconds: number, merchantId?: string): Promise<void> {
+    const { twilio, counts, clock, line } = this.#options;
+    const call = this.#newSid();
+    const startedMs = clock.monotonic();
+    const waiting = this.#waiting();
+    const known = new Set<string>();
+    const onHeld = (heard: string[]) => {
+      waiting.begin();
+      const news = heard.filter((text) => !known.has(text));
+      for (const text of news) known.add(text);
+      if (news.length > 0) line({ kind: 'hears', call, text: `“${news.join(' ')}”` });
+    };
+    const release = () => twilio.completed(call);
+    const stream = await twilio.ring(call, merchantId, onHeld).catch(async () => {
+      counts.unanswered += 1;
+      await release().catch(() => {});
+      return null;
+    });
+    if (stream === undefined) counts.busy += 1;
+    const pod = stream ? podIn(stream) : undefined;
+    const wasHeld = waiting.end(pod !== undefined);
+    if (pod === undefined) return;
+    const text = `by Twilio, after ${inSeconds(clock.monotonic() - startedMs)} on hold`;
+    if (wasHeld) line({ kind: 'connected', call, pod, text });
+    this.#connect(call, pod, talkSeconds, { release, detach() {} });
+  }
+
+  #newSid(): string {
+    this.#lastNumber += 1;
+    return `CA-${this.#lastNumber}`;
+  }
+
+  /** Counts a caller who waits, and one who got an agent after it. */
+  #waiting() {
+    const { counts } = this.#options;
+    let isWaiting = false;
+    return {
+      begin() {
+        if (!isWaiting) counts.waiting += 1;
+        isWaiting = true;
+      },
+      end(gotAgent: boolean): boolean {
+        if (isWaiting) counts.waiting -= 1;
+        if (isWaiting && gotAgent) counts.waited += 1;
+        return isWaiting;
+      },
+    };
+  }
+
+  #refused(error: unknown): undefined {
+    const { counts } = this.#options;
+    if (error instanceof NoPodsError || error instanceof StillWaitingError) counts.busy += 1;
+    else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
+    else throw error;
+  }
+
+  #connect(
+    callSid: string,
+    podName: string,
+    talkSeconds: number,
+    held: { detach(): void; release(): Promise<unknown> },
+  ): PlacedCall {
+    const { agents, counts, later, line } = this.#options;
+    counts.started += 1;
+    const phone = agents.connect(podName, callSid, (how: EarlyEnd, why) => {
       held.detach();
       counts[how] += 1;
-      if (how === 'cut') onCut(callSid, podName, why);
+      if (how === 'cut') line({ kind: 'cut', call: callSid, pod: podName, text: why });
     });
     let isReleased = true;
     const hangUp = () => {
-      if (line.hangUp()) counts.served += 1;
+      if (phone.hangUp()) counts.served += 1;
     };
     later(talkSeconds, async () => {
       hangUp();

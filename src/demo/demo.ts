@@ -44,6 +44,7 @@ import {
   routerNames,
   seconds,
 } from './setup.js';
+import { Twilio } from './twilio.js';
 import { viewOf } from './view.js';
 
 export interface DemoOptions extends Omit<DisplayOptions, 'quiet' | 'headless' | 'clock'> {
@@ -169,13 +170,16 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     });
     const fleet = new Fleet(cluster, monitor, agents.hooks, speed);
     stops.push(() => fleet.stop());
+    const { publicUrl, twilioAuthToken: token } = config;
     const callers = new Callers({
       client,
+      twilio: new Twilio({ url, publicUrl, token, sleep: context.sleep }),
       agents,
       counts,
+      clock,
       later,
-      onCut: (call, pod, text) => {
-        if (!signal.aborted) display.line({ at: now(), kind: 'cut', call, pod, text });
+      line: (line) => {
+        if (!signal.aborted) display.line({ at: now(), ...line });
       },
     });
     const operator = new Operator(url, config.adminKey, clock);

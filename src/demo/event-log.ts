@@ -47,7 +47,7 @@ export class EventLog {
         return [line('waiting', `all busy: on hold, place ${fields.position} in the queue`)];
       case 'call_assigned':
         this.#begin(event);
-        return [line('connected', `${nameOf(fields.pool ?? '')}, after ${waitOf(event)} on hold`)];
+        return [line('assigned', `${nameOf(fields.pool ?? '')}, after ${waitOf(event)} on hold`)];
       case 'wait_abandoned':
         return [line('hung up', `after ${waitOf(event)} on hold`)];
       case 'wait_expired':

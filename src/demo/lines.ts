@@ -5,7 +5,9 @@ import type { Colour, Paint } from '../terminal/text.js';
 const looks = {
   allocated: { style: 'green', arrow: '→', isCall: true },
   waiting: { style: 'yellow', arrow: '…', isCall: true },
-  connected: { style: 'green', arrow: '→', isCall: true },
+  hears: { style: 'yellow', arrow: '…' },
+  assigned: { style: 'green', arrow: '→', isCall: true },
+  connected: { style: 'green', arrow: '→' },
   'hung up': { style: 'red', arrow: '×', isCall: true },
   expired: { style: 'red', arrow: '×', isCall: true },
   merchant: { style: 'cyan', arrow: '→', isCall: true },

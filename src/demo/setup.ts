@@ -31,6 +31,10 @@ export const routerNames = ['router-1', 'router-2', 'router-3'] as const;
 
 export const setOf = (pod: string) => sets.find(({ name }) => pod.replace(/-\d+$/, '') === name);
 
+/** The agent that the address of a stream names. */
+export const podIn = (url: string) =>
+  new RegExp(`\\b(?:${sets.map(({ name }) => name).join('|')})-\\d+\\b`).exec(url)?.[0];
+
 export function annotationsOf({ name, pool }: AgentSet): Record<string, string> {
   const key = pool.startsWith('merchant:') ? 'smart-router/merchant' : 'smart-router/tier';
   // After Redis has lost its data, an agent gets no call before it has reported the ones it has.
@@ -108,6 +112,7 @@ const times = {
   LEADER_ELECTION_DURATION: { ms: 3000, minMs: 2500 },
   LEADER_ELECTION_RENEW_DEADLINE: { ms: 2000, minMs: 1800 },
   LEADER_ELECTION_RETRY_PERIOD: { ms: 500, minMs: 300 },
+  HOLD_POLL_INTERVAL: { ms: 3000, minMs: 1000 },
 } as const;
 
 /** The variable that holds the API key of the demo, if the user has set one. */
@@ -166,6 +171,11 @@ export function routerEnvOf(env: NodeJS.ProcessEnv, speed: number): NodeJS.Proce
     TIER_CONFIG: JSON.stringify(tiers),
     CALL_INFO_TTL: '1h',
     NO_SHOW_TIMEOUT: 'off',
+    HOLD_ANNOUNCE_POSITION: 'true',
+    // The demo's callers read what they hear.
+    HOLD_AUDIO_URL: '',
+    // A router with keys checks the signatures of the demo's Twilio.
+    TWILIO_AUTH_TOKEN: env.TWILIO_AUTH_TOKEN || (key === undefined ? '' : env[key]),
   };
   for (const [name, { ms, minMs }] of Object.entries(times))
     routerEnv[name] = formatDuration(Math.max(minMs, Math.round(ms / speed)));

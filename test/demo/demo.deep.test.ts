@@ -128,6 +128,14 @@ describe('a running demo', { timeout: 2 * waitMs }, () => {
     },
   );
 
+  test('callers of the rush hour are held by Twilio, whose requests are signed, and then connected', async () => {
+    demo.type('rush');
+    const [held] = await demo.until(/hears +(CA-\d+) +… +“You are number \d+ in the queue\. All our agents/);
+    await demo.until(new RegExp(`assigned +${held} +→`));
+    await demo.until(new RegExp(`connected ${held} +→ \\S+ +by Twilio, after [\\d.]+ s on hold`));
+    await demo.until(new RegExp(`released +${held} `));
+  });
+
   test('every listed command does something', async () => {
     const [list = ''] = /Do {6}.*\n([\s\S]*?)\n {2}Try/.exec(demo.output)?.slice(1) ?? [];
     const words = list.split(',').map((word) => word.trim());

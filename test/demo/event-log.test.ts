@@ -44,7 +44,7 @@ describe('the event log of the demo', () => {
       text: 'all busy: on hold, place 3 in the queue',
     });
     expect(of('call_assigned', { pod: 'p', pool: 'pool:gold', waited_ms: '2340' })).toMatchObject({
-      kind: 'connected',
+      kind: 'assigned',
       text: 'gold, after 2.3 s on hold',
     });
     expect(log.isInStore('c')).toBe(true);
