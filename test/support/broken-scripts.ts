@@ -34,7 +34,7 @@ const c3Waits = [...fill(gold, 'C1', 'C2'), ...ask(2, 'C3')];
 
 export interface BrokenScript {
   broken: string;
-  /** Found within ten seeds. The model finds the others, with operations that no fault causes. */
+  /** The simulation finds it within a few seeds. The model finds the others, with operations that no fault causes. */
   isSeenInSimulation?: true;
   script: ScriptName;
   line: string;
