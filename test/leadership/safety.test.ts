@@ -80,7 +80,7 @@ const controls: Control[] = [
   },
 ];
 
-describe('negative controls', { timeout: 120_000 }, () => {
+describe('negative controls', { timeout: 300_000 }, () => {
   const folders: string[] = [];
   afterEach(() => {
     for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
@@ -105,10 +105,15 @@ describe('negative controls', { timeout: 120_000 }, () => {
     return (options: ElectionOptions) => new module.Election(options);
   }
 
+  /**
+   * With this seed a search takes at most 174 scenarios, and always the same number. A change to the election changes that:
+   * over 24 other seeds the rarest control takes 460 on average, and a search of 15,000 misses it once in a billion times.
+   */
+  const search = { seed: 20_261_115, numRuns: 15_000, endOnFailure: true };
   const fate = async (newElection: NewElection, record?: () => SharedRecord) => {
     const result = await fc.check(
       fc.asyncProperty(anyScenario, (scenario) => play(scenario, newElection, record?.())),
-      { seed: 20_261_115, numRuns: 500, endOnFailure: true },
+      search,
     );
     return String(result.errorInstance ?? 'not caught');
   };

@@ -46,32 +46,64 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 
 const workflow = pagesWorkflow({ timeout: '5m', stuck: { maxResets, after: '610s' } }) as Workflow;
-const property = (pool: Pool, table: Table) =>
-  fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60, size: 'max' }), async (steps) => {
-    const model = await Model.start(pool, table, 6, 3);
-    for (const one of steps) await model.play(one);
-    await model.end();
-  });
+
+async function play(pool: Pool, table: Table, records: number, steps: readonly Step[]): Promise<void> {
+  const model = await Model.start(pool, table, records, 3);
+  for (const one of steps) await model.play(one);
+  await model.end();
+}
 
 describePostgres('in any order of events', (postgres) => {
   it('every statement matches the model', { timeout: 120_000 }, async () => {
     const pool = postgres.pool({ max: 2 });
     await teamTable(pool, 0);
     const table = await openTable(pool, workflow);
-    await fc.assert(property(pool, table), { numRuns: propertyRuns(40) });
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60, size: 'max' }), (steps) =>
+        play(pool, table, 6, steps),
+      ),
+      { numRuns: propertyRuns(40) },
+    );
   });
 });
+
+// Steps on one record.
+const claim = (worker = 0, begins = false): Step => ({ do: 'claim', worker, most: 1, begins });
+const answer = (what: 'finish' | 'release' | 'renew', worker = 0): Step => ({
+  ...{ do: what, worker, which: 0, fails: false },
+});
+const pass = (steps: number): Step => ({ do: 'pass', steps });
+const fast: Step = { do: 'fast', judges: true };
+const slow: Step = { do: 'slow' };
+const edit = (state: 'Queued' | 'Completed'): Step => ({
+  ...{ do: 'edit', record: 0, state: state === 'Queued' ? 0 : 2 },
+});
+const take = (timed: boolean): Step => ({ do: 'take', record: 0, timed });
+/** Worker 0 claims the record and dies; the fast sweep resets it. */
+const lost = (begins = false): Step[] => [claim(0, begins), pass(3), fast];
+/** Another program leaves the row in Processing; the slow sweep resets it. */
+const left = [take(true), pass(35), slow];
 
 type Edit = [query: QueryName, find: string | RegExp, replace: string];
 const tokenOfFinish = /AND c\.token = \(.*?\)::bigint/g;
 const stateOfRow = / AND \(t\."status" = .*?\) IS TRUE/g;
 const heartbeat = /heartbeat_at >= now\(\)/g;
 const budget = /resets >= \d+/g;
-const broken: [name: string, ...Edit[]][] = [
-  ['a finish that ignores the token', ['finish', tokenOfFinish, 'AND $3::jsonb IS NOT NULL']],
-  ['a finish that ignores the status', ['finish', stateOfRow, '']],
+/** Each with steps that reveal it every time, on a table with one record. */
+const broken: [name: string, steps: Step[], ...Edit[]][] = [
+  [
+    'a finish that ignores the token',
+    [...lost(), claim(1), answer('finish')],
+    ['finish', tokenOfFinish, 'AND $3::jsonb IS NOT NULL'],
+  ],
+  [
+    'a finish that ignores the status',
+    [claim(), edit('Queued'), answer('finish')],
+    ['finish', stateOfRow, ''],
+  ],
   [
     'a finish that keeps the claim',
+    [claim(), answer('finish')],
     [
       'finish',
       'DELETE FROM smart_router.claims AS c\n  USING bound',
@@ -80,55 +112,92 @@ const broken: [name: string, ...Edit[]][] = [
   ],
   [
     'a claim that stores no claim',
+    [claim()],
     ['claim', 'FROM marked, fresh\n  WHERE marked', 'FROM marked, fresh\n  WHERE false AND marked'],
   ],
   [
     'a claim that keeps the previous token',
+    [claim(), edit('Queued'), claim(1)],
     ['claim', 'SET token = fresh.token, worker', 'SET token = coalesce(c.token, fresh.token), worker'],
   ],
-  ['a claim above its limit', ['claim', 'LIMIT $2', 'LIMIT $2 + 1']],
-  ['a claim of a record that pauses', ['claim', 'not_before > now()', "not_before > now() + interval '1 h'"]],
+  [
+    'a claim above its limit',
+    [{ do: 'claim', worker: 0, most: 0, begins: false }],
+    ['claim', 'LIMIT $2', 'LIMIT $2 + 1'],
+  ],
+  [
+    'a claim of a record that pauses',
+    [...lost(), ...lost(), claim()],
+    ['claim', 'not_before > now()', "not_before > now() + interval '1 h'"],
+  ],
   [
     'a claim of any status',
+    [take(true), claim()],
     ['claim', /WHERE "status" = 'Queued'::[\w.]+/, 'WHERE "status" <> \'Completed\''],
   ],
-  ['a release that ignores the token', ['release', tokenOfFinish, 'AND $3::jsonb IS NOT NULL']],
+  [
+    'a release that ignores the token',
+    [...lost(), claim(1), answer('release')],
+    ['release', tokenOfFinish, 'AND $3::jsonb IS NOT NULL'],
+  ],
   [
     'a reset that leaves the token valid',
+    lost(),
     ['recoverClaims', 'SET token = NULL, worker', 'SET token = token, worker'],
   ],
   [
     'a reset that ignores the status',
+    [claim(), edit('Completed'), pass(3), fast],
     ['recoverClaims', / AND t\."status" = .*?\n/, '\n'],
     ['recoverClaims', stateOfRow, ''],
   ],
-  ['a reset without a budget', ['recoverClaims', budget, 'resets >= 1000']],
-  ['a reset of unclaimed rows without a budget', ['recoverUnclaimed', budget, 'resets >= 1000']],
-  ['a reset counted for a record that had not started', ['recoverClaims', /c\.begun = c\.token/g, 'true']],
-  ['a reset that is not counted', ['recoverClaims', 'resets = resets +', 'resets = resets + 0 *']],
+  [
+    'a reset without a budget',
+    [...lost(true), ...lost(true), pass(1), ...lost(true)],
+    ['recoverClaims', budget, 'resets >= 1000'],
+  ],
+  [
+    'a reset of unclaimed rows without a budget',
+    [...left, ...left, ...left],
+    ['recoverUnclaimed', budget, 'resets >= 1000'],
+  ],
+  [
+    'a reset counted for a record that had not started',
+    [...lost(), ...lost()],
+    ['recoverClaims', /c\.begun = c\.token/g, 'true'],
+  ],
+  ['a reset that is not counted', lost(), ['recoverClaims', 'resets = resets +', 'resets = resets + 0 *']],
   [
     'a heartbeat judged by a clock that is an hour ahead',
+    [claim(), fast],
     ['recoverClaims', heartbeat, "heartbeat_at >= now() + interval '1 h'"],
   ],
   [
     'a heartbeat judged by a clock that is an hour behind',
+    lost(),
     ['recoverClaims', heartbeat, "heartbeat_at >= now() - interval '1 h'"],
   ],
   [
     'a slow sweep that takes claimed rows',
+    [claim(), pass(35), slow],
     ['listUnclaimed', 'c.token IS NULL AND', ''],
     ['listUnclaimedBlocks', 'c.token IS NULL AND', ''],
     ['recoverUnclaimed', 'c.token IS NULL AND', ''],
   ],
   [
     'a slow sweep that skips rows without a timestamp',
+    [take(false), slow],
     ['markUntimed', 'IS NULL\n', 'IS NOT NULL AND false\n'],
   ],
-  ['a renewal of a lost claim', ['renew', ' AND c.token = given.token', '']],
+  [
+    'a renewal of a lost claim',
+    [...lost(), claim(1), answer('renew')],
+    ['renew', ' AND c.token = given.token', ''],
+  ],
 ];
 
 describeOnePostgres('a deliberately broken statement', (postgres) => {
-  it.each(broken)('%s is detected', async (_, ...edits) => {
+  it.each(broken)('%s is detected', async (_, steps, ...edits) => {
     const pool = postgres.pool({ max: 2 });
     await teamTable(pool, 0);
     const table = await openTable(pool, workflow);
@@ -138,13 +207,9 @@ describeOnePostgres('a deliberately broken statement', (postgres) => {
       expect(changed).not.toBe(queries[query]);
       queries[query] = changed;
     }
-    const result = await fc.check(property(pool, { ...table, queries }), {
-      seed: 4711,
-      numRuns: 200,
-      endOnFailure: true,
-    });
-    expect(result.failed).toBe(true);
+    await play(pool, table, 1, steps);
+    const found = await play(pool, { ...table, queries }, 1, steps).catch(String);
     // Found by the model, not because the statement could not run at all.
-    expect(String(result.errorInstance)).toMatch(/AssertionError|duplicate key/);
+    expect(found).toMatch(/^AssertionError/);
   });
 });

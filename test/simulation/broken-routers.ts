@@ -84,7 +84,6 @@ export const brokenRouters: readonly BrokenRouter[] = [
     rewire: ({ connection }) => {
       const run = connection.run.bind(connection);
       const mark = brokenText({
-        broken: 'the first step',
         script: 'drain',
         line: 'local _, load = settle(pod)',
         becomes: 'local load = load_of(pod)',

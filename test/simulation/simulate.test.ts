@@ -6,8 +6,7 @@ import { brokenRouters, twoLeaders } from './broken-routers.js';
 import { type Fault, varieties } from './faults.js';
 import { type Outcome, type SimulationOptions, simulate } from './simulate.js';
 
-const seeds = Array.from({ length: 50 }, (_, i) => i + 1);
-const quickSeeds = seeds.slice(0, isDeep ? 50 : 5);
+const seeds = Array.from({ length: isDeep ? 50 : 5 }, (_, i) => i + 1);
 /** What a failure prints: how to see it again. */
 const replay = ({ seed }: Outcome) =>
   `seed ${seed}: npm run simulate -- --seed ${seed}, and with --shrink what it takes`;
@@ -17,7 +16,7 @@ describe('the simulation', () => {
     expect(varieties).toBeGreaterThanOrEqual(60);
   });
 
-  it.each(quickSeeds)('seed %i: no guarantee is broken, and everything recovers', async (seed) => {
+  it.each(seeds)('seed %i: no guarantee is broken, and everything recovers', async (seed) => {
     const outcome = await simulate(seed);
     expect(outcome.violations, replay(outcome)).toEqual([]);
     expect(outcome.calls).toBeGreaterThan(20);
@@ -50,9 +49,12 @@ describe('the simulation', () => {
   });
 });
 
-/** The first violation within forty seeds; most are noticed with the first. */
+/**
+ * The first violation. The same code always needs the same seeds; most defects are noticed with the first. A change to the
+ * code may shift that: the rarest is noticed by one seed in nine, so 200 seeds miss it less than once in a billion times.
+ */
 async function firstNoticed(options: SimulationOptions): Promise<string> {
-  for (const seed of seeds.slice(0, 40)) {
+  for (let seed = 1; seed <= 200; seed++) {
     const [first] = (await simulate(seed, options)).violations;
     if (first !== undefined) return first;
   }
@@ -63,7 +65,7 @@ const found = brokenScripts.filter(({ isSeenInSimulation }) => isSeenInSimulatio
 const olderLeaders = brokenScripts.filter(({ broken }) => /^(sweep|register|remove) obeys/.test(broken));
 const [orphans] = brokenScripts.filter(({ broken }) => broken === 'a released call leaves its record');
 
-describe.runIf(isDeep)('finds a broken router [deep set only]', () => {
+describe.runIf(isDeep)('finds a broken router [deep set only]', { timeout: 600_000 }, () => {
   it.each(found)('$broken', async (control) => {
     const sabotage: SimulationOptions['sabotage'] = ({ store }) => store.breakScript(control);
     expect(await firstNoticed({ sabotage })).not.toBe('not noticed');
@@ -75,9 +77,8 @@ describe.runIf(isDeep)('finds a broken router [deep set only]', () => {
   });
 
   it.each(brokenRouters)('$broken', async ({ faults, rewire }) => {
-    const [seed = 1] = seeds;
     // The same faults break no unmodified router.
-    if (faults) expect((await simulate(seed, { faults })).violations).toEqual([]);
+    if (faults) expect((await simulate(1, { faults })).violations).toEqual([]);
     expect(await firstNoticed({ rewire, ...(faults ? { faults } : {}) })).not.toBe('not noticed');
   });
 

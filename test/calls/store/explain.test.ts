@@ -222,7 +222,7 @@ describeEngines('explain', (engine) => {
   /** Explain with one line changed, at the same time as the allocate that follows. */
   const change = (line: string, becomes: string) => () => {
     const texts = {
-      explain: brokenText({ broken: '', script: 'explain', line, becomes }),
+      explain: brokenText({ script: 'explain', line, becomes }),
       allocate: scripts.allocate,
     };
     const { connection } = store;
