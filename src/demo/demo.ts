@@ -173,7 +173,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const { publicUrl, twilioAuthToken: token } = config;
     const callers = new Callers({
       client,
-      twilio: new Twilio({ url, publicUrl, token, sleep: context.sleep }),
+      twilio: new Twilio({ ...context, url, publicUrl, token }),
       agents,
       counts,
       clock,

@@ -2,7 +2,7 @@
 import { twilioSignature } from '../http/providers/signatures.js';
 import type { DemoContext } from './context.js';
 
-interface TwilioOptions extends Pick<DemoContext, 'sleep'> {
+interface TwilioOptions extends Pick<DemoContext, 'sleep' | 'signal'> {
   /** Where the routers answer. */
   url: string;
   /** The address that Twilio signs, if it is another one. */
@@ -16,7 +16,6 @@ const webhook = '/api/v1/twilio';
 const speechSeconds = 1;
 const retrySeconds = 0.5;
 const attempts = 3;
-const timeoutMs = 15_000;
 
 export class Twilio {
   readonly #options: TwilioOptions;
@@ -56,7 +55,7 @@ export class Twilio {
 
   /** A router that dies breaks its connections; the next attempt reaches another one. */
   async #post(path: string, fields: Record<string, string>, attempt = 1): Promise<string> {
-    const { url, publicUrl = url, token, sleep } = this.#options;
+    const { url, publicUrl = url, token, sleep, signal } = this.#options;
     const signature =
       token === undefined
         ? {}
@@ -66,12 +65,12 @@ export class Twilio {
         method: 'POST',
         headers: signature,
         body: new URLSearchParams(fields),
-        signal: AbortSignal.timeout(timeoutMs),
+        signal,
       });
       if (response.ok) return await response.text();
       throw new Error(`the webhook answered ${response.status}`);
     } catch (error) {
-      if (attempt === attempts) throw error;
+      if (attempt === attempts || signal.aborted) throw error;
       await sleep(retrySeconds);
       return this.#post(path, fields, attempt + 1);
     }
