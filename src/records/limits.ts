@@ -27,8 +27,12 @@ const maxKeys = 200;
 /** How long a suspended process may keep its keys locked. */
 const lockMs = 10_000;
 
+/** Where the next claim starts. */
 export interface KeyTurn {
+  /** The last key of the previous claim; null: the first key is next. */
   key: string | null;
+  /** Records without a key begin: a claim of one record takes both kinds in turn. */
+  isKeyless: boolean;
 }
 
 type Fill = (sql: string, more?: Record<string, string>) => string;
@@ -41,17 +45,28 @@ export async function claimLimited(
   args: readonly unknown[],
   claimed: ClaimedRows,
 ): Promise<QueryResult<Row>> {
-  const [workflow, most, , , only] = args;
+  const [workflow, size, , , only] = args;
   const walks = limit?.isIndexed === true && only === null;
+  const { key: after, isKeyless } = turn;
+  const most = Math.min(Number(size), maxKeys);
+  const wanted = [workflow, most, after, String(lockMs), Math.floor((most + Number(isKeyless)) / 2)];
+  turn.isKeyless = !isKeyless;
+  // If the claim fails, the next one starts at the first key: the column may have another type by then.
+  turn.key = null;
   return sessions.transaction(async (client) => {
-    const wanted = [workflow, Math.min(Number(most), maxKeys), turn.key, String(lockMs)];
     const { rows } = await (walks
       ? sessions.queryOn<{ key: string }>(client, own.lockKeys, wanted)
       : sessions.queryOn<{ key: string }>(client, own.lockKeysScan, [...wanted, only]));
     const keys = rows.map(({ key }) => key);
-    turn.key = keys.at(-1) ?? turn.key;
     const claim = walks ? own.claimLimited : own.claimLimitedScan;
-    return sessions.queryOn<Row>(client, claim, [...args, keys], claimed.types(client));
+    const result = await sessions.queryOn<Row>(
+      client,
+      claim,
+      [...args, keys, isKeyless],
+      claimed.types(client),
+    );
+    turn.key = keys.at(-1) ?? after;
+    return result;
     // At this level, the second statement sees what was committed before the keys were locked.
   }, 'READ COMMITTED');
 }

@@ -34,8 +34,8 @@ const smallBytes = 64 * 1024 * 1024;
 
 export class RecordStore {
   readonly #table: LiveTable;
-  /** Where the next claim of a workflow with a limit starts. */
-  readonly #turn: KeyTurn = { key: null };
+  /** For a workflow with a limit. */
+  readonly #turn: KeyTurn = { key: null, isKeyless: false };
 
   constructor(
     readonly sessions: Sessions,

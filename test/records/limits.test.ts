@@ -84,7 +84,7 @@ describePostgres('a limit per key', (postgres) => {
       const worker = await newWorker(pool);
       const other = await postgres.client();
       await other.query('BEGIN');
-      expect((await other.query(queries.lockKeys, [table.workflowId, 5, null, '60000'])).rows).toEqual([
+      expect((await other.query(queries.lockKeys, [table.workflowId, 5, null, '60000', 2])).rows).toEqual([
         { key: '1' },
       ]);
       await other.query(queries.claimLimited, [
@@ -94,6 +94,7 @@ describePostgres('a limit per key', (postgres) => {
         300_000,
         null,
         ['1'],
+        false,
       ]);
       if (edit?.[0] !== 'claimLimited') await store.claim(worker, 5, 300_000, 0);
       await other.query('COMMIT');
@@ -152,6 +153,32 @@ describePostgres('a limit per key', (postgres) => {
     expect(await store.claim(worker, 100, 300_000, 0)).toHaveLength(1);
     expect(await store.claim(worker, 100, 300_000, 0, [first.id])).toEqual([]);
   });
+
+  it.each([
+    [1, true],
+    [2, true],
+    [3, true],
+    [1, false],
+    [2, false],
+  ])(
+    'serves every key and the rows without one, %i at a time, with an index: %s',
+    async (size, isIndexed) => {
+      const pool = postgres.pool();
+      await customers(pool, 'bigint', 'nullif(i % 5, 0)', 100, isIndexed);
+      const store = await storeOf(pool, pagesWorkflow(limit(1)));
+      const worker = await newWorker(pool);
+      const served = new Map<string | null, number>();
+      // Two rounds: every second place is for rows without a key.
+      for (let i = 0; i < 16 / size; i += 1) {
+        const claims = await store.claim(worker, size, 300_000, 0);
+        expect(claims).toHaveLength(size);
+        for (const { record } of claims) served.set(record.customer, (served.get(record.customer) ?? 0) + 1);
+        await store.finish(claims.map(({ id, token }) => ({ id, token, error: null })));
+      }
+      for (const key of ['1', '2', '3', '4']) expect(served.get(key), key).toBeGreaterThanOrEqual(1);
+      expect(served.get(null)).toBeGreaterThanOrEqual(4);
+    },
+  );
 
   it('frees the places of a dead worker', async () => {
     const pool = postgres.pool();
