@@ -76,10 +76,12 @@ const hashOf = (text: string) => `hashtextextended(${text} COLLATE "C", 0)`;
 /** The parts of the queries that name the key; without a limit they stay empty, and the queries are not used. */
 export function limitPlaces(workflow: Workflow, key: Column | undefined): Record<string, string> {
   const name = key ? quoteName([key.name]) : 'NULL';
+  const limitMax = String(workflow.limit?.max ?? 0);
   return {
     key: name,
     key_type: key?.type_path ?? 'text',
-    limit_max: String(workflow.limit?.max ?? 0),
+    limit_max: limitMax,
+    full_keys: queries.fullKeys.replace('{limit_max}', limitMax),
     hash_of_row: hashOf(`t.${name}::text`),
     hash_of_given: hashOf('given.key'),
     lock_given: `pg_try_advisory_xact_lock(hashtextextended('smart_router.limit ' || given.key COLLATE "C", $1))`,
@@ -96,7 +98,11 @@ export function limitQueries(fill: Fill, key: Column | undefined, idName: string
       limit_column: ', limit_key',
       limit_value: `, ${hash}`,
     });
-  return { claimLimited: claim(queries.pickLimited), claimLimitedScan: claim(queries.pickLimitedScan) };
+  return {
+    claimLimited: claim(queries.pickLimited),
+    claimLimitedScan: claim(queries.pickLimitedScan),
+    ...(key && { listQueued: fill(queries.listQueuedLimited) }),
+  };
 }
 
 /** Types whose values are equal only if their texts are. */

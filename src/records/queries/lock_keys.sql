@@ -11,10 +11,7 @@ WITH RECURSIVE bound AS MATERIALIZED (
   -- A process that is suspended here must not keep its keys locked.
   SELECT set_config('idle_in_transaction_session_timeout', $4::text, true), set_config('statement_timeout', $4::text, true)
 ), full_keys AS MATERIALIZED (
-  SELECT c.limit_key FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.limit_key IS NOT NULL AND c.token IS NOT NULL
-  GROUP BY c.limit_key
-  HAVING count(*) >= {limit_max}
+{full_keys}
 ), later AS (
   (
     SELECT t.{key} AS key FROM {table} AS t

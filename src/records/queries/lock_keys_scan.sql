@@ -4,10 +4,7 @@
 WITH bound AS MATERIALIZED (
   SELECT set_config('idle_in_transaction_session_timeout', $4::text, true), set_config('statement_timeout', $4::text, true)
 ), full_keys AS MATERIALIZED (
-  SELECT c.limit_key FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.limit_key IS NOT NULL AND c.token IS NOT NULL
-  GROUP BY c.limit_key
-  HAVING count(*) >= {limit_max}
+{full_keys}
 ), waiting AS MATERIALIZED (
   SELECT t.{key}::text COLLATE "C" AS key, count(*) AS records FROM {table} AS t
   WHERE t.{status} = {queued} AND ($6::text[] IS NULL OR t.{id}::text COLLATE "default" = ANY ($6)) AND {is_due}
