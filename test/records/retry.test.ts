@@ -24,7 +24,7 @@ describePostgres('a failed record', (postgres) => {
     ]) {
       expect(await loop.runOnce()).toMatchObject({ claimed: 1, failed: 0, retried: 1 });
       expect(await page(pool)).toMatchObject({ status: 'Queued', error: 'no' });
-      expect(await store.waiting()).toBe(1);
+      expect(await store.waiting()).toMatchObject({ retries: 1, fullKeys: null });
       const { rows } = await pool.query(
         'SELECT extract(epoch FROM not_before - now())::float8 AS seconds FROM smart_router.claims',
       );
