@@ -100,11 +100,11 @@ export class RecordMetrics {
     this.#gauges.get('database_up')?.set(gauges.isUp ? 1 : 0);
     this.#gauges.get('breaker_open')?.set(gauges.isPaused ? 1 : 0);
     this.#gauges.get('brake_holding')?.set(gauges.isBraked ? 1 : 0);
-    for (const [workflow, { retries, nextRetrySeconds, fullKeys }] of gauges.waiting ?? []) {
+    for (const [workflow, { waitingForRetry, nextRetrySeconds, keysAtLimit }] of gauges.waiting ?? []) {
       const found = {
-        waiting_for_retry: retries,
+        waiting_for_retry: waitingForRetry,
         next_retry_seconds: nextRetrySeconds,
-        keys_at_limit: fullKeys,
+        keys_at_limit: keysAtLimit,
       };
       for (const [key, value] of Object.entries(found))
         if (value !== null) this.#gauges.get(key as GaugeName)?.set({ workflow }, value);

@@ -100,11 +100,11 @@ export interface FailedRecord {
 /** What keeps queued records from being claimed. */
 export interface Waiting {
   /** Failed records that wait for their retry; null without `retry`. */
-  retries: number | null;
+  waitingForRetry: number | null;
   /** Until the first of them is due. */
   nextRetrySeconds: number | null;
   /** Keys that have as many claimed records as the limit allows; null without `limit`. */
-  fullKeys: number | null;
+  keysAtLimit: number | null;
 }
 
 /** Resets of the last 7 days. */

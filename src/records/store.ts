@@ -323,7 +323,7 @@ export class RecordStore {
   /** What keeps queued records from being claimed. */
   async waiting(): Promise<Waiting> {
     const [row] = await this.#run<Waiting>('countWaiting', [this.table.workflowId]);
-    return row ?? { retries: null, nextRetrySeconds: null, fullKeys: null };
+    return row ?? { waitingForRetry: null, nextRetrySeconds: null, keysAtLimit: null };
   }
 
   /** Counts queued, processing and failed records, up to a million each; not completed ones: there may be billions. */
