@@ -19,7 +19,7 @@ import {
 import { Failure } from './failure.js';
 import { span } from './format.js';
 import type { RecordsTools } from './records-database.js';
-import type { RecordDocument } from './replies.js';
+import type { RecordDocument, RecordNumbers } from './replies.js';
 
 /** Commander does not wrap text after the options: these lines fit 80 columns. */
 const databaseHelp = `
@@ -110,6 +110,34 @@ export function stuckColour(stuck: number): Colour | undefined {
   return stuck > 50 ? 'red' : stuck > 0 ? 'yellow' : undefined;
 }
 
+export const spanOf = (seconds: number | null) => (seconds === null ? '-' : span(seconds * 1000));
+
+export function showWorkflows(found: readonly RecordNumbers[], paint: Paint): string {
+  const rows = found.map((one): Cell[] => [
+    one.name,
+    one.queued,
+    one.processing,
+    { text: String(one.stuck), colour: stuckColour(one.stuck) },
+    { text: String(one.held), colour: one.held > 0 ? 'yellow' : undefined },
+    { text: String(one.failed), colour: one.failed > 0 ? 'yellow' : undefined },
+    spanOf(one.oldest_queued_seconds),
+    spanOf(one.oldest_stuck_seconds),
+  ]);
+  const counts = ['>QUEUED', '>PROCESSING', '>STUCK', '>HELD', '>FAILED', '>OLDEST QUEUED', '>OLDEST STUCK'];
+  const addColumns = (heads: readonly string[], cells: (one: RecordNumbers) => Cell[]) => {
+    counts.push(...heads);
+    for (const [i, one] of found.entries()) rows[i]?.push(...cells(one));
+  };
+  if (found.some((one) => one.waiting_for_retry !== null))
+    addColumns(['>WAIT FOR RETRY', '>NEXT RETRY'], (one) => [
+      one.waiting_for_retry ?? '-',
+      spanOf(one.next_retry_seconds),
+    ]);
+  if (found.some((one) => one.keys_at_limit !== null))
+    addColumns(['>KEYS AT LIMIT'], (one) => [one.keys_at_limit ?? '-']);
+  return table(['WORKFLOW', ...counts], rows, paint);
+}
+
 const outcomes: Readonly<Record<string, string | undefined>> = {
   requeued: 'queued',
   failed: 'failed',
@@ -121,7 +149,7 @@ export function recordTable(records: readonly RecordDocument[], paint: Paint): s
   const columns = ['RECORD', '>STUCK FOR', 'WHY', 'BECOMES', '>RESETS', 'WORKER', 'LAST NOTE'];
   const rows = records.map((record): Cell[] => [
     record.id,
-    record.stuck_seconds === null ? '-' : span(record.stuck_seconds * 1000),
+    spanOf(record.stuck_seconds),
     record.reason.replaceAll('_', ' '),
     {
       text: outcomes[record.outcome] ?? record.outcome,

@@ -7,13 +7,18 @@ export const RecordWorkflows = Type.Object({
   workflows: Type.Array(
     Type.Object({
       name: text('its name'),
-      queued: whole('queued records'),
+      queued: whole('queued records, with those that wait for a retry'),
       processing: whole('records in Processing, with the stuck ones'),
       stuck: whole('records in Processing that have lost their owner'),
       held: whole('stuck records that wait for an operator'),
       failed: whole('failed records'),
       oldest_queued_seconds: seconds('how long the oldest queued record waits; null without one'),
       oldest_stuck_seconds: seconds('how long the oldest stuck record has been stuck; null without one'),
+      waiting_for_retry: orNull(whole('failed records that wait for their retry; null without `retry`')),
+      next_retry_seconds: seconds('time until the first of them is due; null without one'),
+      keys_at_limit: orNull(
+        whole('keys with as many records in progress as the limit allows; null without `limit`'),
+      ),
       processing_p99_seconds: seconds(
         '99th percentile of the processing time on this router; null before 100 records',
       ),
@@ -56,8 +61,9 @@ export const FailedRecords = Type.Object({
       id: text('the id of the record'),
       error: orNull(text('its error, at most 1000 characters')),
       failed_seconds: seconds('time since it failed'),
+      retry_seconds: seconds('time until its retry; null: it is Failed'),
     }),
-    { description: 'the newest first' },
+    { description: 'failed ones, the newest first; then those that wait for a retry' },
   ),
 });
 

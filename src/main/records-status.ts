@@ -2,6 +2,7 @@
 import type { Clock } from '../clock.js';
 import type { RecordGauges } from '../records/metrics.js';
 import type { RecordObserver } from '../records/observer.js';
+import type { Waiting } from '../records/store-types.js';
 
 /** The sweeps report every 20 s (without clean-up every minute): older counts come from a database that stopped answering. */
 const staleAfterMs = 150_000;
@@ -11,7 +12,7 @@ const minDurations = 100;
 
 export class RecordsStatusTracker {
   readonly #clock: Clock;
-  readonly #waiting = new Map<string, number>();
+  readonly #waiting = new Map<string, Waiting>();
   readonly #stuck = new Map<string, { records: number; oldestSeconds: number; atMs: number }>();
   /** The latest durations of each workflow; the oldest is overwritten. */
   readonly #durations = new Map<string, { seconds: number[]; next: number }>();
@@ -56,7 +57,7 @@ export class RecordsStatusTracker {
     massStall: (isHolding) => {
       this.#isBraked = isHolding;
     },
-    waiting: (workflow, records) => void this.#waiting.set(workflow, records),
+    waiting: (workflow, waiting) => void this.#waiting.set(workflow, waiting),
     stuck: (workflow, records, oldestSeconds) => {
       this.#stuck.set(workflow, { records, oldestSeconds, atMs: this.#clock.monotonic() });
     },

@@ -1,6 +1,7 @@
 /** Records as JSON documents of the API and the command line. */
 import type { Inspection } from './inspect.js';
 import type { HandledCounts, HandledRecord } from './operations.js';
+import type { FailedRecord } from './store-types.js';
 
 /** Ids in one request. */
 export const maxIds = 1000;
@@ -15,9 +16,16 @@ export function showNumbers(found: Inspection, p99: number | null, times: readon
     ...{ name: workflow, queued, processing, stuck, held, failed },
     oldest_queued_seconds: queued > 0 ? rounded(found.oldestQueuedSeconds) : null,
     oldest_stuck_seconds: stuck > 0 ? rounded(found.oldestStuckSeconds) : null,
+    waiting_for_retry: found.waitingForRetry,
+    next_retry_seconds: rounded(found.nextRetrySeconds),
+    keys_at_limit: found.keysAtLimit,
     processing_p99_seconds: p99,
     advice: [...advice, ...times],
   };
+}
+
+export function showFailed({ id, error, failedSeconds, retrySeconds }: FailedRecord) {
+  return { id, error, failed_seconds: failedSeconds, retry_seconds: rounded(retrySeconds) };
 }
 
 export function showRecord({ id, outcome, reason, resets, stuckSeconds, worker, trace }: HandledRecord) {

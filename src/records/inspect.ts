@@ -4,12 +4,13 @@ import { systemClock } from '../clock.js';
 import { assertMigrated } from './migrate.js';
 import { queries } from './queries.generated.js';
 import { Sessions } from './sessions.js';
-import { RecordStore, type Recovered } from './store.js';
+import { RecordStore, type Recovered, type Waiting } from './store.js';
 import { openTable } from './table.js';
 import { type Bounds, defaultBounds, stuckAfterOf, type Workflow } from './workflow.js';
 
-export interface Inspection {
+export interface Inspection extends Waiting {
   workflow: string;
+  /** With those that wait for a retry. */
   queued: number;
   processing: number;
   failed: number;
@@ -57,6 +58,7 @@ export async function inspect(
     held: total - wouldBe.requeued - wouldBe.failed - wouldBe.held,
     oldestStuckSeconds: oldestSeconds,
     oldestQueuedSeconds: counts.get(workflow.status.queued)?.oldestSeconds ?? 0,
+    ...(await store.waiting()),
     stuckRecords: records,
     advice: store.table.advice,
   };

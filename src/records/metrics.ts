@@ -5,6 +5,7 @@
  */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import type { RecordObserver } from './observer.js';
+import type { Waiting } from './store-types.js';
 
 /** The state at a scrape. */
 export interface RecordGauges {
@@ -13,8 +14,7 @@ export interface RecordGauges {
   isBraked: boolean;
   /** Undefined: the database does not answer, or was not queried yet. */
   stuck: ReadonlyMap<string, { records: number; oldestSeconds: number }> | undefined;
-  /** Failed records that wait for their retry, of workflows with `retry`. */
-  waiting?: ReadonlyMap<string, number> | undefined;
+  waiting?: ReadonlyMap<string, Waiting> | undefined;
 }
 
 /** A page takes fractions of a second, a large sitemap minutes. */
@@ -45,6 +45,8 @@ const stuckGauges = {
   stuck: 'Stuck records',
   oldest_stuck_seconds: 'Age of the oldest stuck record',
   waiting_for_retry: 'Failed records that wait for their retry',
+  next_retry_seconds: 'Time until the first of them is due',
+  keys_at_limit: 'Keys with as many claimed records as the limit allows',
 };
 
 type CounterName = keyof typeof workflowCounters | keyof typeof otherCounters;
@@ -98,8 +100,15 @@ export class RecordMetrics {
     this.#gauges.get('database_up')?.set(gauges.isUp ? 1 : 0);
     this.#gauges.get('breaker_open')?.set(gauges.isPaused ? 1 : 0);
     this.#gauges.get('brake_holding')?.set(gauges.isBraked ? 1 : 0);
-    for (const [workflow, records] of gauges.waiting ?? [])
-      this.#gauges.get('waiting_for_retry')?.set({ workflow }, records);
+    for (const [workflow, { waitingForRetry, nextRetrySeconds, keysAtLimit }] of gauges.waiting ?? []) {
+      const found = {
+        waiting_for_retry: waitingForRetry,
+        next_retry_seconds: nextRetrySeconds,
+        keys_at_limit: keysAtLimit,
+      };
+      for (const [key, value] of Object.entries(found))
+        if (value !== null) this.#gauges.get(key as GaugeName)?.set({ workflow }, value);
+    }
     for (const [workflow, { records, oldestSeconds }] of gauges.stuck ?? []) {
       this.#gauges.get('stuck')?.set({ workflow }, records);
       this.#gauges.get('oldest_stuck_seconds')?.set({ workflow }, oldestSeconds);

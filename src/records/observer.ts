@@ -1,11 +1,13 @@
+import type { Waiting } from './store-types.js';
+
 /** Receives the events of the record plane, for metrics, history, alerts and traces. Every method is optional. */
 export interface RecordObserver {
   claimed?(workflow: string, records: number): void;
   finished?(workflow: string, outcome: 'completed' | 'failed', records: number): void;
   /** Failed records that were queued again. */
   retried?(workflow: string, records: number): void;
-  /** How many wait for their retry. */
-  waiting?(workflow: string, records: number): void;
+  /** What keeps queued records from being claimed, for a workflow with `retry` or `limit`. */
+  waiting?(workflow: string, waiting: Waiting): void;
   /** Late finishes: the claim was lost before the outcome was written. */
   rejected?(workflow: string, records: number): void;
   /** Claims returned to the queue before their handler started. */

@@ -188,7 +188,7 @@ export class RecordOperations {
     return this.#recovery;
   }
 
-  /** Requeues failed records. */
+  /** Requeues failed records; those that wait for their retry run at once. */
   async retry(
     name: string,
     { ids, dryRun }: { ids: readonly string[]; dryRun: boolean },
@@ -197,7 +197,7 @@ export class RecordOperations {
   }
 
   /**
-   * Requeues all records that have failed by now, in batches, so that no transaction is long. If it is interrupted, the
+   * Requeues all records that have failed by now, also those that wait for their retry, in batches, so that no transaction is long. If it is interrupted, the
    * next call does the rest. A record that fails again during the run is newer than its start and stays Failed, so the
    * run ends.
    */
@@ -215,7 +215,8 @@ export class RecordOperations {
       sum.records.push(...counts.records.slice(0, maxIds - sum.records.length));
       if (dryRun) {
         // Nothing has changed, so the rest is counted without a look at each.
-        const rest = Math.max(0, (await this.look(name, 1)).failed - sum.total);
+        const { failed, waitingForRetry } = await this.look(name, 1);
+        const rest = Math.max(0, failed + (waitingForRetry ?? 0) - sum.total);
         return { ...sum, requeued: sum.requeued + rest, total: sum.total + rest };
       }
       skipped.push(...counts.records.flatMap(({ id, outcome }) => (outcome === 'skipped' ? [id] : [])));

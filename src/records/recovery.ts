@@ -237,8 +237,9 @@ class RecordRecovery implements Recovery {
     if (await this.#mayJudge()) this.#judging = (await this.#isMassStall()) ? 'timed out' : 'all';
     await each(parts, async (part) => {
       if (this.#judging !== 'none') await this.#sweeps(part, counts).claims(this.#judging === 'all', signal);
-      if (part.workflow.retry && this.#observer.waiting)
-        this.#observer.waiting(part.workflow.name, await part.store.waiting());
+      const { name, retry, limit } = part.workflow;
+      if ((retry || limit) && this.#observer.waiting)
+        this.#observer.waiting(name, await part.store.waiting());
       if (await part.store.isQuicklyRead()) await this.#reportStuck(part);
       else this.#repeatLastCount(part);
     });

@@ -93,6 +93,18 @@ export interface FailedRecord {
   /** Null also without an error column. */
   error: string | null;
   failedSeconds: number | null;
+  /** Until its retry; null: it is Failed, without another try. */
+  retrySeconds: number | null;
+}
+
+/** What keeps queued records from being claimed. */
+export interface Waiting {
+  /** Failed records that wait for their retry; null without `retry`. */
+  waitingForRetry: number | null;
+  /** Until the first of them is due. */
+  nextRetrySeconds: number | null;
+  /** Keys that have as many claimed records as the limit allows; null without `limit`. */
+  keysAtLimit: number | null;
 }
 
 /** Resets of the last 7 days. */

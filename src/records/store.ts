@@ -20,6 +20,7 @@ import type {
   Stuck,
   StuckFilter,
   Unchanged,
+  Waiting,
 } from './store-types.js';
 import { columns, edges, idsAndTokens } from './store-types.js';
 import { type QueryName, type Table, truncate } from './table.js';
@@ -34,8 +35,8 @@ const smallBytes = 64 * 1024 * 1024;
 
 export class RecordStore {
   readonly #table: LiveTable;
-  /** Where the next claim of a workflow with a limit starts. */
-  readonly #turn: KeyTurn = { key: null };
+  /** For a workflow with a limit. */
+  readonly #turn: KeyTurn = { key: null, isKeyless: false };
 
   constructor(
     readonly sessions: Sessions,
@@ -319,9 +320,10 @@ export class RecordStore {
     }));
   }
 
-  /** Counts failed records that wait for their retry. */
-  async waiting(): Promise<number> {
-    return (await this.#run<{ records: number }>('countWaiting', [this.table.workflowId]))[0]?.records ?? 0;
+  /** What keeps queued records from being claimed. */
+  async waiting(): Promise<Waiting> {
+    const [row] = await this.#run<Waiting>('countWaiting', [this.table.workflowId]);
+    return row ?? { waitingForRetry: null, nextRetrySeconds: null, keysAtLimit: null };
   }
 
   /** Counts queued, processing and failed records, up to a million each; not completed ones: there may be billions. */
@@ -335,14 +337,14 @@ export class RecordStore {
     );
   }
 
-  /** Failed records, the newest first. */
+  /** Failed records, the newest first; then those that wait for their retry. */
   async failed(limit: number): Promise<FailedRecord[]> {
-    return this.#run<FailedRecord>('listFailed', [limit]);
+    return this.#run<FailedRecord>('listFailed', [limit, this.table.workflowId]);
   }
 
   /** Records that had failed `sinceMs` ago, the oldest first, without those in `except`. */
   async failedIds(limit: number, sinceMs: number, except: readonly string[]): Promise<string[]> {
-    return this.#ids('listFailedIds', [limit, sinceMs, except]);
+    return this.#ids('listFailedIds', [limit, sinceMs, except, this.table.workflowId]);
   }
 
   async history(deadAfterMs: number): Promise<History> {

@@ -314,7 +314,10 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     released: 'c.record_id = ANY($2::text[]) AND c.token = ($3::jsonb ->> c.record_id)::bigint',
     set_begun: '',
     requeued_from: processing,
-    ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '' },
+    ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', or_waiting: '' },
+    has_retry: String(workflow.retry !== undefined),
+    is_waiting: '(c.not_before > now() AND c.attempts > 0)',
+    failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $2 * interval '1 ms')`,
     is_retried: `($4::jsonb ? c.record_id AND coalesce(c.attempts, 0) < ${workflow.retry?.max ?? 0})`,
     // 80 to 100 % of the pause: records that failed together do not return together.
     retry_delay: `least(${workflow.retry?.backoffMs ?? 0} * power(2, least(coalesce(c.attempts, 0), 30)), ${workflow.retry?.maxBackoffMs ?? 0}) * (0.8 + 0.2 * random()) * interval '1 ms'`,
@@ -360,6 +363,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     begin: fill(queries.renew, { set_begun: ', begun = c.token' }),
     retryByHand: fill(queries.requeueByHand, {
       requeued_from: value(workflow.status.failed),
+      or_waiting: ` OR (t.${quoteName([status.name])} = ${value(workflow.status.queued)} AND ${places.is_waiting})`,
       set_error_requeued: setError(noError),
       stuck_since: 'NULL::timestamptz',
     }),

@@ -215,10 +215,15 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
   const policy = stuck.policy ?? 'requeue';
   if (!['requeue', 'fail', 'hold'].includes(policy)) problem('stuck.policy must be requeue, fail or hold');
 
-  const { limit, retry } = definition;
+  // Anything else was reported above.
+  const partOf = <T>(given: T) => (typeof given === 'object' && given !== null ? given : undefined);
+  const [limit, retry] = [partOf(definition.limit), partOf(definition.retry)];
   const backoffMs = duration(retry?.backoff ?? 10_000, 'retry.backoff');
   const maxBackoffMs = duration(retry?.maxBackoff ?? Math.max(3_600_000, backoffMs), 'retry.maxBackoff');
   if (maxBackoffMs < backoffMs) problem('retry.maxBackoff must not be shorter than retry.backoff');
+  const key = limit && column(limit.key, 'limit.key');
+  if (key !== undefined && [status.column, touchedAt].includes(key))
+    problem('limit.key must not be the column of status or touchedAt: a claim changes it');
   const required = (value: unknown) => (typeof value === 'number' ? value : Number.NaN);
 
   const workflow: Workflow<R> = {
@@ -235,7 +240,7 @@ export function defineWorkflow<R extends Row = Row>(definition: WorkflowDefiniti
     timeZone,
     stuck: { afterMs, policy, maxResets: count(stuck.maxResets, 3, 0, 1000, 'stuck.maxResets') },
     limit: limit && {
-      key: column(limit.key, 'limit.key'),
+      key: key ?? '',
       max: count(required(limit.max), 0, 1, 10_000, 'limit.max'),
     },
     retry: retry && {

@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
 import { describeOnePostgres } from '../support/postgres.js';
-import { addJob, jobsTable, recordsModule } from '../support/records-module.js';
+import { addJob, jobsTable, limitedSource, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';
 import { documentOf, runner, startTestRouter, useBinary } from './support.js';
 
@@ -76,6 +76,37 @@ describeOnePostgres('records of a router', (postgres) => {
       stdout: expect.stringContaining('unclaimed'),
     });
     expect(await run('records stuck', { env })).toMatchObject({ code: 6 });
+  });
+});
+
+describeOnePostgres('records with a limit and retries', (postgres) => {
+  it('are shown with what they wait for, and retried at once', async () => {
+    const pool = postgres.pool();
+    await jobsTable(pool);
+    const env = { DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule(limitedSource) };
+    const inDatabase = (args: string) => run(args, { env });
+    await inDatabase('records migrate');
+    const waits = await addJob(pool, 'ok');
+    await addJob(pool, 'ok', { status: 'Failed' });
+    expect((await inDatabase('records status')).stdout).toMatch(
+      /OLDEST STUCK +WAIT FOR RETRY +NEXT RETRY +KEYS AT LIMIT\njobs +1 +0 +0 +0 +1 +\d+s +- +0 +- +0\n/,
+    );
+    await pool.query(
+      `INSERT INTO smart_router.claims (workflow, record_id, token, attempts, not_before, limit_key)
+       SELECT id, record_id, token, 1, not_before, limit_key FROM smart_router.workflows,
+         (VALUES ($1, NULL, now() + interval '90 s', NULL), ('other', 1, NULL, 7)) AS c (record_id, token, not_before, limit_key)`,
+      [waits],
+    );
+    expect((await inDatabase('records status')).stdout).toMatch(/^jobs +1 +0 +0 +0 +1 .* 1 +1m \d+s +1$/m);
+    const inspected = (await inDatabase('records inspect jobs')).stdout;
+    expect(inspected).toMatch(/^retries +1 record waiting, the first in 1m \d+s$/m);
+    expect(inspected).toMatch(/^limit +1 key at the limit$/m);
+    const failed = await inDatabase('records failed');
+    expect(failed.stdout).toMatch(
+      /^RECORD +FAILED +RETRY IN +ERROR\n\d+ .* - +-\n\d+ .* 1m \d+s +-\n\n2 records$/m,
+    );
+    expect(await inDatabase(`records retry jobs --ids ${waits} --apply`)).toMatchObject({ code: 0 });
+    expect((await inDatabase('records status')).stdout).toMatch(/^jobs +1 +0 +0 +0 +1 .* 0 +- +1$/m);
   });
 });
 

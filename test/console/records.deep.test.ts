@@ -5,7 +5,7 @@ import { findings } from '../support/axe.js';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
-import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
+import { addJob, jobOf, jobsTable, limitedSource, recordsModule } from '../support/records-module.js';
 import { startTestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -52,6 +52,25 @@ describeBrowser('records in the console', (browser) => {
         await card.getByText('nothing stuck').waitFor();
         await page.getByText('No stuck records').waitFor();
         await until(async () => (await jobOf(pool, stuck)).status === 'Completed', 'the loop has done it');
+      });
+
+      it('shows why queued records wait, and retries one that waits for its retry', async () => {
+        await addJob(pool, 'wait');
+        await addJob(pool, 'wait');
+        const id = await addJob(pool, 'fail');
+        const page = await open({ RECORDS_MODULE: recordsModule(limitedSource) });
+        const card = page.getByRole('region', { name: 'Workflow jobs' });
+        await card.getByText(/1 wait for a retry \(next in .*\), 1 key at the limit/).waitFor();
+        expect(await findings(page)).toEqual([]);
+        await pool.query("UPDATE jobs SET what = 'ok' WHERE id = $1", [id]);
+        await card.getByRole('button', { name: 'Retry failed records…' }).click();
+        const dialog = page.getByRole('dialog', { name: 'Retry failed records of jobs' });
+        await dialog.getByRole('columnheader', { name: 'Retry in' }).waitFor();
+        await dialog.getByLabel('All 1').check();
+        await dialog.getByRole('button', { name: 'Dry run' }).click();
+        await dialog.getByRole('button', { name: 'Retry 1 record' }).click();
+        await until(async () => (await jobOf(pool, id)).status === 'Completed', 'the loop has done it');
+        await addJob(pool, 'done');
       });
 
       it('badge and page agree, also right after a reset', async () => {

@@ -57,6 +57,8 @@ const ours = {
   smart_router_records_late_finishes_total: ['workflow'],
   smart_router_records_given_back_total: ['workflow'],
   smart_router_records_retried_total: ['workflow'],
+  smart_router_records_keys_at_limit: ['workflow'],
+  smart_router_records_next_retry_seconds: ['workflow'],
   smart_router_records_waiting_for_retry: ['workflow'],
   smart_router_records_stuck: ['workflow'],
   smart_router_records_oldest_stuck_seconds: ['workflow'],

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import type { LoopState } from '../../src/loop.js';
 import { type Engine, embeddedValkey, findOnPath } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
-import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
+import { addJob, jobOf, jobsTable, limitedSource, recordsModule } from '../support/records-module.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -66,6 +66,9 @@ describeOnePostgres('records over HTTP', (postgres) => {
         failed: 1,
         oldest_queued_seconds: null,
         oldest_stuck_seconds: expect.any(Number),
+        waiting_for_retry: null,
+        next_retry_seconds: null,
+        keys_at_limit: null,
         processing_p99_seconds: null,
         advice: [],
       },
@@ -171,7 +174,9 @@ describeOnePostgres('records over HTTP', (postgres) => {
     await pool.query("UPDATE jobs SET what = 'ok' WHERE id = $1", [id]);
     expect((await router.get('/records/jobs/failed')).body).toEqual({
       workflow: 'jobs',
-      records: [{ id: String(id), error: 'no luck', failed_seconds: expect.any(Number) }],
+      records: [
+        { id: String(id), error: 'no luck', failed_seconds: expect.any(Number), retry_seconds: null },
+      ],
     });
     const dry = await router.post('/records/jobs/retry', { ids: [id], dry_run: true });
     expect(dry.body).toMatchObject({ dry_run: true, requeued: 1 });
@@ -184,6 +189,32 @@ describeOnePostgres('records over HTTP', (postgres) => {
     expect(
       value(text, 'smart_router_records_resets_total{workflow="jobs",reason="by_hand",outcome="requeued"}'),
     ).toBe(1);
+  });
+
+  it('shows records that wait for a retry and keys at their limit, and retries a waiting record at once', async () => {
+    await start({ RECORDS_MODULE: recordsModule(limitedSource) });
+    await addJob(pool, 'wait');
+    await addJob(pool, 'wait');
+    const id = await addJob(pool, 'fail');
+    const numbers = async () => (await router.get('/records')).body.workflows[0];
+    await until(async () => {
+      const { waiting_for_retry: retries, keys_at_limit: keys } = await numbers();
+      return retries === 1 && keys === 1;
+    }, 'one waits, and one key is at its limit');
+    const found = await numbers();
+    expect(found).toMatchObject({ queued: 2, processing: 1, failed: 0 });
+    expect(found.next_retry_seconds).toBeGreaterThan(2000);
+    expect(found.next_retry_seconds).toBeLessThanOrEqual(3600);
+    const { records } = (await router.get('/records/jobs/failed')).body;
+    expect(records).toMatchObject([{ id, error: 'no luck', retry_seconds: expect.any(Number) }]);
+    await pool.query("UPDATE jobs SET what = 'ok' WHERE id = $1", [id]);
+    const dry = await router.post('/records/jobs/retry', { ids: [id], dry_run: true });
+    expect(dry.body).toMatchObject({ requeued: 1, skipped: 0 });
+    expect((await numbers()).waiting_for_retry).toBe(1);
+    expect((await router.post('/records/jobs/retry', { ids: [id] })).body).toMatchObject({ requeued: 1 });
+    await finished(id, 'Completed');
+    expect((await jobOf(pool, id)).error).toBeNull();
+    await addJob(pool, 'done');
   });
 
   it('rejects wrong arguments by name', async () => {

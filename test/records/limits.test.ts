@@ -2,14 +2,27 @@
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
+import type { ConfigError } from '../../src/errors.js';
 import { Sessions } from '../../src/records/sessions.js';
 import { RecordStore } from '../../src/records/store.js';
 import { openTable, type Table } from '../../src/records/table.js';
 import { defaultBounds, type Workflow } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
-import { deadWorker, pagesWorkflow, silence, startable, statuses, storeOf, teamTable } from './fixture.js';
+import {
+  deadWorker,
+  gate,
+  pagesWorkflow,
+  silence,
+  startable,
+  statuses,
+  storeOf,
+  teamTable,
+} from './fixture.js';
 
+const fail = () => {
+  throw new Error('a function is no duration');
+};
 const limit = (max: number) => ({ limit: { key: 'customer', max } });
 
 async function customers(pool: Pool, type: string, keys: string, rows: number, isIndexed = true) {
@@ -84,7 +97,7 @@ describePostgres('a limit per key', (postgres) => {
       const worker = await newWorker(pool);
       const other = await postgres.client();
       await other.query('BEGIN');
-      expect((await other.query(queries.lockKeys, [table.workflowId, 5, null, '60000'])).rows).toEqual([
+      expect((await other.query(queries.lockKeys, [table.workflowId, 5, null, '60000', 2])).rows).toEqual([
         { key: '1' },
       ]);
       await other.query(queries.claimLimited, [
@@ -94,6 +107,7 @@ describePostgres('a limit per key', (postgres) => {
         300_000,
         null,
         ['1'],
+        false,
       ]);
       if (edit?.[0] !== 'claimLimited') await store.claim(worker, 5, 300_000, 0);
       await other.query('COMMIT');
@@ -136,6 +150,8 @@ describePostgres('a limit per key', (postgres) => {
     ['text[]', 'ARRAY[(i % 2)::text]'],
     ['timestamptz', "'2026-01-01'::timestamptz + (i % 2) * interval '1 day'"],
     ['point', 'point(i % 2, 1)'],
+    ['bytea', "decode('0' || i % 2, 'hex')"],
+    ['boolean', 'i % 2 = 0'],
   ])('holds for keys of type %s', async (type, keys) => {
     const pool = postgres.pool();
     await customers(pool, type, keys, 10, !['json', 'point'].includes(type));
@@ -152,6 +168,32 @@ describePostgres('a limit per key', (postgres) => {
     expect(await store.claim(worker, 100, 300_000, 0)).toHaveLength(1);
     expect(await store.claim(worker, 100, 300_000, 0, [first.id])).toEqual([]);
   });
+
+  it.each([
+    [1, true],
+    [2, true],
+    [3, true],
+    [1, false],
+    [2, false],
+  ])(
+    'serves every key and the rows without one, %i at a time, with an index: %s',
+    async (size, isIndexed) => {
+      const pool = postgres.pool();
+      await customers(pool, 'bigint', 'nullif(i % 5, 0)', 100, isIndexed);
+      const store = await storeOf(pool, pagesWorkflow(limit(1)));
+      const worker = await newWorker(pool);
+      const served = new Map<string | null, number>();
+      // Two rounds: every second place is for rows without a key.
+      for (let i = 0; i < 16 / size; i += 1) {
+        const claims = await store.claim(worker, size, 300_000, 0);
+        expect(claims).toHaveLength(size);
+        for (const { record } of claims) served.set(record.customer, (served.get(record.customer) ?? 0) + 1);
+        await store.finish(claims.map(({ id, token }) => ({ id, token, error: null })));
+      }
+      for (const key of ['1', '2', '3', '4']) expect(served.get(key), key).toBeGreaterThanOrEqual(1);
+      expect(served.get(null)).toBeGreaterThanOrEqual(4);
+    },
+  );
 
   it('frees the places of a dead worker', async () => {
     const pool = postgres.pool();
@@ -192,9 +234,87 @@ describePostgres('a limit per key', (postgres) => {
     expect(highest).toBe(2);
   });
 
+  it('takes values with different texts for different keys, also of a type that ignores case', async () => {
+    const pool = postgres.pool();
+    await pool.query('CREATE EXTENSION citext');
+    await customers(pool, 'citext', "CASE i % 2 WHEN 0 THEN 'acme' ELSE 'ACME' END", 10);
+    const store = await storeOf(pool, pagesWorkflow(limit(2)));
+    const claims = await store.claim(await newWorker(pool), 100, 300_000, 0);
+    expect(claims.map(({ record }) => record.customer).sort()).toEqual(['ACME', 'ACME', 'acme', 'acme']);
+  });
+
+  it('continues after the type of its column has changed', async () => {
+    const pool = postgres.pool();
+    await customers(pool, 'bigint', 'i', 3);
+    const store = await storeOf(pool, pagesWorkflow(limit(1)));
+    const worker = await newWorker(pool);
+    expect(await store.claim(worker, 1, 300_000, 0)).toHaveLength(1);
+    await pool.query('ALTER TABLE pages ALTER customer TYPE uuid USING md5(customer::text)::uuid');
+    // The first claim reads the table again, or fails because of the key that it continues after.
+    await store.claim(worker, 1, 300_000, 0).catch(() => {});
+    await until(async () => {
+      await store.claim(worker, 1, 300_000, 0).catch(() => {});
+      return (await statuses(pool)).Processing === 3;
+    }, 'all are claimed');
+  });
+
+  it('does not stop the workflow when the database refuses a row behind those of a full key', async () => {
+    const pool = postgres.pool();
+    await customers(pool, 'text', "CASE WHEN i <= 200 THEN 'full' ELSE 'free ' || i END", 202);
+    await pool.query("ALTER TABLE pages ADD CHECK (status <> 'Processing' OR customer <> 'free 201')");
+    const busy = gate();
+    const workflows = [
+      pagesWorkflow({
+        ...limit(2),
+        process: (page) =>
+          (page as never as { customer: string }).customer === 'full' ? busy.opened : undefined,
+      }),
+    ];
+    const loop = startable(postgres, { pool, workflows, poll: 20 });
+    await loop.start();
+    await until(async () => (await statuses(pool)).Completed === 1, 'the other key is served');
+    expect(await statuses(pool)).toEqual({ Queued: 199, Processing: 2, Completed: 1 });
+    await until(() => loop.log.said('skipped for an hour').length === 1, 'the refused row is skipped');
+    busy.open();
+  });
+
   it('with a wrong definition is refused in one line each', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
+    const wrong: [object, RegExp][] = [
+      ...[0, -1, 1.5, Number.NaN, '2', null, undefined, 10_001, 2n].map((max): [object, RegExp] => [
+        { limit: { key: 'customer', max } },
+        /^workflow pages: limit\.max must be a whole number from 1 to 10000$/,
+      ]),
+      ...[null, 3, 'customer'].map((given): [object, RegExp] => [
+        { limit: given },
+        /^workflow pages: limit must be an object$/,
+      ]),
+      ...['status', 'updated_at'].map((key): [object, RegExp] => [
+        { limit: { key, max: 1 } },
+        /^workflow pages: limit\.key must not be the column of status or touchedAt: a claim changes it$/,
+      ]),
+      ...[-1, 0, Number.NaN, Number.POSITIVE_INFINITY, '-5s', 'soon', true, () => fail(), 8 * 86_400_000].map(
+        (backoff): [object, RegExp] => [
+          { retry: { max: 1, backoff } },
+          /^workflow pages: retry\.backoff must be a duration from 1ms to 168h, in milliseconds or like 30s, 5m, 1h$/,
+        ],
+      ),
+      [{ retry: { max: 0 } }, /^workflow pages: retry\.max must be a whole number from 1 to 1000$/],
+      [
+        { retry: { max: 1, backoff: '2h', maxBackoff: '1h' } },
+        /^workflow pages: retry\.maxBackoff must not be shorter than retry\.backoff$/,
+      ],
+    ];
+    for (const [given, line] of wrong) {
+      let problems: readonly string[] = [];
+      try {
+        pagesWorkflow(given);
+      } catch (error) {
+        ({ problems } = error as ConfigError);
+      }
+      expect(problems, String(line)).toEqual([expect.stringMatching(line)]);
+    }
     const bad = { limit: { key: 'a b', max: 0, per: 1 }, retry: { max: 0, backoff: 'soon', maxBackoff: 5 } };
     expect(() => pagesWorkflow(bad as never)).toThrow(
       /limit\.per is not an option.*retry\.backoff must be a duration.*limit\.key must be the name of a column.*limit\.max must be a whole number from 1 to 10000.*retry\.max must be a whole number from 1 to 1000/s,

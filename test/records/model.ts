@@ -2,6 +2,10 @@
  * The record plane as a model of the expected results of every statement. It runs beside the real
  * statements on a real database; the first difference is a failure. Time passes by moving every time that the database
  * has written into the past, in steps that stay clear of all bounds.
+ *
+ * With `rules`, the column `customer` is the key of a limit, and failed records are retried. Which record of a key is
+ * claimed is open; that the limit holds, that no claimable key is passed over for long, and how many records a claim
+ * takes at least, is not.
  */
 import type { Pool } from 'pg';
 import { expect } from 'vitest';
@@ -19,6 +23,9 @@ export const maxResets = 2;
 const states = ['Queued', 'Processing', 'Completed', 'Failed'] as const;
 type State = (typeof states)[number];
 
+/** With a pause of 60 s: shorter than three steps, and longer than two by all that a slow machine adds. */
+export const rules = { keys: ['1', '1', '1', '2', '2', '3', null, null], max: 2, retries: 2, pauseS: 60 };
+
 /** Numbers pick one of what there is at that moment. */
 export type Step =
   | { do: 'claim'; worker: number; most: number; begins: boolean }
@@ -29,7 +36,9 @@ export type Step =
   | { do: 'slow' }
   | { do: 'edit'; record: number; state: number }
   | { do: 'take'; record: number; timed: boolean }
-  | { do: 'remove'; record: number };
+  | { do: 'remove'; record: number }
+  | { do: 'retry'; record: number }
+  | { do: 'key'; record: number; key: string | null };
 
 interface ModelClaim {
   token: string | null;
@@ -40,6 +49,15 @@ interface ModelClaim {
   seenAt: number | null;
   /** The token of the latest claim that was begun. */
   begun: string | null;
+  attempts: number;
+  /** Of the row at its claim. */
+  key: string | null;
+}
+
+interface ModelRecord {
+  state: State;
+  touchedAt: number | null;
+  key: string | null;
 }
 
 interface ModelWorker {
@@ -54,25 +72,38 @@ interface ModelWorker {
 export class Model {
   readonly #pool: Pool;
   readonly #store: RecordStore;
-  readonly #records = new Map<string, { state: State; touchedAt: number | null }>();
+  readonly #rules: typeof rules | undefined;
+  readonly #records = new Map<string, ModelRecord>();
+  /** Claims in a row in which a key could have been claimed and was not. */
+  readonly #passedOver = new Map<string | null, number>();
   readonly #claims = new Map<string, ModelClaim>();
   readonly #workers: ModelWorker[] = [];
   #now = 0;
   #lastToken = 0;
 
-  private constructor(pool: Pool, table: Table) {
+  private constructor(pool: Pool, table: Table, given?: typeof rules) {
     this.#pool = pool;
+    this.#rules = given;
     this.#store = new RecordStore(new Sessions({ pool, clock: systemClock }), table);
   }
 
-  static async start(pool: Pool, table: Table, records: number, workers: number): Promise<Model> {
-    const model = new Model(pool, table);
+  /** `given`: its number of keys is the number of records. */
+  static async start(
+    pool: Pool,
+    table: Table,
+    records: number,
+    workers: number,
+    given?: typeof rules,
+  ): Promise<Model> {
+    const model = new Model(pool, table, given);
     await pool.query('TRUNCATE pages, smart_router.claims, smart_router.workers, smart_router.resets');
     const { rows } = await pool.query<Page>(
       "INSERT INTO pages (url) SELECT 'x' FROM generate_series(1, $1) RETURNING id",
       [records],
     );
-    for (const { id } of rows) model.#records.set(id, { state: 'Queued', touchedAt: 0 });
+    for (const { id } of rows) model.#records.set(id, { state: 'Queued', touchedAt: 0, key: null });
+    for (const [i, { id }] of rows.sort((a, b) => (a.id < b.id ? -1 : 1)).entries())
+      await model.#setKey(id, given?.keys[i] ?? null);
     for (let i = 0; i < workers; i += 1) {
       const { rows: signedOn } = await pool.query<{ id: number }>(
         "INSERT INTO smart_router.workers (process, host, pid) VALUES (gen_random_uuid(), 'h', 1) RETURNING id",
@@ -145,22 +176,70 @@ export class Model {
   async #claim(worker: ModelWorker, most: number, begins: boolean): Promise<void> {
     if (!worker.isAlive) return;
     const free = [...this.#records].filter(([id, { state }]) => state === 'Queued' && !this.#waits(id));
+    const groups = this.#claimable(free);
     const claims = await this.#store.claim(worker.id, most, timeoutMs, 0);
-    expect(claims).toHaveLength(Math.min(most, free.length));
+    if (!this.#rules) expect(claims).toHaveLength(Math.min(most, free.length));
+    else this.#expectFair(groups, most, claims);
     for (const { id, token, record } of claims) {
       expect(free.map(([one]) => one)).toContain(id);
       expect(record.status).toBe('Processing');
       expect(Number(token)).toBeGreaterThan(this.#lastToken);
-      this.#records.set(id, { state: 'Processing', touchedAt: this.#now });
+      const { key } = this.#recordOf(id);
+      this.#records.set(id, { state: 'Processing', touchedAt: this.#now, key });
       this.#claims.set(id, {
-        ...{ token, worker: worker.id, claimedAt: this.#now, notBefore: null, seenAt: null },
+        ...{ token, worker: worker.id, claimedAt: this.#now, notBefore: null, seenAt: null, key },
         resets: this.#claims.get(id)?.resets ?? 0,
+        attempts: this.#claims.get(id)?.attempts ?? 0,
         begun: begins ? token : (this.#claims.get(id)?.begun ?? null),
       });
       worker.claims.push({ id, token });
       if (begins) expect(await this.#store.begin({ id, token })).toBe(true);
     }
     for (const { token } of claims) this.#lastToken = Math.max(this.#lastToken, Number(token));
+    for (const { id } of claims)
+      if (this.#rules) expect(this.#freePlaces(this.#recordOf(id).key)).toBeGreaterThanOrEqual(0);
+  }
+
+  /** How many records of each key a claim could take. */
+  #claimable(free: readonly [string, ModelRecord][]): Map<string | null, number> {
+    const groups = new Map<string | null, number>();
+    for (const [, { key }] of free) groups.set(key, (groups.get(key) ?? 0) + 1);
+    for (const [key, records] of groups) {
+      const claimable = Math.min(records, this.#freePlaces(key));
+      if (claimable > 0) groups.set(key, claimable);
+      else groups.delete(key);
+    }
+    return groups;
+  }
+
+  #freePlaces(key: string | null): number {
+    if (key === null) return Number.POSITIVE_INFINITY;
+    const taken = [...this.#claims.values()].filter((claim) => claim.token !== null && claim.key === key);
+    return (this.#rules?.max ?? 0) - taken.length;
+  }
+
+  /** Every key has its turn: within as many claims of one record as there are keys, twice because of rows without one. */
+  #expectFair(
+    groups: ReadonlyMap<string | null, number>,
+    most: number,
+    claims: readonly { id: string }[],
+  ): void {
+    const keyless = groups.get(null) ?? 0;
+    const keys = groups.size - (groups.has(null) ? 1 : 0);
+    expect(claims.length).toBeGreaterThanOrEqual(Math.min(most, keys + keyless));
+    expect(claims.length).toBeLessThanOrEqual(most);
+    const served = new Set(claims.map(({ id }) => this.#recordOf(id).key));
+    for (const key of new Set([...groups.keys(), ...this.#passedOver.keys()])) {
+      const passedOver = groups.has(key) && !served.has(key) ? (this.#passedOver.get(key) ?? 0) + 1 : 0;
+      expect(passedOver, `claims that passed over key ${key}`).toBeLessThan(6);
+      this.#passedOver.set(key, passedOver);
+    }
+  }
+
+  #recordOf(id: string): ModelRecord {
+    const record = this.#records.get(id);
+    if (!record) throw new Error(`there is no record ${id}`);
+    return record;
   }
 
   /** Also for dead workers and lost claims: a suspended process may resume. */
@@ -187,8 +266,13 @@ export class Model {
     if (what === 'finish') {
       const { written } = await this.#store.finish([{ id, token, error: fails ? 'no' : null }]);
       expect([...written]).toEqual(moves ? [id] : []);
-      if (holds) this.#claims.delete(id);
-      if (moves) this.#records.set(id, { state: fails ? 'Failed' : 'Completed', touchedAt: this.#now });
+      const isRetried = moves && fails && claim.attempts < (this.#rules?.retries ?? 0);
+      if (holds && !isRetried) this.#claims.delete(id);
+      if (moves) this.#move(id, isRetried ? 'Queued' : fails ? 'Failed' : 'Completed');
+      if (!isRetried) return;
+      claim.token = null;
+      claim.attempts += 1;
+      claim.notBefore = this.#now + (this.#rules?.pauseS ?? 0);
     } else {
       expect(await this.#store.release([mine])).toBe(moves ? 1 : 0);
       if (holds) claim.token = null;
@@ -264,7 +348,7 @@ export class Model {
     // A reset does not count for a record that was reset before and had not started.
     const counts = reason === 'unclaimed' || resets === 0 || claim.begun === claim.token;
     const isOver = counts && resets >= maxResets;
-    this.#records.set(id, { state: isOver ? 'Failed' : 'Queued', touchedAt: this.#now });
+    this.#move(id, isOver ? 'Failed' : 'Queued');
     if (isOver) this.#claims.delete(id);
     else {
       const waitS = resets === 0 ? 0 : 10 * 2 ** (resets - 1);
@@ -284,7 +368,9 @@ export class Model {
       const state = this.#records.get(id)?.state;
       const matters =
         state === 'Processing' ||
-        (claim.token === null && state === 'Queued' && (claim.resets > 0 || this.#waits(id)));
+        (claim.token === null &&
+          state === 'Queued' &&
+          (claim.resets > 0 || claim.attempts > 0 || this.#waits(id)));
       if (!matters && (claim.token === null || this.#isLost(claim, judges))) this.#claims.delete(id);
     }
   }
@@ -298,14 +384,59 @@ export class Model {
       await this.#pool.query('DELETE FROM pages WHERE id = $1', [id]);
       return;
     }
+    if (step.do === 'key') return this.#setKey(id, step.key);
+    if (step.do === 'retry') return this.#retryByHand(id);
     const state = step.do === 'take' ? 'Processing' : states[step.state % states.length];
     const isTimed = step.do === 'edit' || step.timed;
     if (state === undefined || (step.do === 'take' && this.#records.get(id)?.state !== 'Queued')) return;
-    this.#records.set(id, { state, touchedAt: isTimed ? this.#now : null });
+    this.#move(id, state, isTimed ? this.#now : null);
     await this.#pool.query(
       'UPDATE pages SET status = $2, updated_at = CASE WHEN $3::boolean THEN now() END WHERE id = $1',
       [id, state, isTimed],
     );
+  }
+
+  #move(id: string, state: State, touchedAt: number | null = this.#now): void {
+    this.#records.set(id, { state, touchedAt, key: this.#recordOf(id).key });
+  }
+
+  /** The team changes the key of a row, also while it is processed: its claim counts for the key that it had then. */
+  async #setKey(id: string, key: string | null): Promise<void> {
+    if (!this.#rules) return;
+    this.#recordOf(id).key = key;
+    await this.#pool.query('UPDATE pages SET customer = $2 WHERE id = $1', [id, key]);
+  }
+
+  /** An operator retries a record: also one that waits for its retry, which then starts at once. */
+  async #retryByHand(id: string): Promise<void> {
+    const claim = this.#claims.get(id);
+    const { state } = this.#recordOf(id);
+    const waits = state === 'Queued' && this.#waits(id) && (claim?.attempts ?? 0) > 0;
+    const isFree = claim?.token == null || this.#isLost(claim, true);
+    const isRetried = (state === 'Failed' || waits) && isFree;
+    const { changed } = await this.#store.requeueByHand([id], bounds, 'retryByHand');
+    expect([...(changed ?? [])]).toEqual(isRetried ? [id] : []);
+    if (!isRetried) return;
+    this.#move(id, 'Queued');
+    this.#claims.delete(id);
+  }
+
+  /** A new worker finishes all that is left, in a number of claims that the fairness allows. */
+  async drain(): Promise<void> {
+    const [worker] = this.#workers;
+    if (!worker) throw new Error('there are workers');
+    Object.assign(worker, { isAlive: true, isKnown: true, claims: [] });
+    const left = () => [...this.#records.values()].filter(({ state }) => state === 'Queued').length;
+    for (let claims = 0; left() > 0; claims += 1) {
+      expect(claims).toBeLessThan(50);
+      await this.#pass(60);
+      const before = left();
+      await this.#claim(worker, 3, false);
+      expect(left()).toBeLessThan(before);
+      while (worker.claims.length > 0) await this.#answer('finish', worker, 0, false);
+      await this.#compare();
+    }
+    expect(this.#claims.size).toBe(0);
   }
 
   async #compare(): Promise<void> {
@@ -315,10 +446,13 @@ export class Model {
     expect(Object.fromEntries(rows.map(({ id, status }) => [id, status]))).toEqual(
       Object.fromEntries([...this.#records].map(([id, { state }]) => [id, state])),
     );
-    const { rows: claims } = await this.#pool.query<{ id: string; token: string | null; resets: number }>(
-      'SELECT record_id AS id, token, resets FROM smart_router.claims ORDER BY record_id',
+    const { rows: claims } = await this.#pool.query<Pick<ModelClaim, 'token' | 'resets' | 'attempts'>>(
+      `SELECT record_id AS id, token, resets, coalesce(attempts, 0) AS attempts FROM smart_router.claims
+       ORDER BY record_id`,
     );
-    const known = [...this.#claims].map(([id, { token, resets }]) => ({ id, token, resets }));
+    const known = [...this.#claims].map(([id, { token, resets, attempts }]) => ({
+      ...{ id, token, resets, attempts },
+    }));
     expect(claims).toEqual(known.sort((a, b) => (a.id < b.id ? -1 : 1)));
   }
 
@@ -346,4 +480,6 @@ const unclaimed: ModelClaim = {
   notBefore: null,
   seenAt: null,
   begun: null,
+  attempts: 0,
+  key: null,
 };

@@ -138,6 +138,40 @@ describeOnePostgres('processes', (postgres) => {
     expect(all.filter(({ output }) => output.includes('ZOMBIE'))).toEqual([]);
   });
 
+  it('killed at random with a limit and retries: never above the limit, and every record ends', {
+    timeout: 120_000,
+  }, async () => {
+    const pool = postgres.pool();
+    const records = 600;
+    await teamTable(pool, records);
+    await pool.query(`
+      ALTER TABLE pages ADD customer integer;
+      UPDATE pages SET customer = split_part(url, '/', 4)::integer % 6;
+      CREATE INDEX ON pages (customer, updated_at) WHERE status = 'Queued';
+      CREATE TABLE runs (page uuid, at_once integer)`);
+    const told = {
+      ...{ url: postgres.url, batchSize: 4, spoolFolder: temporaryFolder(), heartbeat: 150, deadAfter: 1200 },
+      ...{ limit: { key: 'customer', max: 2 }, retry: { max: 3, backoff: 200 }, maxResets: 100 },
+    };
+    const workers = [0, 1, 2].map(() => startWorker(told));
+    for (let kills = 0; kills < 8; kills += 1) {
+      const most = (await completed(pool)) + 20 + Math.random() * 40;
+      if (most > records * 0.9) break;
+      await until(async () => (await completed(pool)) > most, 'some more are done', 30_000);
+      const victim = Math.floor(Math.random() * workers.length);
+      await workers[victim]?.end('SIGKILL');
+      workers[victim] = startWorker(told);
+    }
+    await until(async () => (await completed(pool)) === records, 'all are done', 60_000);
+    const { rows } = await pool.query(
+      'SELECT max(at_once) AS most, count(*) > $1::integer AS is_more, count(DISTINCT page)::int AS pages FROM runs',
+      [records],
+    );
+    expect(rows).toEqual([{ most: 2, is_more: true, pages: records }]);
+    expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
+    expect(await Promise.all(workers.map((worker) => worker.end('SIGTERM')))).toEqual([0, 0, 0]);
+  });
+
   it('the last trace of a killed process is found with its record', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);

@@ -10,7 +10,7 @@ import type { Workflow } from '../../src/records/workflow.js';
 import { describeOnePostgres, describePostgres } from '../support/postgres.js';
 import { propertyRuns } from '../support/property-runs.js';
 import { pagesWorkflow, teamTable } from './fixture.js';
-import { Model, maxResets, type Step } from './model.js';
+import { Model, maxResets, rules, type Step } from './model.js';
 
 const number = fc.nat(7);
 const worker = fc.nat(2);
@@ -45,12 +45,59 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('remove' as const), record: number }) },
 );
 
-const workflow = pagesWorkflow({ timeout: '5m', stuck: { maxResets, after: '610s' } }) as Workflow;
+const times = { timeout: '5m', stuck: { maxResets, after: '610s' } };
+const workflow = pagesWorkflow(times) as Workflow;
+const stepsOf = (one: fc.Arbitrary<Step>) => fc.array(one, { minLength: 20, maxLength: 60, size: 'max' });
 
 async function play(pool: Pool, table: Table, records: number, steps: readonly Step[]): Promise<void> {
   const model = await Model.start(pool, table, records, 3);
   for (const one of steps) await model.play(one);
   await model.end();
+}
+
+/** Keys of rows change, operators retry records, and most runs fail. */
+const limitedStep: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 20, arbitrary: step },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      ...{ do: fc.constant('finish' as const), worker, which: number },
+      fails: fc.constant(true),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('retry' as const), record: number }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('key' as const),
+      record: number,
+      key: fc.constantFrom('1', '2', '3', null),
+    }),
+  },
+);
+const limitedWorkflow = pagesWorkflow({
+  ...times,
+  limit: { key: 'customer', max: rules.max },
+  retry: { max: rules.retries, backoff: rules.pauseS * 1000, maxBackoff: rules.pauseS * 1000 },
+}) as Workflow;
+
+async function limitedTable(pool: Pool, isIndexed = true): Promise<Table> {
+  await teamTable(pool, 0);
+  await pool.query('ALTER TABLE pages ADD customer bigint');
+  if (isIndexed) await pool.query("CREATE INDEX ON pages (customer, updated_at) WHERE status = 'Queued'");
+  return openTable(pool, limitedWorkflow);
+}
+
+async function playLimited(
+  pool: Pool,
+  table: Table,
+  steps: readonly Step[],
+  keys = rules.keys,
+): Promise<void> {
+  const model = await Model.start(pool, table, keys.length, 3, { ...rules, keys });
+  for (const one of steps) await model.play(one);
+  await model.end();
+  await model.drain();
 }
 
 describePostgres('in any order of events', (postgres) => {
@@ -59,12 +106,25 @@ describePostgres('in any order of events', (postgres) => {
     await teamTable(pool, 0);
     const table = await openTable(pool, workflow);
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60, size: 'max' }), (steps) =>
-        play(pool, table, 6, steps),
-      ),
+      fc.asyncProperty(stepsOf(step), (steps) => play(pool, table, 6, steps)),
       { numRuns: propertyRuns(40) },
     );
   });
+});
+
+describeOnePostgres('with a limit per key and retries, in any order of events', (postgres) => {
+  it.each([true, false])(
+    'every statement matches the model, and every key gets its turn, with an index: %s',
+    { timeout: 120_000 },
+    async (isIndexed) => {
+      const pool = postgres.pool({ max: 2 });
+      const table = await limitedTable(pool, isIndexed);
+      await fc.assert(
+        fc.asyncProperty(stepsOf(limitedStep), (steps) => playLimited(pool, table, steps)),
+        { numRuns: propertyRuns(15) },
+      );
+    },
+  );
 });
 
 // Steps on one record.
@@ -196,20 +256,146 @@ const broken: [name: string, steps: Step[], ...Edit[]][] = [
   ],
 ];
 
+function breakQueries(table: Table, edits: readonly Edit[]): Table['queries'] {
+  const queries = { ...table.queries };
+  for (const [query, find, replace] of edits) {
+    const changed = queries[query].replace(find, (found) => replace.replace('$&', () => found));
+    expect(changed).not.toBe(queries[query]);
+    queries[query] = changed;
+  }
+  return queries;
+}
+
 describeOnePostgres('a deliberately broken statement', (postgres) => {
   it.each(broken)('%s is detected', async (_, steps, ...edits) => {
     const pool = postgres.pool({ max: 2 });
     await teamTable(pool, 0);
     const table = await openTable(pool, workflow);
-    const queries = { ...table.queries };
-    for (const [query, find, replace] of edits) {
-      const changed = queries[query].replace(find, () => replace);
-      expect(changed).not.toBe(queries[query]);
-      queries[query] = changed;
-    }
+    const queries = breakQueries(table, edits);
     await play(pool, table, 1, steps);
     const found = await play(pool, { ...table, queries }, 1, steps).catch(String);
     // Found by the model, not because the statement could not run at all.
     expect(found).toMatch(/^AssertionError/);
+  });
+});
+
+const claimUpTo = (by: number, most: number): Step => ({ do: 'claim', worker: by, most, begins: false });
+const finish = (by: number, fails: boolean): Step => ({ do: 'finish', worker: by, which: 0, fails });
+const release: Step = { do: 'release', worker: 0, which: 0, fails: false };
+/** A worker dies, and the fast sweep takes its claims. */
+const lose: readonly Step[] = [{ do: 'kill', worker: 0 }, pass(10), { do: 'fast', judges: true }];
+const retry: Step = { do: 'retry', record: 0 };
+const seven = (steps: readonly Step[]) => Array.from({ length: 7 }, () => steps).flat();
+const hasToken = / AND c\.token IS NOT NULL/g;
+const pause = /not_before > now\(\)/g;
+const later = "not_before > now() + interval '1 h'";
+
+/** One short run each, in which the broken statement must show: no search. */
+const brokenLimits: [name: string, keys: (string | null)[], steps: readonly Step[], ...Edit[]][] = [
+  [
+    'a limit that counts only the claims of its own worker',
+    ['1', '1', '1', '1'],
+    [claimUpTo(0, 1), claimUpTo(1, 3)],
+    ['claimLimited', hasToken, '$& AND c.worker = $3::integer'],
+  ],
+  [
+    'a limit that counts claims that were reset',
+    ['1', '1', '1'],
+    [claimUpTo(0, 3), ...lose, claimUpTo(1, 3)],
+    ['recoverClaims', 'limit_key = NULL,', ''],
+    ['lockKeys', hasToken, ''],
+    ['claimLimited', hasToken, ''],
+    ['claimLimited', 'count(c.token)', 'count(c.record_id)'],
+  ],
+  [
+    'a claim that stores no key',
+    ['1', '1', '1'],
+    [claimUpTo(0, 3), claimUpTo(1, 3)],
+    ['claimLimited', /hashtextextended\(marked[^,]*, 0\) FROM marked, fresh/, 'NULL FROM marked, fresh'],
+  ],
+  [
+    'a claim that stores no key for a record that was released before',
+    ['1', '1', '1'],
+    [claimUpTo(0, 3), release, release, claimUpTo(0, 3), claimUpTo(1, 3)],
+    ['claimLimited', /,\s+limit_key = \(\(SELECT.*?\)::bigint/s, ''],
+  ],
+  [
+    'a claim that always begins with the first key',
+    [...Array(8).fill('1'), '2'],
+    seven([claimUpTo(0, 1), finish(0, false)]),
+    ['lockKeys', /\$3::text/g, 'nullif($3::text, $3::text)'],
+  ],
+  [
+    'a claim that always begins with records that have a key',
+    [...Array(8).fill('1'), null],
+    seven([claimUpTo(0, 1), finish(0, false)]),
+    ['lockKeys', /LIMIT \$2::integer - .*$/s, 'LIMIT $2::integer - 0 * $5'],
+    ['claimLimited', 'has_key = $7::boolean', 'NOT has_key, $7::boolean'],
+  ],
+  [
+    'a claim of a record of a limited key that waits for its retry',
+    ['1'],
+    [claimUpTo(0, 1), finish(0, true), claimUpTo(0, 1)],
+    ['lockKeys', pause, later],
+    ['claimLimited', pause, later],
+  ],
+  [
+    'a retry without a pause',
+    [null],
+    [claimUpTo(0, 1), finish(0, true), claimUpTo(0, 1)],
+    ['finishRetry', /not_before = now\(\) \+ .*/, 'not_before = NULL'],
+  ],
+  [
+    'a retry that is not counted',
+    [null],
+    [claimUpTo(0, 1), finish(0, true)],
+    ['finishRetry', 'coalesce(c.attempts, 0) + 1', 'coalesce(c.attempts, 0) + 0'],
+  ],
+  [
+    'a retry without a budget',
+    [null],
+    [1, 2, 3].flatMap(() => [claimUpTo(0, 1), finish(0, true), pass(3)]),
+    ['finishRetry', /< 2\)/g, '< 1000)'],
+  ],
+  [
+    'a retry that keeps its place',
+    ['1'],
+    [claimUpTo(0, 1), finish(0, true)],
+    ['finishRetry', 'SET token = NULL', 'SET token = c.token'],
+  ],
+  [
+    'a retry of a claim that was lost',
+    [null],
+    [claimUpTo(0, 1), ...lose, claimUpTo(1, 1), finish(0, true)],
+    ['finishRetry', tokenOfFinish, 'AND $3::jsonb IS NOT NULL'],
+  ],
+  [
+    'a retry by hand that keeps the pause',
+    [null],
+    [claimUpTo(0, 1), finish(0, true), retry, claimUpTo(0, 1)],
+    ['retryByHand', 'AND NOT is_kept\n', 'AND false\n'],
+  ],
+  [
+    'a retry by hand that passes over a record that waits',
+    [null],
+    [claimUpTo(0, 1), finish(0, true), retry],
+    ['retryByHand', / OR \(t\."status" = .*?attempts > 0\)\)/, ''],
+  ],
+  [
+    'a slow sweep that forgets attempts',
+    [null],
+    [claimUpTo(0, 1), finish(0, true), pass(3), { do: 'slow' }],
+    ['forget', ' OR c.attempts > 0', ''],
+  ],
+];
+
+describeOnePostgres('a short run with a limit and retries', (postgres) => {
+  it.each(brokenLimits)('passes, and detects %s', async (_, keys, steps, ...edits) => {
+    const pool = postgres.pool({ max: 2 });
+    const table = await limitedTable(pool);
+    await playLimited(pool, table, steps, keys);
+    const broken = { ...table, queries: breakQueries(table, edits) };
+    const found = await playLimited(pool, broken, steps, keys).catch((error: unknown) => error);
+    expect(String(found)).toMatch(/AssertionError/);
   });
 });

@@ -1,6 +1,13 @@
 /** Retries of failed records: queued again after a pause, without a column in the team's table. */
+import { Registry } from 'prom-client';
 import { expect, it } from 'vitest';
+import { systemClock } from '../../src/clock.js';
+import { RecordsStatusTracker } from '../../src/main/records-status.js';
+import { silentLogger } from '../../src/observe/log.js';
+import { RecordMetrics } from '../../src/records/metrics.js';
+import { RecordOperations } from '../../src/records/operations.js';
 import { describePostgres } from '../support/postgres.js';
+import { until } from '../support/until.js';
 import { page, pagesWorkflow, recovers, startable, statuses, storeOf, teamTable } from './fixture.js';
 
 const skipPause = 'UPDATE smart_router.claims SET not_before = now() WHERE not_before > now()';
@@ -24,7 +31,7 @@ describePostgres('a failed record', (postgres) => {
     ]) {
       expect(await loop.runOnce()).toMatchObject({ claimed: 1, failed: 0, retried: 1 });
       expect(await page(pool)).toMatchObject({ status: 'Queued', error: 'no' });
-      expect(await store.waiting()).toBe(1);
+      expect(await store.waiting()).toMatchObject({ waitingForRetry: 1, keysAtLimit: null });
       const { rows } = await pool.query(
         'SELECT extract(epoch FROM not_before - now())::float8 AS seconds FROM smart_router.claims',
       );
@@ -73,6 +80,48 @@ describePostgres('a failed record', (postgres) => {
     await recovers(postgres, { pool, workflows: [workflow] }).runOnce();
     expect((await pool.query('SELECT FROM smart_router.claims')).rowCount).toBe(0);
     expect(await statuses(pool)).toEqual({ Completed: 1 });
+  });
+
+  it('that waits is counted, listed, and retried by hand at once, with all attempts', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 3);
+    const workflow = pagesWorkflow({ process: fails, retry: { max: 1, backoff: '1h' } });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    expect(await loop.runOnce()).toMatchObject({ retried: 3 });
+    await pool.query(skipPause);
+    await pool.query(
+      "UPDATE smart_router.claims SET not_before = now() + interval '1 h' WHERE ctid IN (SELECT ctid FROM smart_router.claims LIMIT 1)",
+    );
+    expect(await loop.runOnce()).toMatchObject({ failed: 2, retried: 0 });
+    const tracker = new RecordsStatusTracker(systemClock);
+    tracker.answered(true);
+    await recovers(postgres, { pool, workflows: [workflow], observer: tracker.observer }).start();
+    await until(() => tracker.gauges().waiting?.has('pages') === true, 'the fast sweep has counted');
+    const registry = new Registry();
+    new RecordMetrics(registry).render(tracker.gauges());
+    const text = await registry.metrics();
+    expect(text).toContain('smart_router_records_waiting_for_retry{workflow="pages"} 1\n');
+    expect(text).toMatch(/^smart_router_records_next_retry_seconds\{workflow="pages"\} 3\d{3}\./m);
+    expect(text).not.toContain('smart_router_records_keys_at_limit{');
+
+    const operations = new RecordOperations({ pool, workflows: [workflow], log: silentLogger });
+    expect(await operations.look('pages')).toMatchObject({ queued: 1, failed: 2, waitingForRetry: 1 });
+    const listed = await operations.failed('pages', 10);
+    expect(listed.map(({ error, retrySeconds }) => [error, retrySeconds !== null])).toEqual([
+      ['no', false],
+      ['no', false],
+      ['no', true],
+    ]);
+    expect(await operations.retryAll('pages', { dryRun: true })).toMatchObject({ requeued: 3, total: 3 });
+    const waiting = listed.at(-1)?.id ?? '';
+    expect(await operations.reset('pages', { ids: [waiting], dryRun: false })).toMatchObject({ skipped: 1 });
+    expect(await operations.retry('pages', { ids: [waiting], dryRun: false })).toMatchObject({ requeued: 1 });
+    expect(await page(pool, waiting)).toMatchObject({ status: 'Queued', error: null });
+    // It has both runs again.
+    expect(await loop.runOnce()).toMatchObject({ claimed: 1, retried: 1 });
+    // A retry of all includes it, and ends although it fails again.
+    expect(await operations.retryAll('pages', { dryRun: false })).toMatchObject({ requeued: 3, skipped: 0 });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 3, retried: 3 });
   });
 
   it('whose reply was lost is not counted as late, and its token is void', async () => {

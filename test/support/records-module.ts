@@ -35,6 +35,12 @@ export const workflows = [
 ];
 `;
 
+/** The same with one record of each `what` at a time, and retries after about an hour. */
+export const limitedSource = source.replace(
+  'batchSize: 10,',
+  "batchSize: 10, limit: { key: 'what', max: 1 }, retry: { max: 2, backoff: '1h' },",
+);
+
 /** Its path; removed after the test. */
 export function recordsModule(text: string = source): string {
   const folder = mkdtempSync(join(tmpdir(), 'smart-router-module-'));

@@ -128,7 +128,9 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
         <NumberOf
           name="Queued"
           n={workflow.queued}
-          note={oldest === null ? '' : `oldest ${durationText(oldest)}`}
+          note={[oldest !== null && `oldest ${durationText(oldest)}`, ...waitingNotes(workflow)]
+            .filter(Boolean)
+            .join(', ')}
         />
         <NumberOf
           name="Processing"
@@ -175,6 +177,16 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
       </div>
     </section>
   );
+}
+
+/** Why queued records are not claimed. */
+function waitingNotes(workflow: WorkflowNumbers): (string | false)[] {
+  const { waiting_for_retry: retries, next_retry_seconds: next, keys_at_limit: keys } = workflow;
+  return [
+    (retries ?? 0) > 0 &&
+      `${count(retries ?? 0)} wait for a retry${next === null ? '' : ` (next in ${durationText(next)})`}`,
+    (keys ?? 0) > 0 && `${plural(keys ?? 0, 'key')} at the limit`,
+  ];
 }
 
 function NumberOf({

@@ -123,6 +123,7 @@ function FailedTable({
 }) {
   if (failed.length === 0) return <Note tone="good">No record of this workflow has failed.</Note>;
   const areAll = chosen.size === failed.length;
+  const waits = failed.some(({ retry_seconds }) => retry_seconds !== null);
   const toggle = (id: string) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);
@@ -144,11 +145,12 @@ function FailedTable({
             <tr>
               <th scope="col">Record</th>
               <th scope="col">Failed for</th>
+              {waits && <th scope="col">Retry in</th>}
               <th scope="col">Error</th>
             </tr>
           </thead>
           <tbody>
-            {failed.map(({ id, error, failed_seconds }) => (
+            {failed.map(({ id, error, failed_seconds, retry_seconds }) => (
               <tr key={id}>
                 <td class="mono long">
                   <label class="row">
@@ -157,6 +159,7 @@ function FailedTable({
                   </label>
                 </td>
                 <td class="whole">{failed_seconds === null ? '–' : durationText(failed_seconds)}</td>
+                {waits && <td class="whole">{retry_seconds === null ? '–' : durationText(retry_seconds)}</td>}
                 <td class="long">{error ?? ''}</td>
               </tr>
             ))}

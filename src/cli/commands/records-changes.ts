@@ -39,7 +39,7 @@ function recordsRetry(parent: Command, cli: Cli): void {
   const described = describeRecords(parent.command('retry').argument('<workflow>', 'name of the workflow'), {
     summary: 'requeue failed records; a dry run unless --apply is given',
     about:
-      'Clears their error and counts their resets from 0. `records failed` lists them. With --all, records that fail again during the run are skipped, and the counts cover all records, even if only 1000 are listed.',
+      'Clears their error and counts their resets and attempts from 0. `records failed` lists them, also those that wait for a retry, which then run at once. With --all, records that fail again during the run are skipped, and the counts cover all records, even if only 1000 are listed.',
     examples: [
       ['records retry page-curation --ids 17,18', 'show what would be done'],
       ['records retry page-curation --ids 17,18 --apply', 'do it'],
@@ -48,7 +48,7 @@ function recordsRetry(parent: Command, cli: Cli): void {
     exits: [4, 5],
   })
     .addOption(idsOption('the records, separated by commas').conflicts('all'))
-    .option('--all', 'all failed records of the workflow');
+    .option('--all', 'all failed records of the workflow, also those that wait for a retry');
   const command = withApply(described);
   answerRecords(command, cli, async ({ operations }) => {
     const { ids, all, apply } = command.opts<{ ids?: string[]; all?: true; apply?: true }>();

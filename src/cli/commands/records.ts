@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { formatDuration } from '../../config/durations.js';
 import { ConfigError } from '../../errors.js';
-import { showNumbers, showRecord } from '../../records/documents.js';
+import { showFailed, showNumbers, showRecord } from '../../records/documents.js';
 import { quoteName } from '../../records/identifiers.js';
 import { adviseTimes, suggestTimes } from '../../records/timeout-advice.js';
 import { type Cell, facts, table } from '../../terminal/table.js';
@@ -18,13 +18,15 @@ import {
   withRouter,
 } from '../cli.js';
 import { Failure, oneLine } from '../failure.js';
-import { count, shownOf, span } from '../format.js';
+import { count, shownOf } from '../format.js';
 import {
   answerReading,
   answerRecords,
   describeReading,
   describeRecords,
   recordTable,
+  showWorkflows,
+  spanOf,
   stuckColour,
 } from '../records.js';
 import type { RecordsTools } from '../records-database.js';
@@ -46,8 +48,6 @@ export function records(program: Command, cli: Cli): void {
   ]);
 }
 
-const spanOf = (seconds: number | null) => (seconds === null ? '-' : span(seconds * 1000));
-
 async function readWorkflows(
   api: RouterApi,
   timeoutMs = api.timeoutMs,
@@ -63,7 +63,7 @@ function recordsStatus(parent: Command, cli: Cli): void {
   const command = describeReading(parent.command('status'), {
     summary: 'show the numbers of every workflow',
     about:
-      'Stuck records are in Processing and have lost their worker; held records are stuck ones that wait for a person (policy "hold"). Completed records are not counted.',
+      'Stuck records are in Processing and have lost their worker; held records are stuck ones that wait for a person (policy "hold"). Queued records include those that wait for a retry: their number and the time of the first are shown if a workflow has `retry`, and the number of keys at their limit if one has `limit`. Completed records are not counted.',
     examples: [
       ['records status', ''],
       ['records status --url http://router:8080', 'as this router sees them'],
@@ -100,21 +100,6 @@ function recordsStatus(parent: Command, cli: Cli): void {
     };
   };
   answerReading(command, cli, onDatabase, onRouter);
-}
-
-function showWorkflows(found: readonly RecordNumbers[], paint: Paint): string {
-  const rows = found.map((one): Cell[] => [
-    one.name,
-    one.queued,
-    one.processing,
-    { text: String(one.stuck), colour: stuckColour(one.stuck) },
-    { text: String(one.held), colour: one.held > 0 ? 'yellow' : undefined },
-    { text: String(one.failed), colour: one.failed > 0 ? 'yellow' : undefined },
-    spanOf(one.oldest_queued_seconds),
-    spanOf(one.oldest_stuck_seconds),
-  ]);
-  const counts = ['>QUEUED', '>PROCESSING', '>STUCK', '>HELD', '>FAILED', '>OLDEST QUEUED', '>OLDEST STUCK'];
-  return table(['WORKFLOW', ...counts], rows, paint);
 }
 
 interface WorkflowRecords<T> {
@@ -196,7 +181,8 @@ function recordsStuck(parent: Command, cli: Cli): void {
 function recordsFailed(parent: Command, cli: Cli): void {
   addListing<FailedRecords['records'][number]>(parent, cli, 'failed', {
     summary: 'list failed records with their errors, the newest first',
-    about: '`records retry` queues them again: those of --ids, or all with --all.',
+    about:
+      'After those in Failed it lists records that wait for their retry, the next first. `records retry` queues both again, at once: those of --ids, or all with --all.',
     examples: [
       ['records failed', ''],
       ['records failed page-curation --limit 20', 'the 20 newest of one workflow'],
@@ -205,25 +191,24 @@ function recordsFailed(parent: Command, cli: Cli): void {
     ],
     exits: [4],
     onDatabase: async ({ operations }, workflow, limit) => {
-      const { failed } = await operations.look(workflow, 1);
-      const records = (await operations.failed(workflow, limit)).map(({ id, error, failedSeconds }) => ({
-        id,
-        error,
-        failed_seconds: failedSeconds,
-      }));
-      return { workflow, total: Math.max(failed, records.length), records };
+      const { failed, waitingForRetry } = await operations.look(workflow, 1);
+      const records = (await operations.failed(workflow, limit)).map(showFailed);
+      return { workflow, total: Math.max(failed + (waitingForRetry ?? 0), records.length), records };
     },
     onRouter: async (api, workflow, limit) => {
       const path = `/records/${encodeURIComponent(workflow)}/failed?limit=${limit}`;
       const { body } = await api.send<FailedRecords>(path, { has: 'records' });
       const numbers = (await readWorkflows(api)).find(({ name }) => name === workflow);
-      return { ...body, total: Math.max(numbers?.failed ?? 0, body.records.length) };
+      const { failed = 0, waiting_for_retry } = numbers ?? {};
+      return { ...body, total: Math.max(failed + (waiting_for_retry ?? 0), body.records.length) };
     },
     showTable: (records, paint) => {
-      const columns = ['RECORD', '>FAILED', 'ERROR'];
-      const rows = records.map(({ id, error, failed_seconds }): Cell[] => [
+      const hasRetry = records.some(({ retry_seconds }) => retry_seconds !== null);
+      const columns = ['RECORD', '>FAILED', ...(hasRetry ? ['>RETRY IN'] : []), 'ERROR'];
+      const rows = records.map(({ id, error, failed_seconds, retry_seconds }): Cell[] => [
         id,
         failed_seconds === null ? '-' : `${spanOf(failed_seconds)} ago`,
+        ...(hasRetry ? [spanOf(retry_seconds)] : []),
         error === null ? '-' : oneLine(error),
       ]);
       return table(columns, rows, paint);
@@ -304,12 +289,19 @@ function recordsInspect(parent: Command, cli: Cli): void {
 function numberFacts(one: RecordNumbers, tableFacts: readonly [string, Cell][] = []): [string, Cell][] {
   const { name, queued, processing, failed, stuck, held, oldest_stuck_seconds } = one;
   const oldest = oldest_stuck_seconds === null ? '' : `, the oldest for ${spanOf(oldest_stuck_seconds)}`;
-  const waiting = held > 0 ? `; ${held} of them held for a person` : '';
+  const heldText = held > 0 ? `; ${held} of them held for a person` : '';
+  const next = one.next_retry_seconds === null ? '' : `, the first in ${spanOf(one.next_retry_seconds)}`;
   return [
     ['workflow', name],
     ...tableFacts,
     ['records', `${queued} queued, ${processing} processing, ${failed} failed`],
-    ['stuck', stuck === 0 ? 0 : { text: `${stuck}${oldest}${waiting}`, colour: stuckColour(stuck) }],
+    ['stuck', stuck === 0 ? 0 : { text: `${stuck}${oldest}${heldText}`, colour: stuckColour(stuck) }],
+    ...(one.waiting_for_retry === null
+      ? []
+      : [['retries', `${count(one.waiting_for_retry, 'record')} waiting${next}`] as [string, Cell]]),
+    ...(one.keys_at_limit === null
+      ? []
+      : [['limit', `${count(one.keys_at_limit, 'key')} at the limit`] as [string, Cell]]),
   ];
 }
 

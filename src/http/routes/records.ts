@@ -5,7 +5,7 @@
  */
 import { AppError, ConfigError } from '../../errors.js';
 import type { RemoteOperations } from '../../records/admin.js';
-import { maxIds, showCounts, showRecord } from '../../records/documents.js';
+import { maxIds, showCounts, showFailed, showRecord } from '../../records/documents.js';
 import type { HandledCounts } from '../../records/operations.js';
 import { bodyField, param } from '../action-log.js';
 import type { App, HttpContext } from '../context.js';
@@ -74,7 +74,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     {
       schema: {
         tags,
-        summary: 'Failed records with their errors, the newest first',
+        summary: 'Failed records with their errors, also those that wait for a retry',
         params: workflow,
         querystring: shapes.StuckQuery,
         response: { 200: shapes.FailedRecords, ...errors },
@@ -86,7 +86,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       );
       return {
         workflow: params.workflow,
-        records: failed.map(({ id, error, failedSeconds }) => ({ id, error, failed_seconds: failedSeconds })),
+        records: failed.map(showFailed),
       };
     },
   );
@@ -130,7 +130,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       },
       schema: {
         tags,
-        summary: `Requeue failed records, at most ${maxIds} by id; their resets count from 0`,
+        summary: `Requeue failed records, at most ${maxIds} by id, also those that wait for a retry; resets and attempts count from 0`,
         params: workflow,
         body: shapes.RetryBody,
         response: { 200: shapes.HandledRecords, ...errors },

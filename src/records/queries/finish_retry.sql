@@ -25,7 +25,7 @@ WITH bound AS MATERIALIZED (
   RETURNING t.{id}::text COLLATE "default" AS record_id, t.{status} = {processing} OR (t.{status} = {queued}
     AND t.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM failing)) AS is_kept
 ), queued_again AS (
-  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL, retried = c.token,
+  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL, limit_key = NULL, retried = c.token,
     attempts = coalesce(c.attempts, 0) + 1, not_before = now() + {retry_delay}
   WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(
     SELECT record_id FROM written WHERE NOT is_kept AND record_id IN (SELECT record_id FROM failing)))

@@ -4,15 +4,14 @@
 -- as its rows are needed): the number of queued rows does not matter. Full keys are only skipped here; what decides is
 -- the count in the claim, under the lock.
 -- The lock comes last (CASE): a lock on every full key could fill the lock table of the database.
--- $1 workflow, $2 how many, $3 the last key of the previous claim, or NULL, $4 milliseconds
+-- Every key that it locks gets a record, so it leaves up to $5 places to rows without a key: a key that was locked and got
+-- none would lose its turn.
+-- $1 workflow, $2 how many, $3 the last key of the previous claim, or NULL, $4 milliseconds, $5 places for rows without a key
 WITH RECURSIVE bound AS MATERIALIZED (
   -- A process that is suspended here must not keep its keys locked.
   SELECT set_config('idle_in_transaction_session_timeout', $4::text, true), set_config('statement_timeout', $4::text, true)
 ), full_keys AS MATERIALIZED (
-  SELECT c.limit_key FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.limit_key IS NOT NULL AND c.token IS NOT NULL
-  GROUP BY c.limit_key
-  HAVING count(*) >= {limit_max}
+{full_keys}
 ), later AS (
   (
     SELECT t.{key} AS key FROM {table} AS t
@@ -44,4 +43,8 @@ SELECT given.key FROM bound, (
   SELECT key::text COLLATE "C" FROM earlier
 ) AS given
 WHERE CASE WHEN {hash_of_given} IN (SELECT limit_key FROM full_keys) THEN false ELSE {lock_given} END
-LIMIT $2
+LIMIT $2::integer - (
+  SELECT count(*) FROM (
+    SELECT FROM {table} AS t WHERE t.{status} = {queued} AND t.{key} IS NULL AND {is_due} LIMIT $5
+  ) AS keyless
+)

@@ -3,7 +3,7 @@
 SELECT g.record_id AS id, coalesce(c.resets, 0) AS resets, c.trace, w.host || ' ' || w.pid AS worker,
   t.{id} IS NOT NULL AS exists,
   coalesce(t.{status} = {processing}, false) AS "isProcessing",
-  coalesce(t.{status} = {failed}, false) AS "isFailed",
+  coalesce(t.{status} = {failed} OR (t.{status} = {queued} AND {is_waiting}), false) AS "isFailed",
   c.token IS NOT NULL AND NOT {is_lost} AS "isLive",
   CASE WHEN t.{status} = {processing} AND isfinite(since) THEN extract(epoch FROM now() - since)::float8 END AS "stuckSeconds"
 FROM unnest($2::text[]) WITH ORDINALITY AS g (record_id, place)

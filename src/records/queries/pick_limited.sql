@@ -1,6 +1,7 @@
 -- Part of the claim of a workflow with a limit: records of the keys $6, which this transaction has locked, and records
 -- without a key. Counts the claims of each key in the snapshot of this statement, which is younger than the locks: no
--- other worker can have claimed a record of these keys since. Both kinds of records take turns.
+-- other worker can have claimed a record of these keys since. Both kinds of records take turns; $7: those without a key
+-- begin.
 -- Needs an index on the key and the order: reads as many rows as it takes.
   WITH places AS MATERIALIZED (
     SELECT given.key, given.place, greatest(0, {limit_max} - count(c.token)) AS free
@@ -26,9 +27,9 @@
     FOR UPDATE OF t SKIP LOCKED
   )
   SELECT id FROM (
-    SELECT id, row_number() OVER (ORDER BY rank, place) AS turn FROM keyed
+    SELECT id, row_number() OVER (ORDER BY rank, place) AS turn, true AS has_key FROM keyed
     UNION ALL
-    SELECT id, row_number() OVER () FROM unlimited
+    SELECT id, row_number() OVER (), false FROM unlimited
   ) AS both_kinds
-  ORDER BY turn
+  ORDER BY turn, has_key = $7::boolean
   LIMIT $2

@@ -22,8 +22,9 @@
   )
   -- A row whose key has changed since the snapshot is left to the next claim.
   SELECT id FROM (
-    SELECT locked.id, row_number() OVER (PARTITION BY ranked.hash IS NULL ORDER BY ranked.rank, ranked.place) AS turn
+    SELECT locked.id, row_number() OVER (PARTITION BY ranked.hash IS NULL ORDER BY ranked.rank, ranked.place) AS turn,
+      ranked.hash IS NOT NULL AS has_key
     FROM locked JOIN ranked ON ranked.id = locked.id AND ranked.hash IS NOT DISTINCT FROM locked.hash
   ) AS both_kinds
-  ORDER BY turn
+  ORDER BY turn, has_key = $7::boolean
   LIMIT $2

@@ -36,7 +36,7 @@ WITH dead AS MATERIALIZED (
   -- A trigger may have kept a row unchanged without an error.
   SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed WHERE NOT is_kept)
 ), kept AS (
-  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL,
+  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, limit_key = NULL,
     resets = resets + CASE WHEN {is_hold} OR NOT {counts} THEN 0 ELSE 1 END,
     not_before = CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END,
     held_at = CASE WHEN {is_hold} THEN now() END

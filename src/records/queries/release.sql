@@ -3,7 +3,7 @@
 -- $1 workflow, $2 ids, $3 the token of each id (JSON)
 -- After a claim whose reply was lost instead: $2 worker, $3 its latest known token, $4 tokens it received since.
 WITH held AS MATERIALIZED (
-  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL
+  UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL, limit_key = NULL
   WHERE c.workflow = $1 AND {released}
   RETURNING c.record_id
 )

@@ -1,18 +1,19 @@
--- Puts records that an operator names from Processing (or Failed) back to Queued, except those that a live worker holds.
--- Their count of resets starts at 0: a record that failed because of its resets would otherwise fail again at once.
+-- Puts records that an operator names from Processing (for a retry: from Failed) back to Queued, except those that a live
+-- worker holds. A retry also ends the pause of a queued record that waits for its next attempt. Resets and attempts count
+-- from 0: a record that failed because of them would otherwise fail again at once.
 -- Run it in REPEATABLE READ: a record claimed in between makes it fail, never pass.
 -- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
 WITH judged AS MATERIALIZED (
   SELECT t.{id}::text COLLATE "default" AS record_id, g.record_id AS given, 'requeued' AS outcome, coalesce(c.resets, 0) AS resets,
     c.token, c.trace, w.host || ' ' || w.pid AS worker, {stuck_since} AS since
   FROM unnest($2::text[]) AS g (record_id)
-    JOIN {table} AS t ON t.{id} = g.record_id::{id_type} AND t.{status} = {requeued_from}
+    JOIN {table} AS t ON t.{id} = g.record_id::{id_type}
     LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker
-  WHERE c.token IS NULL OR {is_lost}
+  WHERE (t.{status} = {requeued_from}{or_waiting}) AND (c.token IS NULL OR {is_lost})
 ), changed AS (
   UPDATE {table} AS t SET {status} = {queued}{set_error_requeued}, {touched} = {now}
-  WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged)) AND t.{status} = {requeued_from}
+  WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged))
   RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {requeued_from}) IS TRUE AS is_kept
 ), dropped AS (
   DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id AND NOT is_kept
