@@ -166,7 +166,7 @@ const isNamed = (value: unknown) => isObject(value) && isString(value.name);
 const isArrayOf = (value: unknown, max: number, isItem: (item: unknown) => boolean) =>
   Array.isArray(value) && value.length <= max && value.every(isItem);
 
-interface SentError {
+export interface SentError {
   name: string;
   message: string;
   stack: string | undefined;

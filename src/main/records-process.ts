@@ -50,20 +50,23 @@ const silentAfterSeconds = 10;
 const openLimitSeconds = 60;
 const killDelayMs = 500;
 
+/** Starts the embedded database, if it is wanted. A child of the router: it must outlive a crash of the records process. */
+export async function openDatabase(
+  { databaseUrl, databaseFolder: folder }: RecordsConfig,
+  { clock, log }: Pick<RecordsParts, 'clock' | 'log'>,
+): Promise<EmbeddedPostgres | undefined> {
+  if (databaseUrl !== 'embedded') return undefined;
+  return startEmbeddedPostgres({
+    ...(folder === undefined ? {} : { folder }),
+    clock,
+    log: (line) => log.debug({ line }, 'embedded PostgreSQL'),
+    onCrash: (error) => log.fatal({ err: error }, 'embedded database ended; restart the router'),
+  });
+}
+
 /** Resolves when the workflows are loaded; throws a ConfigError with their problems. */
 export async function startRecordsProcess(config: RecordsConfig, parts: RecordsParts): Promise<RecordsPlane> {
-  const { clock, log } = parts;
-  const { databaseUrl, databaseFolder: folder } = config;
-  // A child of the router: a temporary database must outlive a crash of the records process.
-  const engine =
-    databaseUrl === 'embedded'
-      ? await startEmbeddedPostgres({
-          ...(folder === undefined ? {} : { folder }),
-          clock,
-          log: (line) => log.debug({ line }, 'embedded PostgreSQL'),
-          onCrash: (error) => log.fatal({ err: error }, 'embedded database ended; restart the router'),
-        })
-      : undefined;
+  const engine = await openDatabase(config, parts);
   const records = new RecordsProcess(
     engine ? { ...config, databaseUrl: engine.url, isOwnDatabase: true } : config,
     parts,
