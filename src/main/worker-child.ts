@@ -15,6 +15,8 @@ import { type RunningRouter, startRouter } from './router.js';
 import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
 
 const exitDelayMs = 500;
+/** `/status` does not wait longer for worker 1. */
+const statusTimeoutMs = 1000;
 
 let router: Promise<RunningRouter> | undefined;
 let isStopping = false;
@@ -53,8 +55,10 @@ async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
 
 /** The first worker has the records process; this one asks it. */
 function recordsOfFirst(cleanup: boolean): RecordsPlane {
-  const ask = (name: string, args: unknown[]) => primary.call(callTimeoutMs, 'records', name, args);
-  const operations = operationNames.map((name) => [name, (...args: unknown[]) => ask(name, args)]);
+  const operations = operationNames.map((name) => [
+    name,
+    (...args: unknown[]) => primary.call(callTimeoutMs, 'records', name, args),
+  ]);
   const down = { database: 'down', paused: false, braked: false, cleanup, workflows: [] } as const;
   return {
     start: () => {},
@@ -63,7 +67,7 @@ function recordsOfFirst(cleanup: boolean): RecordsPlane {
     gauges: () => undefined,
     operations: () => Object.fromEntries(operations),
     status: () =>
-      ask('status', []).then(
+      primary.call(statusTimeoutMs, 'records', 'status', []).then(
         (status) => status as RecordsStatus,
         (error: unknown) => ({ ...down, workflows: [], error: messageOf(error) }),
       ),

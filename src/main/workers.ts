@@ -1,6 +1,6 @@
 /**
  * Runs several routers as processes that share the ports (`serve --workers N`), for machines without replicas. This
- * process is the primary: it accepts connections and hands them to the workers in turn, but serves none itself.
+ * process is the primary: it opens the ports, and the workers accept connections from them.
  *
  * Guarantees: a worker is an ordinary router with its own name (`POD_NAME/2`), so the election, the history and the events
  * between replicas work between workers too. Embedded engines belong to the primary, the records process to worker 1;
@@ -49,9 +49,9 @@ export class WorkerGroup {
   readonly log: Logger;
   /** Never: a worker that loses its leadership is started again. */
   readonly mustStop = new Promise<string>(() => {});
-  readonly #config: Config;
-  readonly #stops: Stop[];
+  readonly #stops: Stop[] = [];
   readonly #members: readonly Member[];
+  #config: Config;
   readonly #stopping = new AbortController();
   readonly #registry = new Registry();
   readonly #restarts = new Counter({
@@ -63,30 +63,37 @@ export class WorkerGroup {
   readonly #scrape = new PacedRender(clock, this.#stopping.signal, () => this.#render());
   /** The counts of workers that have ended. */
   #past: MetricData[] = [];
+  #isStarting = true;
   #onStarted = (_member: Member) => {};
   #onRefused = (_error: unknown) => {};
 
   /** Resolves when all workers listen. */
   static async start(config: Config): Promise<WorkerGroup> {
-    const log = createLogger({ level: config.logLevel, format: config.logFormat });
-    for (const warning of config.warnings) log.warn(warning);
-    const stops: Stop[] = [];
-    const engines = await openEngines(config, stops, log);
-    const group = new WorkerGroup({ ...config, ...engines, warnings: [] }, stops, log);
-    await group.#start();
-    return group;
+    const group = new WorkerGroup(config);
+    try {
+      await group.#start();
+      return group;
+    } catch (error) {
+      await group.stop();
+      throw error;
+    }
   }
 
-  private constructor(config: Config, stops: Stop[], log: Logger) {
+  private constructor(config: Config) {
     this.#config = config;
-    this.#stops = stops;
-    this.log = log;
+    this.log = createLogger({ level: config.logLevel, format: config.logFormat });
     this.#restarts.inc({ loop: 'worker' }, 0);
     collectProcessMetrics(this.#registry);
     this.#members = Array.from({ length: config.workers }, (_, i) => this.#createMember(i + 1));
   }
 
   async #start(): Promise<void> {
+    for (const warning of this.#config.warnings) this.log.warn(warning);
+    const engines = await openEngines(this.#config, this.#stops, this.log);
+    this.#config = { ...this.#config, ...engines, warnings: [] };
+    // The kernel distributes connections. In turn (SCHED_RR), the primary hands a connection to a worker that was just killed,
+    // and the caller waits for ever: 12 of 11,000 connections while 14 workers were killed; 0 with this.
+    cluster.schedulingPolicy = cluster.SCHED_NONE;
     cluster.setupPrimary({ exec: entry, args: [], serialization: 'advanced' });
     const waiting = new Set(this.#members);
     const started = new Promise<void>((resolve, reject) => {
@@ -97,14 +104,8 @@ export class WorkerGroup {
       };
     });
     for (const { loop } of this.#members) loop.start();
-    try {
-      await started;
-    } catch (error) {
-      await this.stop();
-      throw error;
-    }
-    // From here on a worker that cannot start is tried again: the others still serve.
-    this.#onRefused = () => {};
+    await started;
+    this.#isStarting = false;
     this.log.info({ workers: this.#members.length }, 'all workers are listening');
   }
 
@@ -119,11 +120,12 @@ export class WorkerGroup {
   }
 
   #createMember(number: number): Member {
-    const error = ({ err, retry_in_ms }: { err?: unknown; retry_in_ms?: number }) =>
-      this.log.error(
-        { worker: number, reason: messageOf(err), retry_in_ms },
-        'worker ended; starting it again',
-      );
+    const error = ({ err, retry_in_ms }: { err?: unknown; retry_in_ms?: number }) => {
+      // The first error at the start is thrown and ends the group.
+      if (this.#isStarting) return;
+      const reason = messageOf(err);
+      this.log.error({ worker: number, reason, retry_in_ms }, 'worker ended; starting it again');
+    };
     const member: Member = {
       number,
       loop: new SupervisedLoop({
@@ -158,7 +160,7 @@ export class WorkerGroup {
     } catch (error) {
       worker.process.kill('SIGKILL');
       await ended;
-      if (!signal.aborted) this.#onRefused(error);
+      this.#onRefused(error);
       throw error;
     } finally {
       signal.removeEventListener('abort', stop);
