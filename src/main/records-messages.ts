@@ -198,3 +198,10 @@ export function receivedError({ name, message, stack, code, retryAfterSeconds, p
   if (stack !== undefined) error.stack = stack;
   return error;
 }
+
+/** 503: no records process can answer. */
+export function recordsUnavailable(reason: string): AppError {
+  return new AppError('database_unavailable', `records are unavailable: ${reason}`, {
+    retryAfterSeconds: 5,
+  });
+}

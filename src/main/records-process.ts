@@ -16,7 +16,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
-import { AppError, ConfigError, messageOf } from '../errors.js';
+import { ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import {
   type OperationName,
@@ -34,6 +34,7 @@ import {
   type Report,
   readMessage,
   receivedError,
+  recordsUnavailable,
   type ToProcess,
 } from './records-messages.js';
 import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
@@ -180,9 +181,9 @@ class RecordsProcess implements RecordsPlane {
   }
 
   async #call(name: OperationName, args: unknown[]): Promise<unknown> {
-    if (!this.#isOpen) throw unavailable(this.#down ?? 'the records process has ended');
+    if (!this.#isOpen) throw recordsUnavailable(this.#down ?? 'the records process has ended');
     if (this.#calls.size >= maxCalls)
-      throw unavailable(`the records process is busy with ${maxCalls} operations`);
+      throw recordsUnavailable(`the records process is busy with ${maxCalls} operations`);
     this.#lastCall += 1;
     const id = this.#lastCall;
     return new Promise((resolve, reject) => {
@@ -269,7 +270,7 @@ class RecordsProcess implements RecordsPlane {
     this.#isOpen = false;
     const calls = [...this.#calls.values()];
     this.#calls.clear();
-    for (const { reject } of calls) reject(unavailable(`the records process ended with ${how}`));
+    for (const { reject } of calls) reject(recordsUnavailable(`the records process ended with ${how}`));
   }
 
   #handle(message: FromProcess): void {
@@ -316,12 +317,6 @@ class RecordsProcess implements RecordsPlane {
   #send(message: ToProcess): void {
     void this.#channel?.send(message);
   }
-}
-
-function unavailable(reason: string): AppError {
-  return new AppError('database_unavailable', `records are unavailable: ${reason}`, {
-    retryAfterSeconds: 5,
-  });
 }
 
 /** Resolves to the exit code or signal. */

@@ -5,7 +5,7 @@
 import type { ChildProcess } from 'node:child_process';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
-import { receivedError, type SentError, sentError } from './records-messages.js';
+import { receivedError, recordsUnavailable, type SentError, sentError } from './records-messages.js';
 
 /** As long as operations on records may take. */
 export const callTimeoutMs = 15_000;
@@ -24,11 +24,18 @@ type Message = { id: number } & (
 
 type Handler = (...args: never[]) => unknown;
 
+/** The other side did not answer in time, or has ended. */
+class NoAnswer extends Error {
+  override readonly name = 'NoAnswer';
+}
+
+const hasEnded = 'the other process has ended';
+
 export class WorkerChannel {
   readonly #process: ChildProcess | NodeJS.Process;
   readonly #clock: Clock;
   readonly #handlers: Readonly<Record<string, Handler>>;
-  readonly #calls = new Map<number, (answer: Message) => void>();
+  readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
   #lastId = 0;
 
   /** `process`: the worker, or in a worker its own. */
@@ -42,40 +49,50 @@ export class WorkerChannel {
     this.#handlers = handlers;
     process.on('message', (message: Message) => void this.#receive(message));
     process.once('disconnect', () => {
-      const error = sentError(new Error('the other process has ended'));
-      for (const [id, settle] of this.#calls) settle({ id, error });
+      for (const { reject } of this.#calls.values()) reject(new NoAnswer(hasEnded));
     });
   }
 
-  /** Rejects with the error of the other side, without an answer in time, and when the other side has ended. */
-  call(timeoutMs: number, name: string, ...args: unknown[]): Promise<unknown> {
+  /** Rejects with the error of the other side, or a NoAnswer. */
+  async call(timeoutMs: number, name: string, ...args: unknown[]): Promise<unknown> {
     this.#lastId += 1;
     const id = this.#lastId;
-    return new Promise((resolve, reject) => {
-      const fail = (text: string) => settle({ id, error: sentError(new Error(text)) });
-      const cancel = this.#clock.after(timeoutMs, () => fail(`no answer within ${timeoutMs / 1000} s`));
-      const settle = (answer: Message) => {
-        cancel();
-        this.#calls.delete(id);
-        if ('error' in answer) reject(receivedError(answer.error));
-        else resolve('value' in answer ? answer.value : undefined);
-      };
-      this.#calls.set(id, settle);
-      this.#send({ id, name, args }, () => fail('the other process has ended'));
-    });
+    let cancel = () => {};
+    try {
+      return await new Promise((resolve, reject) => {
+        this.#calls.set(id, { resolve, reject });
+        const noAnswer = (reason: string) => reject(new NoAnswer(reason));
+        cancel = this.#clock.after(timeoutMs, () => noAnswer(`no answer within ${timeoutMs / 1000} s`));
+        this.#send({ id, name, args }, () => noAnswer(hasEnded));
+      });
+    } finally {
+      cancel();
+      this.#calls.delete(id);
+    }
+  }
+
+  /** Calls the records process of worker 1; rejects with 503 `database_unavailable` if it does not answer. */
+  async callRecords(timeoutMs: number, name: string, args: unknown[]): Promise<unknown> {
+    try {
+      return await this.call(timeoutMs, 'records', name, args);
+    } catch (error) {
+      throw error instanceof NoAnswer ? recordsUnavailable(`worker 1: ${error.message}`) : error;
+    }
   }
 
   async #receive(message: Message): Promise<void> {
-    if (!('name' in message)) {
-      this.#calls.get(message.id)?.(message);
+    if ('name' in message) {
+      const { id, name, args } = message;
+      try {
+        this.#send({ id, value: await this.#handlers[name]?.(...(args as never[])) });
+      } catch (error) {
+        this.#send({ id, error: sentError(error) });
+      }
       return;
     }
-    const { id, name, args } = message;
-    try {
-      this.#send({ id, value: await this.#handlers[name]?.(...(args as never[])) });
-    } catch (error) {
-      this.#send({ id, error: sentError(error) });
-    }
+    const call = this.#calls.get(message.id);
+    if ('error' in message) call?.reject(receivedError(message.error));
+    else call?.resolve(message.value);
   }
 
   #send(message: Message, onError?: () => void): void {

@@ -23,6 +23,7 @@ let isStopping = false;
 
 const primary = new WorkerChannel(process, clock, {
   start: async (config: WorkerConfig) => {
+    if (isStopping) throw new Error('the worker is stopping');
     router = start(config);
     const { url, metricsUrl } = await router;
     return { url, metricsUrl };
@@ -57,7 +58,7 @@ async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
 function recordsOfFirst(cleanup: boolean): RecordsPlane {
   const operations = operationNames.map((name) => [
     name,
-    (...args: unknown[]) => primary.call(callTimeoutMs, 'records', name, args),
+    (...args: unknown[]) => primary.callRecords(callTimeoutMs, name, args),
   ]);
   const down = { database: 'down', paused: false, braked: false, cleanup, workflows: [] } as const;
   return {
@@ -67,7 +68,7 @@ function recordsOfFirst(cleanup: boolean): RecordsPlane {
     gauges: () => undefined,
     operations: () => Object.fromEntries(operations),
     status: () =>
-      primary.call(statusTimeoutMs, 'records', 'status', []).then(
+      primary.callRecords(statusTimeoutMs, 'status', []).then(
         (status) => status as RecordsStatus,
         (error: unknown) => ({ ...down, workflows: [], error: messageOf(error) }),
       ),
@@ -86,8 +87,12 @@ async function stop(reason: string): Promise<void> {
   clock.after(exitDelayMs, () => process.exit(0), { unref: true });
 }
 
-// Without this, Node ends a worker at once when the primary has ended.
-if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
+if (cluster.worker) {
+  // Without this, Node ends a worker at once when the primary has ended.
+  cluster.worker.exitedAfterDisconnect = true;
+  // Node's own messages to a primary that has just ended.
+  cluster.worker.on('error', () => {});
+}
 process.once('disconnect', () => stop('primary ended'));
 for (const signal of stopSignals) process.on(signal, () => stop(signal));
 await primary.call(callTimeoutMs, 'loaded');

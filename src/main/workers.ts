@@ -20,10 +20,11 @@ import { AggregatorRegistry, Counter, Registry } from 'prom-client';
 import { collectProcessMetrics, type MetricData } from '../calls/metrics.js';
 import { systemClock as clock } from '../clock.js';
 import type { Config } from '../config/config.js';
-import { AppError, messageOf } from '../errors.js';
+import { messageOf } from '../errors.js';
 import { SupervisedLoop } from '../loop.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { PacedRender } from '../observe/paced-render.js';
+import { recordsUnavailable } from './records-messages.js';
 import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
 
 /** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
@@ -63,7 +64,7 @@ export class WorkerGroup {
   readonly #scrape = new PacedRender(clock, this.#stopping.signal, () => this.#render());
   /** The counts of workers that have ended. */
   #past: MetricData[] = [];
-  #isStarting = true;
+  #isRefused = false;
   #onStarted = (_member: Member) => {};
   #onRefused = (_error: unknown) => {};
 
@@ -97,7 +98,10 @@ export class WorkerGroup {
     cluster.setupPrimary({ exec: entry, args: [], serialization: 'advanced' });
     const waiting = new Set(this.#members);
     const started = new Promise<void>((resolve, reject) => {
-      this.#onRefused = reject;
+      this.#onRefused = (error) => {
+        this.#isRefused = true;
+        reject(error);
+      };
       this.#onStarted = (member) => {
         waiting.delete(member);
         if (waiting.size === 0) resolve();
@@ -105,7 +109,7 @@ export class WorkerGroup {
     });
     for (const { loop } of this.#members) loop.start();
     await started;
-    this.#isStarting = false;
+    this.#onRefused = () => {};
     this.log.info({ workers: this.#members.length }, 'all workers are listening');
   }
 
@@ -121,8 +125,8 @@ export class WorkerGroup {
 
   #createMember(number: number): Member {
     const error = ({ err, retry_in_ms }: { err?: unknown; retry_in_ms?: number }) => {
-      // The first error at the start is thrown and ends the group.
-      if (this.#isStarting) return;
+      // Then `start` throws the error, and the group ends.
+      if (this.#isRefused) return;
       const reason = messageOf(err);
       this.log.error({ worker: number, reason, retry_in_ms }, 'worker ended; starting it again');
     };
@@ -153,15 +157,17 @@ export class WorkerGroup {
     const stop = () => worker.process.kill('SIGTERM');
     signal.addEventListener('abort', stop, { once: true });
     try {
-      await this.#startRouter(member, worker, ended);
+      try {
+        await this.#startRouter(member, worker, ended);
+      } catch (error) {
+        worker.process.kill('SIGKILL');
+        await ended;
+        this.#onRefused(error);
+        throw error;
+      }
       this.#onStarted(member);
       const how = await ended;
       if (!signal.aborted) throw new Error(`ended with ${how}`);
-    } catch (error) {
-      worker.process.kill('SIGKILL');
-      await ended;
-      this.#onRefused(error);
-      throw error;
     } finally {
       signal.removeEventListener('abort', stop);
       member.worker = undefined;
@@ -196,10 +202,8 @@ export class WorkerGroup {
 
   async #askRecords(name: string, args: unknown[]): Promise<unknown> {
     const channel = this.#members[0]?.channel;
-    if (channel) return channel.call(callTimeoutMs, 'records', name, args);
-    throw new AppError('database_unavailable', 'records are unavailable: worker 1 is starting', {
-      retryAfterSeconds: 5,
-    });
+    if (!channel) throw recordsUnavailable('worker 1 is starting');
+    return channel.callRecords(callTimeoutMs, name, args);
   }
 
   async #render(): Promise<string> {

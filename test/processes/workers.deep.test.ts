@@ -76,7 +76,15 @@ describeOneEngine('workers', (engine) => {
 
     // Worker 1 takes its records process along; the data stays.
     process.kill(Number(pidsOf(group)[0]), 'SIGKILL');
-    await until('its successor starts one', () => processes().length === 2, 60_000);
+    await until(
+      'worker 2 can ask the records process of its successor',
+      async () => {
+        const answer = await workers[1]?.('/api/v1/records');
+        if (answer.code !== undefined) expect(answer).toMatchObject({ code: 'database_unavailable' });
+        return processes().length === 2 && answer.workflows?.length === 2;
+      },
+      60_000,
+    );
     await until('the first has ended', () => !isAlive(Number(processes()[0]?.pid)));
     expect((await allocate(group, 'call')).body.was_existing).toBe(true);
     expect(await group.stop()).toBe(0);

@@ -20,6 +20,8 @@ const quickElection = {
   LEADER_ELECTION_RENEW_DEADLINE: '1s',
   LEADER_ELECTION_RETRY_PERIOD: '200ms',
 };
+/** Replies of a busy machine: the caller retries. */
+const busy = ['overloaded', 'timeout', 'store_unavailable'];
 const successes = 'smart_router_allocations_total{pool="pool:gold",status="success"}';
 
 describeOneEngine('workers', (engine) => {
@@ -69,7 +71,7 @@ describeOneEngine('workers', (engine) => {
     const insist = async (ask: () => ReturnType<typeof allocate>) => {
       for (;;) {
         const answer = await ask();
-        if (answer.status !== 0 && answer.body.code !== 'timeout') return answer;
+        if (answer.status !== 0 && !busy.includes(answer.body.code ?? '')) return answer;
       }
     };
     const call = async (name: string) => {
@@ -99,7 +101,7 @@ describeOneEngine('workers', (engine) => {
     await until('calls go on', () => served > servedThen + 20);
     expect((await scrape(group))(successes)).toBeGreaterThan(before);
     await until('it is replaced', () => group.logged('smart-router is listening').length === 3);
-    await until('a worker leads', () => group.logged('leader: managing the pools').length === 2);
+    await until('a worker leads', () => group.logged('leader: managing the pools').length > 1);
     isEnding = true;
     await callers;
 
@@ -108,7 +110,7 @@ describeOneEngine('workers', (engine) => {
     const value = await scrape(group);
     expect(value(successes)).toBeLessThanOrEqual(served);
     expect(value('smart_router_loop_restarts_total{loop="worker"}')).toBe(1);
-    expect(value('smart_router_leader_status')).toBe(1);
+    await until('one leads', async () => (await scrape(group))('smart_router_leader_status') === 1);
   });
 
   it('stop cleanly when the primary is killed', async () => {

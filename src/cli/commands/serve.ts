@@ -41,7 +41,7 @@ function checkWorkers(text: string): string {
   throw new InvalidArgumentError(`It must be ${workers.expects}.`);
 }
 
-export interface Running {
+interface Running {
   log: Logger;
   /** Resolves to the reason if it has to stop without a signal. */
   mustStop: Promise<string>;
