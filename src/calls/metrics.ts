@@ -4,7 +4,7 @@
  * documents each metric, which a test checks. Those by pool are in pool-metrics.ts, those of records in
  * records/metrics.ts.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { LoopState } from '../loop.js';
 import { PoolMetrics } from './pool-metrics.js';
 import type { StoreOutcome } from './store/connection.js';
@@ -23,6 +23,22 @@ type RequestLabels = Record<'method' | 'endpoint' | 'status', string>;
 function withKnownMethod(labels: RequestLabels): RequestLabels {
   return methods.includes(labels.method) ? labels : { ...labels, method: 'other' };
 }
+
+/** Adds the metrics of Node and of this process. */
+export function collectProcessMetrics(registry: Registry): void {
+  collectDefaultMetrics({ register: registry });
+  // Gauges named like counters: promtool rejects them, and the gauges by type carry the same values.
+  for (const kind of ['handles', 'requests', 'resources'])
+    registry.removeSingleMetric(`nodejs_active_${kind}_total`);
+  // Of a group of workers: the first start, and the slowest event loop, which an average would hide.
+  for (const metric of registry.getMetricsAsArray()) {
+    if (metric.name === 'process_start_time_seconds') metric.aggregator = 'min';
+    if (metric.name.startsWith('nodejs_eventloop_lag_')) metric.aggregator = 'max';
+  }
+}
+
+/** One metric with its values. */
+export type MetricData = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number];
 
 export class Metrics {
   readonly registry = new Registry();
@@ -125,7 +141,7 @@ export class Metrics {
     'smart_router_generations_total',
     'Changes of the master of the store that this replica noticed first',
   );
-  readonly storeUp = this.#gauge('smart_router_store_up', '1 while connected to the store');
+  readonly storeUp = this.#gauge('smart_router_store_up', '1 while connected to the store', [], 'min');
   readonly loopRestarts = this.#counter('smart_router_loop_restarts_total', 'Crashes of a background loop', [
     'loop',
   ]);
@@ -138,6 +154,7 @@ export class Metrics {
     'smart_router_loop_last_round_timestamp_seconds',
     'When a running background loop last finished a round, or reported progress in a long one',
     ['loop'],
+    'min',
   );
   readonly settingsErrors = this.#counter(
     'smart_router_settings_refresh_errors_total',
@@ -149,28 +166,42 @@ export class Metrics {
     ['provider'],
   );
 
-  readonly #activeCalls = this.#gauge('smart_router_active_calls', 'Live calls');
-  readonly #waitingCalls = this.#gauge('smart_router_waiting_calls', 'Calls that wait for a pod');
+  readonly #activeCalls = this.#gauge('smart_router_active_calls', 'Live calls', [], 'first');
+  readonly #waitingCalls = this.#gauge(
+    'smart_router_waiting_calls',
+    'Calls that wait for a pod',
+    [],
+    'first',
+  );
   readonly #oldestWait = this.#gauge(
     'smart_router_oldest_wait_seconds',
     'How long the oldest waiting call has waited; 0 if none waits',
+    [],
+    'max',
   );
   readonly #removalsHeld = this.#gauge(
     'smart_router_removals_held',
     'Pods that are missing from the cluster and held by the removal brake',
+    [],
+    'first',
   );
   readonly #podSetBack = this.#gauge(
     'smart_router_pod_set_back',
     '1 for a pod that is set back because calls failed on it; at most 20 pods, the first by name',
     ['pod_name'],
+    'first',
   );
   readonly #poolsUnreadable = this.#gauge(
     'smart_router_pools_unreadable',
     'Pools whose key has a wrong type: their pods are not swept or counted',
+    [],
+    'first',
   );
   readonly invariantViolations = this.#gauge(
     'smart_router_invariant_violations',
     'Invariant violations in the last audit; only on the leader, after its first audit',
+    [],
+    'max',
   );
 
   readonly pools = new PoolMetrics(this.registry);
@@ -193,11 +224,7 @@ export class Metrics {
     const operations = ['allocate', 'release', 'renew', 'report', 'drain', 'register', 'sweep', 'snapshot'];
     for (const operation of operations) this.storeErrors.inc({ operation }, 0);
     if (!processMetrics) return;
-    collectDefaultMetrics({ register: this.registry });
-    // Gauges named like counters: promtool rejects them, and the gauges by type carry the same values.
-    for (const kind of ['handles', 'requests', 'resources']) {
-      this.registry.removeSingleMetric(`nodejs_active_${kind}_total`);
-    }
+    collectProcessMetrics(this.registry);
   }
 
   observeStore(operation: string, outcome: StoreOutcome, seconds: number): void {
@@ -206,8 +233,14 @@ export class Metrics {
     if (outcome === 'full') this.storeFull.inc();
   }
 
-  /** The Prometheus text. `snapshot` is undefined when the store does not respond. */
+  /** The Prometheus text; see `update`. */
   async render(snapshot: Snapshot | undefined, loops: readonly LoopState[] = []): Promise<string> {
+    await this.update(snapshot, loops);
+    return this.registry.metrics();
+  }
+
+  /** Sets the gauges for a scrape. `snapshot` is undefined when the store does not respond. */
+  async update(snapshot: Snapshot | undefined, loops: readonly LoopState[]): Promise<void> {
     this.onScrape();
     // Only running loops: the sweep of a former leader is not late.
     this.#lastRound.reset();
@@ -230,15 +263,20 @@ export class Metrics {
         this.#podSetBack.set({ pod_name }, 1);
       this.#poolsUnreadable.set(snapshot.pools.filter((pool) => pool.unreadableKey !== '').length);
     }
-    return this.registry.metrics();
   }
 
   #counter<L extends string>(name: string, help: string, labelNames: L[] = []): Counter<L> {
     return new Counter({ name, help, labelNames, registers: [this.registry] });
   }
 
-  #gauge<L extends string>(name: string, help: string, labelNames: L[] = []): Gauge<L> {
-    return new Gauge({ name, help, labelNames, registers: [this.registry] });
+  /** `aggregator`: the value of a group of workers (`serve --workers`), from theirs. */
+  #gauge<L extends string>(
+    name: string,
+    help: string,
+    labelNames: L[] = [],
+    aggregator: Aggregator = 'sum',
+  ): Gauge<L> {
+    return new Gauge({ name, help, labelNames, aggregator, registers: [this.registry] });
   }
 
   #histogram<L extends string>(

@@ -70,7 +70,13 @@ export class PoolMetrics {
     this.noPods = { inc: ({ chain }, value) => noPods.inc({ chain: this.#chainLabel(chain) }, value) };
     this.unmetDemand = { inc: ({ tier }, value) => unmetDemand.inc({ tier: this.#label(tier) }, value) };
     const gauge = (name: string, help: string) =>
-      new Gauge({ name: `smart_router_pool_${name}`, help, labelNames: ['tier'], registers: [registry] });
+      new Gauge({
+        name: `smart_router_pool_${name}`,
+        help,
+        labelNames: ['tier'],
+        aggregator: 'first',
+        registers: [registry],
+      });
     this.#gauges = [
       [gauge('available_pods', 'Pods that can take a call now'), 'available'],
       [gauge('assigned_pods', 'Pods of the pool'), 'assigned'],

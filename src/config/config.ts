@@ -89,6 +89,13 @@ const relations: readonly { of: readonly ConfigKey[]; problem(c: Config): string
       `LEADER_ELECTION_RENEW_DEADLINE must be longer than 1.2 * LEADER_ELECTION_RETRY_PERIOD (${ms(1.2 * retry)}, with jitter), got ${ms(renew)}`,
   },
   {
+    of: ['workers', 'leaderElectionEnabled'],
+    problem: ({ workers, leaderElectionEnabled }) =>
+      workers > 1 &&
+      !leaderElectionEnabled &&
+      `WORKERS must be 1 while LEADER_ELECTION_ENABLED is false, or every worker leads, got ${workers}`,
+  },
+  {
     of: ['redisUrl', 'redisKeyPrefix'],
     problem: ({ redisUrl, redisKeyPrefix }) =>
       redisUrl.startsWith('redis+cluster:') &&

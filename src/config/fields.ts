@@ -3,6 +3,7 @@
  * parses text into a value or into problems. Names and defaults of variables are in table.ts.
  */
 import { isIP, isIPv6 } from 'node:net';
+import { availableParallelism } from 'node:os';
 import { formatDuration, parseDuration } from './durations.js';
 import { isName, isPodName, parseTierConfigJson, showNames, type TierConfig } from './tiers.js';
 
@@ -45,6 +46,17 @@ export function wholeNumber(min: number, max: number): Kind<number> {
     read: (text) => check(Number(text), /^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max),
   };
 }
+
+const workersMax = 128;
+
+/** `auto`: one for each core that this process may use. */
+export const workers: Kind<number> = {
+  expects: `a whole number from 1 to ${workersMax}, or auto`,
+  read: (text) =>
+    text.toLowerCase() === 'auto'
+      ? { value: Math.min(availableParallelism(), workersMax) }
+      : wholeNumber(1, workersMax).read(text),
+};
 
 /** Minutes in the environment, milliseconds inside. */
 export function minutes(min: number, max: number): Kind<number> {

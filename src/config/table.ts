@@ -84,6 +84,12 @@ export const configFields = {
       '2000',
       'Unauthenticated connections from one address; with TRUST_PROXY, open requests by forwarded address',
     ),
+    workers: field(
+      'WORKERS',
+      kinds.workers,
+      '1',
+      'Routers to run as processes that share the ports; auto: one per core',
+    ),
     shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest time of a clean stop'),
   }),
   ...section('Access', {

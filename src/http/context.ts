@@ -53,6 +53,8 @@ export interface HttpContext {
     /** Syncs now, if this replica leads. */
     nudge(): void;
   };
+  /** The metrics of all workers, as text; undefined if this process is the only one. */
+  renderGroup?: (() => Promise<string>) | undefined;
   /** Aborts when this router begins to stop: waiting requests are answered then. */
   stopping: AbortSignal;
 }

@@ -166,7 +166,7 @@ const isNamed = (value: unknown) => isObject(value) && isString(value.name);
 const isArrayOf = (value: unknown, max: number, isItem: (item: unknown) => boolean) =>
   Array.isArray(value) && value.length <= max && value.every(isItem);
 
-interface SentError {
+export interface SentError {
   name: string;
   message: string;
   stack: string | undefined;
@@ -197,4 +197,11 @@ export function receivedError({ name, message, stack, code, retryAfterSeconds, p
   const error = Object.assign(new Error(message), { name });
   if (stack !== undefined) error.stack = stack;
   return error;
+}
+
+/** 503: no records process can answer. */
+export function recordsUnavailable(reason: string): AppError {
+  return new AppError('database_unavailable', `records are unavailable: ${reason}`, {
+    retryAfterSeconds: 5,
+  });
 }

@@ -16,7 +16,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
-import { AppError, ConfigError, messageOf } from '../errors.js';
+import { ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import {
   type OperationName,
@@ -34,6 +34,7 @@ import {
   type Report,
   readMessage,
   receivedError,
+  recordsUnavailable,
   type ToProcess,
 } from './records-messages.js';
 import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
@@ -50,20 +51,23 @@ const silentAfterSeconds = 10;
 const openLimitSeconds = 60;
 const killDelayMs = 500;
 
+/** Starts the embedded database, if it is wanted. A child of the router: it must outlive a crash of the records process. */
+export async function openDatabase(
+  { databaseUrl, databaseFolder: folder }: RecordsConfig,
+  { clock, log }: Pick<RecordsParts, 'clock' | 'log'>,
+): Promise<EmbeddedPostgres | undefined> {
+  if (databaseUrl !== 'embedded') return undefined;
+  return startEmbeddedPostgres({
+    ...(folder === undefined ? {} : { folder }),
+    clock,
+    log: (line) => log.debug({ line }, 'embedded PostgreSQL'),
+    onCrash: (error) => log.fatal({ err: error }, 'embedded database ended; restart the router'),
+  });
+}
+
 /** Resolves when the workflows are loaded; throws a ConfigError with their problems. */
 export async function startRecordsProcess(config: RecordsConfig, parts: RecordsParts): Promise<RecordsPlane> {
-  const { clock, log } = parts;
-  const { databaseUrl, databaseFolder: folder } = config;
-  // A child of the router: a temporary database must outlive a crash of the records process.
-  const engine =
-    databaseUrl === 'embedded'
-      ? await startEmbeddedPostgres({
-          ...(folder === undefined ? {} : { folder }),
-          clock,
-          log: (line) => log.debug({ line }, 'embedded PostgreSQL'),
-          onCrash: (error) => log.fatal({ err: error }, 'embedded database ended; restart the router'),
-        })
-      : undefined;
+  const engine = await openDatabase(config, parts);
   const records = new RecordsProcess(
     engine ? { ...config, databaseUrl: engine.url, isOwnDatabase: true } : config,
     parts,
@@ -177,9 +181,9 @@ class RecordsProcess implements RecordsPlane {
   }
 
   async #call(name: OperationName, args: unknown[]): Promise<unknown> {
-    if (!this.#isOpen) throw unavailable(this.#down ?? 'the records process has ended');
+    if (!this.#isOpen) throw recordsUnavailable(this.#down ?? 'the records process has ended');
     if (this.#calls.size >= maxCalls)
-      throw unavailable(`the records process is busy with ${maxCalls} operations`);
+      throw recordsUnavailable(`the records process is busy with ${maxCalls} operations`);
     this.#lastCall += 1;
     const id = this.#lastCall;
     return new Promise((resolve, reject) => {
@@ -266,7 +270,7 @@ class RecordsProcess implements RecordsPlane {
     this.#isOpen = false;
     const calls = [...this.#calls.values()];
     this.#calls.clear();
-    for (const { reject } of calls) reject(unavailable(`the records process ended with ${how}`));
+    for (const { reject } of calls) reject(recordsUnavailable(`the records process ended with ${how}`));
   }
 
   #handle(message: FromProcess): void {
@@ -313,12 +317,6 @@ class RecordsProcess implements RecordsPlane {
   #send(message: ToProcess): void {
     void this.#channel?.send(message);
   }
-}
-
-function unavailable(reason: string): AppError {
-  return new AppError('database_unavailable', `records are unavailable: ${reason}`, {
-    retryAfterSeconds: 5,
-  });
 }
 
 /** Resolves to the exit code or signal. */

@@ -6,7 +6,7 @@ import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
 import { History } from '../calls/history/history.js';
 import { adoptStore } from '../calls/import.js';
-import { Metrics } from '../calls/metrics.js';
+import { type MetricData, Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
@@ -47,6 +47,8 @@ export interface RunningRouter {
   context: HttpContext;
   /** Resolves when this replica loses its leadership and LEADER_LOSS=exit. */
   lostLeadership: Promise<void>;
+  /** The metrics of this process. */
+  collectMetrics(): Promise<MetricData[]>;
   /** Finishes requests in flight, for at most `SHUTDOWN_TIMEOUT`. */
   stop(): Promise<void>;
 }
@@ -56,8 +58,9 @@ export interface StartOptions {
   log?: Logger;
   /** Adds routes: benchmarks compare with an empty one. */
   extend?: (app: App) => Promise<void>;
-  /** Instead of a separate process: tests with their own clock run the record plane in this one. */
-  openRecords?: typeof startRecordsProcess;
+  /** Instead of a separate process: tests with their own clock run the record plane in this one, one worker for all. */
+  openRecords?: (...args: Parameters<typeof startRecordsProcess>) => Promise<RecordsPlane>;
+  renderGroup?: HttpContext['renderGroup'];
 }
 
 export async function startRouter(config: Config, options: StartOptions = {}): Promise<RunningRouter> {
@@ -176,7 +179,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         },
       },
     );
-    recordMetrics.expect(records?.status().workflows.map(({ name }) => name) ?? []);
+    recordMetrics.expect((await records?.status())?.workflows.map(({ name }) => name) ?? []);
     if (records) {
       // At the same time as the requests in flight: each may take all of SHUTDOWN_TIMEOUT.
       stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
@@ -232,6 +235,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       clock,
       records,
       stopping: stopping.signal,
+      renderGroup: options.renderGroup,
       leadership: {
         get isLeader() {
           return manager.isLeader;
@@ -305,7 +309,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     });
     await prepared.firstTry;
     log.info({ url, metrics: metricsServer?.url }, 'smart-router is listening');
-    return { url, metricsUrl: metricsServer?.url, redisUrl, context, lostLeadership, stop: stopAll };
+    const collectMetrics = () => app.probes.collect();
+    return {
+      ...{ url, metricsUrl: metricsServer?.url, redisUrl },
+      ...{ context, lostLeadership, collectMetrics, stop: stopAll },
+    };
   } catch (error) {
     await stopAll();
     throw error;

@@ -24,8 +24,9 @@ export type RemoteOperations = Pick<RecordOperations, OperationName>;
 
 export interface RecordsAdmin {
   readonly loops: LoopState[];
-  status(): RecordsStatus;
-  gauges(): RecordGauges;
+  status(): RecordsStatus | Promise<RecordsStatus>;
+  /** Undefined if another worker shows them. */
+  gauges(): RecordGauges | undefined;
   /** Throws 503 `database_unavailable` until the database has been opened. */
   operations(): RemoteOperations;
 }

@@ -81,3 +81,41 @@ it('while the store does not answer, no counter is removed', async () => {
   expect(seriesOf(text, /allocations_total.*merchant:acme/)).toHaveLength(1);
   expect(seriesOf(text, /pool_assigned_pods\{/)).toEqual([]);
 });
+
+it('every gauge says what it is for a group of workers; the default is the sum', async () => {
+  const { registry } = new Metrics();
+  const gauges = (await registry.getMetricsAsJSON()).filter(({ type }) => String(type) === 'gauge');
+  const of = (aggregator: string) =>
+    gauges
+      .filter((gauge) => gauge.aggregator === aggregator)
+      .map(({ name }) => name.replace('smart_router_', ''));
+  expect(of('sum').filter((name) => !/^(process|nodejs)_/.test(name))).toEqual([
+    'requests_in_flight',
+    'requests_limit',
+    // Two leaders in one group must be visible, as between replicas.
+    'leader_status',
+  ]);
+  // From the store: the same for all.
+  expect(of('first').filter((name) => name !== 'nodejs_version_info')).toEqual([
+    'active_calls',
+    'waiting_calls',
+    'removals_held',
+    'pod_set_back',
+    'pools_unreadable',
+    'pool_available_pods',
+    'pool_assigned_pods',
+    'pool_capacity_calls',
+    'pool_active_calls',
+    'pool_stranded_pods',
+  ]);
+  expect(of('min')).toEqual(expect.arrayContaining(['store_up', 'loop_last_round_timestamp_seconds']));
+  expect(of('max')).toEqual(
+    expect.arrayContaining([
+      'oldest_wait_seconds',
+      'invariant_violations',
+      'nodejs_eventloop_lag_p99_seconds',
+    ]),
+  );
+  expect(of('average')).toEqual([]);
+  expect(of('omit')).toEqual([]);
+});

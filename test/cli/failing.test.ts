@@ -299,6 +299,11 @@ describe('wrong usage', () => {
       'smart-router drain --help',
     ],
     [
+      'serve --workers 0',
+      "option '--workers <number>' argument '0' is invalid. It must be a whole number from 1 to 128, or auto.",
+      'smart-router serve --help',
+    ],
+    [
       'release CA1 --fence x',
       "option '--fence <n>' argument 'x' is invalid. It must be a whole number from 1 to 9007199254740991.",
       'smart-router release --help',

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import { type Clock, systemClock } from '../../src/clock.js';
@@ -123,6 +124,11 @@ describe('defaults', () => {
     expect(loadConfig({ LEADER_LOSS: 'follow' }).leaderLoss).toBe('follow');
   });
 
+  it('are one worker; auto is one per core', () => {
+    expect(loadConfig({}).workers).toBe(1);
+    expect(loadConfig({ WORKERS: 'auto' }).workers).toBe(Math.min(availableParallelism(), 128));
+  });
+
   it('have the types their users expect', () => {
     expectTypeOf<Config['leaseTtlMs']>().toEqualTypeOf<number>();
     expectTypeOf<Config['metricsPort']>().toEqualTypeOf<number | undefined>();
@@ -239,6 +245,10 @@ describe('refusals', () => {
     [{ HTTP_PORT: '-1' }, 'got "-1"'],
     [{ HTTP_PORT: '1e3' }, 'got "1e3"'],
     [{ METRICS_PORT: 'none' }, ', or off; got "none"'],
+    [{ WORKERS: '0' }, 'a whole number from 1 to 128, or auto; got "0"'],
+    [{ WORKERS: '-1' }, 'got "-1"'],
+    [{ WORKERS: '1000' }, 'got "1000"'],
+    [{ WORKERS: 'x' }, 'got "x"'],
     [{ HTTP_HOST: 'a b' }, 'an IP address or a host name'],
     [{ HTTP_HOST: '300.1.1.1' }, 'an IP address or a host name'],
     [{ HTTP_HOST: '127.0.0.1:80' }, 'without a port'],
@@ -334,6 +344,7 @@ describe('relations', () => {
     [{ LEADER_ELECTION_DURATION: '10s' }, 'longer than LEADER_ELECTION_RENEW_DEADLINE (10s)'],
     [{ LEADER_ELECTION_RENEW_DEADLINE: '2.4s' }, 'longer than 1.2 * LEADER_ELECTION_RETRY_PERIOD (2.4s'],
     [{ METRICS_PORT: '8080' }, 'must differ from HTTP_PORT'],
+    [{ WORKERS: '2', LEADER_ELECTION_ENABLED: 'false' }, 'or every worker leads, got 2'],
     [{ HTTP_HOST: '0.0.0.0' }, 'a loopback address'],
     [{ HTTP_HOST: '::' }, 'a loopback address'],
     [{ HTTP_HOST: 'router.example.com' }, 'a loopback address'],

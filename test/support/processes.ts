@@ -248,7 +248,7 @@ function newestMs(folder: string): number {
 
 // --- Talking to them ---
 
-function request(agent: Agent, method: string, url: string, body: unknown): Promise<Answer> {
+export function request(agent: Agent, method: string, url: string, body: unknown): Promise<Answer> {
   const started = performance.now();
   return new Promise((resolve) => {
     const failed = (error: Error) =>

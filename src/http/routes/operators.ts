@@ -47,7 +47,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         leader: leadership.leader,
         election: leadership.election,
         loops: [...leadership.loops, ...(records?.loops ?? [])],
-        records: records?.status() ?? null,
+        records: (await records?.status()) ?? null,
         tier_version: snapshot?.tierVersion ?? settings.tierVersion,
         tier_config_differs: settings.differsFromEnvironment,
         replicas_differ: [...history.differing],

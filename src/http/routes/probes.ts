@@ -6,22 +6,21 @@
  * never shows stale values. At most one ping of the store is in flight.
  */
 import Type from 'typebox';
+import type { MetricData } from '../../calls/metrics.js';
 import { AppError } from '../../errors.js';
+import { PacedRender } from '../../observe/paced-render.js';
 import type { App, HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import { errorOf } from '../schemas.js';
 
-const renderEveryMs = 1000;
-
 export class Probes {
   readonly #context: HttpContext;
+  readonly #metrics: PacedRender<Buffer>;
   #ping: Promise<void> | undefined;
-  #next: Promise<Buffer> | undefined;
-  #running: Promise<Buffer | undefined> = Promise.resolve(undefined);
-  #startedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: HttpContext) {
     this.#context = context;
+    this.#metrics = new PacedRender(context.clock, context.stopping, () => this.#render());
   }
 
   /** Rejects when the store does not answer in time. */
@@ -34,24 +33,23 @@ export class Probes {
   }
 
   metrics(): Promise<Buffer> {
-    this.#next ??= this.#renderNext();
-    return this.#next;
+    return this.#metrics.next();
   }
 
-  async #renderNext(): Promise<Buffer> {
-    const { clock, stopping } = this.#context;
-    await this.#running;
-    const waitMs = this.#startedAtMs + renderEveryMs - clock.monotonic();
-    if (waitMs > 0) await clock.sleep(waitMs, stopping);
-    this.#startedAtMs = clock.monotonic();
-    // Later scrapes wait for the next rendering.
-    this.#next = undefined;
-    const rendering = this.#render();
-    this.#running = rendering.catch(() => undefined);
-    return rendering;
+  /** The metrics of this process as data, for the sum over all workers. */
+  async collect(): Promise<MetricData[]> {
+    await this.#update();
+    return this.#context.metrics.registry.getMetricsAsJSON();
   }
 
   async #render(): Promise<Buffer> {
+    const { metrics, renderGroup } = this.#context;
+    if (renderGroup) return Buffer.from(await renderGroup());
+    await this.#update();
+    return Buffer.from(await metrics.registry.metrics());
+  }
+
+  async #update(): Promise<void> {
     const { store, metrics, records, leadership, admission } = this.#context;
     metrics.requestsInFlight.set(admission.inFlight);
     metrics.requestsLimit.set(admission.callLimit);
@@ -59,8 +57,7 @@ export class Probes {
       if (error instanceof AppError) return undefined;
       throw error;
     });
-    const loops = [...leadership.loops, ...(records?.loops ?? [])];
-    return Buffer.from(await metrics.render(snapshot, loops));
+    await metrics.update(snapshot, [...leadership.loops, ...(records?.loops ?? [])]);
   }
 }
 

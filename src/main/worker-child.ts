@@ -1,0 +1,98 @@
+/**
+ * The entry point of a worker: an ordinary router that the primary (workers.ts) starts, stops and asks for its metrics.
+ *
+ * It stops cleanly at the first signal, when it loses its leadership and LEADER_LOSS=exit, and when the primary has ended.
+ * Later signals are ignored: a terminal sends them to all processes, and the primary decides when to kill workers.
+ */
+import cluster from 'node:cluster';
+import { stopSignals } from '../abort.js';
+import { systemClock as clock } from '../clock.js';
+import { messageOf } from '../errors.js';
+import { createLogger } from '../observe/log.js';
+import { type OperationName, operationNames, type RecordsStatus } from '../records/admin.js';
+import type { RecordsPlane } from './records-plane.js';
+import { type RunningRouter, startRouter } from './router.js';
+import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
+
+const exitDelayMs = 500;
+/** `/status` does not wait longer for worker 1. */
+const statusTimeoutMs = 1000;
+
+let router: Promise<RunningRouter> | undefined;
+let isStopping = false;
+
+const primary = new WorkerChannel(process, clock, {
+  start: async (config: WorkerConfig) => {
+    if (isStopping) throw new Error('the worker is stopping');
+    router = start(config);
+    const { url, metricsUrl } = await router;
+    return { url, metricsUrl };
+  },
+  metrics: async () => (await router)?.collectMetrics(),
+  records: async (name: OperationName | 'status', args: unknown[]) => {
+    const records = (await router)?.context.records;
+    if (name === 'status') return records?.status();
+    const operation = records?.operations()[name] as ((...all: unknown[]) => Promise<unknown>) | undefined;
+    return operation?.(...args);
+  },
+});
+
+async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
+  const log = createLogger({ level: config.logLevel, format: config.logFormat }).child({ worker: number });
+  const logFatal = (error: unknown) => {
+    log.fatal({ err: error }, 'uncaught error; worker exits');
+    process.exit(1);
+  };
+  process.on('uncaughtException', logFatal);
+  process.on('unhandledRejection', logFatal);
+  const started = await startRouter(config, {
+    log,
+    renderGroup: async () => String(await primary.call(callTimeoutMs, 'metrics')),
+    ...(number === 1 ? {} : { openRecords: async () => recordsOfFirst(config.zombieCleanupEnabled) }),
+  });
+  void started.lostLeadership.then(() => stop('lost leadership'));
+  return started;
+}
+
+/** The first worker has the records process; this one asks it. */
+function recordsOfFirst(cleanup: boolean): RecordsPlane {
+  const operations = operationNames.map((name) => [
+    name,
+    (...args: unknown[]) => primary.callRecords(callTimeoutMs, name, args),
+  ]);
+  const down = { database: 'down', paused: false, braked: false, cleanup, workflows: [] } as const;
+  return {
+    start: () => {},
+    stop: async () => {},
+    loops: [],
+    gauges: () => undefined,
+    operations: () => Object.fromEntries(operations),
+    status: () =>
+      primary.callRecords(statusTimeoutMs, 'status', []).then(
+        (status) => status as RecordsStatus,
+        (error: unknown) => ({ ...down, workflows: [], error: messageOf(error) }),
+      ),
+  };
+}
+
+async function stop(reason: string): Promise<void> {
+  if (isStopping) return;
+  isStopping = true;
+  const running = await router?.catch(() => undefined);
+  running?.context.log.info({ reason }, 'stopping; finishing requests in flight');
+  await running?.stop();
+  running?.context.log.info('stopped');
+  // Neither the channel nor a connection that does not close may keep the process alive.
+  process.channel?.unref();
+  clock.after(exitDelayMs, () => process.exit(0), { unref: true });
+}
+
+if (cluster.worker) {
+  // Without this, Node ends a worker at once when the primary has ended.
+  cluster.worker.exitedAfterDisconnect = true;
+  // Node's own messages to a primary that has just ended.
+  cluster.worker.on('error', () => {});
+}
+process.once('disconnect', () => stop('primary ended'));
+for (const signal of stopSignals) process.on(signal, () => stop(signal));
+await primary.call(callTimeoutMs, 'loaded');

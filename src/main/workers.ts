@@ -1,0 +1,272 @@
+/**
+ * Runs several routers as processes that share the ports (`serve --workers N`), for machines without replicas. This
+ * process is the primary: it opens the ports, and the workers accept connections from them.
+ *
+ * Guarantees: a worker is an ordinary router with its own name (`POD_NAME/2`), so the election, the history and the events
+ * between replicas work between workers too. Embedded engines belong to the primary, the records process to worker 1;
+ * there is one of each. A worker that ends is started again after 1, 2, 4 ... 30 s; the backoff starts again at 1 s after a
+ * healthy minute. If one of the first workers cannot start, all are stopped and `start` throws its error: a restart would
+ * not help. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the primary is killed, the workers stop cleanly.
+ *
+ * Metrics are those of the whole group. Counters and histograms are sums; of a worker that has ended or does not answer,
+ * the last values are kept, because Prometheus would take a smaller sum for a restart and count the rest again. What such a
+ * worker counted since the last scrape is lost. Each gauge names how it is aggregated (calls/metrics.ts).
+ *
+ * Weakness: when a worker is killed, the requests on its connections are lost, as with a killed replica.
+ */
+import cluster, { type Worker } from 'node:cluster';
+import { fileURLToPath } from 'node:url';
+import { AggregatorRegistry, Counter, Registry } from 'prom-client';
+import { collectProcessMetrics, type MetricData } from '../calls/metrics.js';
+import { systemClock as clock } from '../clock.js';
+import type { Config } from '../config/config.js';
+import { messageOf } from '../errors.js';
+import { SupervisedLoop } from '../loop.js';
+import { createLogger, type Logger } from '../observe/log.js';
+import { PacedRender } from '../observe/paced-render.js';
+import { recordsUnavailable } from './records-messages.js';
+import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
+
+/** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
+const entry = fileURLToPath(new URL('../../dist/main/worker-child.js', import.meta.url));
+/** A scrape does not wait longer for a worker that hangs. */
+const metricsTimeoutMs = 3000;
+/** A start waits for modules, the store and the records process, each with its own limit. */
+const startTimeoutMs = 120_000;
+
+type Stop = () => Promise<void> | void;
+
+interface Member {
+  readonly number: number;
+  readonly loop: SupervisedLoop;
+  worker: Worker | undefined;
+  /** Undefined while no router runs in the worker. */
+  channel: WorkerChannel | undefined;
+  /** As of the last scrape. */
+  metrics: MetricData[];
+}
+
+export class WorkerGroup {
+  readonly log: Logger;
+  /** Never: a worker that loses its leadership is started again. */
+  readonly mustStop = new Promise<string>(() => {});
+  readonly #stops: Stop[] = [];
+  readonly #members: readonly Member[];
+  #config: Config;
+  readonly #stopping = new AbortController();
+  readonly #registry = new Registry();
+  readonly #restarts = new Counter({
+    name: 'smart_router_loop_restarts_total',
+    help: 'Crashes of a background loop',
+    labelNames: ['loop'],
+    registers: [this.#registry],
+  });
+  readonly #scrape = new PacedRender(clock, this.#stopping.signal, () => this.#render());
+  /** The counts of workers that have ended. */
+  #past: MetricData[] = [];
+  #isRefused = false;
+  #onStarted = (_member: Member) => {};
+  #onRefused = (_error: unknown) => {};
+
+  /** Resolves when all workers listen. */
+  static async start(config: Config): Promise<WorkerGroup> {
+    const group = new WorkerGroup(config);
+    try {
+      await group.#start();
+      return group;
+    } catch (error) {
+      await group.stop();
+      throw error;
+    }
+  }
+
+  private constructor(config: Config) {
+    this.#config = config;
+    this.log = createLogger({ level: config.logLevel, format: config.logFormat });
+    this.#restarts.inc({ loop: 'worker' }, 0);
+    collectProcessMetrics(this.#registry);
+    this.#members = Array.from({ length: config.workers }, (_, i) => this.#createMember(i + 1));
+  }
+
+  async #start(): Promise<void> {
+    for (const warning of this.#config.warnings) this.log.warn(warning);
+    const engines = await openEngines(this.#config, this.#stops, this.log);
+    this.#config = { ...this.#config, ...engines, warnings: [] };
+    // The kernel distributes connections. In turn (SCHED_RR), the primary hands a connection to a worker that was just killed,
+    // and the caller waits for ever: 12 of 11,000 connections while 14 workers were killed; 0 with this.
+    cluster.schedulingPolicy = cluster.SCHED_NONE;
+    cluster.setupPrimary({ exec: entry, args: [], serialization: 'advanced' });
+    const waiting = new Set(this.#members);
+    const started = new Promise<void>((resolve, reject) => {
+      this.#onRefused = (error) => {
+        this.#isRefused = true;
+        reject(error);
+      };
+      this.#onStarted = (member) => {
+        waiting.delete(member);
+        if (waiting.size === 0) resolve();
+      };
+    });
+    for (const { loop } of this.#members) loop.start();
+    await started;
+    this.#onRefused = () => {};
+    this.log.info({ workers: this.#members.length }, 'all workers are listening');
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await Promise.all(this.#members.map(({ loop }) => loop.stop()));
+    for (const stop of this.#stops.splice(0).reverse()) await stop();
+  }
+
+  kill(): void {
+    for (const { worker } of this.#members) worker?.process.kill('SIGKILL');
+  }
+
+  #createMember(number: number): Member {
+    const error = ({ err, retry_in_ms }: { err?: unknown; retry_in_ms?: number }) => {
+      // Then `start` throws the error, and the group ends.
+      if (this.#isRefused) return;
+      const reason = messageOf(err);
+      this.log.error({ worker: number, reason, retry_in_ms }, 'worker ended; starting it again');
+    };
+    const member: Member = {
+      number,
+      loop: new SupervisedLoop({
+        name: 'worker',
+        intervalMs: 0,
+        clock,
+        log: { info: error, error },
+        onCrash: () => this.#restarts.inc({ loop: 'worker' }),
+        runOnce: (signal) => this.#run(member, signal),
+      }),
+      worker: undefined,
+      channel: undefined,
+      metrics: [],
+    };
+    return member;
+  }
+
+  /** Runs the worker once. Resolves when it was stopped, throws if it ended on its own. */
+  async #run(member: Member, signal: AbortSignal): Promise<Record<string, number>> {
+    const { number } = member;
+    const worker = cluster.fork();
+    member.worker = worker;
+    this.log.info({ worker: number, pid: worker.process.pid }, 'worker started');
+    const ended = exitOf(worker);
+    const stop = () => worker.process.kill('SIGTERM');
+    signal.addEventListener('abort', stop, { once: true });
+    try {
+      try {
+        await this.#startRouter(member, worker, ended);
+      } catch (error) {
+        worker.process.kill('SIGKILL');
+        await ended;
+        this.#onRefused(error);
+        throw error;
+      }
+      this.#onStarted(member);
+      const how = await ended;
+      if (!signal.aborted) throw new Error(`ended with ${how}`);
+    } finally {
+      signal.removeEventListener('abort', stop);
+      member.worker = undefined;
+      member.channel = undefined;
+      this.#past = sum([this.#past, countsOf(member.metrics)]);
+      member.metrics = [];
+    }
+    return { number };
+  }
+
+  async #startRouter(member: Member, worker: Worker, ended: Promise<string>): Promise<void> {
+    const { number } = member;
+    const podName = `${this.#config.podName}/${number}`;
+    const start: WorkerConfig = { config: { ...this.#config, podName }, number };
+    const started = new Promise<WorkerChannel>((resolve, reject) => {
+      const channel = new WorkerChannel(worker.process, clock, {
+        // Node drops messages that arrive before the modules of the worker are loaded.
+        loaded: () => {
+          channel.call(startTimeoutMs, 'start', start).then(() => resolve(channel), reject);
+        },
+        metrics: () => this.#scrape.next(),
+        records: (name: string, args: unknown[]) => this.#askRecords(name, args),
+      });
+    });
+    member.channel = await Promise.race([
+      started,
+      ended.then((how) => {
+        throw new Error(`worker ${number} ended with ${how} during its start`);
+      }),
+    ]);
+  }
+
+  async #askRecords(name: string, args: unknown[]): Promise<unknown> {
+    const channel = this.#members[0]?.channel;
+    if (!channel) throw recordsUnavailable('worker 1 is starting');
+    return channel.callRecords(callTimeoutMs, name, args);
+  }
+
+  async #render(): Promise<string> {
+    const fresh = await Promise.all(this.#members.map((member) => this.#updateMetrics(member)));
+    const own = await this.#registry.getMetricsAsJSON();
+    // Without an await from here on: a worker that ends now would be counted twice.
+    const running = this.#members.map(({ metrics }, i) => (fresh[i] ? metrics : countsOf(metrics)));
+    return AggregatorRegistry.aggregate([...running, own, this.#past]).metrics();
+  }
+
+  /** Returns whether the worker answered. */
+  async #updateMetrics(member: Member): Promise<boolean> {
+    const { channel, number } = member;
+    if (!channel) return false;
+    try {
+      const metrics = (await channel.call(metricsTimeoutMs, 'metrics')) as MetricData[];
+      if (channel !== member.channel) return false;
+      member.metrics = metrics;
+      return true;
+    } catch (error) {
+      this.log.warn(
+        { worker: number, reason: messageOf(error) },
+        'worker sent no metrics; its last counts are used',
+      );
+      return false;
+    }
+  }
+}
+
+const countsOf = (metrics: MetricData[]) =>
+  metrics.filter(({ type }) => ['counter', 'histogram'].includes(String(type)));
+
+function sum(metrics: MetricData[][]): MetricData[] {
+  return AggregatorRegistry.aggregate(metrics).getMetricsAsArray() as unknown as MetricData[];
+}
+
+/** Starts the embedded engines, one of each for all workers. */
+async function openEngines(config: Config, stops: Stop[], log: Logger): Promise<object> {
+  const engines: { redisUrl?: string; databaseUrl?: string; isOwnDatabase?: true } = {};
+  if (config.redisUrl === 'embedded') {
+    const { openEngine } = await import('./store.js');
+    engines.redisUrl = await openEngine(config, stops, log);
+  }
+  const { databaseUrl } = config;
+  const hasWorkflows = config.recordsWorkflows.length > 0 || config.recordsModule !== undefined;
+  if (databaseUrl === 'embedded' && hasWorkflows) {
+    const { openDatabase } = await import('./records-process.js');
+    const database = await openDatabase({ ...config, databaseUrl }, { clock, log });
+    if (database) {
+      stops.push(() => database.stop());
+      engines.databaseUrl = database.url;
+      engines.isOwnDatabase = true;
+    }
+  }
+  return engines;
+}
+
+/** Resolves to the exit code or signal. */
+function exitOf(worker: Worker): Promise<string> {
+  return new Promise((resolve) => {
+    worker.once('exit', (code, signal) => resolve(signal ?? `code ${code}`));
+    worker.on('error', (error) => {
+      if (worker.process.pid === undefined) resolve(error.message);
+    });
+  });
+}

@@ -1,0 +1,93 @@
+/** Workers of one `serve`: what they share, and what passes between them. */
+import { expect, it } from 'vitest';
+import { describeOneEngine } from '../support/engines.js';
+import { allocate, until } from '../support/processes.js';
+import { listen } from '../support/sse.js';
+import { connectTo, isAlive, onlyWorker, pidsOf, podCount, startWorkers } from '../support/workers.js';
+
+describeOneEngine('workers', (engine) => {
+  it('a second signal ends all of them at once', async () => {
+    const group = await startWorkers({
+      REDIS_URL: engine.url,
+      REQUEST_TIMEOUT: '1m',
+      REDIS_COMMAND_TIMEOUT: '1m',
+      SHUTDOWN_TIMEOUT: '1h',
+    });
+    await engine.pause();
+    const unanswered = allocate(group, 'call');
+    await group.get('/health');
+    process.kill(group.pid, 'SIGTERM');
+    await until('all stop', () => group.logged('stopping; finishing requests in flight').length === 3);
+    expect(await group.stop()).toBe(1);
+    await until('no worker is left', () => !pidsOf(group).some(isAlive));
+    expect((await unanswered).status).toBe(0);
+    await engine.resume();
+  });
+
+  it('wake waiting calls and event streams of each other', async () => {
+    const hold = { max_wait: '1m', max_waiting: 10 };
+    const tiers = { gold: { type: 'exclusive', target: podCount } };
+    const group = await startWorkers({
+      REDIS_URL: engine.url,
+      TIER_CONFIG: JSON.stringify({ tiers, default_chain: ['gold'], hold }),
+    });
+    const [first, second] = [await connectTo(group, 1), await connectTo(group, 2)];
+    const sids = Array.from({ length: podCount }, (_, i) => `call-${i}`);
+    for (const sid of sids)
+      expect(await first('/api/v1/allocate', { call_sid: sid })).toHaveProperty('fence');
+    const streams = [];
+    for (const number of [1, 2] as const)
+      streams.push(await onlyWorker(group, number, () => listen(`${group.url}/api/v1/events`)));
+    const waiting = first('/api/v1/allocate', { call_sid: 'late', wait: '1m' });
+    await until('it waits', async () => (await engine.redis.zcard('voice:waiting:due')) === 1);
+    await second('/api/v1/release', { call_sid: 'call-0' });
+    expect(await waiting).toMatchObject({ success: true });
+    const assigned = (types: { type: string }[]) => types.filter(({ type }) => type === 'call_assigned');
+    for (const { events, close } of streams) {
+      await until('the stream has it', () => assigned(events).length === 1);
+      close();
+    }
+  });
+
+  it('have one store, one database and one records process, which all of them can ask', {
+    timeout: 120_000,
+  }, async () => {
+    const group = await startWorkers({ REDIS_URL: 'embedded', DATABASE_URL: 'embedded' });
+    const workers = [await connectTo(group, 1), await connectTo(group, 2)];
+    const askBoth = (path: string, body?: unknown) => Promise.all(workers.map((ask) => ask(path, body)));
+    expect((await allocate(group, 'call')).status).toBe(200);
+    await until(
+      'every worker shows the database as up',
+      async () => {
+        const statuses = await askBoth('/api/v1/status');
+        return statuses.every(({ records }) => records.database === 'up');
+      },
+      60_000,
+    );
+    for (const answer of await askBoth('/api/v1/allocate', { call_sid: 'call' }))
+      expect(answer).toMatchObject({ was_existing: true });
+    for (const answer of await askBoth('/api/v1/records'))
+      expect(answer).toMatchObject({ workflows: [{}, {}] });
+    // Typed errors, too.
+    for (const answer of await askBoth('/api/v1/records/nothing/stuck'))
+      expect(answer).toMatchObject({ code: 'workflow_not_found' });
+    const processes = () => group.logged('records process started');
+    expect(processes()).toMatchObject([{ worker: 1 }]);
+
+    // Worker 1 takes its records process along; the data stays.
+    process.kill(Number(pidsOf(group)[0]), 'SIGKILL');
+    await until(
+      'worker 2 can ask the records process of its successor',
+      async () => {
+        const answer = await workers[1]?.('/api/v1/records');
+        if (answer.code !== undefined) expect(answer).toMatchObject({ code: 'database_unavailable' });
+        return processes().length === 2 && answer.workflows?.length === 2;
+      },
+      60_000,
+    );
+    await until('the first has ended', () => !isAlive(Number(processes()[0]?.pid)));
+    expect((await allocate(group, 'call')).body.was_existing).toBe(true);
+    expect(await group.stop()).toBe(0);
+    expect([...pidsOf(group), ...processes().map(({ pid }) => Number(pid))].filter(isAlive)).toEqual([]);
+  });
+});
