@@ -50,7 +50,7 @@ const workflow = defineWorkflow({
  * Holds a lock of its session while it runs, so that the database itself knows which handlers are alive: it ends with the
  * process. Notes each run with the number of handlers of its customer, and the first run of every third record fails.
  *
- * @param {Record<string, unknown>} record
+ * @param {Record<string, any>} record
  */
 async function watched({ id, customer, url }) {
   const client = new pg.Client({ connectionString: told.url });
