@@ -11,6 +11,7 @@ const [contender = '', databaseUrl = '', redisUrl = ''] = process.argv.slice(2);
 const pool = new Pool({ connectionString: databaseUrl, max: 25 });
 pool.on('error', () => {});
 let done = 0;
+let startCpu = process.cpuUsage();
 let stop: () => Promise<void> = async () => {};
 
 async function ours(more: Partial<WorkflowDefinition> = {}): Promise<void> {
@@ -98,10 +99,12 @@ const starts: Record<string, () => Promise<void>> = {
 
 process.on('message', async (message) => {
   if (message === 'start') {
+    startCpu = process.cpuUsage();
     await starts[contender]?.();
     process.send?.({ started: true });
   } else if (message === 'count') {
-    process.send?.({ done });
+    const { user, system } = process.cpuUsage(startCpu);
+    process.send?.({ done, cpuUs: user + system });
   } else {
     await stop();
     await pool.end();

@@ -1,7 +1,7 @@
 /**
  * 100,000 jobs that do nothing: ours against the peers, one process and two, each in its fastest documented
  * configuration, on one PostgreSQL (BullMQ: on the Redis of the run). From the moment the workers start until the last
- * job is finished in the database.
+ * job is finished in the database. CPU time per job depends less on other load than the rate.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -10,75 +10,92 @@ import { median } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { RecordsBench } from './bench.js';
 import { type Contender, contenders } from './contenders.js';
+import { serverCpuMs } from './server-cpu.js';
 
 /** Limit for a lost or failed job, which would never finish. */
 const maxRunMs = 5 * 60_000;
 
-interface Run {
+export interface Run {
   perSecond: number;
   walBytes: number;
   deadTuples: number;
+  /** Microseconds of CPU per job. */
+  workerCpu: number;
+  serverCpu: number;
 }
 
+type Runs = ReadonlyMap<string, Run[]>;
+
 export async function throughput(bench: RecordsBench): Promise<Figure[]> {
-  const jobs = bench.quick ? 20_000 : 100_000;
-  const rounds = bench.quick ? 1 : 3;
   const all = contenders(bench.pool, bench.databaseUrl, bench.admin);
   const figures: Figure[] = [];
-  for (const processes of [1, 2]) {
-    const runs = new Map<string, Run[]>();
-    for (let round = 0; round < rounds; round++) {
-      // Alternating: other load on the machine affects all of them.
-      for (const contender of all) {
-        const run = await once(bench, contender, jobs, processes);
-        runs.set(contender.name, [...(runs.get(contender.name) ?? []), run]);
-        process.stderr.write(`  ${contender.label}, ${processes} process(es): ${number(run.perSecond)}/s\n`);
-      }
-    }
-    figures.push(...figuresOf(all, runs, processes));
-  }
+  for (const processes of [1, 2])
+    figures.push(
+      ...figuresOf(
+        all,
+        await alternate(bench, all, {
+          ...{ jobs: bench.quick ? 20_000 : 100_000, rounds: bench.quick ? 1 : 3, processes },
+        }),
+        processes,
+      ),
+    );
   return figures;
 }
 
-function figuresOf(all: readonly Contender[], runs: ReadonlyMap<string, Run[]>, processes: number): Figure[] {
-  const rate = (name: string) => median((runs.get(name) ?? []).map(({ perSecond }) => perSecond));
-  const ours = rate('ours');
-  const figures: Figure[] = all
-    .filter(({ name }) => name !== 'ours')
-    .map(({ name, label }) => ({
-      id: `throughput.${processes}.${name}`,
-      label: `${processes} process(es): ours against ${label}`,
-      value: ours / rate(name),
-      unit: 'times',
-      target: { atLeast: name === 'graphile' ? 1.2 : 1 },
-      note: `${number(ours)}/s against ${number(rate(name))}/s`,
-    }));
-  if (processes > 1) return figures;
-  const of = (name: string, what: 'walBytes' | 'deadTuples') =>
-    median((runs.get(name) ?? []).map((run) => run[what]));
-  const others = all.filter(({ name, tables }) => name !== 'ours' && tables.length > 0);
+/** Other load on the machine affects all of them: every other round is in the reverse order. */
+export async function alternate(
+  bench: RecordsBench,
+  all: readonly Contender[],
+  { jobs, rounds, processes }: { jobs: number; rounds: number; processes: number },
+): Promise<Runs> {
+  const runs = new Map<string, Run[]>(all.map(({ name }) => [name, []]));
+  for (let round = 0; round < rounds; round++)
+    for (const contender of round % 2 === 0 ? all : [...all].reverse()) {
+      const run = await once(bench, contender, jobs, processes);
+      runs.get(contender.name)?.push(run);
+      process.stderr.write(
+        `  ${contender.label}, ${processes} process(es): ${number(run.perSecond)}/s, CPU per job ${number(run.workerCpu)} + ${number(run.serverCpu)} us, WAL ${number(run.walBytes)} bytes\n`,
+      );
+    }
+  return runs;
+}
+
+export const medianOf = (runs: Runs, name: string, what: keyof Run) =>
+  median((runs.get(name) ?? []).map((run) => run[what]));
+
+function figuresOf(all: readonly Contender[], runs: Runs, processes: number): Figure[] {
+  const rates = (name: string) => (runs.get(name) ?? []).map(({ perSecond }) => perSecond);
+  const ours = rates('ours');
+  const others = all.filter(({ name }) => name !== 'ours');
+  const cpu = (name: string) =>
+    `${number(medianOf(runs, name, 'workerCpu'))} + ${number(medianOf(runs, name, 'serverCpu'))}`;
   return [
-    ...figures,
+    ...others.map(({ name, label }) => {
+      const ratios = ours.map((rate, round) => rate / (rates(name)[round] ?? Number.NaN));
+      return {
+        id: `throughput.${processes}.${name}`,
+        label: `${processes} process(es): ours against ${label}`,
+        value: median(ratios),
+        unit: 'times',
+        target: { atLeast: name !== 'graphile' ? 1 : processes === 1 ? 1.2 : 1.3 },
+        note: `${number(median(ours))}/s against ${number(median(rates(name)))}/s, rounds ${number(Math.min(...ratios))}..${number(Math.max(...ratios))}`,
+      };
+    }),
     {
-      id: 'wal',
-      label: 'WAL per record',
-      value: of('ours', 'walBytes'),
-      unit: 'bytes',
-      target: { below: 801 },
-      note: others.map(({ name }) => `${name} ${number(of(name, 'walBytes'))}`).join(', '),
-    },
-    {
-      id: 'dead',
-      label: 'dead tuples per record',
-      value: of('ours', 'deadTuples'),
-      unit: '',
-      note: others.map(({ name }) => `${name} ${number(of(name, 'deadTuples'))}`).join(', '),
+      id: `cpu.${processes}`,
+      label: `${processes} process(es): CPU of workers and PostgreSQL per record`,
+      value: medianOf(runs, 'ours', 'workerCpu') + medianOf(runs, 'ours', 'serverCpu'),
+      unit: 'us',
+      note: `ours ${cpu('ours')}, ${others
+        .filter(({ tables }) => tables.length > 0)
+        .map(({ name }) => `${name} ${cpu(name)}`)
+        .join(', ')}`,
     },
   ];
 }
 
 export async function once(
-  { pool, databaseUrl, engine }: RecordsBench,
+  { pool, databaseUrl, engine, serverPid }: RecordsBench,
   contender: Contender,
   jobs: number,
   processes: number,
@@ -89,28 +106,43 @@ export async function once(
   const workers = await Promise.all(
     Array.from({ length: processes }, () => Worker.open(contender.name, databaseUrl, engine.url)),
   );
-  const before = { wal: await lsn(pool), dead: await dead(pool, contender.tables) };
+  const before = {
+    wal: await lsn(pool),
+    dead: await dead(pool, contender.tables),
+    cpu: serverCpuMs(serverPid),
+  };
   const startMs = performance.now();
   await Promise.all(workers.map((worker) => worker.start()));
   // The workers' own counts first: a query of the database slows the contenders down.
-  const counted = async () =>
-    (await Promise.all(workers.map((worker) => worker.count()))).reduce((sum, done) => sum + done);
+  const counted = async () => {
+    const counts = await Promise.all(workers.map((worker) => worker.count()));
+    const sum = (what: keyof Count) => counts.reduce((total, count) => total + count[what], 0);
+    return { done: sum('done'), cpuUs: sum('cpuUs') };
+  };
   const inTime = () => {
     if (performance.now() - startMs < maxRunMs) return;
     throw new Error(`${contender.label} did not finish ${jobs} jobs in ${maxRunMs / 60_000} minutes`);
   };
-  for (; (await counted()) < jobs; await pause(10)) inTime();
+  for (; (await counted()).done < jobs; await pause(10)) inTime();
   for (; (await contender.left()) > 0; await pause(2)) inTime();
   const seconds = (performance.now() - startMs) / 1000;
   const walBytes = (await lsn(pool)) - before.wal;
+  const { cpuUs } = await counted();
+  const serverCpu = ((serverCpuMs(serverPid) - before.cpu) * 1000) / jobs;
   await Promise.all(workers.map((worker) => worker.stop()));
   await pause(600); // statistics are written when a session is idle or ends
   const deadTuples = (await dead(pool, contender.tables)) - before.dead;
-  return { perSecond: jobs / seconds, walBytes: walBytes / jobs, deadTuples: deadTuples / jobs };
+  return {
+    perSecond: jobs / seconds,
+    walBytes: walBytes / jobs,
+    deadTuples: deadTuples / jobs,
+    workerCpu: cpuUs / jobs,
+    serverCpu,
+  };
 }
 
 async function lsn(pool: Pool): Promise<number> {
-  return Number((await pool.query("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn AS n")).rows[0]?.n);
+  return Number((await pool.query("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn AS n")).rows[0]?.n);
 }
 
 async function dead(pool: Pool, tables: readonly string[]): Promise<number> {
@@ -119,6 +151,12 @@ async function dead(pool: Pool, tables: readonly string[]): Promise<number> {
     [tables],
   );
   return Number(rows[0]?.n);
+}
+
+/** Finished jobs of a worker, and its CPU time since it started. */
+interface Count {
+  done: number;
+  cpuUs: number;
 }
 
 class Worker {
@@ -142,10 +180,10 @@ class Worker {
     await started;
   }
 
-  async count(): Promise<number> {
+  async count(): Promise<Count> {
     const answer = this.#next();
     this.#child.send('count');
-    return Number(((await answer) as { done?: number }).done ?? 0);
+    return (await answer) as Count;
   }
 
   async stop(): Promise<void> {
