@@ -6,7 +6,7 @@
 import { loadConfig } from '../../src/config/config.js';
 import { AllocateBody, Allocated } from '../../src/http/schemas.js';
 import { startRouter } from '../../src/main/router.js';
-import type { Spent } from './server-process.js';
+import { spent } from './server-process.js';
 import { podNames } from './store.js';
 
 const [redisUrl = '', pods = ''] = process.argv.slice(2);
@@ -44,13 +44,5 @@ const router = await startRouter(config, {
   },
 });
 process.send?.({ url: router.url });
-process.on('message', () => {
-  const { user, system } = process.cpuUsage();
-  const spent: Spent = {
-    cpuMs: (user + system) / 1000,
-    rssBytes: process.memoryUsage.rss(),
-    peakRssBytes: process.resourceUsage().maxRSS * 1024,
-  };
-  process.send?.(spent);
-});
+process.on('message', () => process.send?.(spent()));
 process.once('disconnect', () => process.exit());
