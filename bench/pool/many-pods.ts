@@ -69,7 +69,7 @@ export async function manyPods(bench: Bench): Promise<Figure[]> {
 }
 
 async function bareList(kubeconfig: string): Promise<number> {
-  const api = await connectKubernetes(kubeconfig, systemClock);
+  const api = await connectKubernetes({ kubeconfig }, systemClock);
   const source = sourceOf(api);
   const times: number[] = [];
   for (let i = 0; i < 5; i++) {
@@ -114,7 +114,7 @@ async function changes(cluster: Cluster, redisUrl: string, kubeconfig: string, s
       }
     }
   })();
-  const api = await connectKubernetes(kubeconfig, systemClock);
+  const api = await connectKubernetes({ kubeconfig }, systemClock);
   const watching = (async () => {
     const watch = sourceOf(api).watch?.(String(cluster.resourceVersion), over.signal);
     try {
