@@ -66,15 +66,16 @@ export async function leaderMemory(bench: Bench): Promise<Figure[]> {
 /** Every pod gets a call, then reports it again and again. The returned function ends the reports. */
 async function startCalls({ url }: ServerProcess, admin: Redis): Promise<() => Promise<void>> {
   const { hostname, port } = new URL(url);
-  const clients = Array.from({ length: connections }, () => new HttpConnection(hostname, Number(port)));
-  const post = (client: HttpConnection, path: string, body: object) =>
-    client.post(path, JSON.stringify(body));
-  await forEach(sids, 64, async (sid) => {
-    const client = clients.pop() as HttpConnection;
-    const status = await post(client, '/api/v1/allocate', { call_sid: sid, merchant_id: 'acme' });
+  const open = () => new HttpConnection(hostname, Number(port));
+  const callers = Array.from({ length: 64 }, open);
+  await forEach(sids, callers.length, async (sid) => {
+    const caller = callers.pop() as HttpConnection;
+    const body = JSON.stringify({ call_sid: sid, merchant_id: 'acme' });
+    const status = await caller.post('/api/v1/allocate', body);
     if (status !== '200') throw new Error(`allocate answered ${status}`);
-    clients.push(client);
+    callers.push(caller);
   });
+  for (const caller of callers) caller.close();
   const callOf = new Map<string, string>();
   for (let i = 0; i < pods; i++) {
     const [call = ''] = await admin.zrange(`voice:pod:calls:${nameOf(i)}`, '0', '0');
@@ -82,14 +83,15 @@ async function startCalls({ url }: ServerProcess, admin: Redis): Promise<() => P
   }
   let isOver = false;
   const perClient = pods / connections;
-  const reports = clients.map(async (client, i) => {
+  const reports = Array.from({ length: connections }, async (_, i) => {
+    let client = open();
     await pause((i * reportIntervalMs) / pods);
     for (let turn = 0; !isOver; turn++) {
       const pod = nameOf(i * perClient + (turn % perClient));
-      // A busy router may reject a report; the next one repeats it.
-      await post(client, `/api/v1/pod/${pod}/report`, {
-        calls: [callOf.get(pod)],
-        interval_ms: reportIntervalMs,
+      const body = JSON.stringify({ calls: [callOf.get(pod)], interval_ms: reportIntervalMs });
+      // A busy router may reject a report, or close the connection; the next report repeats it.
+      await client.post(`/api/v1/pod/${pod}/report`, body).catch(() => {
+        client = open();
       });
       await pause(reportIntervalMs / perClient);
     }

@@ -5,6 +5,7 @@
  */
 import { loadConfig } from '../../src/config/config.js';
 import { AllocateBody, Allocated } from '../../src/http/schemas.js';
+import { limitHeapGrowth } from '../../src/main/heap.js';
 import { startRouter } from '../../src/main/router.js';
 import { spent } from './server-process.js';
 import { podNames } from './store.js';
@@ -31,6 +32,7 @@ const config = loadConfig({
   RECONCILE_INTERVAL: '20m',
   CLEANUP_INTERVAL: '20m',
 });
+limitHeapGrowth();
 const router = await startRouter(config, {
   extend: async (app) => {
     app.post(

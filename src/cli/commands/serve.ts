@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { stopSignals } from '../../abort.js';
 import { systemClock } from '../../clock.js';
 import { loadConfig } from '../../config/config.js';
+import { limitHeapGrowth } from '../../main/heap.js';
 import { type Cli, describe } from '../cli.js';
 
 export function serve(parent: Command, cli: Cli): void {
@@ -35,6 +36,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<number> {
   });
   // Loaded here: the server's modules take ten times as long to load as all others.
   const { startRouter } = await import('../../main/router.js');
+  limitHeapGrowth();
   const router = await startRouter(config);
   const { log } = router.context;
   // The log gets the stack; index.ts then prints one line and exits.
