@@ -6,92 +6,19 @@
  * a bare watch (the same client, in this process) for a change. Changes continue while the periodic sync runs, ten times
  * as often as in production. Pods have the size of production, about 13 KB each.
  */
-import { type ChildProcess, fork } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
-import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { median, percentile } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { Bench } from '../support/run.js';
 import { adminClient } from '../support/store.js';
+import { nameOf, pause, pods, stage, startLeader } from './stage.js';
 
-const pods = 5000;
 const changesPerSecond = 50;
 const never = new AbortController().signal;
-const nameOf = (i: number) => `voice-agent-${i}`;
-
-interface Stage {
-  cluster: Cluster;
-  kubeconfig: string;
-  /** Environment of a router that leads this cluster. */
-  env: NodeJS.ProcessEnv;
-  create(): void;
-  end(): Promise<void>;
-}
-
-async function stage({ engine, admin }: Bench): Promise<Stage> {
-  await admin.flushall();
-  const cluster = await startCluster({ clock: systemClock });
-  const folder = mkdtempSync(join(tmpdir(), 'smart-router-bench-'));
-  const kubeconfig = join(folder, 'kubeconfig');
-  writeFileSync(kubeconfig, cluster.kubeconfig);
-  const env = {
-    REDIS_URL: engine.url,
-    KUBECONFIG: kubeconfig,
-    HTTP_PORT: '0',
-    METRICS_PORT: 'off',
-    LEADER_ELECTION_ENABLED: 'false',
-    TIER_CONFIG: JSON.stringify({ gold: pods }),
-    LOG_LEVEL: 'warn',
-    RECONCILE_INTERVAL: '6s',
-    CLEANUP_INTERVAL: '3s',
-  };
-  return {
-    cluster,
-    kubeconfig,
-    env,
-    create() {
-      for (let i = 0; i < pods; i++) cluster.pods.create({ name: nameOf(i), productionSize: true });
-    },
-    async end() {
-      await cluster.stop();
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
-}
-
-/** After the first sync and ten more: the steady and the peak memory of a leader. */
-export async function leaderMemory(bench: Bench): Promise<Figure[]> {
-  const { cluster, env, create, end } = await stage(bench);
-  const idle = await Leader.start(env);
-  const empty = await idle.memory();
-  idle.stop();
-  await bench.admin.flushall();
-  create();
-  const leader = await Leader.start({ ...env, RECONCILE_INTERVAL: '1s' });
-  const lists = () =>
-    cluster.requests.count({ verb: 'list', match: ({ path }) => !path.includes('continue') });
-  while (lists() < 11) await pause(100);
-  const full = await leader.memory();
-  leader.stop();
-  await end();
-  return [
-    {
-      id: 'memory.rss',
-      label: 'memory of the leading router with 5,000 pods',
-      value: full.rss / 1e6,
-      unit: 'MB',
-      target: { below: 250 },
-      note: `at most ${number(full.peak / 1e6)} MB; without any pod ${number(empty.rss / 1e6)} MB`,
-    },
-  ];
-}
 
 export async function manyPods(bench: Bench): Promise<Figure[]> {
   const { engine, admin, quick } = bench;
@@ -99,14 +26,14 @@ export async function manyPods(bench: Bench): Promise<Figure[]> {
   create();
   const listMs = await bareList(kubeconfig);
   const startMs = performance.now();
-  const leader = await Leader.start(env);
+  const leader = await startLeader(env);
   const upMs = performance.now();
   while ((await admin.scard('voice:pool:gold:available')) < pods) await pause(5);
   const syncMs = performance.now() - startMs;
   const sinceUpMs = performance.now() - upMs;
 
   const ways = await changes(cluster, engine.url, kubeconfig, quick ? 10 : 40);
-  leader.stop();
+  await leader.stop();
   await end();
   return [
     {
@@ -141,39 +68,8 @@ export async function manyPods(bench: Bench): Promise<Figure[]> {
   ];
 }
 
-class Leader {
-  readonly #child: ChildProcess;
-  private constructor(child: ChildProcess) {
-    this.#child = child;
-  }
-
-  static async start(env: NodeJS.ProcessEnv): Promise<Leader> {
-    const file = fileURLToPath(new URL('../support/leader-process.js', import.meta.url));
-    const child = fork(file, {
-      env: { PATH: process.env.PATH, ...env },
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    });
-    await new Promise<void>((resolve, reject) => {
-      child.once('message', () => resolve());
-      child.once('exit', () => reject(new Error('the router ended before it listened')));
-    });
-    return new Leader(child);
-  }
-
-  memory(): Promise<{ rss: number; peak: number }> {
-    return new Promise((resolve) => {
-      this.#child.once('message', (message) => resolve(message as { rss: number; peak: number }));
-      this.#child.send('memory');
-    });
-  }
-
-  stop(): void {
-    this.#child.disconnect();
-  }
-}
-
 async function bareList(kubeconfig: string): Promise<number> {
-  const api = await connectKubernetes(kubeconfig, systemClock);
+  const api = await connectKubernetes({ kubeconfig }, systemClock);
   const source = sourceOf(api);
   const times: number[] = [];
   for (let i = 0; i < 5; i++) {
@@ -218,7 +114,7 @@ async function changes(cluster: Cluster, redisUrl: string, kubeconfig: string, s
       }
     }
   })();
-  const api = await connectKubernetes(kubeconfig, systemClock);
+  const api = await connectKubernetes({ kubeconfig }, systemClock);
   const watching = (async () => {
     const watch = sourceOf(api).watch?.(String(cluster.resourceVersion), over.signal);
     try {
@@ -257,8 +153,4 @@ async function changes(cluster: Cluster, redisUrl: string, kubeconfig: string, s
   redis.disconnect();
   api.close();
   return { pool, bare };
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -5,8 +5,9 @@
  */
 import { loadConfig } from '../../src/config/config.js';
 import { AllocateBody, Allocated } from '../../src/http/schemas.js';
+import { limitHeapGrowth } from '../../src/main/heap.js';
 import { startRouter } from '../../src/main/router.js';
-import type { Spent } from './server-process.js';
+import { spent } from './server-process.js';
 import { podNames } from './store.js';
 
 const [redisUrl = '', pods = ''] = process.argv.slice(2);
@@ -31,6 +32,7 @@ const config = loadConfig({
   RECONCILE_INTERVAL: '20m',
   CLEANUP_INTERVAL: '20m',
 });
+limitHeapGrowth();
 const router = await startRouter(config, {
   extend: async (app) => {
     app.post(
@@ -44,13 +46,5 @@ const router = await startRouter(config, {
   },
 });
 process.send?.({ url: router.url });
-process.on('message', () => {
-  const { user, system } = process.cpuUsage();
-  const spent: Spent = {
-    cpuMs: (user + system) / 1000,
-    rssBytes: process.memoryUsage.rss(),
-    peakRssBytes: process.resourceUsage().maxRSS * 1024,
-  };
-  process.send?.(spent);
-});
+process.on('message', () => process.send?.(spent()));
 process.once('disconnect', () => process.exit());

@@ -1,14 +1,14 @@
 /**
  * A separate process: the router as `smart-router serve` starts it, leading at once, configured by its environment. On
- * request it reports its current and its peak memory.
+ * request it reports what it has used.
  */
 import { loadConfig } from '../../src/config/config.js';
+import { limitHeapGrowth } from '../../src/main/heap.js';
 import { startRouter } from '../../src/main/router.js';
+import { spent } from './server-process.js';
 
-await startRouter(loadConfig(process.env));
-process.send?.({ ready: true });
-process.on('message', () => {
-  const peak = process.resourceUsage().maxRSS * 1024;
-  process.send?.({ rss: process.memoryUsage().rss, peak });
-});
+limitHeapGrowth();
+const { url } = await startRouter(loadConfig(process.env));
+process.send?.({ url });
+process.on('message', () => process.send?.(spent()));
 process.once('disconnect', () => process.exit());

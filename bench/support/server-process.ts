@@ -1,5 +1,6 @@
 /** A server in a separate process, which sends its address when it listens. */
 import { type ChildProcess, fork } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 
 export interface Spent {
   /** Processor time since its start. */
@@ -9,15 +10,36 @@ export interface Spent {
   peakRssBytes: number;
 }
 
+/** What this process has used. */
+export function spent(): Spent {
+  const { user, system } = process.cpuUsage();
+  return { cpuMs: (user + system) / 1000, rssBytes: process.memoryUsage.rss(), peakRssBytes: peakRss() };
+}
+
+/** Not `maxRSS`, where Linux has the process's own peak: a child starts with the `maxRSS` of its parent. */
+function peakRss(): number {
+  try {
+    const peak = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1];
+    if (peak !== undefined) return Number(peak) * 1024;
+  } catch {
+    // Not Linux.
+  }
+  return process.resourceUsage().maxRSS * 1024;
+}
+
 export class ServerProcess {
   private constructor(
     readonly url: string,
     readonly child: ChildProcess,
   ) {}
 
-  static async start(file: URL, args: readonly string[]): Promise<ServerProcess> {
+  static async start(
+    file: URL,
+    args: readonly string[],
+    env: NodeJS.ProcessEnv = process.env,
+  ): Promise<ServerProcess> {
     // The log is written as in a container, and discarded.
-    const child = fork(file, args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    const child = fork(file, args, { env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
     const url = await new Promise<string>((resolve, reject) => {
       child.once('message', (message: { url: string }) => resolve(message.url));
       child.once('error', reject);

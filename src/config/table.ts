@@ -261,6 +261,17 @@ export const configFields = {
     ),
     namespace: field('NAMESPACE', kinds.dnsLabel, 'default', 'Namespace of the voice agents'),
     kubeconfig: optional('KUBECONFIG', line(4_096), 'How to reach Kubernetes from outside, as for kubectl'),
+    kubernetesServiceHost: optional(
+      'KUBERNETES_SERVICE_HOST',
+      kinds.host,
+      'Address of the API server for a router without KUBECONFIG; Kubernetes sets it in every pod',
+    ),
+    kubernetesServicePort: field(
+      'KUBERNETES_SERVICE_PORT',
+      port,
+      '443',
+      'Port of KUBERNETES_SERVICE_HOST; Kubernetes sets it in every pod',
+    ),
     kubernetesWatchTimeoutMs: field(
       'KUBERNETES_WATCH_TIMEOUT',
       duration('100ms', '1h'),

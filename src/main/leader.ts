@@ -39,8 +39,7 @@ export async function createManager(
   parts: LeaderParts,
 ): Promise<{ manager: PoolManager; close(): void }> {
   const { metrics, clock, log, onCrash, onLost } = parts;
-  const api =
-    config.podSource === 'kubernetes' ? await connectKubernetes(config.kubeconfig, clock) : undefined;
+  const api = config.podSource === 'kubernetes' ? await connectKubernetes(config, clock) : undefined;
   // The alive stamp is written once a second.
   const storeDeadlineMs = Math.max(config.leaderElectionRenewDeadlineMs, 5000);
   const manager = new PoolManager({

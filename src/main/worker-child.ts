@@ -10,6 +10,7 @@ import { systemClock as clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import { createLogger } from '../observe/log.js';
 import { type OperationName, operationNames, type RecordsStatus } from '../records/admin.js';
+import { limitHeapGrowth } from './heap.js';
 import type { RecordsPlane } from './records-plane.js';
 import { type RunningRouter, startRouter } from './router.js';
 import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
@@ -45,6 +46,7 @@ async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
   };
   process.on('uncaughtException', logFatal);
   process.on('unhandledRejection', logFatal);
+  limitHeapGrowth();
   const started = await startRouter(config, {
     log,
     renderGroup: async () => String(await primary.call(callTimeoutMs, 'metrics')),

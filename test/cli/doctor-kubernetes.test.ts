@@ -87,7 +87,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     const { kubeconfig } = await start();
     const file = join(folder, 'leader');
     writeFileSync(file, kubeconfig);
-    const api = await connectKubernetes(file, systemClock);
+    const api = await connectKubernetes({ kubeconfig: file }, systemClock);
     const lock = new KubernetesLock({
       api,
       clock: systemClock,

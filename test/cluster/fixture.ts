@@ -72,7 +72,7 @@ export function kubernetes(): Kubernetes {
         files += 1;
         return file(`kubeconfig-${files}`, text);
       });
-      const api = await connectKubernetes(paths.join(delimiter), clock);
+      const api = await connectKubernetes({ kubeconfig: paths.join(delimiter) }, clock);
       ends.push(() => api.close());
       return api;
     },

@@ -1,11 +1,13 @@
 /** Requests to the Kubernetes API, over real connections: each ends with an answer, an error or its deadline. */
 import { unlinkSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { type AddressInfo, createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { send } from '../../src/agent/request.js';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
+import { findAccess } from '../../src/cluster/kubernetes/kubeconfig.js';
 import { ConfigError } from '../../src/errors.js';
 import { version } from '../../src/version.js';
 import { abortReferences } from '../support/abort-references.js';
@@ -412,6 +414,60 @@ describe('where the server is, and who we are', () => {
     expect((await failure(api.json(request))).message).toContain(tokenFile);
   });
 
+  it('without a kubeconfig the service account of the pod is used', async () => {
+    vi.stubEnv('HOME', k8s.folder);
+    k8s.file('ca.crt', 'the authority');
+    const host = { kubernetesServiceHost: 'fd00::1', kubernetesServicePort: 6443 };
+    await expect(findAccess(host, k8s.folder)).rejects.toThrow('neither exists');
+    const tokenFile = k8s.file('token', 'secret');
+    await expect(findAccess({}, k8s.folder)).rejects.toThrow('neither exists');
+    const { server, apply, ...access } = await findAccess(host, k8s.folder);
+    expect([server, access]).toEqual(['https://[fd00::1]:6443', { tokenFile, isProxied: false }]);
+    const options = {};
+    await apply(options);
+    expect(options).toEqual({ ca: Buffer.from('the authority'), headers: {} });
+    vi.unstubAllEnvs();
+  });
+
+  it('a credential plugin is asked, and only such a kubeconfig loads the library of 50 MB', async () => {
+    const { seen, url } = whoAsks();
+    const { cache } = createRequire(import.meta.url);
+    // One of its dependencies.
+    const isLoaded = () => Object.keys(cache).some((file) => file.includes('/node_modules/hpagent/'));
+    const wasLoaded = isLoaded();
+    await (await k8s.connect(kubeconfig(await url, { user: { token: 'plain' } }))).json(request);
+    expect(isLoaded()).toBe(wasLoaded);
+    const credential = JSON.stringify({ status: { token: 'of-the-plugin' } });
+    const exec = { command: process.execPath, args: ['-e', `console.log('${credential}')`] };
+    await (await k8s.connect(kubeconfig(await url, { user: { exec } }))).json(request);
+    expect(isLoaded()).toBe(true);
+    expect(seen).toEqual(['Bearer plain', 'Bearer of-the-plugin']);
+  });
+
+  it('requests go through the proxy of the cluster', async () => {
+    const asked: string[] = [];
+    const proxy = createServer((socket) => {
+      socket.once('data', (data) => {
+        asked.push(String(data).split('\r\n')[0] ?? '');
+        socket.end();
+      });
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    const cluster = { 'proxy-url': url };
+    const api = await k8s.connect(kubeconfig('https://kubernetes.invalid:6443', { cluster }));
+    await failure(api.json(request));
+    expect(asked).toEqual(['CONNECT kubernetes.invalid:6443 HTTP/1.1']);
+    proxy.close();
+  });
+
+  it('a user with a password, who impersonates another one', async () => {
+    const { seen, url } = whoAsks();
+    const user = { username: 'ada', password: 'secret', as: 'grace' };
+    await (await k8s.connect(kubeconfig(await url, { user }))).json(request);
+    expect(seen).toEqual([`Basic ${Buffer.from('ada:secret').toString('base64')}`]);
+  });
+
   it('every request names the router and its version', async () => {
     const cluster = await k8s.cluster();
     const api = await k8s.connect(cluster.kubeconfig);
@@ -477,7 +533,8 @@ describe('where the server is, and who we are', () => {
     it('a file that is missing among others is passed over', async () => {
       const { seen, url } = whoAsks();
       const there = k8s.file('there', kubeconfig(await url, { user: { token: 'right' } }));
-      const api = await connectKubernetes([join(k8s.folder, 'missing'), there].join(delimiter), systemClock);
+      const files = [join(k8s.folder, 'missing'), there].join(delimiter);
+      const api = await connectKubernetes({ kubeconfig: files }, systemClock);
       await api.json(request);
       api.close();
       expect(seen).toEqual(['Bearer right']);
@@ -497,7 +554,9 @@ describe('where the server is, and who we are', () => {
     ['a server that is not an address', kubeconfig('nowhere at all')],
   ])('%s is a problem of the configuration, told in one line', async (_, text) => {
     const file = text === undefined ? join(k8s.folder, 'missing') : k8s.file('broken', text);
-    const error: unknown = await connectKubernetes(file, systemClock).catch((reason: unknown) => reason);
+    const error: unknown = await connectKubernetes({ kubeconfig: file }, systemClock).catch(
+      (reason: unknown) => reason,
+    );
     expect(error).toBeInstanceOf(ConfigError);
     const { problems } = error as ConfigError;
     expect(problems).toHaveLength(1);

@@ -325,6 +325,8 @@ describe('the chart’s values', () => {
     // Not offered: the pods come from Kubernetes, found through the service account, there are always keys, and no
     // engine is embedded.
     const without = ['STATIC_PODS', 'REGISTERED_POD_TTL', 'KUBECONFIG', 'AUTH_DISABLED', 'DATABASE_FOLDER'];
+    // Set by Kubernetes in every pod.
+    without.push('KUBERNETES_SERVICE_HOST', 'KUBERNETES_SERVICE_PORT');
     const covered = [...Object.keys(schema.properties.config.properties), ...own, ...without];
     const names = configTable.map(({ name }) => name);
     expect(covered.filter((name) => !names.includes(name))).toEqual([]);

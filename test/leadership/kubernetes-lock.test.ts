@@ -35,7 +35,7 @@ describe('the lock as a Lease', () => {
     cluster = await startCluster({ clock: systemClock, namespace });
     const file = join(folder, 'kubeconfig');
     writeFileSync(file, cluster.kubeconfig);
-    api = await connectKubernetes(file, systemClock);
+    api = await connectKubernetes({ kubeconfig: file }, systemClock);
   });
   afterEach(async () => {
     api.close();

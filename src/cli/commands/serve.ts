@@ -4,6 +4,7 @@ import { stopSignals } from '../../abort.js';
 import { systemClock } from '../../clock.js';
 import { type Config, loadConfig } from '../../config/config.js';
 import { workers } from '../../config/fields.js';
+import { limitHeapGrowth } from '../../main/heap.js';
 import type { Logger } from '../../observe/log.js';
 import { type Cli, describe } from '../cli.js';
 
@@ -75,6 +76,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<number> {
   const signalled = new Promise<NodeJS.Signals>((resolve) => {
     for (const name of stopSignals) process.once(name, () => resolve(name));
   });
+  limitHeapGrowth();
   const running = await start(config);
   const { log } = running;
   // The log gets the stack; index.ts then prints one line and exits.

@@ -32,7 +32,7 @@ export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: n
   const name = 'kubernetes';
   let api: KubeApi;
   try {
-    api = await connectKubernetes(config.kubeconfig, clock);
+    api = await connectKubernetes(config, clock);
   } catch (error) {
     return [fail(name, oneLine(toFailure(error).message), accessHint)];
   }

@@ -1,25 +1,20 @@
 /**
  * Requests to the Kubernetes API; each ends with a response, an error or its deadline.
  *
- * The address of the API server and the credentials come from `@kubernetes/client-node`, as for kubectl: `KUBECONFIG`, else
- * `~/.kube/config`, else the service account of the pod. Token files, of a service account or a kubeconfig, are read for
- * every request: tokens rotate, and the library caches them for a minute. Its requests and its informer are not used: they
- * have no deadline, and the informer ends at the first broken socket.
+ * The requests and the informer of `@kubernetes/client-node` are not used: its requests have no deadline, and its informer
+ * ends at the first broken socket.
  */
 
-import { existsSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import * as http from 'node:http';
 import * as https from 'node:https';
-import { homedir } from 'node:os';
-import { delimiter, dirname, join, resolve } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
-import type { KubeConfig } from '@kubernetes/client-node';
 import { abortWith } from '../../abort.js';
 import type { Clock } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
 import { version } from '../../version.js';
 import { ItemReader } from './item-reader.js';
+import { type Access, type AccessConfig, findAccess } from './kubeconfig.js';
 
 /**
  * `status` is undefined without a complete response. `reason` is that of the API, if it gave one; without a response it is
@@ -72,95 +67,29 @@ const maxResponseBytes = 64 * 1024 * 1024;
 const maxLineLength = 16 * 1024 * 1024;
 const maxErrorBytes = 2_000;
 
-/** `kubeconfig` is the value of KUBECONFIG, files separated as for kubectl. Undefined: the two other places. */
-export async function connectKubernetes(kubeconfig: string | undefined, clock: Clock): Promise<KubeApi> {
-  // It takes 80 MB of memory, so it is loaded only where it is used.
-  const library = await import('@kubernetes/client-node');
+export async function connectKubernetes(config: AccessConfig, clock: Clock): Promise<KubeApi> {
   try {
-    const config = load(library, (kubeconfig ?? '').split(delimiter).filter(Boolean));
-    const cluster = config.getCurrentCluster();
-    if (!cluster) {
-      throw new Error('it has no current context with a cluster (`kubectl config use-context` sets one)');
-    }
-    // Without TLS there is nothing to verify; unlike kubectl, the library otherwise rejects such a server.
-    if (cluster.server.startsWith('http:')) Object.assign(cluster, { skipTLSVerify: true });
-    return new HttpKubeApi(config, cluster.server, clock);
+    return new HttpKubeApi(await findAccess(config), clock);
   } catch (error) {
     // Errors of YAML files have many lines; the first is enough.
-    const place = kubeconfig
+    const place = config.kubeconfig
       ? 'KUBECONFIG'
       : 'what kubectl would use (~/.kube/config, or the service account)';
     throw new ConfigError([`${place} cannot be used: ${messageOf(error).split('\n')[0]}`]);
   }
 }
 
-type Library = typeof import('@kubernetes/client-node');
-
-/** Merges files as kubectl does: the first with a name or a current context wins, and missing files are skipped. */
-function load(library: Library, named: string[]): KubeConfig {
-  const config = new library.KubeConfig();
-  const ownFile = join(homedir(), '.kube', 'config');
-  const files = named.length === 0 && existsSync(ownFile) ? [ownFile] : named;
-  if (files.length === 0) {
-    config.loadFromDefault();
-    // The library's default when it finds nothing: very likely this router itself.
-    if (
-      config.getCurrentCluster()?.server === 'http://localhost:8080' &&
-      config.getCurrentUser()?.name === 'user'
-    )
-      throw new Error(
-        'neither exists; set KUBECONFIG, or POD_SOURCE=static or registered to run without Kubernetes',
-      );
-    return config;
-  }
-  const present = files.filter(existsSync);
-  if (present.length === 0) throw new Error(`no such file: ${files.join(', ')}`);
-  const parts = present.map((file) => {
-    const part = new library.KubeConfig();
-    part.loadFromFile(file);
-    nameTokenFiles(library, part, file);
-    return part;
-  });
-  const firsts = <T extends { name: string }>(all: readonly T[]) =>
-    all.filter(({ name }, i) => all.findIndex((other) => other.name === name) === i);
-  config.loadFromOptions({
-    clusters: firsts(parts.flatMap(({ clusters }) => clusters)),
-    users: firsts(parts.flatMap(({ users }) => users)),
-    contexts: firsts(parts.flatMap(({ contexts }) => contexts)),
-    currentContext: parts.find(({ currentContext }) => currentContext)?.currentContext,
-  });
-  return config;
-}
-
-/** The library ignores `tokenFile` of a user, which takes precedence over `token`: it is set as for a service account. */
-function nameTokenFiles({ loadYaml }: Library, config: KubeConfig, file: string): void {
-  const { users } = loadYaml<{ users?: { name?: unknown; user?: { tokenFile?: unknown } | null }[] }>(
-    readFileSync(file, 'utf8'),
-  );
-  for (const user of config.users) {
-    const tokenFile = users?.find(({ name }) => name === user.name)?.user?.tokenFile;
-    if (typeof tokenFile !== 'string' || tokenFile === '') continue;
-    const config = { tokenFile: resolve(dirname(file), tokenFile) };
-    Object.assign(user, { authProvider: { name: 'tokenFile', config }, token: undefined });
-  }
-}
-
 class HttpKubeApi implements KubeApi {
-  readonly #config: KubeConfig;
-  readonly #tokenFile: string | undefined;
+  readonly #access: Access;
   readonly #clock: Clock;
   readonly #server: URL;
-  // The library creates an agent, and so a TLS handshake, per request; these two keep their connections.
   readonly #plain = new http.Agent({ keepAlive: true });
   readonly #secure = new https.Agent({ keepAlive: true });
 
-  constructor(config: KubeConfig, server: string, clock: Clock) {
-    this.#config = config;
-    const user = config.getCurrentUser();
-    this.#tokenFile = user?.authProvider?.config?.tokenFile as string | undefined;
-    if (user && this.#tokenFile !== undefined) Object.assign(user, { authProvider: undefined });
+  constructor(access: Access, clock: Clock) {
+    this.#access = access;
     this.#clock = clock;
-    this.#server = new URL(server);
+    this.#server = new URL(access.server);
   }
 
   json<T>(request: KubeRequest): Promise<T> {
@@ -244,8 +173,9 @@ class HttpKubeApi implements KubeApi {
   }
 
   async #token(signal: AbortSignal): Promise<string | undefined> {
-    if (this.#tokenFile === undefined) return undefined;
-    return (await readFile(this.#tokenFile, { encoding: 'utf8', signal })).trim();
+    const { tokenFile } = this.#access;
+    if (tokenFile === undefined) return undefined;
+    return (await readFile(tokenFile, { encoding: 'utf8', signal })).trim();
   }
 
   async #ask(
@@ -259,10 +189,10 @@ class HttpKubeApi implements KubeApi {
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     };
     const options: https.RequestOptions = { method, signal, headers };
-    await abortable(this.#config.applyToHTTPSOptions(options), signal);
-    const isProxied = this.#config.getCurrentCluster()?.proxyUrl !== undefined;
+    await abortable(this.#access.apply(options), signal);
     const isSecure = this.#server.protocol === 'https:';
-    if (!isProxied) options.agent = isSecure ? this.#secure : this.#plain;
+    // The library creates an agent, and so a TLS handshake, per request; these two keep their connections.
+    if (!this.#access.isProxied) options.agent = isSecure ? this.#secure : this.#plain;
     const payload = body === undefined ? undefined : JSON.stringify(body);
     if (payload !== undefined) {
       options.headers = {

@@ -26,6 +26,7 @@ export interface ObjectMeta {
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
   ownerReferences?: OwnerReference[];
+  managedFields?: object[];
 }
 
 export interface KubeObject {

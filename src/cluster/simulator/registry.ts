@@ -179,6 +179,7 @@ const metaFields = [
   'labels',
   'annotations',
   'ownerReferences',
+  'managedFields',
 ] as const satisfies readonly (keyof ObjectMeta)[];
 
 /** In the field order of the API server, without undefined fields. */

@@ -14,7 +14,7 @@ async function connect(cluster: Cluster, client: string): Promise<KubeApi> {
   finallyDo(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'config');
   writeFileSync(file, cluster.kubeconfigFor(client));
-  const api = await connectKubernetes(file, systemClock);
+  const api = await connectKubernetes({ kubeconfig: file }, systemClock);
   finallyDo(() => api.close());
   return api;
 }
