@@ -6,8 +6,9 @@
  * connection is down, a command waits for half of its deadline, then fails; the client keeps reconnecting.
  */
 import { createHash } from 'node:crypto';
+import type { Socket } from 'node:net';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import type { Clock } from '../../clock.js';
+import { atEndOfTurn, type Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
 import { keysOf } from './keys.js';
 import { scripts } from './scripts.generated.js';
@@ -46,6 +47,9 @@ const temporary =
 /** Before a client that ended without being closed connects again. */
 const reconnectMs = 250;
 
+/** The store begins with the first commands of a busy turn while the router still reads the other requests. */
+const maxGathered = 16;
+
 /**
  * The keys that a script declares: the prefix, which never exists, and on a Cluster a second key. While a slot migrates, a node
  * answers TRYAGAIN to a command with two keys of which one is missing, so a script never runs against half of the keys.
@@ -67,6 +71,10 @@ export class StoreConnection {
   #isOpen = false;
   #first: (() => void) | undefined;
   readonly #keys: readonly string[];
+  /** Set until the end of a turn of the event loop that has sent commands. */
+  #corked: Socket | undefined = undefined;
+  /** Commands that wait in it. */
+  #gathered = 0;
   #second: readonly [number, string] = [0, ''];
 
   constructor(options: ConnectionOptions) {
@@ -166,6 +174,7 @@ export class StoreConnection {
     const start = this.#options.clock.monotonic();
     try {
       if (!this.#isOpen || this.#client.status !== 'ready') await this.#untilReady();
+      this.#gather();
       const reply = await send(this.#client);
       this.#observe(operation, 'ok', start);
       return reply;
@@ -173,6 +182,30 @@ export class StoreConnection {
       this.#observe(operation, isFull(error) ? 'full' : 'error', start);
       throw this.#toAppError(operation, error);
     }
+  }
+
+  /**
+   * Writes the commands of one turn of the event loop together: a write costs more than the command in it, here and in the
+   * store. Commands of a Cluster are written one by one: each node has a socket of its own.
+   */
+  #gather(): void {
+    const { stream } = this.#client as { stream?: Socket | undefined };
+    if (stream === undefined) return;
+    if (this.#corked !== stream) {
+      this.#corked = stream;
+      this.#gathered = 0;
+      stream.cork();
+      atEndOfTurn(() => {
+        // A new connection may have been made in this turn.
+        if (this.#corked === stream) this.#corked = undefined;
+        stream.uncork();
+      });
+    } else if (this.#gathered === maxGathered) {
+      this.#gathered = 0;
+      stream.uncork();
+      stream.cork();
+    }
+    this.#gathered += 1;
   }
 
   #observe(operation: string, outcome: StoreOutcome, startMs: number): void {
