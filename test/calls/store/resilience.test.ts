@@ -286,10 +286,10 @@ describeEngines('the commands of one turn of the event loop', (engine) => {
     await calls.connection.command('test', async (client) => {
       socket = (client as unknown as { stream: Socket }).stream;
     });
-    await until('the commands are written', () => socket?.writableCorked === 0);
+    await until(() => socket?.writableCorked === 0, 'the commands to be written');
     const answers = Array.from({ length: 64 }, (_, i) => outcome(calls.renew(`CA${i}`)));
     expect(socket?.writableCorked).toBe(1);
     expect(await Promise.all(answers)).toEqual(Array(64).fill('call_not_found'));
-    await until('the commands are written', () => socket?.writableCorked === 0);
+    await until(() => socket?.writableCorked === 0, 'the commands to be written');
   });
 });
