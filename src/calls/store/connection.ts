@@ -7,15 +7,16 @@
  */
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
-import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import { Cluster } from 'ioredis';
 import { atEndOfTurn, type Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
+import { type Client, createClient } from './client.js';
 import { keysOf } from './keys.js';
 import { scripts } from './scripts.generated.js';
 
 export type ScriptName = keyof typeof scripts;
 export type Reply = string | number | null | Reply[];
-export type Client = Redis | Cluster;
+export type { Client } from './client.js';
 /** `full`: Redis refused the command at maxmemory. */
 export type StoreOutcome = 'ok' | 'error' | 'full';
 
@@ -84,7 +85,7 @@ export class StoreConnection {
       ? 'no TLS connection yet (for a server without TLS, REDIS_URL begins with redis://)'
       : 'not connected yet';
     this.keyPrefix = options.keyPrefix;
-    this.#client = createClient(options, options.commandTimeoutMs);
+    this.#client = newClient(options, options.commandTimeoutMs);
     this.#keys = declaredKeys(this.#client, options.keyPrefix);
     // Every request waits for `ready` while the connection is down.
     this.#client.setMaxListeners(0);
@@ -124,7 +125,7 @@ export class StoreConnection {
 
   /** A separate connection for blocking reads, which would delay all other commands. */
   blockingClient(): Client {
-    const client = createClient(this.#options, undefined);
+    const client = newClient(this.#options, undefined);
     // Its user sees the failed read; the main connection reports the reason.
     client.on('error', () => undefined);
     return client;
@@ -347,84 +348,7 @@ function describeError(error: unknown): string {
   return first instanceof Error ? first.message : error.message || error.name;
 }
 
-interface Address {
-  host: string;
-  port: number;
-}
-
-/** Parses `user:password@host:port,host:port`, the form of Sentinel and Cluster addresses. */
-function parseAddresses(
-  rest: string,
-  defaultPort: number,
-): { auth: { username?: string; password?: string }; nodes: Address[] } {
-  const at = rest.lastIndexOf('@');
-  const nodes = rest
-    .slice(at + 1)
-    .split(',')
-    .map((node) => {
-      const url = new URL(`redis://${node}`);
-      return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || defaultPort) };
-    });
-  if (at < 0) return { auth: {}, nodes };
-  const url = new URL(`redis://${rest.slice(0, at)}@x`);
-  return {
-    auth: {
-      ...(url.username ? { username: decodeURIComponent(url.username) } : {}),
-      password: decodeURIComponent(url.password),
-    },
-    nodes,
-  };
-}
-
-function createClient(options: ConnectionOptions, commandTimeout: number | undefined): Client {
-  if (options.createClient) return options.createClient(commandTimeout);
-  const { clock } = options;
-  const retryDelay = (attempt: number) =>
-    Math.min(2000, 50 * 2 ** Math.min(attempt, 6)) * (0.5 + clock.random() / 2);
-  const common = {
-    lazyConnect: true,
-    connectTimeout: 5000,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    retryStrategy: retryDelay,
-    // A demoted master replies READONLY: reconnect to find the new one.
-    reconnectOnError: (error: Error) => error.message.includes('READONLY'),
-    connectionName: 'smart-router',
-    // A host that died sends nothing: a connection without a reply for this long is replaced. Without the limit
-    // the kernel keeps sending for about 15 minutes. A blocking read gets a reply every 5 s.
-    socketTimeout: commandTimeout === undefined ? 15_000 : 2 * commandTimeout,
-    ...(commandTimeout === undefined ? {} : { commandTimeout }),
-  } satisfies RedisOptions;
-  const special = /^redis\+(sentinel|cluster):\/\/([^/?]+)(?:\/([^?]*))?(?:\?(.*))?$/.exec(options.url);
-  if (!special) {
-    // NODE_EXTRA_CA_CERTS adds a private certificate authority, as for any Node program.
-    return new Redis(options.url, common);
-  }
-  const [, kind, hosts = '', path = '', query = ''] = special;
-  const params = new URLSearchParams(query);
-  const tls = params.get('tls') === 'true' ? { tls: {} } : {};
-  if (kind === 'sentinel') {
-    const { auth, nodes } = parseAddresses(hosts, 26379);
-    const sentinelPassword = params.get('sentinel_password');
-    return new Redis({
-      ...common,
-      ...auth,
-      ...tls,
-      sentinels: nodes,
-      name: path,
-      sentinelRetryStrategy: retryDelay,
-      failoverDetector: true,
-      ...(params.get('tls') === 'true' ? { enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
-      ...(sentinelPassword ? { sentinelPassword } : {}),
-    });
-  }
-  const { auth, nodes } = parseAddresses(hosts, 6379);
-  return new Cluster(nodes, {
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    clusterRetryStrategy: retryDelay,
-    redisOptions: { ...common, ...auth, ...tls },
-    maxRedirections: 8,
-  });
+function newClient(options: ConnectionOptions, commandTimeoutMs: number | undefined): Client {
+  const { url, clock, createClient: simulated } = options;
+  return simulated ? simulated(commandTimeoutMs) : createClient(url, clock, commandTimeoutMs);
 }
