@@ -17,6 +17,7 @@ const config = loadConfig({
   // Another benchmark measures the leader's work.
   RECONCILE_INTERVAL: '20m',
   CLEANUP_INTERVAL: '20m',
+  AUDIT_INTERVAL: 'off',
 });
 const router = await startRouter(config);
 process.send?.({ url: router.url });
