@@ -40,13 +40,16 @@ export const apiPrefix = '/api/v1';
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
   const { config, metrics, log, clock, stopping } = context;
   const connections = openConnections(context);
+  // The fields of a request's line are this file's own: looking for secrets among them took 8 of 11 us per line.
+  const requestLog = log.child({}, { redact: [] });
   const app: App = Fastify({
     // Fastify's own lines (the address it listens on) from warn up; lines of requests at LOG_LEVEL.
     loggerInstance: log.child(
       {},
       { level: log.isLevelEnabled('warn') ? 'warn' : log.level },
     ) as FastifyBaseLogger,
-    childLoggerFactory: (_, bindings, options) => log.child(bindings, options) as FastifyBaseLogger,
+    // Without the request's id: few requests write a line of their own (logOf), and a logger for each took 2 us.
+    childLoggerFactory: () => log as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: bodyLimitBytes,
     trustProxy: trustOf(config.trustProxy),
@@ -75,7 +78,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
       const wrong = error.code === 'FST_ERR_BAD_URL' ? 'has invalid percent-encoding' : 'is too long';
       answerError(context, new AppError('invalid_request', `the path ${wrong}`), request, reply);
       // No hook runs here.
-      recordAnswer(metrics, request, reply);
+      recordAnswer(metrics, requestLog, request, reply);
     },
     ajv: {
       customOptions: {
@@ -110,7 +113,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   const record = (request: FastifyRequest, reply: FastifyReply, isDisconnected: boolean) => {
     if (request.isRecorded) return;
     request.isRecorded = true;
-    recordAnswer(metrics, request, reply, isDisconnected);
+    recordAnswer(metrics, requestLog, request, reply, isDisconnected);
     logAction(request, reply, isDisconnected);
   };
   app.addHook('onRequest', (request, reply, done) => {
@@ -246,6 +249,7 @@ const disconnectedStatus = 499;
 /** Counts and logs a response; never with the URL, which may hold phone numbers and tokens. */
 function recordAnswer(
   metrics: HttpContext['metrics'],
+  log: HttpContext['log'],
   request: FastifyRequest,
   reply: FastifyReply,
   isDisconnected = false,
@@ -259,7 +263,8 @@ function recordAnswer(
   metrics.httpRequests.inc(labels);
   metrics.httpDuration.observe(labels, reply.elapsedTime / 1000);
   const level = reply.statusCode >= 500 ? 'warn' : config.quiet ? 'debug' : 'info';
-  request.log[level]({ ...labels, ms: Math.round(reply.elapsedTime * 10) / 10, ...request.about }, 'request');
+  const ms = Math.round(reply.elapsedTime * 10) / 10;
+  log[level]({ reqId: request.id, ...labels, ms, ...request.about }, 'request');
 }
 
 /** A number is the number of proxies in front of this router. */
