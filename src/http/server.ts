@@ -120,7 +120,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     request.about = {};
     reply.header('x-request-id', request.id);
     // For a caller that disconnects before the response Fastify does not call onResponse.
-    reply.raw.once('close', () => {
+    reply.raw.on('close', () => {
       if (!reply.raw.writableFinished) record(request, reply, !reply.raw.headersSent);
     });
     done();
@@ -128,7 +128,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   // Before authorization: rejected requests are traced, too.
   context.tracing?.hookInto(app);
   const allAreKnown = isOpen(config);
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     // Unknown paths are 404 for every caller, without waiting for the body.
     if (request.is404) throw notFound(request, methods);
     assertUnicodeUrl(request.raw.url ?? '');
@@ -140,19 +140,24 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     const response = reply.raw as GatedResponse;
     if (allAreKnown || access === 'api' || access === 'admin') connections.known(response);
     else if (!connections.countFor(response, address)) throw tooManyRequests();
+    done();
   });
   // The body is complete. A webhook takes its slot after the check of its signature (routes/webhooks.ts).
-  app.addHook('preValidation', async (request, reply) => {
-    if (request.body === undefined && request.routeOptions.config.bodyOptional) request.body = {};
-    const access = request.routeOptions.config.access ?? 'admin';
+  app.addHook('preValidation', (request, reply, done) => {
+    const { access = 'admin', bodyOptional } = request.routeOptions.config;
+    if (request.body === undefined && bodyOptional) request.body = {};
     if (access !== 'webhook') admit(context, reply, access === 'public' && !allAreKnown);
+    done();
   });
   app.addHook('onSend', (_, reply, payload, done) => {
     if (stopping.aborted || connections.isOver(reply.raw as GatedResponse))
       reply.header('connection', 'close');
     done(null, payload);
   });
-  app.addHook('onResponse', async (request, reply) => record(request, reply, false));
+  app.addHook('onResponse', (request, reply, done) => {
+    record(request, reply, false);
+    done();
+  });
   // Only into routes with an action: calls do not pay for it. As the last hook, so that nothing waits after it.
   app.addHook('onRoute', (route) => {
     const [method = ''] = [route.method].flat();
