@@ -234,8 +234,7 @@ export class StoreConnection {
   }
 
   /** The current second of the store, as a number and in ISO 8601: formatted once here instead of in every script. */
-  second(): readonly [second: number | '', iso: string] {
-    const now = this.estimateNowMs();
+  second(now = this.estimateNowMs()): readonly [second: number | '', iso: string] {
     if (now === undefined) return ['', ''];
     const second = Math.floor(now / 1000);
     if (this.#second[0] !== second)
@@ -246,7 +245,8 @@ export class StoreConnection {
   /** The estimated time of the store in ISO 8601, or empty before the first reply. */
   stamp(): string {
     const now = this.estimateNowMs();
-    return now === undefined ? '' : new Date(now).toISOString();
+    if (now === undefined) return '';
+    return `${this.second(now)[1]}${String(Math.floor(now % 1000)).padStart(3, '0')}Z`;
   }
 
   /** Another number after each loss and each start of the connection. */
