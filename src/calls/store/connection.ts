@@ -49,7 +49,7 @@ const temporary =
 const reconnectMs = 250;
 
 /** The store begins with the first commands of a busy turn while the router still reads the other requests. */
-const maxGathered = 16;
+const maxGathered = 8;
 
 /**
  * The keys that a script declares: the prefix, which never exists, and on a Cluster a second key. While a slot migrates, a node
