@@ -45,3 +45,11 @@ export const systemClock: Clock = {
   sleep,
   random: () => Math.random(),
 };
+
+/**
+ * Runs `callback` when the event loop has handled the input that has arrived, before it waits for more. It takes no time, so
+ * it is not part of `Clock`.
+ */
+export function atEndOfTurn(callback: () => void): void {
+  setImmediate(callback);
+}

@@ -24,7 +24,7 @@ export async function openLoop({ engine, admin, quick }: Bench): Promise<Figure[
   };
   try {
     const search = searchOf(quick);
-    const plain = await start('./plain-server.js');
+    const plain = await start('../support/plain-server.js');
     const limit = await highestRate(generator, plain.url, 'plain server', search);
     await plain.stop();
 

@@ -1,4 +1,7 @@
-/** Load on a POST route over keep-alive connections: by `wrk` if it is installed, else by plain sockets. */
+/**
+ * Calls over keep-alive connections, allocates and releases in equal numbers: by `wrk` if it is installed, else by plain
+ * sockets.
+ */
 import { execFile, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,8 +12,8 @@ import { throughput } from './measure.js';
 
 export interface HttpLoad {
   name: string;
-  /** Returns answers per second; every call SID is new. Fails if an answer is not 200. */
-  run(url: string, path: string, connections: number, ms: number): Promise<number>;
+  /** Every call SID is new. Fails if an answer is not 200. At the end some calls are not released. */
+  run(url: string, connections: number, ms: number): Promise<{ requests: number; perSecond: number }>;
 }
 
 export function httpLoad(): HttpLoad {
@@ -21,19 +24,27 @@ export function httpLoad(): HttpLoad {
 
 let run = 0;
 
-const body = (sid: string) => `{"call_sid":"${sid}","merchant_id":"acme","template":"order-confirmation"}`;
+const allocateBody = (sid: string) =>
+  `{"call_sid":"${sid}","merchant_id":"acme","template":"order-confirmation"}`;
+const releaseBody = (sid: string) => `{"call_sid":"${sid}"}`;
 
-async function runWrk(url: string, path: string, connections: number, ms: number): Promise<number> {
+async function runWrk(url: string, connections: number, ms: number) {
   const folder = mkdtempSync(join(tmpdir(), 'smart-router-bench-'));
   const script = join(folder, 'load.lua');
-  const sid = `CA${String(++run).padStart(8, '0')}' .. string.format('%024d', count) .. '`;
+  const sid = `CA${String(++run).padStart(8, '0')}' .. string.format('%024d', number) .. '`;
+  // wrk does not tie a request to a connection: a call is released long after its allocate was answered.
   writeFileSync(
     script,
-    `local count = 0
+    `local count, behind = 0, ${8 * connections}
 local headers = { ['content-type'] = 'application/json' }
 function request()
   count = count + 1
-  return wrk.format('POST', '${path}', headers, '${body(sid)}')
+  local number = math.floor(count / 2) - behind
+  if count % 2 == 1 and number > 0 then
+    return wrk.format('POST', '/api/v1/release', headers, '${releaseBody(sid)}')
+  end
+  number = count % 2 == 0 and count / 2 or count + 1e12
+  return wrk.format('POST', '/api/v1/allocate', headers, '${allocateBody(sid)}')
 end
 `,
   );
@@ -42,26 +53,32 @@ end
     const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '-s', script, url];
     const { stdout } = await promisify(execFile)('wrk', args);
     const wrong = /Non-2xx or 3xx responses: (\d+)|Socket errors: (.*)/.exec(stdout);
-    if (wrong) throw new Error(`${path}: ${wrong[0]}`);
+    if (wrong) throw new Error(`${url}: ${wrong[0]}`);
+    const requests = /(\d+) requests in /.exec(stdout)?.[1];
     const rate = /Requests\/sec:\s+([\d.]+)/.exec(stdout)?.[1];
-    if (rate === undefined) throw new Error(`wrk printed no rate:\n${stdout}`);
-    return Number(rate);
+    if (requests === undefined || rate === undefined) throw new Error(`wrk printed no rate:\n${stdout}`);
+    return { requests: Number(requests), perSecond: Number(rate) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-async function runSockets(url: string, path: string, connections: number, ms: number): Promise<number> {
+async function runSockets(url: string, connections: number, ms: number) {
   const { hostname, port } = new URL(url);
   const prefix = `CA${String(++run).padStart(8, '0')}`;
   let count = 0;
   const clients = Array.from({ length: connections }, () => new HttpConnection(hostname, Number(port)));
+  const post = async (client: HttpConnection | undefined, path: string, body: string) => {
+    const status = await client?.post(path, body);
+    if (status !== '200') throw new Error(`${path} answered ${status}`);
+  };
   try {
-    return await throughput(connections, ms, async (caller) => {
-      const text = body(prefix + String(++count).padStart(24, '0'));
-      const status = await clients[caller]?.post(path, text);
-      if (status !== '200') throw new Error(`${path} answered ${status}`);
+    const pairsPerSecond = await throughput(connections, ms, async (caller) => {
+      const sid = prefix + String(++count).padStart(24, '0');
+      await post(clients[caller], '/api/v1/allocate', allocateBody(sid));
+      await post(clients[caller], '/api/v1/release', releaseBody(sid));
     });
+    return { requests: 2 * count, perSecond: 2 * pairsPerSecond };
   } finally {
     for (const client of clients) client.close();
   }

@@ -48,7 +48,6 @@ export class ServerProcess {
     return new ServerProcess(url, child);
   }
 
-  /** Only some servers answer it. */
   spent(): Promise<Spent> {
     return new Promise((resolve, reject) => {
       const ended = () => reject(new Error('the server has ended'));
@@ -67,4 +66,18 @@ export class ServerProcess {
     this.child.disconnect();
     return ended;
   }
+}
+
+/** Called in the server's process: it reports what it has spent when asked, and ends with its parent. */
+export function answerSpent(): void {
+  process.on('message', () => {
+    const { user, system } = process.cpuUsage();
+    const spent: Spent = {
+      cpuMs: (user + system) / 1000,
+      rssBytes: process.memoryUsage.rss(),
+      peakRssBytes: process.resourceUsage().maxRSS * 1024,
+    };
+    process.send?.(spent);
+  });
+  process.once('disconnect', () => process.exit());
 }

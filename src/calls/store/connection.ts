@@ -6,15 +6,17 @@
  * connection is down, a command waits for half of its deadline, then fails; the client keeps reconnecting.
  */
 import { createHash } from 'node:crypto';
-import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import type { Clock } from '../../clock.js';
+import type { Socket } from 'node:net';
+import { Cluster } from 'ioredis';
+import { atEndOfTurn, type Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
+import { type Client, createClient } from './client.js';
 import { keysOf } from './keys.js';
 import { scripts } from './scripts.generated.js';
 
 export type ScriptName = keyof typeof scripts;
 export type Reply = string | number | null | Reply[];
-export type Client = Redis | Cluster;
+export type { Client } from './client.js';
 /** `full`: Redis refused the command at maxmemory. */
 export type StoreOutcome = 'ok' | 'error' | 'full';
 
@@ -47,6 +49,13 @@ const temporary =
 const reconnectMs = 250;
 
 /**
+ * With fewer commands under way than this each is written at once: gathered, the router and the store would work in turns.
+ */
+const minUnderWay = 16;
+/** The store begins with the first commands of a busy turn while the router still reads the other requests. */
+const maxGathered = 8;
+
+/**
  * The keys that a script declares: the prefix, which never exists, and on a Cluster a second key. While a slot migrates, a node
  * answers TRYAGAIN to a command with two keys of which one is missing, so a script never runs against half of the keys.
  */
@@ -67,6 +76,12 @@ export class StoreConnection {
   #isOpen = false;
   #first: (() => void) | undefined;
   readonly #keys: readonly string[];
+  /** Set until the end of a turn of the event loop that has sent commands. */
+  #corked: Socket | undefined = undefined;
+  /** Commands that wait in it. */
+  #gathered = 0;
+  /** Commands without a reply. */
+  #underWay = 0;
   #second: readonly [number, string] = [0, ''];
 
   constructor(options: ConnectionOptions) {
@@ -76,7 +91,7 @@ export class StoreConnection {
       ? 'no TLS connection yet (for a server without TLS, REDIS_URL begins with redis://)'
       : 'not connected yet';
     this.keyPrefix = options.keyPrefix;
-    this.#client = createClient(options, options.commandTimeoutMs);
+    this.#client = newClient(options, options.commandTimeoutMs);
     this.#keys = declaredKeys(this.#client, options.keyPrefix);
     // Every request waits for `ready` while the connection is down.
     this.#client.setMaxListeners(0);
@@ -116,7 +131,7 @@ export class StoreConnection {
 
   /** A separate connection for blocking reads, which would delay all other commands. */
   blockingClient(): Client {
-    const client = createClient(this.#options, undefined);
+    const client = newClient(this.#options, undefined);
     // Its user sees the failed read; the main connection reports the reason.
     client.on('error', () => undefined);
     return client;
@@ -164,15 +179,43 @@ export class StoreConnection {
   /** Runs plain commands with the same deadline and the same errors. */
   async command<T>(operation: string, send: (client: Client) => Promise<T>): Promise<T> {
     const start = this.#options.clock.monotonic();
+    this.#underWay += 1;
     try {
       if (!this.#isOpen || this.#client.status !== 'ready') await this.#untilReady();
+      if (this.#underWay >= minUnderWay) this.#gather();
       const reply = await send(this.#client);
       this.#observe(operation, 'ok', start);
       return reply;
     } catch (error) {
       this.#observe(operation, isFull(error) ? 'full' : 'error', start);
       throw this.#toAppError(operation, error);
+    } finally {
+      this.#underWay -= 1;
     }
+  }
+
+  /**
+   * Writes the commands of one turn of the event loop together: a write costs more than the command in it, here and in the
+   * store. Commands of a Cluster are written one by one: each node has a socket of its own.
+   */
+  #gather(): void {
+    const { stream } = this.#client as { stream?: Socket | undefined };
+    if (stream === undefined) return;
+    if (this.#corked !== stream) {
+      this.#corked = stream;
+      this.#gathered = 0;
+      stream.cork();
+      atEndOfTurn(() => {
+        // A new connection may have been made in this turn.
+        if (this.#corked === stream) this.#corked = undefined;
+        stream.uncork();
+      });
+    } else if (this.#gathered === maxGathered) {
+      this.#gathered = 0;
+      stream.uncork();
+      stream.cork();
+    }
+    this.#gathered += 1;
   }
 
   #observe(operation: string, outcome: StoreOutcome, startMs: number): void {
@@ -200,8 +243,7 @@ export class StoreConnection {
   }
 
   /** The current second of the store, as a number and in ISO 8601: formatted once here instead of in every script. */
-  second(): readonly [second: number | '', iso: string] {
-    const now = this.estimateNowMs();
+  second(now = this.estimateNowMs()): readonly [second: number | '', iso: string] {
     if (now === undefined) return ['', ''];
     const second = Math.floor(now / 1000);
     if (this.#second[0] !== second)
@@ -212,7 +254,8 @@ export class StoreConnection {
   /** The estimated time of the store in ISO 8601, or empty before the first reply. */
   stamp(): string {
     const now = this.estimateNowMs();
-    return now === undefined ? '' : new Date(now).toISOString();
+    if (now === undefined) return '';
+    return `${this.second(now)[1]}${String(Math.floor(now % 1000)).padStart(3, '0')}Z`;
   }
 
   /** Another number after each loss and each start of the connection. */
@@ -314,84 +357,7 @@ function describeError(error: unknown): string {
   return first instanceof Error ? first.message : error.message || error.name;
 }
 
-interface Address {
-  host: string;
-  port: number;
-}
-
-/** Parses `user:password@host:port,host:port`, the form of Sentinel and Cluster addresses. */
-function parseAddresses(
-  rest: string,
-  defaultPort: number,
-): { auth: { username?: string; password?: string }; nodes: Address[] } {
-  const at = rest.lastIndexOf('@');
-  const nodes = rest
-    .slice(at + 1)
-    .split(',')
-    .map((node) => {
-      const url = new URL(`redis://${node}`);
-      return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || defaultPort) };
-    });
-  if (at < 0) return { auth: {}, nodes };
-  const url = new URL(`redis://${rest.slice(0, at)}@x`);
-  return {
-    auth: {
-      ...(url.username ? { username: decodeURIComponent(url.username) } : {}),
-      password: decodeURIComponent(url.password),
-    },
-    nodes,
-  };
-}
-
-function createClient(options: ConnectionOptions, commandTimeout: number | undefined): Client {
-  if (options.createClient) return options.createClient(commandTimeout);
-  const { clock } = options;
-  const retryDelay = (attempt: number) =>
-    Math.min(2000, 50 * 2 ** Math.min(attempt, 6)) * (0.5 + clock.random() / 2);
-  const common = {
-    lazyConnect: true,
-    connectTimeout: 5000,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    retryStrategy: retryDelay,
-    // A demoted master replies READONLY: reconnect to find the new one.
-    reconnectOnError: (error: Error) => error.message.includes('READONLY'),
-    connectionName: 'smart-router',
-    // A host that died sends nothing: a connection without a reply for this long is replaced. Without the limit
-    // the kernel keeps sending for about 15 minutes. A blocking read gets a reply every 5 s.
-    socketTimeout: commandTimeout === undefined ? 15_000 : 2 * commandTimeout,
-    ...(commandTimeout === undefined ? {} : { commandTimeout }),
-  } satisfies RedisOptions;
-  const special = /^redis\+(sentinel|cluster):\/\/([^/?]+)(?:\/([^?]*))?(?:\?(.*))?$/.exec(options.url);
-  if (!special) {
-    // NODE_EXTRA_CA_CERTS adds a private certificate authority, as for any Node program.
-    return new Redis(options.url, common);
-  }
-  const [, kind, hosts = '', path = '', query = ''] = special;
-  const params = new URLSearchParams(query);
-  const tls = params.get('tls') === 'true' ? { tls: {} } : {};
-  if (kind === 'sentinel') {
-    const { auth, nodes } = parseAddresses(hosts, 26379);
-    const sentinelPassword = params.get('sentinel_password');
-    return new Redis({
-      ...common,
-      ...auth,
-      ...tls,
-      sentinels: nodes,
-      name: path,
-      sentinelRetryStrategy: retryDelay,
-      failoverDetector: true,
-      ...(params.get('tls') === 'true' ? { enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
-      ...(sentinelPassword ? { sentinelPassword } : {}),
-    });
-  }
-  const { auth, nodes } = parseAddresses(hosts, 6379);
-  return new Cluster(nodes, {
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    clusterRetryStrategy: retryDelay,
-    redisOptions: { ...common, ...auth, ...tls },
-    maxRedirections: 8,
-  });
+function newClient(options: ConnectionOptions, commandTimeoutMs: number | undefined): Client {
+  const { url, clock, createClient: simulated } = options;
+  return simulated ? simulated(commandTimeoutMs) : createClient(url, clock, commandTimeoutMs);
 }

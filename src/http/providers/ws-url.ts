@@ -29,9 +29,9 @@ export function defaultCallTemplate(provider: string): string {
 
 /** Whether a value can stand as one path segment without changing the path around it. */
 export function isPathSegment(value: string): boolean {
-  // Each character is one or two units: rejects a huge value before splitting it.
+  // Each character is one or two units: only a value between is counted.
   if (value.length === 0 || value.length > 2 * MAX_SEGMENT_LENGTH) return false;
-  if ([...value].length > MAX_SEGMENT_LENGTH) return false;
+  if (value.length > MAX_SEGMENT_LENGTH && [...value].length > MAX_SEGMENT_LENGTH) return false;
   if (value === '.' || value === '..') return false;
   // Lone surrogates would make encodeURIComponent throw.
   return !/[\p{Cc}\p{Surrogate}]/u.test(value);

@@ -5,6 +5,7 @@ import type { Page } from '../../calls/store/store.js';
 import { type PoolId, tierNameOf } from '../../config/tiers.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { version } from '../../version.js';
+import { logOf } from '../action-log.js';
 import type { App, HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
@@ -156,7 +157,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
       if (confirmed === 0) {
         throw new AppError('nothing_held', 'the removal brake holds no pod: there is nothing to confirm');
       }
-      request.log.warn({ by: request.actor, pods: confirmed }, 'held removals confirmed');
+      logOf(request).warn({ by: request.actor, pods: confirmed }, 'held removals confirmed');
       leadership.nudge();
       return { success: true as const, confirmed };
     },

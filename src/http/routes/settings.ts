@@ -2,7 +2,7 @@
 import Type from 'typebox';
 import { serializeTierConfig } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import { param } from '../action-log.js';
+import { logOf, param } from '../action-log.js';
 import { TiersPreview } from '../console-schemas.js';
 import type { App, HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
@@ -72,7 +72,10 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     async (request, reply) => {
       const expected = parseIfMatch(request.headers['if-match']);
       const warnings = await inTime(context, settings.replaceTiers(request.body, request.actor, expected));
-      request.log.info({ by: request.actor, version: settings.tierVersion }, 'tier configuration replaced');
+      logOf(request).info(
+        { by: request.actor, version: settings.tierVersion },
+        'tier configuration replaced',
+      );
       reply.header('etag', `"${settings.tierVersion}"`);
       return showTiers(warnings);
     },

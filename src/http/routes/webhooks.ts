@@ -6,6 +6,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { callSidProblem, isName } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
+import { logOf } from '../action-log.js';
 import { allocateFor } from '../allocation.js';
 import { assertLocalCaller, isOpen } from '../auth.js';
 import type { App, HttpContext } from '../context.js';
@@ -352,7 +353,7 @@ async function releaseIfFinal(
     return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'call_not_found') {
-      request.log.warn(
+      logOf(request).warn(
         { err: error, call_sid: callSid },
         'releasing a finished call failed; the lease will expire',
       );

@@ -1,4 +1,5 @@
 /** When the store is not well: an error in time, the right one, and nothing done behind the caller's back. */
+import type { Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { StoreConnection } from '../../../src/calls/store/connection.js';
 import { checkRights, usedCommands } from '../../../src/calls/store/rights.js';
@@ -275,5 +276,20 @@ describe('resilience of native servers', () => {
     expect(await outcome(allocate(calls, '1', 'pool:basic'))).toBe('store_unavailable');
     await expect.poll(() => outcome(calls.snapshot()), { timeout: 10_000 }).toBe('ok');
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
+  });
+});
+
+describeEngines('the commands of one turn of the event loop', (engine) => {
+  it('are written together at its end, and each has its own answer', async () => {
+    const { calls } = await open(engine.url);
+    let socket: Socket | undefined;
+    await calls.connection.command('test', async (client) => {
+      socket = (client as unknown as { stream: Socket }).stream;
+    });
+    await until(() => socket?.writableCorked === 0, 'the commands to be written');
+    const answers = Array.from({ length: 64 }, (_, i) => outcome(calls.renew(`CA${i}`)));
+    expect(socket?.writableCorked).toBe(1);
+    expect(await Promise.all(answers)).toEqual(Array(64).fill('call_not_found'));
+    await until(() => socket?.writableCorked === 0, 'the commands to be written');
   });
 });
