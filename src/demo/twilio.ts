@@ -59,7 +59,13 @@ export class Twilio {
     const signature =
       token === undefined
         ? {}
-        : { 'x-twilio-signature': twilioSignature(token, publicUrl + path, Object.entries(fields)) };
+        : {
+            'x-twilio-signature': twilioSignature(
+              token,
+              publicUrl.replace(/\/+$/, '') + path,
+              Object.entries(fields),
+            ),
+          };
     try {
       const response = await fetch(url + path, {
         method: 'POST',

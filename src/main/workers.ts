@@ -1,12 +1,12 @@
 /**
  * Runs several routers as processes that share the ports (`serve --workers N`), for machines without replicas. This
- * process is the primary: it opens the ports, and the workers accept connections from them.
+ * process is the primary: it opens the ports for the workers, which accept the connections. Without any worker they are closed.
  *
  * Guarantees: a worker is an ordinary router with its own name (`POD_NAME/2`), so the election, the history and the events
  * between replicas work between workers too. Embedded engines belong to the primary, the records process to worker 1;
  * there is one of each. A worker that ends is started again after 1, 2, 4 ... 30 s; the backoff starts again at 1 s after a
  * healthy minute. If one of the first workers cannot start, all are stopped and `start` throws its error: a restart would
- * not help. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the primary is killed, the workers stop cleanly.
+ * not help. A worker that does not answer is killed. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the primary is killed, the workers stop cleanly.
  *
  * Metrics are those of the whole group. Counters and histograms are sums; of a worker that has ended or does not answer,
  * the last values are kept, because Prometheus would take a smaller sum for a restart and count the rest again. What such a
@@ -30,7 +30,11 @@ import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channe
 /** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
 const entry = fileURLToPath(new URL('../../dist/main/worker-child.js', import.meta.url));
 /** A scrape does not wait longer for a worker that hangs. */
-const metricsTimeoutMs = 3000;
+const maxMetricsMs = 12_000;
+/** For what a worker does after its connections have ended. */
+const stopMarginMs = 5000;
+const aliveEveryMs = 5000;
+const aliveTimeoutMs = 10_000;
 /** A start waits for modules, the store and the records process, each with its own limit. */
 const startTimeoutMs = 120_000;
 
@@ -68,11 +72,11 @@ export class WorkerGroup {
   #onStarted = (_member: Member) => {};
   #onRefused = (_error: unknown) => {};
 
-  /** Resolves when all workers listen. */
-  static async start(config: Config): Promise<WorkerGroup> {
+  /** Resolves when all workers listen, or at `stopped`. */
+  static async start(config: Config, stopped: Promise<unknown>): Promise<WorkerGroup> {
     const group = new WorkerGroup(config);
     try {
-      await group.#start();
+      await group.#start(stopped);
       return group;
     } catch (error) {
       await group.stop();
@@ -88,7 +92,7 @@ export class WorkerGroup {
     this.#members = Array.from({ length: config.workers }, (_, i) => this.#createMember(i + 1));
   }
 
-  async #start(): Promise<void> {
+  async #start(stopped: Promise<unknown>): Promise<void> {
     for (const warning of this.#config.warnings) this.log.warn(warning);
     const engines = await openEngines(this.#config, this.#stops, this.log);
     this.#config = { ...this.#config, ...engines, warnings: [] };
@@ -108,8 +112,9 @@ export class WorkerGroup {
       };
     });
     for (const { loop } of this.#members) loop.start();
-    await started;
+    await Promise.race([started, stopped]);
     this.#onRefused = () => {};
+    if (waiting.size > 0) return;
     this.log.info({ workers: this.#members.length }, 'all workers are listening');
   }
 
@@ -125,8 +130,8 @@ export class WorkerGroup {
 
   #createMember(number: number): Member {
     const error = ({ err, retry_in_ms }: { err?: unknown; retry_in_ms?: number }) => {
-      // Then `start` throws the error, and the group ends.
-      if (this.#isRefused) return;
+      // If it was refused, `start` throws the error and the group ends.
+      if (this.#isRefused || this.#stopping.signal.aborted) return;
       const reason = messageOf(err);
       this.log.error({ worker: number, reason, retry_in_ms }, 'worker ended; starting it again');
     };
@@ -154,22 +159,29 @@ export class WorkerGroup {
     member.worker = worker;
     this.log.info({ worker: number, pid: worker.process.pid }, 'worker started');
     const ended = exitOf(worker);
-    const stop = () => worker.process.kill('SIGTERM');
+    const kill = () => worker.process.kill('SIGKILL');
+    let cancelKill = () => {};
+    const stop = () => {
+      worker.process.kill('SIGTERM');
+      cancelKill = clock.after(this.#config.shutdownTimeoutMs + stopMarginMs, kill);
+    };
     signal.addEventListener('abort', stop, { once: true });
     try {
       try {
         await this.#startRouter(member, worker, ended);
       } catch (error) {
-        worker.process.kill('SIGKILL');
+        kill();
         await ended;
         this.#onRefused(error);
         throw error;
       }
       this.#onStarted(member);
+      void this.#watch(member, kill);
       const how = await ended;
       if (!signal.aborted) throw new Error(`ended with ${how}`);
     } finally {
       signal.removeEventListener('abort', stop);
+      cancelKill();
       member.worker = undefined;
       member.channel = undefined;
       this.#past = sum([this.#past, countsOf(member.metrics)]);
@@ -178,8 +190,30 @@ export class WorkerGroup {
     return { number };
   }
 
+  /** Kills a worker that hangs. Two questions, because a machine that was suspended for a while answers the first one late. */
+  async #watch(member: Member, kill: () => void): Promise<void> {
+    const { channel, number } = member;
+    const { signal } = this.#stopping;
+    for (let missed = 0; missed < 2; ) {
+      await clock.sleep(aliveEveryMs, signal);
+      if (channel === undefined || channel !== member.channel || signal.aborted) return;
+      missed = await channel.call(aliveTimeoutMs, 'alive').then(
+        () => 0,
+        () => missed + 1,
+      );
+    }
+    if (channel !== member.channel) return;
+    this.log.error({ worker: number }, 'worker does not answer; killing it');
+    kill();
+  }
+
   async #startRouter(member: Member, worker: Worker, ended: Promise<string>): Promise<void> {
     const { number } = member;
+    let cancel = () => {};
+    const late = new Promise<never>((_, reject) => {
+      const error = new Error(`worker ${number} did not start within ${startTimeoutMs / 1000} s`);
+      cancel = clock.after(startTimeoutMs, () => reject(error));
+    });
     const podName = `${this.#config.podName}/${number}`;
     const start: WorkerConfig = { config: { ...this.#config, podName }, number };
     const started = new Promise<WorkerChannel>((resolve, reject) => {
@@ -194,10 +228,11 @@ export class WorkerGroup {
     });
     member.channel = await Promise.race([
       started,
+      late,
       ended.then((how) => {
         throw new Error(`worker ${number} ended with ${how} during its start`);
       }),
-    ]);
+    ]).finally(cancel);
   }
 
   async #askRecords(name: string, args: unknown[]): Promise<unknown> {
@@ -218,8 +253,10 @@ export class WorkerGroup {
   async #updateMetrics(member: Member): Promise<boolean> {
     const { channel, number } = member;
     if (!channel) return false;
+    // A worker waits for the store, at most REQUEST_TIMEOUT.
+    const timeoutMs = Math.min(maxMetricsMs, this.#config.requestTimeoutMs + 1000);
     try {
-      const metrics = (await channel.call(metricsTimeoutMs, 'metrics')) as MetricData[];
+      const metrics = (await channel.call(timeoutMs, 'metrics')) as MetricData[];
       if (channel !== member.channel) return false;
       member.metrics = metrics;
       return true;

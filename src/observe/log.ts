@@ -1,5 +1,5 @@
 /** Logs: JSON lines, or pretty lines for a terminal. Callers log no secrets; a list redacts the rest. */
-import { constants, openSync, writeSync } from 'node:fs';
+import { constants, fstatSync, openSync, writeSync } from 'node:fs';
 import { type DestinationStream, type Logger as PinoLogger, pino } from 'pino';
 import pretty from 'pino-pretty';
 import { systemClock } from '../clock.js';
@@ -60,13 +60,16 @@ const retryEveryMs = 20;
  * Writes lines to standard output at once. Lines that cannot be written are dropped: neither a full disk nor a reader of a
  * pipe that stalls may stop a router. Of such a reader, up to 1 MiB is kept for when it reads again.
  *
- * It opens standard output a second time, because whether a write blocks belongs to the open file, which the shell and other
+ * It opens a pipe or terminal a second time, because whether a write blocks belongs to the open file, which the shell and other
  * processes may share. A socket cannot be opened; it gets pino's asynchronous writes, which lose lines if the process is killed.
  */
 function standardOutput(): DestinationStream {
   let fd: number;
   try {
-    fd = openSync('/proc/self/fd/1', constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK);
+    // A file never blocks, and standard error may be the same one: opened twice, each would overwrite the other.
+    fd = fstatSync(1).isFile()
+      ? 1
+      : openSync('/proc/self/fd/1', constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK);
   } catch {
     const output = pino.destination({ fd: 1, sync: false, maxLength: maxUnwrittenBytes });
     output.on('error', () => {});

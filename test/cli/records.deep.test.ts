@@ -252,7 +252,12 @@ describeOnePostgres('records', (postgres) => {
         {
           workflow: 'jobs',
           total: 2,
-          records: [{ id: recent, error: 'no luck\nat all', failed_seconds: expect.any(Number) }],
+          records: [
+            {
+              ...{ id: recent, error: 'no luck\nat all' },
+              ...{ failed_seconds: expect.any(Number), retry_seconds: null },
+            },
+          ],
         },
       ],
     });

@@ -542,17 +542,28 @@ describe('where the server is, and who we are', () => {
   });
 
   it.each([
-    ['a file that is not there', undefined],
-    ['a file that is not YAML', 'clusters: [\n  - {name: "x\n'],
-    ['a file that is not a kubeconfig', '[1, 2]'],
-    ['an empty file', ''],
-    ['no current context', kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"x":1')],
+    ['a file that is not there', undefined, 'no such file'],
+    ['a file that is not YAML', 'clusters: [\n  - {name: "x\n', 'broken: '],
+    ['a file that is not a kubeconfig', '[1, 2]', 'broken is not a kubeconfig'],
+    ['an empty file', '', 'broken is not a kubeconfig'],
+    [
+      'no current context',
+      kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"x":1'),
+      'it has no current context',
+    ],
     [
       'a context that is not there',
       kubeconfig('http://127.0.0.1:1').replace('"current-context":"main"', '"current-context":"other"'),
+      'the current context "other" does not exist',
     ],
-    ['a server that is not an address', kubeconfig('nowhere at all')],
-  ])('%s is a problem of the configuration, told in one line', async (_, text) => {
+    [
+      'a user that is not there',
+      kubeconfig('http://127.0.0.1:1').replace(/"users":\[.*?\],/, '"users":[],'),
+      'the user "',
+    ],
+    ['a server that is not an address', kubeconfig('nowhere at all'), 'has no valid server: nowhere at all'],
+    ['a server without http', kubeconfig('host:6443'), 'has no valid server: host:6443'],
+  ])('%s is a problem of the configuration, told in one line', async (_, text, problem) => {
     const file = text === undefined ? join(k8s.folder, 'missing') : k8s.file('broken', text);
     const error: unknown = await connectKubernetes({ kubeconfig: file }, systemClock).catch(
       (reason: unknown) => reason,
@@ -561,5 +572,6 @@ describe('where the server is, and who we are', () => {
     const { problems } = error as ConfigError;
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(/^KUBECONFIG [^\n]+$/);
+    expect(problems[0]).toContain(problem);
   });
 });

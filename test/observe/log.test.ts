@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
-import { openSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 
@@ -51,4 +53,19 @@ it.each(['json', 'pretty'])('continues while the reader of its %s lines stalls',
   child.stdin.end('x');
   await new Promise((resolve) => child.once('close', resolve));
   expect(stdout).toContain('last line');
+});
+
+it('overwrites nothing when standard output and standard error are the same file', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'smart-router-log-'));
+  const file = openSync(join(folder, 'log'), 'w');
+  const script = `
+    const { createLogger } = await import(${JSON.stringify(log)});
+    createLogger({ level: 'info', format: 'json' }).info('first line');
+    process.stderr.write('second line');`;
+  const stdio = ['ignore', file, file] as const;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: [...stdio] });
+  await new Promise((resolve) => child.once('close', resolve));
+  closeSync(file);
+  expect(readFileSync(join(folder, 'log'), 'utf8')).toMatch(/^\{.*"first line"\}\nsecond line$/);
+  rmSync(folder, { recursive: true });
 });

@@ -24,6 +24,23 @@ describeOneEngine('workers', (engine) => {
     await engine.resume();
   });
 
+  it('one that hangs is killed and replaced, and does not keep the others from stopping', {
+    timeout: 180_000,
+  }, async () => {
+    const group = await startWorkers({ REDIS_URL: engine.url, SHUTDOWN_TIMEOUT: '1s' });
+    process.kill(Number(pidsOf(group)[1]), 'SIGSTOP');
+    await until(
+      'it is killed',
+      () => group.logged('worker does not answer; killing it').length === 1,
+      90_000,
+    );
+    await until('it is replaced', () => group.logged('smart-router is listening').length === 3);
+    const latest = Number(group.logged('worker started').at(-1)?.pid);
+    process.kill(latest, 'SIGSTOP');
+    expect(await group.stop()).toBe(0);
+    expect(isAlive(latest)).toBe(false);
+  });
+
   it('wake waiting calls and event streams of each other', async () => {
     const hold = { max_wait: '1m', max_waiting: 10 };
     const tiers = { gold: { type: 'exclusive', target: podCount } };

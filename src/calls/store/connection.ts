@@ -181,7 +181,10 @@ export class StoreConnection {
     const start = this.#options.clock.monotonic();
     this.#underWay += 1;
     try {
-      if (!this.#isOpen || this.#client.status !== 'ready') await this.#untilReady();
+      const { stream } = this.#client as { stream?: Socket | undefined };
+      // After `disconnect` the client stays `ready` until its socket has closed.
+      const canWrite = this.#client.status === 'ready' && stream?.writable !== false;
+      if (!this.#isOpen || !canWrite) await this.#untilReady();
       if (this.#underWay >= minUnderWay) this.#gather();
       const reply = await send(this.#client);
       this.#observe(operation, 'ok', start);

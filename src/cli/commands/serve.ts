@@ -52,10 +52,10 @@ interface Running {
 }
 
 /** Modules are loaded here: the server's modules take ten times as long to load as all others. */
-async function start(config: Config): Promise<Running> {
+async function start(config: Config, stopped: Promise<unknown>): Promise<Running> {
   if (config.workers > 1) {
     const { WorkerGroup } = await import('../../main/workers.js');
-    return WorkerGroup.start(config);
+    return WorkerGroup.start(config, stopped);
   }
   const { startRouter } = await import('../../main/router.js');
   const router = await startRouter(config);
@@ -77,7 +77,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<number> {
     for (const name of stopSignals) process.once(name, () => resolve(name));
   });
   limitHeapGrowth();
-  const running = await start(config);
+  const running = await start(config, signalled);
   const { log } = running;
   // The log gets the stack; index.ts then prints one line and exits.
   const logFatal = (error: unknown) => log.fatal({ err: error }, 'uncaught error; router exits');

@@ -11,6 +11,7 @@ import { isIPv6 } from 'node:net';
 import { homedir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import type { Config } from '../../config/config.js';
+import { messageOf } from '../../errors.js';
 
 export interface Access {
   server: string;
@@ -78,18 +79,36 @@ async function readFiles(files: readonly string[]): Promise<[Cluster, User]> {
   if (present.length === 0) throw new Error(`no such file: ${files.join(', ')}`);
   const { load } = await import('js-yaml');
   const parts = present.map((file) => {
-    const part = load(readFileSync(file, 'utf8')) as Kubeconfig | null | undefined;
-    if (typeof part !== 'object' || part === null) throw new Error(`${file} is not a kubeconfig`);
+    const part = parsed(file, load);
+    if (typeof part !== 'object' || part === null || Array.isArray(part))
+      throw new Error(`${file} is not a kubeconfig`);
     return withAbsolutePaths(part, dirname(file));
   });
   const current = parts.map((part) => part['current-context']).find(Boolean);
-  const find = <T extends { name: string }>(of: (part: Kubeconfig) => T[] | undefined, name?: string) =>
-    parts.flatMap((part) => of(part) ?? []).find((one) => name !== undefined && one.name === name);
-  const context = find(({ contexts }) => contexts, current)?.context;
-  const cluster = find(({ clusters }) => clusters, context?.cluster)?.cluster;
-  if (!cluster)
-    throw new Error('it has no current context with a cluster (`kubectl config use-context` sets one)');
-  return [cluster, find(({ users }) => users, context?.user)?.user ?? {}];
+  if (!current) throw new Error('it has no current context (`kubectl config use-context` sets one)');
+  const find = <T extends { name: string }>(
+    kind: string,
+    all: (part: Kubeconfig) => T[] | undefined,
+    name?: string,
+  ) => {
+    const found = parts.flatMap((part) => all(part) ?? []).find((one) => one.name === name);
+    if (!found) throw new Error(`the ${kind} ${JSON.stringify(name ?? '')} does not exist`);
+    return found;
+  };
+  const { context } = find('current context', ({ contexts }) => contexts, current);
+  const { cluster } = find('cluster', ({ clusters }) => clusters, context?.cluster);
+  if (!/^https?:$/.test(URL.canParse(cluster?.server) ? new URL(cluster.server).protocol : ''))
+    throw new Error(`the cluster ${JSON.stringify(context.cluster)} has no valid server: ${cluster?.server}`);
+  const user = context.user ? find('user', ({ users }) => users, context.user).user : undefined;
+  return [cluster, user ?? {}];
+}
+
+function parsed(file: string, load: (text: string) => unknown): Kubeconfig | null | undefined {
+  try {
+    return load(readFileSync(file, 'utf8')) as Kubeconfig | null | undefined;
+  } catch (error) {
+    throw new Error(`${file}: ${messageOf(error)}`);
+  }
 }
 
 function withAbsolutePaths(part: Kubeconfig, folder: string): Kubeconfig {
@@ -107,7 +126,7 @@ function withAbsolutePaths(part: Kubeconfig, folder: string): Kubeconfig {
 
 async function accessOf(cluster: Cluster, { 'auth-provider': provider, ...user }: User): Promise<Access> {
   // Kubeconfigs written by the library name a token file as an `auth-provider`.
-  const tokenFile = user.tokenFile || provider?.config?.tokenFile;
+  const tokenFile = user.tokenFile || provider?.config?.tokenFile || undefined;
   const plugin = tokenFile === undefined ? provider : undefined;
   const isProxied = Boolean(cluster['proxy-url']);
   const library =
@@ -121,11 +140,11 @@ async function accessOf(cluster: Cluster, { 'auth-provider': provider, ...user }
     async apply(options) {
       const given: RequestOptions = {
         rejectUnauthorized: cluster['insecure-skip-tls-verify'] === true ? false : undefined,
-        servername: cluster['tls-server-name'],
+        servername: cluster['tls-server-name'] || undefined,
         ca: fileOrData(cluster['certificate-authority'], cluster['certificate-authority-data']),
         cert: fileOrData(user['client-certificate'], user['client-certificate-data']),
         key: fileOrData(user['client-key'], user['client-key-data']),
-        auth: user.username ? `${user.username}:${user.password}` : undefined,
+        auth: user.username ? `${user.username}:${user.password ?? ''}` : undefined,
       };
       // An option that is present but undefined would switch the verification off.
       for (const [name, value] of Object.entries(given))
@@ -135,14 +154,16 @@ async function accessOf(cluster: Cluster, { 'auth-provider': provider, ...user }
         ...(user.as ? { 'Impersonate-User': user.as } : {}),
         ...(user.token && tokenFile === undefined ? { authorization: `Bearer ${user.token}` } : {}),
       };
-      await library?.applyToHTTPSOptions(options);
+      await library?.applyToHTTPSOptions(options).catch((error: unknown) => {
+        throw new Error(`credentials of the kubeconfig: ${messageOf(error)}`);
+      });
     },
   };
 }
 
 function fileOrData(file: string | undefined, data: string | undefined): Buffer | undefined {
-  if (file) return readFileSync(file);
-  return data ? Buffer.from(data, 'base64') : undefined;
+  if (data) return Buffer.from(data, 'base64');
+  return file ? readFileSync(file) : undefined;
 }
 
 async function loadLibrary(cluster: Cluster, user: User) {

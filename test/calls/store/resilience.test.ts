@@ -279,6 +279,14 @@ describe('resilience of native servers', () => {
   });
 });
 
+describeEngines('a command right after the router has dropped its connection', (engine) => {
+  it('waits for the next one', async () => {
+    const { calls } = await open(engine.url);
+    calls.connection.reconnect();
+    expect(await outcome(calls.renew('CA1'))).toBe('call_not_found');
+  });
+});
+
 describeEngines('the commands of one turn of the event loop', (engine) => {
   it('are written together at its end, and each has its own answer', async () => {
     const { calls } = await open(engine.url);
