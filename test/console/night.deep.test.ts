@@ -166,6 +166,7 @@ describeBrowser('the console at night', (browser) => {
       await show(page, 'tiers');
       await page.getByRole('heading', { name: 'Merchants and tiers' }).waitFor();
       await page.keyboard.press('/');
+      await dialog.waitFor();
       await page.keyboard.type('CA-f');
       await page.keyboard.press('Escape');
       await dialog.waitFor({ state: 'detached' });

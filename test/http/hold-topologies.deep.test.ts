@@ -54,7 +54,10 @@ describe('calls that wait, on every kind of store', () => {
       const held = await ring('');
       expect(held.text).toContain('<Redirect method="POST">');
       const poll = ask(second, 'CA-poll', '60s');
-      await until(() => second.context.queue.openRequests === 1, 'the long poll waits');
+      await until(
+        async () => (await first.get('/calls?waiting=true')).body.waiting.length === 2,
+        'the long poll waits',
+      );
       expect((await ask(first, 'CA-short', '0s')).body).toMatchObject({ status: 'waiting', position: 3 });
       expect((await ask(second, 'CA-many', '0s')).body.code).toBe('queue_full');
       expect((await first.get('/calls?waiting=true')).body.waiting).toHaveLength(3);
