@@ -244,6 +244,16 @@ describeEngines('report', (engine) => {
     expect(await store.sweep()).toMatchObject({ callsEnded: 1 });
   });
 
+  it('frees the pod of a call that another pod got after it was written, because its record was deleted', async () => {
+    const { atMs } = await store.calls.report('a', []);
+    await allocateOnA('1');
+    await engine.redis.del('voice:call:1');
+    expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'b' });
+    await store.calls.report('a', [], { asOfMs: atMs });
+    expect(await store.allocate('2', ['pool:gold'])).toMatchObject({ podName: 'a' });
+    expect(await store.calls.call('1')).toMatchObject({ podName: 'b' });
+  });
+
   it('of a pod whose clock runs a little ahead counts like any other', async () => {
     await allocateOnA('1');
     const { atMs } = await store.calls.report('a', ['1']);

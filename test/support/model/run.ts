@@ -217,11 +217,6 @@ class Run {
         const own = step.own ? (model.pods.get(step.pod)?.calls.keys() ?? []) : [];
         const reported = [...own, ...step.sids];
         const { uid, intervalMs, written } = step;
-        // A call that another pod has by now, after its record was deleted: the store takes the newer one for allocated after
-        // this report, and keeps the entry until the next report. The model would end it at once.
-        const isLate = (sid: string) => (model.records.get(sid)?.pod ?? step.pod) !== step.pod;
-        if (written === 'before' && [...(model.pods.get(step.pod)?.calls.keys() ?? [])].some(isLate))
-          return [];
         const times = { now: store.nowMs() + 1, before: model.generationAt - 1 };
         const details = { uid, intervalMs, asOfMs: written && times[written] };
         const answer = await code(calls.report(step.pod, reported, details));

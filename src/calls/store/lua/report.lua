@@ -58,8 +58,8 @@ for i = 1, as_of and not written and 0 or #entries, 2 do
   local record = not reported[sid]
     and read_or_nil('HMGET', Key.call(sid), 'missing_since', 'fence', 'hold', 'renewed_at', 'omitted_at') or {}
   -- A report cannot name a call that was allocated after it was written, or that its caller has not picked up yet.
-  local is_newer = record[3] or as_of and (tonumber(record[2]) or 0) / 1000 > as_of
-  if not reported[sid] and not is_newer and not drop_leftover(sid, pod, pool) then
+  local is_newer = as_of and (tonumber(record[2]) or 0) / 1000 > as_of
+  if not reported[sid] and not record[3] and not drop_leftover(sid, pod, pool) and not is_newer then
     local since = tonumber(record[1]) or now
     local is_lost = lost_release(sid, written, record[2], record[4], record[5], is_full)
     if is_lost or now >= since + grace then
