@@ -120,7 +120,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     request.about = {};
     reply.header('x-request-id', request.id);
     // For a caller that disconnects before the response Fastify does not call onResponse.
-    reply.raw.on('close', () => {
+    reply.raw.once('close', () => {
       if (!reply.raw.writableFinished) record(request, reply, !reply.raw.headersSent);
     });
     done();

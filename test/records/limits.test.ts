@@ -21,7 +21,7 @@ import {
 } from './fixture.js';
 
 const fail = () => {
-  throw new Error('a function is no duration');
+  throw new Error('a function is not a duration');
 };
 const limit = (max: number) => ({ limit: { key: 'customer', max } });
 

@@ -238,7 +238,7 @@ export class Model {
 
   #recordOf(id: string): ModelRecord {
     const record = this.#records.get(id);
-    if (!record) throw new Error(`there is no record ${id}`);
+    if (!record) throw new Error(`record ${id} does not exist`);
     return record;
   }
 

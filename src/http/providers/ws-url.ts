@@ -29,7 +29,7 @@ export function defaultCallTemplate(provider: string): string {
 
 /** Whether a value can stand as one path segment without changing the path around it. */
 export function isPathSegment(value: string): boolean {
-  // Each character is one or two units: only a value between is counted.
+  // A character has one or two units, so only a value of between one and two times the limit has to be counted.
   if (value.length === 0 || value.length > 2 * MAX_SEGMENT_LENGTH) return false;
   if (value.length > MAX_SEGMENT_LENGTH && [...value].length > MAX_SEGMENT_LENGTH) return false;
   if (value === '.' || value === '..') return false;
