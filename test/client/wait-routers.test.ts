@@ -74,6 +74,8 @@ describeOneEngine('a client that waits for a pod', (engine) => {
     const waits = [waitFor('CA1'), waitFor('CA2')].map((call) => call.catch((error: unknown) => error));
     await until(() => places.length === 2, 'two calls wait');
     await expect(waitFor('CA3')).rejects.toMatchObject({ name: 'NoPodsError', code: 'queue_full' });
+    // A poll that arrives after the release of its call would queue the call again.
+    await until(() => router.context.queue.openRequests === 2, 'both calls poll');
     await client.release('CA1');
     await client.release('CA2');
     await client.release('busy');
