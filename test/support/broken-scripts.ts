@@ -542,7 +542,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'an abandoned call stays in its queue',
     script: 'serveWaiting',
-    line: "end_wait_of(sid, 'wait_abandoned', 'not asked for', grace)",
+    line: "end_wait_of(sid, 'wait_abandoned', 'not asked for')",
     becomes: '',
     ops: [...c3Waits, advance(15_000), serve],
   },
@@ -556,7 +556,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a waiting call that asks without waiting stays in its queue',
     script: 'allocate',
-    line: "end_wait_of(sid, 'wait_abandoned', 'asked without waiting', ARGV[7])",
+    line: "end_wait_of(sid, 'wait_abandoned', 'asked without waiting')",
     becomes: '',
     ops: [...c3Waits, ...fill(basic, 'C3')],
   },

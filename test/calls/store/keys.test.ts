@@ -40,6 +40,7 @@ const known: Row[] = [
         'wait_until',
         'claim_ms',
         'record_ms',
+        'grace_ms',
       ],
       sometimes: [],
     },

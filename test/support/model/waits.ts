@@ -124,12 +124,12 @@ export class ModelWaits extends ModelState {
     return this.describe(sid);
   }
 
-  protected endWait(sid: string, graceMs = this.times.reportGraceMs): void {
+  protected endWait(sid: string): void {
     const { queue } = this.waits.get(sid) as ModelWait;
     this.waits.delete(sid);
     this.queue(queue).calls.delete(sid);
     this.#list(queue);
-    this.tombstones.set(sid, this.now + graceMs);
+    this.tombstones.set(sid, this.now + this.times.reportGraceMs);
   }
 
   protected override endCall(sid: string, pod: ModelPod): void {
@@ -153,7 +153,7 @@ export class ModelWaits extends ModelState {
       const [sid] = queue ? this.inQueue(queue.name) : [];
       const wait = this.waits.get(sid ?? '');
       if (!queue || sid === undefined || !wait) return;
-      if (wait.untilMs <= this.now) this.endWait(sid, 60_000);
+      if (wait.untilMs <= this.now) this.endWait(sid);
       else if (queue.name === '' && this.isAtLimit(wait.merchant)) this.#move(sid, queue, wait);
       else this.#assign(sid, queue, wait, pod);
     }

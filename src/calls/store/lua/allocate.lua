@@ -34,9 +34,9 @@ end
 if owner then call('DEL', record_key) end
 if not owner and hold then
   --#include base waiting
-  if ARGV[11] ~= '' then return ask_again(sid, cjson.decode(ARGV[11]), ARGV[7]) end
+  if ARGV[11] ~= '' then return ask_again(sid, cjson.decode(ARGV[11])) end
   -- It leaves the queue first: a lease reclaimed below could hand a pod over to this very call.
-  end_wait_of(sid, 'wait_abandoned', 'asked without waiting', ARGV[7])
+  end_wait_of(sid, 'wait_abandoned', 'asked without waiting')
 end
 local limit, is_limited = ARGV[3] ~= '' and tonumber(redis.pcall('HGET', Key.limits, ARGV[3])), false
 if limit then

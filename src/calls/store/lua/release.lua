@@ -20,7 +20,7 @@ local pod, merchant = record[1], record[5]
 if not pod and record[4] then
   if ARGV[3] ~= '' then return { 'stale_fence', '' } end
   --#include base queues
-  return { 'was_waiting', end_wait_of(sid, 'wait_abandoned', 'released', grace) }
+  return { 'was_waiting', end_wait_of(sid, 'wait_abandoned', 'released') }
 end
 if not pod then return { 'not_found' } end
 if ARGV[3] ~= '' and record[2] ~= ARGV[3] then return { 'stale_fence', record[2] or '' } end

@@ -77,7 +77,7 @@ end
 local load, fence = load_of(pod), nil
 for _, sid in ipairs(unknown) do
   if (own[sid] or load < (kind and max or 1)) and (waited[sid] or not over[sid]) then
-    if waited[sid] then end_wait_of(sid, 'wait_abandoned', 'adopted by pod ' .. pod, grace) end
+    if waited[sid] then end_wait_of(sid, 'wait_abandoned', 'adopted by pod ' .. pod) end
     fence = fence and digits(fence + 1) or next_count(Key.fence)
     call('DEL', Key.call(sid)) -- drops missing_since of an earlier call
     call('HSET', Key.call(sid), 'pod_name', pod, 'source_pool', pool, 'merchant_id', '', 'allocated_at', at,

@@ -14,12 +14,12 @@ for _, sid in ipairs(read_or_nil('ZRANGEBYSCORE', Key.waiting_due, '-inf', digit
   if known[1] ~= 'waiting' then
     call('ZREM', Key.waiting_due, sid)
   elseif (tonumber(known[2] or '') or 0) <= now then
-    end_wait_of(sid, 'wait_expired', 'max_wait', grace)
+    end_wait_of(sid, 'wait_expired', 'max_wait')
     expired = expired + 1
   elseif leases_end() < now then -- its caller could not ask
     call('ZADD', Key.waiting_due, digits(math.min(tonumber(known[2]), now + GRACE_MS)), sid)
   else
-    end_wait_of(sid, 'wait_abandoned', 'not asked for', grace)
+    end_wait_of(sid, 'wait_abandoned', 'not asked for')
     abandoned = abandoned + 1
   end
 end

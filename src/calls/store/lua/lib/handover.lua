@@ -38,7 +38,7 @@ end
 
 -- Assigns waiting calls to an unblocked pod until it has `max` calls. Returns its load. Entries without a waiting call are
 -- dropped: one step looks at no more than 1,000.
-local function hand_over(pod, pool, max, load, grace)
+local function hand_over(pod, pool, max, load)
   for _ = 1, 1000 do
     local queue = load < max and (read_or_nil('ZRANGE', Key.waiting(pool), 0, 0) or {})[1]
     if not queue then break end
@@ -53,7 +53,7 @@ local function hand_over(pod, pool, max, load, grace)
       if known[5] then write_or_skip('ZREM', Key.waiting_due, sid) end
       list_queue(queue)
     elseif (tonumber(known[3] or '') or 0) <= now then
-      end_wait_of(sid, 'wait_expired', 'max_wait', grace or 60000)
+      end_wait_of(sid, 'wait_expired', 'max_wait')
     elseif queue == '' and is_at_limit(known[4] or '') then
       move_call(sid, queue, known[4])
     else

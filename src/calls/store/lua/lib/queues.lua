@@ -81,13 +81,13 @@ local function dequeue(sid, queue)
 end
 
 -- Ends the wait of a call without a pod. `kind`: 'wait_expired' | 'wait_abandoned'. Returns how long it has waited in ms.
-local function end_wait_of(sid, kind, reason, grace)
-  local known = read_or_nil('HMGET', Key.call(sid), 'queue', 'merchant_id', 'waiting_since') or {}
+local function end_wait_of(sid, kind, reason)
+  local known = read_or_nil('HMGET', Key.call(sid), 'queue', 'merchant_id', 'waiting_since', 'grace_ms') or {}
   local queue, waited = known[1] or '', math.max(0, now - (tonumber(known[3] or '') or now))
   dequeue(sid, queue)
   list_queue(queue)
   call('DEL', Key.call(sid))
-  leave_tombstone(sid, grace)
+  leave_tombstone(sid, known[4] or 30000)
   note(kind, 'call', sid, 'merchant', known[2] or '', 'reason', reason, 'waited_ms', digits(waited))
   return waited
 end

@@ -15,7 +15,7 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   local merchant, route, record_ttl, grace, rules = ARGV[3], ARGV[4], ARGV[6], ARGV[7], ARGV[11]
   local pools = table.concat(chain, ' ')
   local function refuse(code)
-    if call('HGET', Key.call(sid), 'hold') then end_wait_of(sid, 'wait_abandoned', 'asked without waiting', grace) end
+    if call('HGET', Key.call(sid), 'hold') then end_wait_of(sid, 'wait_abandoned', 'asked without waiting') end
     local other_code = code == 'no_pods' and {} or { 'code', code }
     note('no_pods', 'call', sid, 'merchant', merchant, 'chain', pools, 'saw', saw, unpack(other_code))
     return { code, now }
@@ -28,7 +28,8 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   local count = read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0
   if count >= hold.max or (read_or_nil('ZCARD', Key.waiting_due) or 0) >= hold.all then return refuse('queue_full') end
   call('HSET', Key.call(sid), 'hold', 'waiting', 'queue', queue, 'merchant_id', merchant, 'route', route, 'saw', saw,
-    'waiting_since', digits(now), 'wait_until', digits(now + hold.max_wait), 'claim_ms', hold.claim, 'record_ms', record_ttl)
+    'waiting_since', digits(now), 'wait_until', digits(now + hold.max_wait), 'claim_ms', hold.claim, 'record_ms', record_ttl,
+    'grace_ms', grace)
   call('PEXPIRE', Key.call(sid), digits(hold.max_wait + 60000))
   call('ZADD', Key.waiting_calls(queue), fence, sid)
   call('ZADD', Key.waiting_due, digits(now + math.min(hold.max_wait, hold.seen)), sid)
@@ -43,11 +44,11 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
 end
 
 -- A waiting call keeps its place while it asks.
-local function ask_again(sid, hold, grace)
+local function ask_again(sid, hold)
   local known = call('HMGET', Key.call(sid), 'queue', 'wait_until')
   local queue, till = known[1] or '', tonumber(known[2] or '') or 0
   if till <= now then
-    end_wait_of(sid, 'wait_expired', 'max_wait', grace)
+    end_wait_of(sid, 'wait_expired', 'max_wait')
     return { 'wait_expired', now }
   end
   call('ZADD', Key.waiting_due, digits(math.min(till, now + hold.seen)), sid)
