@@ -33,6 +33,12 @@ export const isMerchantPool = (pool: string) => pool.startsWith('merchant:');
 /** `gold` for `pool:gold`, as in pods and the status; `merchant:acme` is unchanged. */
 export const tierOf = (pool: string) => pool.replace(/^pool:/, '');
 
+/** Whether any of the texts contains the words, in any case; everything contains no words. */
+export function contains(words: string, ...texts: (string | undefined)[]): boolean {
+  const wanted = words.trim().toLowerCase();
+  return texts.some((text) => text?.toLowerCase().includes(wanted));
+}
+
 /** A call waits because its merchant is at its limit, not for want of a pod. */
 export const isLimit = (saw: string | undefined) => saw?.startsWith('max_calls') ?? false;
 export const waitReasons: Record<string, string> = {
@@ -40,6 +46,7 @@ export const waitReasons: Record<string, string> = {
   merchant_limit: 'Merchant at its limit',
 };
 
+export const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 export const spaced = (code: string) => code.replaceAll('_', ' ');
 
 export type PodState = 'free' | 'busy' | 'draining' | 'blocked';
@@ -79,6 +86,34 @@ export function inChainOrder(names: readonly string[], chain: readonly string[])
   return names.toSorted((a, b) => placeOf(a) - placeOf(b) || collator.compare(a, b));
 }
 
+/** Every type of event that the scripts of the router write; a test compares. */
+export const eventTypes = [
+  'call_allocated',
+  'call_waiting',
+  'call_assigned',
+  'wait_abandoned',
+  'wait_expired',
+  'call_released',
+  'call_adopted',
+  'call_imported',
+  'call_recovered',
+  'call_lost',
+  'no_pods',
+  'pod_registered',
+  'pod_recovered',
+  'pod_removed',
+  'pod_suspended',
+  'pod_resumed',
+  'pod_draining',
+  'pod_undrained',
+  'leader_elected',
+  'leases_extended',
+  'generation_began',
+  'removals_confirmed',
+  'tiers_changed',
+  'merchant_changed',
+] as const;
+
 export type Tone = 'good' | 'plain' | 'warn' | 'bad';
 const tones: Record<string, Tone> = {
   call_allocated: 'good',
@@ -114,5 +149,4 @@ const eventNames: Record<string, string> = {
   removals_confirmed: 'Removals confirmed',
 };
 /** `call_allocated` to `Call allocated`. */
-export const eventName = (type: string) =>
-  eventNames[type] ?? type.charAt(0).toUpperCase() + spaced(type.slice(1));
+export const eventName = (type: string) => eventNames[type] ?? capital(spaced(type));

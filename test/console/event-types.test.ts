@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-import { eventTypes } from '../../console/src/event-types.js';
+import { eventTypes } from '../../console/src/labels.js';
 
 const scripts = fileURLToPath(new URL('../../src/calls/store/lua', import.meta.url));
 

@@ -49,14 +49,11 @@ export interface LiveState extends Fleet {
   known: ReadonlySet<Topic>;
   /** Topics of the open page: only these are kept up to date. */
   shown: ReadonlySet<Topic>;
-  /** Topics that this router does not have. */
-  absent: ReadonlySet<Topic>;
   /** Since when the state may be stale; undefined while it is live. */
   staleSince: number | undefined;
   outage: Outage | undefined;
   /** Incremented with every change of pods or calls. */
   fleetVersion: number;
-  eventVersion: number;
 }
 
 export class Live {
@@ -77,11 +74,9 @@ export class Live {
     trims: 0,
     known: new Set(),
     shown: new Set(),
-    absent: new Set(),
     staleSince: undefined,
     outage: undefined,
     fleetVersion: 0,
-    eventVersion: 0,
   };
   readonly #listeners = new Set<() => void>();
   readonly #eventListeners = new Set<(events: RouterEvent[]) => void>();
@@ -201,7 +196,6 @@ export class Live {
       const { state } = this;
       const heard = new Set(state.events.map(({ id }) => id));
       state.events = [...events.filter(({ id }) => !heard.has(id)).reverse(), ...state.events];
-      state.eventVersion += 1;
       this.#notify();
     } catch {
       // The list starts with the next event.
@@ -210,53 +204,46 @@ export class Live {
 
   async #fetch(topic: Topic, deadline: () => AbortSignal): Promise<() => void> {
     const { state } = this;
-    try {
-      switch (topic) {
-        case 'status': {
-          const response = await request('/status', { signal: deadline() });
-          learnRouterTime(response.headers.get('date'));
-          const status = (await response.json()) as Status;
-          return () => this.#know(status);
-        }
-        case 'pods': {
-          const pods = await readPages<Pod>('/pods', 'pods', deadline);
-          return () => {
-            state.pods = new Map(pods.map((pod) => [pod.pod_name, pod]));
-            state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
-          };
-        }
-        case 'calls': {
-          const [calls, waiting] = await Promise.all([
-            readPages<Call>('/calls', 'calls', deadline),
-            readPages<WaitingCall>('/calls?waiting=true', 'waiting', deadline),
-          ]);
-          return () => {
-            state.calls = new Map(calls.map((call) => [call.call_sid, call]));
-            state.waiting = new Map(waiting.map((call) => [call.call_sid, call]));
-          };
-        }
-        case 'history': {
-          const history = await ask<History>('/history?minutes=60', { signal: deadline() });
-          return () => {
-            state.history = history;
-            state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
-          };
-        }
-        // Separately: counting rows may take long.
-        case 'records':
-          return () => {};
-        case 'alerts': {
-          const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal: deadline() });
-          return () => {
-            state.alerts = alerts;
-          };
-        }
+    switch (topic) {
+      case 'status': {
+        const response = await request('/status', { signal: deadline() });
+        learnRouterTime(response.headers.get('date'));
+        const status = (await response.json()) as Status;
+        return () => this.#know(status);
       }
-    } catch (error) {
-      if (!(error instanceof ApiError) || !error.isAbsent || topic === 'status') throw error;
-      return () => {
-        state.absent = new Set([...state.absent, topic]);
-      };
+      case 'pods': {
+        const pods = await readPages<Pod>('/pods', 'pods', deadline);
+        return () => {
+          state.pods = new Map(pods.map((pod) => [pod.pod_name, pod]));
+          state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
+        };
+      }
+      case 'calls': {
+        const [calls, waiting] = await Promise.all([
+          readPages<Call>('/calls', 'calls', deadline),
+          readPages<WaitingCall>('/calls?waiting=true', 'waiting', deadline),
+        ]);
+        return () => {
+          state.calls = new Map(calls.map((call) => [call.call_sid, call]));
+          state.waiting = new Map(waiting.map((call) => [call.call_sid, call]));
+        };
+      }
+      case 'history': {
+        const history = await ask<History>('/history?minutes=60', { signal: deadline() });
+        return () => {
+          state.history = history;
+          state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
+        };
+      }
+      // Separately: counting rows may take long.
+      case 'records':
+        return () => {};
+      case 'alerts': {
+        const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal: deadline() });
+        return () => {
+          state.alerts = alerts;
+        };
+      }
     }
   }
 
@@ -288,14 +275,13 @@ export class Live {
     // The first read may have contained this event already.
     const listed = new Set(state.events.slice(-100).map(({ id }) => id));
     const unlisted = events.filter(({ id }) => !listed.has(id));
-    state.events.push(...unlisted);
+    state.events = [...state.events, ...unlisted];
     state.heard += unlisted.length;
     if (state.events.length > mostEvents * 1.2) {
       state.events = state.events.slice(-mostEvents);
       state.trims += 1;
     }
     state.fleetVersion += 1;
-    state.eventVersion += 1;
     for (const listener of this.#eventListeners) listener(events);
     this.#notify();
   }

@@ -8,8 +8,6 @@ export interface RequestState<T> {
   /** The error message; undefined after a successful read. */
   problem: string | undefined;
   error: unknown;
-  /** The router does not have this endpoint. */
-  isAbsent: boolean;
   /** Reads again; at most one read at a time and one per second. */
   again: () => void;
 }
@@ -54,12 +52,10 @@ export function useRequest<T>(path: string | undefined, intervalMs = 5000, json?
     };
   }, [path, json, asked, intervalMs]);
   const error = failure?.asked === asked ? failure?.error : undefined;
-  const isAbsent = error instanceof ApiError && error.isAbsent;
   return {
     value: answer?.asked === asked ? answer?.value : undefined,
-    problem: error === undefined || isAbsent ? undefined : sentenceOf(error),
+    problem: error === undefined ? undefined : sentenceOf(error),
     error,
-    isAbsent,
     again: useCallback(() => reading.current?.again(), []),
   };
 }

@@ -27,18 +27,13 @@ export function Alerts() {
   );
 }
 
-const severities: Record<Alert['severity'], string> = {
-  warning: 'Warning',
-  critical: 'Critical',
-  // "Page" would read like a page of the console.
-  page: 'Critical',
-};
-
 function AlertLine({ alert }: { alert: Alert }) {
+  const isWarning = alert.severity === 'warning';
   return (
-    <div class="alert" data-severity={alert.severity}>
-      <Chip tone={alert.severity === 'warning' ? 'warn' : 'bad'} icon="warning">
-        {severities[alert.severity] ?? alert.severity}
+    <div class="alert" data-tone={isWarning ? 'warn' : 'bad'}>
+      {/* Also severity `page`, which would read like a page of the console. */}
+      <Chip tone={isWarning ? 'warn' : 'bad'} icon="warning">
+        {isWarning ? 'Warning' : 'Critical'}
       </Chip>
       <div class="alert-body">
         <span>
@@ -100,7 +95,7 @@ function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
     held > 0 && `${held === stuck ? 'all' : held} held`,
   ].filter(Boolean);
   return (
-    <div class="alert" data-severity="warning">
+    <div class="alert" data-tone="warn">
       <Chip tone="warn" icon="records">
         Records
       </Chip>

@@ -60,7 +60,7 @@ export function Banner() {
   return (
     <div role="status" class="banners">
       {since !== undefined && (
-        <div class="banner">
+        <div class="banner" data-tone="bad">
           <Icon name="warning" />
           <div>
             {outage && <b>{consequences[outage.part]}</b>}

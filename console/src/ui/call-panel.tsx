@@ -1,33 +1,35 @@
 /** The panel of one call, live or ended: its pod and its timeline. */
 import { useState } from 'preact/hooks';
-import { ApiError, sentenceOf } from '../api';
-import { eventName, isLimit, toneOf } from '../labels';
+import { ApiError } from '../api';
+import { capital, isLimit } from '../labels';
 import { useEvents, useLive } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { Call, EventPage, RouterEvent, Timeline } from '../types';
-import { byText, detailText } from './event-line';
+import { byText, detailText, EventItem } from './event-line';
 import { Explanation } from './explanation';
-import { Age, Chain, Chip, Countdown, Note, Panel, PodLink, PoolChip, Time } from './parts';
+import { Age, Chain, Chip, Countdown, Note, Pairs, Panel, PodLink, PoolChip, Time } from './parts';
 import { ReleaseButton } from './release';
 
 export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
-  const { value, error, again } = useRequest<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 0);
+  const { value, problem, error, again } = useRequest<Timeline>(
+    `/calls/${encodeURIComponent(sid)}/timeline`,
+    0,
+  );
   const call = useLive((state) => state.calls.get(sid));
   useEvents((events) => {
     if (events.some((event) => event.call === sid)) again();
   });
   const isUnknown = error instanceof ApiError && error.code === 'call_not_found' && !call;
-  const isAbsent = error instanceof ApiError && error.isAbsent;
   const [first, last] = [value?.events[0], value?.events.at(-1)];
-  const waits = value !== undefined && !value.live && !call && last?.type === 'call_waiting';
-  const ended = value !== undefined && !value.live && !call && !waits;
   const shown = call ?? value?.live ?? undefined;
+  const waits = value !== undefined && !shown && last?.type === 'call_waiting';
+  const ended = value !== undefined && !shown && !waits;
+  const hadNoPod = ended && last !== undefined && unserved.has(last.type);
   return (
     <Panel label={`Call ${sid}`} title={<span class="mono">{sid}</span>} onClose={onClose}>
       {isUnknown && <UnknownCall />}
-      {isAbsent && <Note>This router has no timelines; only live calls are shown.</Note>}
-      {error !== undefined && !isUnknown && !isAbsent && <Note tone="bad">{sentenceOf(error)}</Note>}
+      {problem && !isUnknown && <Note tone="bad">{problem}</Note>}
       <div class="row">
         {shown && (
           <>
@@ -47,14 +49,12 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
             </span>
           </>
         )}
-        {ended &&
-          (last && unserved.has(last.type) ? (
-            <Chip tone="bad" icon="warning">
-              No pod
-            </Chip>
-          ) : (
-            <Chip>Ended</Chip>
-          ))}
+        {hadNoPod && (
+          <Chip tone="bad" icon="warning">
+            No pod
+          </Chip>
+        )}
+        {ended && !hadNoPod && <Chip>Ended</Chip>}
         {ended && first && last && last !== first && (
           <span class="soft small">
             after {durationText((Date.parse(last.at) - Date.parse(first.at)) / 1000)}
@@ -82,14 +82,11 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
           </ol>
         </section>
       )}
-      {ended && last && unserved.has(last.type) && (
-        <Explanation merchant={value.events.find((event) => event.merchant)?.merchant} />
-      )}
+      {hadNoPod && <Explanation merchant={value.events.find((event) => event.merchant)?.merchant} />}
     </Panel>
   );
 }
 
-/** The last event of a call that got no pod. */
 /** A call whose last event is one of these never got a pod. */
 const unserved = new Set(['no_pods', 'wait_abandoned', 'wait_expired']);
 
@@ -109,37 +106,24 @@ function UnknownCall() {
 }
 
 function CallFacts({ call }: { call: Call }) {
+  const { provider, flow, template } = call;
   return (
-    <dl class="pairs">
-      <dt>Pod</dt>
-      <dd>
-        <PodLink name={call.pod_name} />
-      </dd>
-      <dt>Pool</dt>
-      <dd>
-        <PoolChip pool={call.source_pool} />
-      </dd>
-      <dt>Merchant</dt>
-      <dd>{call.merchant_id || '–'}</dd>
-      {call.provider && (
-        <>
-          <dt>Provider</dt>
-          <dd>
-            {call.provider}, flow {call.flow}, {call.template}
-          </dd>
-        </>
-      )}
-      <dt>Since</dt>
-      <dd>
-        <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
-      </dd>
-      <dt>Lease</dt>
-      <dd>
-        <Countdown lead="ends in " until={call.lease_expires_at} />
-      </dd>
-      <dt>Fence</dt>
-      <dd class="mono">{call.fence}</dd>
-    </dl>
+    <Pairs
+      of={[
+        ['Pod', <PodLink name={call.pod_name} />],
+        ['Pool', <PoolChip pool={call.source_pool} />],
+        ['Merchant', call.merchant_id || '–'],
+        ['Provider', provider && `${provider}, flow ${flow}, ${template}`],
+        [
+          'Since',
+          <>
+            <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
+          </>,
+        ],
+        ['Lease', <Countdown lead="ends in " until={call.lease_expires_at} />],
+        ['Fence', <span class="mono">{call.fence}</span>],
+      ]}
+    />
   );
 }
 
@@ -149,88 +133,57 @@ function PastFacts({ events }: { events: readonly RouterEvent[] }) {
   const [pod, pool, merchant, fence] = ['pod', 'pool', 'merchant', 'fence'].map(lastOf);
   const [first, last] = [events[0], events.at(-1)];
   return (
-    <dl class="pairs">
-      {pod && (
-        <>
-          <dt>Pod</dt>
-          <dd>
-            <PodLink name={pod} />
-          </dd>
-        </>
-      )}
-      {pool && (
-        <>
-          <dt>Pool</dt>
-          <dd>
-            <PoolChip pool={pool} />
-          </dd>
-        </>
-      )}
-      <dt>Merchant</dt>
-      <dd>{merchant || '–'}</dd>
-      {first && last && (
-        <>
-          <dt>{first === last ? 'At' : 'From'}</dt>
-          <dd>
-            <Time at={first.at} />
-            {first !== last && (
-              <>
-                {' '}
-                to <Time at={last.at} />
-              </>
-            )}
-          </dd>
-        </>
-      )}
-      {fence && (
-        <>
-          <dt>Fence</dt>
-          <dd class="mono">{fence}</dd>
-        </>
-      )}
-    </dl>
+    <Pairs
+      of={[
+        ['Pod', pod && <PodLink name={pod} />],
+        ['Pool', pool && <PoolChip pool={pool} />],
+        ['Merchant', merchant || '–'],
+        ['At', first && first === last && <Time at={first.at} />],
+        [
+          'From',
+          first && last && first !== last && (
+            <>
+              <Time at={first.at} /> to <Time at={last.at} />
+            </>
+          ),
+        ],
+        ['Fence', fence && <span class="mono">{fence}</span>],
+      ]}
+    />
   );
 }
-
-const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function TimelineStep({ event }: { event: RouterEvent }) {
   const { pod, pool, merchant, reason, chain, saw, by, position, waited_ms } = event;
   const [isOpen, setOpen] = useState(false);
   return (
-    <li data-tone={toneOf(event.type)}>
-      <b>{eventName(event.type)}</b>{' '}
-      <span class="soft small">
-        <Time at={event.at} />
-      </span>
-      <div class="small">
-        {pod && (
-          <>
-            <PodLink name={pod} /> {pool && <PoolChip pool={pool} />}
-          </>
-        )}
-        {merchant && <span class="soft"> for {merchant}</span>}
-        {reason && (
-          <div>
-            {reason}
-            {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
-          </div>
-        )}
-        {position && <div>{capital(detailText('position', position))}</div>}
-        {waited_ms && <div>{capital(detailText('waited_ms', waited_ms))}</div>}
-        {chain !== undefined && !isLimit(saw) && (
-          <div>
-            Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
-          </div>
-        )}
-        {saw && <div class="soft">{detailText('saw', saw)}</div>}
-        {by && <div class="soft">{byText(by)}</div>}
-        {!pod && !reason && chain === undefined && (
-          <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
-            {isOpen ? JSON.stringify(event) : 'Details'}
-          </button>
-        )}
-      </div>
-    </li>
+    <EventItem event={event}>
+      {pod && (
+        <>
+          <PodLink name={pod} /> {pool && <PoolChip pool={pool} />}
+        </>
+      )}
+      {merchant && <span class="soft"> for {merchant}</span>}
+      {reason && (
+        <div>
+          {reason}
+          {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
+        </div>
+      )}
+      {position && <div>{capital(detailText('position', position))}</div>}
+      {waited_ms && <div>{capital(detailText('waited_ms', waited_ms))}</div>}
+      {chain !== undefined && !isLimit(saw) && (
+        <div>
+          Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
+        </div>
+      )}
+      {saw && <div class="soft">{detailText('saw', saw)}</div>}
+      {by && <div class="soft">{byText(by)}</div>}
+      {!pod && !reason && chain === undefined && (
+        <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
+          {isOpen ? JSON.stringify(event) : 'Details'}
+        </button>
+      )}
+    </EventItem>
   );
 }

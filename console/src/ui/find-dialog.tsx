@@ -3,8 +3,8 @@ import { useState } from 'preact/hooks';
 import { collator, stateText } from '../labels';
 import { live } from '../live/live';
 import { addressOf, go } from '../routes';
+import { Dialog } from './dialogs';
 import { Icon } from './icons';
-import { Dialog } from './parts';
 
 const maxFound = 6;
 
