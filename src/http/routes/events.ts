@@ -6,10 +6,12 @@
  */
 import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
+import { abortWith } from '../../abort.js';
 import type { StoreEvent } from '../../calls/events.js';
+import type { Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
 import { sessionOf } from '../auth.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime, isDisconnected } from '../deadline.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
 
@@ -40,9 +42,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
     '/events',
     {
       exposeHeadRoute: false,
-      schema: {
-        tags: ['operators'],
-        summary: 'Server-sent events; ?since= (or Last-Event-ID) replays kept events',
+      ...documented('operators')('Server-sent events; ?since= (or Last-Event-ID) replays kept events', {
         querystring: Query,
         response: {
           200: { description: 'a stream', content: { 'text/event-stream': { schema: Type.String() } } },
@@ -50,7 +50,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
           429: ErrorAnswer,
           503: errorOf('store_unavailable', 'timeout', 'shutting_down'),
         },
-      },
+      }),
     },
     async (request, reply) => {
       if (stopping.aborted) {
@@ -71,7 +71,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
       const end = () => ended.abort();
       const wakeUp = new WakeUp(ended.signal);
       reply.raw.once('close', end);
-      stopping.addEventListener('abort', end, { once: true });
+      const unlink = abortWith(ended, stopping);
       const unsubscribe = feed.subscribe(() => wakeUp.notify());
       listeners += 1;
       // A listener without a key is connected for as long as its session lasts.
@@ -89,7 +89,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
         end();
         listeners -= 1;
         unsubscribe();
-        stopping.removeEventListener('abort', end);
+        unlink();
       }
     },
   );
@@ -146,18 +146,14 @@ function show({ id, type, at, fields }: StoreEvent): string {
 }
 
 /** False when the listener has read nothing for `stuckAfterMs`. */
-async function drained(
-  raw: ServerResponse,
-  clock: HttpContext['clock'],
-  signal: AbortSignal,
-): Promise<boolean> {
+async function drained(raw: ServerResponse, clock: Clock, signal: AbortSignal): Promise<boolean> {
   const done = new AbortController();
   const finish = () => done.abort();
+  const unlink = abortWith(done, signal);
   raw.once('drain', finish);
-  signal.addEventListener('abort', finish, { once: true });
   await clock.sleep(stuckAfterMs, done.signal);
   raw.off('drain', finish);
-  signal.removeEventListener('abort', finish);
+  unlink();
   return done.signal.aborted;
 }
 
@@ -178,7 +174,7 @@ class WakeUp {
   }
 
   /** Waits for a notification; false after `pollEveryMs` without one, or when the listener has disconnected. */
-  async wait(clock: HttpContext['clock']): Promise<boolean> {
+  async wait(clock: Clock): Promise<boolean> {
     if (!this.#isNotified && !this.ended.aborted) {
       this.#wake = new AbortController();
       await clock.sleep(pollEveryMs, this.#wake.signal);
