@@ -39,7 +39,7 @@ export class WaitQueue {
   readonly #store: WaitStore;
   readonly #options: WaitQueueOptions;
   readonly #waiters = new Map<string, Set<() => void>>();
-  readonly #loop: SupervisedLoop;
+  readonly loop: SupervisedLoop;
   #unsubscribe: (() => void) | undefined;
   #refreshAtMs = 0;
   #openRequests = 0;
@@ -48,7 +48,7 @@ export class WaitQueue {
     this.#store = store;
     this.#options = options;
     const { clock, log, onCrash } = options;
-    this.#loop = new SupervisedLoop({
+    this.loop = new SupervisedLoop({
       name: 'wait-queue',
       intervalMs: serveEveryMs,
       clock,
@@ -56,10 +56,6 @@ export class WaitQueue {
       ...(onCrash ? { onCrash } : {}),
       runOnce: () => this.#runOnce(),
     });
-  }
-
-  get loop(): SupervisedLoop {
-    return this.#loop;
   }
 
   /** Requests that wait on an open connection. */
@@ -74,7 +70,7 @@ export class WaitQueue {
 
   /** Applies changed rules now. */
   nudge(): void {
-    this.#loop.nudge();
+    this.loop.nudge();
   }
 
   /**
@@ -93,7 +89,7 @@ export class WaitQueue {
       },
       () => {
         this.#refreshAtMs = 0;
-        this.#loop.nudge();
+        this.loop.nudge();
       },
     );
     return {

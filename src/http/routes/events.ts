@@ -79,7 +79,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
         request.headers.authorization === undefined ? sessionOf(config, request, clock.now()) : undefined;
       if (session) void clock.sleep(session.expiresAtMs - clock.now(), ended.signal).then(end);
       try {
-        const start = since ?? (await inTime(context, feed.latest(1)))[0]?.id ?? '0-0';
+        const start = since ?? (await inTime(context, feed.newestId()));
         const page = await inTime(context, feed.replay(start));
         if (isDisconnected(request)) end();
         reply.hijack();
