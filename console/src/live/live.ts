@@ -14,9 +14,8 @@ import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status, Waiting
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { type Outage, outageOf, worse } from './outage';
-import { pauseAfter } from './pauses';
 import { followRecords, noRecords, type RecordNumbers } from './records';
-import type { RepeatedRead } from './repeat';
+import { pauseAfter, type RepeatedRead, type Rest, repeat } from './repeat';
 import { type KnownRouter, rememberRouters } from './routers';
 import { type Following, followEvents } from './stream';
 
@@ -28,6 +27,7 @@ const timeoutMs = 5000;
 /** One failed read is tolerated while the stream works; two are an outage. */
 const readsToBelieve = 2;
 const mostEvents = 5000;
+const noRest: Rest = { minMs: 0, maxMs: 0 };
 
 export interface LiveState extends Fleet {
   status: Status | undefined;
@@ -85,9 +85,7 @@ export class Live {
   #since: RouterEvent[] = [];
   #stream: Following | undefined;
   #records: RepeatedRead | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #round = 0;
-  #reading: AbortController | undefined;
+  #reads: RepeatedRead | undefined;
   #streamFails = false;
   #failedReads = 0;
   #lastTrueAt = 0;
@@ -101,7 +99,7 @@ export class Live {
       opened: () => {
         this.#streamFails = false;
         // A full read replaces the missed events.
-        void this.read();
+        this.read();
       },
       heard: (events) => this.#hear(events),
       broke: (error) => {
@@ -109,7 +107,7 @@ export class Live {
         this.#judge(error);
       },
     });
-    void this.read();
+    this.#reads = repeat((signal) => this.#readOnce(signal));
     void this.#recall();
   }
 
@@ -118,9 +116,7 @@ export class Live {
     this.#stream = undefined;
     this.#records?.stop();
     this.#records = undefined;
-    clearTimeout(this.#timer);
-    this.#round += 1;
-    this.#reading?.abort();
+    this.#reads?.stop();
   }
 
   /** Sets the topics of the open page; reads them at once and repeatedly. */
@@ -131,7 +127,7 @@ export class Live {
       ...topics.filter((topic) => topic !== 'status' && topic !== 'alerts'),
     ];
     this.state.shown = new Set(this.#topics);
-    if (this.#stream) void this.read();
+    if (this.#stream) this.read();
     if (this.state.shown.has('records')) this.readRecords();
   }
 
@@ -151,20 +147,19 @@ export class Live {
   }
 
   /** Reads the topics of the open page now; a newer round cancels an older one. */
-  async read(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#round += 1;
-    const round = this.#round;
+  read(): void {
+    this.#reads?.restart();
+  }
+
+  async #readOnce(signal: AbortSignal): Promise<Rest> {
     this.#since = [];
-    this.#reading?.abort();
-    const reading = new AbortController();
-    this.#reading = reading;
-    const deadline = () => withTimeout(timeoutMs, reading.signal);
+    const round = new AbortController();
+    const deadline = () => withTimeout(timeoutMs, AbortSignal.any([signal, round.signal]));
     const beganAt = performance.now();
     let retryAfterMs = 0;
     try {
       const results = await Promise.all(this.#topics.map((topic) => this.#fetch(topic, deadline)));
-      if (round !== this.#round) return;
+      if (signal.aborted) return noRest;
       for (const apply of results) apply();
       for (const event of this.#since) applyEvent(this.state, event);
       this.state.leaseMs = learnLease(this.state.calls.values()) || this.state.leaseMs;
@@ -176,17 +171,15 @@ export class Live {
       if (!this.#streamFails) this.#lastTrueAt = Date.now();
       this.#judge(undefined);
     } catch (error) {
-      if (round !== this.#round) return;
+      if (signal.aborted) return noRest;
       // The other reads of this round are obsolete.
-      reading.abort();
+      round.abort();
       if (error instanceof ApiError) retryAfterMs = error.retryAfterMs;
       this.#failedReads += 1;
       this.#judge(error);
     }
-    if (!this.#stream) return;
     const tookMs = performance.now() - beganAt;
-    const pauseMs = pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs });
-    this.#timer = setTimeout(() => void this.read(), pauseMs);
+    return { minMs: 0, maxMs: pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs }) };
   }
 
   /** Reads the events from before the page was opened. */

@@ -125,7 +125,7 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
           </Chip>
         )}
       </header>
-      <dl class="flow-numbers">
+      <dl class="figures">
         <Figure
           name="Queued"
           value={count(workflow.queued)}

@@ -1,11 +1,11 @@
 /** Alerts, and workflows with stuck records that have no alert yet; at the top of the overview. */
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { plural } from '../labels';
 import { useLive } from '../live/use-live';
 import { addressOf, runbookAddress } from '../routes';
 import { durationText } from '../time';
 import type { Alert, WorkflowNumbers } from '../types';
-import { Copyable } from './copyable';
+import { notify } from './messages';
 import { Age, Chip } from './parts';
 
 export function Alerts() {
@@ -42,7 +42,7 @@ function AlertLine({ alert }: { alert: Alert }) {
             {alert.workflow ? `${alert.workflow}, ` : ''}for <Age since={alert.since} />
           </span>
         </span>
-        <span class="more small">
+        <span class="row small">
           <AlertPlace alert={alert} />
           <Runbook path={alert.runbook} />
         </span>
@@ -106,10 +106,33 @@ function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
           </span>{' '}
           <span class="small">{more.join(', ')}</span>
         </span>
-        <span class="more small">
+        <span class="row small">
           <a href={addressOf('records', undefined, { workflow: name })}>Show records</a>
         </span>
       </div>
     </div>
+  );
+}
+
+/** A text with a button that copies it. */
+function Copyable({ what, title, text }: { what: string; title: string; text: string }) {
+  const code = useRef<HTMLElement>(null);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      notify(`Copied: ${text}`);
+    } catch {
+      // Without TLS there is no clipboard API: the text is selected for Ctrl-C.
+      if (code.current) getSelection()?.selectAllChildren(code.current);
+      notify('It is selected: copy it with Ctrl or ⌘ and C.');
+    }
+  };
+  return (
+    <span class="small" title={title}>
+      {what} <code ref={code}>{text}</code>{' '}
+      <button type="button" class="link" aria-label={`Copy ${text}`} onClick={copy}>
+        Copy
+      </button>
+    </span>
   );
 }

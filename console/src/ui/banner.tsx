@@ -14,7 +14,7 @@ export function Facts({ children }: { children: ComponentChildren }) {
   const stale = useLive((state) => state.staleSince !== undefined);
   const is = stale ? 'stale' : isKnown ? 'live' : 'wait';
   return (
-    <div class="facts">
+    <div class="row soft small facts">
       {leaderlessSince !== undefined ? (
         <NoLeader since={leaderlessSince} />
       ) : (

@@ -26,7 +26,7 @@ export function ChainEditor({ label, steps, options, onChange }: ChainEditorProp
   return (
     <fieldset class="bare stack">
       <legend class="soft small">{label}</legend>
-      <ol class="order">
+      <ol class="stack order">
         {steps.map((step, index) => (
           <li key={step}>
             <span>

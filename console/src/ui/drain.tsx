@@ -69,7 +69,7 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
     const body = { pod_name };
     const answer = await ask<{ message: string; active_calls: number }>(path, { method: 'POST', body });
     notify(drains ? answer.message : drainedText(pod_name, answer.active_calls));
-    void live.read();
+    live.read();
   };
   return (
     <ActionDialog
@@ -133,7 +133,7 @@ export function DrainProgress() {
           <span class="soft small">showing the {shown.length} with most calls</span>
         )}
       </header>
-      <ul class="drains">
+      <ul class="stack drains">
         {shown.map((pod) => (
           <DrainLine
             key={pod.pod_name}

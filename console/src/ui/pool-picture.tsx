@@ -214,7 +214,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
           ))}
         </div>
       )}
-      <p class="counts">
+      <p class="row soft small counts">
         {podStates
           .filter((state) => counts[state] > 0 || state === 'free')
           .map((state) => (
@@ -259,7 +259,7 @@ const Cell = memo(function Cell({ pod, maxCalls, numbers }: CellProps) {
 
 function Legend() {
   return (
-    <div class="legend">
+    <div class="row soft small">
       {podStates.map((state) => (
         <span class="mark" key={state}>
           <StateSign state={state} />

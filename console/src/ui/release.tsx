@@ -35,7 +35,7 @@ function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
         released.released_to_pool === null ? 'takes no new calls at the moment.' : 'is available.'
       }`,
     );
-    void live.read();
+    live.read();
   };
   return (
     <ActionDialog

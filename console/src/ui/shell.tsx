@@ -91,7 +91,7 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
         </div>
         <div class="side-foot">
           <ThemeSwitch />
-          <div class="side-links">
+          <div class="row side-links">
             <button type="button" class="link quiet" onClick={() => setHelpOpen(true)}>
               Keys <kbd aria-hidden="true">?</kbd>
             </button>

@@ -91,7 +91,7 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
       act={save}
       onClose={onClose}
     >
-      <ul class="tier-drafts" aria-label="Tiers">
+      <ul class="stack tier-drafts" aria-label="Tiers">
         {drafts.map((draft) => (
           <TierDraft
             key={draft.key}
