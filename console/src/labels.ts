@@ -86,67 +86,35 @@ export function inChainOrder(names: readonly string[], chain: readonly string[])
   return names.toSorted((a, b) => placeOf(a) - placeOf(b) || collator.compare(a, b));
 }
 
-/** Every type of event that the scripts of the router write; a test compares. */
-export const eventTypes = [
-  'call_allocated',
-  'call_waiting',
-  'call_assigned',
-  'wait_abandoned',
-  'wait_expired',
-  'call_released',
-  'call_adopted',
-  'call_imported',
-  'call_recovered',
-  'call_lost',
-  'no_pods',
-  'pod_registered',
-  'pod_recovered',
-  'pod_removed',
-  'pod_suspended',
-  'pod_resumed',
-  'pod_draining',
-  'pod_undrained',
-  'leader_elected',
-  'leases_extended',
-  'generation_began',
-  'removals_confirmed',
-  'tiers_changed',
-  'merchant_changed',
-] as const;
-
 export type Tone = 'good' | 'plain' | 'warn' | 'bad';
-const tones: Record<string, Tone> = {
-  call_allocated: 'good',
-  call_adopted: 'good',
-  call_assigned: 'good',
-  call_waiting: 'warn',
-  pod_registered: 'good',
-  pod_resumed: 'good',
-  pod_undrained: 'good',
-  pod_draining: 'warn',
-  pod_suspended: 'warn',
-  call_recovered: 'warn',
-  pod_recovered: 'warn',
-  pod_removed: 'warn',
-  removals_confirmed: 'warn',
-  leader_elected: 'warn',
-  leases_extended: 'warn',
-  generation_began: 'warn',
-  no_pods: 'bad',
-  wait_abandoned: 'bad',
-  wait_expired: 'bad',
-  call_lost: 'bad',
+/** Every type of event that the scripts of the router write; a test compares. The name follows from the type by default. */
+const events: Record<string, readonly [tone: Tone, name?: string]> = {
+  call_allocated: ['good'],
+  call_waiting: ['warn', 'Waiting for a pod'],
+  call_assigned: ['good', 'Pod handed over'],
+  wait_abandoned: ['bad'],
+  wait_expired: ['bad'],
+  call_released: ['plain'],
+  call_adopted: ['good'],
+  call_imported: ['plain'],
+  call_recovered: ['warn'],
+  call_lost: ['bad'],
+  no_pods: ['bad', 'No pod free'],
+  pod_registered: ['good'],
+  pod_recovered: ['warn'],
+  pod_removed: ['warn'],
+  pod_suspended: ['warn'],
+  pod_resumed: ['good'],
+  pod_draining: ['warn'],
+  pod_undrained: ['good'],
+  leader_elected: ['warn', 'New leader'],
+  leases_extended: ['warn'],
+  generation_began: ['warn'],
+  removals_confirmed: ['warn'],
+  tiers_changed: ['plain'],
+  merchant_changed: ['plain'],
 };
-export const toneOf = (type: string): Tone => tones[type] ?? 'plain';
-
-const eventNames: Record<string, string> = {
-  no_pods: 'No pod free',
-  call_waiting: 'Waiting for a pod',
-  call_assigned: 'Pod handed over',
-  leader_elected: 'New leader',
-  tiers_changed: 'Tiers changed',
-  merchant_changed: 'Merchant changed',
-  removals_confirmed: 'Removals confirmed',
-};
+export const eventTypes = Object.keys(events);
+export const toneOf = (type: string): Tone => events[type]?.[0] ?? 'plain';
 /** `call_allocated` to `Call allocated`. */
-export const eventName = (type: string) => eventNames[type] ?? capital(spaced(type));
+export const eventName = (type: string) => events[type]?.[1] ?? capital(spaced(type));

@@ -2,7 +2,7 @@
 import type { ComponentChildren, FunctionComponent } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
-import { letters, useKeyboard, useKeysSwitch } from '../keyboard';
+import { letters, useKeyboard } from '../keyboard';
 import { capital, count, type Tone } from '../labels';
 import { liveCalls } from '../live/live';
 import { useLive } from '../live/use-live';
@@ -14,8 +14,8 @@ import { RecordsPage } from '../pages/records';
 import { RecoveryPage } from '../pages/recovery';
 import { RunbookPage } from '../pages/runbook';
 import { TiersPage } from '../pages/tiers';
+import { keys, type Theme, theme, usePreference } from '../preferences';
 import { addressOf, go, type PageName, pageNames, type Route, type RouteName, useRoute } from '../routes';
-import { type Theme, useTheme } from '../theme';
 import type { Session } from '../types';
 import { Banner, Facts } from './banner';
 import { Dialog } from './dialogs';
@@ -201,16 +201,16 @@ const themes: readonly { value: Theme; title: string; text: ComponentChildren }[
 ];
 
 function ThemeSwitch() {
-  const [theme, setTheme] = useTheme();
+  const [chosen, choose] = usePreference(theme);
   return (
     <div class="theme">
-      <Choices label="Colours" value={theme} options={themes} onChange={setTheme} />
+      <Choices label="Colours" value={chosen} options={themes} onChange={choose} />
     </div>
   );
 }
 
 function Help({ onClose }: { onClose: () => void }) {
-  const [areKeysOn, setKeysOn] = useKeysSwitch();
+  const [areKeysOn, setKeysOn] = usePreference(keys);
   return (
     <Dialog title="Keys and colours" onClose={onClose}>
       <div class="stack">
@@ -239,8 +239,8 @@ function Help({ onClose }: { onClose: () => void }) {
         <label class="row">
           <input
             type="checkbox"
-            checked={areKeysOn}
-            onChange={(event) => setKeysOn(event.currentTarget.checked)}
+            checked={areKeysOn === 'on'}
+            onChange={(event) => setKeysOn(event.currentTarget.checked ? 'on' : 'off')}
           />
           Enable single keys (Escape always works)
         </label>
