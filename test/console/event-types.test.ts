@@ -1,4 +1,4 @@
-/** The console offers every kind of event that there is to choose from, and no other. */
+/** The filter of the events page offers exactly the types that the scripts write. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

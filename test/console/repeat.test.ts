@@ -1,4 +1,4 @@
-/** How often the console asks: once at a time, never on each other's heels, less often what takes long. */
+/** How often the console reads: one read at a time, with pauses that grow with the time of a read. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { pauseAfter, type RepeatedRead, type Rest, repeat } from '../../console/src/live/repeat.js';
 

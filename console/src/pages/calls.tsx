@@ -146,8 +146,12 @@ export function CallsPage({ route }: { route: Route }) {
             below={reasonOf}
             empty={
               <Empty icon="calls" title={isKnown ? 'No call waits' : 'Reading calls…'}>
-                {isKnown &&
-                  'Where `hold` is configured, calls that find no pod wait here instead of being refused.'}
+                {isKnown && (
+                  <>
+                    If <code>hold</code> is configured, calls that find no pod wait here instead of being
+                    refused.
+                  </>
+                )}
               </Empty>
             }
           />

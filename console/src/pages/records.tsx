@@ -83,9 +83,9 @@ export function RecordsPage({ route }: { route: Route }) {
 }
 
 const reasonNotes: Readonly<Record<string, string | undefined>> = {
-  dead_worker: 'Its worker sends no heartbeat any more.',
-  timed_out: 'It takes longer than its timeout and 30 s.',
-  unclaimed: 'Another program has put it into Processing, and its time stamp is too old.',
+  dead_worker: 'Its worker has stopped its heartbeat.',
+  timed_out: 'It has run for 30 s longer than its timeout.',
+  unclaimed: 'Another program set it to Processing, and its timestamp is too old.',
 };
 
 interface CardProps {

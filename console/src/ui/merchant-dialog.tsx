@@ -54,7 +54,7 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   const [fallback, setFallback] = useState<readonly string[]>(merchant?.fallback ?? []);
   /** Errors are shown after the first attempt to save. */
   const [isJudged, setJudged] = useState(false);
-  const idProblem = nameRule.test(id) ? '' : id === '' ? 'It needs an id.' : nameWords;
+  const idProblem = nameRule.test(id) ? '' : id === '' ? 'Enter an id.' : nameWords;
   const poolProblem = pool === '' || nameRule.test(pool) ? '' : nameWords;
   const pools = useLive((state) => state.status?.pools);
   const tiers = inChainOrder(Object.keys(config.tiers), config.default_chain);
