@@ -9,6 +9,7 @@
  * after three intervals, unless their callers ask another replica: the place in the queue belongs to the call.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { WakeableSleep } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { AppError, isStoreDown } from '../errors.js';
 import { SupervisedLoop } from '../loop.js';
@@ -38,7 +39,7 @@ const endings = new Set(['call_assigned', 'call_adopted', 'wait_expired', 'wait_
 export class WaitQueue {
   readonly #store: WaitStore;
   readonly #options: WaitQueueOptions;
-  readonly #waiters = new Map<string, Set<() => void>>();
+  readonly #waiters = new Map<string, Set<WakeableSleep>>();
   readonly loop: SupervisedLoop;
   #unsubscribe: (() => void) | undefined;
   #refreshAtMs = 0;
@@ -77,11 +78,10 @@ export class WaitQueue {
    * Registers a request that waits. Call it before the store is asked: `next` resolves at the next sign that the call has a
    * pod or no longer waits, after `ms`, or when the signal aborts.
    */
-  open(callSid: string): { next(ms: number, signal: AbortSignal): Promise<void>; close(): void } {
-    let wake = new AbortController();
-    const waiter = () => wake.abort();
+  open(callSid: string): { next(ms: number, signal: AbortSignal): Promise<unknown>; close(): void } {
+    const sleep = new WakeableSleep(this.#options.clock);
     const waiters = this.#waiters.get(callSid) ?? new Set();
-    this.#waiters.set(callSid, waiters.add(waiter));
+    this.#waiters.set(callSid, waiters.add(sleep));
     this.#openRequests += 1;
     this.#unsubscribe ??= this.#options.feed.subscribe(
       ({ type, fields }) => {
@@ -93,14 +93,9 @@ export class WaitQueue {
       },
     );
     return {
-      next: async (ms, signal) => {
-        signal.addEventListener('abort', waiter, { once: true });
-        if (!signal.aborted) await this.#options.clock.sleep(ms, wake.signal);
-        signal.removeEventListener('abort', waiter);
-        wake = new AbortController();
-      },
+      next: (ms, signal) => sleep.for(ms, signal),
       close: () => {
-        waiters.delete(waiter);
+        waiters.delete(sleep);
         this.#openRequests -= 1;
         if (waiters.size === 0 && this.#waiters.get(callSid) === waiters) this.#waiters.delete(callSid);
         if (this.#waiters.size > 0) return;
@@ -111,7 +106,7 @@ export class WaitQueue {
   }
 
   #wake(callSid: string): void {
-    for (const wake of this.#waiters.get(callSid) ?? []) wake();
+    for (const sleep of this.#waiters.get(callSid) ?? []) sleep.wake();
   }
 
   async #runOnce(): Promise<Record<string, number>> {

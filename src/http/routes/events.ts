@@ -6,7 +6,7 @@
  */
 import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
-import { abortWith } from '../../abort.js';
+import { abortWith, WakeableSleep } from '../../abort.js';
 import type { StoreEvent } from '../../calls/events.js';
 import type { Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
@@ -69,10 +69,10 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
 
       const ended = new AbortController();
       const end = () => ended.abort();
-      const wakeUp = new WakeUp(ended.signal);
+      const sleep = new WakeableSleep(clock);
       reply.raw.once('close', end);
       const unlink = abortWith(ended, stopping);
-      const unsubscribe = feed.subscribe(() => wakeUp.notify());
+      const unsubscribe = feed.subscribe(() => sleep.wake());
       listeners += 1;
       // A listener without a key is connected for as long as its session lasts.
       const session =
@@ -84,7 +84,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
         if (isDisconnected(request)) end();
         reply.hijack();
         open(reply.raw, request.id);
-        await stream(context, reply.raw, { start, page, wakeUp, ended });
+        await stream(context, reply.raw, { start, page, sleep, ended });
       } finally {
         end();
         listeners -= 1;
@@ -109,7 +109,7 @@ function open(raw: ServerResponse, requestId: string): void {
 interface Reader {
   start: string;
   page: StoreEvent[];
-  wakeUp: WakeUp;
+  sleep: WakeableSleep;
   ended: AbortController;
 }
 
@@ -117,7 +117,7 @@ interface Reader {
 async function stream(
   { feed, clock }: Pick<HttpContext, 'feed' | 'clock'>,
   raw: ServerResponse,
-  { start, page, wakeUp, ended }: Reader,
+  { start, page, sleep, ended }: Reader,
 ): Promise<void> {
   const { signal } = ended;
   let last = start;
@@ -131,7 +131,7 @@ async function stream(
       silentPolls = next.length === 0 ? silentPolls + 1 : 0;
       if (silentPolls > 0) {
         if (silentPolls % pollsPerHeartbeat === 0) raw.write(': heartbeat\n\n');
-        if (await wakeUp.wait(clock)) await clock.sleep(burstMs, signal);
+        if (await sleep.for(pollEveryMs, signal)) await clock.sleep(burstMs, signal);
       }
       if (!signal.aborted) next = await feed.replay(last);
     }
@@ -155,32 +155,4 @@ async function drained(raw: ServerResponse, clock: Clock, signal: AbortSignal): 
   raw.off('drain', finish);
   unlink();
   return done.signal.aborted;
-}
-
-/** Wakes a waiting listener, and remembers a notification while it is not waiting. */
-class WakeUp {
-  #isNotified = false;
-  #wake = new AbortController();
-
-  constructor(readonly ended: AbortSignal) {
-    ended.addEventListener('abort', () => this.#wake.abort(), { once: true });
-  }
-
-  notify(): void {
-    // Once is enough: each abort() creates an error with a stack trace (9 us), for every event and listener.
-    if (this.#isNotified) return;
-    this.#isNotified = true;
-    this.#wake.abort();
-  }
-
-  /** Waits for a notification; false after `pollEveryMs` without one, or when the listener has disconnected. */
-  async wait(clock: Clock): Promise<boolean> {
-    if (!this.#isNotified && !this.ended.aborted) {
-      this.#wake = new AbortController();
-      await clock.sleep(pollEveryMs, this.#wake.signal);
-    }
-    const isNotified = this.#isNotified;
-    this.#isNotified = false;
-    return isNotified;
-  }
 }
