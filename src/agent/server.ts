@@ -46,8 +46,7 @@ export class AgentServer {
 
   /** Answers open requests and stops listening. */
   async close(): Promise<void> {
-    const closed = once(this.#server, 'close');
-    this.#server.close();
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.#server.closeIdleConnections();
     await closed;
   }
