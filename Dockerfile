@@ -9,7 +9,7 @@ WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
-COPY scripts/build.mjs scripts/build-console.mjs scripts/embed-lua.mjs scripts/embed-sql.mjs scripts/runbook-pages.mjs ./scripts/
+COPY scripts/build.mjs scripts/embed.mjs scripts/runbook-pages.mjs ./scripts/
 COPY src ./src
 COPY console ./console
 # The console has the pages that alerts name.

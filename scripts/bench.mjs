@@ -16,7 +16,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { benchTable, withTable } from './bench-table.mjs';
-import { embedLua } from './embed-lua.mjs';
+import { embedLua } from './embed.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const compiled = join(root, '.cache', 'bench');

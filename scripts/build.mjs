@@ -1,13 +1,12 @@
 // Builds dist/: embeds Lua and SQL files in TypeScript modules, compiles, and bundles the console. Also builds the package
 // in clients/typescript.
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, readdirSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { buildConsole } from './build-console.mjs';
-import { embedLua } from './embed-lua.mjs';
-import { embedSql } from './embed-sql.mjs';
+import { embedLua, embedSql } from './embed.mjs';
+import { runbookPlugin } from './runbook-pages.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -32,7 +31,7 @@ if (tsc === undefined) {
 }
 embedLua(root);
 embedSql(root);
-// buildConsole replaces the console at the end.
+// The console is replaced at the end.
 const dist = join(root, 'dist');
 for (const name of existsSync(dist) ? readdirSync(dist) : [])
   if (name !== 'console') rmSync(join(dist, name), { recursive: true, force: true });
@@ -53,4 +52,28 @@ if (existsSync(client)) {
   // npm packs a license only from the package's own folder.
   cpSync(join(root, 'LICENSE'), join(client, 'dist', 'LICENSE'));
 }
-await buildConsole(root);
+
+// The console: one page, one script and one style sheet with hashed names, and a script with the runbook, loaded on demand.
+const { build } = await import('vite');
+const fresh = join(dist, '.console');
+await build({
+  configFile: false,
+  root: join(root, 'console'),
+  // The page also works below a path of a proxy.
+  base: './',
+  logLevel: 'warn',
+  publicDir: false,
+  plugins: [runbookPlugin(root)],
+  build: {
+    outDir: fresh,
+    emptyOutDir: true,
+    // The content security policy allows files of this origin and nothing inline.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    target: 'es2022',
+    cssCodeSplit: false,
+  },
+});
+// A running router that serves dist/console sees a missing page only between these two lines.
+rmSync(join(dist, 'console'), { recursive: true, force: true });
+renameSync(fresh, join(dist, 'console'));

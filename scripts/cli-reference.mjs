@@ -1,6 +1,6 @@
 // Generates parts of docs/cli.md from the commands: the list of commands, the exit codes, and the options of each command.
 // They are between marks; the rest of the page is written by hand.
-import { cell, filled } from './docs-marks.mjs';
+import { cell, filled, table } from './docs-marks.mjs';
 
 /** @typedef {{ names: readonly string[], flags: string, description: string }} OptionFacts */
 /**
@@ -15,25 +15,22 @@ const everywhere = ['--url', '--timeout', '--help'];
 export function commandsTable(tree) {
   const rows = tree
     .filter(({ path, commands }) => path !== '' && commands.length === 0)
-    .map(({ path, summary }) => `| [\`${path}\`](#${path.replaceAll(' ', '-')}) | ${cell(summary)} |`);
-  return ['| command | what it does |', '|---|---|', ...rows].join('\n');
+    .map(({ path, summary }) => [`[\`${path}\`](#${path.replaceAll(' ', '-')})`, cell(summary)]);
+  return table(['command', 'what it does'], rows);
 }
 
 /** @param {Readonly<Record<string, string>>} meanings */
 export function exitCodesTable(meanings) {
-  const rows = Object.entries(meanings).map(([code, meaning]) => `| ${code} | ${cell(meaning)} |`);
-  return ['| exit code | meaning |', '|---|---|', ...rows].join('\n');
+  const rows = Object.entries(meanings).map(([code, meaning]) => [code, cell(meaning)]);
+  return table(['exit code', 'meaning'], rows);
 }
 
 /** @param {CommandFacts} command */
 export function optionsTable({ options, arguments: given }) {
-  const rows = [
-    ...given.map(({ name, description }) => `| \`${name}\` | ${cell(description)} |`),
-    ...options
-      .filter(({ names }) => !names.some((name) => everywhere.includes(name)))
-      .map(({ flags, description }) => `| \`${flags}\` | ${cell(description)} |`),
-  ];
-  return ['| argument or option | meaning |', '|---|---|', ...rows].join('\n');
+  const own = options.filter(({ names }) => !names.some((name) => everywhere.includes(name)));
+  const all = [...given, ...own.map(({ flags, description }) => ({ name: flags, description }))];
+  const rows = all.map(({ name, description }) => [`\`${name}\``, cell(description)]);
+  return table(['argument or option', 'meaning'], rows);
 }
 
 /**

@@ -101,17 +101,18 @@ async function shoot(browser, url, viewport, colorScheme) {
  * @param {() => Promise<unknown>} [before] called when the sign-in page is visible
  */
 async function signIn(page, url, before) {
-  // The demo kills routers: connections break, and the next one reaches another router.
+  // The demo kills routers: the page or its script may not load, and the next connection reaches another router.
+  const heading = page.getByRole('heading', { name: 'Sign in' });
   for (let tries = 1; ; tries++) {
-    const failure = await page.goto(url).then(
-      () => undefined,
-      (error) => error,
-    );
-    if (failure === undefined) break;
-    if (tries === 10) throw failure;
-    await sleep(1000);
+    try {
+      await page.goto(url);
+      await heading.waitFor({ timeout: 5000 });
+      break;
+    } catch (error) {
+      if (tries === 10) throw error;
+      await sleep(1000);
+    }
   }
-  await page.getByRole('heading', { name: 'Sign in' }).waitFor();
   await before?.();
   await page.getByLabel('Admin key').fill(key);
   await page.getByRole('button', { name: 'Sign in' }).click();

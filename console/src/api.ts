@@ -20,11 +20,6 @@ export class ApiError extends Error {
     super(message);
   }
 
-  /** The router has no such endpoint: it is older than this page, during a roll-out. */
-  get isAbsent(): boolean {
-    return this.status === 404 && (this.code === 'not_found' || this.code === 'unknown');
-  }
-
   /** A retry may succeed. */
   get isPassing(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
@@ -32,6 +27,9 @@ export class ApiError extends Error {
 }
 
 export const sentenceOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+/** All errors of a rejected configuration, or the one of anything else. */
+export const problemsOf = (error: unknown): readonly string[] =>
+  error instanceof ApiError && error.problems.length > 0 ? error.problems : [sentenceOf(error)];
 
 /** Called when the router no longer accepts the session. */
 let onLocked: () => void = () => {};
@@ -107,13 +105,9 @@ export async function readPages<T>(path: string, field: string, deadline: () => 
   let cursor: string | null = null;
   do {
     const query: string = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
-    const page = await ask<Record<string, unknown>>(
-      `${path}${path.includes('?') ? '&' : '?'}limit=1000${query}`,
-      {
-        signal: deadline(),
-      },
-    );
-    // An older router does not have every list.
+    const all = `${path}${path.includes('?') ? '&' : '?'}limit=1000${query}`;
+    const page = await ask<Record<string, unknown>>(all, { signal: deadline() });
+    // Release 0.1.0 has no waiting calls.
     items.push(...((page[field] ?? []) as T[]));
     cursor = page.cursor as string | null;
   } while (cursor !== null);

@@ -1,9 +1,6 @@
-/**
- * Keyboard shortcuts outside fields and dialogs. Single-character keys can be turned off, for users of speech input; the
- * choice is stored in the browser.
- */
-import { useLayoutEffect, useState } from 'preact/hooks';
-import { preference, setPreference } from './preferences';
+/** Keyboard shortcuts outside fields and dialogs. */
+import { useLayoutEffect } from 'preact/hooks';
+import { keys } from './preferences';
 import { addressOf, go, type PageName, pageNames } from './routes';
 
 export const letters: Record<PageName, string> = {
@@ -17,28 +14,6 @@ export const letters: Record<PageName, string> = {
 };
 
 const chordMs = 2000;
-
-let areOn = preference('smart-router-keys') !== 'off';
-
-/** For the style sheet: disabled keys are hidden. */
-const mark = () => {
-  if (areOn) delete document.documentElement.dataset.keys;
-  else document.documentElement.dataset.keys = 'off';
-};
-mark();
-
-export function useKeysSwitch(): [boolean, (on: boolean) => void] {
-  const [isOn, setOn] = useState(areOn);
-  return [
-    isOn,
-    (next) => {
-      areOn = next;
-      setOn(next);
-      mark();
-      setPreference('smart-router-keys', next ? undefined : 'off');
-    },
-  ];
-}
 
 interface KeyboardListener {
   onHelp: () => void;
@@ -54,7 +29,7 @@ export function useKeyboard({ onHelp, onFind, onEscape }: KeyboardListener): voi
       const { target, key } = event;
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       if (target instanceof Element && target.closest('input, select, textarea')) return;
-      if (!areOn && key !== 'Escape') return;
+      if (keys.value === 'off' && key !== 'Escape') return;
       const isChord = event.timeStamp < chordUntil;
       chordUntil = 0;
       const page = isChord

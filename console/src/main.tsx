@@ -1,10 +1,9 @@
 /** The console: checks the session, then shows the page of the address. */
 import { render } from 'preact';
 import { useCallback, useEffect, useState } from 'preact/hooks';
-import { sentenceOf, whenLocked } from './api';
+import { ask, sentenceOf, whenLocked } from './api';
 import { live } from './live/live';
 import { SignIn } from './pages/sign-in';
-import { readSession } from './session';
 import type { Session } from './types';
 import { Shell } from './ui/shell';
 import './styles/base.css';
@@ -20,7 +19,7 @@ function App() {
 
   const look = useCallback(async () => {
     try {
-      const found = await readSession();
+      const found = await ask<Session>('/session');
       setProblem(undefined);
       setSession(found);
       if (!found.required || found.signed_in) live.start();

@@ -24,6 +24,15 @@ export interface Waits {
   unservedShare: number | null;
 }
 
+type Rates = Pick<
+  HistoryPoint,
+  | 'allocated'
+  | 'no_pods'
+  | 'errors'
+  | 'shed'
+  | `waits_${'served' | 'within_5s' | 'within_20s' | 'abandoned' | 'expired'}`
+>;
+
 export function trafficOf({ points, replicas, step_seconds }: History): Traffic {
   // The newest step is not complete: its rates cover the part that every router has reported.
   const knownUntil = Math.min(...replicas.map(({ seen_at }) => Date.parse(seen_at)));
@@ -31,46 +40,51 @@ export function trafficOf({ points, replicas, step_seconds }: History): Traffic 
     Math.max(0, Math.min(step_seconds, (knownUntil - Date.parse(at)) / 1000));
   const total = (rate: (point: HistoryPoint) => number) =>
     points.reduce((sum, point) => sum + rate(point) * secondsOf(point), 0);
-  const [allocated, noPods, shed] = [
-    total((p) => p.allocated),
-    total((p) => p.no_pods),
-    total((p) => p.shed),
-  ];
-  const requested = allocated + noPods + shed + total((p) => p.errors);
-  const served = total((p) => p.waits_served);
-  const unserved = total(unservedOf);
-  const offered = allocated + noPods + unserved;
-  const waits = served + unserved;
-  const level = (within: number) => (offered === 0 ? null : (allocated - served + within) / offered);
+  const sums: Rates = {
+    allocated: total((p) => p.allocated),
+    no_pods: total((p) => p.no_pods),
+    errors: total((p) => p.errors),
+    shed: total((p) => p.shed),
+    waits_served: total((p) => p.waits_served),
+    waits_within_5s: total((p) => p.waits_within_5s),
+    waits_within_20s: total((p) => p.waits_within_20s),
+    waits_abandoned: total((p) => p.waits_abandoned ?? 0),
+    waits_expired: total((p) => p.waits_expired ?? 0),
+  };
+  const unserved = unservedOf(sums);
+  const waits = sums.waits_served + unserved;
   return {
     seconds: total(() => 1),
-    allocated: Math.round(allocated),
-    noPods: Math.round(noPods),
-    shed: Math.round(shed),
-    success: requested === 0 ? null : allocated / requested,
+    allocated: Math.round(sums.allocated),
+    noPods: Math.round(sums.no_pods),
+    shed: Math.round(sums.shed),
+    success: successOf(sums),
     waits: {
-      served: Math.round(served),
+      served: Math.round(sums.waits_served),
       unserved: Math.round(unserved),
-      within5s: level(total((p) => p.waits_within_5s)),
-      within20s: level(total((p) => p.waits_within_20s)),
+      within5s: shareWithin(sums, sums.waits_within_5s),
+      within20s: levelOf(sums),
       unservedShare: waits === 0 ? null : unserved / waits,
     },
   };
 }
 
-/** Waits without a pod; an older router has none. */
-export const unservedOf = ({ waits_abandoned = 0, waits_expired = 0 }: Partial<HistoryPoint>): number =>
+/** Waits without a pod; release 0.1.0 has none. */
+export const unservedOf = ({ waits_abandoned = 0, waits_expired = 0 }: Partial<Rates>): number =>
   waits_abandoned + waits_expired;
 
-/** The share of the calls of one point that got a pod within 20 s. */
-export function levelOf(point: HistoryPoint): number | null {
-  const { allocated, no_pods, waits_served, waits_within_20s } = point;
-  const offered = allocated + no_pods + unservedOf(point);
-  return offered === 0 ? null : (allocated - waits_served + waits_within_20s) / offered;
+/** The share of the calls that got a pod at once or after one of the waits in `within`. */
+function shareWithin(rates: Rates, within: number): number | null {
+  const { allocated, no_pods, waits_served } = rates;
+  const offered = allocated + no_pods + unservedOf(rates);
+  return offered === 0 ? null : (allocated - waits_served + within) / offered;
 }
 
-/** The success rate of one point. */
-export function successOf({ allocated, no_pods, errors, shed }: HistoryPoint): number | null {
+/** The share of the calls that got a pod within 20 s. */
+export const levelOf = (rates: Rates) => shareWithin(rates, rates.waits_within_20s);
+
+/** The share of the requests that got a pod. */
+export function successOf({ allocated, no_pods, errors, shed }: Rates): number | null {
   const requested = allocated + no_pods + errors + shed;
   return requested === 0 ? null : allocated / requested;
 }

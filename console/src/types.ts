@@ -9,6 +9,7 @@ import type * as settingsSchemas from '../../src/http/settings-schemas.js';
 export type Session = Static<typeof consoleSchemas.SessionState>;
 export type Status = Static<typeof schemas.Status>;
 export type Pool = Static<typeof schemas.Pool>;
+export type Released = Static<typeof schemas.Released>;
 export type Tiers = Static<typeof settingsSchemas.Tiers>;
 export type Tier = Tiers['tiers'][string];
 export type Merchant = Static<typeof settingsSchemas.Merchant>;

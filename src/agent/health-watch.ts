@@ -1,3 +1,4 @@
+import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import type { Log } from './log.js';
 import { send } from './request.js';
@@ -50,9 +51,8 @@ export class HealthWatch {
   /** Undefined after any answer, else the code of the error. */
   async #ask(signal: AbortSignal): Promise<string | undefined> {
     const over = new AbortController();
-    const abort = () => over.abort();
-    const cancel = this.clock.after(timeoutMs, abort);
-    signal.addEventListener('abort', abort, { once: true });
+    const cancel = this.clock.after(timeoutMs, () => over.abort());
+    const unlink = abortWith(over, signal);
     try {
       (await send(this.url, { method: 'GET', signal: over.signal })).destroy();
       return undefined;
@@ -60,7 +60,7 @@ export class HealthWatch {
       return (error as NodeJS.ErrnoException).code ?? 'unknown';
     } finally {
       cancel();
-      signal.removeEventListener('abort', abort);
+      unlink();
     }
   }
 }

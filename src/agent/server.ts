@@ -1,4 +1,5 @@
 /** The HTTP server of the sidecar: six routes on 127.0.0.1, JSON in and out, every error one line. */
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { AppError, ConfigError, type ErrorCode, messageOf } from '../errors.js';
@@ -10,6 +11,7 @@ const maxConnections = 1000;
 const paths = 'PUT and DELETE /calls/{sid}, GET /calls, GET /health, GET /ready, POST /drain';
 
 type Answer = Record<string, unknown>;
+type Route = (request: IncomingMessage, sid: string) => Answer | Promise<Answer>;
 
 export class AgentServer {
   readonly #podName: string;
@@ -34,12 +36,10 @@ export class AgentServer {
 
   /** Resolves to the port. */
   async listen(port: number): Promise<number> {
-    await new Promise<void>((resolve, reject) => {
-      this.#server.once('error', (error: NodeJS.ErrnoException) => {
-        const why = error.code === 'EADDRINUSE' ? 'the port is in use' : messageOf(error);
-        reject(new ConfigError([`cannot listen on 127.0.0.1:${port}: ${why}; set another AGENT_PORT`]));
-      });
-      this.#server.listen(port, '127.0.0.1', resolve);
+    this.#server.listen(port, '127.0.0.1');
+    await once(this.#server, 'listening').catch((error: NodeJS.ErrnoException) => {
+      const why = error.code === 'EADDRINUSE' ? 'the port is in use' : messageOf(error);
+      throw new ConfigError([`cannot listen on 127.0.0.1:${port}: ${why}; set another AGENT_PORT`]);
     });
     return (this.#server.address() as AddressInfo).port;
   }
@@ -79,26 +79,27 @@ export class AgentServer {
   }
 
   async #answer(request: IncomingMessage): Promise<Answer> {
-    const method = request.method ?? '';
     const path = (request.url ?? '').split('?', 1)[0] ?? '';
     const sid = /^\/calls\/([^/]+)$/.exec(path)?.[1];
-    if (sid !== undefined) {
-      if (method === 'PUT') return this.#arrived(callSidOf(sid), fenceOf(await readBody(request)));
-      if (method === 'DELETE') return this.#ended(callSidOf(sid));
-      throw wrongMethod(path, 'PUT or DELETE');
-    }
-    const route = this.#routes[path];
+    const route = this.#routes[sid === undefined ? path : '/calls/{sid}'];
     if (route === undefined)
       throw new AppError('not_found', `no such path: ${path.slice(0, 100)}; there are ${paths}`);
-    if (method !== route.method) throw wrongMethod(path, route.method);
-    return route.answer();
+    const answer = route[request.method ?? ''];
+    if (answer) return answer(request, sid ?? '');
+    const allowed = Object.keys(route).join(' or ');
+    throw new AppError('method_not_allowed', `${path.slice(0, 100)} takes ${allowed} only`);
   }
 
-  readonly #routes: Record<string, { method: string; answer(): Answer | Promise<Answer> } | undefined> = {
-    '/calls': { method: 'GET', answer: () => this.#list() },
-    '/health': { method: 'GET', answer: () => ({ status: 'ok' }) },
-    '/ready': { method: 'GET', answer: () => this.#ready() },
-    '/drain': { method: 'POST', answer: () => this.#drained() },
+  /** By path, then by method. */
+  readonly #routes: Record<string, Record<string, Route | undefined> | undefined> = {
+    '/calls/{sid}': {
+      PUT: async (request, sid) => this.#arrived(callSidOf(sid), fenceOf(await readBody(request))),
+      DELETE: (_, sid) => this.#ended(callSidOf(sid)),
+    },
+    '/calls': { GET: () => this.#list() },
+    '/health': { GET: () => ({ status: 'ok' }) },
+    '/ready': { GET: () => this.#ready() },
+    '/drain': { POST: () => this.#drained() },
   };
 
   async #arrived(callSid: string, fence: number | undefined): Promise<Answer> {
@@ -138,10 +139,6 @@ export class AgentServer {
 
 function errorBody(code: ErrorCode, error: string): string {
   return `${JSON.stringify({ success: false, error, code })}\n`;
-}
-
-function wrongMethod(path: string, allowed: string): AppError {
-  return new AppError('method_not_allowed', `${path.slice(0, 100)} takes ${allowed} only`);
 }
 
 /**

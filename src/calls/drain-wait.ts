@@ -5,6 +5,7 @@
  * is unknown without an event of its removal, or has lost its drain without an undrain, counts as busy until it reports, and
  * the drain is set again.
  */
+import { WakeableSleep } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import type { EventFeed } from './events.js';
@@ -38,11 +39,9 @@ export async function untilNoCalls(
   signal: AbortSignal,
 ): Promise<number> {
   const deadline = clock.monotonic() + waitMs;
-  let wake = new AbortController();
-  const stop = () => wake.abort();
-  signal.addEventListener('abort', stop);
+  const sleep = new WakeableSleep(clock);
   const unsubscribe = feed.subscribe((event) => {
-    if (event.fields.pod === podName && endings.has(event.type)) wake.abort();
+    if (event.fields.pod === podName && endings.has(event.type)) sleep.wake();
   });
   const happened = (type: string) => feed.hasRareEvent(type, podName, since);
   let live = 1;
@@ -66,17 +65,15 @@ export async function untilNoCalls(
 
   try {
     for (;;) {
-      wake = new AbortController();
       const leftMs = deadline - clock.monotonic();
       await check(leftMs).catch((error: unknown) => {
         // While the store cannot be read, the last number counts; it is never 0.
         if (!(error instanceof AppError) || error.code === 'pod_replaced') throw error;
       });
       if (live === 0 || leftMs <= 0 || signal.aborted) return live;
-      await clock.sleep(Math.min(pollMs, leftMs), wake.signal);
+      await sleep.for(Math.min(pollMs, leftMs), signal);
     }
   } finally {
-    signal.removeEventListener('abort', stop);
     unsubscribe();
   }
 }

@@ -9,7 +9,7 @@
 import { AppError } from '../errors.js';
 import { type EventRow, type StoreEvent, toEvent } from './events.js';
 import type { StoreConnection } from './store/connection.js';
-import { keysOf } from './store/keys.js';
+import { type Keys, keysOf } from './store/keys.js';
 
 export interface EventFilter {
   types?: ReadonlySet<string> | undefined;
@@ -37,21 +37,28 @@ const maxConcurrent = 4;
 
 export class EventSearch {
   readonly #connection: StoreConnection;
-  readonly #events: string;
-  readonly #journal: string;
+  readonly #keys: Keys;
   #running = 0;
 
   constructor(connection: StoreConnection) {
     this.#connection = connection;
-    const { events, journal } = keysOf(connection.keyPrefix);
-    this.#events = events;
-    this.#journal = journal;
+    this.#keys = keysOf(connection.keyPrefix);
   }
 
   /** At most `limit` matching events older than `before`. */
   async find(filter: EventFilter, limit: number, before?: string): Promise<FoundEvents> {
     // No event is older than the lowest id, and the store rejects such a range.
     if (before !== undefined && /^0+-0+$/.test(before)) return { events: [], before: undefined };
+    return this.#find(filter, limit, maxSearched, before);
+  }
+
+  /** The events of one call, oldest first, among the newest `maxSearchedForCall`. */
+  async ofCall(callSid: string): Promise<StoreEvent[]> {
+    const { events } = await this.#find({ call: callSid }, Number.POSITIVE_INFINITY, maxSearchedForCall);
+    return events.reverse();
+  }
+
+  #find(filter: EventFilter, limit: number, most: number, before?: string): Promise<FoundEvents> {
     return this.#alone(async () => {
       const events: StoreEvent[] = [];
       let lookedAt = 0;
@@ -59,24 +66,10 @@ export class EventSearch {
         for (const row of rows) {
           lookedAt += 1;
           if (fits(row, filter)) events.push(toEvent(row));
-          if (events.length >= limit || lookedAt >= maxSearched) return { events, before: row[0] };
+          if (events.length >= limit || lookedAt >= most) return { events, before: row[0] };
         }
       }
       return { events, before: undefined };
-    });
-  }
-
-  /** The events of one call, oldest first, among the newest `maxSearchedForCall`. */
-  async ofCall(callSid: string): Promise<StoreEvent[]> {
-    return this.#alone(async () => {
-      const events: StoreEvent[] = [];
-      let lookedAt = 0;
-      for await (const rows of this.#newestFirst()) {
-        for (const row of rows) if (fieldOf(row, 'call') === callSid) events.push(toEvent(row));
-        lookedAt += rows.length;
-        if (lookedAt >= maxSearchedForCall) break;
-      }
-      return events.reverse();
     });
   }
 
@@ -87,21 +80,21 @@ export class EventSearch {
     visit: (event: StoreEvent) => void,
   ): Promise<void> {
     return this.#alone(async () => {
-      const [oldest] = await this.#page(this.#journal, '-', '+', 1);
+      const { events, journal } = this.#keys;
+      const oldest = await this.#oldest(journal);
       const since = String(sinceMs);
       const look = async (key: string, until: string) => {
         for await (const rows of this.#pages(key, until, since))
           for (const row of rows) if (types.has(fieldOf(row, 'type') ?? '')) visit(toEvent(row));
       };
-      await look(this.#journal, '+');
-      if (!oldest || newerFirst(since, oldest[0]) > 0)
-        await look(this.#events, oldest ? `(${oldest[0]}` : '+');
+      await look(journal, '+');
+      if (!oldest || newerFirst(since, oldest[0]) > 0) await look(events, oldest ? `(${oldest[0]}` : '+');
     });
   }
 
   /** The time of the oldest event in `events`, or undefined. */
   async keptSince(): Promise<string | undefined> {
-    const [oldest] = await this.#page(this.#events, '-', '+', 1);
+    const oldest = await this.#oldest(this.#keys.events);
     return oldest && toEvent(oldest).at;
   }
 
@@ -124,8 +117,8 @@ export class EventSearch {
   /** Merges whole pages: yielding single events took three times as long. */
   async *#newestFirst(before?: string): AsyncGenerator<EventRow[]> {
     const from = before === undefined ? '+' : `(${before}`;
-    const all = new Cursor(this.#pages(this.#events, from, '-'));
-    const rare = new Cursor(this.#pages(this.#journal, from, '-'));
+    const all = new Cursor(this.#pages(this.#keys.events, from, '-'));
+    const rare = new Cursor(this.#pages(this.#keys.journal, from, '-'));
     while (!all.isOver || !rare.isOver) {
       await all.refill();
       await rare.refill();
@@ -144,7 +137,10 @@ export class EventSearch {
 
   async *#pages(key: string, from: string, until: string): AsyncGenerator<EventRow[], undefined> {
     for (let end: string | undefined = from; end !== undefined; ) {
-      const rows = await this.#page(key, until, end, pageSize, true);
+      const start: string = end;
+      const rows = await this.#connection.command('events', (client) =>
+        client.xrevrange(key, start, until, 'COUNT', pageSize),
+      );
       // Before the yield: the reader empties the page.
       const last = rows.length < pageSize ? undefined : rows.at(-1);
       end = last && `(${last[0]}`;
@@ -153,12 +149,11 @@ export class EventSearch {
     return undefined;
   }
 
-  #page(key: string, start: string, end: string, count: number, isReverse = false): Promise<EventRow[]> {
-    return this.#connection.command('events', (client) =>
-      isReverse
-        ? client.xrevrange(key, end, start, 'COUNT', count)
-        : client.xrange(key, start, end, 'COUNT', count),
+  async #oldest(key: string): Promise<EventRow | undefined> {
+    const rows = await this.#connection.command('events', (client) =>
+      client.xrange(key, '-', '+', 'COUNT', 1),
     );
+    return rows[0];
   }
 }
 

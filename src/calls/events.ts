@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../clock.js';
 import type { StoreConnection } from './store/connection.js';
-import { keysOf } from './store/keys.js';
+import { type Keys, keysOf } from './store/keys.js';
 import { pairs } from './store/replies.js';
 
 export interface StoreEvent {
@@ -23,17 +23,14 @@ const replayPage = 500;
 export class EventFeed {
   readonly #connection: StoreConnection;
   readonly #clock: Clock;
-  readonly #key: string;
-  readonly #journalKey: string;
+  readonly #keys: Keys;
   readonly #listeners = new Map<Listener, (() => void) | undefined>();
   #reading: AbortController | undefined;
 
   constructor(connection: StoreConnection, clock: Clock) {
     this.#connection = connection;
     this.#clock = clock;
-    const keys = keysOf(connection.keyPrefix);
-    this.#key = keys.events;
-    this.#journalKey = keys.journal;
+    this.#keys = keysOf(connection.keyPrefix);
   }
 
   /** `onRestart`: the feed reads from now on; the listener may have missed events before. */
@@ -60,39 +57,39 @@ export class EventFeed {
 
   /** Events after `since` (exclusive), oldest first, one page. */
   async replay(since: string): Promise<StoreEvent[]> {
-    const rows = await this.#connection.command('events', (client) =>
-      client.xrange(this.#key, since === '' ? '-' : `(${since}`, '+', 'COUNT', replayPage),
-    );
-    return rows.map(toEvent);
+    return (await this.#rows(this.#keys.events, since === '' ? '-' : `(${since}`)).map(toEvent);
   }
 
-  /** The newest events, oldest first. */
-  async latest(limit: number): Promise<StoreEvent[]> {
-    const rows = await this.#connection.command('events', (client) =>
-      client.xrevrange(this.#key, '+', '-', 'COUNT', limit),
-    );
-    return rows.map(toEvent).reverse();
+  /** The id of the newest event; `0-0` without one. */
+  newestId(): Promise<string> {
+    return this.#newestId(this.#keys.events);
   }
 
-  /** The id of the newest rare event; `0-0` without one. */
-  async newestRareId(): Promise<string> {
-    const rows = await this.#connection.command('events', (client) =>
-      client.xrevrange(this.#journalKey, '+', '-', 'COUNT', 1),
-    );
-    return rows[0]?.[0] ?? '0-0';
+  /** The same among the rare events. */
+  newestRareId(): Promise<string> {
+    return this.#newestId(this.#keys.journal);
   }
 
   /** True if the store has such a rare event of the pod after `since`. */
   async hasRareEvent(type: string, podName: string, since: string): Promise<boolean> {
     let last = since;
     for (;;) {
-      const rows = await this.#connection.command('events', (client) =>
-        client.xrange(this.#journalKey, `(${last}`, '+', 'COUNT', replayPage),
-      );
+      const rows = await this.#rows(this.#keys.journal, `(${last}`);
       if (rows.map(toEvent).some((event) => event.type === type && event.fields.pod === podName)) return true;
       if (rows.length < replayPage) return false;
       last = rows.at(-1)?.[0] ?? last;
     }
+  }
+
+  #rows(key: string, from: string): Promise<EventRow[]> {
+    return this.#connection.command('events', (client) => client.xrange(key, from, '+', 'COUNT', replayPage));
+  }
+
+  async #newestId(key: string): Promise<string> {
+    const rows = await this.#connection.command('events', (client) =>
+      client.xrevrange(key, '+', '-', 'COUNT', 1),
+    );
+    return rows[0]?.[0] ?? '0-0';
   }
 
   async #read(signal: AbortSignal): Promise<void> {
@@ -104,18 +101,11 @@ export class EventFeed {
       try {
         await client.connect();
         // The first connection starts at the newest event, later ones where the previous one stopped.
-        last ??= (await client.xrevrange(this.#key, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
+        last ??= (await client.xrevrange(this.#keys.events, '+', '-', 'COUNT', 1))[0]?.[0] ?? '0-0';
         for (const onRestart of this.#listeners.values()) onRestart?.();
         while (!signal.aborted) {
-          const reply = (await client.xread(
-            'COUNT',
-            replayPage,
-            'BLOCK',
-            5000,
-            'STREAMS',
-            this.#key,
-            last,
-          )) as [string, EventRow[]][] | null;
+          const read = ['COUNT', replayPage, 'BLOCK', 5000, 'STREAMS', this.#keys.events, last] as const;
+          const reply = (await client.xread(...read)) as [string, EventRow[]][] | null;
           for (const row of reply?.[0]?.[1] ?? []) {
             last = row[0];
             const event = toEvent(row);

@@ -1,7 +1,13 @@
 /** Says in words what an allocate would do, for the API, the command line and the console. */
 import { AppError, type ErrorCode } from '../errors.js';
 import type { Chain } from './chain.js';
-import type { ChainStep, Explanation, NextPlace, PodState } from './store/outcome.js';
+import {
+  type ChainStep,
+  type Explanation,
+  type NextPlace,
+  type PodState,
+  podStates,
+} from './store/outcome.js';
 import type { HoldRules } from './store/store.js';
 
 export interface ExplainedCall extends Explanation {
@@ -76,25 +82,14 @@ function judgeStep(explained: ExplainedCall, step: ChainStep, index: number): St
   };
 }
 
-const stateNames: Readonly<Record<PodState, string>> = {
-  free: 'free',
-  busy: 'busy',
-  draining: 'draining',
-  terminating: 'terminating',
-  not_ready: 'not ready',
-  awaiting_report: 'awaiting report',
-  unconfirmed: 'unconfirmed',
-  flapping: 'set back',
-  misplaced: 'misplaced',
-  unreadable: 'unreadable',
-};
-
 function whyPassedOver({ kind, isDeleted, pods, lookedAt, counts }: ChainStep): string {
   if (isDeleted) return 'its tier was deleted';
   if (!kind) return 'the pool does not exist';
   if (pods === 0) return 'no pods';
-  const states = Object.entries(stateNames) as [PodState, string][];
-  const parts = states.flatMap(([state, name]) => (counts[state] > 0 ? [`${counts[state]} ${name}`] : []));
+  const nameOf = (state: PodState) => (state === 'flapping' ? 'set back' : state.replaceAll('_', ' '));
+  const parts = podStates
+    .filter((state) => counts[state] > 0)
+    .map((state) => `${counts[state]} ${nameOf(state)}`);
   const sample = lookedAt < pods ? ` (of ${lookedAt} pods looked at)` : '';
   return `no pod can take a call: ${parts.join(', ')}${sample}`;
 }

@@ -39,6 +39,14 @@ export interface SettingsOptions {
   onChange?: () => void;
 }
 
+interface WriteOptions {
+  /** As found in the store; otherwise that of the configuration. */
+  text?: string;
+  expectedVersion?: number | undefined;
+  /** Null: calls may not wait. Undefined: as it is. */
+  hold?: Hold | null | undefined;
+}
+
 /** Chains that are resolved before other work gets its turn. */
 const chainsPerTurn = 500;
 
@@ -173,7 +181,7 @@ export class Settings {
 
   /** Writes the copy if the store has none, as after a flush. */
   async writeIfMissing(): Promise<void> {
-    await this.#write('init', this.#tiers, serializeTierConfig(this.#tiers), undefined, 'start');
+    await this.#write('init', this.#tiers, 'start');
   }
 
   /** Applies the stored text to the pools again, also if only the pools were lost. */
@@ -185,16 +193,8 @@ export class Settings {
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
     const { config, problems, warnings } = parseTierConfig(input, 'tiers');
     if (!config) throw invalidConfig('tier', problems);
-    await this.#write(
-      'replace',
-      config,
-      serializeTierConfig(config),
-      expectedVersion,
-      by,
-      config.hold ?? null,
-    );
-    await this.refreshOrThrow();
-    this.#options.onChange?.();
+    await this.#write('replace', config, by, { expectedVersion, hold: config.hold ?? null });
+    await this.#changed();
     return warnings;
   }
 
@@ -203,14 +203,17 @@ export class Settings {
     if (!config) throw invalidConfig('merchant', problems);
     const args = [id, JSON.stringify(config), by, config.max_calls ?? ''];
     await this.#options.connection.run('setMerchant', args, 'set_merchant');
-    await this.refreshOrThrow();
-    this.#options.onChange?.();
+    await this.#changed();
     return config;
   }
 
   async deleteMerchant(id: string, by: string): Promise<void> {
     const [code] = list(await this.#options.connection.run('setMerchant', [id, '', by, ''], 'set_merchant'));
     if (code === 'not_found') throw new AppError('merchant_not_found', `no configuration for merchant ${id}`);
+    await this.#changed();
+  }
+
+  async #changed(): Promise<void> {
     await this.refreshOrThrow();
     this.#options.onChange?.();
   }
@@ -254,24 +257,24 @@ export class Settings {
 
   async #readStore(warn: Warn): Promise<void> {
     const { connection } = this.#options;
+    const read = <T>(reply: Promise<T>) => this.#unlessWrongType(reply, warn);
+    const {
+      tierConfig,
+      tierVersion,
+      merchantConfig,
+      pools: poolsKey,
+      tierHold,
+      limits: limitsKey,
+    } = this.#keys;
     const [text, version, merchants, pools, hold, limits] = await connection.command('settings', (client) =>
       Promise.all([
-        this.#unlessWrongType(client.get(this.#keys.tierConfig), warn),
-        this.#unlessWrongType(client.get(this.#keys.tierVersion), warn),
-        this.#unlessWrongType(
-          readHash(client, this.#keys.merchantConfig, (id, text) => this.#merchants.read(id, text)),
-          warn,
-        ),
+        read(client.get(tierConfig)),
+        read(client.get(tierVersion)),
+        read(readHash(client, merchantConfig, (id, entry) => this.#merchants.read(id, entry))),
         // The next write of the tiers rebuilds it.
-        this.#unlessWrongType(
-          readHash(client, this.#keys.pools, (_, kind) => kind),
-          warn,
-        ),
-        this.#unlessWrongType(client.get(this.#keys.tierHold), warn),
-        this.#unlessWrongType(
-          readHash(client, this.#keys.limits, (_, max) => max),
-          warn,
-        ),
+        read(readHash(client, poolsKey, (_, kind) => kind)),
+        read(client.get(tierHold)),
+        read(readHash(client, limitsKey, (_, max) => max)),
       ]),
     );
     // An operator may have written any text by hand: see tier_version in lua/lib/settings.lua.
@@ -322,7 +325,7 @@ export class Settings {
   /** The next refresh retries a text that cannot be applied now (see tier_conflict). */
   async #apply(config: TierConfig, text: string, warn: Warn): Promise<boolean> {
     try {
-      await this.#write('apply', config, text, undefined, 'refresh');
+      await this.#write('apply', config, 'refresh', { text });
       return true;
     } catch (error) {
       if (!(error instanceof AppError) || error.status !== 409) throw error;
@@ -351,10 +354,8 @@ export class Settings {
   async #write(
     mode: 'init' | 'apply' | 'replace',
     config: TierConfig,
-    text: string,
-    expectedVersion: number | undefined,
     by: string,
-    hold: Hold | null | undefined = this.#hold,
+    { text, expectedVersion, hold = this.#hold }: WriteOptions = {},
   ): Promise<void> {
     const kinds = poolsOf(config).flatMap(({ id, kind, maxConcurrent }) => [
       id,
@@ -362,13 +363,9 @@ export class Settings {
     ]);
     // A text written by hand leaves the rules for waiting calls as they are.
     const waiting = mode === 'apply' ? [] : ['hold', hold ? JSON.stringify(hold) : ''];
-    const reply = list(
-      await this.#options.connection.run(
-        'setTiers',
-        [text, mode, expectedVersion ?? '', by, ...kinds, ...waiting],
-        'set_tiers',
-      ),
-    );
+    const written = text ?? serializeTierConfig(config);
+    const args = [written, mode, expectedVersion ?? '', by, ...kinds, ...waiting];
+    const reply = list(await this.#options.connection.run('setTiers', args, 'set_tiers'));
     if (reply[0] === 'conflict') {
       throw new AppError('tier_conflict', `${reply[1]} cannot be changed now: ${reply[2]}`);
     }

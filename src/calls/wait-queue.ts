@@ -9,6 +9,7 @@
  * after three intervals, unless their callers ask another replica: the place in the queue belongs to the call.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { WakeableSleep } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { AppError, isStoreDown } from '../errors.js';
 import { SupervisedLoop } from '../loop.js';
@@ -38,8 +39,8 @@ const endings = new Set(['call_assigned', 'call_adopted', 'wait_expired', 'wait_
 export class WaitQueue {
   readonly #store: WaitStore;
   readonly #options: WaitQueueOptions;
-  readonly #waiters = new Map<string, Set<() => void>>();
-  readonly #loop: SupervisedLoop;
+  readonly #waiters = new Map<string, Set<WakeableSleep>>();
+  readonly loop: SupervisedLoop;
   #unsubscribe: (() => void) | undefined;
   #refreshAtMs = 0;
   #openRequests = 0;
@@ -48,7 +49,7 @@ export class WaitQueue {
     this.#store = store;
     this.#options = options;
     const { clock, log, onCrash } = options;
-    this.#loop = new SupervisedLoop({
+    this.loop = new SupervisedLoop({
       name: 'wait-queue',
       intervalMs: serveEveryMs,
       clock,
@@ -56,10 +57,6 @@ export class WaitQueue {
       ...(onCrash ? { onCrash } : {}),
       runOnce: () => this.#runOnce(),
     });
-  }
-
-  get loop(): SupervisedLoop {
-    return this.#loop;
   }
 
   /** Requests that wait on an open connection. */
@@ -74,18 +71,17 @@ export class WaitQueue {
 
   /** Applies changed rules now. */
   nudge(): void {
-    this.#loop.nudge();
+    this.loop.nudge();
   }
 
   /**
    * Registers a request that waits. Call it before the store is asked: `next` resolves at the next sign that the call has a
    * pod or no longer waits, after `ms`, or when the signal aborts.
    */
-  open(callSid: string): { next(ms: number, signal: AbortSignal): Promise<void>; close(): void } {
-    let wake = new AbortController();
-    const waiter = () => wake.abort();
+  open(callSid: string): { next(ms: number, signal: AbortSignal): Promise<unknown>; close(): void } {
+    const sleep = new WakeableSleep(this.#options.clock);
     const waiters = this.#waiters.get(callSid) ?? new Set();
-    this.#waiters.set(callSid, waiters.add(waiter));
+    this.#waiters.set(callSid, waiters.add(sleep));
     this.#openRequests += 1;
     this.#unsubscribe ??= this.#options.feed.subscribe(
       ({ type, fields }) => {
@@ -93,18 +89,13 @@ export class WaitQueue {
       },
       () => {
         this.#refreshAtMs = 0;
-        this.#loop.nudge();
+        this.loop.nudge();
       },
     );
     return {
-      next: async (ms, signal) => {
-        signal.addEventListener('abort', waiter, { once: true });
-        if (!signal.aborted) await this.#options.clock.sleep(ms, wake.signal);
-        signal.removeEventListener('abort', waiter);
-        wake = new AbortController();
-      },
+      next: (ms, signal) => sleep.for(ms, signal),
       close: () => {
-        waiters.delete(waiter);
+        waiters.delete(sleep);
         this.#openRequests -= 1;
         if (waiters.size === 0 && this.#waiters.get(callSid) === waiters) this.#waiters.delete(callSid);
         if (this.#waiters.size > 0) return;
@@ -115,7 +106,7 @@ export class WaitQueue {
   }
 
   #wake(callSid: string): void {
-    for (const wake of this.#waiters.get(callSid) ?? []) wake();
+    for (const sleep of this.#waiters.get(callSid) ?? []) sleep.wake();
   }
 
   async #runOnce(): Promise<Record<string, number>> {

@@ -221,43 +221,20 @@ export type RoutedCall = AttachedCall & Readonly<Allocation> & { readonly fallba
 /** The result of `allocate`: `call.fallback` tells the two apart, both have `call.wsUrl`. */
 export type Call = RoutedCall | FallbackCall;
 
-/** The implementation of {@link RoutedCall}. */
-export class RoutedHandle extends HeldCall {
-  readonly fallback = false;
-  declare readonly podName: string;
-  readonly wsUrl: string;
-  readonly sourcePool: string;
-  readonly allocatedAt: Date;
-  readonly wasExisting: boolean;
-  readonly waitedMs: number | null;
-
-  constructor(requester: Requester, registry: HandleRegistry, callSid: string, allocation: Allocation) {
-    super(requester, registry, {
-      callSid,
-      podName: allocation.podName,
-      fence: allocation.fence,
-      leaseExpiresAt: allocation.leaseExpiresAt,
-      // Both times are the store's, so their difference is exact. An existing call may have been renewed since, and the
-      // lease of one that waited began later.
-      leaseMs:
-        allocation.wasExisting || allocation.waitedMs !== null
-          ? null
-          : allocation.leaseExpiresAt.getTime() - allocation.allocatedAt.getTime(),
-    });
-    this.wsUrl = allocation.wsUrl;
-    this.sourcePool = allocation.sourcePool;
-    this.allocatedAt = allocation.allocatedAt;
-    this.wasExisting = allocation.wasExisting;
-    this.waitedMs = allocation.waitedMs;
-  }
-
-  override get fence(): number {
-    return super.fence as number;
-  }
-
-  override get leaseExpiresAt(): Date {
-    return super.leaseExpiresAt as Date;
-  }
+/** @internal The handle of an allocated call. */
+export function routedCall(
+  requester: Requester,
+  registry: HandleRegistry,
+  callSid: string,
+  { podName, fence, leaseExpiresAt, ...rest }: Allocation,
+): RoutedCall {
+  const { allocatedAt, wasExisting, waitedMs } = rest;
+  // Both times are the store's, so their difference is exact. An existing call may have been renewed since, and the lease of
+  // one that waited began later.
+  const isExact = !wasExisting && waitedMs === null;
+  const leaseMs = isExact ? leaseExpiresAt.getTime() - allocatedAt.getTime() : null;
+  const call = new HeldCall(requester, registry, { callSid, podName, fence, leaseExpiresAt, leaseMs });
+  return Object.assign(call, rest, { fallback: false }) as HeldCall & RoutedCall;
 }
 
 /**

@@ -1,12 +1,5 @@
 import type { BreakerState } from './breaker.js';
-import {
-  type AttachedCall,
-  type Call,
-  FallbackCall,
-  HandleRegistry,
-  HeldCall,
-  RoutedHandle,
-} from './call.js';
+import { type AttachedCall, type Call, FallbackCall, HandleRegistry, HeldCall, routedCall } from './call.js';
 import { RouterUnavailableError } from './errors.js';
 import {
   allocateCall,
@@ -77,7 +70,7 @@ export class Client {
     try {
       const allocate = options.wait === undefined ? allocateCall : allocateWithWait;
       const allocation = await allocate(this.#requester, request, options);
-      const call = new RoutedHandle(this.#requester, this.#registry, request.callSid, allocation);
+      const call = routedCall(this.#requester, this.#registry, request.callSid, allocation);
       if (options.autoRenew) call.keepAlive();
       return call;
     } catch (error) {
@@ -179,26 +172,17 @@ export class Client {
   #fallBack(request: AllocateRequest, error: RouterUnavailableError): FallbackCall {
     const { fallbackUrl } = this.#requester.settings;
     if (fallbackUrl === undefined) throw error;
-    const url =
-      typeof fallbackUrl === 'string' ? fallbackUrl : this.#callFallback(fallbackUrl, request, error);
-    this.#requester.emit({ type: 'fallback', callSid: request.callSid, error });
-    return new FallbackCall(this.#requester, request.callSid, url, error);
-  }
-
-  #callFallback(
-    fallbackUrl: (request: AllocateRequest) => string,
-    request: AllocateRequest,
-    error: RouterUnavailableError,
-  ): string {
+    let url: unknown;
     try {
-      const url: unknown = fallbackUrl(request);
-      if (typeof url === 'string' && url !== '') return url;
-      throw new TypeError('fallbackUrl returned no URL');
+      url = typeof fallbackUrl === 'string' ? fallbackUrl : fallbackUrl(request);
+      if (typeof url !== 'string' || url === '') throw new TypeError('fallbackUrl returned no URL');
     } catch (problem) {
       // The caller gets the error of the router; the failed fallback is an event.
       this.#requester.emit({ type: 'callback_failed', callback: 'fallbackUrl', error: problem });
       throw error;
     }
+    this.#requester.emit({ type: 'fallback', callSid: request.callSid, error });
+    return new FallbackCall(this.#requester, request.callSid, url as string, error);
   }
 }
 

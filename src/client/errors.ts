@@ -205,13 +205,16 @@ export function isNoPod(code: string | undefined): boolean {
   return code !== undefined && noPodCodes.has(code);
 }
 
+const classes: Record<string, typeof ApiError> = {
+  call_not_found: CallNotFoundError,
+  stale_fence: StaleFenceError,
+  pod_replaced: PodReplacedError,
+};
+
 /** The only place where codes become error classes. */
 export function refusalError(refusal: Refusal): ApiError {
-  if (isNoPod(refusal.code)) return new NoPodsError(refusal);
-  if (refusal.code === 'call_not_found') return new CallNotFoundError(refusal);
-  if (refusal.code === 'stale_fence') return new StaleFenceError(refusal);
-  if (refusal.code === 'pod_replaced') return new PodReplacedError(refusal);
-  return new ApiError(refusal);
+  const known = Object.hasOwn(classes, refusal.code) ? classes[refusal.code] : undefined;
+  return new (isNoPod(refusal.code) ? NoPodsError : (known ?? ApiError))(refusal);
 }
 
 /** Whether the router is down. Not with a full Redis: the router still renews, releases and reports. */

@@ -170,11 +170,9 @@ export async function allocateWithWait(
   checkCallSid(callSid);
   const { clock } = requester.settings;
   const operation = `allocate ${callSid}`;
-  const endsAtMs = clock.monotonic() + waitMilliseconds(options.wait);
-  const leftMs = () => Math.max(0, Math.ceil(endsAtMs - clock.monotonic()));
-  const scope = requester.lifetime.open(operation, options.signal);
-  const { signal } = scope;
-  const ask = (pollMs: number) =>
+  const leftMs = timer(requester, options.wait);
+  let isQueued = false;
+  const ask = (pollMs: number, signal: AbortSignal) =>
     requester.send({
       operation,
       path: '/allocate',
@@ -184,19 +182,18 @@ export async function allocateWithWait(
       ...(pollMs > 0 ? { retries: 0 } : {}),
       signal,
     });
-  let isQueued = false;
-  let earlyAnswers = 0;
-  let pollMs = 0;
-  try {
+  const untilServed = async (signal: AbortSignal): Promise<Allocation> => {
+    let earlyAnswers = 0;
+    let pollMs = 0;
     for (let attempt = 1; ; attempt++) {
       let pauseMs = 0;
       const askedAtMs = clock.monotonic();
       try {
-        const answer = await ask(pollMs);
+        const answer = await ask(pollMs, signal);
         if ('podName' in answer) return answer;
         isQueued = true;
         const { retryAfterMs, ...place } = answer;
-        notifyWaiting(requester, options, place);
+        requester.callBack('onWaiting', () => options.onWaiting?.(place));
         if (leftMs() === 0) throw new StillWaitingError(operation, place);
         // The router answers a poll early if it is stopping or has too many of them.
         if (clock.monotonic() - askedAtMs < pollMs / 2) {
@@ -213,23 +210,22 @@ export async function allocateWithWait(
       await clock.sleep(Math.min(pauseMs, leftMs()), signal);
       signal.throwIfAborted();
     }
+  };
+  try {
+    return await requester.lifetime.run(operation, options.signal, untilServed);
   } catch (error) {
     // Once, in the background: otherwise the call leaves the queue when the router misses its polls. It has no fence, because
     // the call may have got a pod at this moment; a retry would be late and could end a later allocation of the SID.
     if (isQueued && options.signal?.aborted)
       void releaseCall(requester, callSid, { retries: 0 }).catch(() => {});
     throw error;
-  } finally {
-    scope.end();
   }
 }
 
-function notifyWaiting(requester: Requester, { onWaiting }: WaitOptions, place: WaitingPlace): void {
-  try {
-    onWaiting?.(place);
-  } catch (error) {
-    requester.emit({ type: 'callback_failed', callback: 'onWaiting', error });
-  }
+/** The rest of a `wait`, which begins now. */
+function timer({ settings: { clock } }: Requester, wait: number | string | undefined): () => number {
+  const endsAtMs = clock.monotonic() + waitMilliseconds(wait);
+  return () => Math.max(0, Math.ceil(endsAtMs - clock.monotonic()));
 }
 
 export async function releaseCall(
@@ -321,27 +317,18 @@ export async function drainPod(
   options: DrainOptions,
 ): Promise<DrainResult> {
   checkPod(pod);
-  const { clock } = requester.settings;
-  const waitMs = waitMilliseconds(options.wait);
-  const endsAtMs = clock.monotonic() + waitMs;
-  const leftMs = () => (waitMs === 0 ? 0 : Math.max(0, Math.ceil(endsAtMs - clock.monotonic())));
-  const sliceMs = () => Math.min(leftMs(), maxSliceMs);
   const operation = `drain ${pod}`;
-  // One scope for all requests and the pauses between them: closing the client ends a pause too.
-  const scope = requester.lifetime.open(operation, options.signal);
-  const { signal } = scope;
-  try {
+  const leftMs = timer(requester, options.wait);
+  const sliceMs = () => Math.min(leftMs(), maxSliceMs);
+  const { uid } = options;
+  const untilDrained = async (signal: AbortSignal): Promise<DrainResult> => {
     for (let attempt = 1; ; attempt++) {
       let pauseMs = pauseBetweenMs;
       try {
         const answer = await requester.send({
           operation,
           path: '/drain',
-          body: () => ({
-            pod_name: pod,
-            uid: options.uid,
-            wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined,
-          }),
+          body: () => ({ pod_name: pod, uid, wait: sliceMs() > 0 ? `${sliceMs()}ms` : undefined }),
           decode: decodeDrain,
           extraTimeMs: sliceMs,
           signal,
@@ -354,12 +341,12 @@ export async function drainPod(
         if (requester.breaker.state === 'open') pauseMs = pauseOpenMs;
         requester.emit({ type: 'retry', operation, attempt, delayMs: pauseMs, error });
       }
-      await clock.sleep(Math.min(pauseMs, leftMs()), signal);
+      await requester.settings.clock.sleep(Math.min(pauseMs, leftMs()), signal);
       signal.throwIfAborted();
     }
-  } finally {
-    scope.end();
-  }
+  };
+  // For all requests and the pauses between them: closing the client ends a pause too.
+  return requester.lifetime.run(operation, options.signal, untilDrained);
 }
 
 export async function undrainPod(requester: Requester, pod: string, options: UndrainOptions): Promise<void> {

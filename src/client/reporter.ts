@@ -95,11 +95,6 @@ export class Reporter {
   }
 
   #notify(callback: string, listener: ((callSids: string[]) => void) | undefined, callSids: string[]): void {
-    if (listener === undefined || callSids.length === 0) return;
-    try {
-      listener([...callSids]);
-    } catch (error) {
-      this.#requester.emit({ type: 'callback_failed', callback, error });
-    }
+    if (callSids.length > 0) this.#requester.callBack(callback, () => listener?.([...callSids]));
   }
 }

@@ -9,6 +9,7 @@ import type { Decode } from './wire.js';
 export interface Operation<T> {
   /** For messages: `allocate CA123`. */
   operation: string;
+  /** Below `/api/v1`. */
   path: string;
   /** Called before each attempt, because the rest of a wait shrinks. Undefined for a GET. */
   body: () => unknown;
@@ -20,13 +21,6 @@ export interface Operation<T> {
   /** Instead of the configured number: 0 for a poll, which its own loop follows up, and for best effort. */
   retries?: number | undefined;
   signal?: AbortSignal | undefined;
-}
-
-/** Aborts an operation with the caller's signal, or when the client closes. */
-interface Scope {
-  readonly signal: AbortSignal;
-  /** Must be called when the operation has ended. */
-  end(): void;
 }
 
 /**
@@ -48,20 +42,24 @@ class Lifetime {
     return () => this.#stops.delete(stop);
   }
 
-  open(operation: string, callerSignal: AbortSignal | undefined): Scope {
+  /** Runs an operation whose signal aborts with the caller's signal, or when the client closes. */
+  async run<T>(
+    operation: string,
+    callerSignal: AbortSignal | undefined,
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
     this.assertOpen(operation);
     const controller = new AbortController();
     const forget = this.onClose(() => controller.abort(new ClientClosedError(operation)));
     const follow = () => controller.abort(callerSignal?.reason);
     if (callerSignal?.aborted) follow();
     else callerSignal?.addEventListener('abort', follow, { once: true });
-    return {
-      signal: controller.signal,
-      end() {
-        forget();
-        callerSignal?.removeEventListener('abort', follow);
-      },
-    };
+    try {
+      return await work(controller.signal);
+    } finally {
+      forget();
+      callerSignal?.removeEventListener('abort', follow);
+    }
   }
 
   close(): void {
@@ -97,6 +95,15 @@ export class Requester {
     }
   }
 
+  /** Calls back into the application. */
+  callBack(callback: string, run: () => void): void {
+    try {
+      run();
+    } catch (error) {
+      this.emit({ type: 'callback_failed', callback, error });
+    }
+  }
+
   /**
    * Runs `listener` when a response has a higher generation than before: the router's store has failed over, and may have
    * lost calls. Only a higher one: for a moment routers may answer from different masters.
@@ -115,20 +122,15 @@ export class Requester {
   }
 
   async send<T>(op: Operation<T>): Promise<T> {
-    const scope = this.lifetime.open(op.operation, op.signal);
-    try {
-      return await this.#sendWithin(op, scope);
-    } finally {
-      scope.end();
-    }
+    return this.lifetime.run(op.operation, op.signal, (signal) => this.#sendWithin(op, signal));
   }
 
-  async #sendWithin<T>(op: Operation<T>, scope: Scope): Promise<T> {
+  async #sendWithin<T>(op: Operation<T>, signal: AbortSignal): Promise<T> {
     const { clock, backoff } = this.settings;
     const retries = op.retries ?? (op.heartbeat ? 0 : this.settings.retries);
     let last: unknown;
     for (let attempt = 1; ; attempt++) {
-      scope.signal.throwIfAborted();
+      signal.throwIfAborted();
       const extraTimeMs = op.extraTimeMs?.() ?? 0;
       const kind = op.heartbeat ? 'heartbeat' : extraTimeMs > 0 ? 'long_poll' : 'request';
       const permit = this.breaker.acquire(kind);
@@ -137,8 +139,7 @@ export class Requester {
         const result = await sendOnce(
           this.settings,
           {
-            operation: op.operation,
-            path: op.path,
+            ...op,
             body: op.body(),
             timeoutMs: this.settings.timeoutMs + extraTimeMs,
             attempts: attempt,
@@ -148,14 +149,14 @@ export class Requester {
               return decoded;
             },
           },
-          scope.signal,
+          signal,
         );
         permit.success();
         return result;
       } catch (error) {
-        if (scope.signal.aborted) {
+        if (signal.aborted) {
           permit.cancel();
-          throw scope.signal.reason;
+          throw signal.reason;
         }
         if (isDown(error)) permit.failure();
         else permit.success();
@@ -165,7 +166,7 @@ export class Requester {
         const jitterMs = fullJitterMs(clock, backoff.baseMs, backoff.maxMs, attempt - 1);
         const delayMs = Math.min(error.retryAfterMs ?? 0, backoff.retryAfterMaxMs) + jitterMs;
         this.emit({ type: 'retry', operation: op.operation, attempt, delayMs, error });
-        await clock.sleep(delayMs, scope.signal);
+        await clock.sleep(delayMs, signal);
       }
     }
   }

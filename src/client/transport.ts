@@ -5,9 +5,7 @@ import { type Decode, isRecord, ShapeError } from './wire.js';
 
 /** One attempt with a deadline: a POST, or a GET if there is no body. */
 export interface Attempt<T> {
-  /** For messages: `allocate CA123`. */
   operation: string;
-  /** Below `/api/v1`. */
   path: string;
   body: unknown;
   timeoutMs: number;

@@ -119,24 +119,20 @@ function sids(body: Record<string, unknown>, field: string): string[] {
 
 function count(body: Record<string, unknown>, field: string): number {
   const value = body[field];
-  if (!Number.isSafeInteger(value) || (value as number) < 0) throw new ShapeError(`${field} is not a count`);
-  return value as number;
+  if (!isFence(value)) throw new ShapeError(`${field} is not an integer`);
+  return value;
 }
 
-export const decodeAllocation: Decode<Allocation> = (body) => {
-  const fence = body.fence;
-  if (!isFence(fence)) throw new ShapeError('fence is not an integer');
-  return {
-    podName: string(body, 'pod_name'),
-    wsUrl: string(body, 'ws_url'),
-    sourcePool: string(body, 'source_pool'),
-    allocatedAt: time(body, 'allocated_at'),
-    leaseExpiresAt: time(body, 'lease_expires_at'),
-    fence,
-    wasExisting: boolean(body, 'was_existing'),
-    waitedMs: body.waited_ms === undefined ? null : count(body, 'waited_ms'),
-  };
-};
+export const decodeAllocation: Decode<Allocation> = (body) => ({
+  fence: count(body, 'fence'),
+  podName: string(body, 'pod_name'),
+  wsUrl: string(body, 'ws_url'),
+  sourcePool: string(body, 'source_pool'),
+  allocatedAt: time(body, 'allocated_at'),
+  leaseExpiresAt: time(body, 'lease_expires_at'),
+  wasExisting: boolean(body, 'was_existing'),
+  waitedMs: body.waited_ms === undefined ? null : count(body, 'waited_ms'),
+});
 
 /** The response to an allocate with `wait`: a pod, or a place in the queue (202). */
 export const decodeAllocationOrPlace: Decode<Allocation | (WaitingPlace & { retryAfterMs: number })> = (
@@ -180,17 +176,13 @@ export const decodeReport: Decode<Report> = (body) => {
   };
 };
 
-export const decodeDrain: Decode<DrainResult> = (body) => {
-  const activeCalls = body.active_calls;
-  if (!Number.isSafeInteger(activeCalls)) throw new ShapeError('active_calls is not an integer');
-  return {
-    podName: string(body, 'pod_name'),
-    hasActiveCall: boolean(body, 'has_active_call'),
-    activeCalls: activeCalls as number,
-    message: string(body, 'message'),
-    drainExpiresAt: body.drain_expires_at === undefined ? null : time(body, 'drain_expires_at'),
-  };
-};
+export const decodeDrain: Decode<DrainResult> = (body) => ({
+  podName: string(body, 'pod_name'),
+  hasActiveCall: boolean(body, 'has_active_call'),
+  activeCalls: count(body, 'active_calls'),
+  message: string(body, 'message'),
+  drainExpiresAt: body.drain_expires_at === undefined ? null : time(body, 'drain_expires_at'),
+});
 
 export const decodePod: Decode<PodState> = (body) => ({
   podName: string(body, 'pod_name'),

@@ -35,15 +35,11 @@ const webhookPath = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/`);
  * Whether the caller may be known: it has a key or a session, or the request goes to a webhook, whose signature can be
  * checked only with its body.
  */
-export function mayBeKnown(keys: Keys, { headers, url = '' }: IncomingMessage, nowMs: number): boolean {
-  if (isOpen(keys) || webhookPath.test(url)) return true;
-  const { authorization, cookie } = headers;
-  if (authorization === undefined) return sessionIn(keys, cookie, nowMs) !== undefined;
-  const { apiKey, adminKey } = keys;
-  return (
-    (apiKey !== undefined && bearerMatches(authorization, apiKey)) ||
-    (adminKey !== undefined && bearerMatches(authorization, adminKey))
-  );
+export function mayBeKnown(keys: Keys, request: IncomingMessage, nowMs: number): boolean {
+  if (isOpen(keys) || webhookPath.test(request.url ?? '')) return true;
+  const { authorization } = request.headers;
+  if (authorization === undefined) return sessionOf(keys, request, nowMs) !== undefined;
+  return bearerMatches(authorization, keys.apiKey) || bearerMatches(authorization, keys.adminKey);
 }
 
 const safeMethods = new Set(['GET', 'HEAD', 'OPTIONS']);
@@ -64,8 +60,8 @@ export function authorize(
     return access === 'public' ? access : 'anonymous';
   }
   const { authorization } = request.headers;
-  if (adminKey !== undefined && bearerMatches(authorization, adminKey)) return 'admin';
-  const isApiKey = apiKey !== undefined && bearerMatches(authorization, apiKey);
+  if (bearerMatches(authorization, adminKey)) return 'admin';
+  const isApiKey = bearerMatches(authorization, apiKey);
   // With a key in the request only the key counts: a cookie does not make up for a wrong key.
   const session = authorization === undefined ? sessionOf(keys, request, nowMs) : undefined;
   if (session) {
@@ -73,7 +69,7 @@ export function authorize(
       assertNoForeignPage(request);
       assertOwnPage(request);
     }
-    return nameOf(session);
+    return session.name;
   }
   if (access === 'api') {
     if (isApiKey) return 'api';
@@ -84,18 +80,14 @@ export function authorize(
   throw unauthorized();
 }
 
-export function sessionOf(keys: Keys, request: FastifyRequest, nowMs: number): Session | undefined {
-  return sessionIn(keys, request.headers.cookie, nowMs);
-}
-
-function sessionIn(keys: Keys, cookie: string | undefined, nowMs: number): Session | undefined {
-  const { adminKey, consoleSessionTtlMs } = keys;
-  if (adminKey === undefined) return undefined;
-  return openSession(adminKey, cookie, nowMs, consoleSessionTtlMs);
-}
-
-export function nameOf({ id }: Session): string {
-  return `console:${id}`;
+export function sessionOf(
+  { adminKey, consoleSessionTtlMs }: Keys,
+  { headers }: Pick<IncomingMessage, 'headers'>,
+  nowMs: number,
+): Session | undefined {
+  return adminKey === undefined
+    ? undefined
+    : openSession(adminKey, headers.cookie, nowMs, consoleSessionTtlMs);
 }
 
 /**

@@ -70,6 +70,13 @@ export type App = FastifyInstance<
 /** Who may call a route: any caller, holders of either key, of the admin key, or a provider by its signature. */
 export type Access = 'public' | 'api' | 'admin' | 'webhook';
 
+/** Documents the routes of a tag; a schema has the shapes of the request and of the responses. */
+export const documented =
+  (tag: string) =>
+  <const Schema extends object>(summary: string, schema: Schema) => ({
+    schema: { tags: [tag], summary, ...schema },
+  });
+
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;

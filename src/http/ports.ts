@@ -1,4 +1,5 @@
 /** Opens and closes the two ports: the API, and /metrics alone, which a network policy can open to Prometheus only. */
+import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Clock } from '../clock.js';
@@ -88,16 +89,11 @@ export async function startMetricsServer(
     );
   });
   server.on('connection', (socket) => connections.opened(socket));
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => {
-      const hint = 'stop the process that uses it, or set another METRICS_PORT (off disables it)';
-      reject(
-        error.code === 'EADDRINUSE'
-          ? new ConfigError([`METRICS_PORT ${port} on ${host} is in use: ${hint}`])
-          : error,
-      );
-    });
-    server.listen(port, host, resolve);
+  server.listen(port, host);
+  await once(server, 'listening').catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EADDRINUSE') throw error;
+    const hint = 'stop the process that uses it, or set another METRICS_PORT (off disables it)';
+    throw new ConfigError([`METRICS_PORT ${port} on ${host} is in use: ${hint}`]);
   });
   const address = server.address() as AddressInfo;
   const shownHost = address.family === 'IPv6' ? `[${address.address}]` : address.address;

@@ -1,7 +1,7 @@
 /** The shapes of requests and responses about records; see schemas.ts. */
 import Type from 'typebox';
 import { maxIds } from '../records/documents.js';
-import { flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
+import { flag, limit, orNull, seconds, text, texts, upTo1000, whole } from './schemas.js';
 
 export const RecordWorkflows = Type.Object({
   workflows: Type.Array(
@@ -47,7 +47,7 @@ export const WorkflowParams = Type.Object({
     description: 'the name of a workflow: a string of 1 to 64 of A-Z a-z 0-9 _ . -',
   }),
 });
-export const StuckQuery = Type.Object({ limit: limit('^([1-9][0-9]{0,2}|1000)$', 1000) });
+export const StuckQuery = Type.Object({ limit: limit(upTo1000, 1000) });
 export const StuckRecords = Type.Object({
   workflow: workflowName,
   total: whole('number of stuck records'),

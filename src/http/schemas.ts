@@ -16,8 +16,12 @@ export const seconds = (description: string) => orNull(Type.Number({ description
 export const upOrDown = (description: string) =>
   Type.Union([Type.Literal('up'), Type.Literal('down')], { description });
 /** A number in a query, which is text. */
-export const limit = (pattern: string, max: number) =>
-  Type.Optional(Type.String({ default: '100', pattern, description: `a whole number from 1 to ${max}` }));
+export const limit = (pattern: string, max: number, note = '') =>
+  Type.Optional(
+    Type.String({ default: '100', pattern, description: `a whole number from 1 to ${max}${note}` }),
+  );
+/** From 1 to 1000, as a pattern. */
+export const upTo1000 = '^([1-9][0-9]{0,2}|1000)$';
 
 /** Without control characters (C0, DEL, C1) and lone surrogates. */
 const printable = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
@@ -224,14 +228,17 @@ export const Pod = Type.Object({
   uid: text('its UID in the cluster; empty if the pod source has none'),
   started_at: orNull(text('when its container started; null if the pod source does not know')),
 });
-export const Call = Type.Object({
-  call_sid: text("the provider's call id"),
-  pod_name: text('the pod that serves it'),
-  source_pool: sourcePool,
+const request = {
   merchant_id: text('its merchant; empty without one'),
   provider: text('its telephony provider'),
   flow: text('its flow'),
   template: text('its template'),
+};
+export const Call = Type.Object({
+  call_sid: text("the provider's call id"),
+  pod_name: text('the pod that serves it'),
+  source_pool: sourcePool,
+  ...request,
   allocated_at: text('when it got the pod'),
   renewed_at: orNull(text('when it was last renewed or reported; null if never')),
   lease_expires_at: leaseEnd,
@@ -255,13 +262,7 @@ export const PageQuery = Type.Object({
       description: 'the cursor of an earlier page',
     }),
   ),
-  limit: Type.Optional(
-    Type.String({
-      pattern: '^([1-9][0-9]{0,2}|1000)$',
-      default: '100',
-      description: 'a whole number from 1 to 1000; a page may be a little larger',
-    }),
-  ),
+  limit: limit(upTo1000, 1000, '; a page may be a little larger'),
 });
 export const PodPage = Type.Object({ pods: Type.Array(Pod, { description: 'pods' }), cursor });
 export const CallQuery = Type.Object({
@@ -272,10 +273,7 @@ export const CallQuery = Type.Object({
 });
 export const WaitingCall = Type.Object({
   call_sid: text("the provider's call id"),
-  merchant_id: text('its merchant; empty without one'),
-  provider: text('its telephony provider'),
-  flow: text('its flow'),
-  template: text('its template'),
+  ...request,
   position: whole(
     'its place among the waiting calls of its merchant, from 1; merchants without a configuration share one queue',
   ),

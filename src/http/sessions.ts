@@ -17,8 +17,8 @@ const sessionCookie = 'smart_router_session';
 const secureCookie = `__Host-${sessionCookie}`;
 
 export interface Session {
-  /** For logs and events. */
-  id: string;
+  /** For logs and events: the digest of its nonce. */
+  name: string;
   expiresAtMs: number;
 }
 
@@ -32,7 +32,7 @@ export function sealSession(adminKey: string, expiresAtMs: number): { value: str
   const text = `v1.${expiresAtMs}.${nonce}`;
   return {
     value: `${text}.${sealOf(adminKey, text).toString('base64url')}`,
-    session: { id: idOf(nonce), expiresAtMs },
+    session: { name: nameOf(nonce), expiresAtMs },
   };
 }
 
@@ -54,19 +54,13 @@ export function openSession(
   if (!isWhole || !timingSafeEqual(given, expected)) return undefined;
   const expiresAtMs = Number(expiry);
   if (expiresAtMs <= nowMs || expiresAtMs > nowMs + ttlMs + skewMs) return undefined;
-  return { id: idOf(nonce), expiresAtMs };
+  return { name: nameOf(nonce), expiresAtMs };
 }
 
 export function cookieHeader(value: string, maxAgeMs: number, isSecure: boolean): string {
-  const parts = [
-    `${isSecure ? secureCookie : sessionCookie}=${value}`,
-    'HttpOnly',
-    'SameSite=Strict',
-    'Path=/',
-  ];
-  parts.push(`Max-Age=${Math.floor(maxAgeMs / 1000)}`);
-  if (isSecure) parts.push('Secure');
-  return parts.join('; ');
+  const name = isSecure ? secureCookie : sessionCookie;
+  const maxAge = Math.floor(maxAgeMs / 1000);
+  return `${name}=${value}; HttpOnly; SameSite=Strict; Path=/; Max-Age=${maxAge}${isSecure ? '; Secure' : ''}`;
 }
 
 /** A cookie that occurs twice is ignored: another site has set one of them, and we cannot tell which. */
@@ -84,8 +78,8 @@ function sealOf(adminKey: string, text: string): Buffer {
   return createHmac('sha256', key).update(text).digest();
 }
 
-function idOf(nonce: string): string {
-  return createHash('sha256').update(nonce).digest('hex').slice(0, 8);
+function nameOf(nonce: string): string {
+  return `console:${createHash('sha256').update(nonce).digest('hex').slice(0, 8)}`;
 }
 
 export const maxFailures = 10;

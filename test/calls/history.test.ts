@@ -26,7 +26,7 @@ function row(
     check,
     firstCheck: check,
     ms: 10 * second,
-    gauges: { activeCalls: 1, available: 2, assigned: 3, capacity: 4, waiting: 5 },
+    gauges: { active_calls: 1, available: 2, assigned: 3, capacity: 4, waiting: 5 },
     alerts: [],
     ...rest,
     counts: { ...noCounts(), allocated },
@@ -87,8 +87,8 @@ describe('points of the history', () => {
   });
 
   it('take the highest of gauges, and that of the next row where none fell into a step', () => {
-    const gauges = (activeCalls: number) => ({
-      activeCalls,
+    const gauges = (active_calls: number) => ({
+      active_calls,
       available: 0,
       assigned: 9,
       capacity: 9,
@@ -165,17 +165,17 @@ describe('a row', () => {
     given.counts = {
       allocated: 1,
       released: 2,
-      noPods: 3,
+      no_pods: 3,
       errors: 4,
       recovered: 5,
       lost: 6,
       shed: 7,
       full: 8,
-      waitsServed: 9,
-      waitsWithin5s: 10,
-      waitsWithin20s: 11,
-      waitsAbandoned: 12,
-      waitsExpired: 13,
+      waits_served: 9,
+      waits_within_5s: 10,
+      waits_within_20s: 11,
+      waits_abandoned: 12,
+      waits_expired: 13,
       latency: new Map([
         [0.001, 3],
         [Number.POSITIVE_INFINITY, 1],
@@ -188,7 +188,7 @@ describe('a row', () => {
     // Version 0.1.0 wrote fewer counts and gauges.
     const older = parseRow('7-0', fields.set('counts', '1,2,3,4,5,6,7,8').set('gauges', '1,2,3,4'));
     expect(older).toMatchObject({
-      counts: { full: 8, waitsServed: 0, waitsExpired: 0 },
+      counts: { full: 8, waits_served: 0, waits_expired: 0 },
       gauges: { waiting: 0 },
     });
   });
@@ -250,7 +250,7 @@ describe('counts', () => {
     expect(before).toMatchObject({
       allocated: 5,
       released: 2,
-      noPods: 1,
+      no_pods: 1,
       errors: 2,
       shed: 6,
       recovered: 4,
@@ -265,7 +265,7 @@ describe('counts', () => {
     metrics.allocateDuration.observe({ status: 'success' }, 0.002);
     observer.finished?.('jobs', 'completed', 1);
     const since = countsSince(await readCounts(metrics), before);
-    expect(since).toMatchObject({ allocated: 1, released: 0, noPods: 0 });
+    expect(since).toMatchObject({ allocated: 1, released: 0, no_pods: 0 });
     expect([...since.latency.values()].reduce((sum, count) => sum + count, 0)).toBe(1);
     expect(since.records.get('jobs')).toEqual({ completed: 1, failed: 0, recovered: 0 });
     expect(since.records.get('pages')).toEqual({ completed: 0, failed: 0, recovered: 0 });

@@ -1,9 +1,9 @@
-/** The console offers every kind of event that there is to choose from, and no other. */
+/** The filter of the events page offers exactly the types that the scripts write. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-import { eventTypes } from '../../console/src/event-types.js';
+import { eventTypes } from '../../console/src/labels.js';
 
 const scripts = fileURLToPath(new URL('../../src/calls/store/lua', import.meta.url));
 

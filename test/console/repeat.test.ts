@@ -1,7 +1,6 @@
-/** How often the console asks: once at a time, never on each other's heels, less often what takes long. */
+/** How often the console reads: one read at a time, with pauses that grow with the time of a read. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { pauseAfter } from '../../console/src/live/pauses.js';
-import { type RepeatedRead, type Rest, repeat } from '../../console/src/live/repeat.js';
+import { pauseAfter, type RepeatedRead, type Rest, repeat } from '../../console/src/live/repeat.js';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -90,4 +89,15 @@ it('retries a second after a failure, later with Retry-After or after a slow rea
   expect(after(5000)).toBe(1000);
   expect(after(30_000)).toBe(6000);
   expect(after(10, 7000)).toBe(7000);
+});
+
+it('cancels a running read and reads at once when restarted', async () => {
+  const signals: AbortSignal[] = [];
+  const reading = repeat((signal) => {
+    signals.push(signal);
+    return new Promise<Rest>(() => {});
+  });
+  reading.restart();
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
+  reading.stop();
 });

@@ -28,7 +28,7 @@ describeEngines('the history', (engine) => {
     });
     return withoutDuplicates(parsed);
   };
-  const total = async (name: 'allocated' | 'released' | 'noPods' | 'errors') =>
+  const total = async (name: 'allocated' | 'released' | 'no_pods' | 'errors') =>
     (await rows()).reduce((sum, { counts }) => sum + counts[name], 0);
 
   it('sums what two routers on one store did, and lists both', async () => {
@@ -39,7 +39,7 @@ describeEngines('the history', (engine) => {
     await first.post('/release', { call_sid: 'CA5' });
     await looked(first);
     await looked(second);
-    expect([await total('allocated'), await total('released'), await total('noPods')]).toEqual([5, 1, 1]);
+    expect([await total('allocated'), await total('released'), await total('no_pods')]).toEqual([5, 1, 1]);
     const { status, body } = await second.get('/history');
     expect(status).toBe(200);
     expect(body.step_seconds).toBe(10);

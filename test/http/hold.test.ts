@@ -56,9 +56,9 @@ describeOneEngine('calls that wait for a pod', (engine) => {
     );
     expect(counts.filter((isCounted) => isCounted)).toHaveLength(1);
     const written = await Promise.all(routers.map(({ context }) => readCounts(context.metrics)));
-    const sum = (name: 'waitsServed' | 'waitsWithin20s') =>
+    const sum = (name: 'waits_served' | 'waits_within_20s') =>
       written.reduce((total, one) => total + one[name], 0);
-    expect([sum('waitsServed'), sum('waitsWithin20s')]).toEqual([1, 1]);
+    expect([sum('waits_served'), sum('waits_within_20s')]).toEqual([1, 1]);
   });
 
   it('answers 202 when `wait` ends; the same SID keeps its place', async () => {

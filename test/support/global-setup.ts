@@ -1,6 +1,5 @@
 import { fileURLToPath } from 'node:url';
-import { embedLua } from '../../scripts/embed-lua.mjs';
-import { embedSql } from '../../scripts/embed-sql.mjs';
+import { embedLua, embedSql } from '../../scripts/embed.mjs';
 
 /** Tests import the sources, and those import the Lua and SQL files as generated modules. */
 export default function setup(): void {

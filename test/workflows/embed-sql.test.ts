@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { embedSql } from '../../scripts/embed-sql.mjs';
+import { embedSql } from '../../scripts/embed.mjs';
 import { migrations } from '../../src/workflows/migrations.generated.js';
 import { queries } from '../../src/workflows/queries.generated.js';
 

@@ -13,53 +13,40 @@ export interface Fleet {
 
 /** Replaces pods and calls instead of changing them, so that a comparison by identity sees the change. */
 export function applyEvent(fleet: Fleet, event: RouterEvent): void {
-  const { type, call, pod, at } = event;
-  switch (type) {
-    case 'call_waiting':
-      if (call !== undefined) beginWait(fleet, event, call, at);
-      return;
-    case 'wait_abandoned':
-    case 'wait_expired':
-      fleet.waiting.delete(call ?? '');
-      return;
-    case 'call_allocated':
-    case 'call_assigned':
-    case 'call_adopted':
-    case 'call_imported':
-      if (call !== undefined && pod !== undefined) beginCall(fleet, event, call, pod, at);
-      return;
-    case 'call_released':
-    case 'call_recovered':
-    case 'call_lost':
-      if (call !== undefined) endCall(fleet, call, pod);
-      return;
-  }
-  if (pod === undefined) return;
-  switch (type) {
-    case 'pod_registered':
-      changePod(fleet, pod, { tier: tierOf(event.pool ?? '') }, true);
-      return;
-    case 'pod_removed':
-      for (const lease of fleet.pods.get(pod)?.leases ?? []) fleet.calls.delete(lease.call_sid);
-      fleet.pods.delete(pod);
-      return;
-    case 'pod_suspended':
-      changePod(fleet, pod, { blocked_by: event.reason ?? 'not_ready' });
-      return;
-    case 'pod_resumed':
-      changePod(fleet, pod, { blocked_by: null });
-      return;
-    case 'pod_draining':
-      changePod(fleet, pod, { blocked_by: 'draining', draining_until: untilOf(event.until) });
-      return;
-    case 'pod_undrained':
-      changePod(fleet, pod, { blocked_by: null, draining_until: null });
-      return;
-  }
+  changes[event.type]?.(fleet, event);
 }
 
+type Change = (fleet: Fleet, event: RouterEvent) => void;
+const blockedBy =
+  (reason: (event: RouterEvent) => Partial<Pod>): Change =>
+  (fleet, event) =>
+    changePod(fleet, event.pod ?? '', reason(event));
+
+const changes: Record<string, Change | undefined> = {
+  call_waiting: beginWait,
+  wait_abandoned: endWait,
+  wait_expired: endWait,
+  call_allocated: beginCall,
+  call_assigned: beginCall,
+  call_adopted: beginCall,
+  call_imported: beginCall,
+  call_released: endCall,
+  call_recovered: endCall,
+  call_lost: endCall,
+  pod_registered: (fleet, { pod = '', pool = '' }) => changePod(fleet, pod, { tier: tierOf(pool) }, true),
+  pod_removed: (fleet, { pod = '' }) => {
+    for (const lease of fleet.pods.get(pod)?.leases ?? []) fleet.calls.delete(lease.call_sid);
+    fleet.pods.delete(pod);
+  },
+  pod_suspended: blockedBy(({ reason = 'not_ready' }) => ({ blocked_by: reason })),
+  pod_resumed: blockedBy(() => ({ blocked_by: null })),
+  pod_draining: blockedBy(({ until }) => ({ blocked_by: 'draining', draining_until: untilOf(until) })),
+  pod_undrained: blockedBy(() => ({ blocked_by: null, draining_until: null })),
+};
+
 /** Its place is that of its arrival until the next read. */
-function beginWait(fleet: Fleet, event: RouterEvent, sid: string, at: string): void {
+function beginWait(fleet: Fleet, event: RouterEvent): void {
+  const { call: sid = '', at } = event;
   if (fleet.waiting.has(sid)) return;
   fleet.waiting.set(sid, {
     call_sid: sid,
@@ -75,12 +62,17 @@ function beginWait(fleet: Fleet, event: RouterEvent, sid: string, at: string): v
   });
 }
 
-function beginCall(fleet: Fleet, event: RouterEvent, sid: string, podName: string, at: string): void {
-  fleet.waiting.delete(sid);
+function endWait(fleet: Fleet, { call = '' }: RouterEvent): void {
+  fleet.waiting.delete(call);
+}
+
+function beginCall(fleet: Fleet, event: RouterEvent): void {
+  const { call: sid = '', pod: podName = '', at } = event;
+  endWait(fleet, event);
   const known = fleet.calls.get(sid);
   const isKnown = known !== undefined && String(known.fence) === event.fence;
   const expires = fleet.leaseMs > 0 ? new Date(Date.parse(at) + fleet.leaseMs).toISOString() : null;
-  if (known && !isKnown) endCall(fleet, sid, known.pod_name);
+  if (known && !isKnown) endCall(fleet, { call: sid, pod: known.pod_name });
   if (!isKnown) {
     fleet.calls.set(sid, {
       call_sid: sid,
@@ -103,7 +95,7 @@ function beginCall(fleet: Fleet, event: RouterEvent, sid: string, podName: strin
   changePod(fleet, podName, { leases: [...pod.leases, lease] });
 }
 
-function endCall(fleet: Fleet, sid: string, podName: string | undefined): void {
+function endCall(fleet: Fleet, { call: sid = '', pod: podName }: Partial<RouterEvent>): void {
   const name = podName ?? fleet.calls.get(sid)?.pod_name;
   fleet.calls.delete(sid);
   const pod = name === undefined ? undefined : fleet.pods.get(name);

@@ -14,9 +14,8 @@ import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status, Waiting
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { type Outage, outageOf, worse } from './outage';
-import { pauseAfter } from './pauses';
 import { followRecords, noRecords, type RecordNumbers } from './records';
-import type { RepeatedRead } from './repeat';
+import { pauseAfter, type RepeatedRead, type Rest, repeat } from './repeat';
 import { type KnownRouter, rememberRouters } from './routers';
 import { type Following, followEvents } from './stream';
 
@@ -28,6 +27,7 @@ const timeoutMs = 5000;
 /** One failed read is tolerated while the stream works; two are an outage. */
 const readsToBelieve = 2;
 const mostEvents = 5000;
+const noRest: Rest = { minMs: 0, maxMs: 0 };
 
 export interface LiveState extends Fleet {
   status: Status | undefined;
@@ -49,14 +49,11 @@ export interface LiveState extends Fleet {
   known: ReadonlySet<Topic>;
   /** Topics of the open page: only these are kept up to date. */
   shown: ReadonlySet<Topic>;
-  /** Topics that this router does not have. */
-  absent: ReadonlySet<Topic>;
   /** Since when the state may be stale; undefined while it is live. */
   staleSince: number | undefined;
   outage: Outage | undefined;
   /** Incremented with every change of pods or calls. */
   fleetVersion: number;
-  eventVersion: number;
 }
 
 export class Live {
@@ -77,11 +74,9 @@ export class Live {
     trims: 0,
     known: new Set(),
     shown: new Set(),
-    absent: new Set(),
     staleSince: undefined,
     outage: undefined,
     fleetVersion: 0,
-    eventVersion: 0,
   };
   readonly #listeners = new Set<() => void>();
   readonly #eventListeners = new Set<(events: RouterEvent[]) => void>();
@@ -90,9 +85,7 @@ export class Live {
   #since: RouterEvent[] = [];
   #stream: Following | undefined;
   #records: RepeatedRead | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #round = 0;
-  #reading: AbortController | undefined;
+  #reads: RepeatedRead | undefined;
   #streamFails = false;
   #failedReads = 0;
   #lastTrueAt = 0;
@@ -106,7 +99,7 @@ export class Live {
       opened: () => {
         this.#streamFails = false;
         // A full read replaces the missed events.
-        void this.read();
+        this.read();
       },
       heard: (events) => this.#hear(events),
       broke: (error) => {
@@ -114,7 +107,7 @@ export class Live {
         this.#judge(error);
       },
     });
-    void this.read();
+    this.#reads = repeat((signal) => this.#readOnce(signal));
     void this.#recall();
   }
 
@@ -123,9 +116,7 @@ export class Live {
     this.#stream = undefined;
     this.#records?.stop();
     this.#records = undefined;
-    clearTimeout(this.#timer);
-    this.#round += 1;
-    this.#reading?.abort();
+    this.#reads?.stop();
   }
 
   /** Sets the topics of the open page; reads them at once and repeatedly. */
@@ -136,7 +127,7 @@ export class Live {
       ...topics.filter((topic) => topic !== 'status' && topic !== 'alerts'),
     ];
     this.state.shown = new Set(this.#topics);
-    if (this.#stream) void this.read();
+    if (this.#stream) this.read();
     if (this.state.shown.has('records')) this.readRecords();
   }
 
@@ -156,20 +147,19 @@ export class Live {
   }
 
   /** Reads the topics of the open page now; a newer round cancels an older one. */
-  async read(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#round += 1;
-    const round = this.#round;
+  read(): void {
+    this.#reads?.restart();
+  }
+
+  async #readOnce(signal: AbortSignal): Promise<Rest> {
     this.#since = [];
-    this.#reading?.abort();
-    const reading = new AbortController();
-    this.#reading = reading;
-    const deadline = () => withTimeout(timeoutMs, reading.signal);
+    const round = new AbortController();
+    const deadline = () => withTimeout(timeoutMs, AbortSignal.any([signal, round.signal]));
     const beganAt = performance.now();
     let retryAfterMs = 0;
     try {
       const results = await Promise.all(this.#topics.map((topic) => this.#fetch(topic, deadline)));
-      if (round !== this.#round) return;
+      if (signal.aborted) return noRest;
       for (const apply of results) apply();
       for (const event of this.#since) applyEvent(this.state, event);
       this.state.leaseMs = learnLease(this.state.calls.values()) || this.state.leaseMs;
@@ -181,17 +171,15 @@ export class Live {
       if (!this.#streamFails) this.#lastTrueAt = Date.now();
       this.#judge(undefined);
     } catch (error) {
-      if (round !== this.#round) return;
+      if (signal.aborted) return noRest;
       // The other reads of this round are obsolete.
-      reading.abort();
+      round.abort();
       if (error instanceof ApiError) retryAfterMs = error.retryAfterMs;
       this.#failedReads += 1;
       this.#judge(error);
     }
-    if (!this.#stream) return;
     const tookMs = performance.now() - beganAt;
-    const pauseMs = pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs });
-    this.#timer = setTimeout(() => void this.read(), pauseMs);
+    return { minMs: 0, maxMs: pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs }) };
   }
 
   /** Reads the events from before the page was opened. */
@@ -201,7 +189,6 @@ export class Live {
       const { state } = this;
       const heard = new Set(state.events.map(({ id }) => id));
       state.events = [...events.filter(({ id }) => !heard.has(id)).reverse(), ...state.events];
-      state.eventVersion += 1;
       this.#notify();
     } catch {
       // The list starts with the next event.
@@ -210,53 +197,46 @@ export class Live {
 
   async #fetch(topic: Topic, deadline: () => AbortSignal): Promise<() => void> {
     const { state } = this;
-    try {
-      switch (topic) {
-        case 'status': {
-          const response = await request('/status', { signal: deadline() });
-          learnRouterTime(response.headers.get('date'));
-          const status = (await response.json()) as Status;
-          return () => this.#know(status);
-        }
-        case 'pods': {
-          const pods = await readPages<Pod>('/pods', 'pods', deadline);
-          return () => {
-            state.pods = new Map(pods.map((pod) => [pod.pod_name, pod]));
-            state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
-          };
-        }
-        case 'calls': {
-          const [calls, waiting] = await Promise.all([
-            readPages<Call>('/calls', 'calls', deadline),
-            readPages<WaitingCall>('/calls?waiting=true', 'waiting', deadline),
-          ]);
-          return () => {
-            state.calls = new Map(calls.map((call) => [call.call_sid, call]));
-            state.waiting = new Map(waiting.map((call) => [call.call_sid, call]));
-          };
-        }
-        case 'history': {
-          const history = await ask<History>('/history?minutes=60', { signal: deadline() });
-          return () => {
-            state.history = history;
-            state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
-          };
-        }
-        // Separately: counting rows may take long.
-        case 'records':
-          return () => {};
-        case 'alerts': {
-          const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal: deadline() });
-          return () => {
-            state.alerts = alerts;
-          };
-        }
+    switch (topic) {
+      case 'status': {
+        const response = await request('/status', { signal: deadline() });
+        learnRouterTime(response.headers.get('date'));
+        const status = (await response.json()) as Status;
+        return () => this.#know(status);
       }
-    } catch (error) {
-      if (!(error instanceof ApiError) || !error.isAbsent || topic === 'status') throw error;
-      return () => {
-        state.absent = new Set([...state.absent, topic]);
-      };
+      case 'pods': {
+        const pods = await readPages<Pod>('/pods', 'pods', deadline);
+        return () => {
+          state.pods = new Map(pods.map((pod) => [pod.pod_name, pod]));
+          state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
+        };
+      }
+      case 'calls': {
+        const [calls, waiting] = await Promise.all([
+          readPages<Call>('/calls', 'calls', deadline),
+          readPages<WaitingCall>('/calls?waiting=true', 'waiting', deadline),
+        ]);
+        return () => {
+          state.calls = new Map(calls.map((call) => [call.call_sid, call]));
+          state.waiting = new Map(waiting.map((call) => [call.call_sid, call]));
+        };
+      }
+      case 'history': {
+        const history = await ask<History>('/history?minutes=60', { signal: deadline() });
+        return () => {
+          state.history = history;
+          state.routers = rememberRouters(state.routers, history.replicas, routerNow(), this.#storeAwayAt);
+        };
+      }
+      // Separately: counting rows may take long.
+      case 'records':
+        return () => {};
+      case 'alerts': {
+        const { alerts } = await ask<{ alerts: Alert[] }>('/alerts', { signal: deadline() });
+        return () => {
+          state.alerts = alerts;
+        };
+      }
     }
   }
 
@@ -288,14 +268,13 @@ export class Live {
     // The first read may have contained this event already.
     const listed = new Set(state.events.slice(-100).map(({ id }) => id));
     const unlisted = events.filter(({ id }) => !listed.has(id));
-    state.events.push(...unlisted);
+    state.events = [...state.events, ...unlisted];
     state.heard += unlisted.length;
     if (state.events.length > mostEvents * 1.2) {
       state.events = state.events.slice(-mostEvents);
       state.trims += 1;
     }
     state.fleetVersion += 1;
-    state.eventVersion += 1;
     for (const listener of this.#eventListeners) listener(events);
     this.#notify();
   }

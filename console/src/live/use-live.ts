@@ -1,5 +1,5 @@
 /** Hooks for the live state: a component renders again only when its selected value changes. */
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { RouterEvent } from '../types';
 import { type LiveState, live, type Topic } from './live';
 
@@ -16,6 +16,16 @@ export function useLive<T>(select: (state: LiveState) => T): T {
     [],
   );
   return selected;
+}
+
+type Fleet = Pick<LiveState, 'pods' | 'calls' | 'waiting'>;
+type FleetItem<Name extends keyof Fleet> = Fleet[Name] extends Map<string, infer Item> ? Item : never;
+
+/** All pods, calls or waiting calls. Their map changes in place; the version shows that it changed. */
+export function useFleet<Name extends keyof Fleet>(name: Name): readonly FleetItem<Name>[] {
+  const version = useLive((state) => state.fleetVersion);
+  const map = useLive((state) => state[name]);
+  return useMemo(() => [...map.values()] as FleetItem<Name>[], [map, version]);
 }
 
 /** The topics of the page; constant while it is open. */

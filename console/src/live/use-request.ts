@@ -8,8 +8,6 @@ export interface RequestState<T> {
   /** The error message; undefined after a successful read. */
   problem: string | undefined;
   error: unknown;
-  /** The router does not have this endpoint. */
-  isAbsent: boolean;
   /** Reads again; at most one read at a time and one per second. */
   again: () => void;
 }
@@ -29,17 +27,16 @@ export function useRequest<T>(path: string | undefined, intervalMs = 5000, json?
   const reading = useRef<RepeatedRead | undefined>(undefined);
   useEffect(() => {
     if (path === undefined) return;
-    const over = new AbortController();
-    const mine = repeat(async () => {
+    const mine = repeat(async (signal) => {
       try {
         const value = await ask<T>(path, {
           ...(json === undefined ? {} : { method: 'POST', body: JSON.parse(json) }),
-          signal: withTimeout(timeoutMs, over.signal),
+          signal: withTimeout(timeoutMs, signal),
         });
-        if (!over.signal.aborted) setAnswer({ asked, value });
+        if (!signal.aborted) setAnswer({ asked, value });
         setFailure(undefined);
       } catch (error) {
-        if (!over.signal.aborted) setFailure({ asked, error });
+        if (!signal.aborted) setFailure({ asked, error });
         if (!(error instanceof ApiError) || error.isPassing) {
           const retryAfterMs = error instanceof ApiError ? error.retryAfterMs : 0;
           return { minMs: Math.max(minMs, retryAfterMs), maxMs: Math.max(retryMs, retryAfterMs) };
@@ -48,18 +45,13 @@ export function useRequest<T>(path: string | undefined, intervalMs = 5000, json?
       return { minMs, maxMs: intervalMs };
     });
     reading.current = mine;
-    return () => {
-      mine.stop();
-      over.abort();
-    };
+    return mine.stop;
   }, [path, json, asked, intervalMs]);
   const error = failure?.asked === asked ? failure?.error : undefined;
-  const isAbsent = error instanceof ApiError && error.isAbsent;
   return {
     value: answer?.asked === asked ? answer?.value : undefined,
-    problem: error === undefined || isAbsent ? undefined : sentenceOf(error),
+    problem: error === undefined ? undefined : sentenceOf(error),
     error,
-    isAbsent,
     again: useCallback(() => reading.current?.again(), []),
   };
 }

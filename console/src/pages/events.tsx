@@ -1,14 +1,13 @@
 /** Live events, followed by the stored ones. */
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { ApiError, ask, sentenceOf } from '../api';
-import { eventTypes } from '../event-types';
-import { count, eventName } from '../labels';
+import { ask, sentenceOf } from '../api';
+import { contains, count, eventName, eventTypes } from '../labels';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
 import type { EventPage, RouterEvent } from '../types';
 import { EventText, EventType } from '../ui/event-line';
 import { Icon } from '../ui/icons';
-import { Empty, Note, Search, Time } from '../ui/parts';
+import { Empty, Note, Search, Select, Time } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
 
 const columns: Column<RouterEvent>[] = [
@@ -31,7 +30,6 @@ const isNewer = (a: string, b: string) => {
 
 export function EventsPage({ route }: { route: Route }) {
   useTopics('status');
-  const version = useLive((state) => state.eventVersion);
   const now = {
     events: useLive((state) => state.events),
     heard: useLive((state) => state.heard),
@@ -40,16 +38,13 @@ export function EventsPage({ route }: { route: Route }) {
   const { q = '', type = '' } = Object.fromEntries(route.query);
   const [paused, setPaused] = useState<typeof now>();
   const shown = paused ?? now;
-  const past = usePast(q, type, shown);
+  const past = usePast(q.trim(), type, shown);
   const refineTo = (change: Record<string, string>) =>
     refine(addressOf('events', undefined, { q, type, ...change }));
 
-  // The list grows in place; the version shows that it changed.
   const rows = useMemo(() => {
-    const words = q.trim().toLowerCase();
     const fits = (event: RouterEvent) =>
-      (type === '' || event.type === type) &&
-      (words === '' || Object.values(event).some((value) => value?.toLowerCase().includes(words)));
+      (type === '' || event.type === type) && contains(q, ...Object.values(event));
     const latest = shown.events.filter(fits).reverse();
     const oldestHeard = latest.at(-1)?.id;
     const seen = new Set(latest.map(({ id }) => id));
@@ -57,7 +52,7 @@ export function EventsPage({ route }: { route: Route }) {
       ({ id }) => !seen.has(id) && (oldestHeard === undefined || isNewer(oldestHeard, id) > 0),
     );
     return [...latest, ...before];
-  }, [shown.events, version, past.events, q, type]);
+  }, [shown.events, past.events, q, type]);
   const waiting = now.heard - shown.heard;
 
   return (
@@ -69,24 +64,17 @@ export function EventsPage({ route }: { route: Route }) {
           value={q}
           onInput={(text) => refineTo({ q: text })}
         />
-        <select
-          class="field"
-          aria-label="Kind of event"
+        <Select
+          label="Kind of event"
           value={type}
-          onChange={(event) => refineTo({ type: event.currentTarget.value })}
-        >
-          <option value="">All kinds</option>
-          {eventTypes.map((name) => (
-            <option key={name} value={name}>
-              {eventName(name)}
-            </option>
-          ))}
-        </select>
+          options={[['', 'All kinds'], ...eventTypes.map((name) => [name, eventName(name)] as const)]}
+          onChange={(value) => refineTo({ type: value })}
+        />
         <button
           type="button"
           class="btn"
           aria-pressed={paused !== undefined}
-          onClick={() => setPaused(paused === undefined ? { ...now, events: [...now.events] } : undefined)}
+          onClick={() => setPaused(paused === undefined ? now : undefined)}
         >
           <Icon name={paused === undefined ? 'pause' : 'play'} />
           {paused === undefined ? 'Pause' : waiting > 0 ? `Resume (${count(waiting)} new)` : 'Resume'}
@@ -142,69 +130,50 @@ function NoEvents({ q, type }: { q: string; type: string }) {
   );
 }
 
+interface Past {
+  events: RouterEvent[];
+  before: string | null;
+  keptSince: string | null;
+  problem?: string;
+  isBusy?: boolean;
+}
+
 /**
  * The stored events, page by page, newest first. After the live list was trimmed they start at its oldest event, so that
  * none is missing between the two.
  */
-function usePast(
-  q: string,
-  type: string,
-  { events: heard, trims }: { events: RouterEvent[]; trims: number },
-) {
-  const [events, setEvents] = useState<RouterEvent[]>([]);
-  const [before, setBefore] = useState<string | null>(null);
-  const [keptSince, setKeptSince] = useState<string | null>(null);
-  const [problem, setProblem] = useState<string>();
-  const [isBusy, setBusy] = useState(false);
-  const query = new URLSearchParams({
-    limit: String(pageSize),
-    ...(q.trim() && { q: q.trim() }),
-    ...(type && { type }),
-  });
-  const path = `/events/search?${query}`;
-  const oldest = trims > 0 ? heard[0]?.id : undefined;
-  const from = useRef('');
-  from.current = oldest === undefined ? path : `${path}&before=${oldest}`;
+function usePast(q: string, type: string, live: { events: RouterEvent[]; trims: number }) {
+  const [past, setPast] = useState<Past>({ events: [], before: null, keptSince: null });
+  const filters = Object.entries({ limit: String(pageSize), q, type }).filter(([, value]) => value !== '');
+  const path = `/events/search?${new URLSearchParams(filters)}`;
+  const oldest = useRef<string | undefined>(undefined);
+  oldest.current = live.trims > 0 ? live.events[0]?.id : undefined;
   /** Discards answers to an earlier query. */
   const turn = useRef(0);
 
+  const read = async (before: string | undefined, known: RouterEvent[]) => {
+    const mine = turn.current;
+    try {
+      const page = await ask<EventPage>(before === undefined ? path : `${path}&before=${before}`);
+      if (mine !== turn.current) return;
+      setPast({ events: [...known, ...page.events], before: page.before, keptSince: page.kept_since });
+    } catch (error) {
+      if (mine === turn.current) setPast((last) => ({ ...last, isBusy: false, problem: sentenceOf(error) }));
+    }
+  };
   useEffect(() => {
     turn.current += 1;
-    const mine = turn.current;
     // A search for every letter would be too many.
-    const timer = setTimeout(async () => {
-      try {
-        const page = await ask<EventPage>(from.current);
-        if (mine !== turn.current) return;
-        setEvents(page.events);
-        setBefore(page.before);
-        setKeptSince(page.kept_since);
-        setProblem(undefined);
-      } catch (error) {
-        if (mine === turn.current && !(error instanceof ApiError && error.isAbsent))
-          setProblem(sentenceOf(error));
-      }
-    }, 250);
+    const timer = setTimeout(() => void read(oldest.current, []), 250);
     return () => {
       turn.current += 1;
       clearTimeout(timer);
     };
-  }, [path, trims]);
+  }, [path, live.trims]);
 
-  const more = async () => {
-    if (before === null) return;
-    setBusy(true);
-    const mine = turn.current;
-    try {
-      const page = await ask<EventPage>(`${path}&before=${encodeURIComponent(before)}`);
-      if (mine === turn.current) {
-        setEvents((known) => [...known, ...page.events]);
-        setBefore(page.before);
-      }
-    } catch (error) {
-      setProblem(sentenceOf(error));
-    }
-    setBusy(false);
+  const more = () => {
+    setPast({ ...past, isBusy: true });
+    void read(past.before ?? undefined, past.events);
   };
-  return { events, before, keptSince, problem, isBusy, more };
+  return { ...past, more };
 }

@@ -32,23 +32,26 @@ export function OverviewPage() {
 
 type Pick = (point: HistoryPoint) => number | null;
 
-function Tiles() {
+const noPoints: readonly HistoryPoint[] = [];
+
+function useTraffic() {
   const history = useLive((state) => state.history);
-  const absent = useLive((state) => state.absent.has('history'));
+  const points = history?.points ?? noPoints;
+  const traffic = useMemo(() => (history && points.length > 0 ? trafficOf(history) : undefined), [history]);
+  return { points, traffic, span: traffic ? spanText(traffic.seconds) : '' };
+}
+
+function Tiles() {
+  const { points, traffic, span } = useTraffic();
   const isKnown = useLive((state) => state.known.has('history'));
   const active = useLive(liveCalls);
   const capacity = useLive((state) =>
     Object.values(state.status?.pools ?? {}).reduce((sum, pool) => sum + pool.capacity, 0),
   );
-  const points = useMemo(() => history?.points ?? [], [history]);
   const latest = points.at(-1);
-  const traffic = useMemo(() => (history && points.length > 0 ? trafficOf(history) : undefined), [history]);
-  const shared = { points, absent, isKnown };
-  const span = traffic ? spanText(traffic.seconds) : '';
   return (
     <section class="tiles" aria-label="Traffic of the last hour">
       <Tile
-        {...shared}
         title="Active calls"
         value={count(active)}
         sub={capacity > 0 ? `capacity ${count(capacity)}` : ''}
@@ -56,7 +59,6 @@ function Tiles() {
         show={(v) => count(v === null ? null : Math.round(v))}
       />
       <Tile
-        {...shared}
         title="Calls per second"
         value={figure(latest?.allocated)}
         unit="/s"
@@ -65,7 +67,6 @@ function Tiles() {
         show={figure}
       />
       <Tile
-        {...shared}
         title="Success"
         value={percent(traffic?.success ?? null)}
         sub={span}
@@ -74,28 +75,26 @@ function Tiles() {
             ? (at) => `${at ? `${figure(at.shed)}/s` : count(traffic.shed)} rejected: overloaded`
             : undefined
         }
-        tone={(latest?.shed ?? 0) > 0 ? 'bad' : undefined}
+        isBad={(latest?.shed ?? 0) > 0}
         lines={[successOf]}
         show={percent}
       />
       <Tile
-        {...shared}
         title="No pod free"
         value={figure(latest?.no_pods)}
         unit="/s"
         sub={traffic ? `${count(traffic.noPods)} ${span}` : ''}
-        tone={(latest?.no_pods ?? 0) > 0 ? 'bad' : undefined}
+        isBad={(latest?.no_pods ?? 0) > 0}
         lines={[(p) => p.no_pods]}
         show={figure}
       />
       <Tile
-        {...shared}
         title="Allocate p99"
         value={figure(lastKnown(points, (p) => p.p99_ms))}
         unit=" ms"
         sub={isKnown ? `p50 ${figure(lastKnown(points, (p) => p.p50_ms))} ms` : ''}
         lines={[(p) => p.p99_ms, (p) => p.p50_ms]}
-        show={(v) => figure(v)}
+        show={figure}
       />
     </section>
   );
@@ -103,32 +102,25 @@ function Tiles() {
 
 /** Only where calls wait, or have waited in the last hour. */
 function WaitTiles() {
-  const history = useLive((state) => state.history);
-  const isKnown = useLive((state) => state.known.has('history'));
+  const { points, traffic, span } = useTraffic();
   const waiting = useLive((state) => state.status?.waiting_calls ?? 0);
   const oldest = useLive((state) => state.status?.oldest_wait_seconds ?? 0);
-  const points = useMemo(() => history?.points ?? [], [history]);
-  const traffic = useMemo(() => (history && points.length > 0 ? trafficOf(history) : undefined), [history]);
   const waits = traffic?.waits;
   const hasWaited = (waits?.served ?? 0) + (waits?.unserved ?? 0) > 0;
   if (waiting === 0 && !hasWaited && !points.some((point) => (point.waiting ?? 0) > 0)) return null;
-  const shared = { points, absent: false, isKnown };
-  const span = traffic ? spanText(traffic.seconds) : '';
   return (
     <section class="tiles waits" aria-label="Waiting calls of the last hour">
       <Tile
-        {...shared}
         title="Waiting now"
         value={count(waiting)}
         sub={
           waiting > 0 ? `the oldest for ${durationText(oldest)}` : `${count(waits?.served)} served ${span}`
         }
-        tone={oldest > longWaitSeconds ? 'bad' : undefined}
+        isBad={oldest > longWaitSeconds}
         lines={[(p) => p.waiting]}
         show={(v) => count(v === null ? null : Math.round(v))}
       />
       <Tile
-        {...shared}
         title="Served within 20 s"
         value={percent(waits?.within20s ?? null)}
         sub={waits ? `${percent(waits.within5s)} within 5 s, of all calls ${span}` : ''}
@@ -136,11 +128,10 @@ function WaitTiles() {
         show={percent}
       />
       <Tile
-        {...shared}
         title="Waits without a pod"
         value={percent(waits?.unservedShare ?? null)}
         sub={waits ? `${count(waits.unserved)} of ${count(waits.served + waits.unserved)} ${span}` : ''}
-        tone={(waits?.unservedShare ?? 0) > maxUnservedShare ? 'bad' : undefined}
+        isBad={(waits?.unservedShare ?? 0) > maxUnservedShare}
         lines={[unservedOf]}
         show={(v) => `${figure(v)}/s`}
       />
@@ -164,17 +155,14 @@ interface TileProps {
   sub: string;
   /** One more line, for all points or for the one at the pointer. */
   note?: ((point: HistoryPoint | undefined) => string) | undefined;
-  tone?: 'bad' | undefined;
-  points: readonly HistoryPoint[];
-  absent: boolean;
-  /** False until the first read. */
-  isKnown: boolean;
+  isBad?: boolean;
   lines: readonly Pick[];
   show: (value: number | null) => string;
 }
 
-function Tile(props: TileProps) {
-  const { title, value, unit, sub, note, tone, points, absent, isKnown, lines, show } = props;
+function Tile({ title, value, unit, sub, note, isBad, lines, show }: TileProps) {
+  const points = useLive((state) => state.history?.points ?? noPoints);
+  const isKnown = useLive((state) => state.known.has('history'));
   const [at, setAt] = useState<number>();
   // Depends on the points; the lines are new functions in every rendering.
   const data = useMemo(
@@ -189,7 +177,7 @@ function Tile(props: TileProps) {
     <section class="card tile" aria-label={title}>
       <div>
         <h2>{title}</h2>
-        <div class={`value ${tone && !pointed ? 'tone-bad' : ''}`}>
+        <div class={`value ${isBad && !pointed ? 'tone-bad' : ''}`}>
           {pointed ? show(lines[0]?.(pointed) ?? null) : value}
           {unit && isKnown && <small>{unit}</small>}
         </div>
@@ -200,15 +188,7 @@ function Tile(props: TileProps) {
         <Spark label={`${title}, the last hour`} times={data.times} lines={data.lines} onPoint={setAt} />
       ) : (
         <div class="spark">
-          <div class="chart-none">
-            {!isKnown ? (
-              <span class="skeleton" />
-            ) : absent ? (
-              'this router has no history'
-            ) : (
-              'history starts now'
-            )}
-          </div>
+          <div class="chart-none">{isKnown ? 'history starts now' : <span class="skeleton" />}</div>
         </div>
       )}
     </section>
@@ -218,10 +198,9 @@ function Tile(props: TileProps) {
 const shown = 8;
 
 function Latest() {
-  const version = useLive((state) => state.eventVersion);
-  const events = useLive((state) => state.events);
-  // The list grows in place; the version shows that it changed.
-  const latest = useMemo(() => events.slice(-shown).reverse(), [events, version]);
+  const latest = useLive((state) => state.events)
+    .slice(-shown)
+    .reverse();
   return (
     <section class="card" aria-labelledby="latest">
       <header>

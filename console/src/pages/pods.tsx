@@ -2,22 +2,21 @@
 import { useMemo } from 'preact/hooks';
 import {
   collator,
+  contains,
   count,
-  eventName,
-  type PodState,
+  isMerchantPool,
   podStates,
   poolName,
   stateLabels,
   stateOf,
   stateText,
-  toneOf,
 } from '../labels';
-import { useEvents, useLive, useTopics } from '../live/use-live';
+import { useEvents, useFleet, useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { addressOf, go, type Route, refine } from '../routes';
 import type { EventPage, Pod } from '../types';
 import { DrainButton, DrainProgress } from '../ui/drain';
-import { EventText } from '../ui/event-line';
+import { PastEvents } from '../ui/event-line';
 import {
   Age,
   CallLink,
@@ -25,10 +24,12 @@ import {
   Countdown,
   Empty,
   Note,
+  Pairs,
   Panel,
   PodMark,
   PoolChip,
   Search,
+  Select,
   Time,
 } from '../ui/parts';
 import { tally } from '../ui/pool-picture';
@@ -42,36 +43,27 @@ const nextLease = (pod: Pod) =>
 
 export function PodsPage({ route }: { route: Route }) {
   useTopics('pods');
-  const version = useLive((state) => state.fleetVersion);
-  const pods = useLive((state) => state.pods);
+  const pods = useFleet('pods');
   const isKnown = useLive((state) => state.known.has('pods'));
   const query = Object.fromEntries(route.query);
   const { q = '', state = '', tier = '' } = query;
   const filter = (change: Record<string, string>) =>
     refine(addressOf('pods', route.item, { ...query, ...change }));
 
-  // The map changes in place; the version shows that it changed.
-  const found = useMemo(() => {
-    const words = q.trim().toLowerCase();
-    return [...pods.values()].filter(
-      (pod) =>
-        (tier === '' || pod.tier === tier) &&
-        (words === '' ||
-          pod.pod_name.includes(words) ||
-          stateText(pod).toLowerCase().includes(words) ||
-          pod.leases.some((lease) => lease.call_sid.toLowerCase().includes(words))),
-    );
-  }, [pods, version, q, tier]);
+  const found = useMemo(
+    () =>
+      pods.filter((pod) => {
+        const calls = pod.leases.map(({ call_sid }) => call_sid);
+        return (tier === '' || pod.tier === tier) && contains(q, pod.pod_name, stateText(pod), ...calls);
+      }),
+    [pods, q, tier],
+  );
   const counts = tally(found);
   const rows = useMemo(
     () => (state === '' ? found : found.filter((pod) => stateOf(pod) === state)),
     [found, state],
   );
-  // The map changes in place; the version shows that it changed.
-  const tiers = useMemo(
-    () => [...new Set([...pods.values()].map((pod) => pod.tier))].sort(collator.compare),
-    [pods, version],
-  );
+  const tiers = useMemo(() => [...new Set(pods.map((pod) => pod.tier))].sort(collator.compare), [pods]);
   const close = () => go(addressOf('pods', undefined, query));
 
   const columns: Column<Pod>[] = [
@@ -140,26 +132,20 @@ export function PodsPage({ route }: { route: Route }) {
           onChange={(value) => filter({ state: value })}
           options={[
             { value: '', text: 'All', n: found.length },
-            ...podStates.map((one: PodState) => ({
-              value: one as string,
-              text: stateLabels[one],
-              n: counts[one],
-            })),
+            ...podStates.map((one) => ({ value: one as string, text: stateLabels[one], n: counts[one] })),
           ]}
         />
-        <select
-          class="field"
-          aria-label="Pool"
+        <Select
+          label="Pool"
           value={tier}
-          onChange={(event) => filter({ tier: event.currentTarget.value })}
-        >
-          <option value="">All pools</option>
-          {tiers.map((name) => (
-            <option key={name} value={name}>
-              {name.startsWith('merchant:') ? `${poolName(name)} (merchant)` : name}
-            </option>
-          ))}
-        </select>
+          options={[
+            ['', 'All pools'],
+            ...tiers.map(
+              (name) => [name, isMerchantPool(name) ? `${poolName(name)} (merchant)` : name] as const,
+            ),
+          ]}
+          onChange={(value) => filter({ tier: value })}
+        />
       </div>
       <DrainProgress />
       <div class="with-panel" data-open={route.item === undefined ? undefined : ''}>
@@ -190,14 +176,14 @@ export function PodsPage({ route }: { route: Route }) {
           empty={
             !isKnown ? (
               <Empty icon="pods" title="Reading pods…" />
-            ) : pods.size === 0 ? (
+            ) : pods.length === 0 ? (
               <Empty icon="pods" title="No pods">
                 The leader registers the pods of the source. See <code>POD_SOURCE</code> and{' '}
                 <code>smart-router doctor</code>.
               </Empty>
             ) : (
               <Empty icon="search" title="No pod matches">
-                None of {count(pods.size)} pods matches the search and the filters.
+                None of {count(pods.length)} pods matches the search and the filters.
               </Empty>
             )
           }
@@ -231,26 +217,13 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
               names the key; see docs/operations.md.
             </Note>
           )}
-          <dl class="pairs">
-            {pod.draining_until && (
-              <>
-                <dt>Drains until</dt>
-                <dd>
-                  <Time at={pod.draining_until} />
-                </dd>
-              </>
-            )}
-            {pod.last_report_at && (
-              <>
-                <dt>Last report</dt>
-                <dd>
-                  <Time at={pod.last_report_at} />
-                </dd>
-              </>
-            )}
-            <dt>UID</dt>
-            <dd class="mono">{pod.uid || '–'}</dd>
-          </dl>
+          <Pairs
+            of={[
+              ['Drains until', pod.draining_until && <Time at={pod.draining_until} />],
+              ['Last report', pod.last_report_at && <Time at={pod.last_report_at} />],
+              ['UID', <span class="mono">{pod.uid || '–'}</span>],
+            ]}
+          />
           <section class="stack">
             <h3>{pod.leases.length === 0 ? 'No calls' : 'Calls'}</h3>
             {pod.leases.map((lease) => (
@@ -268,22 +241,7 @@ function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
       )}
       <section class="stack">
         <h3>Events</h3>
-        {past.problem && <Note tone="bad">{past.problem}</Note>}
-        {past.isAbsent && <p class="soft small">This router cannot search events.</p>}
-        {past.value?.events.length === 0 && <p class="soft small">No stored events.</p>}
-        <ol class="line">
-          {past.value?.events.map((event) => (
-            <li key={event.id} data-tone={toneOf(event.type)}>
-              <b>{eventName(event.type)}</b>{' '}
-              <span class="soft small">
-                <Time at={event.at} />
-              </span>
-              <div class="small">
-                <EventText event={event} without="pod" />
-              </div>
-            </li>
-          ))}
-        </ol>
+        <PastEvents past={past} none="No stored events." without="pod" />
       </section>
     </Panel>
   );

@@ -7,8 +7,8 @@ import { useRequest } from '../live/use-request';
 import { addressOf, type Route, refine } from '../routes';
 import { durationText } from '../time';
 import type { HandledRecord, History, WorkflowNumbers } from '../types';
-import { Chip, Empty, Note } from '../ui/parts';
-import { outcomeLabels, type RecordsAction, RecordsDialog } from '../ui/records-dialog';
+import { Chip, Empty, Figure, Note } from '../ui/parts';
+import { outcomeText, type RecordsAction, RecordsDialog } from '../ui/records-dialog';
 import { Spark } from '../ui/spark';
 import { type Column, Table } from '../ui/table';
 
@@ -83,9 +83,9 @@ export function RecordsPage({ route }: { route: Route }) {
 }
 
 const reasonNotes: Readonly<Record<string, string | undefined>> = {
-  dead_worker: 'Its worker sends no heartbeat any more.',
-  timed_out: 'It takes longer than its timeout and 30 s.',
-  unclaimed: 'Another program has put it into Processing, and its time stamp is too old.',
+  dead_worker: 'Its worker has stopped its heartbeat.',
+  timed_out: 'It has run for 30 s longer than its timeout.',
+  unclaimed: 'Another program set it to Processing, and its timestamp is too old.',
 };
 
 interface CardProps {
@@ -98,6 +98,7 @@ interface CardProps {
 
 function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardProps) {
   const { name, oldest_queued_seconds: oldest, oldest_stuck_seconds: stuckFor } = workflow;
+  const { processing_p99_seconds: p99 } = workflow;
   const points = useMemo(
     () => (history?.points ?? []).filter((point) => point.records?.[name] !== undefined),
     [history, name],
@@ -124,40 +125,28 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
           </Chip>
         )}
       </header>
-      <dl class="flow-numbers">
-        <NumberOf
+      <dl class="figures">
+        <Figure
           name="Queued"
-          n={workflow.queued}
-          note={[oldest !== null && `oldest ${durationText(oldest)}`, ...waitingNotes(workflow)]
-            .filter(Boolean)
-            .join(', ')}
+          value={count(workflow.queued)}
+          note={notes(oldest !== null && `oldest ${durationText(oldest)}`, ...waitingNotes(workflow))}
         />
-        <NumberOf
+        <Figure
           name="Processing"
-          n={workflow.processing}
-          note={
-            workflow.processing_p99_seconds === null ? '' : `p99 ${figure(workflow.processing_p99_seconds)} s`
-          }
+          value={count(workflow.processing)}
+          note={notes(p99 !== null && `p99 ${figure(p99)} s`)}
         />
-        <NumberOf
+        <Figure
           name="Stuck"
-          n={workflow.stuck}
+          value={count(workflow.stuck)}
           bad={workflow.stuck > 0}
-          note={[
+          note={notes(
             stuckFor !== null && `oldest ${durationText(stuckFor)}`,
-            (workflow.held ?? 0) > 0 && `${workflow.held} held`,
-          ]
-            .filter(Boolean)
-            .join(', ')}
+            workflow.held > 0 && `${workflow.held} held`,
+          )}
         />
-        <NumberOf name="Failed" n={workflow.failed} />
-        <div>
-          <dt>Completed</dt>
-          <dd>
-            {figure(rate)}
-            <span class="small">per second</span>
-          </dd>
-        </div>
+        <Figure name="Failed" value={count(workflow.failed)} />
+        <Figure name="Completed" value={figure(rate)} note="per second" />
       </dl>
       {points.length > 1 && (
         <Spark label={`${name}: records completed per second`} times={chart.times} lines={chart.lines} />
@@ -179,36 +168,16 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
   );
 }
 
+const notes = (...parts: (string | false | null)[]) => parts.filter(Boolean).join(', ');
+
 /** Why queued records are not claimed. */
 function waitingNotes(workflow: WorkflowNumbers): (string | false)[] {
   const { waiting_for_retry: retries, next_retry_seconds: next, keys_at_limit: keys } = workflow;
   return [
     (retries ?? 0) > 0 &&
-      `${count(retries ?? 0)} wait for a retry${next === null ? '' : ` (next in ${durationText(next)})`}`,
+      `${count(retries)} wait for a retry${next === null ? '' : ` (next in ${durationText(next)})`}`,
     (keys ?? 0) > 0 && `${plural(keys ?? 0, 'key')} at the limit`,
   ];
-}
-
-function NumberOf({
-  name,
-  n,
-  note = '',
-  bad = false,
-}: {
-  name: string;
-  n: number;
-  note?: string;
-  bad?: boolean;
-}) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd class={bad ? 'tone-bad' : ''}>
-        {count(n)}
-        <span class="small">{note}</span>
-      </dd>
-    </div>
-  );
 }
 
 interface StuckProps {
@@ -301,7 +270,7 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
       sort: ({ resets }) => resets,
       cell: ({ resets }) => resets,
     },
-    { head: 'Will be', width: '120px', cell: ({ outcome }) => outcomeLabels[outcome] ?? spaced(outcome) },
+    { head: 'Will be', width: '120px', cell: ({ outcome }) => outcomeText(outcome) },
   ];
   return (
     <section class="stack" aria-labelledby="stuck">
@@ -335,11 +304,7 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
           rows={records}
           keyOf={({ id }) => id}
           below={({ outcome, worker, trace }) =>
-            [
-              `will be ${outcomeLabels[outcome] ?? spaced(outcome)}`,
-              worker && `worker ${worker}`,
-              trace && `last note: ${trace}`,
-            ]
+            [`will be ${outcomeText(outcome)}`, worker && `worker ${worker}`, trace && `last note: ${trace}`]
               .filter(Boolean)
               .join(' · ')
           }

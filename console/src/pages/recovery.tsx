@@ -1,12 +1,12 @@
 /** Recoveries of calls, pods and records in one list. */
 import { useMemo, useRef } from 'preact/hooks';
-import { count, figure, plural, spaced, type Tone } from '../labels';
+import { capital, count, figure, plural, spaced, type Tone } from '../labels';
 import { useEvents, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { addressOf, type Route, refine } from '../routes';
 import { durationText, routerNow } from '../time';
 import type { EventPage, Recoveries, RecoveryItem } from '../types';
-import { CallLink, Chip, Choices, Empty, Note, PodLink, PoolChip, Time } from '../ui/parts';
+import { CallLink, Chip, Choices, Empty, Figure, Note, PodLink, PoolChip, Time } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
 
 const spans = [
@@ -14,7 +14,6 @@ const spans = [
   { value: '60', text: '1 hour' },
   { value: '360', text: '6 hours' },
 ] as const;
-const kinds = { call: 'Call', pod: 'Pod', record: 'Record' } as const;
 
 const toneOfOutcome = (outcome: string): Tone =>
   /lost|failed/.test(outcome) ? 'bad' : /held|removed/.test(outcome) ? 'warn' : 'good';
@@ -45,7 +44,7 @@ const columns: Column<RecoveryItem>[] = [
     sort: (item) => item.id,
     cell: ({ kind, id }) => (
       <>
-        <span class="soft">{kinds[kind] ?? kind}</span>{' '}
+        <span class="soft">{capital(kind)}</span>{' '}
         {kind === 'call' ? (
           <CallLink sid={id} />
         ) : kind === 'pod' ? (
@@ -120,22 +119,7 @@ export function RecoveryPage({ route }: { route: Route }) {
     [value, kind],
   );
   const keptOnlySince = useKeptOnlySince({ value, minutes });
-  const stuckLongest = rows.reduce<number | null>(
-    (most, { kind, age_seconds: age }) =>
-      kind === 'record' && age !== null && age > (most ?? -1) ? age : most,
-    null,
-  );
-  if (request.isAbsent) {
-    return (
-      <div class="page">
-        <section class="card">
-          <Empty icon="recovery" title="This router has no list of recoveries">
-            It is older than this page. See the events call_recovered, call_lost and pod_recovered.
-          </Empty>
-        </section>
-      </div>
-    );
-  }
+  const stuckFor = rows.flatMap(({ kind, age_seconds }) => (kind === 'record' ? (age_seconds ?? []) : []));
   const records = value?.records?.reduce((sum, line) => sum + line.records, 0) ?? 0;
   const live = value ? value.calls.recovered + value.calls.lost + value.pods.recovered : 0;
   const keptMinutes =
@@ -168,21 +152,17 @@ export function RecoveryPage({ route }: { route: Route }) {
       {value && (
         <section class="card stack" aria-label="Summary">
           <dl class="figures">
-            <Figure name="Calls recovered" n={value.calls.recovered} />
-            <Figure name="Calls lost" n={value.calls.lost} bad={value.calls.lost > 0} />
-            <Figure name="Pods recovered" n={value.pods.recovered} />
-            <Figure name="Records recovered" n={value.records === null ? null : records} />
-            <div>
-              <dt>Rate</dt>
-              <dd>
-                {figure(live / keptMinutes + records / Number(minutes))} <small>per minute</small>
-              </dd>
-            </div>
-            {stuckLongest !== null && (
-              <div>
-                <dt>Longest stuck record</dt>
-                <dd>{durationText(stuckLongest)}</dd>
-              </div>
+            <Figure name="Calls recovered" value={count(value.calls.recovered)} />
+            <Figure name="Calls lost" value={count(value.calls.lost)} bad={value.calls.lost > 0} />
+            <Figure name="Pods recovered" value={count(value.pods.recovered)} />
+            <Figure name="Records recovered" value={count(value.records && records)} />
+            <Figure
+              name="Rate"
+              value={figure(live / keptMinutes + records / Number(minutes))}
+              note="per minute"
+            />
+            {stuckFor.length > 0 && (
+              <Figure name="Longest stuck record" value={durationText(Math.max(...stuckFor))} />
             )}
           </dl>
           {value.records === null && (
@@ -252,14 +232,5 @@ function Period(props: { since: string; keptOnlySince: string | undefined; hasRe
         </>
       )}
     </span>
-  );
-}
-
-function Figure({ name, n, bad = false }: { name: string; n: number | null; bad?: boolean }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd class={bad ? 'tone-bad' : ''}>{count(n)}</dd>
-    </div>
   );
 }

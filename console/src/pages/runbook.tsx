@@ -1,9 +1,10 @@
 /** One page of the runbook, for an operator on call without a checkout; rendered from data, not from HTML. */
 
-import type { Block, Inline } from 'virtual:runbook';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import type { Block, Inline } from '../../../scripts/runbook-pages.mjs';
 import type { Route } from '../routes';
-import { Empty, Note, Wide } from '../ui/parts';
+import { Empty, Note, PlainTable, Wide } from '../ui/parts';
 
 type Pages = typeof import('virtual:runbook').default;
 
@@ -51,17 +52,9 @@ export function RunbookPage({ route }: { route: Route }) {
 function BlockView({ block, place }: { block: Block; place: number }) {
   switch (block.is) {
     case 'heading':
-      return (
-        <h3>
-          <Words of={block.text} />
-        </h3>
-      );
+      return <h3>{words(block.text)}</h3>;
     case 'paragraph':
-      return (
-        <p>
-          <Words of={block.text} />
-        </p>
-      );
+      return <p>{words(block.text)}</p>;
     case 'code':
       return (
         <pre>
@@ -69,69 +62,35 @@ function BlockView({ block, place }: { block: Block; place: number }) {
         </pre>
       );
     case 'list': {
-      const items = block.items.map((item) => (
-        <li>
-          <Words of={item} />
-        </li>
-      ));
+      const items = block.items.map((item) => <li>{words(item)}</li>);
       return block.ordered ? <ol>{items}</ol> : <ul>{items}</ul>;
     }
     case 'table':
       return (
         <Wide label={`Table, part ${place} of the page`}>
-          <table class="plain-table">
-            <thead>
-              <tr>
-                {block.head.map((cell) => (
-                  <th scope="col">
-                    <Words of={cell} />
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {block.rows.map((row) => (
-                <tr>
-                  {row.map((cell) => (
-                    <td>
-                      <Words of={cell} />
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <PlainTable
+            columns={block.head.map((cell, index) => ({
+              head: words(cell),
+              cell: (row: Inline[][]) => words(row[index] ?? []),
+            }))}
+            rows={block.rows}
+            keyOf={(row) => JSON.stringify(row)}
+          />
         </Wide>
       );
   }
 }
 
-function Words({ of }: { of: readonly Inline[] }) {
-  return (
-    <>
-      {of.map((word) => {
-        if (typeof word === 'string') return word;
-        if ('code' in word) return <code>{word.code}</code>;
-        if ('strong' in word) {
-          return (
-            <b>
-              <Words of={word.strong} />
-            </b>
-          );
-        }
-        if ('em' in word) {
-          return (
-            <em>
-              <Words of={word.em} />
-            </em>
-          );
-        }
-        return (
-          <a href={word.to} rel="noreferrer">
-            <Words of={word.text} />
-          </a>
-        );
-      })}
-    </>
-  );
+function words(of: readonly Inline[]): ComponentChildren {
+  return of.map((word) => {
+    if (typeof word === 'string') return word;
+    if ('code' in word) return <code>{word.code}</code>;
+    if ('strong' in word) return <b>{words(word.strong)}</b>;
+    if ('em' in word) return <em>{words(word.em)}</em>;
+    return (
+      <a href={word.to} rel="noreferrer">
+        {words(word.text)}
+      </a>
+    );
+  });
 }

@@ -1,7 +1,6 @@
 /** Asks for the admin key. It is sent once, for a cookie that this page cannot read, and then forgotten. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { sentenceOf } from '../api';
-import { signIn } from '../session';
+import { ask, sentenceOf } from '../api';
 import { Brand } from '../ui/icons';
 
 export function SignIn({ version, onDone }: { version: string; onDone: () => Promise<void> }) {
@@ -21,7 +20,7 @@ export function SignIn({ version, onDone }: { version: string; onDone: () => Pro
     if (key === '') return setRefusal('Enter the admin key.');
     setBusy(true);
     try {
-      await signIn(key);
+      await ask('/session', { method: 'POST', body: { key } });
       await onDone();
     } catch (error) {
       setRefusal(sentenceOf(error));

@@ -1,15 +1,16 @@
 /** Tiers, merchants with their chains, and the changes of both. */
 import { useState } from 'preact/hooks';
-import { ask, sentenceOf } from '../api';
-import { count, eventName, inChainOrder, toneOf } from '../labels';
+import { ask } from '../api';
+import { count, inChainOrder } from '../labels';
 import { useEvents, useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import type { EventPage, Merchant, Tiers } from '../types';
-import { EventText, limitsText } from '../ui/event-line';
+import { ActionDialog } from '../ui/dialogs';
+import { limitsText, PastEvents } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { MerchantDialog } from '../ui/merchant-dialog';
 import { notify } from '../ui/messages';
-import { Chain, Dialog, Empty, Note, Time, Wide } from '../ui/parts';
+import { Chain, Empty, Note, PlainTable, Wide } from '../ui/parts';
 import { TiersDialog } from '../ui/tiers-dialog';
 
 export function TiersPage() {
@@ -31,7 +32,10 @@ export function TiersPage() {
     if (events.some(({ type }) => type === 'tiers_changed' || type === 'merchant_changed')) again();
   });
   const config = tiers.value;
-  const names = inChainOrder(Object.keys(config?.tiers ?? {}), config?.default_chain ?? []);
+  const rows = inChainOrder(Object.keys(config?.tiers ?? {}), config?.default_chain ?? []).flatMap((name) => {
+    const tier = config?.tiers[name];
+    return tier ? [{ name, ...tier, assigned: pools?.[name]?.assigned }] : [];
+  });
   return (
     <div class="page">
       {tiers.problem && <Note tone="bad">{tiers.problem}</Note>}
@@ -54,44 +58,26 @@ export function TiersPage() {
         {config && (
           <div class="stack">
             <Wide label="Table of tiers">
-              <table class="plain-table">
-                <thead>
-                  <tr>
-                    <th scope="col">Tier</th>
-                    <th scope="col">Type</th>
-                    <th scope="col" class="num">
-                      Target
-                    </th>
-                    <th scope="col" class="num">
-                      Assigned
-                    </th>
-                    <th scope="col" class="num">
-                      Calls per pod
-                    </th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {names.map((name) => {
-                    const tier = config.tiers[name];
-                    const assigned = pools?.[name]?.assigned;
-                    const isShort = tier !== undefined && assigned !== undefined && assigned < tier.target;
-                    return (
-                      <tr key={name}>
-                        <td>
-                          <b>{name}</b>
-                        </td>
-                        <td>{tier?.type}</td>
-                        <td class="num">{count(tier?.target)}</td>
-                        <td class={`num ${isShort ? 'tone-warn' : ''}`}>
-                          {count(assigned)}
-                          {isShort ? ' (short)' : ''}
-                        </td>
-                        <td class="num">{count(tier?.max_concurrent ?? 1)}</td>
-                      </tr>
-                    );
-                  })}
-                </tbody>
-              </table>
+              <PlainTable
+                rows={rows}
+                keyOf={({ name }) => name}
+                columns={[
+                  { head: 'Tier', cell: ({ name }) => <b>{name}</b> },
+                  { head: 'Type', cell: ({ type }) => type },
+                  { head: 'Target', class: 'num', cell: ({ target }) => count(target) },
+                  {
+                    head: 'Assigned',
+                    class: 'num',
+                    cell: ({ target, assigned }) =>
+                      assigned !== undefined && assigned < target ? (
+                        <span class="tone-warn">{count(assigned)} (short)</span>
+                      ) : (
+                        count(assigned)
+                      ),
+                  },
+                  { head: 'Calls per pod', class: 'num', cell: (tier) => count(tier.max_concurrent ?? 1) },
+                ]}
+              />
             </Wide>
             <p class="row">
               <span class="soft small">Default chain</span>
@@ -123,50 +109,31 @@ export function TiersPage() {
           </Empty>
         ) : (
           <Wide label="Table of merchants">
-            <table class="plain-table">
-              <thead>
-                <tr>
-                  <th scope="col">Merchant</th>
-                  <th scope="col">Chain of its calls</th>
-                  <th scope="col">
-                    <span class="hidden-visually">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {merchants.value?.merchants.map((one) => (
-                  <tr key={one.merchant_id}>
-                    <td>
-                      <b>{one.merchant_id}</b>
-                    </td>
-                    <td>
+            <PlainTable
+              rows={merchants.value?.merchants ?? []}
+              keyOf={({ merchant_id }) => merchant_id}
+              columns={[
+                { head: 'Merchant', cell: ({ merchant_id }) => <b>{merchant_id}</b> },
+                {
+                  head: 'Chain of its calls',
+                  cell: (one) => (
+                    <>
                       <Chain chain={one.chain} skipped={one.skipped} />
                       {limitsText(one) !== '' && <div class="soft small">{limitsText(one)}</div>}
-                    </td>
-                    <td>
-                      <span class="row end">
-                        <button
-                          type="button"
-                          class="btn small"
-                          aria-label={`Edit ${one.merchant_id}`}
-                          onClick={() => setMerchant(one)}
-                        >
-                          Edit
-                        </button>
-                        <button
-                          type="button"
-                          class="btn small"
-                          aria-label={`Delete ${one.merchant_id}`}
-                          onClick={() => setLeaving(one.merchant_id)}
-                        >
-                          Delete
-                        </button>
-                      </span>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+                    </>
+                  ),
+                },
+                {
+                  head: <span class="hidden-visually">Actions</span>,
+                  cell: (one) => (
+                    <span class="row end">
+                      {action('Edit', one, () => setMerchant(one))}
+                      {action('Delete', one, () => setLeaving(one.merchant_id))}
+                    </span>
+                  ),
+                },
+              ]}
+            />
           </Wide>
         )}
       </section>
@@ -175,22 +142,7 @@ export function TiersPage() {
         <header>
           <h2 id="changes">Changes</h2>
         </header>
-        {past.isAbsent && <p class="soft small">This router cannot search events.</p>}
-        {past.problem && <Note tone="bad">{past.problem}</Note>}
-        {past.value?.events.length === 0 && <p class="soft small">No stored changes.</p>}
-        <ol class="line">
-          {past.value?.events.map((event) => (
-            <li key={event.id} data-tone={toneOf(event.type)}>
-              <b>{eventName(event.type)}</b>{' '}
-              <span class="soft small">
-                <Time at={event.at} />
-              </span>
-              <div class="small">
-                <EventText event={event} />
-              </div>
-            </li>
-          ))}
-        </ol>
+        <PastEvents past={past} none="No stored changes." />
       </section>
 
       {isEditing && config && (
@@ -211,40 +163,33 @@ export function TiersPage() {
   );
 }
 
-function DeleteDialog({
-  id,
-  onDeleted,
-  onClose,
-}: {
+const action = (verb: string, { merchant_id }: Merchant, act: () => void) => (
+  <button type="button" class="btn small" aria-label={`${verb} ${merchant_id}`} onClick={act}>
+    {verb}
+  </button>
+);
+
+interface DeleteDialogProps {
   id: string;
   onDeleted: () => void;
   onClose: () => void;
-}) {
-  const [problem, setProblem] = useState<string>();
+}
+
+function DeleteDialog({ id, onDeleted, onClose }: DeleteDialogProps) {
   const remove = async () => {
-    try {
-      await ask(`/merchants/${encodeURIComponent(id)}`, { method: 'DELETE' });
-      notify(`Rules of ${id} deleted.`);
-      onDeleted();
-      onClose();
-    } catch (error) {
-      setProblem(sentenceOf(error));
-    }
+    await ask(`/merchants/${encodeURIComponent(id)}`, { method: 'DELETE' });
+    notify(`Rules of ${id} deleted.`);
+    onDeleted();
   };
   return (
-    <Dialog title={`Delete the rules of ${id}?`} onClose={onClose}>
-      <div class="stack">
-        <p>New calls of this merchant use the default chain. Live calls are not affected.</p>
-        {problem && <Note tone="bad">{problem}</Note>}
-        <div class="row end">
-          <button type="button" class="btn" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="button" class="btn danger" onClick={remove}>
-            Delete
-          </button>
-        </div>
-      </div>
-    </Dialog>
+    <ActionDialog
+      title={`Delete the rules of ${id}?`}
+      verb="Delete"
+      tone="danger"
+      act={remove}
+      onClose={onClose}
+    >
+      <p>New calls of this merchant use the default chain. Live calls are not affected.</p>
+    </ActionDialog>
   );
 }

@@ -1,11 +1,11 @@
 /** Alerts, and workflows with stuck records that have no alert yet; at the top of the overview. */
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { plural } from '../labels';
 import { useLive } from '../live/use-live';
 import { addressOf, runbookAddress } from '../routes';
 import { durationText } from '../time';
 import type { Alert, WorkflowNumbers } from '../types';
-import { Copyable } from './copyable';
+import { notify } from './messages';
 import { Age, Chip } from './parts';
 
 export function Alerts() {
@@ -27,18 +27,13 @@ export function Alerts() {
   );
 }
 
-const severities: Record<Alert['severity'], string> = {
-  warning: 'Warning',
-  critical: 'Critical',
-  // "Page" would read like a page of the console.
-  page: 'Critical',
-};
-
 function AlertLine({ alert }: { alert: Alert }) {
+  const isWarning = alert.severity === 'warning';
   return (
-    <div class="alert" data-severity={alert.severity}>
-      <Chip tone={alert.severity === 'warning' ? 'warn' : 'bad'} icon="warning">
-        {severities[alert.severity] ?? alert.severity}
+    <div class="alert" data-tone={isWarning ? 'warn' : 'bad'}>
+      {/* Also severity `page`, which would read like a page of the console. */}
+      <Chip tone={isWarning ? 'warn' : 'bad'} icon="warning">
+        {isWarning ? 'Warning' : 'Critical'}
       </Chip>
       <div class="alert-body">
         <span>
@@ -47,7 +42,7 @@ function AlertLine({ alert }: { alert: Alert }) {
             {alert.workflow ? `${alert.workflow}, ` : ''}for <Age since={alert.since} />
           </span>
         </span>
-        <span class="more small">
+        <span class="row small">
           <AlertPlace alert={alert} />
           <Runbook path={alert.runbook} />
         </span>
@@ -100,7 +95,7 @@ function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
     held > 0 && `${held === stuck ? 'all' : held} held`,
   ].filter(Boolean);
   return (
-    <div class="alert" data-severity="warning">
+    <div class="alert" data-tone="warn">
       <Chip tone="warn" icon="records">
         Records
       </Chip>
@@ -111,10 +106,33 @@ function StuckLine({ workflow }: { workflow: WorkflowNumbers }) {
           </span>{' '}
           <span class="small">{more.join(', ')}</span>
         </span>
-        <span class="more small">
+        <span class="row small">
           <a href={addressOf('records', undefined, { workflow: name })}>Show records</a>
         </span>
       </div>
     </div>
+  );
+}
+
+/** A text with a button that copies it. */
+function Copyable({ what, title, text }: { what: string; title: string; text: string }) {
+  const code = useRef<HTMLElement>(null);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      notify(`Copied: ${text}`);
+    } catch {
+      // Without TLS there is no clipboard API: the text is selected for Ctrl-C.
+      if (code.current) getSelection()?.selectAllChildren(code.current);
+      notify('It is selected: copy it with Ctrl or ⌘ and C.');
+    }
+  };
+  return (
+    <span class="small" title={title}>
+      {what} <code ref={code}>{text}</code>{' '}
+      <button type="button" class="link" aria-label={`Copy ${text}`} onClick={copy}>
+        Copy
+      </button>
+    </span>
   );
 }

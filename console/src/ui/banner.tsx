@@ -14,7 +14,7 @@ export function Facts({ children }: { children: ComponentChildren }) {
   const stale = useLive((state) => state.staleSince !== undefined);
   const is = stale ? 'stale' : isKnown ? 'live' : 'wait';
   return (
-    <div class="facts">
+    <div class="row soft small facts">
       {leaderlessSince !== undefined ? (
         <NoLeader since={leaderlessSince} />
       ) : (
@@ -60,7 +60,7 @@ export function Banner() {
   return (
     <div role="status" class="banners">
       {since !== undefined && (
-        <div class="banner">
+        <div class="banner" data-tone="bad">
           <Icon name="warning" />
           <div>
             {outage && <b>{consequences[outage.part]}</b>}

@@ -1,33 +1,37 @@
 /** The panel of one call, live or ended: its pod and its timeline. */
 import { useState } from 'preact/hooks';
-import { ApiError, sentenceOf } from '../api';
-import { eventName, isLimit, toneOf } from '../labels';
+import { ApiError, ask } from '../api';
+import { capital, isLimit } from '../labels';
+import { live } from '../live/live';
 import { useEvents, useLive } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
-import type { Call, EventPage, RouterEvent, Timeline } from '../types';
-import { byText, detailText } from './event-line';
+import type { Call, EventPage, Released, RouterEvent, Timeline } from '../types';
+import { ActionDialog } from './dialogs';
+import { byText, detailText, EventItem } from './event-line';
 import { Explanation } from './explanation';
-import { Age, Chain, Chip, Countdown, Note, Panel, PodLink, PoolChip, Time } from './parts';
-import { ReleaseButton } from './release';
+import { notify } from './messages';
+import { Age, Chain, Chip, Countdown, Note, Pairs, Panel, PodLink, PoolChip, Time } from './parts';
 
 export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
-  const { value, error, again } = useRequest<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 0);
+  const { value, problem, error, again } = useRequest<Timeline>(
+    `/calls/${encodeURIComponent(sid)}/timeline`,
+    0,
+  );
   const call = useLive((state) => state.calls.get(sid));
   useEvents((events) => {
     if (events.some((event) => event.call === sid)) again();
   });
   const isUnknown = error instanceof ApiError && error.code === 'call_not_found' && !call;
-  const isAbsent = error instanceof ApiError && error.isAbsent;
   const [first, last] = [value?.events[0], value?.events.at(-1)];
-  const waits = value !== undefined && !value.live && !call && last?.type === 'call_waiting';
-  const ended = value !== undefined && !value.live && !call && !waits;
   const shown = call ?? value?.live ?? undefined;
+  const waits = value !== undefined && !shown && last?.type === 'call_waiting';
+  const ended = value !== undefined && !shown && !waits;
+  const hadNoPod = ended && last !== undefined && unserved.has(last.type);
   return (
     <Panel label={`Call ${sid}`} title={<span class="mono">{sid}</span>} onClose={onClose}>
       {isUnknown && <UnknownCall />}
-      {isAbsent && <Note>This router has no timelines; only live calls are shown.</Note>}
-      {error !== undefined && !isUnknown && !isAbsent && <Note tone="bad">{sentenceOf(error)}</Note>}
+      {problem && !isUnknown && <Note tone="bad">{problem}</Note>}
       <div class="row">
         {shown && (
           <>
@@ -47,14 +51,12 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
             </span>
           </>
         )}
-        {ended &&
-          (last && unserved.has(last.type) ? (
-            <Chip tone="bad" icon="warning">
-              No pod
-            </Chip>
-          ) : (
-            <Chip>Ended</Chip>
-          ))}
+        {hadNoPod && (
+          <Chip tone="bad" icon="warning">
+            No pod
+          </Chip>
+        )}
+        {ended && !hadNoPod && <Chip>Ended</Chip>}
         {ended && first && last && last !== first && (
           <span class="soft small">
             after {durationText((Date.parse(last.at) - Date.parse(first.at)) / 1000)}
@@ -82,14 +84,11 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
           </ol>
         </section>
       )}
-      {ended && last && unserved.has(last.type) && (
-        <Explanation merchant={value.events.find((event) => event.merchant)?.merchant} />
-      )}
+      {hadNoPod && <Explanation merchant={value.events.find((event) => event.merchant)?.merchant} />}
     </Panel>
   );
 }
 
-/** The last event of a call that got no pod. */
 /** A call whose last event is one of these never got a pod. */
 const unserved = new Set(['no_pods', 'wait_abandoned', 'wait_expired']);
 
@@ -109,37 +108,24 @@ function UnknownCall() {
 }
 
 function CallFacts({ call }: { call: Call }) {
+  const { provider, flow, template } = call;
   return (
-    <dl class="pairs">
-      <dt>Pod</dt>
-      <dd>
-        <PodLink name={call.pod_name} />
-      </dd>
-      <dt>Pool</dt>
-      <dd>
-        <PoolChip pool={call.source_pool} />
-      </dd>
-      <dt>Merchant</dt>
-      <dd>{call.merchant_id || '–'}</dd>
-      {call.provider && (
-        <>
-          <dt>Provider</dt>
-          <dd>
-            {call.provider}, flow {call.flow}, {call.template}
-          </dd>
-        </>
-      )}
-      <dt>Since</dt>
-      <dd>
-        <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
-      </dd>
-      <dt>Lease</dt>
-      <dd>
-        <Countdown lead="ends in " until={call.lease_expires_at} />
-      </dd>
-      <dt>Fence</dt>
-      <dd class="mono">{call.fence}</dd>
-    </dl>
+    <Pairs
+      of={[
+        ['Pod', <PodLink name={call.pod_name} />],
+        ['Pool', <PoolChip pool={call.source_pool} />],
+        ['Merchant', call.merchant_id || '–'],
+        ['Provider', provider && `${provider}, flow ${flow}, ${template}`],
+        [
+          'Since',
+          <>
+            <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
+          </>,
+        ],
+        ['Lease', <Countdown lead="ends in " until={call.lease_expires_at} />],
+        ['Fence', <span class="mono">{call.fence}</span>],
+      ]}
+    />
   );
 }
 
@@ -149,88 +135,115 @@ function PastFacts({ events }: { events: readonly RouterEvent[] }) {
   const [pod, pool, merchant, fence] = ['pod', 'pool', 'merchant', 'fence'].map(lastOf);
   const [first, last] = [events[0], events.at(-1)];
   return (
-    <dl class="pairs">
-      {pod && (
-        <>
-          <dt>Pod</dt>
-          <dd>
-            <PodLink name={pod} />
-          </dd>
-        </>
-      )}
-      {pool && (
-        <>
-          <dt>Pool</dt>
-          <dd>
-            <PoolChip pool={pool} />
-          </dd>
-        </>
-      )}
-      <dt>Merchant</dt>
-      <dd>{merchant || '–'}</dd>
-      {first && last && (
-        <>
-          <dt>{first === last ? 'At' : 'From'}</dt>
-          <dd>
-            <Time at={first.at} />
-            {first !== last && (
-              <>
-                {' '}
-                to <Time at={last.at} />
-              </>
-            )}
-          </dd>
-        </>
-      )}
-      {fence && (
-        <>
-          <dt>Fence</dt>
-          <dd class="mono">{fence}</dd>
-        </>
-      )}
-    </dl>
+    <Pairs
+      of={[
+        ['Pod', pod && <PodLink name={pod} />],
+        ['Pool', pool && <PoolChip pool={pool} />],
+        ['Merchant', merchant || '–'],
+        ['At', first && first === last && <Time at={first.at} />],
+        [
+          'From',
+          first && last && first !== last && (
+            <>
+              <Time at={first.at} /> to <Time at={last.at} />
+            </>
+          ),
+        ],
+        ['Fence', fence && <span class="mono">{fence}</span>],
+      ]}
+    />
   );
 }
-
-const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function TimelineStep({ event }: { event: RouterEvent }) {
   const { pod, pool, merchant, reason, chain, saw, by, position, waited_ms } = event;
   const [isOpen, setOpen] = useState(false);
   return (
-    <li data-tone={toneOf(event.type)}>
-      <b>{eventName(event.type)}</b>{' '}
-      <span class="soft small">
-        <Time at={event.at} />
-      </span>
-      <div class="small">
-        {pod && (
+    <EventItem event={event}>
+      {pod && (
+        <>
+          <PodLink name={pod} /> {pool && <PoolChip pool={pool} />}
+        </>
+      )}
+      {merchant && <span class="soft"> for {merchant}</span>}
+      {reason && (
+        <div>
+          {reason}
+          {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
+        </div>
+      )}
+      {position && <div>{capital(detailText('position', position))}</div>}
+      {waited_ms && <div>{capital(detailText('waited_ms', waited_ms))}</div>}
+      {chain !== undefined && !isLimit(saw) && (
+        <div>
+          Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
+        </div>
+      )}
+      {saw && <div class="soft">{detailText('saw', saw)}</div>}
+      {by && <div class="soft">{byText(by)}</div>}
+      {!pod && !reason && chain === undefined && (
+        <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
+          {isOpen ? JSON.stringify(event) : 'Details'}
+        </button>
+      )}
+    </EventItem>
+  );
+}
+
+/** Releases a call that has ended but that the router still holds. The dialog states that it does not hang up. */
+function ReleaseButton({ call }: { call: Call }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <button
+        type="button"
+        class="btn small"
+        aria-label={`Release ${call.call_sid}`}
+        onClick={() => setOpen(true)}
+      >
+        Release…
+      </button>
+      {isOpen && <ReleaseDialog call={call} onClose={() => setOpen(false)} />}
+    </>
+  );
+}
+
+function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
+  const { call_sid, pod_name, fence, renewed_at } = call;
+  const release = async () => {
+    // With the fence of the shown call: a newer call with the same id is not released.
+    const body = { call_sid, ...(fence > 0 && { fence }) };
+    const released = await ask<Released>('/release', { method: 'POST', body });
+    notify(
+      `Call ${call_sid} is released. Pod ${released.pod_name} ${
+        released.released_to_pool === null ? 'takes no new calls at the moment.' : 'is available.'
+      }`,
+    );
+    live.read();
+  };
+  return (
+    <ActionDialog
+      title={`Release ${call_sid}?`}
+      verb="Release the call"
+      tone="danger"
+      act={release}
+      onClose={onClose}
+    >
+      <p>
+        This frees <PodLink name={pod_name} /> for the next call. <b>It does not hang up the phone:</b> if the
+        call still runs, the pod may get a second one. To end a conversation, end it at the provider.
+      </p>
+      <p>
+        {renewed_at === null ? (
+          'Its lease was never renewed: '
+        ) : (
           <>
-            <PodLink name={pod} /> {pool && <PoolChip pool={pool} />}
+            Its lease was last renewed at <Time at={renewed_at} />:{' '}
           </>
         )}
-        {merchant && <span class="soft"> for {merchant}</span>}
-        {reason && (
-          <div>
-            {reason}
-            {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
-          </div>
-        )}
-        {position && <div>{capital(detailText('position', position))}</div>}
-        {waited_ms && <div>{capital(detailText('waited_ms', waited_ms))}</div>}
-        {chain !== undefined && !isLimit(saw) && (
-          <div>
-            Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
-          </div>
-        )}
-        {saw && <div class="soft">{detailText('saw', saw)}</div>}
-        {by && <div class="soft">{byText(by)}</div>}
-        {!pod && !reason && chain === undefined && (
-          <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
-            {isOpen ? JSON.stringify(event) : 'Details'}
-          </button>
-        )}
-      </div>
-    </li>
+        <Countdown lead="it ends in " until={call.lease_expires_at} />. Unless it is renewed, the router then
+        releases the call.
+      </p>
+    </ActionDialog>
   );
 }

@@ -1,5 +1,6 @@
 /** An ordered list with buttons to move entries: it works without a mouse. */
-import { Icon } from './icons';
+import { Icon, type IconName } from './icons';
+import { Select } from './parts';
 
 interface ChainEditorProps {
   label: string;
@@ -12,66 +13,38 @@ interface ChainEditorProps {
 export function ChainEditor({ label, steps, options, onChange }: ChainEditorProps) {
   const move = (index: number, by: number) => {
     const next = [...steps];
-    const [step] = next.splice(index, 1);
-    if (step === undefined) return;
+    const [step = ''] = next.splice(index, 1);
     next.splice(index + by, 0, step);
     onChange(next);
   };
+  const button = (name: string, icon: IconName, isDisabled: boolean, act: () => void) => (
+    <button type="button" class="btn icon small" aria-label={name} disabled={isDisabled} onClick={act}>
+      <Icon name={icon} />
+    </button>
+  );
   const left = options.filter((name) => !steps.includes(name));
   return (
     <fieldset class="bare stack">
       <legend class="soft small">{label}</legend>
-      <ol class="order">
+      <ol class="stack order">
         {steps.map((step, index) => (
           <li key={step}>
             <span>
               {index + 1}. {step}
             </span>
-            <button
-              type="button"
-              class="btn icon small"
-              aria-label={`Move ${step} up`}
-              disabled={index === 0}
-              onClick={() => move(index, -1)}
-            >
-              <Icon name="up" />
-            </button>
-            <button
-              type="button"
-              class="btn icon small"
-              aria-label={`Move ${step} down`}
-              disabled={index === steps.length - 1}
-              onClick={() => move(index, 1)}
-            >
-              <Icon name="down" />
-            </button>
-            <button
-              type="button"
-              class="btn icon small"
-              aria-label={`Remove ${step}`}
-              onClick={() => onChange(steps.filter((one) => one !== step))}
-            >
-              <Icon name="close" />
-            </button>
+            {button(`Move ${step} up`, 'up', index === 0, () => move(index, -1))}
+            {button(`Move ${step} down`, 'down', index === steps.length - 1, () => move(index, 1))}
+            {button(`Remove ${step}`, 'close', false, () => onChange(steps.filter((one) => one !== step)))}
           </li>
         ))}
       </ol>
       {left.length > 0 && (
-        <select
-          class="field"
-          aria-label={`Add to: ${label}`}
+        <Select
+          label={`Add to: ${label}`}
           value=""
-          onChange={(event) => {
-            if (event.currentTarget.value !== '') onChange([...steps, event.currentTarget.value]);
-          }}
-        >
-          <option value="">Add a step…</option>
-          {left.map((name) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
+          options={[['', 'Add a step…'], ...left.map((name) => [name, name] as const)]}
+          onChange={(name) => name !== '' && onChange([...steps, name])}
+        />
       )}
     </fieldset>
   );

@@ -1,17 +1,18 @@
 /** Drain and undrain: a dialog with the consequences, and the progress of running drains. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { ask, sentenceOf } from '../api';
+import { ask } from '../api';
 import { plural, stateOf } from '../labels';
 import { live } from '../live/live';
-import { useEvents, useLive } from '../live/use-live';
+import { useEvents, useFleet } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { EventPage, Pod, RouterEvent } from '../types';
+import { ActionDialog } from './dialogs';
 import { byText } from './event-line';
 import { announce, notify } from './messages';
-import { Countdown, Dialog, Note, PodLink } from './parts';
+import { Countdown, PodLink } from './parts';
 
-export function DrainButton({ pod, small = true }: { pod: Pod; small?: boolean }) {
+export function DrainButton({ pod }: { pod: Pod }) {
   const [isOpen, setOpen] = useState(false);
   // A pod that is terminating or not ready cannot be undrained.
   const drains = pod.blocked_by === 'draining';
@@ -20,7 +21,7 @@ export function DrainButton({ pod, small = true }: { pod: Pod; small?: boolean }
     <>
       <button
         type="button"
-        class={`btn ${small ? 'small' : ''}`}
+        class="btn small"
         aria-label={`${drains ? 'Undrain' : 'Drain'} ${pod.pod_name}`}
         onClick={() => setOpen(true)}
       >
@@ -61,74 +62,54 @@ function drainedText(pod: string, calls: number): string {
 }
 
 function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onClose: () => void }) {
-  const [problem, setProblem] = useState<string>();
-  const [isBusy, setBusy] = useState(false);
-  const earlier = useDrains(!drains);
-  const usual = usualSeconds(earlier ?? []);
-  const calls = pod.leases.length;
+  const { pod_name, leases } = pod;
+  const usual = usualSeconds(useDrains(!drains) ?? []);
   const act = async () => {
-    setBusy(true);
-    try {
-      const path = drains ? '/undrain' : '/drain';
-      const { message, active_calls } = await ask<{ message: string; active_calls: number }>(path, {
-        method: 'POST',
-        body: { pod_name: pod.pod_name },
-      });
-      notify(drains ? message : drainedText(pod.pod_name, active_calls));
-      void live.read();
-      onClose();
-    } catch (error) {
-      setProblem(sentenceOf(error));
-      setBusy(false);
-    }
+    const path = drains ? '/undrain' : '/drain';
+    const body = { pod_name };
+    const answer = await ask<{ message: string; active_calls: number }>(path, { method: 'POST', body });
+    notify(drains ? answer.message : drainedText(pod_name, answer.active_calls));
+    live.read();
   };
   return (
-    <Dialog title={drains ? `End the drain of ${pod.pod_name}?` : `Drain ${pod.pod_name}?`} onClose={onClose}>
-      <div class="stack">
-        {drains ? (
-          <p>The pod accepts new calls again at once.</p>
-        ) : (
-          <>
-            <p>
-              The pod gets no new calls until the drain ends:{' '}
-              {usual === undefined ? (
-                <>
-                  after <code>DRAINING_TTL</code> (default: 6 min)
-                </>
-              ) : (
-                <>after {durationText(usual)}</>
-              )}
-              , or when you undrain it.
-            </p>
-            <p>
-              {calls === 0
-                ? 'It has no calls.'
-                : `Its ${calls === 1 ? 'live call continues' : `${calls} live calls continue`}.`}
-            </p>
-          </>
-        )}
-        {problem && <Note tone="bad">{problem}</Note>}
-        <div class="row end">
-          <button type="button" class="btn" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="button" class="btn primary" disabled={isBusy} onClick={act}>
-            {drains ? 'Undrain' : 'Drain'}
-          </button>
-        </div>
-      </div>
-    </Dialog>
+    <ActionDialog
+      title={drains ? `End the drain of ${pod_name}?` : `Drain ${pod_name}?`}
+      verb={drains ? 'Undrain' : 'Drain'}
+      act={act}
+      onClose={onClose}
+    >
+      {drains ? (
+        <p>The pod accepts new calls again at once.</p>
+      ) : (
+        <>
+          <p>
+            The pod gets no new calls until the drain ends: after{' '}
+            {usual === undefined ? (
+              <>
+                <code>DRAINING_TTL</code> (default: 6 min)
+              </>
+            ) : (
+              durationText(usual)
+            )}
+            , or when you undrain it.
+          </p>
+          <p>
+            {leases.length === 0
+              ? 'It has no calls.'
+              : `Its ${leases.length === 1 ? 'live call continues' : `${leases.length} live calls continue`}.`}
+          </p>
+        </>
+      )}
+    </ActionDialog>
   );
 }
 
 /** The draining pods and how many of their calls have ended since this page was opened. */
 export function DrainProgress() {
-  const version = useLive((state) => state.fleetVersion);
-  const pods = useLive((state) => state.pods);
+  const pods = useFleet('pods');
   const maxCalls = useRef(new Map<string, number>());
-  const draining = [...pods.values()].filter((pod) => stateOf(pod) === 'draining');
+  const draining = pods.filter((pod) => stateOf(pod) === 'draining');
   const drains = useDrains(draining.length > 0);
-  // The map changes in place; the version shows that it changed.
   useEffect(() => {
     for (const pod of draining) {
       const calls = pod.leases.length;
@@ -141,7 +122,7 @@ export function DrainProgress() {
     }
     for (const name of maxCalls.current.keys())
       if (!draining.some((pod) => pod.pod_name === name)) maxCalls.current.delete(name);
-  }, [version]);
+  }, [pods]);
   if (draining.length === 0) return null;
   const shown = draining.toSorted((a, b) => b.leases.length - a.leases.length).slice(0, 4);
   return (
@@ -152,7 +133,7 @@ export function DrainProgress() {
           <span class="soft small">showing the {shown.length} with most calls</span>
         )}
       </header>
-      <ul class="drains">
+      <ul class="stack drains">
         {shown.map((pod) => (
           <DrainLine
             key={pod.pod_name}
@@ -173,7 +154,7 @@ function DrainLine({ pod, callsAtStart, by }: { pod: Pod; callsAtStart: number; 
   return (
     <li>
       <PodLink name={pod.pod_name} />
-      <div class="drain-state">
+      <div class="row drain-state">
         {/* A bar for a single call would jump from empty to full. */}
         {callsAtStart > 1 && calls > 0 && (
           <div

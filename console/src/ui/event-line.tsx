@@ -1,10 +1,41 @@
 /** The text of one event. */
 
+import type { ComponentChildren } from 'preact';
 import type { MerchantConfig } from '../../../src/calls/chain.js';
-import { eventName, isLimit, plural, poolName, toneOf } from '../labels';
+import { eventName, isLimit, plural, poolName, spaced, toneOf } from '../labels';
+import type { RequestState } from '../live/use-request';
 import { clockText, durationText } from '../time';
-import type { RouterEvent } from '../types';
-import { CallLink, PodLink } from './parts';
+import type { EventPage, RouterEvent } from '../types';
+import { CallLink, Note, PodLink, Time } from './parts';
+
+/** An event in a list of class `line`, with its details below. */
+export const EventItem = ({ event, children }: { event: RouterEvent; children: ComponentChildren }) => (
+  <li data-tone={toneOf(event.type)}>
+    <b>{eventName(event.type)}</b>{' '}
+    <span class="soft small">
+      <Time at={event.at} />
+    </span>
+    <div class="small">{children}</div>
+  </li>
+);
+
+/** Stored events, newest first. */
+export function PastEvents(props: { past: RequestState<EventPage>; none: string; without?: 'pod' }) {
+  const { value, problem } = props.past;
+  return (
+    <>
+      {problem && <Note tone="bad">{problem}</Note>}
+      {value?.events.length === 0 && <p class="soft small">{props.none}</p>}
+      <ol class="line">
+        {value?.events.map((event) => (
+          <EventItem key={event.id} event={event}>
+            <EventText event={event} without={props.without} />
+          </EventItem>
+        ))}
+      </ol>
+    </>
+  );
+}
 
 export const EventType = ({ type }: { type: string }) => (
   <span class="ev-type" data-tone={toneOf(type)}>
@@ -12,29 +43,13 @@ export const EventType = ({ type }: { type: string }) => (
   </span>
 );
 
-const shownFields = [
-  'id',
-  'type',
-  'at',
-  'call',
-  'pod',
-  'pool',
-  'merchant',
-  'reason',
-  'by',
-  'chain',
-  'fence',
-  'epoch',
-  'uid',
-];
-
 /** The details of an event; unknown fields are shown as they are. */
-export function EventText({ event, without }: { event: RouterEvent; without?: 'call' | 'pod' }) {
-  const { call, pod, pool, merchant, reason, by, chain } = event;
-  const more = Object.entries(event).filter(([name, value]) => !shownFields.includes(name) && value !== '');
+export function EventText({ event, without }: { event: RouterEvent; without?: 'pod' | undefined }) {
+  const { id, type, at, call, pod, pool, merchant, reason, by, chain, fence, epoch, uid, ...rest } = event;
+  const more = Object.entries(rest).filter(([, value]) => value !== '');
   const details = [
     pool && poolName(pool),
-    merchant && (event.type === 'merchant_changed' ? merchant : `for ${merchant}`),
+    merchant && (type === 'merchant_changed' ? merchant : `for ${merchant}`),
     chain &&
       !isLimit(event.saw) &&
       `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: no free pod`,
@@ -44,11 +59,11 @@ export function EventText({ event, without }: { event: RouterEvent; without?: 'c
   ].filter(Boolean);
   return (
     <>
-      {call && without !== 'call' && <CallLink sid={call} />}
+      {call && <CallLink sid={call} />}
       {call && pod && without === undefined && (
-        <span class="soft"> {/released|lost|recovered/.test(event.type) ? '←' : '→'} </span>
+        <span class="soft"> {/released|lost|recovered/.test(type) ? '←' : '→'} </span>
       )}
-      {pod && without !== 'pod' && <PodLink name={pod} />} <span class="soft">{details.join(' · ')}</span>
+      {pod && without === undefined && <PodLink name={pod} />} <span class="soft">{details.join(' · ')}</span>
     </>
   );
 }
@@ -116,8 +131,8 @@ export function detailText(name: string, value: string): string {
   if (name === 'until' && /^\d+$/.test(value))
     return `until ${new Date(Number(value)).toLocaleTimeString('en-GB')}`;
   if (name === 'age_seconds') return `after ${durationText(Number(value))}`;
-  if (name === 'lost') return value === '0' ? '' : `${value} ${value === '1' ? 'call' : 'calls'} lost`;
-  if (name.endsWith('_at')) return `${name.replaceAll('_', ' ')} ${clockText(value)}`;
-  if (name === 'calls') return `${value} ${value === '1' ? 'call' : 'calls'}`;
-  return `${name.replaceAll('_', ' ')} ${value}`;
+  if (name === 'lost') return value === '0' ? '' : `${plural(Number(value), 'call')} lost`;
+  if (name.endsWith('_at')) return `${spaced(name)} ${clockText(value)}`;
+  if (name === 'calls') return plural(Number(value), 'call');
+  return `${spaced(name)} ${value}`;
 }

@@ -3,8 +3,8 @@ import { useState } from 'preact/hooks';
 import { collator, stateText } from '../labels';
 import { live } from '../live/live';
 import { addressOf, go } from '../routes';
+import { Dialog } from './dialogs';
 import { Icon } from './icons';
-import { Dialog } from './parts';
 
 const maxFound = 6;
 
@@ -55,7 +55,7 @@ export function FindDialog({ onClose }: { onClose: () => void }) {
   };
   return (
     <Dialog title="Find a call or a pod" onClose={onClose}>
-      <div class="find">
+      <div class="stack find">
         <div class="search">
           <Icon name="search" />
           {/* Not type=search: there Escape clears the field instead of closing the dialog. */}

@@ -1,4 +1,6 @@
 /** Line icons on a 24 grid. They always accompany text, so screen readers skip them. */
+import icon from '../icon.svg';
+
 const shapes = {
   overview: 'M4 4h7v7H4zM13 4h7v4h-7zM13 11h7v9h-7zM4 14h7v6H4z',
   pods: 'M12 3l8 4.5v9L12 21l-8-4.5v-9zM4.3 7.6 12 12l7.7-4.4M12 12v8.6',
@@ -45,22 +47,7 @@ export function Icon({ name }: { name: IconName }) {
 export function Brand({ note }: { note?: string | undefined }) {
   return (
     <div class="brand">
-      <svg viewBox="0 0 32 32" aria-hidden="true">
-        <rect width="32" height="32" rx="8" fill="#0b7a5c" />
-        <path
-          d="M9 16h5m0 0 6-6.5m-6 6.5 6 6.5m-6-6.5h6"
-          fill="none"
-          stroke="#fff"
-          stroke-width="2.4"
-          stroke-linecap="round"
-        />
-        <g fill="#fff">
-          <circle cx="8" cy="16" r="2.6" />
-          <circle cx="23" cy="8.5" r="2.4" />
-          <circle cx="23" cy="16" r="2.4" />
-          <circle cx="23" cy="23.5" r="2.4" />
-        </g>
-      </svg>
+      <img src={icon} alt="" />
       <span>
         Smart Router
         {note && <small>{note}</small>}

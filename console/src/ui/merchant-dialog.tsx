@@ -1,15 +1,16 @@
 /** The rules of one merchant (tier, own pool, own chain) and the resulting chain. */
-import { useRef, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { type MerchantConfig, resolveChain } from '../../../src/calls/chain.js';
 import type { TierConfig } from '../../../src/config/tiers.js';
-import { ApiError, ask, sentenceOf } from '../api';
+import { ask } from '../api';
 import { inChainOrder, poolName } from '../labels';
 import { useLive } from '../live/use-live';
 import type { Merchant, Tiers } from '../types';
 import { ChainEditor } from './chain-editor';
+import { ActionDialog } from './dialogs';
 import { limitsText } from './event-line';
 import { notify } from './messages';
-import { Chain, Dialog, Note } from './parts';
+import { Chain, Select } from './parts';
 
 interface MerchantDialogProps {
   merchant: Merchant | undefined;
@@ -51,14 +52,10 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   const [tier, setTier] = useState(merchant?.tier ?? '');
   const [pool, setPool] = useState(merchant?.pool ?? '');
   const [fallback, setFallback] = useState<readonly string[]>(merchant?.fallback ?? []);
-  const [problems, setProblems] = useState<readonly string[]>([]);
-  const [isBusy, setBusy] = useState(false);
   /** Errors are shown after the first attempt to save. */
   const [isJudged, setJudged] = useState(false);
-  const idField = useRef<HTMLInputElement>(null);
-  const poolField = useRef<HTMLInputElement>(null);
-  const idWrong = !isJudged || nameRule.test(id) ? '' : id === '' ? 'It needs an id.' : nameWords;
-  const poolWrong = !isJudged || pool === '' || nameRule.test(pool) ? '' : nameWords;
+  const idProblem = nameRule.test(id) ? '' : id === '' ? 'Enter an id.' : nameWords;
+  const poolProblem = pool === '' || nameRule.test(pool) ? '' : nameWords;
   const pools = useLive((state) => state.status?.pools);
   const tiers = inChainOrder(Object.keys(config.tiers), config.default_chain);
   const limits = limitsText(limitsOf(merchant));
@@ -70,117 +67,97 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
   };
   const { steps, skipped } = chainFor(config, rules, pools && Object.keys(pools));
 
-  const save = async (event: Event) => {
-    event.preventDefault();
-    setProblems([]);
+  const save = async () => {
     setJudged(true);
-    if (!nameRule.test(id)) return idField.current?.focus();
-    if (pool !== '' && !nameRule.test(pool)) return poolField.current?.focus();
-    setBusy(true);
-    try {
-      const saved = await ask<Merchant>(`/merchants/${encodeURIComponent(id)}`, {
-        method: 'PUT',
-        body: rules,
-      });
-      notify(`Calls of ${saved.merchant_id} now try ${saved.chain.map(poolName).join(', ') || 'no pool'}.`);
-      onSaved();
-      onClose();
-    } catch (error) {
-      setProblems(
-        error instanceof ApiError && error.problems.length > 0 ? error.problems : [sentenceOf(error)],
-      );
-      setBusy(false);
+    const wrong = idProblem ? 'merchant-id' : poolProblem ? 'merchant-pool' : undefined;
+    if (wrong) {
+      document.getElementById(wrong)?.focus();
+      return false;
     }
+    const path = `/merchants/${encodeURIComponent(id)}`;
+    const saved = await ask<Merchant>(path, { method: 'PUT', body: rules });
+    notify(`Calls of ${saved.merchant_id} now try ${saved.chain.map(poolName).join(', ') || 'no pool'}.`);
+    onSaved();
   };
 
   return (
-    <Dialog title={merchant ? `Rules of ${merchant.merchant_id}` : 'Add a merchant'} onClose={onClose}>
-      <form class="stack" onSubmit={save}>
-        {!merchant && (
-          <div class="label">
-            <label for="merchant-id">Merchant id</label>
-            <input
-              id="merchant-id"
-              ref={idField}
-              class="field"
-              value={id}
-              maxLength={64}
-              aria-invalid={idWrong !== ''}
-              aria-describedby={idWrong ? 'merchant-id-wrong' : undefined}
-              onInput={(event) => setId(event.currentTarget.value)}
-            />
-            <Wrong id="merchant-id-wrong" text={idWrong} />
-          </div>
-        )}
-        <div class="label">
-          <label for="merchant-pool">Own pool, tried first (empty: none)</label>
-          <input
-            id="merchant-pool"
-            ref={poolField}
-            class="field"
-            value={pool}
-            maxLength={64}
-            aria-invalid={poolWrong !== ''}
-            aria-describedby={poolWrong ? 'merchant-pool-wrong' : undefined}
-            onInput={(event) => setPool(event.currentTarget.value)}
-          />
-          <Wrong id="merchant-pool-wrong" text={poolWrong} />
-        </div>
-        <label class="label" for="merchant-tier">
-          Start of the default chain
-          <select
-            id="merchant-tier"
-            class="field"
-            value={tier}
-            onChange={(event) => setTier(event.currentTarget.value)}
-          >
-            <option value="">First tier</option>
-            {tiers.map((name) => (
-              <option key={name} value={name}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
-        <ChainEditor
-          label="Own chain instead of the default chain (empty: default)"
-          steps={fallback}
-          options={tiers}
-          onChange={setFallback}
+    <ActionDialog
+      title={merchant ? `Rules of ${merchant.merchant_id}` : 'Add a merchant'}
+      verb="Save"
+      act={save}
+      onClose={onClose}
+    >
+      {!merchant && (
+        <NameField
+          id="merchant-id"
+          label="Merchant id"
+          value={id}
+          problem={isJudged ? idProblem : ''}
+          onInput={setId}
         />
-        <section class="stack" aria-label="Preview of the chain">
-          <h3>Resulting chain</h3>
-          <Chain chain={steps} skipped={skipped} />
-        </section>
-        {limits !== '' && (
-          <p class="soft small">
-            Kept as they are: {limits}. Change them with <code>smart-router merchants set</code>.
-          </p>
-        )}
-        {problems.length > 0 && (
-          <Note tone="bad">
-            {problems.map((problem) => (
-              <div key={problem}>{problem}</div>
-            ))}
-          </Note>
-        )}
-        <div class="row end">
-          <button type="button" class="btn" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="btn primary" disabled={isBusy}>
-            Save
-          </button>
-        </div>
-      </form>
-    </Dialog>
+      )}
+      <NameField
+        id="merchant-pool"
+        label="Own pool, tried first (empty: none)"
+        value={pool}
+        problem={isJudged ? poolProblem : ''}
+        onInput={setPool}
+      />
+      <label class="label" for="merchant-tier">
+        Start of the default chain
+        <Select
+          id="merchant-tier"
+          value={tier}
+          options={[['', 'First tier'], ...tiers.map((name) => [name, name] as const)]}
+          onChange={setTier}
+        />
+      </label>
+      <ChainEditor
+        label="Own chain instead of the default chain (empty: default)"
+        steps={fallback}
+        options={tiers}
+        onChange={setFallback}
+      />
+      <section class="stack" aria-label="Preview of the chain">
+        <h3>Resulting chain</h3>
+        <Chain chain={steps} skipped={skipped} />
+      </section>
+      {limits !== '' && (
+        <p class="soft small">
+          Kept as they are: {limits}. Change them with <code>smart-router merchants set</code>.
+        </p>
+      )}
+    </ActionDialog>
   );
 }
 
-/** The error of a field, below it; the focused field refers to it. */
-const Wrong = ({ id, text }: { id: string; text: string }) =>
-  text === '' ? null : (
-    <span id={id} class="tone-bad">
-      {text}
-    </span>
+interface NameFieldProps {
+  id: string;
+  label: string;
+  value: string;
+  /** Shown below the field, which refers to it; empty: none. */
+  problem: string;
+  onInput: (value: string) => void;
+}
+
+function NameField({ id, label, value, problem, onInput }: NameFieldProps) {
+  return (
+    <div class="label">
+      <label for={id}>{label}</label>
+      <input
+        id={id}
+        class="field"
+        value={value}
+        maxLength={64}
+        aria-invalid={problem !== ''}
+        aria-describedby={problem ? `${id}-wrong` : undefined}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+      {problem && (
+        <span id={`${id}-wrong`} class="tone-bad">
+          {problem}
+        </span>
+      )}
+    </div>
   );
+}

@@ -1,7 +1,6 @@
 /** Small components for many pages. */
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
-import { isMerchantPool, poolName, stateOf, stateText, type Tone } from '../labels';
+import { isMerchantPool, type PodState, poolName, stateOf, stateText, type Tone } from '../labels';
 import { addressOf } from '../routes';
 import { clockText, durationText, useSeconds } from '../time';
 import type { Pod, Skipped } from '../types';
@@ -39,19 +38,11 @@ export function Countdown({ until, lead = '' }: { until: string | null; lead?: s
   );
 }
 
-export function Chip({
-  tone,
-  children,
-  icon,
-}: {
-  tone?: Tone;
-  children: ComponentChildren;
-  icon?: IconName;
-}) {
+export function Chip(props: { tone?: Tone; icon?: IconName; children: ComponentChildren }) {
   return (
-    <span class="chip" data-tone={tone}>
-      {icon && <Icon name={icon} />}
-      {children}
+    <span class="chip" data-tone={props.tone}>
+      {props.icon && <Icon name={props.icon} />}
+      {props.children}
     </span>
   );
 }
@@ -88,11 +79,15 @@ export function Chain({ chain, skipped = [] }: { chain: readonly string[]; skipp
   );
 }
 
+/** The sign of a state, as in the pictures of the pools. */
+export const StateSign = ({ state }: { state: PodState | 'missing' }) => (
+  <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
+);
+
 export function PodMark({ pod }: { pod: Pod }) {
-  const state = stateOf(pod);
   return (
     <span class="mark">
-      <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
+      <StateSign state={stateOf(pod)} />
       <span class="cut" title={stateText(pod)}>
         {stateText(pod)}
       </span>
@@ -112,21 +107,74 @@ export const CallLink = ({ sid }: { sid: string }) => (
   </a>
 );
 
-export function Empty({
-  icon,
-  title,
-  children,
-}: {
-  icon: IconName;
-  title: string;
-  children?: ComponentChildren;
-}) {
+export function Empty(props: { icon: IconName; title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
-      <Icon name={icon} />
-      <b>{title}</b>
-      {children && <p>{children}</p>}
+      <Icon name={props.icon} />
+      <b>{props.title}</b>
+      {props.children && <p>{props.children}</p>}
     </div>
+  );
+}
+
+/** A number with its name, inside a `dl`. */
+export function Figure(props: { name: string; value: string; note?: string; bad?: boolean }) {
+  return (
+    <div>
+      <dt>{props.name}</dt>
+      <dd class={props.bad ? 'tone-bad' : ''}>
+        {props.value} <small>{props.note}</small>
+      </dd>
+    </div>
+  );
+}
+
+/** Facts with their names; those without a value are left out. */
+export function Pairs({ of }: { of: readonly (readonly [name: string, value: ComponentChildren])[] }) {
+  const known = of.filter(([, value]) => value);
+  if (known.length === 0) return null;
+  return (
+    <dl class="pairs">
+      {known.map(([name, value]) => (
+        <>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </>
+      ))}
+    </dl>
+  );
+}
+
+interface PlainTableProps<Row> {
+  /** `class` is for all cells of the column, with its head. */
+  columns: readonly { head: ComponentChildren; class?: string; cell: (row: Row) => ComponentChildren }[];
+  rows: readonly Row[];
+  keyOf: (row: Row) => string;
+}
+
+/** A short table, with all its rows. */
+export function PlainTable<Row>({ columns, rows, keyOf }: PlainTableProps<Row>) {
+  return (
+    <table class="plain-table">
+      <thead>
+        <tr>
+          {columns.map((column) => (
+            <th scope="col" class={column.class}>
+              {column.head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr key={keyOf(row)}>
+            {columns.map((column) => (
+              <td class={column.class}>{column.cell(row)}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
 
@@ -135,6 +183,33 @@ export function Note({ tone, children }: { tone?: Tone; children: ComponentChild
     <div class="note" data-tone={tone} role={tone === 'bad' ? 'alert' : undefined}>
       {children}
     </div>
+  );
+}
+
+interface SelectProps {
+  id?: string;
+  /** For screen readers; absent where a label names it by its id. */
+  label?: string;
+  value: string;
+  options: readonly (readonly [value: string, text: string])[];
+  onChange: (value: string) => void;
+}
+
+export function Select({ id, label, value, options, onChange }: SelectProps) {
+  return (
+    <select
+      id={id}
+      class="field"
+      aria-label={label}
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value)}
+    >
+      {options.map(([each, text]) => (
+        <option key={each} value={each}>
+          {text}
+        </option>
+      ))}
+    </select>
   );
 }
 
@@ -175,7 +250,8 @@ export function Search({ label, placeholder, value, onInput, onEnter }: SearchPr
 interface ChoicesProps<T extends string> {
   label: string;
   value: T;
-  options: readonly { value: T; text: ComponentChildren; n?: number }[];
+  /** `title` is for a text that is only an icon. */
+  options: readonly { value: T; text: ComponentChildren; n?: number; title?: string }[];
   onChange: (value: T) => void;
 }
 
@@ -184,41 +260,18 @@ export function Choices<T extends string>({ label, value, options, onChange }: C
     <fieldset class="choices bare">
       <legend class="hidden-visually">{label}</legend>
       {options.map((option) => (
-        <button type="button" aria-pressed={option.value === value} onClick={() => onChange(option.value)}>
+        <button
+          type="button"
+          aria-pressed={option.value === value}
+          aria-label={option.title}
+          title={option.title}
+          onClick={() => onChange(option.value)}
+        >
           {option.text}
           {option.n !== undefined && <span class="n">{option.n}</span>}
         </button>
       ))}
     </fieldset>
-  );
-}
-
-/** A native modal dialog: it keeps the focus, and Escape closes it. */
-export function Dialog(props: {
-  title: string;
-  wide?: boolean;
-  onClose: () => void;
-  children: ComponentChildren;
-}) {
-  const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    const before = document.activeElement;
-    ref.current?.showModal();
-    return () => {
-      if (before instanceof HTMLElement && before.isConnected) before.focus();
-    };
-  }, []);
-  return (
-    <dialog
-      ref={ref}
-      class={props.wide ? 'wide' : undefined}
-      aria-label={props.title}
-      onClose={props.onClose}
-      onCancel={props.onClose}
-    >
-      <h2>{props.title}</h2>
-      {props.children}
-    </dialog>
   );
 }
 

@@ -18,12 +18,12 @@ import {
   stateText,
 } from '../labels';
 import type { LostPod } from '../live/lost-pods';
-import { useEvents, useLive } from '../live/use-live';
+import { useEvents, useFleet, useLive } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { addressOf, go } from '../routes';
 import { clockText } from '../time';
 import type { Pod, Pool, Tier, Tiers } from '../types';
-import { Countdown, Empty } from './parts';
+import { Countdown, Empty, StateSign } from './parts';
 
 /** With more pods a bar replaces the cells, which would be too small to point at. */
 const maxCells = 1500;
@@ -44,17 +44,15 @@ interface Missing {
 }
 
 export function PoolPictures() {
-  const version = useLive((state) => state.fleetVersion);
-  const pods = useLive((state) => state.pods);
+  const pods = useFleet('pods');
   const pools = useLive((state) => state.status?.pools);
   const isKnown = useLive((state) => state.known.has('pods'));
   const [tip, setTip] = useState<{ pod: string; x: number; y: number }>();
   const tiers = useTargets();
   const lost = useLive((state) => state.lostPods);
-  // The map changes in place; the version shows that it changed.
   const views = useMemo(
     () => viewsOf(pods, pools ?? {}, (name, there) => missingFrom(name, there, tiers, lost)),
-    [pods, pools, version, tiers, lost],
+    [pods, pools, tiers, lost],
   );
 
   if (!isKnown) return null;
@@ -81,7 +79,7 @@ export function PoolPictures() {
     const pod = cellOf(event.target);
     if (pod !== undefined) go(addressOf('pods', pod));
   };
-  const tipped = tip && pods.get(tip.pod);
+  const tipped = tip && pods.find(({ pod_name }) => pod_name === tip.pod);
   return (
     <section class="stack" aria-label="Pools">
       {/* biome-ignore lint/a11y: the headings lead to the same pods as links */}
@@ -133,12 +131,12 @@ function missingFrom(
 }
 
 function viewsOf(
-  pods: ReadonlyMap<string, Pod>,
+  pods: readonly Pod[],
   pools: Record<string, Pool>,
   missingOf: (name: string, there: number) => Missing | undefined,
 ): PoolView[] {
   const byTier = new Map<string, Pod[]>();
-  for (const pod of pods.values()) {
+  for (const pod of pods) {
     const others = byTier.get(pod.tier);
     if (others) others.push(pod);
     else byTier.set(pod.tier, [pod]);
@@ -216,7 +214,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
           ))}
         </div>
       )}
-      <p class="counts">
+      <p class="row soft small counts">
         {podStates
           .filter((state) => counts[state] > 0 || state === 'free')
           .map((state) => (
@@ -236,15 +234,13 @@ function hasRoom(pod: Pod, maxCalls: number): boolean {
   return state === 'free' || (state === 'busy' && pod.leases.length < maxCalls);
 }
 
-const Cell = memo(function Cell({
-  pod,
-  maxCalls,
-  numbers,
-}: {
+interface CellProps {
   pod: Pod;
   maxCalls: number;
   numbers: boolean;
-}) {
+}
+
+const Cell = memo(function Cell({ pod, maxCalls, numbers }: CellProps) {
   const state = stateOf(pod);
   const calls = pod.leases.length;
   return (
@@ -263,10 +259,10 @@ const Cell = memo(function Cell({
 
 function Legend() {
   return (
-    <div class="legend">
+    <div class="row soft small">
       {podStates.map((state) => (
         <span class="mark" key={state}>
-          <i class="cell" data-is={state} data-full={state === 'busy' ? '' : undefined} aria-hidden="true" />
+          <StateSign state={state} />
           {stateLabels[state]}
         </span>
       ))}
@@ -274,7 +270,7 @@ function Legend() {
         class="mark"
         title="Up to the target of the tier; in a merchant’s pool, pods removed in the last two minutes"
       >
-        <i class="cell" data-is="missing" aria-hidden="true" />
+        <StateSign state="missing" />
         Missing
       </span>
       <span>Number: calls on a shared pod</span>

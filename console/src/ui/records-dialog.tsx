@@ -1,11 +1,15 @@
 /** Reset and retry of records: always a dry run first, then a confirmation. */
+import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
-import { count, plural, spaced } from '../labels';
+import { capital, count, plural, spaced } from '../labels';
 import { durationText } from '../time';
-import type { FailedRecords, Handled } from '../types';
+import type { FailedRecords, Handled, HandledRecord } from '../types';
+import { Dialog } from './dialogs';
 import { notify } from './messages';
-import { Dialog, Note } from './parts';
+import { Note, PlainTable } from './parts';
+
+type Failed = FailedRecords['records'][number];
 
 export interface RecordsAction {
   what: 'reset' | 'retry';
@@ -27,7 +31,7 @@ interface HandleDialogProps {
 export function RecordsDialog({ handling, onHandled, onClose }: HandleDialogProps) {
   const { what, workflow } = handling;
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [failed, setFailed] = useState<FailedRecords['records']>();
+  const [failed, setFailed] = useState<Failed[]>();
   const [dryRun, setDryRun] = useState<Handled>();
   const [problem, setProblem] = useState<string>();
   const [isBusy, setBusy] = useState(false);
@@ -87,40 +91,27 @@ export function RecordsDialog({ handling, onHandled, onClose }: HandleDialogProp
           <button type="button" class="btn" onClick={onClose}>
             Cancel
           </button>
-          {dryRun === undefined ? (
-            <button
-              type="button"
-              class="btn primary"
-              disabled={isBusy || ids?.length === 0}
-              onClick={() => send(true)}
-            >
-              Dry run
-            </button>
-          ) : (
-            <button
-              type="button"
-              class="btn primary"
-              disabled={isBusy || changes === 0}
-              onClick={() => send(false)}
-            >
-              {what === 'reset' ? `Reset ${plural(changes, 'record')}` : `Retry ${plural(changes, 'record')}`}
-            </button>
-          )}
+          <button
+            type="button"
+            class="btn primary"
+            disabled={isBusy || (dryRun ? changes === 0 : ids?.length === 0)}
+            onClick={() => send(dryRun === undefined)}
+          >
+            {dryRun ? `${capital(what)} ${plural(changes, 'record')}` : 'Dry run'}
+          </button>
         </div>
       </div>
     </Dialog>
   );
 }
 
-function FailedTable({
-  failed,
-  chosen,
-  onChoose,
-}: {
-  failed: FailedRecords['records'];
+interface FailedTableProps {
+  failed: readonly Failed[];
   chosen: ReadonlySet<string>;
   onChoose: (ids: ReadonlySet<string>) => void;
-}) {
+}
+
+function FailedTable({ failed, chosen, onChoose }: FailedTableProps) {
   if (failed.length === 0) return <Note tone="good">No record of this workflow has failed.</Note>;
   const areAll = chosen.size === failed.length;
   const waits = failed.some(({ retry_seconds }) => retry_seconds !== null);
@@ -139,43 +130,47 @@ function FailedTable({
         />
         {failed.length < maxIds ? `All ${count(failed.length)}` : `The newest ${count(maxIds)}`}
       </label>
-      <div class="scroll-box" tabIndex={0} role="region" aria-label="Failed records">
-        <table class="plain-table">
-          <thead>
-            <tr>
-              <th scope="col">Record</th>
-              <th scope="col">Failed for</th>
-              {waits && <th scope="col">Retry in</th>}
-              <th scope="col">Error</th>
-            </tr>
-          </thead>
-          <tbody>
-            {failed.map(({ id, error, failed_seconds, retry_seconds }) => (
-              <tr key={id}>
-                <td class="mono long">
-                  <label class="row">
-                    <input type="checkbox" checked={chosen.has(id)} onChange={() => toggle(id)} />
-                    {id}
-                  </label>
-                </td>
-                <td class="whole">{failed_seconds === null ? '–' : durationText(failed_seconds)}</td>
-                {waits && <td class="whole">{retry_seconds === null ? '–' : durationText(retry_seconds)}</td>}
-                <td class="long">{error ?? ''}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <ScrollBox label="Failed records">
+        <PlainTable
+          rows={failed}
+          keyOf={({ id }) => id}
+          columns={[
+            {
+              head: 'Record',
+              cell: ({ id }) => (
+                <label class="row mono long">
+                  <input type="checkbox" checked={chosen.has(id)} onChange={() => toggle(id)} />
+                  {id}
+                </label>
+              ),
+            },
+            { head: 'Failed for', cell: ({ failed_seconds }) => <Whole seconds={failed_seconds} /> },
+            ...(waits
+              ? [{ head: 'Retry in', cell: ({ retry_seconds }: Failed) => <Whole seconds={retry_seconds} /> }]
+              : []),
+            { head: 'Error', cell: ({ error }) => <span class="long">{error}</span> },
+          ]}
+        />
+      </ScrollBox>
     </>
   );
 }
 
+function ScrollBox({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <div class="scroll-box" tabIndex={0} role="region" aria-label={label}>
+      {children}
+    </div>
+  );
+}
+
+const Whole = ({ seconds }: { seconds: number | null }) => (
+  <span class="whole">{seconds === null ? '–' : durationText(seconds)}</span>
+);
+
+const outcomes: Record<string, string> = { failed: 'marked failed' };
 /** The outcome for a record, in the list and in the dry run. */
-export const outcomeLabels: Record<string, string> = {
-  requeued: 'requeued',
-  failed: 'marked failed',
-  held: 'held',
-};
+export const outcomeText = (outcome: string) => outcomes[outcome] ?? spaced(outcome);
 
 function summaryOf({ requeued, failed, held, skipped }: Handled): string {
   const parts = [
@@ -193,33 +188,33 @@ function DryRunTable({ result }: { result: Handled }) {
   // A single outcome is in the summary above.
   const differ = new Set(result.records.map(({ outcome }) => outcome)).size > 1;
   return (
-    <div class="scroll-box" tabIndex={0} role="region" aria-label="Result of the dry run">
-      <table class="plain-table">
-        <thead>
-          <tr>
-            <th scope="col">Record</th>
-            {differ && <th scope="col">Will be</th>}
-            <th scope="col">Why</th>
-            <th scope="col">Stuck for</th>
-          </tr>
-        </thead>
-        <tbody>
-          {shown.map((record) => (
-            <tr key={record.id}>
-              <td class="mono long">{record.id}</td>
-              {differ && <td class="whole">{outcomeLabels[record.outcome] ?? spaced(record.outcome)}</td>}
-              <td class="long">
-                <span class="whole">{spaced(record.reason)}</span>
-                {record.trace && <div class="soft small">{record.trace}</div>}
-              </td>
-              <td class="whole">
-                {record.stuck_seconds === null ? '–' : durationText(record.stuck_seconds)}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+    <ScrollBox label="Result of the dry run">
+      <PlainTable
+        rows={shown}
+        keyOf={({ id }) => id}
+        columns={[
+          { head: 'Record', cell: ({ id }) => <span class="mono long">{id}</span> },
+          ...(differ
+            ? [
+                {
+                  head: 'Will be',
+                  cell: ({ outcome }: HandledRecord) => <span class="whole">{outcomeText(outcome)}</span>,
+                },
+              ]
+            : []),
+          {
+            head: 'Why',
+            cell: ({ reason, trace }) => (
+              <>
+                <span class="whole">{spaced(reason)}</span>
+                {trace && <div class="soft small long">{trace}</div>}
+              </>
+            ),
+          },
+          { head: 'Stuck for', cell: ({ stuck_seconds }) => <Whole seconds={stuck_seconds} /> },
+        ]}
+      />
       {result.total > shown.length && <p class="soft small">and {result.total - shown.length} more</p>}
-    </div>
+    </ScrollBox>
   );
 }

@@ -4,7 +4,7 @@ import { plural } from '../labels';
 import type { KnownRouter } from '../live/routers';
 import { useLive } from '../live/use-live';
 import { clockText, durationText } from '../time';
-import { Age, Chip } from './parts';
+import { Age, Chip, PlainTable } from './parts';
 
 export function Routers() {
   const routers = useLive((state) => state.routers);
@@ -22,24 +22,20 @@ export function Routers() {
         </span>
       </header>
       {routers.length > 0 ? (
-        <table class="plain-table">
-          <thead>
-            <tr>
-              <th scope="col">Name</th>
-              <th scope="col">Role</th>
-              <th scope="col">Seen</th>
-              <th scope="col">Up for</th>
-              <th scope="col" class="wide-only">
-                Version
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {routers.map((router) => (
-              <RouterRow key={router.name} router={router} leads={router.name === status.leader} />
-            ))}
-          </tbody>
-        </table>
+        <PlainTable
+          rows={routers}
+          keyOf={({ name }) => name}
+          columns={[
+            { head: 'Name', cell: ({ name }) => <span class="mono">{name}</span> },
+            {
+              head: 'Role',
+              cell: (router) => <Role router={router} leads={router.name === status.leader} />,
+            },
+            { head: 'Seen', cell: (router) => <Seen router={router} /> },
+            { head: 'Up for', cell: (router) => <Uptime router={router} /> },
+            { head: 'Version', class: 'wide-only', cell: ({ version }) => version },
+          ]}
+        />
       ) : (
         status.leader && (
           <p>
@@ -65,42 +61,39 @@ export function Routers() {
   );
 }
 
-function RouterRow({ router, leads }: { router: KnownRouter; leads: boolean }) {
-  const { name, version, is, started_at, seen_at } = router;
+function Role({ router: { is, seen_at }, leads }: { router: KnownRouter; leads: boolean }) {
+  if (is === 'gone')
+    return (
+      <Chip tone="bad" icon="close">
+        Gone since {clockText(seen_at)}
+      </Chip>
+    );
+  if (is === 'late')
+    return (
+      <Chip tone="warn" icon="warning">
+        <span>
+          {leads ? 'Leader, not' : 'Not'} seen for <Age since={seen_at} />
+        </span>
+      </Chip>
+    );
+  if (!leads) return <>Follower</>;
   return (
-    <tr data-is={is}>
-      <td class="mono">{name}</td>
-      <td>
-        {is === 'gone' ? (
-          <Chip tone="bad" icon="close">
-            Gone since {clockText(seen_at)}
-          </Chip>
-        ) : is === 'late' ? (
-          <Chip tone="warn" icon="warning">
-            <span>
-              {leads ? 'Leader, not' : 'Not'} seen for <Age since={seen_at} />
-            </span>
-          </Chip>
-        ) : leads ? (
-          <Chip tone="good" icon="star">
-            Leader
-          </Chip>
-        ) : (
-          'Follower'
-        )}
-      </td>
-      <td class={is === 'late' ? 'tone-warn' : is === 'gone' ? 'soft' : ''}>
-        <Age since={seen_at} /> ago
-      </td>
-      <td class={is === 'here' ? '' : 'soft'}>
-        {/* Without a heartbeat the uptime at the last one is shown. */}
-        {is === 'here' ? (
-          <Age since={started_at} />
-        ) : (
-          durationText((Date.parse(seen_at) - Date.parse(started_at)) / 1000)
-        )}
-      </td>
-      <td class="wide-only">{version}</td>
-    </tr>
+    <Chip tone="good" icon="star">
+      Leader
+    </Chip>
   );
 }
+
+const Seen = ({ router: { is, seen_at } }: { router: KnownRouter }) => (
+  <span class={is === 'late' ? 'tone-warn' : is === 'gone' ? 'soft' : ''}>
+    <Age since={seen_at} /> ago
+  </span>
+);
+
+/** Without a heartbeat, the uptime at the last one. */
+const Uptime = ({ router: { is, started_at, seen_at } }: { router: KnownRouter }) =>
+  is === 'here' ? (
+    <Age since={started_at} />
+  ) : (
+    <span class="soft">{durationText((Date.parse(seen_at) - Date.parse(started_at)) / 1000)}</span>
+  );

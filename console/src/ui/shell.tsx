@@ -1,9 +1,9 @@
 /** The frame of every page: navigation, header, banner and content. */
-import type { FunctionComponent } from 'preact';
+import type { ComponentChildren, FunctionComponent } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { sentenceOf } from '../api';
-import { letters, useKeyboard, useKeysSwitch } from '../keyboard';
-import { count } from '../labels';
+import { ask, sentenceOf } from '../api';
+import { letters, useKeyboard } from '../keyboard';
+import { capital, count, type Tone } from '../labels';
 import { liveCalls } from '../live/live';
 import { useLive } from '../live/use-live';
 import { CallsPage } from '../pages/calls';
@@ -14,27 +14,26 @@ import { RecordsPage } from '../pages/records';
 import { RecoveryPage } from '../pages/recovery';
 import { RunbookPage } from '../pages/runbook';
 import { TiersPage } from '../pages/tiers';
-import { addressOf, go, pageNames, type Route, type RouteName, useRoute } from '../routes';
-import { signOut } from '../session';
-import { type Theme, useTheme } from '../theme';
+import { keys, type Theme, theme, usePreference } from '../preferences';
+import { addressOf, go, type PageName, pageNames, type Route, type RouteName, useRoute } from '../routes';
 import type { Session } from '../types';
 import { Banner, Facts } from './banner';
+import { Dialog } from './dialogs';
 import { FindDialog } from './find-dialog';
-import { Brand, Icon, type IconName } from './icons';
+import { Brand, Icon } from './icons';
 import { announce, Messages, notify } from './messages';
-import { Dialog } from './parts';
+import { Choices } from './parts';
 
-const pages: Record<RouteName, { title: string; short: string; view: FunctionComponent<{ route: Route }> }> =
-  {
-    overview: { title: 'Overview', short: 'Overview', view: OverviewPage },
-    pods: { title: 'Pods', short: 'Pods', view: PodsPage },
-    calls: { title: 'Calls', short: 'Calls', view: CallsPage },
-    recovery: { title: 'Recovery', short: 'Recovery', view: RecoveryPage },
-    records: { title: 'Records', short: 'Records', view: RecordsPage },
-    tiers: { title: 'Merchants and tiers', short: 'Tiers', view: TiersPage },
-    events: { title: 'Events', short: 'Events', view: EventsPage },
-    runbook: { title: 'Runbook', short: 'Runbook', view: RunbookPage },
-  };
+const pages: Record<RouteName, { title: string; view: FunctionComponent<{ route: Route }> }> = {
+  overview: { title: 'Overview', view: OverviewPage },
+  pods: { title: 'Pods', view: PodsPage },
+  calls: { title: 'Calls', view: CallsPage },
+  recovery: { title: 'Recovery', view: RecoveryPage },
+  records: { title: 'Records', view: RecordsPage },
+  tiers: { title: 'Merchants and tiers', view: TiersPage },
+  events: { title: 'Events', view: EventsPage },
+  runbook: { title: 'Runbook', view: RunbookPage },
+};
 
 export function Shell({ session, onLeave }: { session: Session; onLeave: () => Promise<void> }) {
   const route = useRoute();
@@ -63,7 +62,7 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
 
   const leave = async () => {
     try {
-      await signOut();
+      await ask('/session', { method: 'DELETE' });
       await onLeave();
     } catch (error) {
       notify(sentenceOf(error), 'bad');
@@ -85,16 +84,14 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
               title={`${pages[name].title} (${index + 1})`}
             >
               <Icon name={name} />
-              {pages[name].short}
-              {name === 'overview' && <AlertBadge />}
-              {name === 'calls' && <CallBadge />}
-              {name === 'records' && <StuckBadge />}
+              {capital(name)}
+              <Badge page={name} />
             </a>
           ))}
         </div>
         <div class="side-foot">
           <ThemeSwitch />
-          <div class="side-links">
+          <div class="row side-links">
             <button type="button" class="link quiet" onClick={() => setHelpOpen(true)}>
               Keys <kbd aria-hidden="true">?</kbd>
             </button>
@@ -154,32 +151,22 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
   );
 }
 
-function AlertBadge() {
-  const n = useLive((state) => state.alerts?.length ?? 0);
-  return n === 0 ? null : (
-    <span class="badge">
-      {n}
-      <span class="hidden-visually"> alerts</span>
-    </span>
-  );
-}
-
-function CallBadge() {
-  const n = useLive(liveCalls);
-  return n === undefined || n === null ? null : (
-    <span class="badge wide-only" data-tone="plain">
+/** A number beside the name of a page. */
+function Badge({ page }: { page: PageName }) {
+  const alerts = useLive((state) => state.alerts?.length || null);
+  const calls = useLive(liveCalls);
+  const stuck = useLive(({ records }) => records.stuck.reduce((sum, { stuck }) => sum + stuck, 0) || null);
+  const badges: { [page in PageName]?: readonly [n: number | null | undefined, tone: Tone, noun: string] } = {
+    overview: [alerts, 'bad', 'alerts'],
+    calls: [calls, 'plain', 'live'],
+    records: [stuck, 'warn', 'stuck'],
+  };
+  const [n, tone, noun] = badges[page] ?? [];
+  if (n === undefined || n === null) return null;
+  return (
+    <span class={`badge ${page === 'calls' ? 'wide-only' : ''}`} data-tone={tone}>
       {count(n)}
-      <span class="hidden-visually"> live</span>
-    </span>
-  );
-}
-
-function StuckBadge() {
-  const n = useLive((state) => state.records.stuck.reduce((sum, { stuck }) => sum + stuck, 0));
-  return n === 0 ? null : (
-    <span class="badge" data-tone="warn">
-      {count(n)}
-      <span class="hidden-visually"> stuck</span>
+      <span class="hidden-visually"> {noun}</span>
     </span>
   );
 }
@@ -207,34 +194,23 @@ function Announcer() {
   return null;
 }
 
-const themes: readonly { value: Theme; name: string; icon: IconName }[] = [
-  { value: 'system', name: 'System colours', icon: 'screen' },
-  { value: 'light', name: 'Light', icon: 'sun' },
-  { value: 'dark', name: 'Dark', icon: 'moon' },
+const themes: readonly { value: Theme; title: string; text: ComponentChildren }[] = [
+  { value: 'system', title: 'System colours', text: <Icon name="screen" /> },
+  { value: 'light', title: 'Light', text: <Icon name="sun" /> },
+  { value: 'dark', title: 'Dark', text: <Icon name="moon" /> },
 ];
 
 function ThemeSwitch() {
-  const [theme, setTheme] = useTheme();
+  const [chosen, choose] = usePreference(theme);
   return (
-    <fieldset class="theme bare">
-      <legend class="hidden-visually">Colours</legend>
-      {themes.map(({ value, name, icon }) => (
-        <button
-          type="button"
-          aria-pressed={theme === value}
-          aria-label={name}
-          title={name}
-          onClick={() => setTheme(value)}
-        >
-          <Icon name={icon} />
-        </button>
-      ))}
-    </fieldset>
+    <div class="theme">
+      <Choices label="Colours" value={chosen} options={themes} onChange={choose} />
+    </div>
   );
 }
 
 function Help({ onClose }: { onClose: () => void }) {
-  const [areKeysOn, setKeysOn] = useKeysSwitch();
+  const [areKeysOn, setKeysOn] = usePreference(keys);
   return (
     <Dialog title="Keys and colours" onClose={onClose}>
       <div class="stack">
@@ -263,8 +239,8 @@ function Help({ onClose }: { onClose: () => void }) {
         <label class="row">
           <input
             type="checkbox"
-            checked={areKeysOn}
-            onChange={(event) => setKeysOn(event.currentTarget.checked)}
+            checked={areKeysOn === 'on'}
+            onChange={(event) => setKeysOn(event.currentTarget.checked ? 'on' : 'off')}
           />
           Enable single keys (Escape always works)
         </label>

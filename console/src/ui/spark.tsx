@@ -2,7 +2,7 @@
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
-import { onThemeChange } from '../theme';
+import { onThemeChange } from '../preferences';
 
 interface SparkProps {
   label: string;

@@ -3,13 +3,14 @@
  * concurrent change is not overwritten.
  */
 import { useEffect, useState } from 'preact/hooks';
-import { ApiError, ask, sentenceOf } from '../api';
+import { ApiError, ask, problemsOf } from '../api';
 import { inChainOrder } from '../labels';
 import type { Preview, Tier, Tiers } from '../types';
 import { ChainEditor } from './chain-editor';
+import { ActionDialog, Notes } from './dialogs';
 import { Icon } from './icons';
 import { notify } from './messages';
-import { Chain, Dialog, Note } from './parts';
+import { Chain, Pairs, Select } from './parts';
 
 interface Draft {
   key: number;
@@ -58,12 +59,9 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
     ),
   );
   const [chain, setChain] = useState<readonly string[]>(config.default_chain);
-  const [problems, setProblems] = useState<readonly string[]>([]);
-  const [isBusy, setBusy] = useState(false);
   const wanted = documentOf(drafts, chain, config.hold);
   const preview = usePreview(JSON.stringify(wanted));
   const names = drafts.map(({ name }) => name.trim()).filter(Boolean);
-  const isDoubled = new Set(names).size < names.length;
 
   const change = (key: number, to: Partial<Draft>) => {
     const before = drafts.find((draft) => draft.key === key);
@@ -75,88 +73,53 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
     setDrafts(drafts.filter((one) => one !== draft));
     setChain(chain.filter((step) => step !== draft.name));
   };
-  const save = async (event: Event) => {
-    event.preventDefault();
-    if (isDoubled) return setProblems(['Two tiers have the same name.']);
-    setBusy(true);
-    try {
-      const saved = await ask<Tiers>('/tiers', {
-        method: 'PUT',
-        body: wanted,
-        headers: { 'if-match': `"${base}"` },
-      });
-      notify(
-        `Tiers saved as version ${saved.version}.${saved.warnings ? ` ${saved.warnings.join(' ')}` : ''}`,
-      );
-      onSaved();
-      onClose();
-    } catch (error) {
-      setProblems(
-        error instanceof ApiError && error.problems.length > 0 ? error.problems : [sentenceOf(error)],
-      );
-      setBusy(false);
-    }
+  const save = async () => {
+    if (new Set(names).size < names.length) throw new Error('Two tiers have the same name.');
+    const headers = { 'if-match': `"${base}"` };
+    const { version, warnings = [] } = await ask<Tiers>('/tiers', { method: 'PUT', body: wanted, headers });
+    notify([`Tiers saved as version ${version}.`, ...warnings].join(' '));
+    onSaved();
   };
 
-  const wrong = problems.length > 0 ? problems : (preview?.problems ?? []);
   return (
-    <Dialog title="Edit tiers" wide onClose={onClose}>
-      <form class="stack" onSubmit={save}>
-        <ul class="tier-drafts" aria-label="Tiers">
-          {drafts.map((draft) => (
-            <TierDraft
-              key={draft.key}
-              draft={draft}
-              onChange={(to) => change(draft.key, to)}
-              onRemove={() => remove(draft)}
-            />
-          ))}
-        </ul>
-        <div>
-          <button type="button" class="btn small" onClick={() => setDrafts([...drafts, draftOf('')])}>
-            <Icon name="plus" /> Add tier
-          </button>
-        </div>
-        <ChainEditor label="Default chain" steps={chain} options={names} onChange={setChain} />
-        {wrong.length > 0 && (
-          <Note tone="bad">
-            {wrong.map((problem) => (
-              <div key={problem}>{problem}</div>
-            ))}
-          </Note>
-        )}
-        {preview && preview.warnings.length > 0 && (
-          <Note tone="warn">
-            {preview.warnings.map((warning) => (
-              <div key={warning}>{warning}</div>
-            ))}
-          </Note>
-        )}
-        {preview?.valid && (
-          <section class="stack" aria-label="Preview of the chains">
-            <h3>Resulting chains</h3>
-            <dl class="pairs">
-              {preview.chains.map((line) => (
-                <>
-                  <dt>{line.merchant_id ?? 'no merchant'}</dt>
-                  <dd>
-                    <Chain chain={line.chain} skipped={line.skipped} />
-                  </dd>
-                </>
-              ))}
-            </dl>
-          </section>
-        )}
-        <div class="row end">
-          <button type="button" class="btn" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="btn primary" disabled={isBusy || preview?.valid === false}>
-            Save
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <ActionDialog
+      title="Edit tiers"
+      wide
+      verb="Save"
+      isDisabled={preview?.valid === false}
+      problems={preview?.problems ?? []}
+      act={save}
+      onClose={onClose}
+    >
+      <ul class="stack tier-drafts" aria-label="Tiers">
+        {drafts.map((draft) => (
+          <TierDraft
+            key={draft.key}
+            draft={draft}
+            onChange={(to) => change(draft.key, to)}
+            onRemove={() => remove(draft)}
+          />
+        ))}
+      </ul>
+      <div>
+        <button type="button" class="btn small" onClick={() => setDrafts([...drafts, draftOf('')])}>
+          <Icon name="plus" /> Add tier
+        </button>
+      </div>
+      <ChainEditor label="Default chain" steps={chain} options={names} onChange={setChain} />
+      <Notes tone="warn" texts={preview?.warnings ?? []} />
+      {preview?.valid && (
+        <section class="stack" aria-label="Preview of the chains">
+          <h3>Resulting chains</h3>
+          <Pairs
+            of={preview.chains.map(({ merchant_id, chain, skipped }) => [
+              merchant_id ?? 'no merchant',
+              <Chain chain={chain} skipped={skipped} />,
+            ])}
+          />
+        </section>
+      )}
+    </ActionDialog>
   );
 }
 
@@ -169,6 +132,20 @@ interface TierDraftProps {
 /** Not a table row: on a phone the fields take two lines, each with its label above. */
 function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
   const { name, type, target, maxCalls } = draft;
+  const isShared = type === 'shared';
+  const number = (label: string, value: string, field: 'target' | 'maxCalls', isDisabled = false) => (
+    <label class="label">
+      <span>{label}</span>
+      <input
+        class="field"
+        inputMode="numeric"
+        aria-label={`${label} of ${name}`}
+        disabled={isDisabled}
+        value={value}
+        onInput={(event) => onChange({ [field]: event.currentTarget.value })}
+      />
+    </label>
+  );
   return (
     <li>
       <label class="label">
@@ -181,40 +158,18 @@ function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
           onInput={(event) => onChange({ name: event.currentTarget.value })}
         />
       </label>
-      <label class="label">
+      <div class="label">
         <span>Type</span>
-        <select
-          class="field"
-          aria-label={`Type of ${name}`}
+        <Select
+          label={`Type of ${name}`}
           value={type}
-          onChange={(event) => onChange({ type: event.currentTarget.value })}
-        >
-          <option value="exclusive">exclusive</option>
-          <option value="shared">shared</option>
-        </select>
-      </label>
-      <label class="label">
-        <span>Target</span>
-        <input
-          class="field"
-          inputMode="numeric"
-          aria-label={`Target of ${name}`}
-          value={target}
-          onInput={(event) => onChange({ target: event.currentTarget.value })}
+          options={['exclusive', 'shared'].map((each) => [each, each])}
+          onChange={(next) => onChange({ type: next })}
         />
-      </label>
-      <label class="label">
-        <span>Calls per pod</span>
-        <input
-          class="field"
-          inputMode="numeric"
-          aria-label={`Calls per pod of ${name}`}
-          // A pod of an exclusive tier always has one.
-          disabled={type !== 'shared'}
-          value={type === 'shared' ? maxCalls : '1'}
-          onInput={(event) => onChange({ maxCalls: event.currentTarget.value })}
-        />
-      </label>
+      </div>
+      {number('Target', target, 'target')}
+      {/* A pod of an exclusive tier always has one call. */}
+      {number('Calls per pod', isShared ? maxCalls : '1', 'maxCalls', !isShared)}
       <button type="button" class="btn icon" aria-label={`Remove ${name}`} onClick={onRemove}>
         <Icon name="close" />
       </button>
@@ -222,26 +177,20 @@ function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
   );
 }
 
-/** What the router says of a draft, a moment after the last change; undefined where it cannot tell. */
+/** What the router says of a draft, a moment after the last change; undefined while it does not answer. */
 function usePreview(text: string): Preview | undefined {
   const [preview, setPreview] = useState<Preview>();
   useEffect(() => {
     let isCurrent = true;
     const timer = setTimeout(async () => {
-      try {
-        const answer = await ask<Preview>('/tiers/preview', { method: 'POST', body: JSON.parse(text) });
-        if (isCurrent) setPreview(answer);
-      } catch (error) {
-        // Without a preview the router still validates on save.
-        const isAbsent =
-          !(error instanceof ApiError) || error.isAbsent || error.status === 0 || error.status >= 500;
-        const problems =
-          error instanceof ApiError && error.problems.length > 0 ? error.problems : [sentenceOf(error)];
-        if (isCurrent)
-          setPreview(
-            isAbsent ? undefined : { valid: false, problems: [...problems], warnings: [], chains: [] },
-          );
-      }
+      const answer = await ask<Preview>('/tiers/preview', { method: 'POST', body: JSON.parse(text) }).catch(
+        (error: unknown) =>
+          // Without a preview the router still validates on save.
+          error instanceof ApiError && error.status > 0 && error.status < 500
+            ? { valid: false, problems: [...problemsOf(error)], warnings: [], chains: [] }
+            : undefined,
+      );
+      if (isCurrent) setPreview(answer);
     }, 200);
     return () => {
       isCurrent = false;

@@ -46,45 +46,42 @@ export function violations(keyspace: Keyspace, options: CheckOptions = {}): stri
 }
 
 /** Contradictions between the contents of keys; `checkKey` checks each key on its own. */
-export function contradictions(keyspace: Keyspace, options: CheckOptions = {}): Finding[] {
+export function* contradictions(keyspace: Keyspace, options: CheckOptions = {}): Generator<Finding> {
   const state = parseState(keyspace, options.nowMs);
-  const settled = options.settled === true || options.live !== undefined;
+  const isLive = options.live !== undefined;
+  const settled = options.settled === true || isLive;
   const exact = settled || options.tampered !== true;
-  return [
-    ...loads(state, options),
-    ...holders(state, exact),
-    ...records(state, options.live !== undefined),
-    ...assignments(state, options.live !== undefined),
-    ...indexes(state, exact),
-    ...[...state.pools.values()].flatMap((pool) => availability(state, pool, exact, settled)),
-    ...[...state.pods.values()].flatMap((pod) => mirrors(state, pod, settled)),
-    ...(options.live ? pastLease(state) : []),
-    ...waitFindings(state, {
-      isPart: options.live !== undefined,
-      exact,
-      maxLowered: options.maxLowered === true || options.maxCallsLowered === true,
-      limitsSinceMs: options.live?.limitsSinceMs,
-    }),
-  ];
+  yield* loads(state, options);
+  if (exact) yield* holders(state);
+  yield* records(state, isLive);
+  yield* assignments(state, isLive);
+  if (exact) yield* indexes(state);
+  for (const pool of state.pools.values()) yield* availability(state, pool, exact, settled);
+  for (const pod of state.pods.values()) yield* mirrors(state, pod, settled);
+  if (isLive) yield* pastLease(state);
+  yield* waitFindings(state, {
+    isPart: isLive,
+    exact,
+    maxLowered: options.maxLowered === true || options.maxCallsLowered === true,
+    limitsSinceMs: options.live?.limitsSinceMs,
+  });
 }
 
 /** Invariants 1 and 3. An entry without a record still occupies its pod until the sweep. */
-function loads({ pods, pools, records }: State, { maxLowered, live }: CheckOptions): Finding[] {
-  const found: Finding[] = [];
+function* loads({ pods, pools, records }: State, { maxLowered, live }: CheckOptions): Generator<Finding> {
   for (const pod of pods.values()) {
     const pool = pools.get(pod.pool ?? '');
     const names = [...pod.calls.keys()].join(', ');
     if (pool?.kind === 'exclusive' && pod.calls.size > 1) {
       const text = `1: exclusive pod ${pod.name} of ${pool.id} has ${pod.calls.size} calls: ${names}`;
-      found.push({ kind: 'two_calls', text, pod: pod.name, pool: pool.id });
+      yield { kind: 'two_calls', text, pod: pod.name, pool: pool.id };
     }
     if (pool?.kind === 'shared' && pod.calls.size > pool.max && !maxLowered) {
       const text = `3: pod ${pod.name} of ${pool.id} has ${pod.calls.size} calls, max ${pool.max}: ${names}`;
       const isLater = !live || isAllocatedAfter(pod, records, live.limitsSinceMs);
-      found.push({ kind: isLater ? 'over_limit' : 'lowered_limit', text, pod: pod.name, pool: pool.id });
+      yield { kind: isLater ? 'over_limit' : 'lowered_limit', text, pod: pod.name, pool: pool.id };
     }
   }
-  return found;
 }
 
 /** The id of an event has the millisecond in which its script started, a fence the microsecond. */
@@ -105,23 +102,20 @@ function holdersOf({ pods }: State): Map<string, string[]> {
 }
 
 /** Invariant 2, by pod. */
-function holders(state: State, exact: boolean): Finding[] {
-  const found: Finding[] = [];
-  for (const [sid, names] of exact ? holdersOf(state) : []) {
+function* holders(state: State): Generator<Finding> {
+  for (const [sid, names] of holdersOf(state)) {
     const [pod = ''] = names;
     if (names.length > 1)
-      found.push({ kind: 'two_pods', text: `2: call ${sid} is on ${names.join(' and ')}`, pod, call: sid });
+      yield { kind: 'two_pods', text: `2: call ${sid} is on ${names.join(' and ')}`, pod, call: sid };
     if (state.records.get(sid)?.get('pod_name') === undefined) {
       const text = `2: call ${sid} on ${names.join(', ')} has no record`;
-      found.push({ kind: 'no_record', text, pod, call: sid });
+      yield { kind: 'no_record', text, pod, call: sid };
     }
   }
-  return found;
 }
 
 /** Invariant 2, by record, and the other fields of a record. */
-function records(state: State, live: boolean): Finding[] {
-  const found: Finding[] = [];
+function* records(state: State, live: boolean): Generator<Finding> {
   const holders = holdersOf(state);
   const fences = new Map<string, string>();
   for (const [sid, record] of state.records) {
@@ -129,52 +123,48 @@ function records(state: State, live: boolean): Finding[] {
     if (record.get('hold') === 'waiting' && !record.has('pod_name')) continue;
     const owner = record.get('pod_name') ?? '';
     const own = record.get('fence') ?? '';
-    const add = (kind: Finding['kind'], text: string) => found.push({ kind, text, pod: owner, call: sid });
+    const about = (kind: Finding['kind'], text: string): Finding => ({ kind, text, pod: owner, call: sid });
     if (!holders.get(sid)?.includes(owner)) {
       // The records of the Go router have no fence, and only those of live calls were imported.
       const isOurs = own !== '' || !live;
-      add(
-        isOurs ? 'orphan_record' : 'earlier_router',
-        `2: the record of call ${sid} names ${owner}, which does not have the call`,
-      );
+      const text = `2: the record of call ${sid} names ${owner}, which does not have the call`;
+      yield about(isOurs ? 'orphan_record' : 'earlier_router', text);
       if (!isOurs) continue;
     }
     if (!/^\d+$/.test(own) || Number(own) > state.fence)
-      add('fence_ahead', `call ${sid} has fence ${own}, above the counter ${state.fence}`);
-    if (fences.has(own)) add('same_fence', `calls ${sid} and ${fences.get(own)} have the same fence ${own}`);
+      yield about('fence_ahead', `call ${sid} has fence ${own}, above the counter ${state.fence}`);
+    if (fences.has(own))
+      yield about('same_fence', `calls ${sid} and ${fences.get(own)} have the same fence ${own}`);
     fences.set(own, sid);
     if (Number.isNaN(Date.parse(record.get('allocated_at') ?? '')))
-      add('broken_record', `call ${sid} has no allocated_at`);
-    if (!record.get('source_pool')) add('broken_record', `call ${sid} has no source_pool`);
+      yield about('broken_record', `call ${sid} has no allocated_at`);
+    if (!record.get('source_pool')) yield about('broken_record', `call ${sid} has no source_pool`);
   }
-  return found;
 }
 
 /** Every pod is in one pool, and removed pods have no keys. */
-function assignments({ pods, pools }: State, live: boolean): Finding[] {
-  const found: Finding[] = [];
+function* assignments({ pods, pools }: State, live: boolean): Generator<Finding> {
   for (const pod of pods.values()) {
     const homes = [...pools.values()].filter((pool) => pool.assigned.has(pod.name)).map(({ id }) => id);
-    const add = (kind: Finding['kind'], text: string) => found.push({ kind, text, pod: pod.name });
+    const about = (kind: Finding['kind'], text: string): Finding => ({ kind, text, pod: pod.name });
     if (pod.pool === undefined) {
       const kind = live && homes.length === 0 && expires(pod) ? 'left_to_expire' : 'left_behind';
-      add(kind, `pod ${pod.name} is not registered but has keys`);
+      yield about(kind, `pod ${pod.name} is not registered but has keys`);
     } else if (homes.length !== 1 || homes[0] !== pod.pool) {
       const where = homes.join(', ') || 'nothing';
-      add('wrong_pool', `pod ${pod.name} has tier ${pod.pool} but is assigned to ${where}`);
+      yield about('wrong_pool', `pod ${pod.name} has tier ${pod.pool} but is assigned to ${where}`);
     } else if (pools.get(pod.pool)?.value === undefined) {
-      add('no_such_pool', `pod ${pod.name} is in ${pod.pool}, which does not exist`);
+      yield about('no_such_pool', `pod ${pod.name} is in ${pod.pool}, which does not exist`);
     }
   }
   for (const pool of pools.values()) {
     for (const name of pool.assigned) {
       const text = `${pool.id} has the unregistered pod ${name} assigned`;
-      if (!pods.has(name)) found.push({ kind: 'assigned_unregistered', text, pod: name, pool: pool.id });
+      if (!pods.has(name)) yield { kind: 'assigned_unregistered', text, pod: name, pool: pool.id };
     }
     if (pool.value === undefined)
-      found.push({ kind: 'pool_unknown', text: `${pool.id} has keys but is not configured`, pool: pool.id });
+      yield { kind: 'pool_unknown', text: `${pool.id} has keys but is not configured`, pool: pool.id };
   }
-  return found;
 }
 
 /** Only keys with a TTL are left, as by an earlier router: the lease, the draining mark. */
@@ -183,98 +173,96 @@ function expires({ calls, fields, suspended, hasMetadata }: PodState): boolean {
 }
 
 /** Invariant 4: the index of a pool is the union of the call sets of its pods, deadlines included. */
-function indexes({ pods, pools }: State, exact: boolean): Finding[] {
-  if (!exact) return [];
-  const found: Finding[] = [];
+function* indexes({ pods, pools }: State): Generator<Finding> {
   for (const pool of pools.values()) {
     const members = [...pods.values()].filter((pod) => pod.pool === pool.id);
     const truth = new Map(members.flatMap((pod) => [...pod.calls]));
     for (const [sid, deadline] of truth) {
       const indexed = pool.index.get(sid);
-      if (indexed !== deadline) {
-        const where = `the index of ${pool.id}`;
-        const text =
-          indexed === undefined
-            ? `4: call ${sid} is on its pod but not in ${where}`
-            : `4: the lease of call ${sid} ends at ${deadline} on its pod, at ${indexed} in ${where}`;
-        found.push({ kind: 'index_differs', text, call: sid, pool: pool.id });
-      }
+      const where = `the index of ${pool.id}`;
+      const text =
+        indexed === undefined
+          ? `4: call ${sid} is on its pod but not in ${where}`
+          : `4: the lease of call ${sid} ends at ${deadline} on its pod, at ${indexed} in ${where}`;
+      if (indexed !== deadline) yield { kind: 'index_differs', text, call: sid, pool: pool.id };
     }
     for (const sid of pool.index.keys()) {
       const text = `4: the index of ${pool.id} has call ${sid}, which is on none of its pods`;
-      if (!truth.has(sid)) found.push({ kind: 'index_extra', text, call: sid, pool: pool.id });
+      if (!truth.has(sid)) yield { kind: 'index_extra', text, call: sid, pool: pool.id };
     }
   }
-  return found;
 }
 
 /** Invariants 4 and 6: a pod in `available` can take a call; after a sweep, every pod that can is in it. */
-function availability({ pods }: State, pool: PoolState, exact: boolean, settled: boolean): Finding[] {
-  const found: Finding[] = [];
-  const add = (kind: Finding['kind'], text: string, pod?: string) =>
-    found.push({
-      kind,
-      text: `available of ${pool.id}: ${text}`,
-      ...(pod === undefined ? {} : { pod }),
-      pool: pool.id,
-    });
+function* availability(
+  { pods }: State,
+  pool: PoolState,
+  exact: boolean,
+  settled: boolean,
+): Generator<Finding> {
+  const about = (kind: Finding['kind'], text: string, pod?: string): Finding => ({
+    kind,
+    text: `available of ${pool.id}: ${text}`,
+    ...(pod === undefined ? {} : { pod }),
+    pool: pool.id,
+  });
   const type = pool.kind === 'shared' ? 'zset' : 'set';
   if (pool.availableType !== 'none' && (!pool.kind || pool.availableType !== type)) {
-    add('available_type', `is a ${pool.availableType}, the pool is ${pool.value ?? 'not configured'}`);
+    yield about(
+      'available_type',
+      `is a ${pool.availableType}, the pool is ${pool.value ?? 'not configured'}`,
+    );
   }
   for (const [name, score] of exact ? pool.available : []) {
     const pod = pods.get(name);
     if (pod?.pool !== pool.id)
-      add('available_stranger', `has ${name}, a pod of ${pod?.pool ?? 'nowhere'}`, name);
+      yield about('available_stranger', `has ${name}, a pod of ${pod?.pool ?? 'nowhere'}`, name);
     else if (pod.block !== '') {
       const byHand = pod.suspended === '' && isMarkByHand(pod.drainingUntil ?? '');
-      add(byHand ? 'available_by_hand' : 'available_blocked', `6: has ${name}, which is ${pod.block}`, name);
+      const kind = byHand ? 'available_by_hand' : 'available_blocked';
+      yield about(kind, `6: has ${name}, which is ${pod.block}`, name);
     } else if (pool.kind === 'exclusive' && pod.calls.size > 0) {
-      add('available_busy', `4: has ${name}, which has a call`, name);
+      yield about('available_busy', `4: has ${name}, which has a call`, name);
     } else if (pool.kind === 'shared' && score !== pod.calls.size) {
-      add('available_score', `4: has ${name} with score ${score}, it has ${pod.calls.size} calls`, name);
+      yield about(
+        'available_score',
+        `4: has ${name} with score ${score}, it has ${pod.calls.size} calls`,
+        name,
+      );
     }
   }
   for (const name of settled && pool.kind ? pool.assigned : []) {
     const pod = pods.get(name);
     const can = pod?.block === '' && (pool.kind === 'shared' || pod.calls.size === 0);
     if (can && !pool.available.has(name))
-      add('not_available', `8: lacks ${name}, which can take a call`, name);
+      yield about('not_available', `8: lacks ${name}, which can take a call`, name);
   }
-  return found;
 }
 
 /** Keys for operators: the lease and the status of the pod. */
-function mirrors({ nowMs }: State, pod: PodState, settled: boolean): Finding[] {
-  const found: Finding[] = [];
-  const add = (text: string) => found.push({ kind: 'mirror', text, pod: pod.name });
+function* mirrors({ nowMs }: State, pod: PodState, settled: boolean): Generator<Finding> {
+  const about = (text: string): Finding => ({ kind: 'mirror', text, pod: pod.name });
   const load = pod.calls.size;
-  if (pod.lease !== undefined && !pod.calls.has(pod.lease)) {
-    add(`lease of ${pod.name} names ${pod.lease}, which is not on it`);
-  }
+  if (pod.lease !== undefined && !pod.calls.has(pod.lease))
+    yield about(`lease of ${pod.name} names ${pod.lease}, which is not on it`);
+  if (!settled) return;
   // The TTL of the key is real time: near its end it may expire before the call.
-  if (settled && pod.lease === undefined && Math.max(...pod.calls.values()) > nowMs + 20_000) {
-    add(`lease of ${pod.name} is missing, it has ${load} calls`);
-  }
+  if (pod.lease === undefined && Math.max(...pod.calls.values()) > nowMs + 20_000)
+    yield about(`lease of ${pod.name} is missing, it has ${load} calls`);
   const status = pod.block ? 'draining' : load > 0 ? 'allocated' : 'available';
-  if (settled && pod.fields.get('status') !== status) {
-    add(`pod ${pod.name} has status ${pod.fields.get('status')}, expected ${status}`);
-  }
+  if (pod.fields.get('status') !== status)
+    yield about(`pod ${pod.name} has status ${pod.fields.get('status')}, expected ${status}`);
   const shown = pod.fields.get('allocated_call_sid') ?? '';
-  if (settled && shown !== '' && !pod.calls.has(shown)) {
-    add(`pod ${pod.name} shows call ${shown}, which is not on it`);
-  }
-  return found;
+  if (shown !== '' && !pod.calls.has(shown))
+    yield about(`pod ${pod.name} shows call ${shown}, which is not on it`);
 }
 
 /** Invariant 8, pending: the sweep or an allocate ends these calls. */
-function pastLease({ nowMs, pods, records }: State): Finding[] {
-  return [...pods.values()].flatMap((pod) =>
-    [...pod.calls]
-      .filter(([sid, deadline]) => deadline <= nowMs && records.has(sid))
-      .map(([sid, deadline]): Finding => {
-        const text = `8: call ${sid} on ${pod.name} is ${nowMs - deadline} ms past its lease`;
-        return { kind: 'past_lease', text, pod: pod.name, call: sid };
-      }),
-  );
+function* pastLease({ nowMs, pods, records }: State): Generator<Finding> {
+  for (const pod of pods.values()) {
+    for (const [sid, deadline] of pod.calls) {
+      const text = `8: call ${sid} on ${pod.name} is ${nowMs - deadline} ms past its lease`;
+      if (deadline <= nowMs && records.has(sid)) yield { kind: 'past_lease', text, pod: pod.name, call: sid };
+    }
+  }
 }

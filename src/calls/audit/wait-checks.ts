@@ -13,63 +13,60 @@ export interface WaitOptions {
   limitsSinceMs?: number | undefined;
 }
 
-export function waitFindings(state: State, options: WaitOptions): Finding[] {
+export function* waitFindings(state: State, options: WaitOptions): Generator<Finding> {
   const isRead = (merchant: string) => !options.isPart || state.queues.get(merchant)?.isRead === true;
-  const queues = [...state.queues.values()].filter(({ name }) => isRead(name));
-  const limits = [...state.limits].filter(([merchant]) => isRead(merchant));
-  return [
-    ...waitingRecords(state),
-    ...(options.exact ? [...state.pools.values()].flatMap((pool) => unserved(state, pool)) : []),
-    ...(options.exact ? queues.flatMap((queue) => entries(state, queue)) : []),
-    ...(options.exact ? queues.flatMap((queue) => listings(state, queue)) : []),
-    ...(options.exact ? counted(state) : []),
-    ...limits.flatMap(([merchant, max]) => overLimit(state, merchant, max, options)),
-  ];
+  yield* waitingRecords(state);
+  if (options.exact) {
+    for (const pool of state.pools.values()) yield* unserved(state, pool);
+    for (const queue of state.queues.values()) {
+      if (!isRead(queue.name)) continue;
+      yield* entries(state, queue);
+      yield* listings(state, queue);
+    }
+    yield* counted(state);
+  }
+  for (const [merchant, max] of state.limits)
+    if (isRead(merchant)) yield* overLimit(state, merchant, max, options);
 }
 
 /** Promise 12: an unblocked pod with room is in `available` only while no queue is listed for its pool. */
-function unserved({ pods, listed }: State, pool: PoolState): Finding[] {
+function* unserved({ pods, listed }: State, pool: PoolState): Generator<Finding> {
   const [queue] = listed.get(pool.id)?.keys() ?? [];
-  if (queue === undefined) return [];
-  return [...pool.available.keys()].flatMap((name): Finding[] => {
+  for (const name of queue === undefined ? [] : pool.available.keys()) {
     const pod = pods.get(name);
     const isFree = pod?.pool === pool.id && pod.block === '' && pod.calls.size < pool.max;
-    const text = `12: pod ${name} of ${pool.id} is available while calls of ${nameOf(queue)} wait for it`;
-    return isFree ? [{ kind: 'not_handed_over', text, pod: name, pool: pool.id }] : [];
-  });
+    const text = `12: pod ${name} of ${pool.id} is available while calls of ${nameOf(queue ?? '')} wait for it`;
+    if (isFree) yield { kind: 'not_handed_over', text, pod: name, pool: pool.id };
+  }
 }
 
 /** Promise 14, by record. */
-function waitingRecords({ pods, queues, records, due }: State): Finding[] {
-  const found: Finding[] = [];
+function* waitingRecords({ pods, queues, records, due }: State): Generator<Finding> {
   const holders = new Map(
     [...pods.values()].flatMap((pod) => [...pod.calls.keys()].map((sid) => [sid, pod.name])),
   );
   for (const [sid, record] of records) {
     if (record.get('hold') !== 'waiting') continue;
     const pod = record.get('pod_name') ?? holders.get(sid);
-    if (pod !== undefined) {
-      const text = `14: call ${sid} waits, but has pod ${pod}`;
-      found.push({ kind: 'waiting_with_pod', text, call: sid, pod });
-    }
+    if (pod !== undefined)
+      yield { kind: 'waiting_with_pod', text: `14: call ${sid} waits, but has pod ${pod}`, call: sid, pod };
     const queue = record.get('queue') ?? '';
-    if (queues.get(queue)?.calls.has(sid) !== true || !due.has(sid)) {
-      const text = `14: call ${sid} waits, but is not in the queue of ${nameOf(queue)}`;
-      found.push({ kind: 'not_queued', text, call: sid });
-    }
+    const text = `14: call ${sid} waits, but is not in the queue of ${nameOf(queue)}`;
+    if (queues.get(queue)?.calls.has(sid) !== true || !due.has(sid))
+      yield { kind: 'not_queued', text, call: sid };
   }
-  return found;
 }
 
 /** Promise 14, by queue. */
-function entries({ records }: State, { name, calls }: QueueState): Finding[] {
-  return [...calls.keys()].flatMap((sid): Finding[] => {
+function* entries({ records }: State, { name, calls }: QueueState): Generator<Finding> {
+  for (const sid of calls.keys()) {
     const record = records.get(sid);
-    if (record?.get('hold') === 'waiting' && (record.get('queue') ?? '') === name) return [];
-    const where = record?.get('hold') === 'waiting' ? `waits in another one` : 'does not wait';
+    const waits = record?.get('hold') === 'waiting';
+    if (waits && (record.get('queue') ?? '') === name) continue;
+    const where = waits ? 'waits in another one' : 'does not wait';
     const text = `14: the queue of ${nameOf(name)} has call ${sid}, which ${where}`;
-    return [{ kind: 'wrong_entry', text, call: sid }];
-  });
+    yield { kind: 'wrong_entry', text, call: sid };
+  }
 }
 
 /** As PRIORITY_SPAN in lua/lib/queues.lua; a score has about two digits after the point. */
@@ -77,68 +74,65 @@ const prioritySpan = 2 ** 42;
 const scoreSlack = 0.02;
 
 /** A queue is listed for the pools of its chain exactly if it has calls and its merchant is below its limit. */
-function listings(
+function* listings(
   { listed, limits, limited }: State,
   { name, rules, calls, isKnown }: QueueState,
-): Finding[] {
-  const found: Finding[] = [];
-  const add = (kind: Finding['kind'], text: string, pool?: string) =>
-    found.push({
-      kind,
-      text: `the queue of ${nameOf(name)} ${text}`,
-      ...(pool === undefined ? {} : { pool }),
-    });
+): Generator<Finding> {
+  const about = (kind: Finding['kind'], text: string, pool?: string): Finding => ({
+    kind,
+    text: `the queue of ${nameOf(name)} ${text}`,
+    ...(pool === undefined ? {} : { pool }),
+  });
   const chain = new Set((rules.get('chain') ?? '').split(' ').filter((pool) => pool !== ''));
   const isAtLimit = (limited.get(name)?.size ?? 0) >= (limits.get(name) ?? Number.POSITIVE_INFINITY);
   const why = calls.size === 0 ? 'has no calls' : isAtLimit ? 'is at its limit' : undefined;
-  if (calls.size > 0 && !isKnown) add('not_listed', 'has calls, but is missing in waiting:queues');
-  if (calls.size === 0 && isKnown) add('listed', 'has no calls, but is in waiting:queues');
+  if (calls.size > 0 && !isKnown) yield about('not_listed', 'has calls, but is missing in waiting:queues');
+  if (calls.size === 0 && isKnown) yield about('listed', 'has no calls, but is in waiting:queues');
   const tag = Number(rules.get('tag') ?? 0) + 1000 / Number(rules.get('weight') ?? 1);
   const score = (9 - Number(rules.get('priority') ?? 0)) * prioritySpan + tag;
   for (const [pool, queues] of listed) {
     const actual = queues.get(name);
     if (actual === undefined) continue;
-    if (why !== undefined) add('listed', `${why}, but is listed for ${pool}`, pool);
-    else if (!chain.has(pool)) add('listed', `is listed for ${pool}, which is not in its chain`, pool);
+    if (why !== undefined) yield about('listed', `${why}, but is listed for ${pool}`, pool);
+    else if (!chain.has(pool))
+      yield about('listed', `is listed for ${pool}, which is not in its chain`, pool);
     else if (Math.abs(actual - score) > scoreSlack)
-      add('listed_score', `is listed for ${pool} with score ${actual}, not ${score}`, pool);
+      yield about('listed_score', `is listed for ${pool} with score ${actual}, not ${score}`, pool);
   }
   for (const pool of why === undefined ? chain : [])
-    if (!listed.get(pool)?.has(name)) add('not_listed', `has calls, but is not listed for ${pool}`, pool);
-  return found;
+    if (!listed.get(pool)?.has(name))
+      yield about('not_listed', `has calls, but is not listed for ${pool}`, pool);
 }
 
 /** Promise 15: the set of a limit has exactly the live calls of its merchant. */
-function counted({ pods, records, limits, limited }: State): Finding[] {
-  const found: Finding[] = [];
+function* counted({ pods, records, limits, limited }: State): Generator<Finding> {
   const isLive = (sid: string) => pods.get(records.get(sid)?.get('pod_name') ?? '')?.calls.has(sid) === true;
   for (const [merchant, calls] of limited) {
     for (const sid of calls) {
       const text = `15: the limit of ${merchant} counts call ${sid}, which has ended`;
-      if (limits.has(merchant) && !isLive(sid)) found.push({ kind: 'limit_extra', text, call: sid });
+      if (limits.has(merchant) && !isLive(sid)) yield { kind: 'limit_extra', text, call: sid };
     }
   }
   for (const [sid, record] of records) {
     const merchant = record.get('merchant_id') ?? '';
     const text = `15: the limit of ${merchant} does not count call ${sid}`;
     if (limits.has(merchant) && isLive(sid) && !limited.get(merchant)?.has(sid))
-      found.push({ kind: 'limit_missing', text, call: sid });
+      yield { kind: 'limit_missing', text, call: sid };
   }
-  return found;
 }
 
 /** The id of an event has the millisecond in which its script started, as has `allocated_at`. */
 const stampSlackMs = 1000;
 
 /** Promise 15: more calls than the limit are legal only if it was lowered since. */
-function overLimit(state: State, merchant: string, max: number, options: WaitOptions): Finding[] {
+function* overLimit(state: State, merchant: string, max: number, options: WaitOptions): Generator<Finding> {
   const calls = [...(state.limited.get(merchant) ?? [])];
-  if (calls.length <= max || options.maxLowered) return [];
+  if (calls.length <= max || options.maxLowered) return;
   const text = `15: merchant ${merchant} has ${calls.length} calls, max_calls ${max}: ${calls.join(', ')}`;
   const times = calls.map((sid) => Date.parse(state.records.get(sid)?.get('allocated_at') ?? '') || 0);
   const since = options.limitsSinceMs;
   const isLater = !options.isPart || (since !== undefined && Math.max(...times) > since + stampSlackMs);
-  return [{ kind: isLater ? 'over_max_calls' : 'lowered_max_calls', text }];
+  yield { kind: isLater ? 'over_max_calls' : 'lowered_max_calls', text };
 }
 
 function nameOf(queue: string): string {

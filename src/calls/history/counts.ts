@@ -4,11 +4,11 @@
  */
 import type { Metrics } from '../metrics.js';
 
-/** The counters that are plain numbers. Rows have them in this order: add a new one at the end. */
+/** The counters that are plain numbers, with their names in the API. Rows have them in this order: add a new one at the end. */
 export const plainCounts = [
   'allocated',
   'released',
-  'noPods',
+  'no_pods',
   'errors',
   'recovered',
   'lost',
@@ -17,18 +17,19 @@ export const plainCounts = [
   /** Store operations rejected because Redis is out of memory. */
   'full',
   /** Waits for a pod: those that got one, how many of these within 5 s and 20 s, and those that ended without one. */
-  'waitsServed',
-  'waitsWithin5s',
-  'waitsWithin20s',
-  'waitsAbandoned',
-  'waitsExpired',
+  'waits_served',
+  'waits_within_5s',
+  'waits_within_20s',
+  'waits_abandoned',
+  'waits_expired',
 ] as const;
+type PlainCount = (typeof plainCounts)[number];
 /** Rows of version 0.1.0 end here. */
 export const firstPlainCounts = 8;
 export const recordCounts = ['completed', 'failed', 'recovered'] as const;
 
 export type RecordCounts = Record<(typeof recordCounts)[number], number>;
-export type Counts = Record<(typeof plainCounts)[number], number> & {
+export type Counts = Record<PlainCount, number> & {
   /** Durations of allocate: calls by upper bound of the bucket in seconds (Infinity for the last). */
   latency: Map<number, number>;
   records: Map<string, RecordCounts>;
@@ -40,10 +41,7 @@ interface Sample {
   labels: Partial<Record<string, string | number>>;
 }
 
-const zeros = Object.fromEntries(plainCounts.map((name) => [name, 0])) as Record<
-  (typeof plainCounts)[number],
-  number
->;
+const zeros = Object.fromEntries(plainCounts.map((name) => [name, 0])) as Record<PlainCount, number>;
 
 export const noCounts = (): Counts => ({ ...zeros, latency: new Map(), records: new Map() });
 
@@ -65,6 +63,30 @@ export function countsSince(now: Counts, before: Counts): Counts {
   return result;
 }
 
+/** A count is the sum of the samples of a metric, or of those where a label has one of these values. */
+const sources: readonly (readonly [
+  PlainCount,
+  metric: string,
+  label?: string,
+  ...values: (string | number)[],
+])[] = [
+  ['allocated', 'smart_router_allocations_total', 'status', 'success'],
+  ['no_pods', 'smart_router_allocations_total', 'status', 'no_pods', 'queue_full'],
+  ['errors', 'smart_router_allocations_total', 'status', 'error'],
+  ['released', 'smart_router_releases_total', 'status', 'success', 'draining', 'caller_gone'],
+  ['errors', 'smart_router_releases_total', 'status', 'error'],
+  ['recovered', 'smart_router_zombies_recovered_total'],
+  ['lost', 'smart_router_calls_lost_total'],
+  ['full', 'smart_router_store_full_total'],
+  // Other rejected requests are not failed calls.
+  ['shed', 'smart_router_requests_shed_total', 'kind', 'call'],
+  ['waits_served', 'smart_router_waits_total', 'outcome', 'served'],
+  ['waits_abandoned', 'smart_router_waits_total', 'outcome', 'abandoned'],
+  ['waits_expired', 'smart_router_waits_total', 'outcome', 'expired'],
+  ['waits_within_5s', 'smart_router_wait_duration_seconds', 'le', 5],
+  ['waits_within_20s', 'smart_router_wait_duration_seconds', 'le', 20],
+];
+
 export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' | 'pools'>): Promise<Counts> {
   const counts = noCounts();
   const each = async (name: string, add: (sample: Sample) => void) => {
@@ -74,36 +96,11 @@ export async function readCounts({ registry, pools }: Pick<Metrics, 'registry' |
     const removed = new Map(Object.entries(pools.removed)).get(name);
     for (const [status, value] of removed ?? []) add({ labels: { status }, value });
   };
-  const sum = (name: string, into: (typeof plainCounts)[number]) =>
-    each(name, ({ value }) => {
-      counts[into] += value;
+  for (const [into, name, label, ...values] of sources) {
+    await each(name, ({ labels, value }) => {
+      if (label === undefined || values.includes(labels[label] ?? '')) counts[into] += value;
     });
-  await each('smart_router_allocations_total', ({ labels, value }) => {
-    if (labels.status === 'success') counts.allocated += value;
-    if (labels.status === 'no_pods' || labels.status === 'queue_full') counts.noPods += value;
-    if (labels.status === 'error') counts.errors += value;
-  });
-  await each('smart_router_releases_total', ({ labels, value }) => {
-    if (['success', 'draining', 'caller_gone'].includes(String(labels.status))) counts.released += value;
-    if (labels.status === 'error') counts.errors += value;
-  });
-  await sum('smart_router_zombies_recovered_total', 'recovered');
-  await sum('smart_router_calls_lost_total', 'lost');
-  await sum('smart_router_store_full_total', 'full');
-  await each('smart_router_requests_shed_total', ({ labels, value }) => {
-    // Other rejected requests are not failed calls.
-    if (labels.kind === 'call') counts.shed += value;
-  });
-  await each('smart_router_waits_total', ({ labels, value }) => {
-    if (labels.outcome === 'served') counts.waitsServed += value;
-    if (labels.outcome === 'abandoned') counts.waitsAbandoned += value;
-    if (labels.outcome === 'expired') counts.waitsExpired += value;
-  });
-  await each('smart_router_wait_duration_seconds', ({ metricName, labels, value }) => {
-    if (!metricName?.endsWith('_bucket')) return;
-    if (labels.le === 5) counts.waitsWithin5s += value;
-    if (labels.le === 20) counts.waitsWithin20s += value;
-  });
+  }
   const below = new Map<number, number>();
   await each('smart_router_allocate_duration_seconds', ({ metricName, labels, value }) => {
     if (!metricName?.endsWith('_bucket') || labels.status === 'error') return;

@@ -227,7 +227,7 @@ export class History {
     if (!refused) return alerts;
     return alerts.map((alert) => ({
       ...alert,
-      summary: refusedSummary(alert.name, refused) ?? alert.summary,
+      summary: refusedSummary(alert.name, refusedOf(refused)) ?? alert.summary,
     }));
   }
 
@@ -251,13 +251,19 @@ export class History {
     nowMs: number,
   ): Promise<void> {
     const { connection, leadership, loops, records, metrics } = this.#options;
-    const { noPods, shed, full, waitsAbandoned, waitsExpired } = countsSince(counts, this.#checked);
-    const unserved = waitsAbandoned + waitsExpired;
+    const { no_pods: noPods, shed, full, ...ended } = countsSince(counts, this.#checked);
+    const unserved = ended.waits_abandoned + ended.waits_expired;
     const { calls } = this.own;
     const sum = async (isNeeded: boolean, lastMs: number) =>
       snapshot && isNeeded ? unlessStoreFails(this.#everywhere(counts, lastMs)) : undefined;
-    const everywhere = await sum(noPods + shed > 0 || calls.hasRefused(nowMs), refusedMs);
-    const waits = await sum(unserved > 0 || calls.hasUnserved(nowMs), waitsMs);
+    const refused = await sum(noPods + shed > 0 || calls.hasRefused(nowMs), refusedMs);
+    const everywhere = refused && refusedOf(refused);
+    const waited = await sum(unserved > 0 || calls.hasUnserved(nowMs), waitsMs);
+    const waits = waited && {
+      waitsServed: waited.waits_served,
+      waitsAbandoned: waited.waits_abandoned,
+      waitsExpired: waited.waits_expired,
+    };
     this.#checked = counts;
     // The store responds but gives no snapshot: the index of the pools itself has a wrong type.
     const unreadable = snapshot
@@ -301,8 +307,10 @@ function gaugesOf({ activeCalls, waitingCalls, pools }: Snapshot): Gauges {
   const sum = (name: 'available' | 'assigned' | 'capacity') =>
     pools.reduce((total, pool) => total + pool[name], 0);
   const ofPools = { available: sum('available'), assigned: sum('assigned'), capacity: sum('capacity') };
-  return { activeCalls, ...ofPools, waiting: waitingCalls };
+  return { active_calls: activeCalls, ...ofPools, waiting: waitingCalls };
 }
+
+const refusedOf = ({ no_pods: noPods, shed }: Counts) => ({ noPods, shed });
 
 /** Undefined when the store fails. */
 async function unlessStoreFails<T>(

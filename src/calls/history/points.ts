@@ -3,7 +3,7 @@
  * the time that it covers: two rows of a replica in one step make no peak, and neither does the row after an outage of
  * the store, which covers all of it. The newest step is left out until every live replica has written a row for it.
  */
-import { addCounts, noCounts, quantileMs, type RecordCounts } from './counts.js';
+import { addCounts, noCounts, plainCounts, quantileMs, type RecordCounts, recordCounts } from './counts.js';
 import { type Gauges, gaugeNames, type WrittenRow } from './rows.js';
 
 /** A replica without a row for so long is not listed. */
@@ -17,30 +17,11 @@ export interface Replica {
   seen_at: string;
 }
 
-export interface Point {
-  at: string;
-  allocated: number;
-  released: number;
-  no_pods: number;
-  errors: number;
-  shed: number;
-  p50_ms: number | null;
-  p99_ms: number | null;
-  active_calls: number | null;
-  available: number | null;
-  assigned: number | null;
-  capacity: number | null;
-  waiting: number | null;
-  recovered: number;
-  lost: number;
-  /** Waits per second: those that got a pod, how many of these within 5 s and 20 s, and those that ended without one. */
-  waits_served: number;
-  waits_within_5s: number;
-  waits_within_20s: number;
-  waits_abandoned: number;
-  waits_expired: number;
-  records: Record<string, RecordCounts>;
-}
+/** Rates per second, gauges, and percentiles of the time of an allocate. */
+export type Point = { at: string; p50_ms: number | null; p99_ms: number | null } & Record<RateName, number> &
+  Record<keyof Gauges, number | null> & { records: Record<string, RecordCounts> };
+
+type RateName = Exclude<(typeof plainCounts)[number], 'full'>;
 
 /** The last row of each live replica, by name. */
 export function liveRows(rows: readonly WrittenRow[], nowMs: number): Map<string, WrittenRow> {
@@ -113,33 +94,19 @@ function highest(a: Gauges | undefined, b: Gauges): Gauges {
 }
 
 const rounded = (rate: number) => Math.round(rate * 1000) / 1000;
+const roundedAll = <Name extends string>(rates: Record<Name, number>, names: readonly Name[]) =>
+  Object.fromEntries(names.map((name) => [name, rounded(rates[name])])) as Record<Name, number>;
+const rateNames = plainCounts.filter((name) => name !== 'full');
 
 function pointOf(startMs: number, { rates, gauges }: Step): Point {
-  const records = [...rates.records].map(([workflow, { completed, failed, recovered }]) => [
-    workflow,
-    { completed: rounded(completed), failed: rounded(failed), recovered: rounded(recovered) },
-  ]);
+  const shown = gaugeNames.map((name) => [name, gauges?.[name] ?? null]);
+  const records = [...rates.records].map(([workflow, of]) => [workflow, roundedAll(of, recordCounts)]);
   return {
     at: new Date(startMs).toISOString(),
-    allocated: rounded(rates.allocated),
-    released: rounded(rates.released),
-    no_pods: rounded(rates.noPods),
-    errors: rounded(rates.errors),
-    shed: rounded(rates.shed),
+    ...roundedAll(rates, rateNames),
     p50_ms: quantileMs(rates.latency, 0.5),
     p99_ms: quantileMs(rates.latency, 0.99),
-    active_calls: gauges?.activeCalls ?? null,
-    available: gauges?.available ?? null,
-    assigned: gauges?.assigned ?? null,
-    capacity: gauges?.capacity ?? null,
-    waiting: gauges?.waiting ?? null,
-    recovered: rounded(rates.recovered),
-    lost: rounded(rates.lost),
-    waits_served: rounded(rates.waitsServed),
-    waits_within_5s: rounded(rates.waitsWithin5s),
-    waits_within_20s: rounded(rates.waitsWithin20s),
-    waits_abandoned: rounded(rates.waitsAbandoned),
-    waits_expired: rounded(rates.waitsExpired),
+    ...(Object.fromEntries(shown) as Record<keyof Gauges, number | null>),
     records: Object.fromEntries(records) as Point['records'],
   };
 }

@@ -12,7 +12,8 @@ import {
   recordCounts,
 } from './counts.js';
 
-export const gaugeNames = ['activeCalls', 'available', 'assigned', 'capacity', 'waiting'] as const;
+/** With their names in the API. */
+export const gaugeNames = ['active_calls', 'available', 'assigned', 'capacity', 'waiting'] as const;
 export type Gauges = Record<(typeof gaugeNames)[number], number>;
 
 export interface Row {
@@ -77,7 +78,7 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
   for (const [workflow, of] of Object.entries(parsed(text('records')) ?? {}))
     if (isRecordCounts(of)) counts.records.set(workflow, of);
   const alerts = parsed(text('alerts'));
-  const [activeCalls = 0, available = 0, assigned = 0, capacity = 0, waiting = 0] = numbers('gauges');
+  const gauges = numbers('gauges');
   const row = {
     atMs: Number(id.split('-')[0]),
     name: text('name'),
@@ -89,10 +90,18 @@ export function parseRow(id: string, fields: ReadonlyMap<string, string>): Writt
     firstCheck: Number(text('first')),
     ms: Math.max(1, Number(text('ms'))),
     counts,
-    gauges: { activeCalls, available, assigned, capacity, waiting },
+    gauges: Object.fromEntries(gaugeNames.map((name, i) => [name, gauges[i] ?? 0])) as Gauges,
     alerts: Array.isArray(alerts) ? alerts.filter(isAlert) : [],
   };
-  const required = [row.atMs, row.startedAtMs, row.check, row.firstCheck, row.ms, counts.full, capacity];
+  const required = [
+    row.atMs,
+    row.startedAtMs,
+    row.check,
+    row.firstCheck,
+    row.ms,
+    counts.full,
+    row.gauges.capacity,
+  ];
   const isTime = Math.abs(row.startedAtMs) <= maxDateMs;
   return isTime && required.every(Number.isFinite) ? row : undefined;
 }

@@ -1,5 +1,5 @@
 /**
- * Every Redis key, written once. `keys.ts` builds keys from this table, `scripts/embed-lua.mjs` writes them into the Lua
+ * Every Redis key, written once. `keys.ts` builds keys from this table, `scripts/embed.mjs` writes them into the Lua
  * scripts (`Key.pod_calls(pod)` becomes `P .. 'pod:calls:' .. pod`), and the audit recognises keys by it.
  *
  * `{...}` stands for one value, see `keyParameters`. A key has no TTL, except where `ttl` says `required` or `optional`.

@@ -27,9 +27,10 @@ export function secretsEqual(received: string, expected: string): boolean {
   return timingSafeEqual(sha256(received), sha256(expected));
 }
 
-export function bearerMatches(header: Received, key: string): boolean {
+/** Nothing matches a key that is not set. */
+export function bearerMatches(header: Received, key: string | undefined): boolean {
   const credentials = credentialsOf(header, 'bearer');
-  return credentials !== undefined && key !== '' && secretsEqual(credentials, key);
+  return credentials !== undefined && !!key && secretsEqual(credentials, key);
 }
 
 /**

@@ -23,21 +23,6 @@ export function escapeXml(value: string): string {
     .replace(/[&<>"'\t\n\r]/g, (char) => ESCAPES[char] ?? '');
 }
 
-/** Twilio drops the query of a stream URL: everything must be in the path. */
-export function twimlStream(url: string): string {
-  return `<Response><Connect><Stream url="${escapeXml(url)}"/></Connect></Response>`;
-}
-
-export const twimlUnavailable = `<Response><Say>${UNAVAILABLE_MESSAGE}</Say><Hangup/></Response>`;
-
-/** Without `keepCallAlive` Plivo continues with the next element at once, finds none, and hangs up. */
-export function plivoStream(url: string): string {
-  const attributes = 'bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000"';
-  return `<Response><Stream ${attributes}>${escapeXml(url)}</Stream></Response>`;
-}
-
-export const plivoUnavailable = `<Response><Speak>${UNAVAILABLE_MESSAGE}</Speak><Hangup/></Response>`;
-
 /** What a caller hears while the call waits for a pod, and where the provider asks again. */
 export interface Held {
   /** The address of this webhook, for the next request. */
@@ -49,31 +34,48 @@ export interface Held {
   pauseSeconds: number;
 }
 
-interface Verbs {
+/** The words of a provider; `stream` and `number` take escaped text. */
+interface Dialect {
   say: 'Say' | 'Speak';
   pause: 'Pause' | 'Wait';
+  stream(url: string): string;
+  number(number: string): string;
 }
 
-function heldXml(
-  { say, pause }: Verbs,
-  { url, message, audioUrl, announcement, pauseSeconds }: Held,
-): string {
+function voiceOf({ say, pause, stream, number }: Dialect) {
+  const answer = (content: string) => `<Response>${content}</Response>`;
   const speak = (text: string) => (text === '' ? '' : `<${say}>${escapeXml(text)}</${say}>`);
-  const sound =
-    audioUrl === undefined
-      ? `${speak(message)}<${pause} length="${pauseSeconds}"/>`
-      : `<Play>${escapeXml(audioUrl)}</Play>`;
-  return `<Response>${speak(announcement)}${sound}<Redirect method="POST">${escapeXml(url)}</Redirect></Response>`;
+  return {
+    stream: (url: string) => answer(stream(escapeXml(url))),
+    unavailable: answer(`${speak(UNAVAILABLE_MESSAGE)}<Hangup/>`),
+    held: ({ url, message, audioUrl, announcement, pauseSeconds }: Held) => {
+      const sound =
+        audioUrl === undefined
+          ? `${speak(message)}<${pause} length="${pauseSeconds}"/>`
+          : `<Play>${escapeXml(audioUrl)}</Play>`;
+      return answer(`${speak(announcement)}${sound}<Redirect method="POST">${escapeXml(url)}</Redirect>`);
+    },
+    /** Connects a caller whose wait is over to another number. */
+    dial: (to: string) => answer(`<Dial>${number(escapeXml(to))}</Dial>`),
+  };
 }
 
-export const twimlHeld = (held: Held): string => heldXml({ say: 'Say', pause: 'Pause' }, held);
-export const plivoHeld = (held: Held): string => heldXml({ say: 'Speak', pause: 'Wait' }, held);
+/** Without `keepCallAlive` Plivo continues with the next element at once, finds none, and hangs up. */
+const plivoStream = 'bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000"';
 
-/** Connects a caller whose wait is over to another number. */
-export function twimlDial(number: string): string {
-  return `<Response><Dial>${escapeXml(number)}</Dial></Response>`;
-}
-
-export function plivoDial(number: string): string {
-  return `<Response><Dial><Number>${escapeXml(number)}</Number></Dial></Response>`;
-}
+/** Exotel has none: its applet cannot hold a call, and gets 503 and JSON. */
+export const voices = {
+  twilio: voiceOf({
+    say: 'Say',
+    pause: 'Pause',
+    // Twilio drops the query of a stream URL: everything must be in the path.
+    stream: (url) => `<Connect><Stream url="${url}"/></Connect>`,
+    number: (number) => number,
+  }),
+  plivo: voiceOf({
+    say: 'Speak',
+    pause: 'Wait',
+    stream: (url) => `<Stream ${plivoStream}>${url}</Stream>`,
+    number: (number) => `<Number>${number}</Number>`,
+  }),
+};

@@ -6,10 +6,12 @@
  */
 import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
+import { abortWith, WakeableSleep } from '../../abort.js';
 import type { StoreEvent } from '../../calls/events.js';
+import type { Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
 import { sessionOf } from '../auth.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime, isDisconnected } from '../deadline.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
 
@@ -40,9 +42,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
     '/events',
     {
       exposeHeadRoute: false,
-      schema: {
-        tags: ['operators'],
-        summary: 'Server-sent events; ?since= (or Last-Event-ID) replays kept events',
+      ...documented('operators')('Server-sent events; ?since= (or Last-Event-ID) replays kept events', {
         querystring: Query,
         response: {
           200: { description: 'a stream', content: { 'text/event-stream': { schema: Type.String() } } },
@@ -50,7 +50,7 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
           429: ErrorAnswer,
           503: errorOf('store_unavailable', 'timeout', 'shutting_down'),
         },
-      },
+      }),
     },
     async (request, reply) => {
       if (stopping.aborted) {
@@ -69,27 +69,27 @@ export async function eventRoutes(app: App, context: HttpContext): Promise<void>
 
       const ended = new AbortController();
       const end = () => ended.abort();
-      const wakeUp = new WakeUp(ended.signal);
+      const sleep = new WakeableSleep(clock);
       reply.raw.once('close', end);
-      stopping.addEventListener('abort', end, { once: true });
-      const unsubscribe = feed.subscribe(() => wakeUp.notify());
+      const unlink = abortWith(ended, stopping);
+      const unsubscribe = feed.subscribe(() => sleep.wake());
       listeners += 1;
       // A listener without a key is connected for as long as its session lasts.
       const session =
         request.headers.authorization === undefined ? sessionOf(config, request, clock.now()) : undefined;
       if (session) void clock.sleep(session.expiresAtMs - clock.now(), ended.signal).then(end);
       try {
-        const start = since ?? (await inTime(context, feed.latest(1)))[0]?.id ?? '0-0';
+        const start = since ?? (await inTime(context, feed.newestId()));
         const page = await inTime(context, feed.replay(start));
         if (isDisconnected(request)) end();
         reply.hijack();
         open(reply.raw, request.id);
-        await stream(context, reply.raw, { start, page, wakeUp, ended });
+        await stream(context, reply.raw, { start, page, sleep, ended });
       } finally {
         end();
         listeners -= 1;
         unsubscribe();
-        stopping.removeEventListener('abort', end);
+        unlink();
       }
     },
   );
@@ -109,7 +109,7 @@ function open(raw: ServerResponse, requestId: string): void {
 interface Reader {
   start: string;
   page: StoreEvent[];
-  wakeUp: WakeUp;
+  sleep: WakeableSleep;
   ended: AbortController;
 }
 
@@ -117,7 +117,7 @@ interface Reader {
 async function stream(
   { feed, clock }: Pick<HttpContext, 'feed' | 'clock'>,
   raw: ServerResponse,
-  { start, page, wakeUp, ended }: Reader,
+  { start, page, sleep, ended }: Reader,
 ): Promise<void> {
   const { signal } = ended;
   let last = start;
@@ -131,7 +131,7 @@ async function stream(
       silentPolls = next.length === 0 ? silentPolls + 1 : 0;
       if (silentPolls > 0) {
         if (silentPolls % pollsPerHeartbeat === 0) raw.write(': heartbeat\n\n');
-        if (await wakeUp.wait(clock)) await clock.sleep(burstMs, signal);
+        if (await sleep.for(pollEveryMs, signal)) await clock.sleep(burstMs, signal);
       }
       if (!signal.aborted) next = await feed.replay(last);
     }
@@ -146,45 +146,13 @@ function show({ id, type, at, fields }: StoreEvent): string {
 }
 
 /** False when the listener has read nothing for `stuckAfterMs`. */
-async function drained(
-  raw: ServerResponse,
-  clock: HttpContext['clock'],
-  signal: AbortSignal,
-): Promise<boolean> {
+async function drained(raw: ServerResponse, clock: Clock, signal: AbortSignal): Promise<boolean> {
   const done = new AbortController();
   const finish = () => done.abort();
+  const unlink = abortWith(done, signal);
   raw.once('drain', finish);
-  signal.addEventListener('abort', finish, { once: true });
   await clock.sleep(stuckAfterMs, done.signal);
   raw.off('drain', finish);
-  signal.removeEventListener('abort', finish);
+  unlink();
   return done.signal.aborted;
-}
-
-/** Wakes a waiting listener, and remembers a notification while it is not waiting. */
-class WakeUp {
-  #isNotified = false;
-  #wake = new AbortController();
-
-  constructor(readonly ended: AbortSignal) {
-    ended.addEventListener('abort', () => this.#wake.abort(), { once: true });
-  }
-
-  notify(): void {
-    // Once is enough: each abort() creates an error with a stack trace (9 us), for every event and listener.
-    if (this.#isNotified) return;
-    this.#isNotified = true;
-    this.#wake.abort();
-  }
-
-  /** Waits for a notification; false after `pollEveryMs` without one, or when the listener has disconnected. */
-  async wait(clock: HttpContext['clock']): Promise<boolean> {
-    if (!this.#isNotified && !this.ended.aborted) {
-      this.#wake = new AbortController();
-      await clock.sleep(pollEveryMs, this.#wake.signal);
-    }
-    const isNotified = this.#isNotified;
-    this.#isNotified = false;
-    return isNotified;
-  }
 }

@@ -1,6 +1,6 @@
 /** Explain: what an allocate would do now, and why. Changes nothing. */
 import { judge } from '../../calls/explanation.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import { ExplainBody, Explained } from '../explain-schemas.js';
 import { defaultCallTemplate } from '../providers/ws-url.js';
@@ -10,14 +10,10 @@ import { parseWait } from './calls.js';
 export async function explainRoutes(app: App, context: HttpContext): Promise<void> {
   app.post(
     '/explain',
-    {
-      schema: {
-        tags: ['operators'],
-        summary: 'What an allocate with this body would do now, and why; changes nothing',
-        body: ExplainBody,
-        response: { 200: Explained, 400: ErrorAnswer, 503: errorOf('store_unavailable', 'timeout') },
-      },
-    },
+    documented('operators')('What an allocate with this body would do now, and why; changes nothing', {
+      body: ExplainBody,
+      response: { 200: Explained, 400: ErrorAnswer, 503: errorOf('store_unavailable', 'timeout') },
+    }),
     async ({ body }) => {
       const mayWait = parseWait(body.wait) !== undefined;
       const { call_sid = '', merchant_id = '', provider = 'twilio', flow = 'v2' } = body;

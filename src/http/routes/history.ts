@@ -3,7 +3,7 @@ import type { Static } from 'typebox';
 import type { StoreEvent } from '../../calls/events.js';
 import { AppError, ConfigError } from '../../errors.js';
 import * as shapes from '../console-schemas.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime, withDeadline } from '../deadline.js';
 import { CallParams, ErrorAnswer, errorOf } from '../schemas.js';
 import { showCall } from './operators.js';
@@ -24,44 +24,32 @@ const outcomes: Record<string, Pick<Item, 'kind' | 'outcome'>> = {
 
 export async function historyRoutes(app: App, context: HttpContext): Promise<void> {
   const { history, search, store, records, clock } = context;
-  const tags = ['console'];
+  const about = documented('console');
   const errors = { 400: ErrorAnswer, 429: ErrorAnswer, 503: ErrorAnswer };
 
   app.get(
     '/history',
-    {
-      schema: {
-        tags,
-        summary: 'Calls, pods and records over time, summed over all replicas; and the live replicas',
-        querystring: shapes.HistoryQuery,
-        response: { 200: shapes.History, ...errors },
-      },
-    },
+    about('Calls, pods and records over time, summed over all replicas; and the live replicas', {
+      querystring: shapes.HistoryQuery,
+      response: { 200: shapes.History, ...errors },
+    }),
     async ({ query }) => inTime(context, history.read(Number(query.minutes ?? 60))),
   );
 
   app.get(
     '/alerts',
-    {
-      schema: {
-        tags,
-        summary: 'Active alerts, the most severe first; also while the store is unreachable',
-        response: { 200: shapes.AlertList },
-      },
-    },
+    about('Active alerts, the most severe first; also while the store is unreachable', {
+      response: { 200: shapes.AlertList },
+    }),
     async () => ({ alerts: await history.alerts() }),
   );
 
   app.get(
     '/events/search',
-    {
-      schema: {
-        tags,
-        summary: 'Events by type, call, pod, merchant or text, the newest first',
-        querystring: shapes.SearchQuery,
-        response: { 200: shapes.FoundEvents, ...errors },
-      },
-    },
+    about('Events by type, call, pod, merchant or text, the newest first', {
+      querystring: shapes.SearchQuery,
+      response: { 200: shapes.FoundEvents, ...errors },
+    }),
     async ({ query }) => {
       const { type, call, pod, merchant, q, before, limit } = query;
       const types = type === undefined ? undefined : new Set(type.split(','));
@@ -78,14 +66,10 @@ export async function historyRoutes(app: App, context: HttpContext): Promise<voi
 
   app.get(
     '/calls/:sid/timeline',
-    {
-      schema: {
-        tags,
-        summary: 'Everything kept about one call, live or ended, the oldest event first',
-        params: CallParams,
-        response: { 200: shapes.Timeline, 404: errorOf('call_not_found'), ...errors },
-      },
-    },
+    about('Everything kept about one call, live or ended, the oldest event first', {
+      params: CallParams,
+      response: { 200: shapes.Timeline, 404: errorOf('call_not_found'), ...errors },
+    }),
     async ({ params: { sid } }) => {
       const events = await withDeadline(clock, searchTimeoutMs, search.ofCall(sid));
       // After the events: a call that ends between the two reads is shown without its end, not as unknown.
@@ -110,14 +94,10 @@ export async function historyRoutes(app: App, context: HttpContext): Promise<voi
 
   app.get(
     '/recoveries',
-    {
-      schema: {
-        tags,
-        summary: 'Calls, pods and records that had lost their owner and were recovered',
-        querystring: shapes.RecoveriesQuery,
-        response: { 200: shapes.Recoveries, ...errors },
-      },
-    },
+    about('Calls, pods and records that had lost their owner and were recovered', {
+      querystring: shapes.RecoveriesQuery,
+      response: { 200: shapes.Recoveries, ...errors },
+    }),
     async ({ query }) => {
       const lastMs = Number(query.minutes ?? 60) * 60_000;
       const items: Item[] = [];

@@ -6,7 +6,7 @@ import { type PoolId, tierNameOf } from '../../config/tiers.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { version } from '../../version.js';
 import { logOf } from '../action-log.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
 import { showPod } from './pods.js';
@@ -14,17 +14,14 @@ import { showPod } from './pods.js';
 export async function operatorRoutes(app: App, context: HttpContext): Promise<void> {
   const { router, store, pools, settings, auditor, leadership, records, history, metrics, queue } = context;
   const { ErrorAnswer } = schemas;
-  const tags = ['operators'];
+  const about = documented('operators');
+  const failures = { 400: ErrorAnswer, 503: ErrorAnswer };
 
   app.get(
     '/status',
-    {
-      schema: {
-        tags,
-        summary: 'Pools, leader, loops; status is down while the store is unreachable',
-        response: { 200: schemas.Status },
-      },
-    },
+    about('Pools, leader, loops; status is down while the store is unreachable', {
+      response: { 200: schemas.Status },
+    }),
     async () => {
       let snapshot: Snapshot | undefined;
       let storeError: AppError | undefined;
@@ -59,14 +56,10 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
 
   app.get(
     '/pods',
-    {
-      schema: {
-        tags,
-        summary: 'Pods, page by page, pool by pool',
-        querystring: schemas.PageQuery,
-        response: { 200: schemas.PodPage, 400: ErrorAnswer, 503: ErrorAnswer },
-      },
-    },
+    about('Pods, page by page, pool by pool', {
+      querystring: schemas.PageQuery,
+      response: { 200: schemas.PodPage, ...failures },
+    }),
     async ({ query }) => {
       const work = readPage(store, query, (pool, cursor, count) => store.pods(pool, cursor, count));
       const { items, cursor } = await inTime(context, work);
@@ -76,22 +69,17 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
 
   app.get(
     '/calls',
-    {
-      schema: {
-        tags,
-        summary: 'Live calls, page by page, pool by pool; or the calls that wait for a pod',
-        querystring: schemas.CallQuery,
-        response: { 200: schemas.CallPage, 400: ErrorAnswer, 503: ErrorAnswer },
-      },
-    },
+    about('Live calls, page by page, pool by pool; or the calls that wait for a pod', {
+      querystring: schemas.CallQuery,
+      response: { 200: schemas.CallPage, ...failures },
+    }),
     async ({ query }) => {
       if (query.waiting !== undefined) {
-        if (query.pool !== undefined) {
+        if (query.pool !== undefined)
           throw new AppError(
             'invalid_request',
             'pool must be absent with waiting: no pool has waiting calls',
           );
-        }
         const [, start = '0'] = (query.cursor ?? '').split(',');
         const page = await inTime(context, queue.calls(start, Number(query.limit ?? 100)));
         const next = page.cursor === undefined ? null : `waiting,${page.cursor}`;
@@ -105,31 +93,16 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
 
   app.get(
     '/calls/:sid',
-    {
-      schema: {
-        tags,
-        summary: 'One live call',
-        params: schemas.CallParams,
-        response: {
-          200: schemas.Call,
-          400: ErrorAnswer,
-          404: schemas.errorOf('call_not_found'),
-          503: ErrorAnswer,
-        },
-      },
-    },
+    about('One live call', {
+      params: schemas.CallParams,
+      response: { 200: schemas.Call, 404: schemas.errorOf('call_not_found'), ...failures },
+    }),
     async ({ params }) => showCall(await inTime(context, store.call(params.sid))),
   );
 
   app.get(
     '/removals',
-    {
-      schema: {
-        tags,
-        summary: 'Pods that the removal brake holds',
-        response: { 200: schemas.Removals, 503: ErrorAnswer },
-      },
-    },
+    about('Pods that the removal brake holds', { response: { 200: schemas.Removals, 503: ErrorAnswer } }),
     async () => inTime(context, pools.removals()),
   );
 
@@ -138,18 +111,13 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     '/removals/confirm',
     {
       config: { bodyOptional: true, action: { name: 'removals.confirm' } },
-      schema: {
-        tags,
-        summary:
-          'Confirm that the pods held by the removal brake are deleted: removes them and ends their calls',
-        body: schemas.ConfirmBody,
-        response: {
-          200: schemas.RemovalsConfirmed,
-          400: ErrorAnswer,
-          404: schemas.errorOf('nothing_held'),
-          503: ErrorAnswer,
+      ...about(
+        'Confirm that the pods held by the removal brake are deleted: removes them and ends their calls',
+        {
+          body: schemas.ConfirmBody,
+          response: { 200: schemas.RemovalsConfirmed, 404: schemas.errorOf('nothing_held'), ...failures },
         },
-      },
+      ),
     },
     async (request) => {
       router.assertPrepared();
@@ -166,13 +134,9 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
   // It reads in small pieces beside the calls, with a time limit of its own (`maxAuditMs`), not REQUEST_TIMEOUT.
   app.get(
     '/audit',
-    {
-      schema: {
-        tags,
-        summary: 'Check the calls and pods in the store for contradictions now',
-        response: { 200: schemas.Audit, 503: ErrorAnswer },
-      },
-    },
+    about('Check the calls and pods in the store for contradictions now', {
+      response: { 200: schemas.Audit, 503: ErrorAnswer },
+    }),
     async () => {
       router.assertPrepared();
       const report = await auditor.audit();
@@ -236,13 +200,13 @@ function showPool(pool: Snapshot['pools'][number]) {
   };
 }
 
+function showRequest({ callSid, merchantId, provider, flow, template }: CallInfo | WaitingCall) {
+  return { call_sid: callSid, merchant_id: merchantId, provider, flow, template };
+}
+
 function showWaiting(call: WaitingCall) {
   return {
-    call_sid: call.callSid,
-    merchant_id: call.merchantId,
-    provider: call.provider,
-    flow: call.flow,
-    template: call.template,
+    ...showRequest(call),
     position: call.position,
     waiting_since: new Date(call.sinceMs).toISOString(),
     wait_expires_at: new Date(call.untilMs).toISOString(),
@@ -253,13 +217,9 @@ function showWaiting(call: WaitingCall) {
 
 export function showCall(call: CallInfo) {
   return {
-    call_sid: call.callSid,
+    ...showRequest(call),
     pod_name: call.podName,
     source_pool: call.sourcePool,
-    merchant_id: call.merchantId,
-    provider: call.provider,
-    flow: call.flow,
-    template: call.template,
     allocated_at: call.allocatedAt,
     renewed_at: call.renewedAt ?? null,
     lease_expires_at: new Date(call.leaseExpiresAtMs).toISOString(),

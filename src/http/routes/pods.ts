@@ -1,4 +1,5 @@
 /** Routes of voice agents: report, drain, undrain, read one pod. */
+import { abortWith } from '../../abort.js';
 import { untilNoCalls } from '../../calls/drain-wait.js';
 import type { PodInfo } from '../../calls/store/replies.js';
 import type { Drained } from '../../calls/store/store.js';
@@ -7,7 +8,7 @@ import { showValue, tierNameOf } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { bodyField } from '../action-log.js';
 import { markOf } from '../allocation.js';
-import { type App, bodyLimitBytes, type HttpContext } from '../context.js';
+import { type App, bodyLimitBytes, documented, type HttpContext } from '../context.js';
 import { inTime, isDisconnected } from '../deadline.js';
 import { overloaded } from '../gate.js';
 import * as schemas from '../schemas.js';
@@ -25,7 +26,7 @@ const maxWaiters = 1000;
 export async function podRoutes(app: App, context: HttpContext): Promise<void> {
   const { router, store, clock, feed, stopping } = context;
   const { ErrorAnswer } = schemas;
-  const tags = ['pods'];
+  const about = documented('pods');
   const guard = { access: 'api' as const };
   const errors = { 400: ErrorAnswer, 404: schemas.errorOf('pod_not_found'), 503: ErrorAnswer };
   const replaced = { 409: schemas.errorOf('pod_replaced') };
@@ -45,13 +46,11 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
           largeReports -= 1;
         });
       },
-      schema: {
-        tags,
-        summary: "A pod's heartbeat with the calls that it serves",
+      ...about("A pod's heartbeat with the calls that it serves", {
         params: schemas.PodParams,
         body: schemas.ReportBody,
         response: { 200: schemas.Reported, ...errors, 409: schemas.errorOf('stale_report') },
-      },
+      }),
     },
     async (request) => {
       const { pod } = request.params;
@@ -69,13 +68,13 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       // A terminating pod may not wait for the response. A superfluous drain costs a pod until it expires or is undrained;
       // a missing one costs a call.
       config: { ...guard, action: { name: 'pod.drain', target: bodyField('pod_name'), mayBeLate: true } },
-      schema: {
-        tags,
-        summary:
-          'Drain a pod: no new calls, running calls continue. With wait, answers when the last call has ended',
-        body: schemas.DrainBody,
-        response: { 200: schemas.Drained, ...errors, ...replaced, 429: ErrorAnswer },
-      },
+      ...about(
+        'Drain a pod: no new calls, running calls continue. With wait, answers when the last call has ended',
+        {
+          body: schemas.DrainBody,
+          response: { 200: schemas.Drained, ...errors, ...replaced, 429: ErrorAnswer },
+        },
+      ),
     },
     async (request, reply) => {
       const { pod_name, uid } = request.body;
@@ -92,7 +91,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
       const over = new AbortController();
       const end = () => over.abort();
       reply.raw.once('close', end);
-      stopping.addEventListener('abort', end, { once: true });
+      const unlink = abortWith(over, stopping);
       if (waitMs > 0) waiters += 1;
       let drained: Drained;
       let activeCalls: number;
@@ -111,7 +110,7 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
         }
       } finally {
         if (waitMs > 0) waiters -= 1;
-        stopping.removeEventListener('abort', end);
+        unlink();
       }
       const message =
         activeCalls > 0
@@ -133,12 +132,10 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     '/undrain',
     {
       config: { ...guard, action: { name: 'pod.undrain', target: bodyField('pod_name') } },
-      schema: {
-        tags,
-        summary: 'End a drain now',
+      ...about('End a drain now', {
         body: schemas.UndrainBody,
         response: { 200: schemas.Undrained, ...errors, ...replaced },
-      },
+      }),
     },
     async (request) => {
       const { pod_name, uid } = request.body;
@@ -157,12 +154,10 @@ export async function podRoutes(app: App, context: HttpContext): Promise<void> {
     '/pod/:pod',
     {
       config: guard,
-      schema: {
-        tags,
-        summary: 'One pod with its calls',
+      ...about('One pod with its calls', {
         params: schemas.PodParams,
         response: { 200: schemas.Pod, ...errors },
-      },
+      }),
     },
     async ({ params }) => showPod(await inTime(context, store.pod(params.pod))),
   );

@@ -9,7 +9,7 @@ import Type from 'typebox';
 import type { MetricData } from '../../calls/metrics.js';
 import { AppError } from '../../errors.js';
 import { PacedRender } from '../../observe/paced-render.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import { errorOf } from '../schemas.js';
 
@@ -64,18 +64,16 @@ export class Probes {
 export async function probeRoutes(app: App, context: HttpContext, { hide = false } = {}): Promise<void> {
   const { router, stopping } = context;
   const quiet = { access: 'public' as const, quiet: true };
-  const tags = ['probes'];
+  const about = documented('probes');
 
   app.get(
     '/health',
     {
       config: quiet,
-      schema: {
+      ...about('The process runs', {
         hide,
-        tags,
-        summary: 'The process runs',
         response: { 200: Type.Object({ status: Type.Literal('ok', { description: 'the process runs' }) }) },
-      },
+      }),
     },
     async () => ({ status: 'ok' as const }),
   );
@@ -84,15 +82,13 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
     '/ready',
     {
       config: quiet,
-      schema: {
+      ...about('The store is reachable and calls can be served', {
         hide,
-        tags,
-        summary: 'The store is reachable and calls can be served',
         response: {
           200: Type.Object({ status: Type.Literal('ready', { description: 'calls can be served' }) }),
           503: errorOf('store_unavailable', 'timeout', 'shutting_down'),
         },
-      },
+      }),
     },
     async () => {
       if (stopping.aborted)
@@ -112,12 +108,8 @@ export async function probeRoutes(app: App, context: HttpContext, { hide = false
     },
   );
 
-  app.get(
-    '/metrics',
-    { config: quiet, schema: { hide, tags, summary: 'Prometheus text' } },
-    async (_, reply) => {
-      reply.type('text/plain; version=0.0.4; charset=utf-8');
-      return app.probes.metrics();
-    },
-  );
+  app.get('/metrics', { config: quiet, ...about('Prometheus text', { hide }) }, async (_, reply) => {
+    reply.type('text/plain; version=0.0.4; charset=utf-8');
+    return app.probes.metrics();
+  });
 }

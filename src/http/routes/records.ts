@@ -8,7 +8,7 @@ import type { RemoteOperations } from '../../records/admin.js';
 import { maxIds, showCounts, showFailed, showRecord } from '../../records/documents.js';
 import type { HandledCounts } from '../../records/operations.js';
 import { bodyField, logOf, param } from '../action-log.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
@@ -17,7 +17,7 @@ const databaseTimeoutMs = 15_000;
 
 export async function recordRoutes(app: App, context: HttpContext): Promise<void> {
   const { records, clock } = context;
-  const tags = ['records'];
+  const about = documented('records');
   const unavailable = { 503: errorOf('database_unavailable', 'timeout') };
   const errors = { 400: ErrorAnswer, 404: errorOf('workflow_not_found'), ...unavailable };
   const workflow = shapes.WorkflowParams;
@@ -42,27 +42,19 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
 
   app.get(
     '/records',
-    {
-      schema: {
-        tags,
-        summary: 'Counts of records by workflow (queued, processing, stuck, failed), and advice',
-        response: { 200: shapes.RecordWorkflows, ...unavailable },
-      },
-    },
+    about('Counts of records by workflow (queued, processing, stuck, failed), and advice', {
+      response: { 200: shapes.RecordWorkflows, ...unavailable },
+    }),
     async () => ({ workflows: records ? await ask((operations) => operations.numbers()) : [] }),
   );
 
   app.get(
     '/records/:workflow/stuck',
-    {
-      schema: {
-        tags,
-        summary: 'Records in Processing that have lost their owner, the oldest first',
-        params: workflow,
-        querystring: shapes.StuckQuery,
-        response: { 200: shapes.StuckRecords, ...errors },
-      },
-    },
+    about('Records in Processing that have lost their owner, the oldest first', {
+      params: workflow,
+      querystring: shapes.StuckQuery,
+      response: { 200: shapes.StuckRecords, ...errors },
+    }),
     async ({ params, query }) => {
       const found = await ask((operations) => operations.look(params.workflow, Number(query.limit ?? 100)));
       return { workflow: found.workflow, total: found.stuck, records: found.stuckRecords.map(showRecord) };
@@ -71,15 +63,11 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
 
   app.get(
     '/records/:workflow/failed',
-    {
-      schema: {
-        tags,
-        summary: 'Failed records with their errors, also those that wait for a retry',
-        params: workflow,
-        querystring: shapes.StuckQuery,
-        response: { 200: shapes.FailedRecords, ...errors },
-      },
-    },
+    about('Failed records with their errors, also those that wait for a retry', {
+      params: workflow,
+      querystring: shapes.StuckQuery,
+      response: { 200: shapes.FailedRecords, ...errors },
+    }),
     async ({ params, query }) => {
       const failed = await ask((operations) =>
         operations.failed(params.workflow, Number(query.limit ?? 100)),
@@ -102,13 +90,11 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
           isDryRun: (request) => bodyField('dry_run')(request) !== false,
         },
       },
-      schema: {
-        tags,
-        summary: 'Reset stuck records: all, or those in ids; a dry run unless dry_run is false',
+      ...about('Reset stuck records: all, or those in ids; a dry run unless dry_run is false', {
         params: workflow,
         body: shapes.ResetBody,
         response: { 200: shapes.HandledRecords, ...errors },
-      },
+      }),
     },
     async (request) => {
       const { dry_run: dryRun = true, ids } = request.body;
@@ -128,13 +114,14 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
           isDryRun: (request) => bodyField('dry_run')(request) === true,
         },
       },
-      schema: {
-        tags,
-        summary: `Requeue failed records, at most ${maxIds} by id, also those that wait for a retry; resets and attempts count from 0`,
-        params: workflow,
-        body: shapes.RetryBody,
-        response: { 200: shapes.HandledRecords, ...errors },
-      },
+      ...about(
+        `Requeue failed records, at most ${maxIds} by id, also those that wait for a retry; resets and attempts count from 0`,
+        {
+          params: workflow,
+          body: shapes.RetryBody,
+          response: { 200: shapes.HandledRecords, ...errors },
+        },
+      ),
     },
     async (request) => {
       const { dry_run: dryRun = false, ids } = request.body;

@@ -2,15 +2,15 @@
 import type { FastifyRequest } from 'fastify';
 import { AppError } from '../../errors.js';
 import { version } from '../../version.js';
-import { addressOf, isOpen, nameOf, noAdminKey, sessionOf } from '../auth.js';
+import { addressOf, isOpen, noAdminKey, sessionOf } from '../auth.js';
 import * as shapes from '../console-schemas.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { secretsEqual } from '../providers/signatures.js';
 import { ErrorAnswer } from '../schemas.js';
 import { cookieHeader, maxFailures, SignInLimit, sealSession } from '../sessions.js';
 
 export async function sessionRoutes(app: App, { config, clock }: HttpContext): Promise<void> {
-  const tags = ['console'];
+  const about = documented('console');
   const limit = new SignInLimit(clock);
   const needsNoKey = isOpen(config);
   app.addHook('onSend', async (_, reply) => {
@@ -26,9 +26,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
       // Never quotes the body: it may hold the key in the wrong field.
       schemaErrorFormatter: () =>
         new AppError('invalid_request', 'the body must be a JSON object with key: the admin key, a string'),
-      schema: {
-        tags,
-        summary: 'Sign in to the console with the admin key; sets a cookie',
+      ...about('Sign in to the console with the admin key; sets a cookie', {
         body: shapes.SignInBody,
         response: {
           200: shapes.SignedIn,
@@ -37,7 +35,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
           403: ErrorAnswer,
           429: ErrorAnswer,
         },
-      },
+      }),
     },
     async (request, reply) => {
       if (needsNoKey) return { success: true as const, expires_at: null };
@@ -61,7 +59,7 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
       limit.succeeded(address);
       const ttlMs = config.consoleSessionTtlMs;
       const { value, session } = sealSession(config.adminKey, clock.now() + ttlMs);
-      request.actor = `${nameOf(session)}@${address}`;
+      request.actor = `${session.name}@${address}`;
       reply.header('set-cookie', cookieHeader(value, ttlMs, cameByHttps(config.publicUrl, request)));
       return { success: true as const, expires_at: new Date(session.expiresAtMs).toISOString() };
     },
@@ -71,11 +69,9 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     '/session',
     {
       config: { access: 'public', quiet: true },
-      schema: {
-        tags,
-        summary: 'Whether the console requires a sign-in, and whether this browser is signed in',
+      ...about('Whether the console requires a sign-in, and whether this browser is signed in', {
         response: { 200: shapes.SessionState },
-      },
+      }),
     },
     async (request) => {
       const session = sessionOf(config, request, clock.now());
@@ -92,11 +88,11 @@ export async function sessionRoutes(app: App, { config, clock }: HttpContext): P
     '/session',
     {
       config: { access: 'public', action: { name: 'session.sign_out' } },
-      schema: { tags, summary: 'Sign out: deletes the cookie', response: { 200: shapes.SignedOut } },
+      ...about('Sign out: deletes the cookie', { response: { 200: shapes.SignedOut } }),
     },
     async (request, reply) => {
       const session = sessionOf(config, request, clock.now());
-      if (session) request.actor = `${nameOf(session)}@${addressOf(request)}`;
+      if (session) request.actor = `${session.name}@${addressOf(request)}`;
       // By https also the cookie of a sign-in by http: it would keep this browser signed in.
       const kinds = cameByHttps(config.publicUrl, request) ? [true, false] : [false];
       reply.header(

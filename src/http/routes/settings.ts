@@ -4,7 +4,7 @@ import { serializeTierConfig } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { logOf, param } from '../action-log.js';
 import { TiersPreview } from '../console-schemas.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
 import { Merchant, Merchants, Tiers } from '../settings-schemas.js';
@@ -14,7 +14,7 @@ const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a J
 export async function settingsRoutes(app: App, context: HttpContext): Promise<void> {
   const { router, settings } = context;
   const { ErrorAnswer } = schemas;
-  const tags = ['configuration'];
+  const about = documented('configuration');
   const errors = { 400: ErrorAnswer, 503: ErrorAnswer };
   const unknown = { 404: schemas.errorOf('merchant_not_found') };
   // Also for reads: reading the configuration applies it, which must not happen to an unprepared store.
@@ -43,9 +43,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
 
   app.get(
     '/tiers',
-    {
-      schema: { tags, summary: 'The tier configuration', response: { 200: Tiers, 503: ErrorAnswer } },
-    },
+    about('The tier configuration', { response: { 200: Tiers, 503: ErrorAnswer } }),
     async (_, reply) => {
       await inTime(context, settings.refreshOrThrow());
       reply.header('etag', `"${settings.tierVersion}"`);
@@ -57,17 +55,17 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     '/tiers',
     {
       config: { action: { name: 'tiers.replace' } },
-      schema: {
-        tags,
-        summary:
-          'Replace the tier configuration (any of the three forms); If-Match with a version does not overwrite a newer one',
-        body: AnyObject,
-        response: {
-          200: Tiers,
-          ...errors,
-          409: schemas.errorOf('version_conflict', 'tier_conflict'),
+      ...about(
+        'Replace the tier configuration (any of the three forms); If-Match with a version does not overwrite a newer one',
+        {
+          body: AnyObject,
+          response: {
+            200: Tiers,
+            ...errors,
+            409: schemas.errorOf('version_conflict', 'tier_conflict'),
+          },
         },
-      },
+      ),
     },
     async (request, reply) => {
       const expected = parseIfMatch(request.headers['if-match']);
@@ -83,14 +81,10 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
 
   app.post(
     '/tiers/preview',
-    {
-      schema: {
-        tags,
-        summary: 'The chains that merchants would get from a tier configuration; changes nothing',
-        body: AnyObject,
-        response: { 200: TiersPreview, 400: ErrorAnswer, 503: ErrorAnswer },
-      },
-    },
+    about('The chains that merchants would get from a tier configuration; changes nothing', {
+      body: AnyObject,
+      response: { 200: TiersPreview, 400: ErrorAnswer, 503: ErrorAnswer },
+    }),
     async ({ body }) => {
       await inTime(context, settings.refreshOrThrow());
       const { problems, warnings, chains } = settings.preview(body);
@@ -109,13 +103,9 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
 
   app.get(
     '/merchants',
-    {
-      schema: {
-        tags,
-        summary: 'All merchants with their chains',
-        response: { 200: Merchants, 503: ErrorAnswer },
-      },
-    },
+    about('All merchants with their chains', {
+      response: { 200: Merchants, 503: ErrorAnswer },
+    }),
     async () => {
       await inTime(context, settings.refreshOrThrow());
       return { merchants: [...settings.merchants.keys()].sort().map(showMerchant) };
@@ -124,14 +114,10 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
 
   app.get(
     '/merchants/:id',
-    {
-      schema: {
-        tags,
-        summary: 'One merchant',
-        params: schemas.MerchantParams,
-        response: { 200: Merchant, ...errors, ...unknown },
-      },
-    },
+    about('One merchant', {
+      params: schemas.MerchantParams,
+      response: { 200: Merchant, ...errors, ...unknown },
+    }),
     async ({ params }) => {
       await inTime(context, settings.refreshOrThrow());
       if (!settings.merchants.has(params.id)) {
@@ -148,14 +134,14 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     '/merchants/:id',
     {
       config: { action: { name: 'merchant.set', target: param('id') } },
-      schema: {
-        tags,
-        summary:
-          'Write the configuration of a merchant: where its calls go, how they wait, and their limits; all optional',
-        params: schemas.MerchantParams,
-        body: AnyObject,
-        response: { 200: Merchant, ...errors },
-      },
+      ...about(
+        'Write the configuration of a merchant: where its calls go, how they wait, and their limits; all optional',
+        {
+          params: schemas.MerchantParams,
+          body: AnyObject,
+          response: { 200: Merchant, ...errors },
+        },
+      ),
     },
     async (request) => {
       await inTime(context, settings.setMerchant(request.params.id, request.body, request.actor));
@@ -167,16 +153,14 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     '/merchants/:id',
     {
       config: { action: { name: 'merchant.delete', target: param('id') } },
-      schema: {
-        tags,
-        summary: 'Delete the configuration of a merchant: its calls use the default chain again',
+      ...about('Delete the configuration of a merchant: its calls use the default chain again', {
         params: schemas.MerchantParams,
         response: {
           200: Type.Object({ success: Type.Literal(true), merchant_id: schemas.text('the merchant') }),
           ...errors,
           ...unknown,
         },
-      },
+      }),
     },
     async (request) => {
       await inTime(context, settings.deleteMerchant(request.params.id, request.actor));

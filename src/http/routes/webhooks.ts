@@ -9,7 +9,7 @@ import { AppError } from '../../errors.js';
 import { logOf } from '../action-log.js';
 import { allocateFor } from '../allocation.js';
 import { assertLocalCaller, isOpen } from '../auth.js';
-import type { App, HttpContext } from '../context.js';
+import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import { admit, type GatedResponse } from '../gate.js';
 import {
@@ -30,17 +30,7 @@ import {
   verifyTwilio,
 } from '../providers/signatures.js';
 import { callSidOf, isFinalStatus, PROVIDERS, type Provider } from '../providers/status.js';
-import {
-  type Held,
-  plivoDial,
-  plivoHeld,
-  plivoStream,
-  plivoUnavailable,
-  twimlDial,
-  twimlHeld,
-  twimlStream,
-  twimlUnavailable,
-} from '../providers/xml.js';
+import { type Held, voices } from '../providers/xml.js';
 import { notUtf8, surrogateProblem, textOf } from '../unicode.js';
 
 /** Twilio's signature is computed over up to eight variants of the URL. */
@@ -55,32 +45,6 @@ interface Received extends Params {
   query: Record<string, string | undefined>;
 }
 
-interface Answers {
-  stream(url: string): unknown;
-  /** Absent for Exotel, whose applet cannot hold a call: it gets 503 and JSON. */
-  voice?: {
-    unavailable: string;
-    held(held: Held): string;
-    dial(number: string): string;
-  };
-  type: string;
-}
-
-const xml = 'text/xml; charset=utf-8';
-const answers: Record<Provider, Answers> = {
-  twilio: {
-    stream: twimlStream,
-    voice: { unavailable: twimlUnavailable, held: twimlHeld, dial: twimlDial },
-    type: xml,
-  },
-  plivo: {
-    stream: plivoStream,
-    voice: { unavailable: plivoUnavailable, held: plivoHeld, dial: plivoDial },
-    type: xml,
-  },
-  exotel: { stream: (url) => ({ url }), type: 'application/json; charset=utf-8' },
-};
-
 export async function webhookRoutes(app: App, context: HttpContext): Promise<void> {
   for (const provider of PROVIDERS) {
     await app.register(async (scope) => {
@@ -91,30 +55,24 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
         scope.connections.known(reply.raw as GatedResponse);
         admit(context, reply, false);
       });
-      const config = { access: 'webhook' as const };
-      const schema = { tags: ['webhooks'] };
-      const method = provider === 'exotel' ? ['POST', 'GET'] : ['POST'];
-      scope.route({
-        method,
-        exposeHeadRoute: false,
-        url: `/${provider}/allocate`,
-        bodyLimit: MAX_BODY_BYTES,
-        config,
-        schema: { ...schema, summary: `New call of ${provider}: answers with the URL of a pod` },
-        handler: (request, reply) => allocate(context, provider, request, reply),
-      });
-      scope.route({
-        method,
-        exposeHeadRoute: false,
-        url: `/${provider}/status`,
-        bodyLimit: MAX_BODY_BYTES,
-        config,
-        schema: { ...schema, summary: `Status callback of ${provider}: a final status releases the call` },
-        handler: async (request) => {
-          const { record } = readParams(request);
-          return { success: true, released: await releaseIfFinal(context, provider, record, request) };
+      const routes = {
+        allocate: { summary: `New call of ${provider}: answers with the URL of a pod`, answer: allocate },
+        status: {
+          summary: `Status callback of ${provider}: a final status releases the call`,
+          answer: status,
         },
-      });
+      };
+      for (const [name, { summary, answer }] of Object.entries(routes)) {
+        scope.route({
+          method: provider === 'exotel' ? ['POST', 'GET'] : ['POST'],
+          exposeHeadRoute: false,
+          url: `/${provider}/${name}`,
+          bodyLimit: MAX_BODY_BYTES,
+          config: { access: 'webhook' },
+          ...documented('webhooks')(summary, {}),
+          handler: (request, reply) => answer(context, provider, request, reply),
+        });
+      }
     });
   }
 }
@@ -122,39 +80,30 @@ export async function webhookRoutes(app: App, context: HttpContext): Promise<voi
 /** Forms for Twilio and Plivo; Exotel also sends JSON and multipart. */
 function acceptBodies(scope: App, provider: Provider): void {
   scope.removeAllContentTypeParsers();
+  const accept = (type: string, parse: (body: Buffer, request: FastifyRequest) => Params) =>
+    scope.addContentTypeParser(type, { parseAs: 'buffer' }, async (request: FastifyRequest, body: Buffer) =>
+      parse(body, request),
+    );
   const params = (pairs: Pair[] | undefined): Params => {
-    if (!pairs)
-      throw new AppError(
-        'invalid_request',
-        `the body must be a form in UTF-8 with at most ${MAX_PARAMS} fields`,
-      );
-    return { pairs, record: toRecord(pairs) };
+    if (pairs) return { pairs, record: toRecord(pairs) };
+    throw new AppError(
+      'invalid_request',
+      `the body must be a form in UTF-8 with at most ${MAX_PARAMS} fields`,
+    );
   };
-  scope.addContentTypeParser(
-    'application/x-www-form-urlencoded',
-    { parseAs: 'buffer' },
-    async (_: FastifyRequest, body: Buffer) => params(parseForm(body)),
-  );
+  accept('application/x-www-form-urlencoded', (body) => params(parseForm(body)));
   if (provider !== 'exotel') return;
-  scope.addContentTypeParser(
-    'multipart/form-data',
-    { parseAs: 'buffer' },
-    async (request: FastifyRequest, body: Buffer) =>
-      params(parseMultipart(body, request.headers['content-type'] ?? '')),
+  accept('multipart/form-data', (body, { headers }) =>
+    params(parseMultipart(body, headers['content-type'] ?? '')),
   );
-  scope.addContentTypeParser(
-    'application/json',
-    { parseAs: 'buffer' },
-    async (_: FastifyRequest, body: Buffer) => {
-      const text = textOf(body);
-      if (text === undefined) throw notUtf8();
-      if (text === '') return { pairs: [], record: {} } satisfies Params;
-      const value = jsonOf(text);
-      const problem = surrogateProblem(text, value);
-      if (problem) throw problem;
-      return { pairs: [], record: recordFromJson(value) } satisfies Params;
-    },
-  );
+  accept('application/json', (body) => {
+    const text = textOf(body);
+    if (text === undefined) throw notUtf8();
+    const value = text === '' ? {} : jsonOf(text);
+    const problem = surrogateProblem(text, value);
+    if (problem) throw problem;
+    return { pairs: [], record: recordFromJson(value) };
+  });
 }
 
 function jsonOf(text: string): unknown {
@@ -244,7 +193,7 @@ function verify(context: HttpContext, provider: Provider, request: FastifyReques
 /** The address that the provider called. */
 function urlOf({ config }: HttpContext, request: FastifyRequest): string {
   return requestUrl({
-    ...(config.publicUrl === undefined ? {} : { publicUrl: config.publicUrl }),
+    publicUrl: config.publicUrl,
     protocol: request.protocol,
     host: request.host,
     originalUrl: request.raw.url ?? '',
@@ -266,18 +215,17 @@ async function allocate(
   const callSid = callSidOf(provider, record);
   const problem = callSidProblem(callSid, provider === 'plivo' ? 'CallUUID' : 'CallSid');
   if (problem) throw new AppError('invalid_request', problem);
-  const answer = answers[provider];
-  reply.type(answer.type);
+  const voice = provider === 'exotel' ? undefined : voices[provider];
+  reply.type(voice ? 'text/xml; charset=utf-8' : 'application/json; charset=utf-8');
   // By default Plivo sends its hangup to the answer URL: that must not allocate a pod.
   if (isFinalStatus(provider, record)) {
     await releaseIfFinal(context, provider, record, request);
-    return provider === 'exotel' ? { success: true, released: true } : '<Response/>';
+    return voice ? '<Response/>' : { success: true, released: true };
   }
   const merchantId = query.merchant_id ?? '';
   if (merchantId !== '' && !isName(merchantId)) {
     throw new AppError('invalid_request', 'merchant_id must be 1 to 64 of A-Z a-z 0-9 _ . -');
   }
-  const { voice } = answer;
   try {
     const result = await allocateFor(
       context,
@@ -291,25 +239,23 @@ async function allocate(
       },
       voice ? { waitMs: 0, wasHeld: query.hold === '1' } : {},
     );
-    if ('wsUrl' in result) return answer.stream(result.wsUrl);
+    if ('wsUrl' in result) return voice ? voice.stream(result.wsUrl) : { url: result.wsUrl };
     return voice?.held(heldAnswer(context, request, query, result.waiting.position));
   } catch (error) {
     if (!(error instanceof AppError) || !voice) throw error;
     request.about.code = error.code;
     // A held caller stays on the line over an outage: the provider would end the call after an error.
-    if (query.hold === '1' && outages.has(error.code)) {
+    if (query.hold === '1' && outages.includes(error.code)) {
       return voice.held(heldAnswer(context, request, query, Number.POSITIVE_INFINITY));
     }
-    if (!refusals.has(error.code)) throw error;
+    if (!refusals.includes(error.code)) throw error;
     const number = context.settings.merchants.get(merchantId)?.fallback_number;
     return error.code === 'wait_expired' && number !== undefined ? voice.dial(number) : voice.unavailable;
   }
 }
 
-const refusals: ReadonlySet<string> = new Set(['no_pods', 'merchant_limit', 'queue_full', 'wait_expired']);
-const outages: ReadonlySet<string> = new Set([
-  ...['store_unavailable', 'store_full', 'not_replicated', 'timeout', 'overloaded'],
-]);
+const refusals = ['no_pods', 'merchant_limit', 'queue_full', 'wait_expired'];
+const outages = ['store_unavailable', 'store_full', 'not_replicated', 'timeout', 'overloaded'];
 /** About what the message takes to speak. */
 const messageSeconds = 3;
 
@@ -336,6 +282,11 @@ function heldAnswer(
     announcement: holdAnnouncePosition && position < told ? `You are number ${position} in the queue.` : '',
     pauseSeconds: Math.max(1, Math.round(holdPollIntervalMs / 1000) - messageSeconds),
   };
+}
+
+async function status(context: HttpContext, provider: Provider, request: FastifyRequest): Promise<unknown> {
+  const { record } = readParams(request);
+  return { success: true, released: await releaseIfFinal(context, provider, record, request) };
 }
 
 /** Never fails: providers do not retry, and the lease ends a call that was not released. */

@@ -1,13 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  escapeXml,
-  plivoStream,
-  plivoUnavailable,
-  twimlStream,
-  twimlUnavailable,
-  UNAVAILABLE_MESSAGE,
-} from '../../../src/http/providers/xml.js';
+import { escapeXml, UNAVAILABLE_MESSAGE, voices } from '../../../src/http/providers/xml.js';
 
 const NAMES: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" };
 
@@ -41,10 +34,10 @@ const read = {
 describe('answers with a stream', () => {
   it('are exactly what the contract says', () => {
     const url = 'wss://agents.example/ws/pod/a?x=1&y=2';
-    expect(twimlStream(url)).toBe(
+    expect(voices.twilio.stream(url)).toBe(
       '<Response><Connect><Stream url="wss://agents.example/ws/pod/a?x=1&amp;y=2"/></Connect></Response>',
     );
-    expect(plivoStream(url)).toBe(
+    expect(voices.plivo.stream(url)).toBe(
       '<Response><Stream bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000">wss://agents.example/ws/pod/a?x=1&amp;y=2</Stream></Response>',
     );
   });
@@ -53,8 +46,8 @@ describe('answers with a stream', () => {
     fc.assert(
       fc.property(anyText, (text) => {
         const carried = [...text].filter(isXmlChar).join('');
-        expect(unescapeXml(read.twiml.exec(twimlStream(text))?.[1] ?? 'unreadable')).toBe(carried);
-        expect(unescapeXml(read.plivo.exec(plivoStream(text))?.[1] ?? 'unreadable')).toBe(carried);
+        expect(unescapeXml(read.twiml.exec(voices.twilio.stream(text))?.[1] ?? 'unreadable')).toBe(carried);
+        expect(unescapeXml(read.plivo.exec(voices.plivo.stream(text))?.[1] ?? 'unreadable')).toBe(carried);
       }),
       { numRuns: 500 },
     );
@@ -63,8 +56,10 @@ describe('answers with a stream', () => {
 
 describe('answers without a free pod', () => {
   it('say one sentence and hang up', () => {
-    expect(twimlUnavailable).toBe(`<Response><Say>${UNAVAILABLE_MESSAGE}</Say><Hangup/></Response>`);
-    expect(plivoUnavailable).toBe(`<Response><Speak>${UNAVAILABLE_MESSAGE}</Speak><Hangup/></Response>`);
+    expect(voices.twilio.unavailable).toBe(`<Response><Say>${UNAVAILABLE_MESSAGE}</Say><Hangup/></Response>`);
+    expect(voices.plivo.unavailable).toBe(
+      `<Response><Speak>${UNAVAILABLE_MESSAGE}</Speak><Hangup/></Response>`,
+    );
   });
 });
 
