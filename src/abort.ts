@@ -11,3 +11,13 @@ export function abortWith(controller: AbortController, signal: AbortSignal | und
   else signal?.addEventListener('abort', abort, { once: true });
   return () => signal?.removeEventListener('abort', abort);
 }
+
+/** Resolves as `work` does, or to undefined as soon as the signal aborts. Leaves no listener behind. */
+export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  return new Promise((resolve, reject) => {
+    const stop = () => resolve(undefined);
+    if (signal.aborted) stop();
+    signal.addEventListener('abort', stop, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop));
+  });
+}

@@ -22,7 +22,7 @@ export interface LoopOptions {
     signal: AbortSignal,
     alive: (counts: Record<string, number>) => void,
   ): Promise<Record<string, number>>;
-  onCrash?: () => void;
+  onCrash?: ((loop: string) => void) | undefined;
   /** False: the first round waits one interval. */
   runAtStart?: boolean;
 }
@@ -127,7 +127,7 @@ export class SupervisedLoop {
         } else {
           this.#state.crashes += 1;
           log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'loop crashed; restarting');
-          onCrash?.();
+          onCrash?.(name);
         }
         backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
         healthySince = clock.monotonic() + waitMs;

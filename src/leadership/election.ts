@@ -55,8 +55,6 @@ export interface ElectionOptions extends LeadershipOptions {
   retryPeriodMs: number;
   /** Whether this replica can do the work of a leader now. Default: always. */
   canWork?: () => boolean;
-  /** A term was lost and its work has ended. Not called after `stop`. */
-  onLost?: () => void;
 }
 
 /** Keeps electors that started together out of step. */

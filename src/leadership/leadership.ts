@@ -20,6 +20,8 @@ export interface LeadershipOptions {
   lead(signal: AbortSignal): Promise<void>;
   /** Every observed change of the leader. */
   onChange?: (change: LeaderChange) => void;
+  /** A term was lost and its work has ended. Not called after `stop`. */
+  onLost?: () => void;
 }
 
 export interface LeadershipState extends LeaderChange {

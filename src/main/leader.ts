@@ -48,10 +48,7 @@ export async function createManager(
     source: sourceOf(config, api, parts),
     reconcileIntervalMs: config.reconcileIntervalMs,
     cleanupIntervalMs: config.cleanupIntervalMs,
-    audit:
-      config.auditIntervalMs === undefined
-        ? undefined
-        : { auditor: parts.auditor, intervalMs: config.auditIntervalMs },
+    auditIntervalMs: config.auditIntervalMs,
     leadership: (events) => {
       if (!config.leaderElectionEnabled) return new SingleReplica(events);
       return new Election({
