@@ -33,15 +33,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf } from '../errors.js';
-import {
-  Backoff,
-  type HeldRecord,
-  type LeaderChange,
-  type Leadership,
-  type LeadershipOptions,
-  type LeadershipState,
-  type LeaseLock,
-  type LockRecord,
+import { Backoff } from '../loop.js';
+import type {
+  HeldRecord,
+  LeaderChange,
+  Leadership,
+  LeadershipOptions,
+  LeadershipState,
+  LeaseLock,
+  LockRecord,
 } from './leadership.js';
 import { ObservedLock } from './observed-lock.js';
 import { Term, type TermEnd } from './term.js';
@@ -106,18 +106,10 @@ export class Election implements Leadership {
   }
 
   get state(): LeadershipState {
-    const { identity, lock } = this.#options;
     const isOver = this.#stopping.signal.aborted && this.#term === undefined;
     const role = this.isLeader ? 'leader' : this.#term ? 'leaving' : isOver ? 'stopped' : 'follower';
-    return {
-      role,
-      isLeader: this.isLeader,
-      leader: this.leader,
-      identity,
-      lock: lock.description,
-      terms: this.#terms,
-      last_error: this.#lastError,
-    };
+    const { description } = this.#options.lock;
+    return { role, lock: description, terms: this.#terms, last_error: this.#lastError };
   }
 
   start(): void {
