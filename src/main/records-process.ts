@@ -18,24 +18,21 @@ import { within } from '../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
 import { ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import {
-  type OperationName,
-  operationNames,
-  type RecordsStatus,
-  type RemoteOperations,
-} from '../records/admin.js';
+import type { OperationName, RecordsStatus, RemoteOperations } from '../records/admin.js';
 import type { RecordGauges } from '../records/metrics.js';
 import { defaultBounds } from '../records/workflow.js';
 import { Channel } from './channel.js';
-import { entryOf, exitOf } from './child.js';
+import { entryOf, exitOf } from './processes.js';
 import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
 import {
   checkLabels,
+  downStatus,
   type RecordsState,
   type Report,
   readReport,
   readState,
   recordsUnavailable,
+  remoteOperations,
 } from './records-report.js';
 
 /** Per second. A handler must not be able to block calls by flooding the channel. */
@@ -101,7 +98,7 @@ class RecordsProcess implements RecordsPlane {
       clock,
       log,
       runOnce: (signal, alive) => this.#run(signal, alive),
-      onCrash: () => listener.loopCrashed?.('records-process'),
+      onCrash: listener.loopCrashed,
     });
   }
 
@@ -143,15 +140,7 @@ class RecordsProcess implements RecordsPlane {
     const error = this.#down;
     const known = this.#state?.status;
     if (error === undefined && known) return known;
-    const workflows = known?.workflows ?? [];
-    return {
-      database: 'down',
-      paused: false,
-      braked: false,
-      cleanup: this.#config.zombieCleanupEnabled,
-      error: error ?? null,
-      workflows: workflows.map(({ name }) => ({ name, stuck: null, oldest_stuck_seconds: null })),
-    };
+    return downStatus(this.#config.zombieCleanupEnabled, error ?? null, known?.workflows);
   }
 
   gauges(): RecordGauges {
@@ -160,8 +149,7 @@ class RecordsProcess implements RecordsPlane {
   }
 
   operations(): RemoteOperations {
-    const calls = operationNames.map((name) => [name, (...args: unknown[]) => this.#operate(name, args)]);
-    return Object.fromEntries(calls) as RemoteOperations;
+    return remoteOperations((name, args) => this.#operate(name, args));
   }
 
   /** Why records are not processed, if the process itself is the reason. */

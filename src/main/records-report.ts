@@ -4,7 +4,12 @@
  */
 import { AppError } from '../errors.js';
 import type { LoopState } from '../loop.js';
-import type { RecordsStatus } from '../records/admin.js';
+import {
+  type OperationName,
+  operationNames,
+  type RecordsStatus,
+  type RemoteOperations,
+} from '../records/admin.js';
 import type { RecordGauges } from '../records/metrics.js';
 import { recordEvents } from '../records/observer.js';
 import { type Channel, isArrayOf, isObject, isString, NoAnswer } from './channel.js';
@@ -121,6 +126,23 @@ export function readState(state: unknown): RecordsState {
 }
 
 const isNamed = (value: unknown) => isObject(value) && isString(value.name);
+
+/** Operations that run in another process. */
+export function remoteOperations(call: (name: OperationName, args: unknown[]) => Promise<unknown>) {
+  const operations = operationNames.map((name) => [name, (...args: unknown[]) => call(name, args)]);
+  return Object.fromEntries(operations) as RemoteOperations;
+}
+
+export function downStatus(
+  cleanup: boolean,
+  error: string | null,
+  workflows: readonly { name: string }[] = [],
+) {
+  return {
+    ...({ database: 'down', paused: false, braked: false, cleanup, error } as const),
+    workflows: workflows.map(({ name }) => ({ name, stuck: null, oldest_stuck_seconds: null })),
+  };
+}
 
 /** 503: no records process can answer. */
 export function recordsUnavailable(reason: string): AppError {

@@ -11,11 +11,11 @@ import { systemClock as clock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import { messageOf } from '../errors.js';
 import { createLogger } from '../observe/log.js';
-import { type OperationName, operationNames, type RecordsStatus } from '../records/admin.js';
+import type { OperationName, RecordsStatus } from '../records/admin.js';
 import { Channel } from './channel.js';
-import { limitHeapGrowth } from './heap.js';
+import { limitHeapGrowth } from './processes.js';
 import type { RecordsPlane } from './records-plane.js';
-import { askWorker1, operationTimeoutMs } from './records-report.js';
+import { askWorker1, downStatus, operationTimeoutMs, remoteOperations } from './records-report.js';
 import { type RunningRouter, startRouter } from './router.js';
 
 const exitDelayMs = 500;
@@ -68,21 +68,16 @@ async function start(config: Config, number: number): Promise<RunningRouter> {
 
 /** The first worker has the records process; this one asks it. */
 function recordsOfFirst(cleanup: boolean): RecordsPlane {
-  const operations = operationNames.map((name) => [
-    name,
-    (...args: unknown[]) => askWorker1(primary, name, args),
-  ]);
-  const down = { database: 'down', paused: false, braked: false, cleanup, workflows: [] } as const;
   return {
     start: () => {},
     stop: async () => {},
     loops: [],
     gauges: () => undefined,
-    operations: () => Object.fromEntries(operations),
+    operations: () => remoteOperations((name, args) => askWorker1(primary, name, args)),
     status: () =>
       askWorker1(primary, 'status', [], statusTimeoutMs).then(
         (status) => status as RecordsStatus,
-        (error: unknown) => ({ ...down, workflows: [], error: messageOf(error) }),
+        (error: unknown) => downStatus(cleanup, messageOf(error)),
       ),
   };
 }
@@ -106,5 +101,8 @@ if (cluster.worker) {
   // Node's own messages to a primary that has just ended.
   cluster.worker.on('error', () => {});
 }
-process.once('disconnect', () => stop('primary ended'));
+process.once('disconnect', () => {
+  primary.close();
+  void stop('primary ended');
+});
 for (const signal of stopSignals) process.on(signal, () => stop(signal));

@@ -25,7 +25,7 @@ import { SupervisedLoop } from '../loop.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { PacedRender } from '../observe/paced-render.js';
 import { Channel } from './channel.js';
-import { entryOf, exitOf } from './child.js';
+import { entryOf, exitOf } from './processes.js';
 import { askWorker1, recordsUnavailable } from './records-report.js';
 
 /** A scrape does not wait longer for a worker that hangs. */
@@ -168,7 +168,7 @@ export class WorkerGroup {
       stop: () => worker.process.kill('SIGTERM'),
       timeoutMs: this.#config.shutdownTimeoutMs + stopMarginMs,
     });
-    const channel = this.#openChannel(worker);
+    const channel = this.#openChannel(number, worker);
     try {
       try {
         await this.#startRouter(number, channel, ended);
@@ -210,7 +210,7 @@ export class WorkerGroup {
     kill();
   }
 
-  #openChannel({ process }: Worker): Channel {
+  #openChannel(number: number, { process }: Worker): Channel {
     return new Channel(process.stdio[4] as Duplex, {
       clock,
       handlers: {
@@ -221,9 +221,9 @@ export class WorkerGroup {
           return askWorker1(channel, name, args);
         },
       },
-      // Both sides run only our code. Modules of a team run in the records process.
       onError: (error) => {
-        throw error;
+        this.log.error({ worker: number, err: error }, 'worker sent an invalid message; killing it');
+        process.kill('SIGKILL');
       },
     });
   }
