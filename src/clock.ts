@@ -46,6 +46,15 @@ export const systemClock: Clock = {
   random: () => Math.random(),
 };
 
+/** Resolves as `work` does; after `ms`, to the result of `late`, which may throw. */
+export function within<T, L>(clock: Clock, ms: number, work: Promise<T>, late: () => L): Promise<T | L> {
+  let cancel = () => {};
+  const timeout = new Promise<void>((resolve) => {
+    cancel = clock.after(ms, resolve);
+  });
+  return Promise.race([work, timeout.then(late)]).finally(cancel);
+}
+
 /**
  * Runs `callback` when the event loop has handled the input that has arrived, before it waits for more. It takes no time, so
  * it is not part of `Clock`.

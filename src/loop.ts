@@ -22,7 +22,7 @@ export interface LoopOptions {
     signal: AbortSignal,
     alive: (counts: Record<string, number>) => void,
   ): Promise<Record<string, number>>;
-  onCrash?: () => void;
+  onCrash?: ((loop: string) => void) | undefined;
   /** False: the first round waits one interval. */
   runAtStart?: boolean;
 }
@@ -53,6 +53,18 @@ export interface LoopState {
 const firstBackoffMs = 1000;
 const maxBackoffMs = 30_000;
 const healthyAfterMs = 60_000;
+
+/** The pause after work that failed: 1, 2, 4 ... 30 s; from 1 s again after a healthy minute. */
+export class Backoff {
+  #nextMs = firstBackoffMs;
+
+  after(healthyMs: number): number {
+    if (healthyMs >= healthyAfterMs) this.#nextMs = firstBackoffMs;
+    const pauseMs = this.#nextMs;
+    this.#nextMs = Math.min(2 * pauseMs, maxBackoffMs);
+    return pauseMs;
+  }
+}
 
 export class SupervisedLoop {
   readonly #options: LoopOptions;
@@ -103,7 +115,7 @@ export class SupervisedLoop {
     const { clock, intervalMs, log, name, onCrash, runOnce, runAtStart = true } = this.#options;
     const { signal } = this.#stopping;
     this.#state.running = true;
-    let backoffMs = firstBackoffMs;
+    const backoff = new Backoff();
     let healthySince = clock.monotonic();
     if (!runAtStart) await this.#pause(intervalMs);
     while (!signal.aborted) {
@@ -115,8 +127,8 @@ export class SupervisedLoop {
         this.#state.rounds += 1;
       } catch (error) {
         if (signal.aborted) break;
-        if (clock.monotonic() - healthySince >= healthyAfterMs) backoffMs = firstBackoffMs;
         this.#state.last_error = messageOf(error);
+        const backoffMs = backoff.after(clock.monotonic() - healthySince);
         waitMs = Math.max(backoffMs, Math.min(retryAfterMsOf(error), maxBackoffMs));
         if (error instanceof InterruptedError) {
           const { reason, message } = error;
@@ -127,9 +139,8 @@ export class SupervisedLoop {
         } else {
           this.#state.crashes += 1;
           log.error({ err: error, loop: name, retry_in_ms: waitMs }, 'loop crashed; restarting');
-          onCrash?.();
+          onCrash?.(name);
         }
-        backoffMs = Math.min(backoffMs * 2, maxBackoffMs);
         healthySince = clock.monotonic() + waitMs;
       }
       this.#endFirstRound();

@@ -6,6 +6,7 @@ import { systemClock } from '../../src/clock.js';
 import { type Cluster, type ClusterOptions, startCluster } from '../../src/cluster/simulator/cluster.js';
 import type { Bench } from '../support/run.js';
 import { ServerProcess } from '../support/server-process.js';
+import { productionPod } from './production-pod.js';
 
 export const pods = 5000;
 export const nameOf = (i: number) => `voice-agent-${i}`;
@@ -41,7 +42,7 @@ export async function stage({ engine, admin }: Bench, options: Partial<ClusterOp
     kubeconfig,
     env,
     create() {
-      for (let i = 0; i < pods; i++) cluster.pods.create({ name: nameOf(i), productionSize: true });
+      for (let i = 0; i < pods; i++) cluster.pods.create(productionPod(nameOf(i)));
     },
     async end() {
       await cluster.stop();

@@ -3,7 +3,7 @@
  * request it reports what it has used.
  */
 import { loadConfig } from '../../src/config/config.js';
-import { limitHeapGrowth } from '../../src/main/heap.js';
+import { limitHeapGrowth } from '../../src/main/processes.js';
 import { startRouter } from '../../src/main/router.js';
 import { spent } from './server-process.js';
 

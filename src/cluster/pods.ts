@@ -2,6 +2,8 @@
  * Pod sources: each lists the pods and reports their changes; the pool manager updates the store. A source is stateless:
  * its caller keeps the last version.
  */
+import type { StaticPod } from '../config/config.js';
+
 export interface ClusterPod {
   name: string;
   /** Empty when the source has none: then only the name identifies a pod. */
@@ -61,4 +63,17 @@ export interface PodSource {
    * VersionExpired, or an error (see `interruptionOf`). Absent: the source is only listed.
    */
   watch?(version: string, signal: AbortSignal): AsyncGenerator<PodChange>;
+}
+
+/** The pods of `STATIC_PODS`, always ready: for a laptop, a test, or machines without Kubernetes. */
+export function staticSource(pods: readonly StaticPod[]): PodSource {
+  const listed: ClusterPod[] = pods.map(({ name, tier, merchant }) => ({
+    name,
+    uid: '',
+    state: 'ready',
+    mustReport: false,
+    ...(tier === undefined ? {} : { tier }),
+    ...(merchant === undefined ? {} : { merchant }),
+  }));
+  return { name: 'static', list: async () => ({ pods: listed, version: '' }) };
 }

@@ -1,8 +1,7 @@
 /** The variables of `smart-router agent`, apart from those of the router: the sidecar loads nothing that it does not need. */
 import { ConfigError } from '../errors.js';
-import { type Field, field, optional, section } from './entries.js';
-import { baseUrl, dnsName, hidePassword, line, secret, webhookUrl, wholeNumber } from './fields.js';
-import { showValue } from './tiers.js';
+import { type Field, field, optional, readFields, section, textOf, type Values } from './entries.js';
+import { baseUrl, dnsName, line, secret, webhookUrl, wholeNumber } from './fields.js';
 
 const agentFields = section('Sidecar', {
   routerUrl: field(
@@ -30,38 +29,24 @@ const agentFields = section('Sidecar', {
 
 export const agentTable: readonly Field<unknown>[] = Object.values(agentFields);
 
-export interface AgentConfig {
-  readonly routerUrl: string;
-  readonly apiKey: string | undefined;
-  readonly apiKeyFile: string | undefined;
-  readonly podName: string;
-  readonly podUid: string | undefined;
-  readonly port: number;
-  readonly healthUrl: string | undefined;
-}
+export type AgentConfig = Values<typeof agentFields> & { readonly podName: string };
 
 /** Reads and checks the environment. Throws a ConfigError with all problems, one line each. */
 export function loadAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
-  const problems: string[] = [];
-  const values: Record<string, unknown> = {};
-  for (const [key, { name, kind, fallback, secret: hidden }] of Object.entries<Field<unknown>>(agentFields)) {
-    const text = (hidden === true ? env[name] : env[name]?.trim()) || (fallback as string | undefined);
-    if (text === undefined) continue;
-    const reading = kind.read(text);
-    if ('value' in reading) values[key] = reading.value;
-    else {
-      const got = hidden === true ? 'the value is not shown' : `got ${showValue(hidePassword(text))}`;
-      problems.push(`${name} must be ${kind.expects}; ${got}`);
-    }
-  }
+  const { values, problems } = readFields(agentFields, (field) => {
+    const text = textOf(field, env);
+    return text === undefined
+      ? { text: field.fallback as string | undefined, source: 'default' }
+      : { text, source: 'environment' };
+  });
+  const { podName = '' } = values;
   if (!env.POD_NAME?.trim())
     problems.push(
       'POD_NAME must be set to the name of this pod; in Kubernetes take it from metadata.name (fieldRef)',
     );
-  if (env.SMART_ROUTER_API_KEY && env.SMART_ROUTER_API_KEY_FILE?.trim())
+  if (values.apiKey !== undefined && values.apiKeyFile !== undefined)
     problems.push('set SMART_ROUTER_API_KEY or SMART_ROUTER_API_KEY_FILE, not both');
   if (problems.length > 0) throw new ConfigError(problems);
-  const config = values as unknown as AgentConfig;
   // People paste addresses of the API.
-  return { ...config, routerUrl: config.routerUrl.replace(/\/api\/v1$/, '') };
+  return { ...values, podName, routerUrl: values.routerUrl.replace(/\/api\/v1$/, '') };
 }

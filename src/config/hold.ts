@@ -3,7 +3,13 @@
  * `fallback_number` of a merchant. The fields are named as in the API and in the store.
  */
 import { formatDuration, parseDuration } from './durations.js';
-import { isPlainObject, showNames, showValue } from './tiers.js';
+import {
+  isPlainObject,
+  type Problem,
+  showNames,
+  showValue,
+  readWholeNumber as wholeNumber,
+} from './tiers.js';
 
 export interface Hold {
   /** The longest wait, as a duration. */
@@ -32,20 +38,6 @@ export const holdLimits = {
   weight: [1, 100],
   maxCalls: [1, 1_000_000],
 } as const;
-
-type Problem = (text: string) => void;
-
-function wholeNumber(
-  path: string,
-  value: unknown,
-  [min, max]: readonly [number, number],
-  problem: Problem,
-): number {
-  if (!Number.isInteger(value) || (value as number) < min || (value as number) > max) {
-    problem(`${path} must be a whole number from ${min} to ${max}, got ${showValue(value)}`);
-  }
-  return (value as number) + 0;
-}
 
 /** After a problem the result is not used. */
 export function readHold(input: unknown, path: string, problem: Problem): Hold | undefined {

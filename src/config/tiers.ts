@@ -57,6 +57,7 @@ export const tierLimits = {
   callSidCharsMax: 256,
 } as const;
 
+const targetRange = [0, tierLimits.targetMax] as const;
 const namePattern = /^[A-Za-z0-9_.-]{1,64}$/;
 const podNamePattern = /^[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*$/;
 const nameRule = '1 to 64 of the characters A-Z a-z 0-9 _ . -';
@@ -173,14 +174,29 @@ function formOf(input: Record<string, unknown>): 'envelope' | 'map' | 'targets' 
   return Object.values(input).some(isPlainObject) ? 'map' : 'targets';
 }
 
-function wholeNumber(value: unknown, min: number, max: number): value is number {
+/** Gets each problem that a parser finds. */
+export type Problem = (text: string) => void;
+
+function isWholeNumber(value: unknown, [min, max]: readonly [number, number]): value is number {
   return Number.isInteger(value) && (value as number) >= min && (value as number) <= max;
 }
 
-/** Reads one tier. After a problem the result is not used. */
-function readTier(path: string, input: Record<string, unknown>, problem: (text: string) => void): Tier {
-  const { targetMax, maxConcurrentMax, sharedMaxConcurrentDefault } = tierLimits;
+/** After a problem the result is not used. */
+export function readWholeNumber(
+  path: string,
+  value: unknown,
+  range: readonly [number, number],
+  problem: Problem,
+): number {
+  if (!isWholeNumber(value, range))
+    problem(`${path} must be a whole number from ${range[0]} to ${range[1]}, got ${showValue(value)}`);
+  // `+ 0` turns the -0 that JSON can carry into 0.
+  return (value as number) + 0;
+}
 
+/** Reads one tier. After a problem the result is not used. */
+function readTier(path: string, input: Record<string, unknown>, problem: Problem): Tier {
+  const { maxConcurrentMax, sharedMaxConcurrentDefault } = tierLimits;
   const unknown = Object.keys(input).filter((key) => !tierKeys.includes(key));
   if (unknown.length > 0) {
     problem(`${path} has unknown keys: ${showNames(unknown)}; known are type, target, max_concurrent`);
@@ -189,10 +205,8 @@ function readTier(path: string, input: Record<string, unknown>, problem: (text: 
   if (type !== 'exclusive' && type !== 'shared') {
     problem(`${path}.type must be "exclusive" or "shared", got ${showValue(type)}`);
   }
-  const target = Object.hasOwn(input, 'target') ? input.target : 0;
-  if (!wholeNumber(target, 0, targetMax)) {
-    problem(`${path}.target must be a whole number from 0 to ${targetMax}, got ${showValue(target)}`);
-  }
+  const given = Object.hasOwn(input, 'target') ? input.target : 0;
+  const target = readWholeNumber(`${path}.target`, given, targetRange, problem);
   const fallback = type === 'shared' ? sharedMaxConcurrentDefault : 1;
   const maxConcurrent = Object.hasOwn(input, 'max_concurrent') ? input.max_concurrent : fallback;
   if (type === 'exclusive' && maxConcurrent !== 1) {
@@ -200,38 +214,23 @@ function readTier(path: string, input: Record<string, unknown>, problem: (text: 
       `${path}.max_concurrent must be 1 or absent, got ${showValue(maxConcurrent)}: ` +
         'an exclusive pod serves one call; use type "shared" for more',
     );
-  } else if (!wholeNumber(maxConcurrent, 1, maxConcurrentMax)) {
-    problem(
-      `${path}.max_concurrent must be a whole number from 1 to ${maxConcurrentMax}, got ${showValue(maxConcurrent)}`,
-    );
-  }
-  // `+ 0` turns the -0 that JSON can carry into 0.
-  return {
-    type: type as Tier['type'],
-    target: (target as number) + 0,
-    maxConcurrent: maxConcurrent as number,
-  };
+  } else readWholeNumber(`${path}.max_concurrent`, maxConcurrent, [1, maxConcurrentMax], problem);
+  return { type: type as Tier['type'], target, maxConcurrent: maxConcurrent as number };
 }
 
-function readTargets(input: Record<string, unknown>, problem: (text: string) => void): [string, Tier][] {
-  return Object.entries(input).map(([name, target]) => {
-    if (!wholeNumber(target, 0, tierLimits.targetMax)) {
-      problem(`${name} must be a whole number from 0 to ${tierLimits.targetMax}, got ${showValue(target)}`);
-    }
-    return [name, exclusive((target as number) + 0)];
-  });
+function readTargets(input: Record<string, unknown>, problem: Problem): [string, Tier][] {
+  return Object.entries(input).map(([name, target]) => [
+    name,
+    exclusive(readWholeNumber(name, target, targetRange, problem)),
+  ]);
 }
 
-function readMap(
-  prefix: string,
-  input: Record<string, unknown>,
-  problem: (text: string) => void,
-): [string, Tier][] {
+function readMap(prefix: string, input: Record<string, unknown>, problem: Problem): [string, Tier][] {
   const tiers: [string, Tier][] = [];
   for (const [name, value] of Object.entries(input)) {
     const path = `${prefix}${name}`;
     if (isPlainObject(value)) tiers.push([name, readTier(path, value, problem)]);
-    else if (wholeNumber(value, 0, tierLimits.targetMax)) {
+    else if (isWholeNumber(value, targetRange)) {
       problem(
         `${path} must be an object like {"target":${value}}, got ${value}: numbers alone are accepted only when every tier is one`,
       );

@@ -1,7 +1,7 @@
 /** The StatefulSets of the voice agents: rolls, crashes and deletions. */
 import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
-import { runStatefulSet, type StatefulSet } from '../cluster/simulator/stateful-set.js';
+import { StatefulSet } from '../cluster/simulator/stateful-set.js';
 import type { ClusterMonitor } from './cluster-monitor.js';
 import { agentCount, annotationsOf, seconds, setOf, sets } from './setup.js';
 
@@ -17,7 +17,7 @@ export class Fleet {
     this.#sets = new Map(
       sets.map((set) => [
         set.name,
-        runStatefulSet(cluster, {
+        new StatefulSet(cluster, {
           name: set.name,
           replicas: set.replicas,
           labels: { app: 'voice-agent', set: set.name },

@@ -16,7 +16,7 @@ import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import type { ServerUser } from './postgres-user.js';
 
@@ -61,9 +61,9 @@ export async function createCluster({ bin, folder, user, initdb = [] }: NewClust
       ],
       { ...options(user), stdio: ['ignore', 'pipe', 'pipe'] },
     );
-    const log = new Log(child);
+    const lines = linesOf(child);
     const end = await ended(child);
-    if (end !== 'code 0') throw new Error(`initdb ended with ${end}: ${log.text()}`);
+    if (end !== 'code 0') throw new Error(`initdb ended with ${end}: ${lines.join('\n')}`);
     await rename(password, join(data, passwordFile));
     await rename(data, join(folder, 'data'));
   } catch (error) {
@@ -131,26 +131,30 @@ export async function startServer(given: ServerOptions): Promise<Server> {
   );
   running.add(child);
   if (child.pid !== undefined) guard?.watch(child.pid, join(data, 'postmaster.pid'));
-  const log = new Log(child, given.log);
+  let onReady = () => {};
+  const ready = new Promise<undefined>((resolve) => {
+    onReady = () => resolve(undefined);
+  });
+  const lines = linesOf(child, (line) => {
+    if (line.includes('database system is ready to accept connections')) onReady();
+    given.log?.(line);
+  });
   const end = ended(child).then((how) => {
     running.delete(child);
     guard?.forget();
-    return `${how}: ${log.text()}`;
+    return `${how}: ${lines.join('\n')}`;
   });
   const stop = () => endServer(child, end, ['SIGINT', 'SIGQUIT', 'SIGKILL'], clock);
-  const isReady = log.says('database system is ready to accept connections').then(() => 'ready' as const);
-  const waiting = new AbortController();
-  const late = clock.sleep(startLimitMs, waiting.signal).then(() => 'late' as const);
-  const outcome = await Promise.race([isReady, end, late]);
-  waiting.abort();
-  if (outcome !== 'ready') {
+  const started = Promise.race([ready, end.then((how) => `ended with ${how}`)]);
+  const late = () => `not ready after ${startLimitMs / 1000} s: ${lines.join('\n')}`;
+  const failure = await within(clock, startLimitMs, started, late);
+  if (failure !== undefined) {
     await stop();
-    if (outcome === 'late') throw new Error(`not ready after ${startLimitMs / 1000} s: ${log.text()}`);
-    throw new Error(`ended with ${outcome}`);
+    throw new Error(failure);
   }
   // The server must not keep this process alive.
   child.unref();
-  log.unref();
+  (child.stderr as { unref?: () => void } | null)?.unref?.();
   return {
     pid: child.pid ?? 0,
     ended: end,
@@ -170,9 +174,7 @@ async function endServer(
   for (const signal of signals) {
     if (!running.has(child)) return;
     child.kill(signal);
-    const waiting = new AbortController();
-    await Promise.race([end, clock.sleep(stopLimitMs, waiting.signal)]);
-    waiting.abort();
+    await within(clock, stopLimitMs, end, () => {});
   }
   await end;
 }
@@ -263,45 +265,18 @@ function ended(child: ChildProcess): Promise<string> {
   });
 }
 
-/** Forwards the lines of a child and keeps the last ones. */
-class Log {
-  private readonly last: string[] = [];
-  private readonly listeners = new Set<(line: string) => void>();
-
-  constructor(
-    private readonly child: ChildProcess,
-    forward?: (line: string) => void,
-  ) {
-    for (const stream of [child.stdout, child.stderr]) {
-      if (stream === null) continue;
-      createInterface({ input: stream }).on('line', (line) => {
-        this.last.push(line);
-        if (this.last.length > linesKept) this.last.shift();
-        for (const listener of this.listeners) listener(line);
-        forward?.(line);
-      });
-    }
-  }
-
-  says(text: string): Promise<void> {
-    return new Promise((resolve) => {
-      const listener = (line: string) => {
-        if (!line.includes(text)) return;
-        this.listeners.delete(listener);
-        resolve();
-      };
-      this.listeners.add(listener);
+/** Passes the lines of a child on. Returns a list that always has the last ones. */
+function linesOf(child: ChildProcess, onLine: (line: string) => void = () => {}): readonly string[] {
+  const last: string[] = [];
+  for (const input of [child.stdout, child.stderr]) {
+    if (input === null) continue;
+    createInterface({ input }).on('line', (line) => {
+      last.push(line);
+      if (last.length > linesKept) last.shift();
+      onLine(line);
     });
   }
-
-  text(): string {
-    return this.last.join('\n');
-  }
-
-  unref(): void {
-    for (const stream of [this.child.stdout, this.child.stderr])
-      (stream as { unref?: () => void } | null)?.unref?.();
-  }
+  return last;
 }
 
 // ---- leftovers ----

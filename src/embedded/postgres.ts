@@ -9,13 +9,14 @@
  * Under root it runs as another user (postgres-user.ts). If the server dies, every connection
  * breaks and `onCrash` is called once; nothing restarts it here.
  */
+import { once } from 'node:events';
 import { chownSync, existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, realpath } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../clock.js';
-import { ConfigError } from '../errors.js';
+import { ConfigError, messageOf } from '../errors.js';
 import { embeddedBinaries, type PostgresBinaries } from './postgres-binaries.js';
 import {
   clearLeftover,
@@ -32,8 +33,6 @@ import { reachable, type ServerUser, serverUser, temporaryRoot } from './postgre
 export interface EmbeddedPostgresOptions {
   /** Keeps the data there; created if missing. Without it the data is temporary. */
   folder?: string;
-  /** 0, the default, uses any free port. */
-  port?: number;
   /** Called with every line of the server's log and with leftovers in the folder. Never gets the password. */
   log?: (line: string) => void;
   /** Called once if the server ends without `stop()`. */
@@ -67,9 +66,9 @@ export const builtinLocale = ['--locale-provider', 'builtin', '--builtin-locale'
 export async function startEmbeddedPostgres(
   options: EmbeddedPostgresOptions = {},
 ): Promise<EmbeddedPostgres> {
-  const { port = 0, log = () => {}, onCrash, clock = systemClock } = options;
+  const { log = () => {}, onCrash, clock = systemClock } = options;
   const place = await prepare(options.folder).catch((error: unknown) => {
-    throw startError(error, options.folder ?? tmpdir(), port);
+    throw startError(error, options.folder ?? tmpdir());
   });
   const { data, user, binaries, temporary } = place;
   const guard = startGuard(user, temporary);
@@ -77,16 +76,16 @@ export async function startEmbeddedPostgres(
     if (temporary === undefined) await clearLeftover(data, log, clock);
     if (!existsSync(data)) await create(place);
     const settings = temporary === undefined ? {} : temporarySettings;
-    const start = (tryPort: number) =>
-      startServer({ bin: binaries.bin, data, port: tryPort, user, clock, settings, log, guard });
-    const server = await onPort(port, start);
+    const server = await onFreePort((port) =>
+      startServer({ bin: binaries.bin, data, port, user, clock, settings, log, guard }),
+    );
     if (temporary === undefined) await removeDrafts(place.folder);
     const password = await readFile(join(data, passwordFile), 'utf8');
     const url = `postgres://postgres:${password}@127.0.0.1:${server.port}/postgres`;
     return { url, port: server.port, pid: server.pid, stop: watched(server, guard, data, onCrash) };
   } catch (error) {
     await guard.end();
-    throw startError(error, data, port);
+    throw startError(error, data);
   }
 }
 
@@ -148,32 +147,24 @@ async function removeDrafts(folder: string): Promise<void> {
 
 // ---- the port ----
 
-const portInUse = /Address already in use/i;
-
 /** PostgreSQL does not accept port 0, and another process may take the port between our check and its start. */
-async function onPort(
-  given: number,
-  start: (port: number) => Promise<Server>,
-): Promise<Server & { port: number }> {
+async function onFreePort(start: (port: number) => Promise<Server>): Promise<Server & { port: number }> {
   for (let attempt = 1; ; attempt++) {
-    const port = given === 0 ? await freePort() : given;
+    const port = await freePort();
     try {
       return { ...(await start(port)), port };
     } catch (error) {
-      if (given !== 0 || attempt === 5 || !portInUse.test(String(error))) throw error;
+      if (attempt === 5 || !/Address already in use/i.test(String(error))) throw error;
     }
   }
 }
 
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-    });
-  });
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await once(server.close(), 'close');
+  return port;
 }
 
 // ---- the end ----
@@ -203,17 +194,12 @@ function fullDisk(path: string): ConfigError {
   ]);
 }
 
-function startError(error: unknown, data: string, port: number): Error {
+function startError(error: unknown, data: string): Error {
   if (error instanceof ConfigError) return error;
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   if (noSpace.test(message)) {
     const { dest, path = data } = error as NodeJS.ErrnoException & { dest?: string };
     return fullDisk(dest ?? path);
-  }
-  if (port !== 0 && portInUse.test(message)) {
-    return new ConfigError([
-      `The embedded PostgreSQL cannot listen on 127.0.0.1:${port}: the port is in use. Stop the process that uses it, or choose another port.`,
-    ]);
   }
   // Two concurrent starts (the lock exists, or is still empty), or a server of another user.
   if (message.includes('lock file "postmaster.pid"')) {

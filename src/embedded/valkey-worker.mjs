@@ -55,7 +55,7 @@ const bufferBytes = 1024 * 1024;
 const errno = { ok: 0, badf: 8, nosys: 52 };
 
 const port = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);
-const options = /** @type {{ host: string, port: number, log: boolean, gate: Int32Array }} */ (workerData);
+const options = /** @type {{ port: number, gate: Int32Array }} */ (workerData);
 const wasm = /** @type {Wasm} */ (/** @type {{ WebAssembly?: unknown }} */ (globalThis).WebAssembly);
 
 /** @type {Exports} */
@@ -87,13 +87,10 @@ let partialLine = '';
 function log(text) {
   const lines = (partialLine + text).split('\n');
   partialLine = lines.pop() ?? '';
-  for (const line of lines) {
-    if (lastLines.push(line) > 20) lastLines.shift();
-    if (options.log) port.postMessage({ type: 'log', line });
-  }
+  lastLines.push(...lines);
+  lastLines.splice(0, lastLines.length - 20);
 }
 
-const unavailable = () => errno.nosys;
 const wasi = {
   /** @param {number} id @param {bigint} _precision @param {number} result */
   clock_time_get(id, _precision, result) {
@@ -141,23 +138,11 @@ const wasi = {
   proc_exit(code) {
     throw new Error(`it exited with code ${code}`);
   },
-  fd_fdstat_set_flags: unavailable,
-  fd_filestat_get: unavailable,
-  fd_filestat_set_size: unavailable,
-  fd_pread: unavailable,
-  fd_read: unavailable,
-  fd_readdir: unavailable,
-  fd_renumber: unavailable,
-  fd_seek: unavailable,
-  fd_sync: unavailable,
-  path_create_directory: unavailable,
-  path_filestat_get: unavailable,
-  path_open: unavailable,
-  path_rename: unavailable,
-  path_unlink_file: unavailable,
-  poll_oneoff: unavailable,
-  sock_shutdown: unavailable,
 };
+/** Every other system call is unavailable. @type {object} */
+const wasiImports = new Proxy(wasi, {
+  get: (calls, name) => Reflect.get(calls, name) ?? (() => errno.nosys),
+});
 
 // --- Sockets ---
 
@@ -335,7 +320,8 @@ function listen() {
   const server = createServer({ allowHalfOpen: true }, connected);
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen(options.port, options.host, 1024, () => {
+    // It has no password.
+    server.listen(options.port, '127.0.0.1', 1024, () => {
       const address = server.address();
       resolve(typeof address === 'object' && address !== null ? address.port : options.port);
     });
@@ -345,7 +331,11 @@ function listen() {
 async function start() {
   // Lua's errors are WebAssembly exceptions; their tag comes from the host.
   const env = { __c_longjmp: new wasm.Tag({ parameters: ['i32'] }) };
-  const { instance } = await wasm.instantiate(await readWasm(), { wasi_snapshot_preview1: wasi, host, env });
+  const { instance } = await wasm.instantiate(await readWasm(), {
+    wasi_snapshot_preview1: wasiImports,
+    host,
+    env,
+  });
   valkey = instance.exports;
   const actualPort = await listen();
   valkey._initialize();

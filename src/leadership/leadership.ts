@@ -20,12 +20,13 @@ export interface LeadershipOptions {
   lead(signal: AbortSignal): Promise<void>;
   /** Every observed change of the leader. */
   onChange?: (change: LeaderChange) => void;
+  /** A term was lost and its work has ended. Not called after `stop`. */
+  onLost?: () => void;
 }
 
-export interface LeadershipState extends LeaderChange {
+export interface LeadershipState {
   /** `leaving`: the term has ended, its work has not. */
   role: 'follower' | 'leader' | 'leaving' | 'stopped';
-  identity: string;
   /** The lock, or why there is no lock. */
   lock: string;
   /** Number of terms of this process. */
@@ -80,20 +81,4 @@ export interface LeaseLock {
    * Rejects within `timeoutMs` when it is unknown whether the record was, or will be, written.
    */
   write(record: LockRecord, version: string | undefined, timeoutMs: number): Promise<HeldRecord | undefined>;
-}
-
-const firstBackoffMs = 1000;
-const maxBackoffMs = 30_000;
-const healthyAfterMs = 60_000;
-
-/** The pause after leader work that failed: 1, 2, 4 ... 30 s; from 1 s again after a healthy minute. */
-export class Backoff {
-  #nextMs = firstBackoffMs;
-
-  after(ranMs: number): number {
-    if (ranMs >= healthyAfterMs) this.#nextMs = firstBackoffMs;
-    const pauseMs = this.#nextMs;
-    this.#nextMs = Math.min(2 * pauseMs, maxBackoffMs);
-    return pauseMs;
-  }
 }

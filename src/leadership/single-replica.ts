@@ -6,7 +6,8 @@
  * then on. Work that throws is restarted after a pause.
  */
 import { messageOf } from '../errors.js';
-import { Backoff, type Leadership, type LeadershipOptions, type LeadershipState } from './leadership.js';
+import { Backoff } from '../loop.js';
+import type { Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
 
 export class SingleReplica implements Leadership {
   readonly #options: LeadershipOptions;
@@ -31,9 +32,6 @@ export class SingleReplica implements Leadership {
   get state(): LeadershipState {
     return {
       role: this.#role,
-      isLeader: this.isLeader,
-      leader: this.leader,
-      identity: this.#options.identity,
       lock: 'none: the election is off',
       terms: this.#terms,
       last_error: this.#lastError,

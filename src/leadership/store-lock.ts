@@ -9,6 +9,7 @@
  */
 import { type StoreConnection, unlessWrongType } from '../calls/store/connection.js';
 import { keysOf } from '../calls/store/keys.js';
+import { within } from '../clock.js';
 import type { HeldRecord, LeaseLock, LockRecord } from './leadership.js';
 
 export class StoreLock implements LeaseLock {
@@ -63,13 +64,8 @@ export class StoreLock implements LeaseLock {
 
   /** The connection has its own, longer deadline. */
   #within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const cancel = this.#connection.clock.after(timeoutMs, () =>
-        reject(
-          new Error(`no response from the store within ${Math.round(timeoutMs)} ms (${this.description})`),
-        ),
-      );
-      work.then(resolve, reject).finally(cancel);
+    return within(this.#connection.clock, timeoutMs, work, () => {
+      throw new Error(`no response from the store within ${Math.round(timeoutMs)} ms (${this.description})`);
     });
   }
 }

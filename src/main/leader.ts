@@ -9,8 +9,8 @@ import type { Clock } from '../clock.js';
 import { connectKubernetes, type KubeApi } from '../cluster/kubernetes/api.js';
 import { kubernetesSource } from '../cluster/kubernetes/source.js';
 import type { PodSource } from '../cluster/pods.js';
+import { staticSource } from '../cluster/pods.js';
 import { registeredSource } from '../cluster/registered.js';
-import { staticSource } from '../cluster/static.js';
 import type { Config } from '../config/config.js';
 import { Election } from '../leadership/election.js';
 import { KubernetesLock } from '../leadership/kubernetes-lock.js';
@@ -48,10 +48,7 @@ export async function createManager(
     source: sourceOf(config, api, parts),
     reconcileIntervalMs: config.reconcileIntervalMs,
     cleanupIntervalMs: config.cleanupIntervalMs,
-    audit:
-      config.auditIntervalMs === undefined
-        ? undefined
-        : { auditor: parts.auditor, intervalMs: config.auditIntervalMs },
+    auditIntervalMs: config.auditIntervalMs,
     leadership: (events) => {
       if (!config.leaderElectionEnabled) return new SingleReplica(events);
       return new Election({

@@ -11,16 +11,11 @@ import { Worker } from 'node:worker_threads';
 import { stopSignals } from '../abort.js';
 import { systemClock as clock } from '../clock.js';
 import { createLogger } from '../observe/log.js';
+import type { OperationName } from '../records/admin.js';
 import { forwardEvents } from '../records/observer.js';
-import { RecordsChannel } from './records-channel.js';
-import {
-  type FromProcess,
-  type RecordsState,
-  ReportBuffer,
-  sentError,
-  type ToProcess,
-} from './records-messages.js';
+import { Channel } from './channel.js';
 import { Plane, type RecordsConfig } from './records-plane.js';
+import { type RecordsState, ReportBuffer } from './records-report.js';
 
 const reportEveryMs = 250;
 const lastReportMs = 1000;
@@ -34,72 +29,63 @@ for (const signal of stopSignals) process.on(signal, () => {});
 // If the machine runs out of memory, this process ends before the router. Only Linux has the file.
 writeFile('/proc/self/oom_score_adj', '500').catch(() => {});
 
-const reports = new ReportBuffer((report) => send({ type: 'report', ...report }));
-let plane: Plane | undefined;
-
-const channel = new RecordsChannel(
-  new Socket({ fd: 3 }),
-  (message) => handle(message as ToProcess),
-  (error) => {
-    throw error;
-  },
+const reports = new ReportBuffer((collected) =>
+  channel.notify('report', { state: stateNow(), ...collected }),
 );
-const send = (message: FromProcess) => channel.send(message);
+let plane: Plane | undefined;
 
 function stateNow(): RecordsState | undefined {
   const memoryMb = Math.round(process.memoryUsage.rss() / 1024 ** 2);
-  return plane && { status: plane.status(), gauges: plane.gauges(), loops: plane.loops, memoryMb };
+  if (!plane) return undefined;
+  const { loops, longestTimeoutMs } = plane;
+  return { status: plane.status(), gauges: plane.gauges(), loops, longestTimeoutMs, memoryMb };
 }
 
-async function open(config: RecordsConfig): Promise<void> {
+async function open(config: RecordsConfig): Promise<RecordsState | undefined> {
   const destination = { write: (line: string) => reports.addLine(line) };
   const log = createLogger({ level: config.logLevel, format: 'json', destination });
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'uncaught error: records process ends');
     clock.after(lastReportMs, () => process.exit(1));
-    void reports.flush(stateNow).then(() => process.exit(1));
+    void reports.flush().then(() => process.exit(1));
   });
-  try {
-    const listener = {
-      ...forwardEvents((name, args) => reports.addEvent(name, args)),
-      loopCrashed: (...args: [string]) => reports.addEvent('loopCrashed', args),
-      storeAnswered: (...args: unknown[]) => reports.addEvent('storeAnswered', args),
-    };
-    plane = await Plane.create(config, { clock, log, listener });
-    await send({ type: 'opened', longestTimeoutMs: plane.longestTimeoutMs });
-  } catch (error) {
-    await send({ type: 'refused', error: sentError(error) });
-    process.exit(1);
-  }
+  const listener = {
+    ...forwardEvents((name, args) => reports.addEvent(name, args)),
+    loopCrashed: (...args: [string]) => reports.addEvent('loopCrashed', args),
+    storeAnswered: (...args: unknown[]) => reports.addEvent('storeAnswered', args),
+  };
+  plane = await Plane.create(config, { clock, log, listener });
+  void reportForever();
+  return stateNow();
+}
+
+async function reportForever(): Promise<never> {
   for (;;) {
-    await reports.flush(stateNow);
     await clock.sleep(reportEveryMs);
+    await reports.flush();
   }
 }
 
-async function answer({ id, name, args }: Extract<ToProcess, { type: 'call' }>): Promise<void> {
-  let message: FromProcess;
+async function operate(name: OperationName, args: unknown[]): Promise<unknown> {
   try {
-    if (!plane) throw new Error('call before the records process has opened');
-    const operation = plane.operations()[name] as (...all: unknown[]) => Promise<unknown>;
-    message = { type: 'answer', id, value: await operation(...args) };
-  } catch (error) {
-    message = { type: 'failure', id, error: sentError(error) };
+    const operation = plane?.operations()[name] as (...all: unknown[]) => Promise<unknown>;
+    return await operation(...args);
+  } finally {
+    // The router gets the counts and log lines of an operation before its answer.
+    await reports.flush();
   }
-  // The router gets the counts and log lines of an operation before its answer.
-  await reports.flush(stateNow);
-  await send(message);
 }
 
 async function stop(): Promise<void> {
   await plane?.stop();
-  await reports.flush(stateNow);
+  await reports.flush();
   process.exit(0);
 }
 
-function handle(message: ToProcess): void {
-  if (message.type === 'open') void open(message.config);
-  else if (message.type === 'start') plane?.start();
-  else if (message.type === 'call') void answer(message);
-  else void stop();
-}
+const channel = new Channel(new Socket({ fd: 3 }), {
+  clock,
+  handlers: { open, start: () => plane?.start(), operate, stop },
+  onError: (error) => {
+    throw error;
+  },
+});

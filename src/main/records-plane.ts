@@ -9,7 +9,7 @@
  */
 import pg from 'pg';
 import { StoreConnection, type StoreOutcome } from '../calls/store/connection.js';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
@@ -130,7 +130,7 @@ export class Plane implements RecordsPlane {
       clock,
       log,
       runOnce: () => this.#countStuck(),
-      onCrash: () => listener.loopCrashed?.('records-look'),
+      onCrash: listener.loopCrashed,
     });
   }
 
@@ -294,17 +294,13 @@ export class Plane implements RecordsPlane {
         this.#reporter?.stop(),
       ]);
       await this.#pool.end();
-      return 'ended';
     })();
-    const over = new AbortController();
-    const late = clock.sleep(this.#config.shutdownTimeoutMs, over.signal).then(() => 'late');
     try {
-      if ((await Promise.race([ended, late])) === 'late')
-        log.warn('records still running at the shutdown timeout: the recovery requeues them');
+      await within(clock, this.#config.shutdownTimeoutMs, ended, () =>
+        log.warn('records still running at the shutdown timeout: the recovery requeues them'),
+      );
     } catch (error) {
       log.error({ err: error }, 'record plane did not stop cleanly');
-    } finally {
-      over.abort();
     }
     this.#connection.close();
   }
@@ -313,13 +309,11 @@ export class Plane implements RecordsPlane {
 /** Uses the key prefix of the store: two installations on one Redis keep their outcomes apart. */
 function spoolIn(connection: StoreConnection): SpoolRedis {
   const key = (name: string) => connection.keyPrefix + name;
+  const run = connection.command.bind(connection);
   return {
-    rpush: (name, ...values) =>
-      connection.command('spool_add', (client) => client.rpush(key(name), ...values)),
-    llen: (name) => connection.command('spool_length', (client) => client.llen(key(name))),
-    lrange: (name, start, stop) =>
-      connection.command('spool_read', (client) => client.lrange(key(name), start, stop)),
-    lrem: (name, count, value) =>
-      connection.command('spool_remove', (client) => client.lrem(key(name), count, value)),
+    rpush: (name, ...values) => run('spool_add', (client) => client.rpush(key(name), ...values)),
+    llen: (name) => run('spool_length', (client) => client.llen(key(name))),
+    lrange: (name, start, stop) => run('spool_read', (client) => client.lrange(key(name), start, stop)),
+    lrem: (name, count, value) => run('spool_remove', (client) => client.lrem(key(name), count, value)),
   };
 }

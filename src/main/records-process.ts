@@ -14,35 +14,29 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Duplex } from 'node:stream';
-import { fileURLToPath } from 'node:url';
+import { within } from '../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.js';
 import { ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import {
-  type OperationName,
-  operationNames,
-  type RecordsStatus,
-  type RemoteOperations,
-} from '../records/admin.js';
+import type { OperationName, RecordsStatus, RemoteOperations } from '../records/admin.js';
 import type { RecordGauges } from '../records/metrics.js';
 import { defaultBounds } from '../records/workflow.js';
-import { RecordsChannel } from './records-channel.js';
+import { Channel } from './channel.js';
+import { entryOf, exitOf } from './processes.js';
+import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
 import {
   checkLabels,
-  type FromProcess,
+  downStatus,
   type RecordsState,
   type Report,
-  readMessage,
-  receivedError,
+  readReport,
+  readState,
   recordsUnavailable,
-  type ToProcess,
-} from './records-messages.js';
-import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
+  remoteOperations,
+} from './records-report.js';
 
-/** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
 /** Per second. A handler must not be able to block calls by flooding the channel. */
 const channelLimits = { messages: 1000, bytes: 32 * 1024 ** 2 };
-const entry = fileURLToPath(new URL('../../dist/main/records-child.js', import.meta.url));
 /** How long a start waits until the workflows are loaded: a module that hangs must not delay calls. */
 const openTimeoutMs = 30_000;
 const maxCalls = 64;
@@ -82,16 +76,12 @@ class RecordsProcess implements RecordsPlane {
   readonly #parts: RecordsParts;
   readonly #loop: SupervisedLoop;
   readonly #engine: EmbeddedPostgres | undefined;
-  readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
-  #lastCall = 0;
   readonly #labels = new Set<string>();
-  #channel: RecordsChannel | undefined;
+  #channel: Channel | undefined;
   /** The last state, also of a process that has ended. */
   #state: RecordsState | undefined;
   #isOpen = false;
   #isStarted = false;
-  /** Why the process ends, if its exit code does not say so. */
-  #reason: Error | undefined;
   /** Ticks, not time: a router that was suspended must read the reports it missed first. */
   #silentSeconds = 0;
   #silentLimitSeconds = openLimitSeconds;
@@ -108,31 +98,29 @@ class RecordsProcess implements RecordsPlane {
       clock,
       log,
       runOnce: (signal, alive) => this.#run(signal, alive),
-      onCrash: () => listener.loopCrashed?.('records-process'),
+      onCrash: listener.loopCrashed,
     });
   }
 
   async open(): Promise<void> {
-    const { clock } = this.#parts;
-    const over = new AbortController();
     const first = new Promise<void>((resolve, reject) => {
       this.#settleFirst = (refused) => (refused ? reject(refused) : resolve());
     });
     this.#loop.start();
     try {
-      await Promise.race([first, this.#loop.firstRound, clock.sleep(openTimeoutMs, over.signal)]);
+      const opened = Promise.race([first, this.#loop.firstRound]);
+      await within(this.#parts.clock, openTimeoutMs, opened, () => {});
     } catch (error) {
       await this.stop();
       throw error;
     } finally {
-      over.abort();
       this.#settleFirst = () => {};
     }
   }
 
   start(): void {
     this.#isStarted = true;
-    if (this.#isOpen) this.#send({ type: 'start' });
+    if (this.#isOpen) void this.#channel?.notify('start');
   }
 
   async stop(): Promise<void> {
@@ -152,15 +140,7 @@ class RecordsProcess implements RecordsPlane {
     const error = this.#down;
     const known = this.#state?.status;
     if (error === undefined && known) return known;
-    const workflows = known?.workflows ?? [];
-    return {
-      database: 'down',
-      paused: false,
-      braked: false,
-      cleanup: this.#config.zombieCleanupEnabled,
-      error: error ?? null,
-      workflows: workflows.map(({ name }) => ({ name, stuck: null, oldest_stuck_seconds: null })),
-    };
+    return downStatus(this.#config.zombieCleanupEnabled, error ?? null, known?.workflows);
   }
 
   gauges(): RecordGauges {
@@ -169,8 +149,7 @@ class RecordsProcess implements RecordsPlane {
   }
 
   operations(): RemoteOperations {
-    const calls = operationNames.map((name) => [name, (...args: unknown[]) => this.#call(name, args)]);
-    return Object.fromEntries(calls) as RemoteOperations;
+    return remoteOperations((name, args) => this.#operate(name, args));
   }
 
   /** Why records are not processed, if the process itself is the reason. */
@@ -180,16 +159,12 @@ class RecordsProcess implements RecordsPlane {
     return `the records process has not responded for ${this.#silentSeconds} s: a handler blocks its event loop`;
   }
 
-  async #call(name: OperationName, args: unknown[]): Promise<unknown> {
-    if (!this.#isOpen) throw recordsUnavailable(this.#down ?? 'the records process has ended');
-    if (this.#calls.size >= maxCalls)
+  async #operate(name: OperationName, args: unknown[]): Promise<unknown> {
+    if (!this.#isOpen || !this.#channel)
+      throw recordsUnavailable(this.#down ?? 'the records process has ended');
+    if (this.#channel.waiting >= maxCalls)
       throw recordsUnavailable(`the records process is busy with ${maxCalls} operations`);
-    this.#lastCall += 1;
-    const id = this.#lastCall;
-    return new Promise((resolve, reject) => {
-      this.#calls.set(id, { resolve, reject });
-      this.#send({ type: 'call', id, name, args });
-    });
+    return this.#channel.call('operate', [name, args]);
   }
 
   /** Runs the process once. Resolves when it was stopped, throws if it ended on its own. */
@@ -198,54 +173,63 @@ class RecordsProcess implements RecordsPlane {
     const { recordsHeapMb, shutdownTimeoutMs } = this.#config;
     this.#silentSeconds = 0;
     this.#silentLimitSeconds = openLimitSeconds;
-    const child = spawn(process.execPath, [`--max-old-space-size=${recordsHeapMb}`, entry], {
-      // 3 is the channel, 4 a pipe without data: it breaks when the router ends.
-      stdio: ['ignore', 'inherit', 'inherit', 'pipe', 'pipe'],
-    });
-    const ended = exitOf(child);
-    const channel = new RecordsChannel(
-      child.stdio[3] as Duplex,
-      (message) => {
-        this.#silentSeconds = 0;
-        this.#handle(readMessage(message));
-        alive({ pid: child.pid ?? 0, memory_mb: this.#state?.memoryMb ?? 0 });
+    const child = spawn(
+      process.execPath,
+      [`--max-old-space-size=${recordsHeapMb}`, entryOf('records-child')],
+      {
+        // 3 is the channel, 4 a pipe without data: it breaks when the router ends.
+        stdio: ['ignore', 'inherit', 'inherit', 'pipe', 'pipe'],
       },
-      (error) => {
-        this.#reason = new Error(
-          `the records process sent an invalid message and was killed: ${messageOf(error)}`,
-        );
-        channel.close();
-        child.kill('SIGKILL');
-      },
-      channelLimits,
     );
+    let reason: Error | undefined;
+    const kill = (why: Error) => {
+      reason ??= why;
+      channel.close();
+      child.kill('SIGKILL');
+    };
+    const channel = new Channel(child.stdio[3] as Duplex, {
+      clock,
+      handlers: {
+        report: (report: unknown) => {
+          this.#handleReport(readReport(report));
+          alive({ pid: child.pid ?? 0, memory_mb: this.#state?.memoryMb ?? 0 });
+        },
+      },
+      onError: (error) => {
+        const why = `the records process sent an invalid message and was killed: ${messageOf(error)}`;
+        kill(new Error(why));
+      },
+      limits: channelLimits,
+    });
     this.#channel = channel;
     log.info({ pid: child.pid, heap_mb: recordsHeapMb }, 'records process started');
-    this.#send({ type: 'open', config: this.#config });
-    let cancelKill = () => {};
-    const stop = () => {
-      this.#send({ type: 'stop' });
-      cancelKill = clock.after(shutdownTimeoutMs + killDelayMs, () => {
+    const ended = exitOf(child, {
+      signal,
+      clock,
+      stop: () => void channel.notify('stop'),
+      timeoutMs: shutdownTimeoutMs + killDelayMs,
+      onKill: () =>
         log.warn(
           { pid: child.pid },
           'records process did not stop in time; killed, its records are requeued',
-        );
-        child.kill('SIGKILL');
+        ),
+    });
+    channel
+      .call('open', [this.#config])
+      .then((state) => this.#opened(readState(state)))
+      .catch((error: Error) => {
+        if (error instanceof ConfigError) this.#settleFirst(error);
+        kill(error);
       });
-    };
-    if (signal.aborted) stop();
-    else signal.addEventListener('abort', stop, { once: true });
     const how = await this.#watch(child, channel, ended);
-    signal.removeEventListener('abort', stop);
-    cancelKill();
-    this.#ended(how);
+    this.#channel = undefined;
+    this.#isOpen = false;
+    channel.close(recordsUnavailable(`the records process ended with ${how}`));
     if (signal.aborted) return {};
-    const reason = this.#reason;
-    this.#reason = undefined;
     throw reason ?? new Error(`the records process ended with ${how}`);
   }
 
-  async #watch(child: ChildProcess, channel: RecordsChannel, ended: Promise<string>): Promise<string> {
+  async #watch(child: ChildProcess, channel: Channel, ended: Promise<string>): Promise<string> {
     const { clock, log } = this.#parts;
     const over = new AbortController();
     void ended.then(() => over.abort());
@@ -258,35 +242,18 @@ class RecordsProcess implements RecordsPlane {
       child.kill('SIGKILL');
     }
     // Read its last messages first. A process that it started may keep the channel open.
-    const read = new AbortController();
-    await Promise.race([channel.closed, clock.sleep(1000, read.signal)]);
-    read.abort();
-    channel.close();
-    return ended;
+    await within(clock, 1000, channel.closed, () => {});
+    const how = await ended;
+    return how === 'SIGABRT' ? 'SIGABRT: out of memory? See RECORDS_HEAP_MB' : how;
   }
 
-  #ended(how: string): void {
-    this.#channel = undefined;
-    this.#isOpen = false;
-    const calls = [...this.#calls.values()];
-    this.#calls.clear();
-    for (const { reject } of calls) reject(recordsUnavailable(`the records process ended with ${how}`));
-  }
-
-  #handle(message: FromProcess): void {
-    if (message.type === 'opened') this.#opened(message.longestTimeoutMs);
-    else if (message.type === 'refused') {
-      this.#reason = receivedError(message.error);
-      if (this.#reason instanceof ConfigError) this.#settleFirst(this.#reason);
-    } else if (message.type === 'report') this.#handleReport(message);
-    else if (message.type === 'answer') this.#take(message.id)?.resolve(message.value);
-    else this.#take(message.id)?.reject(receivedError(message.error));
-  }
-
-  #opened(longestTimeoutMs: number): void {
+  #opened(state: RecordsState): void {
     this.#isOpen = true;
-    this.#silentLimitSeconds = Math.ceil((longestTimeoutMs + defaultBounds.timeoutGraceMs) / 1000);
-    if (this.#isStarted) this.#send({ type: 'start' });
+    this.#silentSeconds = 0;
+    this.#silentLimitSeconds = Math.ceil((state.longestTimeoutMs + defaultBounds.timeoutGraceMs) / 1000);
+    this.#state = state;
+    if (this.#isStarted) void this.#channel?.notify('start');
+    this.#settleFirst();
   }
 
   #handleReport({ state, events, lines, dropped }: Report): void {
@@ -294,8 +261,8 @@ class RecordsProcess implements RecordsPlane {
     const { listener } = this.#parts;
     // The child has serialized its errors already.
     const log = this.#parts.log.child({}, { serializers: { err: (serialized: unknown) => serialized } });
+    this.#silentSeconds = 0;
     this.#state = state ?? this.#state;
-    if (state) this.#settleFirst();
     for (const [name, args] of events)
       (listener[name] as ((...all: unknown[]) => void) | undefined)?.(...args);
     for (const line of lines) {
@@ -306,29 +273,4 @@ class RecordsProcess implements RecordsPlane {
     if (dropped > 0)
       log.warn({ dropped }, 'reports of the records process were full; counts of records are too low');
   }
-
-  #take(id: number) {
-    const call = this.#calls.get(id);
-    this.#calls.delete(id);
-    return call;
-  }
-
-  /** Does nothing after the process has ended. */
-  #send(message: ToProcess): void {
-    void this.#channel?.send(message);
-  }
-}
-
-/** Resolves to the exit code or signal. */
-function exitOf(child: ChildProcess): Promise<string> {
-  return new Promise((resolve) => {
-    child.once('exit', (code, signal) =>
-      resolve(
-        signal === 'SIGABRT' ? 'SIGABRT: out of memory? See RECORDS_HEAP_MB' : (signal ?? `code ${code}`),
-      ),
-    );
-    child.on('error', (error) => {
-      if (child.pid === undefined) resolve(error.message);
-    });
-  });
 }

@@ -23,13 +23,13 @@ import type { App, HttpContext } from '../http/context.js';
 import { closeServer, listen, startMetricsServer } from '../http/ports.js';
 import { createServer } from '../http/server.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
+import { type AlertSink, pagerDutySink, webhookSink } from '../observe/alert-delivery.js';
 import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { startTracing } from '../observe/tracing.js';
 import { announce } from '../pool/registration.js';
 import { RecordMetrics } from '../records/metrics.js';
 import { combineObservers } from '../records/observer.js';
-import { alertSinks } from './alerts.js';
 import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
@@ -137,7 +137,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       intervalMs: config.alertIntervalMs,
       isActive: () => manager.isLeader,
       stallsAfterMs: stallsAfter(config),
-      onCrash: () => onCrash('alerts'),
+      onCrash,
     });
     // At the start of the stop: deliveries have a few seconds, at the same time as the requests in flight.
     stopping.signal.addEventListener('abort', () => void alerts.stop(), { once: true });
@@ -191,7 +191,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       clock,
       log,
       runAtStart: false,
-      onCrash: () => onCrash('settings'),
+      onCrash,
       runOnce: async () => {
         await settings.refresh();
         return {};
@@ -318,6 +318,17 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     await stopAll();
     throw error;
   }
+}
+
+/** The receivers of alerts, as configured. */
+function alertSinks(config: Config, clock: Clock): AlertSink[] {
+  const { alertWebhookUrl: url, alertWebhookSecret: secret, pagerDutyRoutingKey: routingKey } = config;
+  const { pagerDutyUrl, pagerDutyLeastSeverity: minSeverity } = config;
+  const sinks: AlertSink[] = [];
+  if (url !== undefined) sinks.push(webhookSink({ url, secret, clock }));
+  if (routingKey !== undefined)
+    sinks.push(pagerDutySink({ routingKey, url: pagerDutyUrl, minSeverity, clock }));
+  return sinks;
 }
 
 /** Three rounds without an end, and a minute for slow ones. */

@@ -5,15 +5,18 @@
  * Later signals are ignored: a terminal sends them to all processes, and the primary decides when to kill workers.
  */
 import cluster from 'node:cluster';
+import { Socket } from 'node:net';
 import { stopSignals } from '../abort.js';
 import { systemClock as clock } from '../clock.js';
+import type { Config } from '../config/config.js';
 import { messageOf } from '../errors.js';
 import { createLogger } from '../observe/log.js';
-import { type OperationName, operationNames, type RecordsStatus } from '../records/admin.js';
-import { limitHeapGrowth } from './heap.js';
+import type { OperationName, RecordsStatus } from '../records/admin.js';
+import { Channel } from './channel.js';
+import { limitHeapGrowth } from './processes.js';
 import type { RecordsPlane } from './records-plane.js';
+import { askWorker1, downStatus, operationTimeoutMs, remoteOperations } from './records-report.js';
 import { type RunningRouter, startRouter } from './router.js';
-import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
 
 const exitDelayMs = 500;
 /** `/status` does not wait longer for worker 1. */
@@ -22,23 +25,30 @@ const statusTimeoutMs = 1000;
 let router: Promise<RunningRouter> | undefined;
 let isStopping = false;
 
-const primary = new WorkerChannel(process, clock, {
-  start: async (config: WorkerConfig) => {
-    if (isStopping) throw new Error('the worker is stopping');
-    router = start(config);
-    const { url, metricsUrl } = await router;
-    return { url, metricsUrl };
+const primary = new Channel(new Socket({ fd: 4 }), {
+  clock,
+  handlers: {
+    alive: () => true,
+    start: async (config: Config, number: number) => {
+      if (isStopping) throw new Error('the worker is stopping');
+      router = start(config, number);
+      await router;
+    },
+    metrics: async () => (await router)?.collectMetrics(),
+    records: async (name: OperationName | 'status', args: unknown[]) => {
+      const records = (await router)?.context.records;
+      if (name === 'status') return records?.status();
+      const operation = records?.operations()[name] as ((...all: unknown[]) => Promise<unknown>) | undefined;
+      return operation?.(...args);
+    },
   },
-  metrics: async () => (await router)?.collectMetrics(),
-  records: async (name: OperationName | 'status', args: unknown[]) => {
-    const records = (await router)?.context.records;
-    if (name === 'status') return records?.status();
-    const operation = records?.operations()[name] as ((...all: unknown[]) => Promise<unknown>) | undefined;
-    return operation?.(...args);
+  onError: (error) => {
+    throw error;
   },
 });
 
-async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
+/** Worker 1 has the records process. */
+async function start(config: Config, number: number): Promise<RunningRouter> {
   const log = createLogger({ level: config.logLevel, format: config.logFormat }).child({ worker: number });
   const logFatal = (error: unknown) => {
     log.fatal({ err: error }, 'uncaught error; worker exits');
@@ -49,7 +59,7 @@ async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
   limitHeapGrowth();
   const started = await startRouter(config, {
     log,
-    renderGroup: async () => String(await primary.call(callTimeoutMs, 'metrics')),
+    renderGroup: async () => String(await primary.call('metrics', [], operationTimeoutMs)),
     ...(number === 1 ? {} : { openRecords: async () => recordsOfFirst(config.zombieCleanupEnabled) }),
   });
   void started.lostLeadership.then(() => stop('lost leadership'));
@@ -58,21 +68,16 @@ async function start({ config, number }: WorkerConfig): Promise<RunningRouter> {
 
 /** The first worker has the records process; this one asks it. */
 function recordsOfFirst(cleanup: boolean): RecordsPlane {
-  const operations = operationNames.map((name) => [
-    name,
-    (...args: unknown[]) => primary.callRecords(callTimeoutMs, name, args),
-  ]);
-  const down = { database: 'down', paused: false, braked: false, cleanup, workflows: [] } as const;
   return {
     start: () => {},
     stop: async () => {},
     loops: [],
     gauges: () => undefined,
-    operations: () => Object.fromEntries(operations),
+    operations: () => remoteOperations((name, args) => askWorker1(primary, name, args)),
     status: () =>
-      primary.callRecords(statusTimeoutMs, 'status', []).then(
+      askWorker1(primary, 'status', [], statusTimeoutMs).then(
         (status) => status as RecordsStatus,
-        (error: unknown) => ({ ...down, workflows: [], error: messageOf(error) }),
+        (error: unknown) => downStatus(cleanup, messageOf(error)),
       ),
   };
 }
@@ -84,7 +89,8 @@ async function stop(reason: string): Promise<void> {
   running?.context.log.info({ reason }, 'stopping; finishing requests in flight');
   await running?.stop();
   running?.context.log.info('stopped');
-  // Neither the channel nor a connection that does not close may keep the process alive.
+  // Neither a channel nor a connection that does not close may keep the process alive.
+  primary.close();
   process.channel?.unref();
   clock.after(exitDelayMs, () => process.exit(0), { unref: true });
 }
@@ -95,6 +101,8 @@ if (cluster.worker) {
   // Node's own messages to a primary that has just ended.
   cluster.worker.on('error', () => {});
 }
-process.once('disconnect', () => stop('primary ended'));
+process.once('disconnect', () => {
+  primary.close();
+  void stop('primary ended');
+});
 for (const signal of stopSignals) process.on(signal, () => stop(signal));
-await primary.call(callTimeoutMs, 'loaded');

@@ -1,12 +1,14 @@
 /**
  * Runs several routers as processes that share the ports (`serve --workers N`), for machines without replicas. This
- * process is the primary: it opens the ports for the workers, which accept the connections. Without any worker they are closed.
+ * process is the primary: it opens the ports for the workers, which accept the connections. The ports are closed while no
+ * worker runs.
  *
  * Guarantees: a worker is an ordinary router with its own name (`POD_NAME/2`), so the election, the history and the events
  * between replicas work between workers too. Embedded engines belong to the primary, the records process to worker 1;
  * there is one of each. A worker that ends is started again after 1, 2, 4 ... 30 s; the backoff starts again at 1 s after a
  * healthy minute. If one of the first workers cannot start, all are stopped and `start` throws its error: a restart would
- * not help. A worker that does not answer is killed. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the primary is killed, the workers stop cleanly.
+ * not help. A worker that does not answer is killed. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the
+ * primary is killed, the workers stop cleanly.
  *
  * Metrics are those of the whole group. Counters and histograms are sums; of a worker that has ended or does not answer,
  * the last values are kept, because Prometheus would take a smaller sum for a restart and count the rest again. What such a
@@ -15,7 +17,7 @@
  * Weakness: when a worker is killed, the requests on its connections are lost, as with a killed replica.
  */
 import cluster, { type Worker } from 'node:cluster';
-import { fileURLToPath } from 'node:url';
+import type { Duplex } from 'node:stream';
 import { AggregatorRegistry, Counter, Registry } from 'prom-client';
 import { collectProcessMetrics, type MetricData } from '../calls/metrics.js';
 import { systemClock as clock } from '../clock.js';
@@ -24,11 +26,10 @@ import { messageOf } from '../errors.js';
 import { SupervisedLoop } from '../loop.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { PacedRender } from '../observe/paced-render.js';
-import { recordsUnavailable } from './records-messages.js';
-import { callTimeoutMs, WorkerChannel, type WorkerConfig } from './worker-channel.js';
+import { Channel } from './channel.js';
+import { entryOf, exitOf } from './processes.js';
+import { askWorker1, recordsUnavailable } from './records-report.js';
 
-/** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
-const entry = fileURLToPath(new URL('../../dist/main/worker-child.js', import.meta.url));
 /** A scrape does not wait longer for a worker that hangs. */
 const maxMetricsMs = 12_000;
 /** For what a worker does after its connections have ended. */
@@ -45,7 +46,7 @@ interface Member {
   readonly loop: SupervisedLoop;
   worker: Worker | undefined;
   /** Undefined while no router runs in the worker. */
-  channel: WorkerChannel | undefined;
+  channel: Channel | undefined;
   /** As of the last scrape. */
   metrics: MetricData[];
 }
@@ -99,7 +100,9 @@ export class WorkerGroup {
     // The kernel distributes connections. In turn (SCHED_RR), the primary hands a connection to a worker that was just killed,
     // and the caller waits for ever: 12 of 11,000 connections while 14 workers were killed; 0 with this.
     cluster.schedulingPolicy = cluster.SCHED_NONE;
-    cluster.setupPrimary({ exec: entry, args: [], serialization: 'advanced' });
+    // 3 is Node's own channel, which hands over the ports; 4 is ours.
+    const stdio = ['inherit', 'inherit', 'inherit', 'ipc', 'pipe'] as const;
+    cluster.setupPrimary({ exec: entryOf('worker-child'), args: [], stdio: [...stdio] });
     const waiting = new Set(this.#members);
     const started = new Promise<void>((resolve, reject) => {
       this.#onRefused = (error) => {
@@ -157,31 +160,33 @@ export class WorkerGroup {
     const { number } = member;
     const worker = cluster.fork();
     member.worker = worker;
+    // Without a listener Node would throw it; `exitOf` handles it.
+    worker.on('error', () => {});
     this.log.info({ worker: number, pid: worker.process.pid }, 'worker started');
-    const ended = exitOf(worker);
     const kill = () => worker.process.kill('SIGKILL');
-    let cancelKill = () => {};
-    const stop = () => {
-      worker.process.kill('SIGTERM');
-      cancelKill = clock.after(this.#config.shutdownTimeoutMs + stopMarginMs, kill);
-    };
-    signal.addEventListener('abort', stop, { once: true });
+    const ended = exitOf(worker.process, {
+      signal,
+      clock,
+      stop: () => worker.process.kill('SIGTERM'),
+      timeoutMs: this.#config.shutdownTimeoutMs + stopMarginMs,
+    });
+    const channel = this.#openChannel(number, worker);
     try {
       try {
-        await this.#startRouter(member, worker, ended);
+        await this.#startRouter(number, channel, ended);
       } catch (error) {
         kill();
         await ended;
         this.#onRefused(error);
         throw error;
       }
+      member.channel = channel;
       this.#onStarted(member);
       void this.#watch(member, kill);
       const how = await ended;
       if (!signal.aborted) throw new Error(`ended with ${how}`);
     } finally {
-      signal.removeEventListener('abort', stop);
-      cancelKill();
+      channel.close();
       member.worker = undefined;
       member.channel = undefined;
       this.#past = sum([this.#past, countsOf(member.metrics)]);
@@ -197,7 +202,7 @@ export class WorkerGroup {
     for (let missed = 0; missed < 2; ) {
       await clock.sleep(aliveEveryMs, signal);
       if (channel === undefined || channel !== member.channel || signal.aborted) return;
-      missed = await channel.call(aliveTimeoutMs, 'alive').then(
+      missed = await channel.call('alive', [], aliveTimeoutMs).then(
         () => 0,
         () => missed + 1,
       );
@@ -207,38 +212,31 @@ export class WorkerGroup {
     kill();
   }
 
-  async #startRouter(member: Member, worker: Worker, ended: Promise<string>): Promise<void> {
-    const { number } = member;
-    let cancel = () => {};
-    const late = new Promise<never>((_, reject) => {
-      const error = new Error(`worker ${number} did not start within ${startTimeoutMs / 1000} s`);
-      cancel = clock.after(startTimeoutMs, () => reject(error));
-    });
-    const podName = `${this.#config.podName}/${number}`;
-    const start: WorkerConfig = { config: { ...this.#config, podName }, number };
-    const started = new Promise<WorkerChannel>((resolve, reject) => {
-      const channel = new WorkerChannel(worker.process, clock, {
-        // Node drops messages that arrive before the modules of the worker are loaded.
-        loaded: () => {
-          channel.call(startTimeoutMs, 'start', start).then(() => resolve(channel), reject);
-        },
+  #openChannel(number: number, { process }: Worker): Channel {
+    return new Channel(process.stdio[4] as Duplex, {
+      clock,
+      handlers: {
         metrics: () => this.#scrape.next(),
-        records: (name: string, args: unknown[]) => this.#askRecords(name, args),
-      });
+        records: (name: string, args: unknown[]) => {
+          const channel = this.#members[0]?.channel;
+          if (!channel) throw recordsUnavailable('worker 1 is starting');
+          return askWorker1(channel, name, args);
+        },
+      },
+      onError: (error) => {
+        this.log.error({ worker: number, err: error }, 'worker sent an invalid message; killing it');
+        process.kill('SIGKILL');
+      },
     });
-    member.channel = await Promise.race([
-      started,
-      late,
-      ended.then((how) => {
-        throw new Error(`worker ${number} ended with ${how} during its start`);
-      }),
-    ]).finally(cancel);
   }
 
-  async #askRecords(name: string, args: unknown[]): Promise<unknown> {
-    const channel = this.#members[0]?.channel;
-    if (!channel) throw recordsUnavailable('worker 1 is starting');
-    return channel.callRecords(callTimeoutMs, name, args);
+  async #startRouter(number: number, channel: Channel, ended: Promise<string>): Promise<void> {
+    const podName = `${this.#config.podName}/${number}`;
+    const config = { ...this.#config, podName };
+    const endedEarly = ended.then((how) => {
+      throw new Error(`worker ${number} ended with ${how} during its start`);
+    });
+    await Promise.race([channel.call('start', [config, number], startTimeoutMs), endedEarly]);
   }
 
   async #render(): Promise<string> {
@@ -256,7 +254,7 @@ export class WorkerGroup {
     // A worker waits for the store, at most REQUEST_TIMEOUT.
     const timeoutMs = Math.min(maxMetricsMs, this.#config.requestTimeoutMs + 1000);
     try {
-      const metrics = (await channel.call(timeoutMs, 'metrics')) as MetricData[];
+      const metrics = (await channel.call('metrics', [], timeoutMs)) as MetricData[];
       if (channel !== member.channel) return false;
       member.metrics = metrics;
       return true;
@@ -296,14 +294,4 @@ async function openEngines(config: Config, stops: Stop[], log: Logger): Promise<
     }
   }
   return engines;
-}
-
-/** Resolves to the exit code or signal. */
-function exitOf(worker: Worker): Promise<string> {
-  return new Promise((resolve) => {
-    worker.once('exit', (code, signal) => resolve(signal ?? `code ${code}`));
-    worker.on('error', (error) => {
-      if (worker.process.pid === undefined) resolve(error.message);
-    });
-  });
 }

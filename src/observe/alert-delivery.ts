@@ -8,22 +8,16 @@
  */
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
-import type { Severity } from './alert-rules.js';
+import type { Condition, Severity } from './alert-rules.js';
 import type { Logger } from './log.js';
 import { DeliveryError, parseAddress, post } from './webhook.js';
 
 export interface AlertMessage {
   event: 'trigger' | 'resolve';
-  key: string;
-  condition: string;
-  workflow: string | undefined;
-  severity: Severity;
-  summary: string;
+  condition: Condition;
   source: string;
   startedAtMs: number;
   atMs: number;
-  details: Readonly<Record<string, string | number>>;
-  runbook: string;
 }
 
 export interface AlertSink {
@@ -62,12 +56,12 @@ export function webhookSink({ url: address, secret, clock }: WebhookOptions): Al
   };
 }
 
-function webhookBody(message: AlertMessage): Record<string, unknown> {
-  const { event, key, condition, workflow, severity, summary, source, startedAtMs, atMs } = message;
+function webhookBody({ event, condition, source, startedAtMs, atMs }: AlertMessage): object {
+  const { key, name, workflow, severity, summary, details, runbook } = condition;
   return {
     event,
     dedup_key: key,
-    condition,
+    condition: name,
     workflow: workflow ?? null,
     severity,
     // Chat tools show this field.
@@ -76,8 +70,8 @@ function webhookBody(message: AlertMessage): Record<string, unknown> {
     source,
     started_at: new Date(startedAtMs).toISOString(),
     at: new Date(atMs).toISOString(),
-    details: message.details,
-    runbook: message.runbook,
+    details,
+    runbook,
   };
 }
 
@@ -103,8 +97,8 @@ export function pagerDutySink({ routingKey, minSeverity, url: address, clock }: 
   };
 }
 
-function pagerDutyBody(message: AlertMessage, routingKey: string): Record<string, unknown> {
-  const { event, key, condition, workflow, severity, summary, source, atMs, details, runbook } = message;
+function pagerDutyBody({ event, condition, source, atMs }: AlertMessage, routingKey: string): object {
+  const { key, name, workflow, severity, summary, details, runbook } = condition;
   const envelope = { routing_key: routingKey, event_action: event, dedup_key: key };
   if (event === 'resolve') return envelope;
   return {
@@ -116,7 +110,7 @@ function pagerDutyBody(message: AlertMessage, routingKey: string): Record<string
       severity: severity === 'page' ? 'critical' : severity,
       timestamp: new Date(atMs).toISOString(),
       component: workflow ?? 'smart-router',
-      class: condition,
+      class: name,
       custom_details: { ...details, runbook },
     },
   };
@@ -140,8 +134,8 @@ export class Delivery {
 
   add(message: AlertMessage): void {
     // To the end of the queue.
-    this.#waiting.delete(message.key);
-    this.#waiting.set(message.key, message);
+    this.#waiting.delete(message.condition.key);
+    this.#waiting.set(message.condition.key, message);
     this.#sending ??= this.#send();
   }
 
@@ -170,9 +164,10 @@ export class Delivery {
 
   /** Resolves to the pause before the next try. */
   async #try(message: AlertMessage, signal: AbortSignal): Promise<number> {
+    const { key, name } = message.condition;
     const done = () => {
       // Unless a newer message has replaced it.
-      if (this.#waiting.get(message.key) === message) this.#waiting.delete(message.key);
+      if (this.#waiting.get(key) === message) this.#waiting.delete(key);
     };
     try {
       await this.sink.send(message, signal);
@@ -182,7 +177,7 @@ export class Delivery {
     } catch (error) {
       const { isTemporary, retryAfterMs } =
         error instanceof DeliveryError ? error : { isTemporary: true, retryAfterMs: 0 };
-      const fields = { to: this.sink.name, condition: message.condition, reason: messageOf(error) };
+      const fields = { to: this.sink.name, condition: name, reason: messageOf(error) };
       if (!isTemporary) {
         done();
         this.log.error(fields, 'alert rejected by its receiver and dropped; check its address and key');

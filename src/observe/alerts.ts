@@ -16,7 +16,6 @@ import type { Clock } from '../clock.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import { type AlertMessage, type AlertSink, Delivery } from './alert-delivery.js';
 import type { Condition, Severity } from './alert-rules.js';
-
 import { CallAlerts } from './call-alerts.js';
 import type { Logger } from './log.js';
 import { RecordAlerts } from './record-alerts.js';
@@ -32,7 +31,7 @@ export interface AlertsOptions {
   isActive(): boolean;
   /** How long a sweep may run without a finished round, by loop name. */
   stallsAfterMs: ReadonlyMap<string, number>;
-  onCrash(): void;
+  onCrash(loop: string): void;
 }
 
 /** As `GET /api/v1/alerts` shows it. */
@@ -45,14 +44,10 @@ export interface ActiveAlert {
   runbook: string;
 }
 
-export interface AlertCounts extends Record<string, number> {
-  conditions: number;
-  active: number;
-  triggered: number;
-  reminded: number;
-  resolved: number;
-  undelivered: number;
-}
+type AlertCounts = Record<
+  'conditions' | 'active' | 'triggered' | 'reminded' | 'resolved' | 'undelivered',
+  number
+>;
 
 interface State {
   condition: Condition;
@@ -157,7 +152,13 @@ export class Alerts {
     const { atMs, pendingMs, name, severity, summary, details, runbook } = condition;
     const holds = condition.holds(false);
     if (holds === undefined) return;
-    if (state.mayBeOpen && condition.holds(true) === false) this.#resolveAtStart(state);
+    if (state.mayBeOpen && condition.holds(true) === false) {
+      state.mayBeOpen = false;
+      this.#sendResolve(
+        state,
+        this.#deliveries.filter(({ sink }) => sink.deduplicates),
+      );
+    }
     state.pendingSinceMs = holds ? (state.pendingSinceMs ?? atMs) : undefined;
     if (state.pendingSinceMs === undefined || atMs - state.pendingSinceMs < pendingMs) return;
     state.pendingSinceMs = undefined;
@@ -199,19 +200,14 @@ export class Alerts {
   }
 
   #resolve(state: State): void {
-    for (const delivery of this.#deliveries) {
-      if (this.#accepts(delivery, state.condition)) delivery.add(this.#message('resolve', state));
-    }
+    this.#sendResolve(state, this.#deliveries);
     state.startedAtMs = undefined;
     state.clearSinceMs = undefined;
   }
 
-  #resolveAtStart(state: State): void {
-    state.mayBeOpen = false;
-    for (const delivery of this.#deliveries) {
-      if (delivery.sink.deduplicates && this.#accepts(delivery, state.condition))
-        delivery.add(this.#message('resolve', state));
-    }
+  #sendResolve(state: State, deliveries: readonly Delivery[]): void {
+    for (const delivery of deliveries)
+      if (this.#accepts(delivery, state.condition)) delivery.add(this.#message('resolve', state));
   }
 
   #accepts({ sink }: Delivery, { severity, isShared }: Condition): boolean {
@@ -220,23 +216,10 @@ export class Alerts {
   }
 
   #message(event: AlertMessage['event'], { condition, shown, startedAtMs }: State): AlertMessage {
-    const { key, name, workflow, severity, summary, details, runbook } =
-      event === 'trigger' ? shown : condition;
     const { source, clock } = this.#options;
     const atMs = clock.now();
-    return {
-      event,
-      key,
-      condition: name,
-      workflow,
-      severity,
-      summary,
-      source,
-      startedAtMs: startedAtMs ?? atMs,
-      atMs,
-      details,
-      runbook,
-    };
+    const about = event === 'trigger' ? shown : condition;
+    return { event, condition: about, source, startedAtMs: startedAtMs ?? atMs, atMs };
   }
 }
 

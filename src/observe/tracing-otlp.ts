@@ -23,10 +23,10 @@ import {
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import { version } from '../version.js';
 import type { Logger } from './log.js';
-import type { Tracing, TracingConfig } from './tracing.js';
+import type { TracingConfig } from './tracing.js';
 
 const stopTimeoutMs = 3000;
 /** An unreachable collector is logged once a minute. */
@@ -34,9 +34,10 @@ const logIntervalMs = 60_000;
 
 type OtlpConfig = TracingConfig & { otlpEndpoint: string };
 
-export class OtlpTracing implements Tracing {
-  readonly records: Tracing['records'] = {
-    processed: (workflow, seconds) =>
+export class OtlpTracing {
+  /** For the record plane. */
+  readonly records = {
+    processed: (workflow: string, seconds: number) =>
       this.#past(`process ${workflow}`, seconds, { 'smart_router.workflow': workflow }),
   };
   readonly #clock: Clock;
@@ -70,6 +71,7 @@ export class OtlpTracing implements Tracing {
     this.#tracer = this.#provider.getTracer('smart-router', version);
   }
 
+  /** Call it before routes are added. */
   hookInto(app: FastifyInstance): void {
     app.addHook('onRequest', (request, _, done) => {
       this.#begin(request);
@@ -102,11 +104,10 @@ export class OtlpTracing implements Tracing {
     );
   }
 
+  /** Sends the remaining spans, for a few seconds at most. */
   async stop(): Promise<void> {
-    const timeout = new AbortController();
     const sent = this.#provider.shutdown().catch(() => {});
-    await Promise.race([sent, this.#clock.sleep(stopTimeoutMs, timeout.signal)]);
-    timeout.abort();
+    await within(this.#clock, stopTimeoutMs, sent, () => {});
   }
 
   #begin(request: FastifyRequest): void {

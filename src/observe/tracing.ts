@@ -5,9 +5,9 @@
  * Without an endpoint nothing is loaded or hooked in. With one, spans are sent in the background: a slow or unreachable
  * collector loses spans and delays nothing.
  */
-import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../clock.js';
 import type { Logger } from './log.js';
+import type { OtlpTracing } from './tracing-otlp.js';
 
 export interface TracingConfig {
   otlpEndpoint: string | undefined;
@@ -17,15 +17,7 @@ export interface TracingConfig {
   podName: string;
 }
 
-export interface Tracing {
-  /** Call it before routes are added. */
-  hookInto(app: FastifyInstance): void;
-  observeStore(operation: string, outcome: 'ok' | 'error', seconds: number): void;
-  /** For the record plane. */
-  readonly records: { processed(workflow: string, seconds: number): void };
-  /** Sends the remaining spans, for a few seconds at most. */
-  stop(): Promise<void>;
-}
+export type Tracing = OtlpTracing;
 
 export async function startTracing(
   config: TracingConfig,

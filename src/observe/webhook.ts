@@ -4,7 +4,7 @@
  */
 
 import { createHmac } from 'node:crypto';
-import { abortWith } from '../abort.js';
+import { Deadline } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { userAgent } from '../version.js';
@@ -34,13 +34,8 @@ const timeoutMs = 10_000;
 const maxRetryAfterMs = 300_000;
 
 export async function post({ url, body, secret, clock, signal }: PostOptions): Promise<void> {
-  const over = new AbortController();
-  const unlink = abortWith(over, signal);
-  let isLate = false;
-  const cancel = clock.after(timeoutMs, () => {
-    isLate = true;
-    over.abort();
-  });
+  const late = () => new DeliveryError(`no response within ${timeoutMs} ms`, true);
+  const deadline = new Deadline(clock, timeoutMs, late, signal);
   const text = JSON.stringify(body);
   try {
     const response = await fetch(url, {
@@ -52,16 +47,15 @@ export async function post({ url, body, secret, clock, signal }: PostOptions): P
         ...(secret && { 'smart-router-signature': signature(secret, text, clock.now()) }),
       },
       redirect: 'manual',
-      signal: over.signal,
+      signal: deadline.signal,
     });
     await response.body?.cancel();
     if (!response.ok) throw errorOf(response);
   } catch (error) {
     if (error instanceof DeliveryError) throw error;
-    throw new DeliveryError(isLate ? `no response within ${timeoutMs} ms` : causeOf(error), true);
+    throw new DeliveryError(causeOf(error), true);
   } finally {
-    cancel();
-    unlink();
+    deadline.end();
   }
 }
 

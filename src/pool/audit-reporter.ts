@@ -2,29 +2,23 @@
  * Runs the consistency audit on the leader, and logs and counts the violations. It repairs nothing: the sweep does,
  * or an operator. A store that does not respond ends the round; the last count stays.
  */
+import { unlessAborted } from '../abort.js';
 import type { Auditor } from '../calls/audit/auditor.js';
 import type { Logger } from '../observe/log.js';
 
 /** A broken store has thousands of violations, and the first few show it; `smart-router audit` lists more. */
 const maxLogged = 10;
 
-export interface AuditCounts extends Record<string, number> {
-  pods: number;
-  calls: number;
-  violations: number;
-  pending: number;
-}
-
 export interface AuditReporterOptions {
   auditor: Pick<Auditor, 'audit'>;
   log: Logger;
-  onAudited: (violations: number) => void;
+  onAudited?: (violations: number) => void;
 }
 
 export class AuditReporter {
   constructor(readonly options: AuditReporterOptions) {}
 
-  async runOnce(signal: AbortSignal): Promise<AuditCounts | Record<string, never>> {
+  async runOnce(signal: AbortSignal): Promise<Record<string, number>> {
     const { auditor, log, onAudited } = this.options;
     // An ended term does not wait for the audit, which changes nothing.
     const report = await unlessAborted(auditor.audit(), signal);
@@ -37,23 +31,7 @@ export class AuditReporter {
       log.error({ violations: violationCount }, 'more violations than logged: see `smart-router audit`');
     if (!report.complete) log.warn({ took_ms: Math.round(report.tookMs) }, 'audit incomplete: out of time');
     // Without violations an incomplete audit says nothing about the rest.
-    if (report.complete || violationCount > 0) onAudited(violationCount);
+    if (report.complete || violationCount > 0) onAudited?.(violationCount);
     return { pods, calls, violations: violationCount, pending: pendingCount };
-  }
-}
-
-/** Resolves to undefined as soon as the signal aborts. */
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
-  let stop = () => {};
-  const aborted = new Promise<undefined>((resolve) => {
-    stop = () => resolve(undefined);
-  });
-  if (signal.aborted) stop();
-  // All rounds of a term share the signal: none may leave a listener behind.
-  signal.addEventListener('abort', stop, { once: true });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener('abort', stop);
   }
 }

@@ -4,41 +4,34 @@
  * Every write carries the epoch of the term. When the store refuses it, another replica took a newer one. A replica that
  * still holds the lock takes a newer epoch in turn (the lock decides); a replica that does not ends its term.
  */
+import { once } from 'node:events';
 import { abortWith } from '../abort.js';
-import type { Auditor } from '../calls/audit/auditor.js';
-import type { Settings } from '../calls/settings.js';
-import { EpochRefused, type PoolStore, type SilentPod } from '../calls/store/pool-store.js';
-import type { CallStore } from '../calls/store/store.js';
-import type { Clock } from '../clock.js';
+import { EpochRefused } from '../calls/store/pool-store.js';
 import type { PodSource } from '../cluster/pods.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { AuditReporter } from './audit-reporter.js';
-import { Placer } from './placer.js';
-import { Reconciler } from './reconciler.js';
-import { SilenceCheck, silenceIntervalMs } from './silence.js';
-import { Sweeper } from './sweeper.js';
-import { Watcher } from './watcher.js';
+import { AuditReporter, type AuditReporterOptions } from './audit-reporter.js';
+import { Placer, type PlacerOptions } from './placer.js';
+import { Reconciler, type ReconcilerOptions } from './reconciler.js';
+import { SilenceCheck, type SilenceCheckOptions, silenceIntervalMs } from './silence.js';
+import { Sweeper, type SweeperOptions } from './sweeper.js';
+import { Watcher, type WatcherOptions } from './watcher.js';
 
-export interface LeaderLoopsOptions {
+export interface LeaderLoopsOptions
+  extends PlacerOptions,
+    ReconcilerOptions,
+    WatcherOptions,
+    SweeperOptions,
+    SilenceCheckOptions,
+    Partial<AuditReporterOptions> {
   /** The name of this replica, for logs and the event. */
   identity: string;
   source: PodSource;
-  settings: Settings;
-  store: CallStore;
-  pools: PoolStore;
-  clock: Clock;
   log: Logger;
-  reconcileIntervalMs: number;
   cleanupIntervalMs: number;
   /** Undefined: no periodic audit. */
-  audit?: { auditor: Auditor; intervalMs: number } | undefined;
+  auditIntervalMs?: number | undefined;
   onCrash?: (loop: string) => void;
-  onReconnect?: (reason: string) => void;
-  onCallsLost?: (count: number, reason: string) => void;
-  onZombies?: (count: number) => void;
-  onSilent?: (pods: readonly SilentPod[]) => void;
-  onAudited?: (violations: number) => void;
 }
 
 type Work = (
@@ -59,39 +52,14 @@ export class LeaderLoops {
   constructor(options: LeaderLoopsOptions, stillHeld: () => Promise<boolean>) {
     this.#options = options;
     this.#stillHeld = stillHeld;
-    const { source, settings, store, pools, clock, log, audit, reconcileIntervalMs } = options;
-    const placer = new Placer({
-      sourceName: source.name,
-      settings,
-      pools,
-      log,
-      onCallsLost: (count, reason) => options.onCallsLost?.(count, reason),
-    });
+    const { source, auditor, auditIntervalMs } = options;
     source.startOver?.();
-    const reconciler = new Reconciler({
-      source,
-      placer,
-      settings,
-      store,
-      pools,
-      clock,
-      log,
-      apartMs: reconcileIntervalMs / 2,
-    });
-    const sweeper = new Sweeper({ store, pools, log, onZombies: (count) => options.onZombies?.(count) });
-    const silence = new SilenceCheck({ pools, log, onBlocked: (pods) => options.onSilent?.(pods) });
-    const watcher =
-      source.watch &&
-      new Watcher({
-        watch: source.watch.bind(source),
-        read: source.read?.bind(source),
-        placer,
-        clock,
-        log,
-        relist: () => this.#reconcile.nudge(),
-        onReconnect: (reason) => options.onReconnect?.(reason),
-      });
-    this.#reconcile = this.#loop('reconcile', reconcileIntervalMs, true, (epoch, signal) =>
+    const placer = new Placer(options);
+    const reconciler = new Reconciler(options, placer);
+    const sweeper = new Sweeper(options);
+    const silence = new SilenceCheck(options);
+    const watcher = source.watch && new Watcher(options, placer, () => this.#reconcile.nudge());
+    this.#reconcile = this.#loop('reconcile', options.reconcileIntervalMs, true, (epoch, signal) =>
       reconciler.runOnce(epoch, signal, (...listed) => watcher?.listed(...listed)),
     );
     this.#loops = [
@@ -101,18 +69,14 @@ export class LeaderLoops {
       ),
       this.#loop('silence', silenceIntervalMs, true, (epoch, signal) => silence.runOnce(epoch, signal)),
     ];
-    if (audit) {
-      const reporter = new AuditReporter({
-        auditor: audit.auditor,
-        log,
-        onAudited: (violations) => options.onAudited?.(violations),
-      });
+    if (auditor && auditIntervalMs !== undefined) {
+      const reporter = new AuditReporter({ ...options, auditor });
       // Soon after the start of a term, but not before the first sync has repaired what it can.
       const work: Work = async (_, signal) => {
         await this.firstSync;
         return reporter.runOnce(signal);
       };
-      this.#loops.push(this.#loop('audit', audit.intervalMs, true, work));
+      this.#loops.push(this.#loop('audit', auditIntervalMs, true, work));
     }
     if (watcher) this.#loops.push(this.#loop('watch', 0, true, (...args) => watcher.runOnce(...args)));
   }
@@ -134,13 +98,10 @@ export class LeaderLoops {
 
   /** Runs until `signal` aborts or the store has a newer leader; resolves when all loops have ended. */
   async run(signal: AbortSignal): Promise<void> {
-    const over = new AbortController();
-    for (const end of [signal, this.#ended.signal]) abortWith(over, end);
-    if (over.signal.aborted) return;
+    abortWith(this.#ended, signal);
+    if (this.#ended.signal.aborted) return;
     for (const loop of this.#loops) loop.start();
-    await new Promise<void>((resolve) => {
-      over.signal.addEventListener('abort', () => resolve(), { once: true });
-    });
+    await once(this.#ended.signal, 'abort');
     await Promise.all(this.#loops.map((loop) => loop.stop()));
   }
 
@@ -152,7 +113,7 @@ export class LeaderLoops {
       clock,
       log,
       runAtStart,
-      onCrash: () => onCrash?.(name),
+      onCrash,
       runOnce: async (signal, alive) => {
         const taken = this.#takeEpoch();
         const epoch = await taken;

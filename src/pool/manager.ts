@@ -1,15 +1,11 @@
 /** Runs the loops of the leader (leader-loops.ts) in every term of this replica. The given leadership decides who leads. */
-import type { ElectionOptions } from '../leadership/election.js';
-import type { Leadership } from '../leadership/leadership.js';
+import type { Leadership, LeadershipOptions } from '../leadership/leadership.js';
 import type { LoopState } from '../loop.js';
 import { LeaderLoops, type LeaderLoopsOptions } from './leader-loops.js';
 
-/** What a leadership is created with; the caller adds lock and times. */
-export type LeadershipEvents = Pick<ElectionOptions, 'identity' | 'clock' | 'log' | 'lead'> &
-  Required<Pick<ElectionOptions, 'onChange' | 'onLost'>>;
-
 export interface PoolManagerOptions extends LeaderLoopsOptions {
-  leadership(events: LeadershipEvents): Leadership;
+  /** The caller adds lock and times. */
+  leadership(options: LeadershipOptions): Leadership;
   onLeader?: (isLeader: boolean) => void;
   /** A term ended before the stop. */
   onLost?: () => void;

@@ -5,7 +5,7 @@
  */
 import type { Settings } from '../calls/settings.js';
 import type { PoolStore, Registered } from '../calls/store/pool-store.js';
-import type { ClusterPod } from '../cluster/pods.js';
+import type { ClusterPod, PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
 import { assignmentOf, registrationOf, wantedPool } from './registration.js';
 
@@ -14,7 +14,7 @@ const registerBatch = 50;
 const removeBatch = 10;
 
 export interface PlacerOptions {
-  sourceName: string;
+  source: Pick<PodSource, 'name'>;
   settings: Settings;
   pools: PoolStore;
   log: Logger;
@@ -165,7 +165,7 @@ export class Placer {
   }
 
   async #apply(epoch: string, pods: readonly ClusterPod[], counts: Placed): Promise<void> {
-    const { settings, pools, sourceName } = this.#options;
+    const { settings, pools, source } = this.#options;
     const deleted = pods.filter(({ state }) => state === 'gone').map(({ name }) => name);
     const present = pods.filter(({ state }) => state !== 'gone');
     if (deleted.length > 0) await this.#remove(epoch, deleted, 'gone from the cluster', counts);
@@ -173,7 +173,7 @@ export class Placer {
     const { tiers } = settings;
     const results = await pools.register(
       epoch,
-      present.map((pod) => registrationOf(pod, tiers, sourceName)),
+      present.map((pod) => registrationOf(pod, tiers, source.name)),
       assignmentOf(tiers),
     );
     for (const result of results) this.#count(result, counts);

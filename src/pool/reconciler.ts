@@ -16,25 +16,23 @@ import { listsToConfirm, RemovalBrake } from './removal-brake.js';
 const maxLookups = 1000;
 const concurrentLookups = 8;
 
-export interface ReconcileCounts extends Placed {
-  pods: number;
-  held: number;
-}
+type ReconcileCounts = Placed & { pods: number; held: number };
 
 export interface ReconcilerOptions {
   source: PodSource;
-  placer: Placer;
   settings: Settings;
   store: CallStore;
   pools: PoolStore;
   clock: Clock;
   log: Logger;
-  /** Two lists closer than this count as one for the removal brake. */
-  apartMs: number;
+  reconcileIntervalMs: number;
 }
 
 export class Reconciler {
   readonly #options: ReconcilerOptions;
+  readonly #placer: Placer;
+  /** Two lists closer than this count as one for the removal brake. */
+  readonly #apartMs: number;
   readonly #brake = new RemovalBrake();
   #lastCountedMs = Number.NEGATIVE_INFINITY;
   /** Versions went backwards, and no list has been applied since. */
@@ -43,8 +41,10 @@ export class Reconciler {
   #behind = 0;
   #lastBehindMs = 0;
 
-  constructor(options: ReconcilerOptions) {
+  constructor(options: ReconcilerOptions, placer: Placer) {
     this.#options = options;
+    this.#placer = placer;
+    this.#apartMs = options.reconcileIntervalMs / 2;
   }
 
   /** `onListed` gets the version of the list once it is applied, and whether versions start over with it. */
@@ -53,7 +53,8 @@ export class Reconciler {
     signal: AbortSignal,
     onListed?: (version: string, startsOver: boolean) => void,
   ): Promise<ReconcileCounts> {
-    const { source, settings, placer } = this.#options;
+    const { source, settings } = this.#options;
+    const placer = this.#placer;
     const counts: ReconcileCounts = { pods: 0, held: 0, ...nothingPlaced() };
     // After a flush the tier configuration is missing too, and pods need pools.
     await settings.writeIfMissing();
@@ -83,9 +84,9 @@ export class Reconciler {
    * brake, mean a restored cluster.
    */
   #isRestored(version: string): boolean {
-    const { clock, log, apartMs } = this.#options;
+    const { clock, log } = this.#options;
     const nowMs = clock.monotonic();
-    if (this.#behind === 0 || nowMs - this.#lastBehindMs >= apartMs) {
+    if (this.#behind === 0 || nowMs - this.#lastBehindMs >= this.#apartMs) {
       this.#behind += 1;
       this.#lastBehindMs = nowMs;
     }
@@ -102,9 +103,9 @@ export class Reconciler {
     counts: ReconcileCounts,
     signal: AbortSignal,
   ): Promise<void> {
-    const { source, placer, pools, clock, log, apartMs } = this.#options;
+    const { source, pools, clock, log } = this.#options;
     const nowMs = clock.monotonic();
-    const counted = nowMs - this.#lastCountedMs >= apartMs;
+    const counted = nowMs - this.#lastCountedMs >= this.#apartMs;
     if (counted) this.#lastCountedMs = nowMs;
     const { held, confirmed } =
       missing.length > 0 ? await pools.removals(missing) : { held: [], confirmed: [] };
@@ -125,9 +126,9 @@ export class Reconciler {
         { held: hold.length, known, pods: hold.slice(0, 20) },
         `removal brake: the list misses ${busy.length > 0 ? 'pods with live calls' : 'more than half of the pods'}; they get no new calls and are removed after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
       );
-      await placer.hold(epoch, hold, version, signal);
+      await this.#placer.hold(epoch, hold, version, signal);
     }
-    await placer.remove(epoch, remove, version, counts, signal);
+    await this.#placer.remove(epoch, remove, version, counts, signal);
   }
 
   /**

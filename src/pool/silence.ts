@@ -13,20 +13,18 @@ export const silenceIntervalMs = 5000;
 /** A pod takes the store about 20 us. */
 const batchSize = 100;
 
-export interface SilenceCounts extends Record<string, number> {
-  silent_pods: number;
-  pods_blocked: number;
-  pods_cooled_off: number;
+export interface SilenceCheckOptions {
+  pools: PoolStore;
+  log: Logger;
+  onSilent?: (pods: readonly SilentPod[]) => void;
 }
 
 export class SilenceCheck {
-  constructor(
-    readonly options: { pools: PoolStore; log: Logger; onBlocked?: (pods: readonly SilentPod[]) => void },
-  ) {}
+  constructor(readonly options: SilenceCheckOptions) {}
 
-  async runOnce(epoch: string, signal: AbortSignal): Promise<SilenceCounts> {
-    const { pools, log, onBlocked } = this.options;
-    const counts: SilenceCounts = { silent_pods: 0, pods_blocked: 0, pods_cooled_off: 0 };
+  async runOnce(epoch: string, signal: AbortSignal): Promise<Record<string, number>> {
+    const { pools, log, onSilent } = this.options;
+    const counts = { silent_pods: 0, pods_blocked: 0, pods_cooled_off: 0 };
     let isDone = false;
     for (let offset = 0; !isDone && !signal.aborted; ) {
       const { lookedAt, left, blocked } = await pools.blockSilent(epoch, offset, batchSize);
@@ -36,7 +34,7 @@ export class SilenceCheck {
       counts.pods_blocked += blocked.length;
       if (blocked.length > 0) {
         log.warn({ pods: blocked }, 'pods blocked: no report for three of their intervals');
-        onBlocked?.(blocked);
+        onSilent?.(blocked);
       }
     }
     for (let ended = batchSize; ended === batchSize && !signal.aborted; ) {

@@ -16,29 +16,22 @@ export function sweepBatchSize(phase: SweepPhase, maxConcurrent: number): number
   return phase === 'pods' ? Math.max(5, Math.ceil(100 / Math.max(1, maxConcurrent))) : 200;
 }
 
-export interface SweepCounts extends Record<string, number> {
-  pods: number;
-  calls_ended: number;
-  pods_put_back: number;
-  pods_taken_out: number;
+export interface SweeperOptions {
+  store: CallStore;
+  pools: PoolStore;
+  log: Logger;
+  onZombies?: (count: number) => void;
 }
 
 export class Sweeper {
   /** The pods and pools that the last complete round could not read, with the key of each. */
   #unreadable: ReadonlyMap<string, string> = new Map();
 
-  constructor(
-    readonly options: {
-      store: CallStore;
-      pools: PoolStore;
-      log: Logger;
-      onZombies?: (count: number) => void;
-    },
-  ) {}
+  constructor(readonly options: SweeperOptions) {}
 
-  async runOnce(epoch: string, signal: AbortSignal): Promise<SweepCounts> {
+  async runOnce(epoch: string, signal: AbortSignal): Promise<Record<string, number>> {
     const { store, pools, log, onZombies } = this.options;
-    const counts: SweepCounts = { pods: 0, calls_ended: 0, pods_put_back: 0, pods_taken_out: 0 };
+    const counts = { pods: 0, calls_ended: 0, pods_put_back: 0, pods_taken_out: 0 };
     const unreadable = new Map<string, string>();
     for (const { pool, maxConcurrent, unreadableKey } of (await store.snapshot()).pools) {
       if (unreadableKey !== '') {
@@ -70,12 +63,15 @@ export class Sweeper {
     }
     this.#unreadable = unreadable;
     const pools_unreadable = [...unreadable.keys()].filter((name) => name.includes(':')).length;
-    if (pools_unreadable > 0) counts.pools_unreadable = pools_unreadable;
-    if (unreadable.size > pools_unreadable) counts.pods_unreadable = unreadable.size - pools_unreadable;
-    if (counts.calls_ended + counts.pods_put_back + counts.pods_taken_out > 0) {
-      log.info(counts, 'zombies recovered');
-    }
-    return counts;
+    const pods_unreadable = unreadable.size - pools_unreadable;
+    const result = {
+      ...counts,
+      ...(pools_unreadable > 0 ? { pools_unreadable } : {}),
+      ...(pods_unreadable > 0 ? { pods_unreadable } : {}),
+    };
+    if (counts.calls_ended + counts.pods_put_back + counts.pods_taken_out > 0)
+      log.info(result, 'zombies recovered');
+    return result;
   }
 }
 

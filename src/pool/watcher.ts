@@ -5,7 +5,7 @@
  * A deleted pod is looked up once more before its calls end: after an interruption, another pod of its name may have
  * existed for long, with a call of its own. When the lookup fails, a list decides.
  */
-import { abortWith } from '../abort.js';
+import { abortWith, unlessAborted } from '../abort.js';
 import type { Clock } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
 import { InterruptedError } from '../loop.js';
@@ -17,28 +17,29 @@ const minWatchMs = 1000;
 const maxLookups = 8;
 
 export interface WatcherOptions {
-  watch: NonNullable<PodSource['watch']>;
-  read: PodSource['read'] | undefined;
-  placer: Placer;
+  source: Pick<PodSource, 'watch' | 'read'>;
   clock: Clock;
   log: Logger;
-  /** Lists now instead of at the end of the interval. */
-  relist(): void;
   /** A watch is reopened: `closed` by the server, `expired`, or the reason of `interruptionOf`. */
-  onReconnect?: ((reason: string) => void) | undefined;
+  onReconnect?: (reason: string) => void;
 }
 
 export class Watcher {
   readonly #options: WatcherOptions;
+  readonly #placer: Placer;
+  readonly #relist: () => void;
   #version: string | undefined;
-  #onVersion: ((version: string) => void) | undefined;
+  #onVersion = (_version: string) => {};
   #current = new AbortController();
   readonly #lookups = new Set<Promise<void>>();
   /** The failed write of a deletion, beside the watch: it ends the round. */
   #failure: { error: unknown } | undefined;
 
-  constructor(options: WatcherOptions) {
+  /** `relist` lists now instead of at the end of the interval. */
+  constructor(options: WatcherOptions, placer: Placer, relist: () => void) {
     this.#options = options;
+    this.#placer = placer;
+    this.#relist = relist;
   }
 
   /**
@@ -49,7 +50,7 @@ export class Watcher {
     if (this.#version !== undefined && !startsOver) return;
     this.#version = version;
     this.#current.abort();
-    this.#onVersion?.(version);
+    this.#onVersion(version);
   }
 
   async runOnce(
@@ -57,16 +58,17 @@ export class Watcher {
     signal: AbortSignal,
     alive?: (counts: Record<string, number>) => void,
   ): Promise<Record<string, number>> {
-    const { watch, placer, clock, log, relist, onReconnect } = this.#options;
+    const { source, clock, log, onReconnect } = this.#options;
+    const placer = this.#placer;
     const counts = { changes: 0 };
-    let version = this.#version ?? (await this.#untilListed(signal));
+    let version = this.#version ?? (await unlessAborted(this.#nextList(), signal)) ?? '';
     this.#current = new AbortController();
     this.#failure = undefined;
     const over = this.#current.signal;
     const unlink = abortWith(this.#current, signal);
     const started = clock.monotonic();
     try {
-      for await (const change of watch(version, over)) {
+      for await (const change of source.watch?.(version, over) ?? []) {
         if (over.aborted) break;
         if (change.pod) {
           if (change.pod.state === 'gone') await this.#handleDeletion(epoch, change.pod, signal);
@@ -89,7 +91,7 @@ export class Watcher {
           throw reason === undefined ? error : new InterruptedError(reason, error);
         log.info({ version }, 'watch version expired; listing again');
         this.#version = undefined;
-        relist();
+        this.#relist();
       }
     } finally {
       unlink();
@@ -104,23 +106,23 @@ export class Watcher {
 
   /** Runs beside the other changes, a few at a time. The placer drops outdated ones. */
   async #handleDeletion(epoch: string, pod: ClusterPod, signal: AbortSignal): Promise<void> {
-    const { read, placer, log, relist } = this.#options;
-    if (!read) return placer.follow(epoch, pod, nothingPlaced(), signal);
+    const { source, log } = this.#options;
+    if (!source.read) return this.#placer.follow(epoch, pod, nothingPlaced(), signal);
     while (this.#lookups.size >= maxLookups) await Promise.race(this.#lookups);
     const lookup = (async () => {
       let found: ClusterPod | undefined;
       try {
-        found = await read(pod.name, signal);
+        found = await source.read?.(pod.name, signal);
       } catch (error) {
         if (signal.aborted) return;
         log.warn({ err: error, pod: pod.name }, 'pod deleted; replacement lookup failed');
-        return relist();
+        return this.#relist();
       }
       try {
-        await placer.follow(epoch, found ?? pod, nothingPlaced(), signal);
+        await this.#placer.follow(epoch, found ?? pod, nothingPlaced(), signal);
       } catch (error) {
         // The watch is past this event, so only a list repeats it.
-        relist();
+        this.#relist();
         this.#failure ??= { error };
         this.#current.abort();
       }
@@ -129,17 +131,9 @@ export class Watcher {
     void lookup.then(() => this.#lookups.delete(lookup));
   }
 
-  async #untilListed(signal: AbortSignal): Promise<string> {
+  #nextList(): Promise<string> {
     return new Promise((resolve) => {
-      const done = (version: string) => {
-        this.#onVersion = undefined;
-        signal.removeEventListener('abort', giveUp);
-        resolve(version);
-      };
-      const giveUp = () => done('');
-      this.#onVersion = done;
-      signal.addEventListener('abort', giveUp, { once: true });
-      if (signal.aborted) giveUp();
+      this.#onVersion = resolve;
     });
   }
 }

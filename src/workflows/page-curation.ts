@@ -10,18 +10,14 @@ import { charsetOf } from './fetch/body.js';
 import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { readPage } from './page-reader.js';
 import { queries } from './queries.generated.js';
+import { shippedStatus } from './sitemap-import.js';
 import { Work } from './work.js';
 
 const bytesPerPiece = 16_384;
 
-export interface PageCurationOptions extends Omit<FetcherOptions, 'clock'> {
-  clock: Clock;
+export interface PageCurationOptions extends FetcherOptions {
   /** Of one page, compressed or not. Default: 5 MB. */
   maxBytes?: number;
-  /** Default: 50. */
-  batchSize?: number;
-  /** Default: 10. */
-  concurrency?: number;
 }
 
 export interface CuratedPage {
@@ -31,7 +27,7 @@ export interface CuratedPage {
 }
 
 export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
-  const { maxBytes = 5 * 1024 * 1024, batchSize = 50, concurrency = 10 } = options;
+  const { maxBytes = 5 * 1024 * 1024 } = options;
   const fetcher = new Fetcher(options);
 
   async function process(record: Row, ctx: RecordContext): Promise<void> {
@@ -54,20 +50,11 @@ export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
   return {
     name: 'page-curation',
     table: 'pages',
-    id: 'id',
-    status: {
-      column: 'page_processing_status',
-      queued: 'Queued',
-      processing: 'Processing',
-      completed: 'Completed',
-      failed: 'Failed',
-    },
+    status: { column: 'page_processing_status', ...shippedStatus },
     error: 'page_processing_error',
     touchedAt: 'updated_at',
-    batchSize,
-    concurrency,
+    batchSize: 50,
     timeout: '2m',
-    stuck: { policy: 'requeue', maxResets: 3 },
     process,
   };
 }

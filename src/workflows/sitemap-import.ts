@@ -17,23 +17,26 @@ import { queries } from './queries.generated.js';
 import { type Sitemap, SitemapParser } from './sitemap-parser.js';
 import { Work } from './work.js';
 
-export interface SitemapImportOptions extends Omit<FetcherOptions, 'clock'> {
-  clock: Clock;
+export interface SitemapImportOptions extends FetcherOptions {
   /** Of one file, compressed or not. Default: 50 MB, the sitemap protocol's limit. */
   maxBytes?: number;
   /** Nested sitemap indexes. Default: 3; the protocol allows one. */
   maxDepth?: number;
-  /** Default: 10. */
-  batchSize?: number;
-  /** Default: 4; each may hold 50,000 URLs. */
-  concurrency?: number;
 }
 
 const protocolMaxBytes = 50 * 1024 * 1024;
 const rowsPerInsert = 1_000;
 
+/** Both shipped workflows use these words. */
+export const shippedStatus = {
+  queued: 'Queued',
+  processing: 'Processing',
+  completed: 'Completed',
+  failed: 'Failed',
+};
+
 export function sitemapImport(options: SitemapImportOptions): WorkflowDefinition {
-  const { maxBytes = protocolMaxBytes, maxDepth = 3, batchSize = 10, concurrency = 4 } = options;
+  const { maxBytes = protocolMaxBytes, maxDepth = 3 } = options;
   // A large file on a slow server takes longer than a page.
   const fetcher = new Fetcher({ totalMs: 120_000, ...options });
 
@@ -63,20 +66,12 @@ export function sitemapImport(options: SitemapImportOptions): WorkflowDefinition
   return {
     name: 'sitemap-import',
     table: 'sitemap_files',
-    id: 'id',
-    status: {
-      column: 'sitemap_import_status',
-      queued: 'Queued',
-      processing: 'Processing',
-      completed: 'Completed',
-      failed: 'Failed',
-    },
+    status: { column: 'sitemap_import_status', ...shippedStatus },
     error: 'sitemap_import_error',
     touchedAt: 'updated_at',
-    batchSize,
-    concurrency,
-    timeout: '5m',
-    stuck: { policy: 'requeue', maxResets: 3 },
+    batchSize: 10,
+    // Each may hold 50,000 URLs.
+    concurrency: 4,
     process,
   };
 }

@@ -418,9 +418,13 @@ describe('where the server is, and who we are', () => {
     vi.stubEnv('HOME', k8s.folder);
     k8s.file('ca.crt', 'the authority');
     const host = { kubernetesServiceHost: 'fd00::1', kubernetesServicePort: 6443 };
-    await expect(findAccess(host, k8s.folder)).rejects.toThrow('neither exists');
+    await expect(findAccess(host, k8s.folder)).rejects.toThrow(
+      'neither ~/.kube/config nor a service account exists',
+    );
     const tokenFile = k8s.file('token', 'secret');
-    await expect(findAccess({}, k8s.folder)).rejects.toThrow('neither exists');
+    await expect(findAccess({}, k8s.folder)).rejects.toThrow(
+      'neither ~/.kube/config nor a service account exists',
+    );
     const { server, apply, ...access } = await findAccess(host, k8s.folder);
     expect([server, access]).toEqual(['https://[fd00::1]:6443', { tokenFile, isProxied: false }]);
     const options = {};

@@ -28,9 +28,9 @@ describeEngines('registered pods', (engine) => {
   const newLeader = (itsClock: ManualClock) => {
     const { store, settings } = leader;
     const source = registeredSource(store.pools, ttlMs, itsClock);
-    const placer = new Placer({ sourceName: source.name, settings, pools: store.pools, log: silentLog });
-    const parts = { source, placer, settings, store: store.calls, pools: store.pools, log: silentLog };
-    const reconciler = new Reconciler({ ...parts, clock: itsClock, apartMs: 0 });
+    const parts = { source, settings, store: store.calls, pools: store.pools, log: silentLog };
+    const options = { ...parts, clock: itsClock, reconcileIntervalMs: 0 };
+    const reconciler = new Reconciler(options, new Placer(options));
     return () => reconciler.runOnce(store.epoch, new AbortController().signal);
   };
   /** As the router does it: the report of an unknown pod, or of another UID, announces it. */

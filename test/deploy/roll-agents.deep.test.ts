@@ -14,11 +14,7 @@ import { systemClock } from '../../src/clock.js';
 import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
 import type { Pod } from '../../src/cluster/simulator/objects.js';
 import { statefulSets } from '../../src/cluster/simulator/resources.js';
-import {
-  runStatefulSet,
-  type StatefulSet,
-  type StatefulSetOptions,
-} from '../../src/cluster/simulator/stateful-set.js';
+import { StatefulSet, type StatefulSetOptions } from '../../src/cluster/simulator/stateful-set.js';
 import { until } from '../support/until.js';
 import { describeWith, root } from './manifests.js';
 import { startShipped } from './shipped-program.js';
@@ -67,7 +63,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     replicas: number,
     more: Partial<StatefulSetOptions> = {},
   ): Promise<StatefulSet> {
-    const set = runStatefulSet(cluster, {
+    const set = new StatefulSet(cluster, {
       name,
       replicas,
       labels: { app: 'voice-agent' },

@@ -12,7 +12,6 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -164,17 +163,6 @@ describe.skipIf(!installed)('the embedded PostgreSQL (needs the optional package
     expect(existsSync(dirname(data))).toBe(false);
     expect(processesNaming(dirname(data))).toEqual([]);
     expect(crashes).toHaveLength(1);
-  });
-
-  it('says that its port is in use', async () => {
-    const taken = createServer().listen(0, '127.0.0.1');
-    cleanups.push(() => taken.close());
-    await new Promise((resolve) => taken.once('listening', resolve));
-    const address = taken.address();
-    const port = typeof address === 'object' && address !== null ? address.port : 0;
-    const error = await failure(start({ port }));
-    expect(error).toBeInstanceOf(ConfigError);
-    expect(error.message).toContain(`127.0.0.1:${port}: the port is in use`);
   });
 
   describe('with a folder', () => {

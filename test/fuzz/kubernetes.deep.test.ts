@@ -207,14 +207,9 @@ describe('an API server that says anything', () => {
       try {
         await fc.assert(
           fc.asyncProperty(fc.array(line, { maxLength: 4 }), async (lines) => {
-            const watcher = new Watcher({
-              watch: (version, signal) => source().watch(version, signal),
-              read: undefined,
-              placer,
-              clock: hurried,
-              log: silentLog,
-              relist: () => undefined,
-            });
+            const { watch } = source();
+            const options = { source: { watch }, clock: hurried, log: silentLog };
+            const watcher = new Watcher(options, placer, () => undefined);
             watcher.listed('1');
             json(`${lines.join('\n')}\n`);
             await watcher.runOnce(store.epoch, never).catch(expectTold);

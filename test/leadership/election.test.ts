@@ -161,7 +161,7 @@ describe('a follower', () => {
     one.election.start();
     await pass(one.clock, durationMs - 1);
     expect(one.lock.requests).not.toContain('write');
-    expect(one.election.state).toMatchObject({ isLeader: false, leader: 'one' });
+    expect(one.election).toMatchObject({ isLeader: false, leader: 'one' });
     await pass(one.clock, retryPeriodMs);
     expect(one.election.isLeader).toBe(true);
     await one.election.stop();
@@ -313,7 +313,7 @@ describe('a leader', () => {
     one.shared.write(foreign(), one.shared.read()?.version);
     await pass(one.clock, retryPeriodMs);
     expect(one.terms[0]?.aborted).toBe(true);
-    expect(one.election.state).toMatchObject({ role: 'follower', leader: 'other' });
+    expect(one.election).toMatchObject({ state: { role: 'follower' }, leader: 'other' });
     expect(one.onLost).toHaveBeenCalledTimes(1);
     expect(one.shared.read()?.holder).toBe('other');
     await one.election.stop();

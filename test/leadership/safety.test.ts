@@ -90,7 +90,8 @@ describe('negative controls', { timeout: 300_000 }, () => {
     const folder = mkdtempSync(join(tmpdir(), 'election-'));
     folders.push(folder);
     mkdirSync(join(folder, 'leadership'));
-    copyFileSync(fileURLToPath(new URL('../../src/errors.ts', import.meta.url)), join(folder, 'errors.ts'));
+    for (const file of ['errors.ts', 'loop.ts'])
+      copyFileSync(fileURLToPath(new URL(`../../src/${file}`, import.meta.url)), join(folder, file));
     for (const name of ['election', 'term', 'observed-lock', 'leadership']) {
       const path = fileURLToPath(new URL(`../../src/leadership/${name}.ts`, import.meta.url));
       let text = readFileSync(path, 'utf8');

@@ -34,14 +34,14 @@ it('leads at once and until it is stopped, once its work has ended', async () =>
   expect(alone.isLeader).toBe(false);
   alone.start();
   alone.start();
-  expect(alone.state).toMatchObject({ role: 'leader', isLeader: true, leader: 'one', terms: 1 });
+  expect(alone).toMatchObject({ isLeader: true, leader: 'one', state: { role: 'leader', terms: 1 } });
   expect(work).toHaveBeenCalledTimes(1);
   let isStopped = false;
   const stopped = alone.stop().then(() => {
     isStopped = true;
   });
   expect(work.mock.calls[0]?.[0].aborted).toBe(true);
-  expect(alone.state).toMatchObject({ role: 'leaving', isLeader: false, leader: null });
+  expect(alone).toMatchObject({ isLeader: false, leader: null, state: { role: 'leaving' } });
   await settle();
   expect(isStopped).toBe(false);
   end();
@@ -58,7 +58,7 @@ it('work that crashes is started again after 1, 2, 4 ... s', async () => {
   alone.start();
   for (const pauseMs of [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]) {
     await vi.waitFor(() => expect(clock.sleepsMs).toEqual([pauseMs]));
-    expect(alone.state).toMatchObject({ isLeader: false, last_error: 'broken' });
+    expect(alone).toMatchObject({ isLeader: false, state: { last_error: 'broken' } });
     clock.advanceToNext();
   }
   await settle();
@@ -70,7 +70,7 @@ it('does not restart work that ended: a newer leader refused its epoch', async (
   const { alone, changes, clock, work } = setUp(() => Promise.resolve());
   alone.start();
   await settle();
-  expect(alone.state).toMatchObject({ role: 'follower', isLeader: false });
+  expect(alone).toMatchObject({ isLeader: false, state: { role: 'follower' } });
   expect(await alone.stillHeld()).toBe(false);
   expect(clock.sleepsMs).toEqual([]);
   expect(work).toHaveBeenCalledTimes(1);

@@ -1,18 +1,13 @@
 /** The records process of a router: its crashes, blocks and lack of memory do not affect calls. */
 import { readFileSync } from 'node:fs';
-import { PassThrough } from 'node:stream';
+import { Duplex, PassThrough } from 'node:stream';
 import { serialize } from 'node:v8';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { systemClock } from '../../src/clock.js';
 import { AppError, ConfigError } from '../../src/errors.js';
-import { RecordsChannel } from '../../src/main/records-channel.js';
-import {
-  checkLabels,
-  ReportBuffer,
-  readMessage,
-  receivedError,
-  sentError,
-} from '../../src/main/records-messages.js';
+import { Channel, readMessage, receivedError, sentError } from '../../src/main/channel.js';
+import { checkLabels, ReportBuffer, readReport } from '../../src/main/records-report.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
 import { type Engine, embeddedValkey } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
@@ -61,7 +56,8 @@ function framed(message: unknown): Buffer {
   return Buffer.concat([header, body]);
 }
 
-const emptyReport = { type: 'report', state: undefined, events: [], lines: [], dropped: 0 };
+const emptyReport = { state: undefined, events: [], lines: [], dropped: 0 };
+const reportOf = (report: object) => ({ name: 'report', args: [report] });
 
 const allocate = (url: string) =>
   fetch(`${url}/api/v1/allocate`, {
@@ -166,7 +162,10 @@ describeOnePostgres('the records process of a router', (postgres) => {
 
   it.each([
     ['bytes that are not a message', Buffer.from([0, 0, 0, 2, 1, 2])],
-    ['a log line of an unknown level', framed({ ...emptyReport, lines: ['{"level":"constructor"}'] })],
+    [
+      'a log line of an unknown level',
+      framed(reportOf({ ...emptyReport, lines: ['{"level":"constructor"}'] })),
+    ],
   ])('is killed and started again after %s: calls are not affected', async (_name, bytes) => {
     const text = `
       import { writeSync } from 'node:fs';
@@ -276,21 +275,34 @@ describe('between a router and its records process', () => {
     [null],
     ['ready'],
     [[]],
-    [{ type: 'constructor' }],
-    [{ type: 'opened', longestTimeoutMs: Number.NaN }],
-    [{ type: 'refused', error: null }],
-    [{ type: 'answer' }],
-    [{ type: 'failure', id: 1, error: { name: 'AppError', message: 'x', code: 'toString' } }],
-    [{ type: 'report' }],
+    [{ name: 'constructor', args: [] }],
+    [{ name: 'report' }],
+    [{ name: 'report', args: [], id: 'x' }],
+    [{ name: 'report', args: new Array(2 ** 32 - 1) }],
+    [{ value: 1 }],
+    [{ id: 1, error: null }],
+    [{ id: 1, error: { name: 'AppError', message: 'x', code: 'toString' } }],
+  ])('rejects the invalid message %#', (message) => {
+    expect(() => readMessage(message, { report: () => {} })).toThrow(/^not /);
+    const report = reportOf(emptyReport);
+    expect(readMessage(report, { report: () => {} })).toBe(report);
+  });
+
+  const state = { status: { workflows: [] }, gauges: {}, loops: [], longestTimeoutMs: 1, memoryMb: 1 };
+  it.each([
+    [null],
+    [{}],
     [{ ...emptyReport, state: {} }],
+    [{ ...emptyReport, state: { ...state, longestTimeoutMs: Number.NaN } }],
     [{ ...emptyReport, events: [['constructor', []]] }],
     [{ ...emptyReport, events: [['claimed', null]] }],
     [{ ...emptyReport, lines: [null] }],
     [{ ...emptyReport, events: new Array(2 ** 32 - 1) }],
     [{ ...emptyReport, lines: new Array(1001).fill('{}') }],
-  ])('rejects the invalid message %#', (message) => {
-    expect(() => readMessage(message)).toThrow(/^not /);
-    expect(readMessage(emptyReport)).toBe(emptyReport);
+  ])('rejects the invalid report %#', (report) => {
+    expect(() => readReport(report)).toThrow(/^not /);
+    expect(readReport(emptyReport)).toBe(emptyReport);
+    expect(readReport({ ...emptyReport, state })).toMatchObject({ state });
   });
 
   it('accepts at most 1,000 labels of metrics, each of at most 128 characters', () => {
@@ -303,18 +315,27 @@ describe('between a router and its records process', () => {
     expect(() => claimed('x'.repeat(129))).toThrow('too long');
   });
 
-  it('messages arrive in order for any split of their bytes; invalid bytes are an error', async () => {
+  const open = (limits?: { messages: number; bytes: number }) => {
     const socket = new PassThrough();
     const heard: unknown[] = [];
     const errors: unknown[] = [];
-    const channel = new RecordsChannel(
-      socket,
-      (message) => heard.push(message),
-      (error) => errors.push(error),
-    );
+    const handlers = { hear: (value: unknown) => void heard.push(value) };
+    const onError = (error: unknown) => errors.push(error);
+    const channel = new Channel(socket, {
+      clock: systemClock,
+      handlers,
+      onError,
+      ...(limits === undefined ? {} : { limits }),
+    });
+    return { socket, heard, errors, channel };
+  };
+  const hear = (value: unknown) => framed({ name: 'hear', args: [value] });
+
+  it('messages arrive in order for any split of their bytes; invalid bytes are an error', async () => {
+    const { socket, heard, errors, channel } = open();
     const messages = [new Map([['a', new Date(0)]]), undefined, 'x'.repeat(200_000)];
-    for (const message of messages) await channel.send(message);
-    for (const byte of framed('bytes')) socket.write(Buffer.from([byte]));
+    for (const message of messages) await channel.notify('hear', message);
+    for (const byte of hear('bytes')) socket.write(Buffer.from([byte]));
     await until(() => heard.length === 4, 'all have arrived');
     expect(heard).toEqual([...messages, 'bytes']);
     socket.write(Buffer.from([0, 0, 0, 0]));
@@ -324,25 +345,30 @@ describe('between a router and its records process', () => {
     expect(String(errors[1])).toContain('a message of 4294967295 bytes is larger than');
     channel.close();
     await channel.closed;
-    await channel.send('nothing happens');
+    await channel.notify('hear', 'nothing happens');
+  });
+
+  it('a call is rejected without an answer in time, at the end of the channel, and after it', async () => {
+    const unanswered = new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() });
+    const channel = new Channel(unanswered, { clock: systemClock, handlers: {}, onError: () => {} });
+    await expect(channel.call('hear', [], 10)).rejects.toThrow('no answer within 0.01 s');
+    const waiting = channel.call('hear', []);
+    expect(channel.waiting).toBe(1);
+    channel.close(new Error('the process ended'));
+    await expect(waiting).rejects.toThrow('the process ended');
+    await expect(channel.call('hear', [])).rejects.toThrow('the other process has ended');
+    expect(channel.waiting).toBe(0);
   });
 
   it('a side that sends more messages than allowed is an error', async () => {
-    const socket = new PassThrough();
-    let heard = 0;
-    const errors: unknown[] = [];
-    const count = () => {
-      heard += 1;
-    };
-    const limits = { messages: 1000, bytes: Infinity };
-    const channel = new RecordsChannel(socket, count, (error) => errors.push(error), limits);
-    const flood = Buffer.concat(Array.from({ length: 1000 }, () => framed('x')));
+    const { socket, heard, errors, channel } = open({ messages: 1000, bytes: Infinity });
+    const flood = Buffer.concat(Array.from({ length: 1000 }, () => hear('x')));
     socket.write(flood);
-    await until(() => heard === 1000, 'all allowed messages arrive');
+    await until(() => heard.length === 1000, 'all allowed messages arrive');
     channel.allowMore();
-    socket.write(Buffer.concat([flood, framed('one too many')]));
+    socket.write(Buffer.concat([flood, hear('one too many')]));
     await until(() => errors.length > 0, 'the flood is an error');
-    expect([heard, String(errors[0])]).toEqual([
+    expect([heard.length, String(errors[0])]).toEqual([
       2000,
       'Error: it sent more than 1000 messages within a second',
     ]);
@@ -358,7 +384,7 @@ describe('between a router and its records process', () => {
         written = resolve;
       });
     });
-    const flushed = [reports.flush(() => undefined), reports.flush(() => undefined)];
+    const flushed = [reports.flush(), reports.flush()];
     await until(() => sent.length === 1, 'the first is sent');
     for (let i = 0; i < 25_000; i += 1) reports.addEvent('session', ['ok']);
     for (let i = 0; i < 1500; i += 1) reports.addLine('{}');

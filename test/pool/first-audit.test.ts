@@ -36,7 +36,7 @@ describeOneEngine('the first audit of a leader', (engine) => {
       ...intervals,
       log: silentLog,
       leadership: (events) => new SingleReplica(events),
-      audit: { auditor, intervalMs },
+      ...{ auditor, auditIntervalMs: intervalMs },
       onAudited: (violations) => counted.push(violations),
     });
   });

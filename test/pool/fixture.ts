@@ -87,36 +87,18 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
     [],
   ];
   const onCallsLost = (count: number, reason: string) => lost.push([reason, count]);
-  const placer = new Placer({ sourceName: source.name, settings, pools, log: logger, onCallsLost });
-  const reconciler = new Reconciler({
-    source,
-    placer,
-    settings,
-    store: calls,
-    pools,
-    clock: new ManualClock(),
-    log: logger,
-    apartMs: 0,
-  });
-  const sweeper = new Sweeper({
-    store: calls,
-    pools,
-    log: logger,
-    onZombies: (count) => zombies.push(count),
-  });
+  const parts = { source, settings, store: calls, pools, log: logger, onCallsLost };
+  const placer = new Placer(parts);
+  const reconciler = new Reconciler({ ...parts, clock: new ManualClock(), reconcileIntervalMs: 0 }, placer);
+  const sweeper = new Sweeper({ ...parts, onZombies: (count) => zombies.push(count) });
   const clock = new ManualClock();
   const manager = new PoolManager({
     identity: 'this-one',
-    source,
-    settings,
-    store: calls,
-    pools,
+    ...parts,
     clock,
-    log: logger,
     ...intervals,
     leadership: (events) => new SingleReplica(events),
     onCrash: (loop) => crashes.push(loop),
-    onCallsLost,
     onLeader: (is) => leading.push(is),
   });
   return {

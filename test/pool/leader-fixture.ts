@@ -28,9 +28,7 @@ export class Throne implements Leadership {
   }
 
   get state(): LeadershipState {
-    const { isLeader, leader } = this;
-    const role = isLeader ? 'leader' : 'stopped';
-    return { role, isLeader, leader, identity: 'throne', lock: 'the test', terms: 1, last_error: null };
+    return { role: this.isLeader ? 'leader' : 'stopped', lock: 'the test', terms: 1, last_error: null };
   }
 
   start(): void {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { staticSource } from '../../src/cluster/static.js';
+import { staticSource } from '../../src/cluster/pods.js';
 import { assignmentOf, wantedPool } from '../../src/pool/registration.js';
 import { tiersOf } from './fixture.js';
 

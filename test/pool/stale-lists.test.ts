@@ -28,9 +28,9 @@ describeOneEngine('lists that come late', (engine) => {
         return list;
       },
     };
-    const shared = { settings, pools: store.pools, log: silentLog };
-    const placer = new Placer({ sourceName: source.name, ...shared });
-    const reconciler = new Reconciler({ source, placer, ...shared, store: store.calls, clock, apartMs: 0 });
+    const shared = { source, settings, pools: store.pools, log: silentLog };
+    const options = { ...shared, store: store.calls, clock, reconcileIntervalMs: 0 };
+    const reconciler = new Reconciler(options, new Placer(options));
     return reconciler.runOnce(store.epoch, new AbortController().signal);
   };
   /** As the router does it: the report of an unknown pod, or of another UID, announces it. */
@@ -119,16 +119,9 @@ describeOneEngine('lists that come late', (engine) => {
 
   it('an outdated list is ignored; three in a row, apart from each other, are a restored cluster', async () => {
     const { store, settings, source } = leader;
-    const shared = { settings, pools: store.pools, log: silentLog };
-    const placer = new Placer({ sourceName: source.name, ...shared });
-    const reconciler = new Reconciler({
-      source,
-      placer,
-      ...shared,
-      store: store.calls,
-      clock,
-      apartMs: 1000,
-    });
+    const shared = { source, settings, pools: store.pools, log: silentLog };
+    const options = { ...shared, store: store.calls, clock, reconcileIntervalMs: 2000 };
+    const reconciler = new Reconciler(options, new Placer(options));
     const sync = () => reconciler.runOnce(store.epoch, new AbortController().signal);
     const known = async () => (await engine.redis.smembers('voice:pool:gold:assigned')).sort();
     const now = () => at('100', ['a', '50'], ['b', '99']);

@@ -69,21 +69,19 @@ describeEngines('the watcher', (engine) => {
     stop = new AbortController();
     lists = 0;
     const { placer, clock } = leader;
-    watcher = new Watcher({
+    const log = pino(
+      { level: 'warn' },
+      { write: (line) => warnings.push((JSON.parse(line) as { msg: string }).msg) },
+    );
+    const source = {
       watch: watches.watch.bind(watches),
-      read: async (name) => {
+      read: async (name: string) => {
         if (readFails) throw new Error('500');
         return there.get(name);
       },
-      placer,
-      clock,
-      log: pino(
-        { level: 'warn' },
-        { write: (line) => warnings.push((JSON.parse(line) as { msg: string }).msg) },
-      ),
-      relist: () => {
-        lists += 1;
-      },
+    };
+    watcher = new Watcher({ source, clock, log }, placer, () => {
+      lists += 1;
     });
   });
   afterEach(async () => {

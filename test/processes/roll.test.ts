@@ -4,7 +4,7 @@
  * deletions are the simulator's.
  */
 import { expect, it, onTestFinished } from 'vitest';
-import { runStatefulSet } from '../../src/cluster/simulator/stateful-set.js';
+import { StatefulSet } from '../../src/cluster/simulator/stateful-set.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -30,7 +30,7 @@ describeOneEngine('rolling out a new agent version', (engine) => {
       cut.push(...callsOf(uid));
       serving.delete(uid);
     };
-    const set = runStatefulSet(fleet.cluster, {
+    const set = new StatefulSet(fleet.cluster, {
       name: 'voice-agent',
       replicas: agentCount,
       podManagementPolicy: 'Parallel',
@@ -112,7 +112,7 @@ describeOneEngine('rolling out a new agent version', (engine) => {
   it('an ordinary deletion waits until the call ends', async () => {
     const fleet = await openFleet(engine.url);
     const router = await fleet.startHere('r-0');
-    const set = runStatefulSet(fleet.cluster, {
+    const set = new StatefulSet(fleet.cluster, {
       name: 'voice-agent',
       replicas: 1,
       readyAfterMs: 0,

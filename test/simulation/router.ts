@@ -119,7 +119,8 @@ export class SimulatedRouter {
       log,
       reconcileIntervalMs,
       cleanupIntervalMs,
-      audit: { auditor: new Auditor(connection, this.#stopping.signal), intervalMs: auditIntervalMs },
+      auditor: new Auditor(connection, this.#stopping.signal),
+      auditIntervalMs,
       onLeader: (isLeader) => {
         if (isLeader) cluster.beginTerm(process);
         onLeader(isLeader);

@@ -4,7 +4,7 @@ import { stopSignals } from '../../abort.js';
 import { systemClock } from '../../clock.js';
 import { type Config, loadConfig } from '../../config/config.js';
 import { workers } from '../../config/fields.js';
-import { limitHeapGrowth } from '../../main/heap.js';
+import { limitHeapGrowth } from '../../main/processes.js';
 import type { Logger } from '../../observe/log.js';
 import { type Cli, describe } from '../cli.js';
 

@@ -9,10 +9,10 @@ import { readFile } from 'node:fs/promises';
 import * as http from 'node:http';
 import * as https from 'node:https';
 import { StringDecoder } from 'node:string_decoder';
-import { abortWith } from '../../abort.js';
+import { Deadline, unlessAborted } from '../../abort.js';
 import type { Clock } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
-import { version } from '../../version.js';
+import { userAgent } from '../../version.js';
 import { ItemReader } from './item-reader.js';
 import { type Access, type AccessConfig, findAccess } from './kubeconfig.js';
 
@@ -72,9 +72,7 @@ export async function connectKubernetes(config: AccessConfig, clock: Clock): Pro
     return new HttpKubeApi(await findAccess(config), clock);
   } catch (error) {
     // Errors of YAML files have many lines; the first is enough.
-    const place = config.kubeconfig
-      ? 'KUBECONFIG'
-      : 'what kubectl would use (~/.kube/config, or the service account)';
+    const place = config.kubeconfig ? 'KUBECONFIG' : 'the default kubeconfig';
     throw new ConfigError([`${place} cannot be used: ${messageOf(error).split('\n')[0]}`]);
   }
 }
@@ -113,20 +111,20 @@ class HttpKubeApi implements KubeApi {
   }
 
   async #answer<T>(request: KubeRequest, read: (response: http.IncomingMessage) => Promise<T>): Promise<T> {
-    const limit = this.#deadline(request);
+    const deadline = this.#deadline(request);
     try {
-      return await read(await this.#send(request, limit.signal));
+      return await read(await this.#send(request, deadline.signal));
     } catch (error) {
-      throw limit.explain(error);
+      throw explain(error, request, deadline);
     } finally {
-      limit.end();
+      deadline.end();
     }
   }
 
   async *lines(request: KubeRequest): AsyncGenerator<string> {
-    const limit = this.#deadline(request);
+    const deadline = this.#deadline(request);
     try {
-      const response = await this.#send(request, limit.signal);
+      const response = await this.#send(request, deadline.signal);
       const decoder = new StringDecoder('utf8');
       let rest = '';
       // Leaving this loop closes the connection.
@@ -136,17 +134,17 @@ class HttpKubeApi implements KubeApi {
         if (rest.length > maxLineLength)
           throw new KubeError(`the watch sent a line of more than ${maxLineLength} characters`);
         // The time of the consumer does not count.
-        limit.pause();
+        deadline.pause();
         for (const next of others) {
           if (rest.trim() !== '') yield rest;
           rest = next;
         }
-        limit.restart();
+        deadline.restart();
       }
     } catch (error) {
-      throw limit.explain(error);
+      throw explain(error, request, deadline);
     } finally {
-      limit.end();
+      deadline.end();
     }
   }
 
@@ -157,7 +155,6 @@ class HttpKubeApi implements KubeApi {
 
   /** Rejects for an error status. After a 401 the request is repeated once if the token file has changed. */
   async #send(request: KubeRequest, signal: AbortSignal): Promise<http.IncomingMessage> {
-    const { method = 'GET', path } = request;
     const token = await this.#token(signal);
     let response = await this.#ask(request, token, signal);
     if (response.statusCode === 401) {
@@ -169,7 +166,7 @@ class HttpKubeApi implements KubeApi {
     }
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
-    throw errorOf(method, path, status, response.headers, await readAll(response, maxErrorBytes));
+    throw errorOf(request, status, response.headers, await readAll(response, maxErrorBytes));
   }
 
   async #token(signal: AbortSignal): Promise<string | undefined> {
@@ -185,11 +182,13 @@ class HttpKubeApi implements KubeApi {
   ): Promise<http.IncomingMessage> {
     const headers = {
       accept: 'application/json',
-      'user-agent': `smart-router/${version}`,
+      'user-agent': userAgent,
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     };
     const options: https.RequestOptions = { method, signal, headers };
-    await abortable(this.#access.apply(options), signal);
+    // Credentials may come from a program, which may hang.
+    await unlessAborted(this.#access.apply(options), signal);
+    signal.throwIfAborted();
     const isSecure = this.#server.protocol === 'https:';
     // The library creates an agent, and so a TLS handshake, per request; these two keep their connections.
     if (!this.#access.isProxied) options.agent = isSecure ? this.#secure : this.#plain;
@@ -213,61 +212,28 @@ class HttpKubeApi implements KubeApi {
   }
 
   /** One timer for the whole request; a stream restarts it with every chunk. */
-  #deadline({ method = 'GET', path, timeoutMs, signal }: KubeRequest) {
-    const over = new AbortController();
-    const unlink = abortWith(over, signal);
-    let isExpired = false;
-    let pause = () => {};
-    const restart = () => {
-      pause();
-      pause = this.#clock.after(timeoutMs, () => {
-        isExpired = true;
-        over.abort();
-      });
-    };
-    restart();
-    return {
-      signal: over.signal,
-      restart,
-      pause: () => pause(),
-      end: () => {
-        pause();
-        unlink();
-      },
-      explain: (error: unknown): Error => {
-        if (error instanceof KubeError) return error;
-        const what = `${method} ${path}`;
-        if (isExpired)
-          return new KubeError(
-            `no response from the Kubernetes API for ${Math.round(timeoutMs)} ms (${what})`,
-            undefined,
-            'Timeout',
-          );
-        if (signal?.aborted) return new KubeError(`aborted (${what})`);
-        const why = `cannot reach the Kubernetes API: ${messageOf(error)} (${what})`;
-        return new KubeError(why, undefined, 'Unreachable');
-      },
-    };
+  #deadline(request: KubeRequest): Deadline {
+    const { timeoutMs, signal } = request;
+    const message = `no response from the Kubernetes API for ${Math.round(timeoutMs)} ms (${nameOf(request)})`;
+    return new Deadline(this.#clock, timeoutMs, () => new KubeError(message, undefined, 'Timeout'), signal);
   }
 }
 
-/** Credentials may come from a program, which may hang. */
-function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(new Error('aborted'));
-    if (signal.aborted) return abort();
-    signal.addEventListener('abort', abort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
-  });
+const nameOf = ({ method = 'GET', path }: KubeRequest) => `${method} ${path}`;
+
+function explain(error: unknown, request: KubeRequest, { signal }: Deadline): Error {
+  if (error instanceof KubeError) return error;
+  if (signal.reason instanceof KubeError) return signal.reason;
+  const what = nameOf(request);
+  if (request.signal?.aborted) return new KubeError(`aborted (${what})`);
+  const why = `cannot reach the Kubernetes API: ${messageOf(error)} (${what})`;
+  return new KubeError(why, undefined, 'Unreachable');
 }
 
-function tooLarge({ method = 'GET', path }: KubeRequest): KubeError {
+function tooLarge(request: KubeRequest): KubeError {
   const mebibytes = maxResponseBytes / 1024 / 1024;
-  return new KubeError(
-    `the response to ${method} ${path} is larger than ${mebibytes} MiB`,
-    undefined,
-    'TooLarge',
-  );
+  const message = `the response to ${nameOf(request)} is larger than ${mebibytes} MiB`;
+  return new KubeError(message, undefined, 'TooLarge');
 }
 
 /** Fails beyond the limit; without `request`, returns the text up to it. */
@@ -288,8 +254,7 @@ async function readAll(
 }
 
 function errorOf(
-  method: string,
-  path: string,
+  request: KubeRequest,
   status: number,
   headers: http.IncomingHttpHeaders,
   text: string,
@@ -303,7 +268,7 @@ function errorOf(
   const message = typeof answer.message === 'string' ? answer.message : text.slice(0, 200);
   const seconds = Number(headers['retry-after']);
   return new KubeError(
-    `the Kubernetes API answered ${status} to ${method} ${path}: ${message}`,
+    `the Kubernetes API answered ${status} to ${nameOf(request)}: ${message}`,
     status,
     typeof answer.reason === 'string' ? answer.reason : undefined,
     Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : undefined,

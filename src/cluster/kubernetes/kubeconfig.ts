@@ -67,7 +67,7 @@ export async function findAccess(
   const tokenFile = `${serviceAccount}/token`;
   if (!host || !existsSync(tokenFile))
     throw new Error(
-      'neither exists; set KUBECONFIG, or POD_SOURCE=static or registered to run without Kubernetes',
+      'neither ~/.kube/config nor a service account exists; set KUBECONFIG, or POD_SOURCE=static or registered to run without Kubernetes',
     );
   const server = `https://${isIPv6(host) ? `[${host}]` : host}:${port}`;
   return accessOf({ server, 'certificate-authority': `${serviceAccount}/ca.crt` }, { tokenFile });

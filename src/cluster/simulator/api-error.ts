@@ -3,45 +3,26 @@ export class ApiError extends Error {
   override readonly name = 'ApiError';
   constructor(
     readonly code: number,
-    readonly reason: string,
     message: string,
-    readonly extra: { details?: object; continue?: string; retryAfterSeconds?: number } = {},
+    readonly extra: { reason?: string; details?: object; continue?: string; retryAfterSeconds?: number } = {},
   ) {
     super(message);
   }
 
   get body(): object {
-    const { details, continue: token } = this.extra;
+    const { reason = reasons[this.code] ?? 'Unknown', details, continue: token } = this.extra;
     return {
       kind: 'Status',
       apiVersion: 'v1',
       metadata: token === undefined ? {} : { continue: token },
       status: 'Failure',
       message: this.message,
-      reason: this.reason,
+      reason,
       ...(details ? { details } : {}),
       code: this.code,
     };
   }
 }
-
-export const badRequest = (message: string) => new ApiError(400, 'BadRequest', message);
-
-export const expired = (version: number, oldest: number) =>
-  new ApiError(410, 'Expired', `too old resource version: ${version} (${oldest})`);
-
-export const conflict = (resource: string, name: string, why: string) =>
-  new ApiError(409, 'Conflict', `Operation cannot be fulfilled on ${resource} "${name}": ${why}`, {
-    details: { name, kind: resource },
-  });
-
-export const notFound = (resource: string, name: string) =>
-  new ApiError(404, 'NotFound', `${resource} "${name}" not found`, { details: { name, kind: resource } });
-
-export const invalid = (kind: string, name: string, field: string, why: string) =>
-  new ApiError(422, 'Invalid', `${kind} "${name}" is invalid: ${field}: ${why}`, {
-    details: { name, kind, causes: [{ reason: 'FieldValueInvalid', message: why, field }] },
-  });
 
 /** The reason that the API server gives with each status. */
 const reasons: Readonly<Record<number, string>> = {
@@ -61,11 +42,20 @@ const reasons: Readonly<Record<number, string>> = {
   504: 'Timeout',
 };
 
-export function errorOf(code: number, message: string, retryAfterSeconds?: number): ApiError {
-  return new ApiError(
-    code,
-    reasons[code] ?? 'Unknown',
-    message,
-    retryAfterSeconds === undefined ? {} : { retryAfterSeconds },
-  );
-}
+export const badRequest = (message: string) => new ApiError(400, message);
+
+export const expired = (version: number, oldest: number) =>
+  new ApiError(410, `too old resource version: ${version} (${oldest})`);
+
+export const conflict = (resource: string, name: string, why: string) =>
+  new ApiError(409, `Operation cannot be fulfilled on ${resource} "${name}": ${why}`, {
+    details: { name, kind: resource },
+  });
+
+export const notFound = (resource: string, name: string) =>
+  new ApiError(404, `${resource} "${name}" not found`, { details: { name, kind: resource } });
+
+export const invalid = (kind: string, name: string, field: string, why: string) =>
+  new ApiError(422, `${kind} "${name}" is invalid: ${field}: ${why}`, {
+    details: { name, kind, causes: [{ reason: 'FieldValueInvalid', message: why, field }] },
+  });

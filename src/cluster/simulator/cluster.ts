@@ -6,16 +6,14 @@
  * It has neither the capacity nor the security of a real server: everything is in memory, there is no TLS, and only the
  * hooks of the caller run in its pods.
  */
-import { createHash } from 'node:crypto';
 import type { Clock } from '../../clock.js';
-import { errorOf } from './api-error.js';
+import { ApiError } from './api-error.js';
 import { Faults } from './faults.js';
 import { Pods } from './pods.js';
 import { Registry } from './registry.js';
 import { type PolicyRule, RequestLog } from './requests.js';
 import { ApiServer } from './server.js';
 import { Store } from './store.js';
-import { Terminations } from './terminations.js';
 import { Watches } from './watches.js';
 
 export interface ClusterOptions {
@@ -39,80 +37,71 @@ export interface ClusterOptions {
   rules?: readonly PolicyRule[];
 }
 
-export interface Cluster {
-  readonly url: string;
-  readonly port: number;
-  readonly namespace: string;
-  readonly clock: Clock;
-  /** A kubeconfig file for the client `default`. */
-  readonly kubeconfig: string;
-  /** A kubeconfig file for a named client, for faults and the request log. */
-  kubeconfigFor(client: string): string;
-  readonly pods: Pods;
-  readonly faults: Faults;
-  readonly requests: RequestLog;
-  /** The version of the latest write of any object. */
-  readonly resourceVersion: number;
-  readonly openWatches: number;
-  /** For controllers. */
-  readonly internals: { store: Store; registry: Registry; terminations: Terminations };
-  stop(): Promise<void>;
-}
+export type Cluster = Awaited<ReturnType<typeof startCluster>>;
 
 const defaultClient = 'default';
 
-export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+export async function startCluster(options: ClusterOptions) {
   const { clock, port = 0, namespace = 'default', token, historyLimit = 10_000 } = options;
   const { bookmarkIntervalMs = 120_000, maxPage = Number.POSITIVE_INFINITY, rules } = options;
   const store = new Store(historyLimit);
-  const terminations = new Terminations(store, clock);
-  const registry = new Registry(store, clock, terminations);
+  const registry = new Registry(store, clock);
   const watches = new Watches(store, clock, bookmarkIntervalMs);
   const requests = new RequestLog();
   const clients = new Map<string, string>();
   const clientOf = (authorization: string | undefined): string => {
     const given = /^Bearer (.+)$/i.exec(authorization ?? '')?.[1];
     const client = given === undefined ? undefined : clients.get(given);
-    if (client === undefined && token !== undefined) throw errorOf(401, 'Unauthorized');
+    if (client === undefined && token !== undefined) throw new ApiError(401, 'Unauthorized');
     return client ?? 'anonymous';
   };
-  const server = new ApiServer({ clock, store, registry, watches, requests, maxPage, clientOf, rules });
-  const faults = new Faults(store, watches, server, clock);
-  server.useFaults(faults);
+  const faults = new Faults(store, watches, clock, {
+    close: () => server.close(),
+    open: () => server.open(),
+  });
+  const server = new ApiServer({
+    clock,
+    store,
+    registry,
+    watches,
+    requests,
+    faults,
+    maxPage,
+    clientOf,
+    rules,
+  });
   await server.open(port);
 
   const url = `http://127.0.0.1:${server.port}`;
-  const tokenFor = (client: string): string => {
-    const hash = createHash('sha256')
-      .update(`${token ?? ''} ${client}`)
-      .digest('hex')
-      .slice(0, 32);
-    const own = client === defaultClient && token !== undefined ? token : `${client}-${hash}`;
+  /** A kubeconfig file for a named client, for faults and the request log. */
+  const kubeconfigFor = (client: string): string => {
+    const own = client === defaultClient && token !== undefined ? token : `${client}-${token ?? ''}`;
     clients.set(own, client);
-    return own;
+    return kubeconfigOf(url, namespace, client, own);
   };
-  const kubeconfigFor = (client: string) => kubeconfigOf(url, namespace, client, tokenFor(client));
-  const kubeconfig = kubeconfigFor(defaultClient);
 
   return {
     url,
     port: server.port,
     namespace,
     clock,
-    kubeconfig,
+    /** For the client `default`. */
+    kubeconfig: kubeconfigFor(defaultClient),
     kubeconfigFor,
     pods: new Pods(registry, store, clock, namespace),
     faults,
     requests,
+    /** The version of the latest write of any object. */
     get resourceVersion() {
       return store.version;
     },
     get openWatches() {
-      return watches.size;
+      return watches.open.length;
     },
-    internals: { store, registry, terminations },
+    /** For controllers. */
+    internals: { store, registry },
     async stop() {
-      terminations.stop();
+      registry.stop();
       faults.clear();
       await server.close();
     },

@@ -6,7 +6,7 @@ import type { Clock } from '../../clock.js';
 import { expired } from './api-error.js';
 import { matches, type RequestFilter, type SeenRequest } from './requests.js';
 import type { Store } from './store.js';
-import type { Watches } from './watches.js';
+import type { Watches, WatchStream } from './watches.js';
 
 /** One of `status`, `reset`, `hang`, `lost`, or only a delay. */
 export interface RequestFault extends RequestFilter {
@@ -31,24 +31,27 @@ interface ActiveFault {
   readonly held: Set<() => void>;
 }
 
-/** The listening socket of the server. */
-export interface Listening {
-  close(): Promise<void>;
-  open(): Promise<void>;
-}
-
 export class Faults {
   readonly #store: Store;
   readonly #watches: Watches;
-  readonly #listening: Listening;
   readonly #clock: Clock;
   readonly #active = new Set<ActiveFault>();
+  /** Closes the listening socket and every connection. */
+  readonly down: () => Promise<void>;
+  /** Listens again on the same port. */
+  readonly up: () => Promise<void>;
 
-  constructor(store: Store, watches: Watches, listening: Listening, clock: Clock) {
+  constructor(
+    store: Store,
+    watches: Watches,
+    clock: Clock,
+    server: { close(): Promise<void>; open(): Promise<void> },
+  ) {
     this.#store = store;
     this.#watches = watches;
-    this.#listening = listening;
     this.#clock = clock;
+    this.down = server.close;
+    this.up = server.open;
   }
 
   failRequests(fault: RequestFault): () => void {
@@ -59,12 +62,12 @@ export class Faults {
 
   /** Breaks the connections of open watches. Returns their number. */
   cutWatches(filter: RequestFilter = {}): number {
-    return this.#each(filter, (stream) => stream.cut());
+    return this.#matching(filter).map((stream) => stream.cut()).length;
   }
 
-  /** Ends open watches as their timeout does. */
+  /** Ends open watches as their timeout does. Returns their number. */
   endWatches(filter: RequestFilter = {}): number {
-    return this.#each(filter, (stream) => stream.end());
+    return this.#matching(filter).map((stream) => stream.end()).length;
   }
 
   /**
@@ -72,7 +75,7 @@ export class Faults {
    * function resumes them at their position.
    */
   silenceWatches(filter: RequestFilter = {}): () => void {
-    const paused = this.#watches.matching((request) => matches(filter, request));
+    const paused = this.#matching(filter);
     for (const stream of paused) stream.pause();
     return () => {
       for (const stream of paused) stream.resume();
@@ -86,7 +89,8 @@ export class Faults {
   expireHistory({ tellWatches = false }: { tellWatches?: boolean } = {}): void {
     const before = this.#store.version;
     this.#store.expireHistory();
-    if (tellWatches) this.#each({}, (stream) => stream.fail(expired(before, this.#store.version)));
+    if (!tellWatches) return;
+    for (const stream of this.#matching({})) stream.fail(expired(before, this.#store.version));
   }
 
   /**
@@ -105,16 +109,6 @@ export class Faults {
       end();
       this.cutWatches({ client });
     };
-  }
-
-  /** Closes the listening socket and every connection. */
-  down(): Promise<void> {
-    return this.#listening.close();
-  }
-
-  /** Listens again on the same port. */
-  up(): Promise<void> {
-    return this.#listening.open();
   }
 
   /** Ends all request faults. */
@@ -144,9 +138,7 @@ export class Faults {
     active.held.clear();
   }
 
-  #each(filter: RequestFilter, act: (stream: ReturnType<Watches['matching']>[number]) => void): number {
-    const found = this.#watches.matching((request) => matches(filter, request));
-    for (const stream of found) act(stream);
-    return found.length;
+  #matching(filter: RequestFilter): WatchStream[] {
+    return this.#watches.open.filter(({ request }) => matches(filter, request));
   }
 }

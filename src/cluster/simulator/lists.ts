@@ -1,15 +1,15 @@
 /**
- * Lists, whole or in pages. All pages of a list show the same version: the continue token contains the version of the
- * first page and the last key. When that version is expired the answer is 410 with a token for the rest of the list at
- * the latest version.
+ * Lists, whole or in pages, always of the latest version: `resourceVersion` is ignored. All pages of a list show the
+ * same version: the continue token contains the version of the first page and the last key. When that version is expired
+ * the answer is 410 with a token for the rest of the list at the latest version.
  */
-import { ApiError, badRequest, expired } from './api-error.js';
+import { ApiError, badRequest } from './api-error.js';
 import type { Resource } from './resources.js';
 import { selectorOf } from './selectors.js';
 import { keyOf, type Store } from './store.js';
 
 interface Token {
-  /** Zero: the latest version, after an expired token. */
+  /** Zero: the latest version. */
   version: number;
   after: string;
 }
@@ -27,26 +27,22 @@ export function listOf(
 ): string {
   const selector = selectorOf(query.get('labelSelector') ?? '', query.get('fieldSelector') ?? '');
   const token = tokenOf(query);
-  const { version, after } = token ?? { version: versionOf(store, query), after: '' };
-  const snapshot = store.snapshot(resource, namespace, version || store.version);
-  if (!snapshot) {
-    if (!token) throw expired(version, store.history(resource).floor);
-    throw new ApiError(410, 'Expired', staleToken, { continue: encode({ version: 0, after }) });
-  }
-  // "Any version" comes from the cache of the server, which has no pages.
-  const isAny = query.get('resourceVersion') === '0' && query.get('resourceVersionMatch') !== 'Exact';
+  const version = token.version || store.version;
+  const { after } = token;
+  const snapshot = store.snapshot(resource, namespace, version);
+  if (!snapshot) throw new ApiError(410, staleToken, { continue: encode({ version: 0, after }) });
   const wanted = countOf(query, 'limit');
-  const limit = wanted === 0 || isAny ? Number.POSITIVE_INFINITY : Math.min(wanted, maxPage);
+  const limit = wanted === 0 ? Number.POSITIVE_INFINITY : Math.min(wanted, maxPage);
 
   const items: string[] = [];
-  const metadata: Record<string, unknown> = { resourceVersion: String(version || store.version) };
+  const metadata: Record<string, unknown> = { resourceVersion: String(version) };
   let last = '';
   const start = after === '' ? 0 : snapshot.findIndex((one) => keyOf(one) > after);
   for (let i = start === -1 ? snapshot.length : start; i < snapshot.length; i += 1) {
     const one = snapshot[i];
     if (!one || !selector.matches(one)) continue;
     if (items.length === limit) {
-      metadata.continue = encode({ version: version || store.version, after: last });
+      metadata.continue = encode({ version, after: last });
       if (selector.all) metadata.remainingItemCount = snapshot.length - i;
       break;
     }
@@ -61,23 +57,6 @@ export function listOf(
 /** The beginning of every stored object. */
 const headOf = ({ kind, apiVersion }: Resource) => `{"kind":"${kind}","apiVersion":"${apiVersion}",`;
 
-/** Returns the exact version of the request, or zero for the latest. */
-function versionOf(store: Store, query: URLSearchParams): number {
-  const version = countOf(query, 'resourceVersion');
-  if (version > store.version) {
-    throw new ApiError(504, 'Timeout', `Too large resource version: ${version}, current: ${store.version}`, {
-      details: { causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }] },
-      retryAfterSeconds: 1,
-    });
-  }
-  const match = query.get('resourceVersionMatch') ?? '';
-  if (match === 'Exact') return version;
-  if (match !== '' && match !== 'NotOlderThan')
-    throw badRequest(`resourceVersionMatch: unsupported value "${match}"`);
-  // Without resourceVersionMatch the version is exact with a limit, and "not older than" otherwise.
-  return match === '' && countOf(query, 'limit') > 0 ? version : 0;
-}
-
 export function countOf(query: URLSearchParams, field: string): number {
   const text = query.get(field) ?? '';
   if (text === '') return 0;
@@ -88,12 +67,9 @@ export function countOf(query: URLSearchParams, field: string): number {
 const encode = ({ version, after }: Token) =>
   Buffer.from(JSON.stringify({ v: 'meta.k8s.io/v1', rv: version, start: after })).toString('base64url');
 
-function tokenOf(query: URLSearchParams): Token | undefined {
+function tokenOf(query: URLSearchParams): Token {
   const text = query.get('continue') ?? '';
-  if (text === '') return undefined;
-  if ((query.get('resourceVersion') ?? '0') !== '0') {
-    throw badRequest('specifying resource version is not allowed when using continue');
-  }
+  if (text === '') return { version: 0, after: '' };
   try {
     const { rv, start } = JSON.parse(Buffer.from(text, 'base64url').toString()) as Record<string, unknown>;
     if (Number.isInteger(rv) && typeof start === 'string') return { version: rv as number, after: start };

@@ -7,7 +7,7 @@
  */
 import type { Cluster } from './cluster.js';
 import type { Pod } from './objects.js';
-import type { Kubelet } from './terminations.js';
+import type { Kubelet } from './registry.js';
 
 export interface AgentHooks {
   /** A container starts; it becomes ready some time after this resolves. If it throws, the container restarts. */
@@ -56,7 +56,7 @@ export class PodLifecycle implements Kubelet {
     this.#name = metadata.name;
     this.#options = options;
     this.#onEnd = onEnd;
-    this.#unregister = cluster.internals.terminations.register(metadata.uid, this);
+    this.#unregister = cluster.internals.registry.register(metadata.uid, this);
     this.#later(options.startAfterMs ?? 0, () => this.#start());
   }
 

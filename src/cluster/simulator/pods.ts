@@ -4,14 +4,14 @@
  */
 import type { Clock } from '../../clock.js';
 import {
-  type ContainerStatus,
   kubeTime,
   type OwnerReference,
   type Pod,
   type PodCondition,
+  type PodSpec,
   type PodStatus,
 } from './objects.js';
-import { managedFieldsOf, productionSize, specOf, statusOf } from './pod-manifest.js';
+import { specOf, statusOf } from './pod-manifest.js';
 import type { Registry } from './registry.js';
 import { pods } from './resources.js';
 import type { Store } from './store.js';
@@ -30,8 +30,9 @@ export interface NewPod {
   graceSeconds?: number;
   generateName?: string;
   ownerReferences?: OwnerReference[];
-  /** About 13 KB, as in production, instead of 3 KB. Default: false. */
-  productionSize?: boolean;
+  /** Default: a voice agent. */
+  spec?: PodSpec;
+  managedFields?: object[];
 }
 
 export class Pods {
@@ -49,24 +50,20 @@ export class Pods {
   }
 
   create(wanted: NewPod): Pod {
-    const { name, namespace = this.#namespace, generateName, ownerReferences } = wanted;
-    const { labels = { app: 'voice-agent' }, annotations, ready = true, phase = 'Running' } = wanted;
-    const now = kubeTime(this.#clock.now());
-    const small = { spec: specOf(wanted), annotations: undefined };
-    const { spec, annotations: extra } = wanted.productionSize ? productionSize(small.spec) : small;
-    const pending = statusOf(spec.containers[0]?.image ?? '', now);
-    const started = phase === 'Running' ? this.#started(pending) : pending;
-    const status = phase === 'Running' && ready ? this.#withReady(started, true) : started;
+    const { name, namespace = this.#namespace, ready = true, phase = 'Running' } = wanted;
+    const { labels = { app: 'voice-agent' }, spec = specOf(wanted) } = wanted;
+    const { generateName, annotations, ownerReferences, managedFields } = wanted;
+    const status = statusOf(spec.containers[0]?.image ?? '', this.#now());
+    if (phase === 'Running') this.#run(status);
+    if (phase === 'Running' && ready) this.#setReady(status, true);
     const { json } = this.#registry.create(pods, namespace, {
       metadata: {
         name,
         labels,
         ...(generateName === undefined ? {} : { generateName }),
-        ...(annotations || extra ? { annotations: { ...extra, ...annotations } } : {}),
+        ...(annotations ? { annotations } : {}),
         ...(ownerReferences ? { ownerReferences } : {}),
-        ...(wanted.productionSize
-          ? { managedFields: managedFieldsOf({ annotations: extra, spec, status }, now) }
-          : {}),
+        ...(managedFields ? { managedFields } : {}),
       },
       spec,
       status,
@@ -91,45 +88,36 @@ export class Pods {
   }
 
   setReady(name: string, ready: boolean): Pod {
-    return this.#setStatus(name, (status) => this.#withReady(status, ready));
+    return this.#change(name, (status) => this.#setReady(status, ready));
   }
 
   /** Makes it Running, with an address and not ready. */
   start(name: string): Pod {
-    return this.#setStatus(name, (status) => this.#started(status));
+    return this.#change(name, (status) => this.#run(status));
   }
 
   /** Ends the pod: it never serves again. */
   finish(name: string, phase: 'Succeeded' | 'Failed'): Pod {
-    return this.#setStatus(name, (status) =>
-      this.#withContainer({ ...this.#withReady(status, false, 'PodCompleted'), phase }, (container) => ({
-        ...container,
-        started: false,
-        state: { terminated: this.#ending(phase === 'Failed' ? 137 : 0, container.state.running?.startedAt) },
-      })),
-    );
+    return this.#change(name, (status) => {
+      status.phase = phase;
+      this.#exit(status, phase === 'Failed' ? 137 : 0, 'PodCompleted');
+    });
   }
 
   /** The container exits. As with a kubelet, the restart count grows with its next start. */
   stopContainer(name: string): Pod {
-    return this.#setStatus(name, (status) =>
-      this.#withContainer(this.#withReady(status, false, 'ContainersNotReady'), (container) => ({
-        ...container,
-        started: false,
-        state: { terminated: this.#ending(137, container.state.running?.startedAt) },
-      })),
-    );
+    return this.#change(name, (status) => this.#exit(status, 137));
   }
 
   /** An exited container waits for its next start; kubelets wait 10 s, then twice as long each time, up to 5 min. */
   backOff(name: string): Pod {
-    return this.#setStatus(name, (status) =>
-      this.#withContainer(status, (container) => ({
-        ...container,
-        state: { waiting: { reason: 'CrashLoopBackOff', message: 'back-off restarting failed container' } },
-        lastState: { terminated: container.state.terminated ?? this.#ending(137, undefined) },
-      })),
-    );
+    return this.#change(name, ({ containerStatuses = [] }) => {
+      for (const container of containerStatuses) {
+        container.lastState = container.state;
+        const message = 'back-off restarting failed container';
+        container.state = { waiting: { reason: 'CrashLoopBackOff', message } };
+      }
+    });
   }
 
   /** The container exits and runs again at once: one more restart, and ready by default. */
@@ -144,64 +132,55 @@ export class Pods {
     this.#registry.delete(pods, this.#namespace, name, graceMs);
   }
 
-  #setStatus(name: string, change: (status: PodStatus) => PodStatus): Pod {
+  #change(name: string, change: (status: PodStatus) => void): Pod {
     const { status } = JSON.parse(this.#registry.get(pods, this.#namespace, name).json) as Pod;
-    return JSON.parse(this.#registry.setStatus(pods, this.#namespace, name, change(status)).json) as Pod;
+    change(status);
+    return JSON.parse(this.#registry.setStatus(pods, this.#namespace, name, status).json) as Pod;
   }
 
-  #started(status: PodStatus): PodStatus {
-    const now = kubeTime(this.#clock.now());
-    const podIP = status.podIP ?? this.#nextAddress();
-    const running = this.#withContainer(
-      { ...status, phase: 'Running', podIP, podIPs: [{ ip: podIP }] },
-      (container) => {
-        const terminated = container.state.terminated ?? container.lastState.terminated;
-        const restartCount = container.restartCount + (terminated ? 1 : 0);
-        return {
-          ...container,
-          started: true,
-          restartCount,
-          containerID: `containerd://${String(this.#addresses).padStart(8, '0')}${'c0ffee'.repeat(9)}${restartCount}`,
-          state: { running: { startedAt: now } },
-          lastState: terminated ? { terminated } : {},
-        };
-      },
-    );
-    return this.#withCondition(running, 'Initialized', true);
+  #run(status: PodStatus): void {
+    status.phase = 'Running';
+    status.podIP ??= this.#nextAddress();
+    status.podIPs = [{ ip: status.podIP }];
+    for (const container of status.containerStatuses ?? []) {
+      const terminated = container.state.terminated ?? container.lastState.terminated;
+      container.started = true;
+      container.restartCount += terminated ? 1 : 0;
+      container.containerID = `containerd://${String(this.#addresses).padStart(8, '0')}${'c0ffee'.repeat(9)}${container.restartCount}`;
+      container.state = { running: { startedAt: this.#now() } };
+      container.lastState = terminated ? { terminated } : {};
+    }
   }
 
-  #withReady(status: PodStatus, ready: boolean, reason = 'ContainersNotReady'): PodStatus {
-    const marked = this.#withContainer(status, (container) => ({ ...container, ready }));
-    return ['Ready', 'ContainersReady'].reduce(
-      (changed, type) => this.#withCondition(changed, type, ready, reason),
-      marked,
-    );
+  #exit(status: PodStatus, exitCode: number, reason?: string): void {
+    this.#setReady(status, false, reason);
+    for (const container of status.containerStatuses ?? []) {
+      container.started = false;
+      container.state = {
+        terminated: {
+          exitCode,
+          reason: exitCode === 0 ? 'Completed' : 'Error',
+          ...container.state.running,
+          finishedAt: this.#now(),
+        },
+      };
+    }
   }
 
   /** lastTransitionTime is the time of the last change, not of the last write. */
-  #withCondition(status: PodStatus, type: string, holds: boolean, reason = ''): PodStatus {
-    const wanted = holds ? 'True' : 'False';
-    const message = 'containers with unready status: [agent]';
-    const conditions = (status.conditions ?? []).map((condition): PodCondition => {
-      if (condition.type !== type || condition.status === wanted) return condition;
-      const lastTransitionTime = kubeTime(this.#clock.now());
-      const changed = { type, status: wanted, lastProbeTime: null, lastTransitionTime } as const;
-      return holds ? changed : { ...changed, reason, message };
+  #setReady(status: PodStatus, ready: boolean, reason = 'ContainersNotReady'): void {
+    const wanted = ready ? 'True' : 'False';
+    for (const container of status.containerStatuses ?? []) container.ready = ready;
+    status.conditions = (status.conditions ?? []).map((condition): PodCondition => {
+      const { type } = condition;
+      if (!['Ready', 'ContainersReady'].includes(type) || condition.status === wanted) return condition;
+      const changed = { type, status: wanted, lastProbeTime: null, lastTransitionTime: this.#now() } as const;
+      return ready ? changed : { ...changed, reason, message: 'containers with unready status: [agent]' };
     });
-    return { ...status, conditions };
   }
 
-  #withContainer(status: PodStatus, change: (container: ContainerStatus) => ContainerStatus): PodStatus {
-    return { ...status, containerStatuses: (status.containerStatuses ?? []).map(change) };
-  }
-
-  #ending(exitCode: number, startedAt: string | undefined) {
-    return {
-      exitCode,
-      reason: exitCode === 0 ? 'Completed' : 'Error',
-      ...(startedAt === undefined ? {} : { startedAt }),
-      finishedAt: kubeTime(this.#clock.now()),
-    };
+  #now(): string {
+    return kubeTime(this.#clock.now());
   }
 
   /** 10.0.0.1 and so on. */

@@ -1,31 +1,57 @@
 /**
  * The checks and rules of the API server for writes: names and versions, the metadata fields of the server, no new
- * version for a write that changes nothing, and the deletion of a pod in two steps (a deadline, then the removal). Tests
- * and controllers write through it too, so that they cannot create a state that no cluster has.
+ * version for a write that changes nothing, and the deletion of a pod in two steps (a deadline, then the removal). The
+ * kubelet of a pod removes it earlier or at the deadline; a pod without a kubelet is removed at the deadline. Tests and
+ * controllers write through it too, so that they cannot create a state that no cluster has.
  */
-import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../clock.js';
 import { ApiError, badRequest, conflict, invalid, notFound } from './api-error.js';
-import { type Draft, type KubeObject, kubeTime, mergePatch, type ObjectMeta, type Pod } from './objects.js';
-import type { Resource } from './resources.js';
+import { type Draft, type KubeObject, kubeTime, mergePatch, type Pod } from './objects.js';
+import { pods, type Resource } from './resources.js';
 import type { Store, Version } from './store.js';
-import type { Terminations } from './terminations.js';
 
 const modified =
   'the object has been modified; please apply your changes to the latest version and try again';
 const validName = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
 
+export interface Kubelet {
+  /** In milliseconds; the API has whole seconds only. */
+  readonly graceMs: number;
+  /** The pod was deleted, or deleted again with an earlier deadline. */
+  onTerminating(): void;
+  /** The grace period is over: the kubelet removes the pod now. */
+  onDeadline(): void;
+  /** The object was removed. */
+  onRemoved(): void;
+}
+
 export class Registry {
   readonly #store: Store;
   readonly #clock: Clock;
-  readonly #terminations: Terminations;
+  readonly #kubelets = new Map<string, Kubelet>();
+  /** Of terminating pods. */
+  readonly #deadlines = new Map<string, { atMs: number; cancel: () => void }>();
   #created = 0;
 
-  constructor(store: Store, clock: Clock, terminations: Terminations) {
+  constructor(store: Store, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
-    this.#terminations = terminations;
+    store.onChange((resource, { type, now }) => {
+      if (resource === pods) this.#podChanged(now.uid, type === 'DELETED');
+    });
+  }
+
+  /** Returns a function that unregisters the kubelet. */
+  register(uid: string, kubelet: Kubelet): () => void {
+    this.#kubelets.set(uid, kubelet);
+    return () => void this.#kubelets.delete(uid);
+  }
+
+  stop(): void {
+    for (const { cancel } of this.#deadlines.values()) cancel();
+    this.#deadlines.clear();
+    this.#kubelets.clear();
   }
 
   get(resource: Resource, namespace: string, name: string): Version {
@@ -38,7 +64,8 @@ export class Registry {
     const { metadata: { name = '', ...given } = {}, spec, status } = draft;
     this.#check(resource, namespace, name, draft);
     if (this.#store.find(resource, namespace, name)) {
-      throw new ApiError(409, 'AlreadyExists', `${resource.plural} "${name}" already exists`, {
+      throw new ApiError(409, `${resource.plural} "${name}" already exists`, {
+        reason: 'AlreadyExists',
         details: { name, kind: resource.plural },
       });
     }
@@ -46,14 +73,15 @@ export class Registry {
     return this.#store.write(resource, {
       kind: resource.kind,
       apiVersion: resource.apiVersion,
-      metadata: metaOf({
+      metadata: {
         ...given,
         name,
         namespace,
         uid: this.#nextUid(),
+        resourceVersion: '',
         ...(resource.hasGeneration ? { generation: 1 } : {}),
         creationTimestamp: kubeTime(this.#clock.now()),
-      }),
+      },
       ...(spec ? { spec } : {}),
       ...(status ? { status } : {}),
     });
@@ -103,37 +131,61 @@ export class Registry {
   /** Zero where nothing runs. */
   #graceOf({ metadata, spec, status }: Pod, requestedMs: number | undefined): number {
     if (status.phase === 'Succeeded' || status.phase === 'Failed') return 0;
-    const ownMs = this.#terminations.graceMs(metadata.uid);
+    const ownMs = this.#kubelets.get(metadata.uid)?.graceMs;
     return requestedMs ?? ownMs ?? (spec.terminationGracePeriodSeconds ?? 30) * 1000;
   }
 
   /** A second deletion can make the grace period shorter, never longer. */
   #terminate(resource: Resource, current: Version, graceMs: number): Version {
-    const leftMs = this.#terminations.leftMs(current.uid);
-    if (leftMs !== undefined && leftMs <= graceMs) return current;
+    const { uid } = current;
+    const before = this.#deadlines.get(uid);
+    const atMs = this.#clock.monotonic() + graceMs;
+    if (before && before.atMs <= atMs) return current;
+    before?.cancel();
+    const cancel = this.#clock.after(graceMs, () => this.#expire(current), { unref: true });
+    this.#deadlines.set(uid, { atMs, cancel });
     const pod = JSON.parse(current.json) as Pod;
-    this.#terminations.begin(current, graceMs);
     return this.#store.write(resource, {
       ...pod,
-      metadata: metaOf({
+      metadata: {
         ...pod.metadata,
         deletionTimestamp: kubeTime(this.#clock.now() + graceMs),
         deletionGracePeriodSeconds: Math.ceil(graceMs / 1000),
-      }),
+      },
     });
   }
 
-  #replace(resource: Resource, current: Version, { metadata, spec, status }: Draft): Version {
+  #expire({ uid, namespace, name }: Version): void {
+    const kubelet = this.#kubelets.get(uid);
+    const current = this.#store.find(pods, namespace, name);
+    if (kubelet) kubelet.onDeadline();
+    else if (current?.uid === uid) this.#store.remove(pods, current);
+  }
+
+  #podChanged(uid: string, isRemoved: boolean): void {
+    const kubelet = this.#kubelets.get(uid);
+    if (isRemoved) {
+      this.#deadlines.get(uid)?.cancel();
+      this.#deadlines.delete(uid);
+      this.#kubelets.delete(uid);
+      kubelet?.onRemoved();
+    } else if (this.#deadlines.has(uid)) kubelet?.onTerminating();
+  }
+
+  /** Of the metadata only labels, annotations and owners change; the other fields are the server's. */
+  #replace(resource: Resource, current: Version, { metadata = {}, spec, status }: Draft): Version {
     const before = JSON.parse(current.json) as KubeObject;
+    const { labels: _labels, annotations: _annotations, ownerReferences: _owners, ...kept } = before.metadata;
+    const { labels, annotations, ownerReferences } = metadata;
     const after: KubeObject = {
       kind: resource.kind,
       apiVersion: resource.apiVersion,
-      metadata: metaOf({
-        ...before.metadata,
-        labels: metadata?.labels,
-        annotations: metadata?.annotations,
-        ownerReferences: metadata?.ownerReferences,
-      }),
+      metadata: {
+        ...kept,
+        ...(labels ? { labels } : {}),
+        ...(annotations ? { annotations } : {}),
+        ...(ownerReferences ? { ownerReferences } : {}),
+      },
       ...(spec ? { spec } : {}),
       ...(status ? { status } : {}),
     };
@@ -157,33 +209,9 @@ export class Registry {
     resource.validate?.(draft, name);
   }
 
-  /** Derived from a counter, so that a failing test fails again in the same way. */
+  /** From a counter, so that a failing test fails again in the same way. */
   #nextUid(): string {
     this.#created += 1;
-    const hash = createHash('sha256').update(`uid ${this.#created}`).digest('hex');
-    const [a, b, c, d] = [hash.slice(0, 8), hash.slice(8, 12), hash.slice(13, 16), hash.slice(17, 20)];
-    return `${a}-${b}-4${c}-a${d}-${hash.slice(20, 32)}`;
+    return `00000000-0000-4000-a000-${this.#created.toString(16).padStart(12, '0')}`;
   }
-}
-
-const metaFields = [
-  'name',
-  'generateName',
-  'namespace',
-  'uid',
-  'resourceVersion',
-  'generation',
-  'creationTimestamp',
-  'deletionTimestamp',
-  'deletionGracePeriodSeconds',
-  'labels',
-  'annotations',
-  'ownerReferences',
-  'managedFields',
-] as const satisfies readonly (keyof ObjectMeta)[];
-
-/** In the field order of the API server, without undefined fields. */
-function metaOf(meta: { [Field in keyof ObjectMeta]?: ObjectMeta[Field] | undefined }): ObjectMeta {
-  const fields = metaFields.filter((field) => meta[field] !== undefined).map((field) => [field, meta[field]]);
-  return Object.fromEntries(fields) as ObjectMeta;
 }

@@ -33,12 +33,9 @@ export interface RequestFilter {
 }
 
 export function matches(filter: RequestFilter, request: SeenRequest): boolean {
-  const { client, verb, resource, name, match } = filter;
-  const wanted = { client, verb, resource, name };
-  const differs = Object.entries(wanted).some(
-    ([field, value]) => value !== undefined && request[field as keyof typeof wanted] !== value,
-  );
-  return !differs && (match?.(request) ?? true);
+  const fields = ['client', 'verb', 'resource', 'name'] as const;
+  const isEqual = fields.every((field) => filter[field] === undefined || filter[field] === request[field]);
+  return isEqual && (filter.match?.(request) ?? true);
 }
 
 /** A rule of a Role, as in its manifest. */
@@ -71,7 +68,6 @@ export function authorize(rules: readonly PolicyRule[], request: SeenRequest): v
   const where = namespace === undefined ? ' at the cluster scope' : ` in the namespace "${namespace}"`;
   throw new ApiError(
     403,
-    'Forbidden',
     `${resource}${object} is forbidden: User "${client}" cannot ${verb} resource "${resource}" in API group "${group}"${where}`,
   );
 }

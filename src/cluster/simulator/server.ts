@@ -2,10 +2,12 @@
  * The HTTP server of the simulated API: authentication, faults, RBAC, then the request itself. Every error is a Status
  * body; a bug of the simulator is a 500 with its message.
  */
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../clock.js';
-import { ApiError, badRequest, errorOf, invalid } from './api-error.js';
+import { messageOf } from '../../errors.js';
+import { ApiError, badRequest, invalid } from './api-error.js';
 import { discoveryOf } from './discovery.js';
 import type { Faults, RequestFault } from './faults.js';
 import { countOf, listOf } from './lists.js';
@@ -31,6 +33,7 @@ export interface ServerParts {
   registry: Registry;
   watches: Watches;
   requests: RequestLog;
+  faults: Faults;
   maxPage: number;
   /** Returns the name of the client, or throws 401. */
   clientOf(authorization: string | undefined): string;
@@ -51,7 +54,6 @@ const watchMs = 30 * 60_000;
 export class ApiServer {
   readonly #parts: ServerParts;
   readonly #server: Server;
-  #faults: Faults | undefined;
   #port = 0;
 
   constructor(parts: ServerParts) {
@@ -61,33 +63,21 @@ export class ApiServer {
     this.#server.keepAliveTimeout = 600_000;
   }
 
-  /** Set later, because the faults use the socket of this server. */
-  useFaults(faults: Faults): void {
-    this.#faults = faults;
-  }
-
   get port(): number {
     return this.#port;
   }
 
   async open(port = this.#port): Promise<void> {
     if (this.#server.listening) return;
-    await new Promise<void>((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(port, '127.0.0.1', () => {
-        this.#server.off('error', reject);
-        resolve();
-      });
-    });
+    await once(this.#server.listen(port, '127.0.0.1'), 'listening');
     this.#port = (this.#server.address() as AddressInfo).port;
   }
 
   async close(): Promise<void> {
     if (!this.#server.listening) return;
-    await new Promise<void>((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
+    const closed = once(this.#server.close(), 'close');
+    this.#server.closeAllConnections();
+    await closed;
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -105,11 +95,13 @@ export class ApiServer {
         // Before the faults: the log contains failed requests too.
         this.#parts.requests.add(seen);
         const body = await textOf(request);
-        fault = await this.#faults?.apply(seen, closed.signal);
+        fault = await this.#parts.faults.apply(seen, closed.signal);
         if (response.destroyed) return;
         if (fault?.reset || fault?.hang) return void request.socket.resetAndDestroy();
         if (fault?.status !== undefined) {
-          throw errorOf(fault.status, 'a fault of the simulated cluster', fault.retryAfterSeconds);
+          const { status, retryAfterSeconds } = fault;
+          const extra = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
+          throw new ApiError(status, 'a fault of the simulated cluster', extra);
         }
         if (this.#parts.rules) authorize(this.#parts.rules, seen);
         answer = this.#answer(seen, target, url.searchParams, body, response);
@@ -167,7 +159,7 @@ export class ApiServer {
     response: ServerResponse,
   ): void {
     const { watches, clock } = this.#parts;
-    watches.open(seen, response, {
+    watches.start(seen, response, {
       resource,
       namespace,
       selector: selectorOf(query.get('labelSelector') ?? '', query.get('fieldSelector') ?? ''),
@@ -191,7 +183,7 @@ export class ApiServer {
 
   #plain(method: string, path: string): Answer {
     const text = discoveryOf(path, `127.0.0.1:${this.#port}`);
-    if (text === undefined) throw errorOf(404, 'the server could not find the requested resource');
+    if (text === undefined) throw new ApiError(404, 'the server could not find the requested resource');
     if (method !== 'GET' && method !== 'HEAD') throw methodNotAllowed();
     return { code: 200, body: text };
   }
@@ -216,7 +208,7 @@ function seenOf(request: IncomingMessage, url: URL, target: Target, client: stri
 }
 
 const methodNotAllowed = () =>
-  errorOf(405, 'the server does not allow this method on the requested resource');
+  new ApiError(405, 'the server does not allow this method on the requested resource');
 
 const isTrue = (text: string | null) => text === 'true' || text === '1';
 
@@ -225,7 +217,7 @@ async function textOf(request: IncomingMessage): Promise<string> {
   let size = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > maxBodyBytes) throw errorOf(413, `limit is ${maxBodyBytes}`);
+    if (size > maxBodyBytes) throw new ApiError(413, `limit is ${maxBodyBytes}`);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString('utf8');
@@ -236,9 +228,7 @@ function recordOf(text: string): Record<string, unknown> {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw badRequest(
-      `the object provided is unrecognized: ${error instanceof Error ? error.message : error}`,
-    );
+    throw badRequest(`the object provided is unrecognized: ${messageOf(error)}`);
   }
   if (!isRecord(value)) throw badRequest('the object provided is unrecognized: not an object');
   return value;
@@ -262,7 +252,7 @@ function graceOf(query: URLSearchParams, text: string): number | undefined {
 }
 
 function failureOf(error: unknown): Answer {
-  const apiError = error instanceof ApiError ? error : errorOf(500, `Internal error occurred: ${error}`);
+  const apiError = error instanceof ApiError ? error : new ApiError(500, `Internal error occurred: ${error}`);
   const { retryAfterSeconds } = apiError.extra;
   return {
     code: apiError.code,

@@ -25,7 +25,7 @@ export interface StatefulSetOptions extends LifecycleOptions {
   minReadyMs?: number;
 }
 
-export interface StatefulSetStatus {
+interface StatefulSetStatus {
   desired: number;
   /** Including the terminating ones. */
   replicas: number;
@@ -34,19 +34,6 @@ export interface StatefulSetStatus {
   updated: number;
   /** Not all pods are ready and of the newest revision. */
   rolling: boolean;
-}
-
-export interface StatefulSet {
-  readonly name: string;
-  status(): StatefulSetStatus;
-  /** Replaces the pods with another image tag. */
-  roll(change: { version: string }): void;
-  /** The container exits and starts again; returns false when none was running. */
-  crash(pod: string): boolean;
-  /** Deletes a pod, as `kubectl delete pod` does; the controller creates it again. */
-  remove(pod: string): void;
-  /** Stops the controller and leaves all objects as they are. */
-  stop(): void;
 }
 
 interface Template {
@@ -73,44 +60,8 @@ const containersOf = (version: string) => ({
   containers: [{ name: 'agent', image: `registry.example/voice-agent:${version}` }],
 });
 
-export function runStatefulSet(cluster: Cluster, options: StatefulSetOptions): StatefulSet {
-  const { name, replicas, labels = { app: name }, annotations = {} } = options;
-  const { podManagementPolicy = 'OrderedReady', graceMs, minReadyMs = 0 } = options;
-  const { namespace } = cluster;
-  const { registry } = cluster.internals;
-  registry.create(statefulSets, namespace, {
-    metadata: { name, labels: { ...labels } },
-    spec: {
-      replicas,
-      serviceName: name,
-      podManagementPolicy,
-      minReadySeconds: Math.ceil(minReadyMs / 1000),
-      selector: { matchLabels: labels },
-      updateStrategy: { type: 'RollingUpdate', rollingUpdate: { partition: 0 } },
-      template: {
-        metadata: { labels, annotations },
-        spec: {
-          terminationGracePeriodSeconds: Math.ceil(graceMs / 1000),
-          ...containersOf('1'),
-        },
-      },
-    },
-  });
-  const controller = new Controller(cluster, options);
-  return {
-    name,
-    status: () => controller.status(),
-    roll({ version }) {
-      const spec = { template: { spec: containersOf(version) } };
-      registry.patch(statefulSets, namespace, name, { spec });
-    },
-    crash: (pod) => controller.crash(pod),
-    remove: (pod) => void registry.delete(pods, namespace, pod),
-    stop: () => controller.stop(),
-  };
-}
-
-class Controller {
+export class StatefulSet {
+  readonly name: string;
   readonly #cluster: Cluster;
   readonly #options: StatefulSetOptions;
   readonly #uid: string;
@@ -122,23 +73,53 @@ class Controller {
   #isStopped = false;
 
   constructor(cluster: Cluster, options: StatefulSetOptions) {
+    const { name, replicas, labels = { app: options.name }, annotations = {} } = options;
+    const { podManagementPolicy = 'OrderedReady', graceMs, minReadyMs = 0 } = options;
     const { registry, store } = cluster.internals;
+    this.name = name;
     this.#cluster = cluster;
     this.#options = options;
-    this.#uid = registry.get(statefulSets, cluster.namespace, options.name).uid;
+    this.#uid = registry.create(statefulSets, cluster.namespace, {
+      metadata: { name, labels: { ...labels } },
+      spec: {
+        replicas,
+        serviceName: name,
+        podManagementPolicy,
+        minReadySeconds: Math.ceil(minReadyMs / 1000),
+        selector: { matchLabels: labels },
+        updateStrategy: { type: 'RollingUpdate', rollingUpdate: { partition: 0 } },
+        template: {
+          metadata: { labels, annotations },
+          spec: { terminationGracePeriodSeconds: Math.ceil(graceMs / 1000), ...containersOf('1') },
+        },
+      },
+    }).uid;
     this.#stopListening = store.onChange((resource, change) => this.#changed(resource, change));
     this.#sync();
   }
 
+  /** Replaces the pods with another image tag. */
+  roll({ version }: { version: string }): void {
+    const spec = { template: { spec: containersOf(version) } };
+    this.#cluster.internals.registry.patch(statefulSets, this.#cluster.namespace, this.name, { spec });
+  }
+
+  /** The container exits and starts again; returns false when none was running. */
+  crash(pod: string): boolean {
+    return this.#lifecycles.get(pod)?.crash() ?? false;
+  }
+
+  /** Deletes a pod, as `kubectl delete pod` does; the controller creates it again. */
+  remove(pod: string): void {
+    this.#cluster.internals.registry.delete(pods, this.#cluster.namespace, pod);
+  }
+
+  /** Stops the controller and leaves all objects as they are. */
   stop(): void {
     this.#isStopped = true;
     this.#stopListening();
     this.#cancelTimer();
     for (const lifecycle of [...this.#lifecycles.values()]) lifecycle.abandon();
-  }
-
-  crash(pod: string): boolean {
-    return this.#lifecycles.get(pod)?.crash() ?? false;
   }
 
   status(): StatefulSetStatus {
@@ -184,7 +165,7 @@ class Controller {
   }
 
   #ordinalOf(pod: string): number | undefined {
-    const prefix = `${this.#options.name}-`;
+    const prefix = `${this.name}-`;
     const rest = pod.slice(prefix.length);
     return pod.startsWith(prefix) && /^(0|[1-9]\d*)$/.test(rest) ? Number(rest) : undefined;
   }
@@ -234,7 +215,7 @@ class Controller {
   }
 
   #create({ spec: { template } }: SetObject, revision: string, ordinal: number): void {
-    const { name: setName, graceMs } = this.#options;
+    const { name: setName } = this;
     const name = `${setName}-${ordinal}`;
     // A pod of another owner has the name: the real controller retries at the next change too.
     if (this.#cluster.pods.get(name)) return;
@@ -251,7 +232,7 @@ class Controller {
       annotations: { ...template.metadata?.annotations },
       ...(image === undefined ? {} : { image }),
       phase: 'Pending',
-      graceSeconds: Math.ceil(graceMs / 1000),
+      graceSeconds: Math.ceil(this.#options.graceMs / 1000),
       ownerReferences: [
         {
           apiVersion: 'apps/v1',
@@ -270,7 +251,7 @@ class Controller {
   }
 
   #delete({ name, isTerminating }: Member): void {
-    if (!isTerminating) this.#cluster.internals.registry.delete(pods, this.#cluster.namespace, name);
+    if (!isTerminating) this.remove(name);
   }
 
   /** For `kubectl get statefulset`; a write without a change creates no version. */
@@ -290,12 +271,12 @@ class Controller {
       collisionCount: 0,
     };
     const { namespace, internals } = this.#cluster;
-    internals.registry.setStatus(statefulSets, namespace, this.#options.name, status);
+    internals.registry.setStatus(statefulSets, namespace, this.name, status);
   }
 
   #read(): SetObject {
     const { namespace, internals } = this.#cluster;
-    return JSON.parse(internals.registry.get(statefulSets, namespace, this.#options.name).json) as SetObject;
+    return JSON.parse(internals.registry.get(statefulSets, namespace, this.name).json) as SetObject;
   }
 }
 

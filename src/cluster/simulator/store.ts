@@ -25,18 +25,19 @@ export interface Change {
 }
 
 /**
- * The latest changes of one resource in a ring buffer, oldest first: watches replay them and snapshots undo them. A
- * version older than the ring is expired, and its client must list again.
+ * The latest changes of one resource, oldest first: watches replay them and snapshots undo them. A version older than
+ * the first of them is expired, and its client must list again.
  */
 export class History {
-  readonly #ring: (Change | undefined)[];
+  readonly #limit: number;
+  readonly #changes: Change[] = [];
+  /** The position of the first of them; positions only grow. */
   #first = 0;
-  #end = 0;
-  /** All changes after this version are in the ring. */
+  /** Of the last change that was dropped. */
   #floor: number;
 
   constructor(limit: number, floor: number) {
-    this.#ring = new Array<Change | undefined>(Math.max(1, limit)).fill(undefined);
+    this.#limit = limit;
     this.#floor = floor;
   }
 
@@ -44,31 +45,23 @@ export class History {
     return this.#floor;
   }
 
-  /** The position of the next change; positions only grow. */
+  /** The position of the next change. */
   get end(): number {
-    return this.#end;
+    return this.#first + this.#changes.length;
   }
 
   push(change: Change): void {
-    if (this.#end - this.#first === this.#ring.length) {
-      this.#floor = this.at(this.#first)?.now.resourceVersion ?? this.#floor;
-      this.#first += 1;
-    }
-    this.#ring[this.#end % this.#ring.length] = change;
-    this.#end += 1;
+    this.#changes.push(change);
+    if (this.#changes.length > this.#limit) this.#drop(1);
   }
 
   expire(floor: number): void {
-    this.#ring.fill(undefined);
-    this.#first = this.#end;
+    this.#drop(this.#changes.length);
     this.#floor = floor;
   }
 
-  /** Returns undefined for a position outside the ring. */
   at(position: number): Change | undefined {
-    return position >= this.#first && position < this.#end
-      ? this.#ring[position % this.#ring.length]
-      : undefined;
+    return this.#changes[position - this.#first];
   }
 
   isExpired(position: number): boolean {
@@ -78,14 +71,14 @@ export class History {
   /** Returns the position of the first change after `version`, or undefined when the version is expired. */
   after(version: number): number | undefined {
     if (version < this.#floor) return undefined;
-    let low = this.#first;
-    let high = this.#end;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((this.at(middle)?.now.resourceVersion ?? 0) > version) high = middle;
-      else low = middle + 1;
-    }
-    return low;
+    const later = this.#changes.findIndex(({ now }) => now.resourceVersion > version);
+    return later === -1 ? this.end : this.#first + later;
+  }
+
+  #drop(count: number): void {
+    this.#floor = this.#changes[count - 1]?.now.resourceVersion ?? this.#floor;
+    this.#changes.splice(0, count);
+    this.#first += count;
   }
 }
 

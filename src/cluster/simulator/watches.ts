@@ -49,11 +49,11 @@ export class Watches {
     });
   }
 
-  get size(): number {
-    return this.#open.size;
+  get open(): WatchStream[] {
+    return [...this.#open];
   }
 
-  open(request: SeenRequest, response: ServerResponse, options: WatchOptions): void {
+  start(request: SeenRequest, response: ServerResponse, options: WatchOptions): void {
     response.writeHead(200, { 'content-type': 'application/json', 'cache-control': 'no-cache, private' });
     response.flushHeaders();
     const stream = new WatchStream(this.#store, request, response, options);
@@ -77,10 +77,6 @@ export class Watches {
       cancelBookmark();
     });
     stream.pump();
-  }
-
-  matching(match: (request: SeenRequest) => boolean): WatchStream[] {
-    return [...this.#open].filter((stream) => match(stream.request));
   }
 }
 

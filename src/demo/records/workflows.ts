@@ -28,8 +28,8 @@ export function demoWorkflows({ silenceMs, sitemaps, pages }: Pace): Workflow[] 
     silenceMs,
   };
   return [
-    defineWorkflow(sitemapImport({ ...fetching, ...sitemaps })),
-    defineWorkflow(pageCuration({ ...fetching, ...pages })),
+    defineWorkflow({ ...sitemapImport(fetching), ...sitemaps }),
+    defineWorkflow({ ...pageCuration(fetching), ...pages }),
   ];
 }
 

@@ -11,101 +11,61 @@
  * gains nothing. Addresses written in a URL do not pass it; `refuseLiteral` checks those.
  */
 import { type LookupAddress, lookup as systemLookup } from 'node:dns';
-import { isIP, isIPv4, isIPv6, type LookupFunction } from 'node:net';
+import { BlockList, isIP, type LookupFunction } from 'node:net';
 import { FetchError } from './fetch-error.js';
 
-interface Block {
-  readonly first: bigint;
-  readonly prefix: number;
-  readonly kind: string;
+/** Special-purpose blocks, by what an address in them is. */
+const blocksByKind: readonly [kind: string, ...blocks: string[]][] = [
+  ['an unspecified', '0.0.0.0/8', '::/128'],
+  ['a private', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7', 'fec0::/10'],
+  ['a carrier-grade NAT', '100.64.0.0/10'],
+  ['a loopback', '127.0.0.0/8', '::1/128'],
+  // A public number, but on Azure the host of the machine.
+  ['a cloud host', '168.63.129.16/32'],
+  ['a link-local', '169.254.0.0/16', 'fe80::/10'],
+  ['a documentation', '192.0.2.0/24', '198.51.100.0/24', '203.0.113.0/24', '2001:db8::/32', '3fff::/20'],
+  ['a benchmarking', '198.18.0.0/15'],
+  ['a multicast', '224.0.0.0/4', 'ff00::/8'],
+  // In IPv6, Teredo and the other protocol assignments: tunnels and anycast services, not web servers.
+  ['a reserved', '192.0.0.0/24', '192.88.99.0/24', '240.0.0.0/4', '2001::/23'],
+];
+
+const lists = blocksByKind.map(
+  ([kind, ...blocks]) => [kind, listOf(...blocks, ...blocks.filter(isOfIpv4).flatMap(carried))] as const,
+);
+/** What is assigned, and the networks of `carried`. */
+const publicIpv6 = listOf('2000::/3', '::ffff:0:0/96', '::ffff:0:0:0/96', '64:ff9b::/96');
+
+function isOfIpv4(block: string): boolean {
+  return !block.includes(':');
 }
 
-const block = (cidr: string, kind: string): Block => {
-  const [address = '', prefix = ''] = cidr.split('/');
-  return { first: isIPv4(address) ? ipv4(address) : ipv6(address), prefix: Number(prefix), kind };
-};
+/** An IPv4 block inside the IPv6 networks that embed IPv4; `BlockList` itself knows `::ffff:0:0/96`. */
+function carried(block: string): string[] {
+  const [address = '', bits] = block.split('/');
+  const [a = 0, b = 0, c = 0, d = 0] = address.split('.').map(Number);
+  const inHex = `2002:${(256 * a + b).toString(16)}:${(256 * c + d).toString(16)}::/${16 + Number(bits)}`;
+  return [...['::ffff:0:', '64:ff9b::'].map((prefix) => `${prefix}${address}/${96 + Number(bits)}`), inHex];
+}
 
-const ipv4Blocks = [
-  block('0.0.0.0/8', 'an unspecified'),
-  block('10.0.0.0/8', 'a private'),
-  block('100.64.0.0/10', 'a carrier-grade NAT'),
-  block('127.0.0.0/8', 'a loopback'),
-  // A public number, but on Azure the host of the machine.
-  block('168.63.129.16/32', 'a cloud host'),
-  block('169.254.0.0/16', 'a link-local'),
-  block('172.16.0.0/12', 'a private'),
-  block('192.0.0.0/24', 'a reserved'),
-  block('192.0.2.0/24', 'a documentation'),
-  block('192.88.99.0/24', 'a reserved'),
-  block('192.168.0.0/16', 'a private'),
-  block('198.18.0.0/15', 'a benchmarking'),
-  block('198.51.100.0/24', 'a documentation'),
-  block('203.0.113.0/24', 'a documentation'),
-  block('224.0.0.0/4', 'a multicast'),
-  block('240.0.0.0/4', 'a reserved'),
-];
-
-const ipv6Blocks = [
-  block('::/128', 'an unspecified'),
-  block('::1/128', 'a loopback'),
-  block('fc00::/7', 'a private'),
-  block('fe80::/10', 'a link-local'),
-  block('fec0::/10', 'a private'),
-  block('ff00::/8', 'a multicast'),
-  block('2001:db8::/32', 'a documentation'),
-  block('3fff::/20', 'a documentation'),
-  // Teredo and the other protocol assignments: tunnels and anycast services, not web servers.
-  block('2001::/23', 'a reserved'),
-];
-
-/** `bitsAfter`: how many bits follow the embedded IPv4 address. */
-const carriers = [
-  { ...block('::ffff:0:0/96', ''), bitsAfter: 0n },
-  { ...block('::ffff:0:0:0/96', ''), bitsAfter: 0n },
-  { ...block('64:ff9b::/96', ''), bitsAfter: 0n },
-  { ...block('2002::/16', ''), bitsAfter: 80n },
-];
-const globalUnicast = block('2000::/3', '');
+function listOf(...blocks: string[]): BlockList {
+  const list = new BlockList();
+  for (const block of blocks) {
+    const [address = '', bits] = block.split('/');
+    list.addSubnet(address, Number(bits), isOfIpv4(block) ? 'ipv4' : 'ipv6');
+  }
+  return list;
+}
 
 /** Returns `a private`, `a loopback` ...; undefined for a public address. */
 export function notPublic(address: string): string | undefined {
-  if (isIPv4(address)) return kindOfIpv4(ipv4(address));
   // A zone (`fe80::1%eth0`) names the interface, not the target.
   const [bare = ''] = address.split('%');
-  if (!isIPv6(bare)) return 'an unreadable';
-  const value = ipv6(bare);
-  const carrier = carriers.find((one) => holds(one, value, 128));
-  if (carrier) return kindOfIpv4((value >> carrier.bitsAfter) & 0xffff_ffffn);
-  const known = ipv6Blocks.find((one) => holds(one, value, 128));
-  if (known) return known.kind;
-  return holds(globalUnicast, value, 128) ? undefined : 'a reserved';
-}
-
-function kindOfIpv4(value: bigint): string | undefined {
-  return ipv4Blocks.find((one) => holds(one, value, 32))?.kind;
-}
-
-function holds({ first, prefix }: Block, value: bigint, width: number): boolean {
-  const rest = BigInt(width - prefix);
-  return value >> rest === first >> rest;
-}
-
-function ipv4(address: string): bigint {
-  return address.split('.').reduce((sum, part) => sum * 256n + BigInt(part), 0n);
-}
-
-/** `address` is valid. A dotted end counts as two groups; `::` stands for the missing groups. */
-function ipv6(address: string): bigint {
-  const hex = address.replace(/[^:]*\.[^:]*$/, (dotted) => {
-    const value = ipv4(dotted);
-    return `${(value >> 16n).toString(16)}:${(value & 0xffffn).toString(16)}`;
-  });
-  const [head = '', tail] = hex.split('::');
-  const groups = (part: string) => part.split(':').filter((group) => group !== '');
-  const before = groups(head);
-  const after = groups(tail ?? '');
-  const zeros = Array<string>(8 - before.length - after.length).fill('0');
-  return [...before, ...zeros, ...after].reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
+  const version = isIP(bare);
+  if (version === 0) return 'an unreadable';
+  const family = version === 4 ? 'ipv4' : 'ipv6';
+  const [kind] = lists.find(([, list]) => list.check(bare, family)) ?? [];
+  return kind ?? (version === 4 || publicIpv6.check(bare, family) ? undefined : 'a reserved');
 }
 
 const remedy = 'set RECORDS_ALLOW_PRIVATE_ADDRESSES=true to allow';

@@ -12,6 +12,7 @@
 import * as http from 'node:http';
 import * as https from 'node:https';
 import type { LookupFunction } from 'node:net';
+import { abortWith, Deadline } from '../../abort.js';
 import type { Clock } from '../../clock.js';
 import { formatDuration } from '../../config/durations.js';
 import { messageOf } from '../../errors.js';
@@ -62,7 +63,7 @@ const redirects = new Set([301, 302, 303, 307, 308]);
 
 export class Fetcher {
   readonly #clock: Clock;
-  readonly #limits: Limits;
+  readonly #limits: { totalMs: number; silenceMs: number };
   readonly #allowed: AllowedPrivate;
   readonly #maxRedirects: number;
   readonly #userAgent: string;
@@ -79,28 +80,40 @@ export class Fetcher {
 
   /** `consume` reads the body; the connection is closed when it returns, even if it did not read everything. */
   async get<T>(address: string, request: FetchRequest, consume: (answer: Answer) => Promise<T>): Promise<T> {
-    const deadline = new Deadline(this.#clock, this.#limits, request.signal, address);
+    const { signal: caller } = request;
+    const { totalMs, silenceMs } = this.#limits;
+    // The reason of an abort is the error to show.
+    const ended = (how: string) => new FetchError(`GET ${shown(address)} ${how}`);
+    const aborted = new AbortController();
+    const unlink = abortWith(aborted, caller, () => ended(`was aborted: ${messageOf(caller.reason)}`));
+    const total = new Deadline(
+      this.#clock,
+      totalMs,
+      () => ended(`took longer than ${formatDuration(totalMs)}`),
+      aborted.signal,
+    );
+    // Runs while the server is expected to send something.
+    const silence = new Deadline(
+      this.#clock,
+      silenceMs,
+      () => ended(`sent nothing for ${formatDuration(silenceMs)}`),
+      total.signal,
+    );
     try {
-      const { url, response } = await this.#follow(address, request, deadline);
+      const { url, response } = await this.#follow(address, request, silence);
       try {
         const length = Number(response.headers['content-length'] ?? 0);
         if (length > request.maxBytes) throw tooLarge(request);
-        const body = decoded(
-          received(response, url, deadline),
-          response.headers['content-encoding'],
-          request,
-        );
-        return await consume({
-          url: url.href,
-          contentType: response.headers['content-type'],
-          body,
-          signal: deadline.signal,
-        });
+        const { 'content-encoding': encoding, 'content-type': contentType } = response.headers;
+        const body = decoded(received(response, url, silence), encoding, request);
+        return await consume({ url: url.href, contentType, body, signal: silence.signal });
       } finally {
         response.destroy();
       }
     } finally {
-      deadline.close();
+      silence.end();
+      total.end();
+      unlink();
     }
   }
 
@@ -142,9 +155,9 @@ export class Fetcher {
       const request = client.get(url, { agent: false, lookup: this.#lookup, headers });
       const end = () => request.destroy(signal.reason);
       signal.addEventListener('abort', end, { once: true });
-      deadline.expectData();
+      deadline.restart();
       request.on('response', (response) => {
-        deadline.received();
+        deadline.pause();
         // An error without a listener would end the process; a reader gets it later.
         response.on('error', () => {});
         resolve(response);
@@ -165,13 +178,13 @@ async function* received(
   deadline: Deadline,
 ): AsyncGenerator<Buffer> {
   try {
-    deadline.expectData();
+    deadline.restart();
     for await (const chunk of response) {
-      deadline.received();
+      deadline.pause();
       yield chunk as Buffer;
-      deadline.expectData();
+      deadline.restart();
     }
-    deadline.received();
+    deadline.pause();
     // The connection closed at the deadline looks like the end of a body without a length.
     deadline.signal.throwIfAborted();
   } catch (error) {
@@ -182,63 +195,4 @@ async function* received(
 function failure(url: URL, error: unknown): FetchError {
   if (error instanceof FetchError) return error;
   return new FetchError(`GET ${shown(url.href)} failed: ${reasonOf(error)}`);
-}
-
-interface Limits {
-  readonly totalMs: number;
-  readonly silenceMs: number;
-}
-
-/**
- * Ends one fetch, with redirects and body, at its total time, after the maximum silence, or by the caller's signal. Then
- * `signal.reason` is the error to show.
- */
-class Deadline {
-  readonly #ending = new AbortController();
-  readonly #clock: Clock;
-  readonly #limits: Limits;
-  readonly #caller: AbortSignal;
-  readonly #what: string;
-  readonly #cancelTotal: () => void;
-  #cancelSilence = () => {};
-  readonly #callerEnds = () => this.#end(`was aborted: ${messageOf(this.#caller.reason)}`);
-
-  constructor(clock: Clock, limits: Limits, caller: AbortSignal, url: string) {
-    this.#clock = clock;
-    this.#limits = limits;
-    this.#caller = caller;
-    this.#what = `GET ${shown(url)}`;
-    this.#cancelTotal = clock.after(limits.totalMs, () =>
-      this.#end(`took longer than ${formatDuration(limits.totalMs)}`),
-    );
-    if (caller.aborted) this.#callerEnds();
-    else caller.addEventListener('abort', this.#callerEnds, { once: true });
-  }
-
-  get signal(): AbortSignal {
-    return this.#ending.signal;
-  }
-
-  /** Starts the timer for silence of the server. */
-  expectData(): void {
-    this.#cancelSilence();
-    this.#cancelSilence = this.#clock.after(this.#limits.silenceMs, () =>
-      this.#end(`sent nothing for ${formatDuration(this.#limits.silenceMs)}`),
-    );
-  }
-
-  /** Stops that timer while we process what arrived. */
-  received(): void {
-    this.#cancelSilence();
-  }
-
-  close(): void {
-    this.#cancelTotal();
-    this.#cancelSilence();
-    this.#caller.removeEventListener('abort', this.#callerEnds);
-  }
-
-  #end(how: string): void {
-    this.#ending.abort(new FetchError(`${this.#what} ${how}`));
-  }
 }

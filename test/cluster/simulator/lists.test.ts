@@ -144,47 +144,9 @@ describe('the pages of a list', () => {
     expect((await ask(cluster, 'GET', next)).status).toBe(410);
   });
 
-  it('are rejected with an invalid token or an explicit version', async () => {
+  it('are rejected with an invalid token', async () => {
     const cluster = await freshCluster();
     for (const name of ['a', 'b']) cluster.pods.create({ name });
-    const { body } = await ask(cluster, 'GET', `${podsPath}?limit=1`);
     expect((await ask(cluster, 'GET', `${podsPath}?limit=1&continue=nonsense`)).status).toBe(400);
-    const both = `${podsPath}?limit=1&resourceVersion=1001&continue=${body.metadata.continue}`;
-    expect((await ask(cluster, 'GET', both)).status).toBe(400);
-  });
-});
-
-describe('the version of a list', () => {
-  it('is any for 0, without pages; not older for a number; exact with Exact or a limit', async () => {
-    const cluster = await freshCluster();
-    cluster.pods.create({ name: 'a' });
-    const version = cluster.resourceVersion;
-    cluster.pods.create({ name: 'b' });
-    const list = async (query: string) =>
-      names((await ask(cluster, 'GET', `${podsPath}?${query}`)).body.items);
-    expect(await list('resourceVersion=0&limit=1')).toEqual(['a', 'b']);
-    expect(await list(`resourceVersion=${version}`)).toEqual(['a', 'b']);
-    expect(await list(`resourceVersion=${version}&resourceVersionMatch=Exact`)).toEqual(['a']);
-    expect(await list(`resourceVersion=${version}&limit=5`)).toEqual(['a']);
-    expect(await list(`resourceVersion=${version}&limit=5&resourceVersionMatch=NotOlderThan`)).toEqual([
-      'a',
-      'b',
-    ]);
-  });
-
-  it('is rejected when it is expired or in the future', async () => {
-    const cluster = await freshCluster();
-    cluster.pods.create({ name: 'a' });
-    const version = cluster.resourceVersion;
-    cluster.faults.expireHistory();
-    const old = await ask(
-      cluster,
-      'GET',
-      `${podsPath}?resourceVersion=${version}&resourceVersionMatch=Exact`,
-    );
-    expect([old.status, old.body.reason]).toEqual([410, 'Expired']);
-    const future = await ask(cluster, 'GET', `${podsPath}?resourceVersion=999999`);
-    expect([future.status, future.body.reason]).toEqual([504, 'Timeout']);
-    expect(future.headers.get('retry-after')).toBe('1');
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
-import { runStatefulSet, type StatefulSetOptions } from '../../../src/cluster/simulator/stateful-set.js';
+import { StatefulSet, type StatefulSetOptions } from '../../../src/cluster/simulator/stateful-set.js';
 import { ManualClock } from '../../support/manual-clock.js';
 import { until } from '../../support/until.js';
 import { ask, finallyDo, freshCluster, podsPath } from './support.js';
@@ -19,7 +19,7 @@ async function runSet(options: Partial<StatefulSetOptions> = {}) {
     if (type === 'ADDED') alive.set(name, uid);
     else alive.delete(name);
   });
-  const set = runStatefulSet(cluster, { ...defaults, ...options });
+  const set = new StatefulSet(cluster, { ...defaults, ...options });
   finallyDo(() => set.stop());
   return { clock, cluster, set, history };
 }

@@ -1,0 +1,55 @@
+/** Processes of a router: their memory, their entry files, and the end of a child. */
+import type { ChildProcess } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import type { Clock } from '../clock.js';
+
+/**
+ * Lets the heap grow to 1.3 times what was live after the last collection. On a machine with much memory V8 allows up to
+ * four times: a leader with 5,000 pods then took up to 250 MB, of which 35 MB were live; with this limit 160 MB.
+ */
+export function limitHeapGrowth(): void {
+  setFlagsFromString('--heap-growing-percent=30');
+}
+
+/** From `dist`, also when the router runs from the sources: Node cannot run TypeScript. */
+export const entryOf = (name: string) =>
+  fileURLToPath(new URL(`../../dist/main/${name}.js`, import.meta.url));
+
+/** How a child is stopped when the signal aborts. */
+export interface Ending {
+  signal: AbortSignal;
+  clock: Clock;
+  /** Asks it to end. */
+  stop(): void;
+  /** After this it is killed. */
+  timeoutMs: number;
+  onKill?(): void;
+}
+
+/** Resolves to the exit code or signal, or to why it could not start. */
+export function exitOf(
+  child: ChildProcess,
+  { signal, clock, stop, timeoutMs, onKill }: Ending,
+): Promise<string> {
+  let cancelKill = () => {};
+  const onAbort = () => {
+    stop();
+    cancelKill = clock.after(timeoutMs, () => {
+      onKill?.();
+      child.kill('SIGKILL');
+    });
+  };
+  if (signal.aborted) onAbort();
+  else signal.addEventListener('abort', onAbort, { once: true });
+  return new Promise<string>((resolve) => {
+    child.once('exit', (code, killedBy) => resolve(killedBy ?? `code ${code}`));
+    // Also emitted for a signal that could not be sent.
+    child.on('error', (error) => {
+      if (child.pid === undefined) resolve(error.message);
+    });
+  }).finally(() => {
+    signal.removeEventListener('abort', onAbort);
+    cancelKill();
+  });
+}
