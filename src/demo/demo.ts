@@ -43,6 +43,7 @@ import {
   recordsDisabledReason,
   routerNames,
   seconds,
+  speedOf,
 } from './setup.js';
 import { Twilio } from './twilio.js';
 import { viewOf } from './view.js';
@@ -59,8 +60,6 @@ export interface DemoOptions extends Omit<DisplayOptions, 'quiet' | 'headless' |
   story?: boolean;
   port?: number;
   seed?: number;
-  /** For tests: 10 makes a minute of the demo last six seconds, leases included. */
-  speed: number;
 }
 
 export interface RunningDemo {
@@ -75,7 +74,8 @@ const statusIntervalMs = 500;
 const readyTimeoutMs = 60_000;
 
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
-  const { env, speed, quiet = false, headless = false } = options;
+  const { env, quiet = false, headless = false } = options;
+  const speed = speedOf(env);
   const clock = systemClock;
   const { config, routerEnv } = loadSetup(env, speed, options.port);
   const display = new Display({ ...options, quiet, headless, clock });

@@ -43,7 +43,7 @@ async function request<T>(
   const key = from && value ? { value, from } : undefined;
   const api = new RouterApi({ baseUrl: url, key, timeoutMs, clock });
   try {
-    return (await api.send<T>(path, { has })).body;
+    return (await api.send<T>(path, has)).body;
   } catch (error) {
     return toFailure(error);
   } finally {

@@ -7,8 +7,8 @@ import { type Colour, clean, clip, type Paint, plain } from '../../terminal/text
 import { severityColour, severityWord } from '../commands/alerts.js';
 import { eventLine } from '../commands/events.js';
 import type { State } from '../commands/pods.js';
-import type { RouterEvent } from '../event-stream.js';
 import { span } from '../format.js';
+import type { RouterEvent } from '../replies.js';
 import { type Controls, scroll, selectedIndex } from './controls.js';
 import { arrange, panelOf, type Row, timeOfDay, views } from './panels.js';
 

@@ -1,12 +1,11 @@
 /** The lists of `top`: pods, calls, events and alerts, with their columns and sort keys. */
 
 import type { Cell, Column } from '../../terminal/table.js';
-import { type Alert, severityColour, severityWord } from '../commands/alerts.js';
+import { severityColour, severityWord } from '../commands/alerts.js';
 import { eventColour, eventText, shorten } from '../commands/events.js';
-import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
-import type { RouterEvent } from '../event-stream.js';
+import { podCells, soonest, stateOf } from '../commands/pods.js';
 import { age, byText, leaseCell } from '../format.js';
-
+import type { Alert, RouterEvent } from '../replies.js';
 import type { Snapshot } from './snapshot.js';
 
 export const views = ['pods', 'calls', 'events', 'alerts'] as const;
@@ -67,20 +66,13 @@ function podsPanel({ pods, status }: Snapshot, nowMs: number): Panel {
     sorts: ['pool', 'name', 'state', 'calls', 'lease'],
     empty: 'no pods',
     rows: pods.map((pod) => {
-      const state = stateOf(pod);
       const ends = soonest(pod);
       const endsMs = ends === undefined ? never : Date.parse(ends);
+      const urgency = stateOrder.indexOf(stateOf(pod));
       return {
         id: pod.pod_name,
-        cells: [
-          shorten(pod.pod_name),
-          pod.tier,
-          { text: state, colour: stateColours[state] },
-          `${pod.calls.length}/${callsPerPod(status.pools[pod.tier])}`,
-          leaseCell(ends, nowMs),
-          note(pod, nowMs),
-        ],
-        keys: [pod.tier, pod.pod_name, stateOrder.indexOf(state), -pod.calls.length, endsMs],
+        cells: [shorten(pod.pod_name), ...podCells(pod, status.pools, nowMs).slice(1)],
+        keys: [pod.tier, pod.pod_name, urgency, -pod.calls.length, endsMs],
       };
     }),
   };

@@ -1,11 +1,20 @@
 /** One read of a router for `top`: its status, pods, calls, load, replicas and alerts, and what follows from them. */
 import type { RouterApi } from '../api.js';
-import { type Alert, readAlerts } from '../commands/alerts.js';
+import { readAlerts } from '../commands/alerts.js';
 import { type State, stateOf } from '../commands/pods.js';
-import type { RouterEvent } from '../event-stream.js';
 import { toFailure } from '../failure.js';
 import { byText } from '../format.js';
-import { type Call, type Pod, readAll, readOptional, readStatus, type Status } from '../replies.js';
+import {
+  type Alert,
+  type Call,
+  type History,
+  type Pod,
+  type RouterEvent,
+  readAll,
+  readOptional,
+  readStatus,
+  type Status,
+} from '../replies.js';
 
 export interface Load {
   callsPerSecond: number | null;
@@ -44,11 +53,6 @@ export interface TopState {
   routerNowMs: number;
 }
 
-interface History {
-  replicas: readonly unknown[];
-  points: readonly { allocated?: unknown; no_pods?: unknown; p99_ms?: unknown }[];
-}
-
 export async function readSnapshot(api: RouterApi, before: Snapshot | undefined): Promise<Snapshot> {
   const { body: status, nowMs } = await readStatus(api);
   const [lists, history, alerts] = await Promise.all([
@@ -82,10 +86,7 @@ async function readLists(
   if (status.status === 'down')
     return { ...old, listsProblem: status.store_error ?? 'the store is unreachable' };
   try {
-    const [pods, calls] = await Promise.all([
-      readAll<Pod>(api, 'pods', undefined, ({ pod_name }) => pod_name),
-      readAll<Call>(api, 'calls', undefined, ({ call_sid }) => call_sid),
-    ]);
+    const [pods, calls] = await Promise.all([readAll(api, 'pods'), readAll(api, 'calls')]);
     return { pods: pods.body, calls: calls.body, listsProblem: null };
   } catch (error) {
     const failure = toFailure(error);
