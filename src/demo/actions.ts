@@ -5,7 +5,7 @@
 import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
 import type { CallCounts, Callers } from './callers.js';
-import type { AgentPod, ClusterMonitor } from './cluster-monitor.js';
+import type { ClusterMonitor } from './cluster-monitor.js';
 import type { DemoContext } from './context.js';
 import type { Dice } from './dice.js';
 import type { Engine } from './engine.js';
@@ -55,7 +55,7 @@ export class Actions {
     const { leader } = monitor;
     if (leader === undefined) return this.#say('no router leads at the moment');
     this.#say(`${how} ${leader}, the leader (${how === 'kill' ? 'SIGKILL' : 'SIGTERM'})`);
-    routers.end(leader, how);
+    routers.group.end(leader, how);
   }
 
   async roll(): Promise<void> {
@@ -210,15 +210,11 @@ export class Actions {
   /** Picks a ready agent, one with calls if there is any. */
   #target(): { pod: string; calls: number } | undefined {
     const { monitor, agents, dice } = this.#options;
-    const ready = monitor.readyAgents.filter(({ name }) => setOf(name) && !this.#drained.has(name));
+    const ready = monitor.readyAgents.filter(({ name }) => !this.#drained.has(name));
     const busy = ready.filter(({ name }) => !this.#isIdle(name));
-    const candidates: AgentPod[] = busy.length > 0 ? busy : ready;
-    if (candidates.length > 0) {
-      const pod = dice.pick(candidates).name;
-      return { pod, calls: agents.callsOn(pod) };
-    }
-    this.#say('no agent is ready');
-    return undefined;
+    if (ready.length === 0) return void this.#say('no agent is ready');
+    const pod = dice.pick(busy.length > 0 ? busy : ready).name;
+    return { pod, calls: agents.callsOn(pod) };
   }
 
   #isIdle(pod: string): boolean {

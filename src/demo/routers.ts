@@ -12,7 +12,7 @@ import { ConfigError, messageOf } from '../errors.js';
 import { type Exit, type LogLine, type ManagedProcess, ProcessGroup } from './processes.js';
 import type { Endpoint } from './service.js';
 
-export interface RoutersOptions {
+interface RoutersOptions {
   names: readonly string[];
   env: NodeJS.ProcessEnv;
   /** What depends on the instance. */
@@ -31,7 +31,7 @@ const stopGraceMs = 2000;
 
 export class Routers {
   readonly #options: RoutersOptions;
-  readonly #group: ProcessGroup;
+  readonly group: ProcessGroup;
   /** Each holds a kubeconfig until its router has read it. */
   readonly #folders = new Map<string, string>();
   readonly #removeFolders = () => {
@@ -39,39 +39,23 @@ export class Routers {
   };
   readonly #endpoints = new Map<string, Endpoint>();
   readonly #recordsPids = new Map<string, number>();
-  #failure: string | undefined;
+  /** Why a router has never been up: it would fail again. */
+  failure: string | undefined;
 
   constructor(options: RoutersOptions) {
-    const { names, restartMs, clock, onUp } = options;
     this.#options = options;
     process.on('exit', this.#removeFolders);
-    this.#group = new ProcessGroup({
-      names,
-      restartMs,
-      clock,
-      onUp,
+    this.group = new ProcessGroup({
+      ...options,
       spawn: (router) => this.#spawn(router),
       onLog: (router, line) => this.#read(router, line),
       onExit: (router, exit) => this.#exited(router, exit),
     });
   }
 
-  start(): void {
-    this.#group.start();
-  }
-
-  get replicas(): readonly ManagedProcess[] {
-    return this.#group.all;
-  }
-
-  /** Why a router has never been up: it would fail again. */
-  get failure(): string | undefined {
-    return this.#failure;
-  }
-
   /** Of the routers that accept new connections. */
   get endpoints(): Endpoint[] {
-    return this.replicas.flatMap(({ name, state }) =>
+    return this.group.all.flatMap(({ name, state }) =>
       state === 'up' ? (this.#endpoints.get(name) ?? []) : [],
     );
   }
@@ -81,12 +65,8 @@ export class Routers {
     return [...this.#recordsPids.values()];
   }
 
-  end(name: string, how: 'kill' | 'stop'): boolean {
-    return this.#group.end(name, how);
-  }
-
   async close(): Promise<void> {
-    await this.#group.close(stopGraceMs);
+    await this.group.close(stopGraceMs);
     this.#removeFolders();
     process.off('exit', this.#removeFolders);
   }
@@ -109,18 +89,19 @@ export class Routers {
     const { hostname, port } = new URL(url);
     this.#endpoints.set(router.name, { host: hostname, port: Number(port) });
     this.#removeFolder(router.name);
-    this.#group.markUp(router);
+    this.group.markUp(router);
   }
 
   #exited(router: ManagedProcess, exit: Exit): void {
     const { name, ups } = router;
     if (ups === 0 && exit.requested === undefined)
-      this.#failure = `${name} exited with code ${exit.code}: ${exit.lastError ?? 'no error message'}`;
+      this.failure = `${name} exited with code ${exit.code}: ${exit.lastError ?? 'no error message'}`;
     this.#endpoints.delete(name);
     this.#recordsPids.delete(name);
     this.#removeFolder(name);
     this.#options.onExit(router, exit);
   }
+
   #removeFolder(name: string): void {
     const folder = this.#folders.get(name);
     this.#folders.delete(name);

@@ -60,7 +60,6 @@ describe('the event log of the demo', () => {
     const end = (call: string) => log.linesOf(event('call_released', { call, pod: 'p', pool: '' }));
     expect(kinds(end('a'))).toEqual(['released']);
     expect(kinds(end('b'))).toEqual(['released', 'drained']);
-    expect(log.counts.drained).toBe(1);
   });
 
   test('logs the drain of an idle pod as complete at once', () => {

@@ -9,7 +9,7 @@ import type { Clock } from '../../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
 import { migrateRecords } from '../../main/workflows.js';
 import { guardPool } from '../../records/sessions.js';
-import { Service } from '../service.js';
+import { type Endpoint, Service } from '../service.js';
 import { externalProgram, type StatusChange } from './tracker.js';
 
 /** Deletes what it reads: an id may become visible after a higher one, so a position would miss rows. */
@@ -65,20 +65,12 @@ const host = '127.0.0.1';
  */
 export class DatabaseProxy {
   readonly role = { name: 'router', password: randomBytes(16).toString('hex') };
-  readonly #service: Service;
-  #databasePort: number | undefined;
+  #found: (database: Endpoint[]) => void = () => {};
+  readonly #database = new Promise<Endpoint[]>((resolve) => {
+    this.#found = resolve;
+  });
+  readonly #service = new Service(() => this.#database);
   #port = 0;
-  #open = () => {};
-
-  constructor() {
-    const opened = new Promise<void>((resolve) => {
-      this.#open = resolve;
-    });
-    this.#service = new Service(
-      () => (this.#databasePort === undefined ? [] : [{ host, port: this.#databasePort }]),
-      opened,
-    );
-  }
 
   async listen(): Promise<void> {
     this.#port = await this.#service.listen(0, host);
@@ -89,10 +81,9 @@ export class DatabaseProxy {
     return `postgres://${name}:${password}@${host}:${this.#port}/postgres?sslmode=disable&application_name=${instance}`;
   }
 
-  /** Undefined: no database, now or ever. */
+  /** The first call decides. Undefined: there will be no database. */
   connectTo(databasePort: number | undefined): void {
-    this.#databasePort = databasePort;
-    this.#open();
+    this.#found(databasePort === undefined ? [] : [{ host, port: databasePort }]);
   }
 
   async close(): Promise<void> {
@@ -100,7 +91,7 @@ export class DatabaseProxy {
   }
 }
 
-export interface DatabaseOptions {
+interface DatabaseOptions {
   clock: Clock;
   onCrash: (error: Error) => void;
   routerRole: DatabaseProxy['role'];

@@ -36,7 +36,7 @@ export interface RecordsView {
 }
 
 /** The routers, as far as records are concerned. */
-export interface RecordRouters {
+interface RecordRouters {
   /** The pids of their records processes. */
   pids: () => readonly number[];
   /** Whether every router serves records. */
@@ -157,7 +157,7 @@ export class RecordPlane {
   }
 
   async #open(): Promise<void> {
-    const { clock, sleep, later, signal } = this.#context;
+    const { clock, ms, sleep, later, signal } = this.#context;
     try {
       const onCrash = (error: Error) => this.#databaseCrashed(error);
       const database = await Database.open({ clock, onCrash, routerRole: this.#proxy.role });
@@ -170,7 +170,7 @@ export class RecordPlane {
       workers.start();
       later(0, () => this.#repeat(pollMs, () => this.#read()));
       const beat = () => database.beatFor(this.#routers.pids()).catch(ignore);
-      later(0, () => this.#repeat(this.#ms(seconds.heartbeat, 500), beat));
+      later(0, () => this.#repeat(ms(seconds.heartbeat, 500), beat));
       later(0, () => this.#repeat(pollMs, () => this.#checkRouters()));
       later(0, () => this.#publishSites(database, web));
     } catch (error) {
@@ -179,14 +179,14 @@ export class RecordPlane {
   }
 
   #workersFor(url: string): ProcessGroup {
-    const { clock, later } = this.#context;
+    const { clock, ms, later, log } = this.#context;
     const setup = {
       url,
       spoolFolder: this.#spoolFolder,
-      heartbeatMs: this.#ms(seconds.heartbeat, 500),
-      deadAfterMs: this.#ms(seconds.deadWorker, 3000),
-      sweepMs: this.#ms(seconds.sweep, 1000),
-      siteTimeoutMs: this.#ms(seconds.siteTimeout, 2000),
+      heartbeatMs: ms(seconds.heartbeat, 500),
+      deadAfterMs: ms(seconds.deadWorker, 3000),
+      sweepMs: ms(seconds.sweep, 1000),
+      siteTimeoutMs: ms(seconds.siteTimeout, 2000),
     };
     const workers: ProcessGroup = new ProcessGroup({
       names: workerNames,
@@ -199,20 +199,15 @@ export class RecordPlane {
         child.on('message', () => workers.markUp(worker));
         return child;
       },
-      restartMs: this.#ms(seconds.workerRestart),
+      restartMs: ms(seconds.workerRestart),
       clock,
-      onUp: ({ upText }) => this.#context.log('worker', upText),
+      onUp: ({ upText }) => log('worker', upText),
       onExit: ({ name, instance }, exit) => {
         const sinceMs = clock.monotonic();
         later(0, () => this.#workerExited(name, instance, sinceMs, exit));
       },
     });
     return workers;
-  }
-
-  /** Milliseconds for seconds of the demo. */
-  #ms(value: number, minMs = 0): number {
-    return Math.max(minMs, (value * 1000) / this.#context.speed);
   }
 
   /** Until `work` returns true, records are disabled or the demo stops. */
@@ -247,8 +242,8 @@ export class RecordPlane {
   }
 
   async #publishSites(database: Database, web: Web): Promise<void> {
-    const { clock, signal, log } = this.#context;
-    const pauseMs = this.#ms(seconds.site, minSiteIntervalMs) / 2;
+    const { clock, ms, signal, log } = this.#context;
+    const pauseMs = ms(seconds.site, minSiteIntervalMs) / 2;
     let sites = 0;
     await this.#repeat(pauseMs, async () => {
       const { domain, sitemapUrl, about, pages } = web.publish();
