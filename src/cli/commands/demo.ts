@@ -77,7 +77,7 @@ async function runDemo(env: NodeJS.ProcessEnv, options: Options): Promise<void> 
       );
     restoreInput =
       stdin.isTTY && isPicture
-        ? readKeys(stdin, systemClock, (key) => (key === 'interrupt' ? quit() : command(key.toLowerCase())))
+        ? readKeys(stdin, (key) => (key === 'interrupt' ? quit() : command(key.toLowerCase())))
         : readLines(stdin, command);
     const running = await starting;
     if (seconds === undefined) await untilAborted(signal);

@@ -63,7 +63,7 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
     await unlessAborted(over, poller.start());
     if (over.aborted) return;
     screen.open();
-    if (input) restoreInput = readKeys(input, clock, onKey);
+    if (input) restoreInput = readKeys(input, onKey);
     draw();
     await unlessAborted(over, poller.run(over));
   } finally {
